@@ -1,0 +1,387 @@
+"""Sizes that may be symbolic: a `Dim` is an int or an `Expression` over named symbols in one normal form.
+
+Equal expressions are equal in the sense of `==` and `hash`. Inference makes them, plans and compiled code evaluate them.
+An expression is a polynomial whose atoms are symbols and the calls floordiv, mod, min and max. Symbols stand for sizes, so
+they are never negative.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Union
+
+Dim = Union[int, "Expression"]
+Monomial = tuple[tuple["Atom", int], ...]
+"""Product of atoms with their powers, sorted; the empty product is 1."""
+
+MAX_TERMS = 64
+"""Beyond this a polynomial is replaced by a fresh symbol: hostile shape arithmetic must not grow without bound."""
+
+_fresh_numbers = itertools.count(1)
+
+
+class Symbol:
+    """A named unknown size. One whose name begins with `?` has no name in the model."""
+
+    __slots__ = ("name", "_key")
+
+    def __init__(self, name: str):
+        self.name = name
+        self._key = (0, name)
+
+    @property
+    def is_anonymous(self) -> bool:
+        return self.name.startswith("?")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Symbol) and other.name == self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Symbol, (self.name,)
+
+    def evaluate(self, bindings: Mapping[str, int]) -> int:
+        return bindings[self.name]
+
+    def substitute(self, bindings: Mapping[str, Dim]) -> Dim:
+        return bindings.get(self.name, _of_atom(self))
+
+    def symbols(self) -> Iterable[Symbol]:
+        yield self
+
+
+class Call:
+    """floordiv, mod, min or max of expressions that could not be simplified."""
+
+    __slots__ = ("function", "arguments", "_key", "_hash")
+
+    def __init__(self, function: str, arguments: tuple[Dim, ...]):
+        self.function = function
+        self.arguments = arguments
+        self._key = (1, str(self))
+        self._hash = hash((function, arguments))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Call) and self.function == other.function and self.arguments == other.arguments
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __str__(self) -> str:
+        if self.function == "floordiv":
+            return "//".join(_bracketed(argument) for argument in self.arguments)
+        if self.function == "mod":
+            return "%".join(_bracketed(argument) for argument in self.arguments)
+        return f"{self.function}({', '.join(map(str, self.arguments))})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Call, (self.function, self.arguments)
+
+    def evaluate(self, bindings: Mapping[str, int]) -> int:
+        return _COMPUTE[self.function](*(evaluate(argument, bindings) for argument in self.arguments))
+
+    def substitute(self, bindings: Mapping[str, Dim]) -> Dim:
+        return _MAKE[self.function](*(substitute(argument, bindings) for argument in self.arguments))
+
+    def symbols(self) -> Iterable[Symbol]:
+        for argument in self.arguments:
+            yield from symbols(argument)
+
+
+Atom = Union[Symbol, Call]
+
+
+def _bracketed(dim: Dim) -> str:
+    text = str(dim)
+    return text if text.isalnum() else f"({text})"
+
+
+class Expression:
+    """A polynomial over atoms with integer coefficients, never a constant (that is an int)."""
+
+    __slots__ = ("terms", "_hash")
+
+    def __init__(self, terms: Mapping[Monomial, int]):
+        self.terms = terms
+        self._hash = hash(frozenset(terms.items()))
+
+    def __add__(self, other: Dim) -> Dim:
+        if not isinstance(other, (int, Expression)):
+            return NotImplemented
+        terms = dict(self.terms)
+        for monomial, factor in _terms(other).items():
+            terms[monomial] = terms.get(monomial, 0) + factor
+        return _normal(terms)
+
+    def __mul__(self, other: Dim) -> Dim:
+        if not isinstance(other, (int, Expression)):
+            return NotImplemented
+        terms: dict[Monomial, int] = {}
+        for (left, a), (right, b) in itertools.product(self.terms.items(), _terms(other).items()):
+            monomial = _times(left, right)
+            terms[monomial] = terms.get(monomial, 0) + a * b
+        return _normal(terms)
+
+    def __neg__(self) -> Dim:
+        return self * -1
+
+    def __sub__(self, other: Dim) -> Dim:
+        return self + -other
+
+    def __rsub__(self, other: int) -> Dim:
+        return -self + other
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Dim) -> Dim:
+        return floordiv(self, other)
+
+    def __rfloordiv__(self, other: int) -> Dim:
+        return floordiv(other, self)
+
+    def __mod__(self, other: Dim) -> Dim:
+        return mod(self, other)
+
+    def __rmod__(self, other: int) -> Dim:
+        return mod(other, self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Expression) and self._hash == other._hash and self.terms == other.terms
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __bool__(self) -> bool:
+        raise TypeError(f"whether the symbolic size {self} is zero is not known")
+
+    def __str__(self) -> str:
+        parts = [_term_text(monomial, factor) for monomial, factor in self.terms.items()]
+        return "+".join(parts).replace("+-", "-")
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Expression, (dict(self.terms),)
+
+    @property
+    def symbol(self) -> Symbol | None:
+        """The symbol, if this expression is one and nothing more."""
+        if len(self.terms) == 1:
+            ((monomial, factor),) = self.terms.items()
+            if factor == 1 and len(monomial) == 1 and monomial[0][1] == 1 and isinstance(monomial[0][0], Symbol):
+                return monomial[0][0]
+        return None
+
+
+def _term_text(monomial: Monomial, factor: int) -> str:
+    atoms = [_bracketed_atom(atom) for atom, power in monomial for _ in range(power)]
+    if not atoms:
+        return str(factor)
+    sign = {1: "", -1: "-"}.get(factor)
+    return (f"{factor}*" if sign is None else sign) + "*".join(atoms)
+
+
+def _bracketed_atom(atom: Atom) -> str:
+    return f"({atom})" if isinstance(atom, Call) and atom.function in ("floordiv", "mod") else str(atom)
+
+
+def _terms(dim: Dim) -> Mapping[Monomial, int]:
+    return dim.terms if isinstance(dim, Expression) else {(): int(dim)}
+
+
+def _normal(terms: Mapping[Monomial, int]) -> Dim:
+    kept = {monomial: factor for monomial, factor in terms.items() if factor}
+    if not kept:
+        return 0
+    if len(kept) == 1 and () in kept:
+        return kept[()]
+    if len(kept) > MAX_TERMS:
+        return fresh()
+    return Expression(dict(sorted(kept.items(), key=_term_order)))
+
+
+def _term_order(term: tuple[Monomial, int]) -> tuple[int, list[tuple[tuple[int, str], int]]]:
+    monomial = term[0]
+    return (-sum(power for _, power in monomial), [(atom._key, power) for atom, power in monomial])
+
+
+def _times(left: Monomial, right: Monomial) -> Monomial:
+    powers: dict[Atom, int] = dict(left)
+    for atom, power in right:
+        powers[atom] = powers.get(atom, 0) + power
+    return tuple(sorted(powers.items(), key=lambda item: item[0]._key))
+
+
+def _of_atom(atom: Atom) -> Expression:
+    return Expression({((atom, 1),): 1})
+
+
+def symbol(name: str) -> Expression:
+    """The size called `name`; the same name is the same size everywhere in a model."""
+    return _of_atom(Symbol(name))
+
+
+def fresh() -> Expression:
+    """A size about which nothing is known, different from all others."""
+    return symbol(f"?{next(_fresh_numbers)}")
+
+
+def is_anonymous(dim: Dim) -> bool:
+    """Whether `dim` is one symbol without a name in the model."""
+    return isinstance(dim, Expression) and dim.symbol is not None and dim.symbol.is_anonymous
+
+
+def floordiv(a: Dim, b: Dim) -> Dim:
+    """Quotient rounded down; parts of `a` that `b` divides leave the division."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a // b if b else fresh()
+    if isinstance(b, int) and b in (0, 1, -1):
+        return fresh() if b == 0 else a * b
+    whole, rest = _divide(a, b)
+    if isinstance(rest, int) and rest == 0:
+        return whole
+    if isinstance(b, int) and isinstance(rest, int):
+        return whole + rest // b
+    return whole + _of_atom(Call("floordiv", (rest, b)))
+
+
+def _divide(a: Dim, b: Dim) -> tuple[Dim, Dim]:
+    """a = whole * b + rest, moving into `whole` each term that `b`, if it is one term, divides."""
+    divisor = _terms(b)
+    if a == b:
+        return 1, 0
+    if len(divisor) != 1:
+        return 0, a
+    ((by, factor),) = divisor.items()
+    whole: dict[Monomial, int] = {}
+    rest: dict[Monomial, int] = {}
+    for monomial, coefficient in _terms(a).items():
+        quotient = _over(monomial, by)
+        if quotient is not None and coefficient % factor == 0:
+            whole[quotient] = coefficient // factor
+        else:
+            rest[monomial] = coefficient
+    return _normal(whole), _normal(rest)
+
+
+def _over(monomial: Monomial, by: Monomial) -> Monomial | None:
+    powers = dict(monomial)
+    for atom, power in by:
+        powers[atom] = powers.get(atom, 0) - power
+        if powers[atom] < 0:
+            return None
+    return tuple((atom, power) for atom, power in powers.items() if power)
+
+
+def mod(a: Dim, b: Dim) -> Dim:
+    """Rest of the division rounded down."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a % b if b else fresh()
+    if isinstance(b, int) and b in (0, 1, -1):
+        return fresh() if b == 0 else 0
+    _, rest = _divide(a, b)
+    if isinstance(rest, int) and (rest == 0 or isinstance(b, int)):
+        return rest % b if isinstance(b, int) else 0
+    return _of_atom(Call("mod", (rest, b)))
+
+
+def ceildiv(a: Dim, b: Dim) -> Dim:
+    """Quotient rounded up."""
+    return -floordiv(-a, b)
+
+
+def minimum(*dims: Dim) -> Dim:
+    """The smallest of some sizes."""
+    return _extreme("min", dims)
+
+
+def maximum(*dims: Dim) -> Dim:
+    """The largest of some sizes."""
+    return _extreme("max", dims)
+
+
+def _extreme(function: str, dims: Iterable[Dim]) -> Dim:
+    kept: list[Dim] = []
+    for dim in dims:
+        beaten = [other for other in kept if _beats(function, dim, other)]
+        if not any(_beats(function, other, dim) for other in kept if other not in beaten):
+            kept = [other for other in kept if other not in beaten] + [dim]
+    if len(kept) == 1:
+        return kept[0]
+    return _of_atom(Call(function, tuple(sorted(kept, key=str))))
+
+
+def _beats(function: str, a: Dim, b: Dim) -> bool:
+    """Whether `a` makes `b` superfluous in a minimum or maximum."""
+    return is_nonnegative(b - a) if function == "min" else is_nonnegative(a - b)
+
+
+def is_nonnegative(dim: Dim) -> bool:
+    """Whether `dim` is certainly 0 or more (all its terms are)."""
+    return all(factor >= 0 and all(_atom_nonnegative(atom) for atom, _ in monomial) for monomial, factor in _terms(dim).items())
+
+
+def is_positive(dim: Dim) -> bool:
+    """Whether `dim` is certainly 1 or more."""
+    return is_nonnegative(dim - 1)
+
+
+def _atom_nonnegative(atom: Atom) -> bool:
+    if isinstance(atom, Symbol):
+        return True
+    checks = [is_nonnegative(argument) for argument in atom.arguments]
+    return any(checks) if atom.function == "max" else all(checks)
+
+
+def evaluate(dim: Dim, bindings: Mapping[str, int]) -> int:
+    """The number that `dim` is when the symbols have these values; KeyError for a symbol without one."""
+    if isinstance(dim, int):
+        return dim
+    total = 0
+    for monomial, factor in dim.terms.items():
+        for atom, power in monomial:
+            factor *= atom.evaluate(bindings) ** power
+        total += factor
+    return total
+
+
+def substitute(dim: Dim, bindings: Mapping[str, Dim]) -> Dim:
+    """`dim` with some symbols replaced."""
+    if isinstance(dim, int):
+        return dim
+    total: Dim = 0
+    for monomial, factor in dim.terms.items():
+        product: Dim = factor
+        for atom, power in monomial:
+            for _ in range(power):
+                product = product * atom.substitute(bindings)
+        total = total + product
+    return total
+
+
+def symbols(dim: Dim) -> Iterable[Symbol]:
+    """All symbols in `dim`."""
+    if isinstance(dim, Expression):
+        for monomial in dim.terms:
+            for atom, _ in monomial:
+                yield from atom.symbols()
+
+
+def product(dims: Iterable[Dim]) -> Dim:
+    """How many elements a shape has."""
+    total: Dim = 1
+    for dim in dims:
+        total = total * dim
+    return total
+
+
+_COMPUTE: dict[str, Callable[..., int]] = {"floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b, "min": min, "max": max}
+_MAKE: dict[str, Callable[..., Dim]] = {"floordiv": floordiv, "mod": mod, "min": minimum, "max": maximum}

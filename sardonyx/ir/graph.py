@@ -1,0 +1,356 @@
+"""Values, nodes and graphs, linked both ways: a value knows its producer and all its uses, always.
+
+A node of an inner graph uses a value of an outer one directly, so scopes need no names. Whoever changes a graph does it through
+the methods here and the functions of `ir.edit`, which keep the links true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sardonyx.ir.attribute import Attribute, Kind
+from sardonyx.ir.tensor import SparseTensor, Tensor
+from sardonyx.ir.types import Type, described
+
+
+class Value:
+    """Something that flows: a graph input, an initializer, or an output of a node."""
+
+    __slots__ = (
+        "name",
+        "type",
+        "declared",
+        "known",
+        "producer",
+        "uses",
+        "constant",
+        "sparse",
+        "graph",
+        "is_input",
+        "doc",
+        "metadata",
+        "__weakref__",
+    )
+
+    def __init__(self, name: str, type: Type | None = None, constant: Tensor | None = None):
+        self.name = name
+        self.type = type
+        self.declared: Type | None = type
+        """What the model's file said of the type; inference never changes it."""
+        self.known: np.ndarray | None = None
+        """What inference found of the content: numbers, or an object array with symbolic sizes among them."""
+        self.producer: Node | None = None
+        self.uses: dict[tuple[Node, int], None] = {}
+        """(node, input position) pairs, in the order in which they came."""
+        self.constant = constant
+        self.sparse: SparseTensor | None = None
+        """The initializer as the file has it, when it is sparse; `constant` is then its dense form."""
+        self.graph: Graph | None = None
+        self.is_input = False
+        self.doc = ""
+        self.metadata: dict[str, str] = {}
+
+    @property
+    def users(self) -> list[Node]:
+        """The nodes that use this value, each once."""
+        return list(dict.fromkeys(node for node, _ in self.uses))
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether the value is the same in each run: an initializer that no feed can replace."""
+        return self.constant is not None and not self.is_input
+
+    @property
+    def is_graph_output(self) -> bool:
+        return self.graph is not None and any(output is self for output in self.graph.outputs)
+
+    def __repr__(self) -> str:
+        return f"Value({self.name!r}, {described(self.type)})"
+
+
+class Node:
+    """One application of an op. `version` is the opset of `domain` that it was written for."""
+
+    __slots__ = (
+        "op_type",
+        "domain",
+        "version",
+        "overload",
+        "name",
+        "attributes",
+        "doc",
+        "metadata",
+        "graph",
+        "_inputs",
+        "_outputs",
+        "_previous",
+        "_next",
+        "__weakref__",
+    )
+
+    def __init__(
+        self,
+        op_type: str,
+        inputs: Sequence[Value | None] = (),
+        outputs: Sequence[Value | str] = ("",),
+        attributes: Mapping[str, Any] | None = None,
+        *,
+        domain: str = "",
+        version: int = 0,
+        name: str = "",
+        overload: str = "",
+    ):
+        self.op_type = op_type
+        self.domain = domain
+        self.version = version
+        self.overload = overload
+        self.name = name
+        self.attributes: dict[str, Attribute] = {}
+        self.doc = ""
+        self.metadata: dict[str, str] = {}
+        self.graph: Graph | None = None
+        self._inputs: list[Value | None] = []
+        self._outputs: list[Value] = []
+        self._previous: Node | None = None
+        self._next: Node | None = None
+        for key, value in (attributes or {}).items():
+            self.attributes[key] = value if isinstance(value, Attribute) else Attribute.of(value)
+        for value in inputs:
+            self.append_input(value)
+        for output in outputs:
+            self.append_output(Value(output) if isinstance(output, str) else output)
+
+    @property
+    def inputs(self) -> Sequence[Value | None]:
+        """Operands by position, None where an optional one is left out. Change them with `set_input`."""
+        return self._inputs
+
+    @property
+    def outputs(self) -> Sequence[Value]:
+        """Results by position; one that is not wanted has an empty name."""
+        return self._outputs
+
+    def append_input(self, value: Value | None) -> None:
+        self._inputs.append(None)
+        self.set_input(len(self._inputs) - 1, value)
+
+    def append_output(self, value: Value) -> None:
+        if value.producer is not None:
+            raise ValueError(f"{value.name!r} is produced by {value.producer} already")
+        value.producer = self
+        value.graph = self.graph
+        self._outputs.append(value)
+
+    def set_input(self, position: int, value: Value | None) -> None:
+        """Make `value` the operand at `position`."""
+        old = self._inputs[position]
+        if old is not None:
+            del old.uses[self, position]
+        self._inputs[position] = value
+        if value is not None:
+            value.uses[self, position] = None
+
+    def resize_inputs(self, count: int) -> None:
+        """Drop operands from the end, or add left-out ones."""
+        while len(self._inputs) > count:
+            self.set_input(len(self._inputs) - 1, None)
+            self._inputs.pop()
+        self._inputs.extend([None] * (count - len(self._inputs)))
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """The attribute's value, or `default` where the node does not set it."""
+        found = self.attributes.get(name)
+        return default if found is None else found.value
+
+    @property
+    def subgraphs(self) -> Iterator[Graph]:
+        """The graphs among the attributes."""
+        for attribute in self.attributes.values():
+            if attribute.kind is Kind.GRAPH and attribute.value is not None:
+                yield attribute.value
+            elif attribute.kind is Kind.GRAPHS and attribute.value is not None:
+                yield from attribute.value
+
+    def implicit_inputs(self) -> list[Value]:
+        """Values of the surrounding graphs that the subgraphs use."""
+        found: dict[Value, None] = {}
+        for graph in self.subgraphs:
+            found.update(dict.fromkeys(graph.captured()))
+        return list(found)
+
+    @property
+    def op_id(self) -> str:
+        return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
+
+    def __str__(self) -> str:
+        name = self.name or next((output.name for output in self._outputs if output.name), "")
+        return f"{self.op_id} '{name}'"
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
+
+class Graph:
+    """Nodes in topological order with inputs, outputs and initializers."""
+
+    def __init__(self, name: str = "", inputs: Iterable[Value] = (), outputs: Iterable[Value] = ()):
+        self.name = name
+        self.doc = ""
+        self.metadata: dict[str, str] = {}
+        self.inputs: list[Value] = []
+        self.outputs: list[Value] = list(outputs)
+        self.initializers: dict[str, Value] = {}
+        self.quantization: dict[str, dict[str, str]] = {}
+        """Quantization annotations as the file has them: for a value's name, the names of its scale and zero point values by key."""
+        self.parent: Node | None = None
+        """The node whose attribute this graph is, None for a model's main graph or a function's body."""
+        self._first: Node | None = None
+        self._last: Node | None = None
+        self._count = 0
+        for value in inputs:
+            self.add_input(value)
+
+    # --- inputs and initializers
+
+    def add_input(self, value: Value) -> Value:
+        value.graph = self
+        value.is_input = True
+        self.inputs.append(value)
+        return value
+
+    def add_initializer(self, name: str, tensor: Tensor) -> Value:
+        """Make a constant known; an input of the same name gets it as its default."""
+        value = next((one for one in self.inputs if one.name == name), None) or Value(name, tensor.type)
+        value.constant = tensor
+        value.type = value.type or tensor.type
+        value.graph = self
+        self.initializers[name] = value
+        return value
+
+    def remove_initializer(self, value: Value) -> None:
+        if self.initializers.get(value.name) is value:
+            del self.initializers[value.name]
+        value.constant = None
+
+    # --- nodes
+
+    @property
+    def nodes(self) -> Iterator[Node]:
+        """All nodes in order; the one just given may be removed while iterating."""
+        node = self._first
+        while node is not None:
+            following = node._next
+            yield node
+            node = following
+
+    def __len__(self) -> int:
+        return self._count
+
+    def append(self, node: Node) -> Node:
+        return self._link(node, self._last, None)
+
+    def insert_before(self, anchor: Node, node: Node) -> Node:
+        return self._link(node, anchor._previous, anchor)
+
+    def insert_after(self, anchor: Node, node: Node) -> Node:
+        return self._link(node, anchor, anchor._next)
+
+    def _link(self, node: Node, previous: Node | None, following: Node | None) -> Node:
+        if node.graph is not None:
+            raise ValueError(f"{node} belongs to a graph already")
+        node.graph, node._previous, node._next = self, previous, following
+        if previous is None:
+            self._first = node
+        else:
+            previous._next = node
+        if following is None:
+            self._last = node
+        else:
+            following._previous = node
+        for output in node.outputs:
+            output.graph = self
+        for graph in node.subgraphs:
+            graph.parent = node
+        self._count += 1
+        return node
+
+    def unlink(self, node: Node) -> None:
+        """Take a node out of the order and leave its links to values as they are."""
+        if node.graph is not self:
+            raise ValueError(f"{node} is not in graph {self.name!r}")
+        if node._previous is None:
+            self._first = node._next
+        else:
+            node._previous._next = node._next
+        if node._next is None:
+            self._last = node._previous
+        else:
+            node._next._previous = node._previous
+        node.graph = node._previous = node._next = None
+        self._count -= 1
+
+    def remove(self, node: Node) -> None:
+        """Remove a node whose outputs nobody uses."""
+        for output in node.outputs:
+            if output.uses or output.is_graph_output:
+                raise ValueError(f"{node} cannot be removed, its output {output.name!r} is used")
+        self.unlink(node)
+        node.resize_inputs(0)
+        for graph in node.subgraphs:
+            graph.release()
+
+    def release(self) -> None:
+        """Give up all uses of values, before the graph is thrown away."""
+        for node in list(self.nodes):
+            node.resize_inputs(0)
+            for graph in node.subgraphs:
+                graph.release()
+
+    def reorder(self, nodes: Sequence[Node]) -> None:
+        """Put the nodes into another order; they must be the same nodes."""
+        if len(nodes) != self._count or {id(node) for node in nodes} != {id(node) for node in self.nodes}:
+            raise ValueError("a new order must hold the same nodes")
+        for node in list(self.nodes):
+            self.unlink(node)
+        for node in nodes:
+            self.append(node)
+
+    def all_nodes(self) -> Iterator[Node]:
+        """The nodes of this graph and of all graphs inside it."""
+        stack = [self.nodes]
+        while stack:
+            node = next(stack[-1], None)
+            if node is None:
+                stack.pop()
+                continue
+            yield node
+            stack.extend(graph.nodes for graph in node.subgraphs)
+
+    def values(self) -> Iterator[Value]:
+        """Inputs, initializers and outputs of nodes, each once."""
+        seen: set[int] = set()
+        for value in (*self.inputs, *self.initializers.values()):
+            if id(value) not in seen:
+                seen.add(id(value))
+                yield value
+        for node in self.nodes:
+            yield from node.outputs
+
+    def captured(self) -> list[Value]:
+        """Values from outside that this graph or one inside it uses."""
+        own = {id(value) for value in self.values()}
+        found: dict[Value, None] = {}
+        for node in self.nodes:
+            for value in (*node.inputs, *node.implicit_inputs()):
+                if value is not None and id(value) not in own:
+                    found[value] = None
+        for value in self.outputs:
+            if id(value) not in own:
+                found[value] = None
+        return list(found)
+
+    def __repr__(self) -> str:
+        return f"Graph({self.name!r}, {self._count} nodes)"
