@@ -1,0 +1,367 @@
+"""Type and shape inference over a whole model: `infer` gives every value a type and, for small integer tensors, its content.
+
+The functions that know an op stand in the files of this package and register themselves on `ops.table`; here is the driver that walks
+the graph, checks nodes against their signatures, binds type constraints, calls those functions, and merges what they find with
+what the model's file declares.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from sardonyx.errors import Fail, InferenceError
+from sardonyx.ir import (
+    Attribute,
+    Function,
+    FunctionKey,
+    Graph,
+    Kind,
+    Model,
+    Node,
+    OptionalType,
+    SequenceType,
+    SparseTensorType,
+    Tensor,
+    TensorType,
+    Type,
+    Value,
+    described,
+    dim,
+)
+from sardonyx.ir.dim import Dim
+from sardonyx.ir.types import Shape
+from sardonyx.ops import checking, schemas
+from sardonyx.ops.operand import MAX_KNOWN_ELEMENTS, Known, Operand, settled
+from sardonyx.ops.schemas import Signature
+from sardonyx.ops.table import Inference, find_inference
+
+logger = logging.getLogger("sardonyx.ops")
+
+Evaluate = Callable[[Node, Sequence[np.ndarray | None]], Sequence[np.ndarray]]
+"""Computes one node; inference is handed it because kernels stand above this layer."""
+
+REPEAT_BUDGET = 64
+"""How many times a node may be inferred on average, as control flow asks for its bodies again: bounds hostile nesting."""
+
+
+def infer(model: Model, evaluate: Evaluate | None = None, *, strict: bool = False) -> None:
+    """Set the type of every value in `model`.
+
+    With `evaluate`, small constants are computed through the graph. `strict` makes a declared shape that inference contradicts an
+    error; otherwise it is a warning and the inferred shape holds.
+    """
+    Driver(model, evaluate, strict).run()
+
+
+class Driver:
+    """One walk over a model."""
+
+    def __init__(self, model: Model, evaluate: Evaluate | None = None, strict: bool = False):
+        self.model = model
+        self.evaluate = evaluate
+        self.strict = strict
+        self._budget = REPEAT_BUDGET * (1000 + sum(1 for _ in model.graph.all_nodes()) + len(model.functions))
+        self._calls: list[FunctionKey] = []
+
+    def run(self) -> None:
+        _load_families()
+        self.graph(self.model.graph)
+
+    def graph(self, graph: Graph) -> None:
+        """Infer all nodes of a graph whose inputs have their types."""
+        for value in graph.initializers.values():
+            _check_initializer(value)
+        for node in graph.nodes:
+            self.node(node)
+
+    def node(self, node: Node) -> None:
+        self._budget -= 1
+        if self._budget < 0:
+            raise Fail(f"{node}: control flow or functions are nested too deeply to infer types")
+        operands = [None if value is None else operand_of(value) for value in node.inputs]
+        function = self.model.functions.get((node.domain, node.op_type, node.overload))
+        if function is not None:
+            results = self._call(node, function, operands)
+        else:
+            results = self._operator(node, operands)
+        for value, found in zip(node.outputs, results, strict=True):
+            self._assign(node, value, found)
+
+    # --- operators
+
+    def _operator(self, node: Node, operands: Sequence[Operand | None]) -> list[Operand]:
+        signature = checking.signature_of(node)
+        checking.check_node(node, signature)
+        bound = checking.bind_types(node, signature, [None if o is None else o.type for o in operands])
+        entry = find_inference(signature)
+        results: list[Any] = [None] * len(node.outputs)
+        if entry is not None:
+            returned = self._ask(entry, node, signature, operands)
+            results[: len(returned)] = returned[: len(results)]
+        typed = [_typed(result, signature, index, bound) for index, result in enumerate(results)]
+        return self._evaluated(node, signature, operands, typed)
+
+    def _ask(self, entry: Inference, node: Node, signature: Signature, operands: Sequence[Operand | None]) -> list[Any]:
+        arguments = self._arguments(entry, node, signature, operands)
+        try:
+            result = entry.function(**arguments)
+        except InferenceError as error:
+            raise _with_node(node, str(error)) from error
+        return result if isinstance(result, list) else [result]
+
+    def _arguments(
+        self, entry: Inference, node: Node, signature: Signature, operands: Sequence[Operand | None]
+    ) -> dict[str, Any]:
+        arguments: dict[str, Any] = {}
+        newest = schemas.versions(signature.domain, signature.name)
+        input_names = {parameter.name for parameter in newest[max(newest)].inputs}
+        for name, definition in signature.attributes.items():
+            arguments[name] = self._attribute(name, node.attributes.get(name), definition.default, name in input_names)
+        for index, parameter in enumerate(signature.inputs):
+            name = signature.operand_names[index]
+            if parameter.variadic:
+                arguments[name] = list(operands[index:])
+            else:
+                arguments[name] = operands[index] if index < len(operands) else None
+        arguments.update(
+            output_count=len(node.outputs),
+            domain_version=signature.since_version,
+            input_types=tuple(None if o is None else o.type for o in operands),
+        )
+        if entry.takes_everything:
+            return arguments
+        for name in entry.parameters - arguments.keys():
+            arguments[name] = None  # an operand that only other versions of the op have
+        return {name: value for name, value in arguments.items() if name in entry.parameters}
+
+    def _attribute(self, name: str, attribute: Attribute | None, default: Any, is_input_now: bool) -> Any:
+        if attribute is not None and attribute.reference is not None:
+            return None
+        value = default if attribute is None else attribute.value
+        if isinstance(value, Graph):
+            return Body(self, value)
+        if isinstance(value, Tensor):
+            value = value.numpy()
+        if is_input_now and value is not None:
+            array = np.asarray(value)
+            array = array.astype(np.float32) if array.dtype == np.float64 else array
+            return operand_of_array(array)
+        return value
+
+    def _evaluated(
+        self, node: Node, signature: Signature, operands: Sequence[Operand | None], results: list[Operand]
+    ) -> list[Operand]:
+        """Compute the node where all inputs are small and known and some output's content is not."""
+        if self.evaluate is None or not signature.deterministic or any(True for _ in node.subgraphs):
+            return results
+        if not operands or any(o is not None and not o.is_concrete for o in operands):
+            return results
+        if all(r.value is not None for r in results) or any(not _is_small(r) for r in results):
+            return results
+        try:
+            arrays = self.evaluate(node, [None if o is None else o.value for o in operands])
+        except Exception as error:
+            logger.debug("%s: not computed during inference: %s", node, error)
+            return results
+        computed = [r if a is None else operand_of_array(a) for a, r in zip(arrays, results, strict=False)]
+        return computed + results[len(computed) :]
+
+    # --- functions of the model
+
+    def _call(self, node: Node, function: Function, operands: Sequence[Operand | None]) -> list[Operand]:
+        from sardonyx.ir import edit
+
+        if function.key in self._calls:
+            raise Fail(f"{node}: function {function.domain}:{function.name} calls itself")
+        body = edit.instantiate_body(function, node)
+        for value, operand in zip(body.inputs, operands, strict=False):
+            if operand is not None:
+                value.type, value.known = operand.type, operand.value
+        self._calls.append(function.key)
+        self.graph(body)
+        self._calls.pop()
+        results = [operand_of(value) for value in body.outputs]
+        body.release()
+        return results[: len(node.outputs)] + [Operand(None)] * (len(node.outputs) - len(results))
+
+    # --- what is found meets what is declared
+
+    def _assign(self, node: Node, value: Value, found: Operand) -> None:
+        value.type = self._merged(node, value, found.type)
+        value.known = found.value
+
+    def _merged(self, node: Node, value: Value, found: Type | None) -> Type | None:
+        declared = value.declared
+        if declared is None or found is None:
+            return found if declared is None else declared
+        if not same_kind(declared, found):
+            raise Fail(
+                f"Type Error: Type ({declared}) of output arg ({value.name}) of node ({node.name or node.op_type}) "
+                f"does not match expected type ({found})."
+            )
+        merged = refined(found, declared)
+        if merged is not None:
+            return merged
+        text = f"{node}: output {value.name!r} is declared {described(declared)}, inference gives {described(found)}"
+        if self.strict:
+            raise Fail(text)
+        logger.warning("%s; the inferred shape is used", text)
+        return found
+
+
+class Body:
+    """A graph attribute as inference functions see it: call it with the operands of its inputs."""
+
+    def __init__(self, driver: Driver, graph: Graph):
+        self._driver = driver
+        self._graph = graph
+
+    @property
+    def input_count(self) -> int:
+        return len(self._graph.inputs)
+
+    @property
+    def output_count(self) -> int:
+        return len(self._graph.outputs)
+
+    @property
+    def declared(self) -> list[Type | None]:
+        return [value.declared for value in self._graph.inputs]
+
+    def __call__(self, *operands: Operand) -> list[Operand]:
+        graph = self._graph
+        if len(operands) != len(graph.inputs):
+            raise InferenceError(f"the graph {graph.name!r} takes {len(graph.inputs)} inputs, not {len(operands)}")
+        for value, operand in zip(graph.inputs, operands, strict=True):
+            value.type, value.known = self._input_type(value, operand.type), operand.value
+        self._driver.graph(graph)
+        return [operand_of(value) for value in graph.outputs]
+
+    def _input_type(self, value: Value, given: Type | None) -> Type | None:
+        declared = value.declared
+        if declared is None or given is None:
+            return given if declared is None else declared
+        if not same_kind(declared, given):
+            raise InferenceError(f"input {value.name!r} of graph {self._graph.name!r} is declared {declared} but gets {given}")
+        return refined(given, declared) or given
+
+
+def _load_families() -> None:
+    from sardonyx import ops
+
+    ops.load_families()
+
+
+def _check_initializer(value: Value) -> None:
+    if value.constant is None:
+        return
+    if value.declared is not None and not same_kind(value.declared, value.constant.type):
+        raise Fail(f"Type Error: initializer {value.name!r} is declared {value.declared} but holds {value.constant.type}")
+    if value.is_constant or value.type is None:
+        value.type = value.constant.type
+
+
+def operand_of(value: Value) -> Operand:
+    """What is known of a value."""
+    if value.is_constant and value.constant is not None and value.constant.size <= MAX_KNOWN_ELEMENTS:
+        return Operand(value.constant.type, value.constant.numpy())
+    return Operand(value.type, value.known)
+
+
+def operand_of_array(array: np.ndarray) -> Operand:
+    """A constant operand."""
+    tensor = Tensor.of(array)
+    return Operand(tensor.type, tensor.numpy() if tensor.size <= MAX_KNOWN_ELEMENTS else None)
+
+
+def _is_small(operand: Operand) -> bool:
+    if operand.shape is None:
+        return not isinstance(operand.type, TensorType) or operand.type.shape is None
+    return all(isinstance(d, int) for d in operand.shape) and dim.product(operand.shape) <= MAX_KNOWN_ELEMENTS  # type: ignore[operator]
+
+
+def _typed(result: Any, signature: Signature, index: int, bound: dict[str, Type]) -> Operand:
+    """A returned result with the element type that the schema gives it."""
+    value = None
+    if isinstance(result, Known):
+        result, value = result.type, result.value
+    if isinstance(result, Operand):
+        result, value = result.type, result.value
+    if result is None or isinstance(result, tuple):
+        base = _schema_type(signature, index, bound)
+        if isinstance(result, tuple) and (base is None or isinstance(base, (TensorType, SparseTensorType))):
+            shape = tuple(_checked_dim(d) for d in result)
+            base = type(base)(base.dtype, shape) if base is not None else TensorType(None, shape)
+        elif result is None and isinstance(base, TensorType):
+            base = TensorType(base.dtype)
+        result = base
+    if value is not None and isinstance(result, TensorType):
+        value = settled(value, result.dtype)
+    return Operand(result, value)
+
+
+def _checked_dim(size: Dim) -> Dim:
+    if isinstance(size, (int, np.integer)):
+        if size < 0:
+            raise InferenceError(f"a size would be negative ({size})")
+        return int(size)
+    return size
+
+
+def _schema_type(signature: Signature, index: int, bound: dict[str, Type]) -> Type | None:
+    parameter = signature.output_at(index)
+    name = parameter.type_string
+    if name in bound and not (parameter.variadic and not parameter.homogeneous):
+        return bound[name]
+    if name in signature.constraints:
+        allowed = signature.constraints[name]
+        return checking.type_from_string(next(iter(allowed))) if len(allowed) == 1 else None
+    return checking.type_from_string(name)
+
+
+def same_kind(a: Type, b: Type) -> bool:
+    """Whether two types agree in all but shapes; an unknown element type agrees with any."""
+    if isinstance(a, (SequenceType, OptionalType)) and type(a) is type(b):
+        return same_kind(a.element, b.element)  # type: ignore[union-attr]
+    if isinstance(a, TensorType) and isinstance(b, TensorType):
+        return a.dtype is None or b.dtype is None or a.dtype is b.dtype
+    return type(a) is type(b) and str(a) == str(b)
+
+
+def refined(found: Type, declared: Type) -> Type | None:
+    """The inferred type, with what only the declaration knows; None if their shapes contradict each other."""
+    if isinstance(found, (SequenceType, OptionalType)):
+        element = refined(found.element, declared.element)  # type: ignore[union-attr]
+        return None if element is None else type(found)(element)
+    if not isinstance(found, (TensorType, SparseTensorType)):
+        return found
+    assert isinstance(declared, (TensorType, SparseTensorType))
+    dtype = found.dtype or declared.dtype
+    if found.shape is None or declared.shape is None:
+        return type(found)(dtype, declared.shape if found.shape is None else found.shape)
+    if len(found.shape) != len(declared.shape):
+        return None
+    shape = _refined_shape(found.shape, declared.shape)
+    return None if shape is None else type(found)(dtype, shape)
+
+
+def _refined_shape(found: Shape, declared: Shape) -> Shape | None:
+    result: list[Dim] = []
+    for mine, theirs in zip(found, declared, strict=True):
+        if isinstance(mine, int) and isinstance(theirs, int) and mine != theirs:
+            return None
+        better = dim.is_anonymous(mine) or (isinstance(theirs, int) and not isinstance(mine, int))
+        result.append(theirs if better and not dim.is_anonymous(theirs) else mine)
+    return tuple(result)
+
+
+def _with_node(node: Node, reason: str) -> Fail:
+    where = node.name or (node.outputs[0].name if node.outputs else "")
+    return Fail(f"Node ({where}) Op ({node.op_type}) [ShapeInferenceError] {reason} (inputs {checking.describe_inputs(node)})")
+
+
+__all__ = ["Body", "Driver", "Evaluate", "Kind", "infer", "operand_of", "refined", "same_kind"]

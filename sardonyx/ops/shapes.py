@@ -1,0 +1,96 @@
+"""Shape arithmetic that inference functions share: broadcasting, axes, merging."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from sardonyx.errors import InferenceError
+from sardonyx.ir import dim
+from sardonyx.ir.dim import Dim
+from sardonyx.ir.types import Shape
+from sardonyx.ops.operand import Operand, Result
+
+
+def text(shape: Iterable[Dim]) -> str:
+    """A shape as messages show it."""
+    return "[" + ", ".join(map(str, shape)) + "]"
+
+
+def broadcast(*shapes: Shape | None) -> Shape | None:
+    """The common shape of operands under ONNX's multidirectional broadcasting, None if a rank is unknown."""
+    known = [shape for shape in shapes if shape is not None]
+    if len(known) < len(shapes):
+        return None
+    rank = max((len(shape) for shape in known), default=0)
+    columns = zip(*((1,) * (rank - len(shape)) + tuple(shape) for shape in known), strict=True) if rank else ()
+    return tuple(_broadcast_dim(column, known) for column in columns)
+
+
+def _broadcast_dim(dims: Sequence[Dim], shapes: Sequence[Shape]) -> Dim:
+    others = {d for d in dims if d != 1}
+    numbers = {d for d in others if isinstance(d, int)}
+    if len(numbers) > 1:
+        raise InferenceError("shapes cannot be broadcast together: " + " and ".join(map(text, shapes)))
+    if numbers:
+        return numbers.pop()
+    if len(others) == 1:
+        return others.pop()
+    return dim.fresh() if others else 1
+
+
+def axis_index(axis: int, rank: int, name: str = "axis") -> int:
+    """A non-negative axis; refuses one outside [-rank, rank-1]."""
+    if not -rank <= axis < rank:
+        raise InferenceError(f"{name} {axis} is outside [{-rank}, {rank - 1}]")
+    return axis % rank
+
+
+def axis_indices(axes: Iterable[int], rank: int, name: str = "axes") -> list[int]:
+    """Non-negative axes in the given order; refuses a repeated one."""
+    found = [axis_index(int(axis), rank, name) for axis in axes]
+    if len(set(found)) < len(found):
+        raise InferenceError(f"{name} {found} names an axis twice")
+    return found
+
+
+def merge_dims(a: Dim, b: Dim, what: str) -> Dim:
+    """Two views of one size as one: numbers win over symbols, names over anonymous symbols; two numbers must agree."""
+    if isinstance(a, int) and isinstance(b, int):
+        if a != b:
+            raise InferenceError(f"{what}: {a} and {b} differ")
+        return a
+    if isinstance(a, int):
+        return a
+    if isinstance(b, int):
+        return b
+    return b if dim.is_anonymous(a) else a
+
+
+def merge_shapes(a: Shape | None, b: Shape | None, what: str) -> Shape | None:
+    """Two views of one shape as one."""
+    if a is None or b is None:
+        return b if a is None else a
+    if len(a) != len(b):
+        raise InferenceError(f"{what}: ranks differ, {text(a)} and {text(b)}")
+    return tuple(merge_dims(x, y, what) for x, y in zip(a, b, strict=True))
+
+
+def fresh_shape(rank: int) -> Shape:
+    """A shape of which only the rank is known."""
+    return tuple(dim.fresh() for _ in range(rank))
+
+
+def common_shape(a: Shape | None, b: Shape | None) -> Shape | None:
+    """What two alternatives have in common: a fresh size where they differ, None where the ranks do."""
+    if a is None or b is None or len(a) != len(b):
+        return None
+    return tuple(x if x == y else dim.fresh() for x, y in zip(a, b, strict=True))
+
+
+def same_as(name: str) -> Callable[..., Result]:
+    """An inference function: the output has the shape of operand `name`."""
+
+    def infer(**operands: Operand) -> Result:
+        return operands[name].shape
+
+    return infer
