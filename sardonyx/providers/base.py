@@ -1,0 +1,243 @@
+"""What every execution provider is made of: kernels, the table that matches them to nodes, and the provider itself.
+
+A kernel is a plain function of arrays whose parameters are named after the op's operands in the spec, inputs and attributes alike.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sardonyx import dtypes
+from sardonyx.dtypes import ElementType
+from sardonyx.ops.schemas import Signature, normal_domain
+
+NEWEST = 2**31 - 1
+
+RUNTIME_PARAMETERS = frozenset({"out", "rng", "output_count", "output_types", "input_types", "domain_version"})
+"""What a kernel may ask the runtime for by name, besides the op's operands."""
+
+IGNORED_ATTRIBUTES = frozenset({"consumed_inputs"})
+"""Hints of opset 1 that never changed a result."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A function that computes one op in a range of versions for some types."""
+
+    function: Callable[..., Any]
+    domain: str
+    op: str
+    since: int
+    until: int
+    constraints: Mapping[str, frozenset[ElementType]]
+    widen: bool
+    parameters: tuple[str, ...]
+    takes_everything: bool
+
+    def covers(self, signature: Signature) -> bool:
+        return self.since <= signature.since_version <= self.until
+
+    def overlaps(self, other: Kernel) -> bool:
+        if max(self.since, other.since) > min(self.until, other.until):
+            return False
+        shared = self.constraints.keys() & other.constraints.keys()
+        return all(self.constraints[name] & other.constraints[name] for name in shared)
+
+    def __str__(self) -> str:
+        until = "" if self.until == NEWEST else self.until
+        return (
+            f"{self.domain or 'ai.onnx'}:{self.op}[{self.since}…{until}] ({self.function.__module__}.{self.function.__name__})"
+        )
+
+
+class KernelTable:
+    """The kernels of one provider. Functions enter it where they are defined, through the decorator `kernel`."""
+
+    def __init__(self, provider: str):
+        self.provider = provider
+        self._kernels: dict[tuple[str, str], list[Kernel]] = {}
+
+    def kernel(
+        self,
+        *ops: str,
+        domain: str = "",
+        since: int = 1,
+        until: int = NEWEST,
+        widen: bool = False,
+        **constraints: Collection[ElementType],
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Register a function as the kernel of `ops` for op versions `since`…`until`.
+
+        `widen` computes narrow types (float16, bfloat16, float8, 4-bit…) in float32 or int32 and rounds the outputs once. The other
+        keywords narrow a type constraint of the schema: `T=FLOATS`.
+        """
+
+        def register(function: Callable[..., Any]) -> Callable[..., Any]:
+            signature = inspect.signature(function).parameters.values()
+            names = tuple(p.name for p in signature if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY))
+            everything = any(p.kind is p.VAR_KEYWORD for p in signature)
+            narrowed = {name: frozenset(types) for name, types in constraints.items()}
+            for op in ops:
+                self._add(Kernel(function, domain, op, since, until, narrowed, widen, names, everything))
+            return function
+
+        return register
+
+    def in_domain(self, domain: str) -> Callable[..., Callable[[Callable[..., Any]], Callable[..., Any]]]:
+        """The decorator `kernel` for another domain than ONNX's own."""
+        return lambda *ops, **keywords: self.kernel(*ops, domain=domain, **keywords)
+
+    def _add(self, kernel: Kernel) -> None:
+        known = self._kernels.setdefault((kernel.domain, kernel.op), [])
+        for other in known:
+            if kernel.overlaps(other):
+                raise ValueError(f"{kernel} overlaps {other}")
+        known.append(kernel)
+
+    def candidates(self, domain: str, op: str) -> Sequence[Kernel]:
+        return self._kernels.get((normal_domain(domain), op), ())
+
+    def find(self, signature: Signature, types: Mapping[str, ElementType | None]) -> Kernel | None:
+        """The kernel for an op version whose type constraints are bound to these element types (None: not a tensor)."""
+        for kernel in self.candidates(signature.domain, signature.name):
+            if kernel.covers(signature) and all(
+                types.get(name) is None or types[name] in allowed for name, allowed in kernel.constraints.items()
+            ):
+                return kernel
+        return None
+
+    def __iter__(self) -> Iterable[Kernel]:  # type: ignore[override]
+        return (kernel for kernels in self._kernels.values() for kernel in kernels)
+
+
+class UnsupportedAttribute(Exception):
+    """A node sets an attribute that the kernel found for it does not know."""
+
+
+def bind(
+    kernel: Kernel,
+    signature: Signature,
+    attributes: Mapping[str, Any],
+    input_types: Sequence[ElementType | None],
+    output_types: Sequence[ElementType | None],
+    graphs: Collection[str] = (),
+) -> BoundKernel:
+    """Fix all that does not depend on data: attributes, their defaults, operand names, casts."""
+    operands = _operand_slots(kernel, signature, len(input_types))
+    fixed = dict(_attribute_values(kernel, signature, attributes, graphs))
+    supplied = {
+        "out": None,
+        "output_count": len(output_types),
+        "output_types": tuple(output_types),
+        "input_types": tuple(input_types),
+        "domain_version": signature.since_version,
+    }
+    fixed.update((name, value) for name, value in supplied.items() if name in kernel.parameters and name not in fixed)
+    seed = attributes.get("seed") if "rng" in kernel.parameters else None
+    return BoundKernel(kernel, operands, fixed, tuple(output_types), seed)
+
+
+def _operand_slots(kernel: Kernel, signature: Signature, count: int) -> list[tuple[str, int, int | None]]:
+    """(operand, first index, last index or None for a single one) of the inputs that the node can have."""
+    slots: list[tuple[str, int, int | None]] = []
+    for index, parameter in enumerate(signature.inputs):
+        name = signature.operand_names[index]
+        if parameter.variadic:
+            slots.append((name, index, count))
+        elif index < count:
+            slots.append((name, index, None))
+    unknown = [name for name, *_ in slots if name not in kernel.parameters and not kernel.takes_everything]
+    if unknown:
+        raise UnsupportedAttribute(f"{kernel} does not take the input {unknown[0]!r}")
+    return slots
+
+
+def _attribute_values(
+    kernel: Kernel, signature: Signature, attributes: Mapping[str, Any], graphs: Collection[str]
+) -> Iterable[tuple[str, Any]]:
+    for name, definition in signature.attributes.items():
+        value = attributes.get(name, definition.default)
+        if name in kernel.parameters or kernel.takes_everything:
+            if value is not None and name not in graphs:
+                yield name, value
+        elif name in attributes and value != definition.default and name not in IGNORED_ATTRIBUTES and name != "seed":
+            raise UnsupportedAttribute(f"{kernel} does not take the attribute {name!r}")
+
+
+class BoundKernel:
+    """A kernel with everything fixed but its inputs: call it with a list of them, get the tuple of outputs."""
+
+    __slots__ = ("kernel", "_operands", "_fixed", "_output_types", "_seed", "_wants_rng")
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        operands: list[tuple[str, int, int | None]],
+        fixed: dict[str, Any],
+        output_types: tuple[ElementType | None, ...],
+        seed: float | None,
+    ):
+        self.kernel = kernel
+        self._operands = operands
+        self._fixed = fixed
+        self._output_types = output_types
+        self._seed = seed
+        self._wants_rng = "rng" in kernel.parameters
+
+    def __call__(self, inputs: Sequence[Any], graphs: Mapping[str, Callable[..., Any]] | None = None) -> tuple[Any, ...]:
+        if self.kernel.widen:
+            inputs = [widened(value) for value in inputs]
+        arguments = dict(self._fixed)
+        for name, first, last in self._operands:
+            value = inputs[first] if last is None else list(inputs[first:last])
+            if value is not None:
+                arguments[name] = value
+            elif name not in self.kernel.parameters or name not in _defaults(self.kernel.function):
+                arguments[name] = None
+        if graphs:
+            arguments.update(graphs)
+        if self._wants_rng:
+            from sardonyx.providers.random_state import generator
+
+            arguments["rng"] = generator(self._seed)
+        result = self.kernel.function(**arguments)
+        outputs = result if isinstance(result, tuple) else (result,)
+        return tuple(conform(value, dtype) for value, dtype in zip(outputs, self._output_types, strict=False))
+
+
+def _defaults(function: Callable[..., Any]) -> Collection[str]:
+    found = _DEFAULTS.get(function)
+    if found is None:
+        parameters = inspect.signature(function).parameters.values()
+        found = _DEFAULTS[function] = frozenset(p.name for p in parameters if p.default is not p.empty)
+    return found
+
+
+_DEFAULTS: dict[Callable[..., Any], frozenset[str]] = {}
+
+_WIDE = {t.numpy: np.dtype(np.float32) for t in dtypes.WIDENED} | {t.numpy: np.dtype(np.int32) for t in dtypes.SUB_BYTE_INTS}
+
+
+def widened(value: Any) -> Any:
+    """An array of a narrow type as float32 or int32, anything else as it is."""
+    if isinstance(value, np.ndarray):
+        wide = _WIDE.get(value.dtype)
+        return value if wide is None else value.astype(wide)
+    if isinstance(value, list):
+        return [widened(item) for item in value]
+    return value
+
+
+def conform(value: Any, dtype: ElementType | None) -> Any:
+    """What a kernel returned, as an array of the output's declared element type. Sequences, maps and None stay."""
+    if value is None or dtype is None or isinstance(value, (list, dict)):
+        return value
+    if not isinstance(value, (np.ndarray, np.generic)) and hasattr(value, "dense_shape"):
+        return value
+    array = np.asarray(value)
+    return array if array.dtype == dtype.numpy else array.astype(dtype.numpy)
