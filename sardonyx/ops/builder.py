@@ -1,4 +1,8 @@
-"""Making nodes in a graph by writing calls: `op.Transpose(x, perm=[1, 0])` adds the node and returns its output value."""
+"""Making nodes in a graph by writing calls: `op.Transpose(x, perm=[1, 0])` adds the node and returns its output value.
+
+Keywords are operands by their names in the spec: what the op's version has as an attribute becomes one, what it has as an input becomes
+a constant, so whoever builds need not know opset numbers.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +13,21 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.ir import Graph, Node, Tensor, Value
+from sardonyx.ir import Attribute, Graph, Kind, Node, Tensor, Value
 from sardonyx.ops import schemas
+from sardonyx.ops.schemas import Signature
 
 
 class Builder:
     """Adds nodes to `graph` before the node `before`, or at the end. Ops are of the opsets given, by default the newest."""
 
-    def __init__(
-        self, graph: Graph, before: Node | None = None, opsets: Mapping[str, int] | None = None, prefix: str = "built"
-    ):
+    def __init__(self, graph: Graph, before: Node | None = None, opsets: Mapping[str, int] | None = None, prefix: str = "built"):
         self.graph = graph
         self.before = before
         self.opsets = dict(opsets or {})
         self.prefix = prefix
         self.made: list[Node] = []
-        self._numbers = itertools.count()
-        self._taken = {value.name for value in graph.values()}
+        self.constants: list[Value] = []
 
     def __getattr__(self, op_type: str) -> Callable[..., Any]:
         if op_type.startswith("_"):
@@ -33,15 +35,37 @@ class Builder:
         return functools.partial(self.node, op_type)
 
     def node(
-        self, op_type: str, *inputs: Value | None, outputs: int = 1, domain: str = "", name: str = "", **attributes: Any
+        self, op_type: str, *inputs: Value | None, outputs: int = 1, domain: str = "", name: str = "", **operands: Any
     ) -> Any:
-        """Add one node; returns its output, or the list of them if `outputs` is not 1. Attributes that are None are left out."""
+        """Add one node; returns its output, or the list of them if `outputs` is not 1. Operands that are None are left out."""
         version = self.opsets.get(domain) or schemas.newest_version(domain) or 1
+        signature = schemas.find(domain, op_type, version)
+        if signature is None:
+            raise ValueError(f"there is no op {domain}:{op_type} at version {version}")
         results = [Value(self.unique(op_type)) for _ in range(outputs)]
-        given = {key: value for key, value in attributes.items() if value is not None}
-        node = Node(op_type, inputs, results, given, domain=domain, version=version, name=name or results[0].name)
+        positional, attributes = self._sorted(signature, list(inputs), operands)
+        return self._added(Node(op_type, positional, results, attributes, domain=domain, version=version, name=name or results[0].name))
+
+    def _added(self, node: Node) -> Any:
         self.add(node)
-        return results[0] if outputs == 1 else results
+        return node.outputs[0] if len(node.outputs) == 1 else list(node.outputs)
+
+    def _sorted(
+        self, signature: Signature, inputs: list[Value | None], operands: Mapping[str, Any]
+    ) -> tuple[list[Value | None], dict[str, Attribute]]:
+        attributes: dict[str, Attribute] = {}
+        for name, value in operands.items():
+            if value is None:
+                continue
+            if name in signature.attributes:
+                attributes[name] = Attribute(signature.attributes[name].kind, _as_kind(value, signature.attributes[name].kind))
+            elif name in signature.operand_names:
+                position = signature.operand_names.index(name)
+                inputs.extend([None] * (position + 1 - len(inputs)))
+                inputs[position] = value if isinstance(value, Value) else self.constant(value)
+            else:
+                raise ValueError(f"{signature} has no operand {name!r}")
+        return inputs, attributes
 
     def add(self, node: Node) -> Node:
         """Put a finished node in place."""
@@ -52,16 +76,31 @@ class Builder:
         self.made.append(node)
         return node
 
-    def constant(self, array: Any) -> Value:
-        """Add an initializer."""
+    def constant(self, content: Any) -> Value:
+        """Add an initializer: an array, or a number or list of integers (int64) or floats (float32)."""
+        array = content if isinstance(content, (np.ndarray, np.generic)) else np.array(content)
+        if array.dtype == np.float64 and not isinstance(content, (np.ndarray, np.generic)):
+            array = array.astype(np.float32)
         name = self.unique("constant")
-        return self.graph.add_initializer(name, Tensor.of(np.asarray(array), name))
+        value = self.graph.add_initializer(name, Tensor.of(np.asarray(array), name))
+        self.constants.append(value)
+        return value
 
     def unique(self, stem: str) -> str:
-        """A name that no value of the graph has."""
-        for number in self._numbers:
-            name = f"{self.prefix}_{stem}_{number}"
-            if name not in self._taken:
-                self._taken.add(name)
-                return name
-        raise AssertionError("unreachable")
+        """A name that no value of the model has: numbers are given out once in a process."""
+        return f"{self.prefix}/{stem}_{next(_numbers)}"
+
+
+_numbers = itertools.count()
+
+
+def _as_kind(value: Any, kind: Kind) -> Any:
+    if kind is Kind.FLOAT:
+        return float(value)
+    if kind is Kind.INT:
+        return int(value)
+    if kind is Kind.INTS:
+        return [int(item) for item in value]
+    if kind is Kind.TENSOR and not isinstance(value, Tensor):
+        return Tensor.of(np.asarray(value))
+    return value

@@ -97,12 +97,21 @@ def bind_types(node: Node, signature: Signature, types: Sequence[Type | None]) -
         name = parameter.type_string
         if name in signature.constraints and not (parameter.variadic and not parameter.homogeneous):
             other = bound.setdefault(name, type)
-            if schema_string(other) != schema_string(type):
+            if schema_string(other) != schema_string(type) and not _compares_floats(signature, other, type):
                 raise Fail(
                     f"Type Error: Type parameter ({name}) of Optype ({node.op_type}) bound to different types "
                     f"({other} and {type} in node ({node.name or node.outputs[0].name})."
                 )
     return bound
+
+
+def _compares_floats(signature: Signature, a: Type, b: Type) -> bool:
+    """Whether an op only compares operands of two float types, so that its result's type does not depend on which is meant.
+
+    The standard's own body of Attention does so with float16 and float32.
+    """
+    floats = all(isinstance(type, TensorType) and type.dtype in dtypes.FLOATS for type in (a, b))
+    return floats and all(output.types == {"tensor(bool)"} for output in signature.outputs)
 
 
 def _check_allowed(node: Node, parameter: Parameter, position: int, type: Type) -> None:

@@ -55,7 +55,7 @@ def expand_gradient(graph: Graph, node: Node) -> list[Node]:
         target = given[independent[index]]
         assert target is not None
         found = gradients.get(target)
-        _replace(graph, node, index, found if found is not None else op.Sub(target, target))
+        _replace(graph, node, index, found if found is not None else _filled(op, target, 0))
     graph.remove(node)
     return op.made
 
@@ -118,7 +118,7 @@ def _copied(
 
 def _backward(op: Builder, nodes: Sequence[Node], y: Value) -> dict[Value, Value]:
     """Gradients of `y` with respect to every value that it depends on."""
-    gradients: dict[Value, Value] = {y: op.Add(op.Sub(y, y), op.CastLike(op.constant(np.float32(1)), y))}
+    gradients: dict[Value, Value] = {y: _filled(op, y, 1)}
     for node in reversed(nodes):
         gradient = gradients.get(node.outputs[0])
         if gradient is None:
@@ -133,11 +133,19 @@ def _backward(op: Builder, nodes: Sequence[Node], y: Value) -> dict[Value, Value
     return gradients
 
 
+def _filled(op: Builder, like: Value, number: float) -> Value:
+    """A tensor of the shape and type of another."""
+    return op.ConstantOfShape(op.Shape(like), value=np.array([number], _numpy_type(like)))
+
+
+def _numpy_type(value: Value) -> np.dtype:
+    if not isinstance(value.type, TensorType) or value.type.dtype is None:
+        raise Fail(f"Gradient: the type of {value.name!r} must be known")
+    return value.type.dtype.numpy
+
+
 def _shape(value: Value) -> tuple[object, ...] | None:
     return value.type.shape if isinstance(value.type, TensorType) else None
-
-
-ELEMENTWISE = frozenset({"Add", "Sub", "Mul", "Div", "Pow", "Sum"})
 
 
 def _fitted(op: Builder, gradient: Value, result_shape: tuple[object, ...] | None, value: Value) -> Value:
@@ -160,6 +168,16 @@ def _fitted(op: Builder, gradient: Value, result_shape: tuple[object, ...] | Non
 @derivative("Add", "Sum", "Identity")
 def _(op, node, gradient):
     return [gradient for _ in node.inputs]
+
+
+@derivative("Shape", "Size", "ConstantOfShape")
+def _(op, node, gradient):
+    return []
+
+
+@derivative("CastLike")
+def _(op, node, gradient):
+    return [op.CastLike(gradient, node.inputs[0])]
 
 
 @derivative("Sub")
@@ -214,7 +232,7 @@ def _(op, node, gradient):
 
 @derivative("Relu")
 def _(op, node, gradient):
-    zero = op.Sub(gradient, gradient)
+    zero = op.constant(np.zeros((), _numpy_type(node.outputs[0])))
     return [op.Where(op.Greater(node.outputs[0], zero), gradient, zero)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sardonyx.ir import Function, Node
+from sardonyx.ir import Attribute, Function, Node
 from sardonyx.ops import checking, schemas
 from sardonyx.ops.schemas import Signature
 
@@ -19,7 +19,11 @@ def body_of(node: Node) -> Function | None:
         return None
     from sardonyx.formats.onnx.reader import read_function
 
-    return read_function(proto)
+    function = read_function(proto)
+    for name, definition in signature.attributes.items():
+        if definition.default is not None:
+            function.default_attributes.setdefault(name, Attribute(definition.kind, definition.default))
+    return function
 
 
 def _body_proto(node: Node, signature: Signature) -> Any:

@@ -31,6 +31,7 @@ from sardonyx.ir import (
     Value,
     described,
     dim,
+    edit,
 )
 from sardonyx.ir.dim import Dim
 from sardonyx.ir.types import Shape
@@ -41,7 +42,7 @@ from sardonyx.ops.table import Inference, find_inference
 
 logger = logging.getLogger("sardonyx.ops")
 
-Evaluate = Callable[[Node, Sequence[np.ndarray | None]], Sequence[np.ndarray]]
+Evaluate = Callable[[Node, Sequence[np.ndarray | None]], Sequence[Any]]
 """Computes one node; inference is handed it because kernels stand above this layer."""
 
 REPEAT_BUDGET = 64
@@ -82,12 +83,11 @@ class Driver:
         self._budget -= 1
         if self._budget < 0:
             raise Fail(f"{node}: control flow or functions are nested too deeply to infer types")
-        operands = [None if value is None else operand_of(value) for value in node.inputs]
         function = self.model.functions.get((node.domain, node.op_type, node.overload))
         if function is not None:
-            results = self._call(node, function, operands)
+            results = self._call(node, function)
         else:
-            results = self._operator(node, operands)
+            results = self._operator(node, [None if value is None else operand_of(value) for value in node.inputs])
         for value, found in zip(node.outputs, results, strict=True):
             self._assign(node, value, found)
 
@@ -102,7 +102,10 @@ class Driver:
         if entry is not None:
             returned = self._ask(entry, node, signature, operands)
             results[: len(returned)] = returned[: len(results)]
-        typed = [_typed(result, signature, index, bound) for index, result in enumerate(results)]
+        try:
+            typed = [_typed(result, signature, index, bound) for index, result in enumerate(results)]
+        except InferenceError as error:
+            raise _with_node(node, str(error)) from error
         return self._evaluated(node, signature, operands, typed)
 
     def _ask(self, entry: Inference, node: Node, signature: Signature, operands: Sequence[Operand | None]) -> list[Any]:
@@ -131,6 +134,7 @@ class Driver:
             output_count=len(node.outputs),
             domain_version=signature.since_version,
             input_types=tuple(None if o is None else o.type for o in operands),
+            declared_types=tuple(value.declared for value in node.outputs),
         )
         if entry.takes_everything:
             return arguments
@@ -162,30 +166,31 @@ class Driver:
             return results
         if all(r.value is not None for r in results) or any(not _is_small(r) for r in results):
             return results
+        for value, result in zip(node.outputs, results, strict=True):
+            value.type = result.type  # kernels that compute in a wider type round to this one
         try:
             arrays = self.evaluate(node, [None if o is None else o.value for o in operands])
         except Exception as error:
             logger.debug("%s: not computed during inference: %s", node, error)
             return results
-        computed = [r if a is None else operand_of_array(a) for a, r in zip(arrays, results, strict=False)]
+        computed = [operand_of_array(a) if isinstance(a, np.ndarray) else r for a, r in zip(arrays, results, strict=False)]
         return computed + results[len(computed) :]
 
     # --- functions of the model
 
-    def _call(self, node: Node, function: Function, operands: Sequence[Operand | None]) -> list[Operand]:
-        from sardonyx.ir import edit
-
+    def _call(self, node: Node, function: Function) -> list[Operand]:
         if function.key in self._calls:
             raise Fail(f"{node}: function {function.domain}:{function.name} calls itself")
-        body = edit.instantiate_body(function, node)
-        for value, operand in zip(body.inputs, operands, strict=False):
-            if operand is not None:
-                value.type, value.known = operand.type, operand.value
+        nodes, outputs = edit.instantiate(function, node)
         self._calls.append(function.key)
-        self.graph(body)
+        for inner in nodes:
+            self.node(inner)
         self._calls.pop()
-        results = [operand_of(value) for value in body.outputs]
-        body.release()
+        results = [operand_of(value) for value in outputs]
+        for inner in nodes:
+            inner.resize_inputs(0)
+            for graph in inner.subgraphs:
+                graph.release()
         return results[: len(node.outputs)] + [Operand(None)] * (len(node.outputs) - len(results))
 
     # --- what is found meets what is declared
@@ -279,9 +284,8 @@ def operand_of_array(array: np.ndarray) -> Operand:
 
 
 def _is_small(operand: Operand) -> bool:
-    if operand.shape is None:
-        return not isinstance(operand.type, TensorType) or operand.type.shape is None
-    return all(isinstance(d, int) for d in operand.shape) and dim.product(operand.shape) <= MAX_KNOWN_ELEMENTS  # type: ignore[operator]
+    size = dim.fresh() if operand.shape is None else dim.product(operand.shape)
+    return isinstance(size, int) and size <= MAX_KNOWN_ELEMENTS
 
 
 def _typed(result: Any, signature: Signature, index: int, bound: dict[str, Type]) -> Operand:

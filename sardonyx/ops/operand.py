@@ -98,8 +98,12 @@ def sizes(dims: Any) -> np.ndarray:
     return np.array(items, dtype=np.int64)
 
 
-def settled(value: np.ndarray, dtype: ElementType | None) -> np.ndarray | None:
-    """A content in the array type that it should have: the element type's if all is known, object if it is symbolic."""
+def settled(value: Any, dtype: ElementType | None) -> np.ndarray | None:
+    """A content in the array type that it should have: the element type's if all is known, object if it is symbolic.
+
+    NumPy hands out the bare item where it computes on a rank-0 object array; that is taken too.
+    """
+    value = np.asarray(value)
     if value.size > MAX_KNOWN_ELEMENTS or dtype is None:
         return None
     if is_symbolic(value):

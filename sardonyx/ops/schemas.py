@@ -177,8 +177,8 @@ def _from_schema(schema: Any, newest: Any) -> Signature:
         domain=schema.domain,
         name=schema.name,
         since_version=schema.since_version,
-        inputs=tuple(_from_formal(formal) for formal in schema.inputs),
-        outputs=tuple(_from_formal(formal) for formal in schema.outputs),
+        inputs=tuple(_from_formal(formal, constraints) for formal in schema.inputs),
+        outputs=tuple(_from_formal(formal, constraints) for formal in schema.outputs),
         attributes={a.name: _from_attribute(a) for a in schema.attributes.values()},
         constraints=constraints,
         deprecated=schema.deprecated,
@@ -193,12 +193,13 @@ NON_DETERMINISTIC = frozenset(
 )
 
 
-def _from_formal(formal: Any) -> Parameter:
+def _from_formal(formal: Any, constraints: Mapping[str, frozenset[str]]) -> Parameter:
+    """A constraint's own list is preferred: it spells maps as `map(int64, float)`, the parameter's as `map(int64,tensor(float))`."""
     option = formal.option.name
     return Parameter(
         name=formal.name,
         type_string=formal.type_str,
-        types=frozenset(formal.types),
+        types=constraints.get(formal.type_str, frozenset(formal.types)),
         optional=option == "Optional",
         variadic=option == "Variadic",
         homogeneous=formal.is_homogeneous,
@@ -233,9 +234,13 @@ def _default(proto: Any) -> Any:
 
 def _operand_names(schema: Any, newest: Any) -> tuple[str, ...]:
     """A name that the newest version still knows stays; another one is what stands in its place today."""
+    # what stands in a place today may be another input of the old version (Scan 8): then the old name stays too
     known = {formal.name for formal in newest.inputs} | set(newest.attributes)
+    own = {formal.name for formal in schema.inputs}
     return tuple(
-        formal.name if formal.name in known or position >= len(newest.inputs) else newest.inputs[position].name
+        formal.name
+        if formal.name in known or position >= len(newest.inputs) or newest.inputs[position].name in own
+        else newest.inputs[position].name
         for position, formal in enumerate(schema.inputs)
     )
 
@@ -258,8 +263,8 @@ def define(domain: str, name: str, since_version: int, text: str, **constraints:
     """Make an op known whose signature the onnx package lacks.
 
     `text` reads `(X: T, bias: T?, *more: T, *, alpha: float = 1.0, axis: int, mode: string?) -> (Y: T, mask: bool?)`: `?` marks
-    optional, a star before a name variadic, a lone star begins the attributes. Types are constraint names or type strings;
-    an element type's name alone means a tensor of it.
+    optional, a star before a name variadic (two stars: of types that may differ), a lone star begins the attributes. Types are
+    constraint names or type strings; an element type's name alone means a tensor of it.
     """
     parsed = {key: frozenset(_type_string(t) for t in types) for key, types in constraints.items()}
     signature = _parse_signature(domain, name, since_version, text, parsed)
@@ -305,14 +310,14 @@ def _split(text: str) -> list[str]:
 
 
 def _parse_parameter(item: str, constraints: Mapping[str, frozenset[str]]) -> Parameter:
-    matched = re.fullmatch(r"(\*?)(\w+)\s*:\s*([\w().,]+?)(\??)", item)
+    matched = re.fullmatch(r"(\*{0,2})(\w+)\s*:\s*([\w().,]+?)(\??)", item)
     if matched is None:
         raise ValueError(f"not a parameter: {item!r}")
-    star, name, type_name, optional = matched.groups()
+    stars, name, type_name, optional = matched.groups()
     if type_name not in constraints and re.fullmatch(r"\w+", type_name):
         type_name = _type_string(dtypes.from_name(type_name))
     types = constraints.get(type_name, frozenset({type_name}))
-    return Parameter(name, type_name, types, optional=bool(optional), variadic=bool(star), min_arity=1)
+    return Parameter(name, type_name, types, optional=bool(optional), variadic=bool(stars), homogeneous=stars != "**")
 
 
 def _parse_attribute(item: str) -> AttributeDef:

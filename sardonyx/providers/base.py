@@ -15,6 +15,7 @@ import numpy as np
 from sardonyx import dtypes
 from sardonyx.dtypes import ElementType
 from sardonyx.ops.schemas import Signature, normal_domain
+from sardonyx.providers import random_state
 
 NEWEST = 2**31 - 1
 
@@ -36,7 +37,9 @@ class Kernel:
     until: int
     constraints: Mapping[str, frozenset[ElementType]]
     widen: bool
-    parameters: tuple[str, ...]
+    parameters: frozenset[str]
+    defaulted: frozenset[str]
+    """Parameters that have a default value."""
     takes_everything: bool
 
     def covers(self, signature: Signature) -> bool:
@@ -79,11 +82,12 @@ class KernelTable:
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
             signature = inspect.signature(function).parameters.values()
-            names = tuple(p.name for p in signature if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY))
+            names = frozenset(p.name for p in signature if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY))
+            defaulted = frozenset(p.name for p in signature if p.default is not p.empty)
             everything = any(p.kind is p.VAR_KEYWORD for p in signature)
             narrowed = {name: frozenset(types) for name, types in constraints.items()}
             for op in ops:
-                self._add(Kernel(function, domain, op, since, until, narrowed, widen, names, everything))
+                self._add(Kernel(function, domain, op, since, until, narrowed, widen, names, defaulted, everything))
             return function
 
         return register
@@ -128,7 +132,7 @@ def bind(
     graphs: Collection[str] = (),
 ) -> BoundKernel:
     """Fix all that does not depend on data: attributes, their defaults, operand names, casts."""
-    operands = _operand_slots(kernel, signature, len(input_types))
+    slots = _operand_slots(kernel, signature, len(input_types))
     fixed = dict(_attribute_values(kernel, signature, attributes, graphs))
     supplied = {
         "out": None,
@@ -139,19 +143,27 @@ def bind(
     }
     fixed.update((name, value) for name, value in supplied.items() if name in kernel.parameters and name not in fixed)
     seed = attributes.get("seed") if "rng" in kernel.parameters else None
-    return BoundKernel(kernel, operands, fixed, tuple(output_types), seed)
+    return BoundKernel(kernel, slots, fixed, input_types, tuple(output_types), seed)
 
 
-def _operand_slots(kernel: Kernel, signature: Signature, count: int) -> list[tuple[str, int, int | None]]:
-    """(operand, first index, last index or None for a single one) of the inputs that the node can have."""
-    slots: list[tuple[str, int, int | None]] = []
+@dataclass(frozen=True)
+class Slot:
+    """Where an operand comes from: one input, or for a variadic one all from `first` on."""
+
+    name: str
+    first: int
+    variadic: bool
+    has_default: bool
+    """Whether the kernel's parameter has a default, which stands for an absent input."""
+
+
+def _operand_slots(kernel: Kernel, signature: Signature, count: int) -> list[Slot]:
+    slots = []
     for index, parameter in enumerate(signature.inputs):
-        name = signature.operand_names[index]
-        if parameter.variadic:
-            slots.append((name, index, count))
-        elif index < count:
-            slots.append((name, index, None))
-    unknown = [name for name, *_ in slots if name not in kernel.parameters and not kernel.takes_everything]
+        if parameter.variadic or index < count:
+            name = signature.operand_names[index]
+            slots.append(Slot(name, index, parameter.variadic, name in kernel.defaulted))
+    unknown = [slot.name for slot in slots if slot.name not in kernel.parameters and not kernel.takes_everything]
     if unknown:
         raise UnsupportedAttribute(f"{kernel} does not take the input {unknown[0]!r}")
     return slots
@@ -172,53 +184,41 @@ def _attribute_values(
 class BoundKernel:
     """A kernel with everything fixed but its inputs: call it with a list of them, get the tuple of outputs."""
 
-    __slots__ = ("kernel", "_operands", "_fixed", "_output_types", "_seed", "_wants_rng")
+    __slots__ = ("kernel", "_slots", "_fixed", "_output_types", "_seed", "_wants_rng", "_widens")
 
     def __init__(
         self,
         kernel: Kernel,
-        operands: list[tuple[str, int, int | None]],
+        slots: list[Slot],
         fixed: dict[str, Any],
+        input_types: Sequence[ElementType | None],
         output_types: tuple[ElementType | None, ...],
         seed: float | None,
     ):
         self.kernel = kernel
-        self._operands = operands
+        self._slots = slots
         self._fixed = fixed
         self._output_types = output_types
         self._seed = seed
         self._wants_rng = "rng" in kernel.parameters
+        self._widens = kernel.widen and any(dtype is None or dtype.numpy in _WIDE for dtype in input_types)
 
     def __call__(self, inputs: Sequence[Any], graphs: Mapping[str, Callable[..., Any]] | None = None) -> tuple[Any, ...]:
-        if self.kernel.widen:
+        if self._widens:
             inputs = [widened(value) for value in inputs]
-        arguments = dict(self._fixed)
-        for name, first, last in self._operands:
-            value = inputs[first] if last is None else list(inputs[first:last])
-            if value is not None:
-                arguments[name] = value
-            elif name not in self.kernel.parameters or name not in _defaults(self.kernel.function):
-                arguments[name] = None
+        arguments = self._fixed.copy()
+        for slot in self._slots:
+            value = list(inputs[slot.first :]) if slot.variadic else inputs[slot.first]
+            if value is not None or not slot.has_default:
+                arguments[slot.name] = value
         if graphs:
             arguments.update(graphs)
         if self._wants_rng:
-            from sardonyx.providers.random_state import generator
-
-            arguments["rng"] = generator(self._seed)
+            arguments["rng"] = random_state.generator(self._seed)
         result = self.kernel.function(**arguments)
         outputs = result if isinstance(result, tuple) else (result,)
-        return tuple(conform(value, dtype) for value, dtype in zip(outputs, self._output_types, strict=False))
+        return tuple([conform(value, dtype) for value, dtype in zip(outputs, self._output_types, strict=False)])
 
-
-def _defaults(function: Callable[..., Any]) -> Collection[str]:
-    found = _DEFAULTS.get(function)
-    if found is None:
-        parameters = inspect.signature(function).parameters.values()
-        found = _DEFAULTS[function] = frozenset(p.name for p in parameters if p.default is not p.empty)
-    return found
-
-
-_DEFAULTS: dict[Callable[..., Any], frozenset[str]] = {}
 
 _WIDE = {t.numpy: np.dtype(np.float32) for t in dtypes.WIDENED} | {t.numpy: np.dtype(np.int32) for t in dtypes.SUB_BYTE_INTS}
 
@@ -240,4 +240,7 @@ def conform(value: Any, dtype: ElementType | None) -> Any:
     if not isinstance(value, (np.ndarray, np.generic)) and hasattr(value, "dense_shape"):
         return value
     array = np.asarray(value)
-    return array if array.dtype == dtype.numpy else array.astype(dtype.numpy)
+    if array.dtype == dtype.numpy:
+        return array
+    with np.errstate(over="ignore", invalid="ignore"):  # a narrower type overflows to infinity, as in C
+        return array.astype(dtype.numpy)

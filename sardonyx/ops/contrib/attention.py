@@ -1,0 +1,34 @@
+"""Attention of com.microsoft: the projections of input to query, key and value are part of it."""
+
+from __future__ import annotations
+
+from sardonyx.dtypes import FLOATS, int32
+from sardonyx.ir import dim
+from sardonyx.ops.schemas import define
+from sardonyx.ops.shapes import fresh_shape
+from sardonyx.ops.table import in_domain
+
+contrib = in_domain("com.microsoft")
+
+define(
+    "com.microsoft",
+    "Attention",
+    1,
+    "(input: T, weights: T, bias: T?, mask_index: M?, past: T?, attention_bias: T?, past_sequence_length: M?, *,"
+    " num_heads: int, unidirectional: int = 0, qkv_hidden_sizes: ints?, do_rotary: int = 0, rotary_embedding_dim: int = 0,"
+    " mask_filter_value: float = -10000.0, scale: float?, past_present_share_buffer: int = 0)"
+    " -> (output: T, present: T?)",
+    T=FLOATS,
+    M={int32},
+)
+
+
+@contrib("Attention")
+def attention(input, weights, past, num_heads, qkv_hidden_sizes, past_present_share_buffer):
+    batch, length, _ = input.require_rank(3, name="input") or fresh_shape(3)
+    _, columns = weights.require_rank(2, name="weights") or fresh_shape(2)
+    hidden = qkv_hidden_sizes[0] if qkv_hidden_sizes else dim.floordiv(columns, 3)
+    value_hidden = qkv_hidden_sizes[2] if qkv_hidden_sizes else hidden
+    before = None if past is None else past.require_rank(5, name="past") or fresh_shape(5)
+    total = length if before is None else before[3] if past_present_share_buffer else before[3] + length
+    return [(batch, length, value_hidden), (2, batch, num_heads, total, dim.floordiv(hidden, num_heads))]

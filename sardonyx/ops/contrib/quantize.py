@@ -1,0 +1,52 @@
+"""Arithmetic of com.microsoft on quantized numbers."""
+
+from __future__ import annotations
+
+from sardonyx.dtypes import float32, int8, int32, uint8
+from sardonyx.errors import InferenceError
+from sardonyx.ir import TensorType
+from sardonyx.ops.schemas import define
+from sardonyx.ops.shapes import broadcast, fresh_shape, text
+from sardonyx.ops.table import in_domain
+
+define(
+    "com.microsoft",
+    "QGemm",
+    1,
+    "(A: TA, a_scale: T, a_zero_point: TA, B: TB, b_scale: T, b_zero_point: TB, C: TC?, y_scale: T?, y_zero_point: TYZ?, *,"
+    " alpha: float = 1.0, transA: int = 0, transB: int = 0) -> (Y: TY)",
+    T={float32},
+    TA={uint8, int8},
+    TB={uint8, int8},
+    TC={int32},
+    TYZ={uint8, int8},
+    TY={float32, uint8, int8},
+)
+for name in ("QLinearAdd", "QLinearMul"):
+    define(
+        "com.microsoft",
+        name,
+        1,
+        "(A: T, A_scale: float, A_zero_point: T?, B: T, B_scale: float, B_zero_point: T?, C_scale: float, C_zero_point: T?)"
+        " -> (C: T)",
+        T={uint8, int8},
+    )
+
+contrib = in_domain("com.microsoft")
+
+
+@contrib("QLinearAdd", "QLinearMul")
+def q_linear_arithmetic(A, B):
+    return broadcast(A.shape, B.shape)
+
+
+@contrib("QGemm")
+def q_gemm(A, B, y_scale, y_zero_point, transA, transB):
+    left, right = A.require_rank(2, name="A") or fresh_shape(2), B.require_rank(2, name="B") or fresh_shape(2)
+    rows, inner = left[::-1] if transA else left
+    depth, columns = right[::-1] if transB else right
+    if isinstance(inner, int) and isinstance(depth, int) and inner != depth:
+        raise InferenceError(f"inner sizes differ, A is {text(left)} and B is {text(right)}")
+    if y_scale is None:
+        return TensorType(float32, (rows, columns))
+    return TensorType(uint8 if y_zero_point is None else y_zero_point.dtype, (rows, columns))

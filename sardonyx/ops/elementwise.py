@@ -1,0 +1,187 @@
+"""Type and shape inference of the ops that go element by element, and their arithmetic on sizes that are not numbers yet."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sardonyx import dtypes
+from sardonyx.errors import InferenceError
+from sardonyx.ir import TensorType, dim
+from sardonyx.ops.operand import Known, is_symbolic, settled
+from sardonyx.ops.shapes import broadcast, merge_shapes, same_as
+from sardonyx.ops.table import infer
+
+infer("Ceil", "Floor", "Reciprocal", "Round", "Sqrt", "Not", "BitwiseNot", "IsInf", "IsNaN")(same_as("X"))
+infer("Relu", "LeakyRelu", "ThresholdedRelu", "PRelu", "Elu", "Selu", "Celu", "Sigmoid", "HardSigmoid")(same_as("X"))
+infer("HardSwish", "Swish", "Mish", "Gelu", "Softplus")(same_as("X"))
+infer("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Sin", "Sinh", "Tan", "Tanh")(same_as("input"))
+infer("Erf", "Exp", "Log", "Sign", "Shrink", "Softsign")(same_as("input"))
+
+
+@infer("Identity")
+def identity(input):
+    return input
+
+
+@infer("Neg")
+def neg(X):
+    return _with_sizes(X.shape, np.negative, X)
+
+
+@infer("Abs")
+def abs(X):
+    return _with_sizes(X.shape, _each(lambda size: size if dim.is_nonnegative(size) else None), X)
+
+
+def _with_sizes(shape, function, *operands):
+    """The shape, and the content that `function` gives where the operands hold integers some of which are symbolic.
+
+    Content without symbols is the driver's business: it runs the kernel.
+    """
+    values = [operand.value for operand in operands]
+    if any(value is None for value in values) or not any(is_symbolic(value) for value in values):
+        return shape
+    try:
+        value = np.asarray(function(*values))
+    except (ArithmeticError, TypeError, ValueError):  # sizes and other numbers mixed, or a division by zero: not known
+        return shape
+    return Known(shape, value if None not in value.reshape(-1).tolist() else None)
+
+
+def _each(function):
+    """A function of sizes as one of arrays; None is what it does not know."""
+    return lambda *values: np.frompyfunc(function, len(values), 1)(*(value.astype(object) for value in values))
+
+
+_ARITHMETIC = {
+    "Add": np.add,
+    "Sub": np.subtract,
+    "Mul": np.multiply,
+    "Div": np.floor_divide,  # sizes are not negative, so rounding down and toward zero agree
+    "Mod": np.mod,
+    "Equal": _each(lambda a, b: _is_zero(a - b)),
+    "Greater": _each(lambda a, b: _is_positive(a - b)),
+    "Less": _each(lambda a, b: _is_positive(b - a)),
+    "GreaterOrEqual": _each(lambda a, b: _negated(_is_positive(b - a))),
+    "LessOrEqual": _each(lambda a, b: _negated(_is_positive(a - b))),
+}
+
+
+def _is_zero(size):
+    if isinstance(size, int):
+        return size == 0
+    return False if dim.is_positive(size) or dim.is_positive(-size) else None
+
+
+def _is_positive(size):
+    if isinstance(size, int):
+        return size > 0
+    return True if dim.is_positive(size) else False if dim.is_nonnegative(-size) else None
+
+
+def _negated(decided):
+    return None if decided is None else not decided
+
+
+def _of_two(function):
+    def infer_two(A, B):
+        return _with_sizes(broadcast(A.shape, B.shape), function, A, B)
+
+    return infer_two
+
+
+for _op, _function in _ARITHMETIC.items():
+    infer(_op, since=7)(_of_two(_function))
+
+
+@infer("And", "Or", "Xor", since=7)
+@infer("BitwiseAnd", "BitwiseOr", "BitwiseXor")
+def multidirectional(A, B):
+    return broadcast(A.shape, B.shape)
+
+
+@infer("Add", "Sub", "Mul", "Div", "And", "Or", "Xor", "Equal", "Greater", "Less", until=6)
+def unidirectional(A, B, broadcast):
+    """Up to opset 6 the first operand's shape was the result's."""
+    return A.shape if broadcast else merge_shapes(A.shape, B.shape, "without broadcast=1 A and B have one shape")
+
+
+@infer("Pow", since=7)
+@infer("BitShift")
+def of_X_and_Y(X, Y):
+    return broadcast(X.shape, Y.shape)
+
+
+@infer("Pow", until=6)
+def pow_unidirectional(X, Y, broadcast):
+    return unidirectional(X, Y, broadcast)
+
+
+@infer("SwiGLU")
+def swi_glu(A, B):
+    return merge_shapes(A.shape, B.shape, "A and B have one shape")
+
+
+@infer("Max")
+def max(data_0):
+    return _with_sizes(_of_all(data_0), _each(dim.maximum), *data_0)
+
+
+@infer("Min")
+def min(data_0):
+    return _with_sizes(_of_all(data_0), _each(dim.minimum), *data_0)
+
+
+@infer("Sum", "Mean")
+def sum(data_0):
+    return _of_all(data_0)
+
+
+def _of_all(operands):
+    return broadcast(*(operand.shape for operand in operands))
+
+
+@infer("Clip")
+def clip(input, min, max):
+    bounds = [(function, bound) for function, bound in ((dim.maximum, min), (dim.minimum, max)) if bound is not None]
+    result = input.shape
+    if input.value is not None and is_symbolic(input.value) and all(bound.item is not None for _, bound in bounds):
+        value = input.value
+        for function, bound in bounds:
+            value = _each(lambda size, limit, function=function: function(size, limit))(value, bound.value.reshape(()))
+        result = Known(input.shape, np.asarray(value))
+    return result
+
+
+@infer("Where")
+def where(condition, X, Y):
+    shape = broadcast(condition.shape, X.shape, Y.shape)
+    return shape if condition.value is None else _with_sizes(shape, np.where, condition, X, Y)
+
+
+@infer("Cast")
+def cast(input, to):
+    dtype = _element_type(to)
+    value = input.value if input.value is not None and is_symbolic(input.value) and dtype in dtypes.INTS else None
+    return Known(TensorType(dtype, input.shape), None if value is None else settled(value, dtype))
+
+
+def _element_type(to):
+    """The type that `to` names: by number, or in opset 1 by the spelling of TensorProto."""
+    try:
+        return dtypes.from_name(to.lower()) if isinstance(to, str) else dtypes.from_code(to)
+    except KeyError:
+        raise InferenceError(f"there is no element type {to!r} to convert to") from None
+
+
+@infer("CastLike")
+def cast_like(input, target_type):
+    return TensorType(target_type.dtype, input.shape)
+
+
+@infer("BitCast")
+def bit_cast(input, to):
+    dtype = _element_type(to)
+    if input.dtype is not None and input.dtype.bits != dtype.bits:
+        raise InferenceError(f"{input.dtype} has {input.dtype.bits} bits and {dtype} has {dtype.bits}")
+    return TensorType(dtype, input.shape)

@@ -1,0 +1,54 @@
+"""Type and shape inference of the ops that put elements in another order. The driver calls these functions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sardonyx.errors import InferenceError
+from sardonyx.ir import dim
+from sardonyx.ops.shape import moved
+from sardonyx.ops.shapes import axis_indices, fresh_shape, same_as, text
+from sardonyx.ops.table import infer
+
+infer("ReverseSequence", "Trilu")(same_as("input"))
+
+
+@infer("Transpose")
+def transpose(data, perm):
+    if data.shape is None:
+        return None if perm is None else fresh_shape(len(perm))
+    order = list(range(len(data.shape)))[::-1] if perm is None else axis_indices(perm, len(data.shape), "perm")
+    if len(order) != len(data.shape):
+        raise InferenceError(f"perm {perm} does not align with the rank of data, {text(data.shape)}")
+    return moved(tuple(data.shape[axis] for axis in order), data, lambda value: np.transpose(value, order))
+
+
+@infer("DepthToSpace")
+def depth_to_space(input, blocksize):
+    shape = _four_sizes(input, blocksize)
+    if shape is None:
+        return fresh_shape(4)
+    batch, depth, height, width = shape
+    return (batch, _divided(depth, blocksize**2, "depth"), height * blocksize, width * blocksize)
+
+
+@infer("SpaceToDepth")
+def space_to_depth(input, blocksize):
+    shape = _four_sizes(input, blocksize)
+    if shape is None:
+        return fresh_shape(4)
+    batch, channels, height, width = shape
+    rows, columns = _divided(height, blocksize, "height"), _divided(width, blocksize, "width")
+    return (batch, channels * blocksize**2, rows, columns)
+
+
+def _four_sizes(input, blocksize):
+    if blocksize < 1:
+        raise InferenceError(f"blocksize must be positive, it is {blocksize}")
+    return input.require_rank(4)
+
+
+def _divided(size, by, name):
+    if isinstance(size, int) and size % by:
+        raise InferenceError(f"the {name} {size} is no multiple of {by}")
+    return dim.floordiv(size, by)

@@ -1,0 +1,70 @@
+"""Inference of pools over windows, images and regions."""
+
+from __future__ import annotations
+
+from sardonyx.errors import InferenceError
+from sardonyx.ir import dim
+from sardonyx.ops.shapes import fresh_shape
+from sardonyx.ops.table import infer
+from sardonyx.ops.window import output_sizes, per_axis, span_of, split_pads, transposed_size
+
+
+@infer("AveragePool", "LpPool")
+def pool(X, kernel_shape, auto_pad, ceil_mode, dilations, pads, strides):
+    return pooled_shape(X, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+
+
+@infer("MaxPool")
+def max_pool(X, kernel_shape, auto_pad, ceil_mode, dilations, pads, strides):
+    shape = pooled_shape(X, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    return [shape, shape]
+
+
+def pooled_shape(X, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode):
+    if X.shape is None:
+        return fresh_shape(len(kernel_shape) + 2) if kernel_shape else None
+    _require_channels(X)
+    kernel = kernel_shape or X.shape[2:]  # LpPool of opset 1 may leave it out
+    return (*X.shape[:2], *output_sizes(X.shape[2:], kernel, strides, dilations, pads, auto_pad, ceil_mode))
+
+
+def _require_channels(X):
+    if X.rank is not None and X.rank < 2:
+        raise InferenceError(f"X must have a batch and a channel axis, its rank is {X.rank}")
+
+
+@infer("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
+def global_pool(X):
+    _require_channels(X)
+    return None if X.shape is None else (*X.shape[:2], *(1,) * (X.rank - 2))
+
+
+@infer("MaxUnpool")
+def max_unpool(X, I, output_shape, kernel_shape, pads, strides):
+    _require_channels(X)
+    if output_shape is not None:
+        return output_shape.dims or fresh_shape(X.rank if X.rank is not None else len(kernel_shape) + 2)
+    if X.shape is None:
+        return fresh_shape(len(kernel_shape) + 2)
+    rank = X.rank - 2
+    kernel, strides = per_axis(kernel_shape, rank, "kernel_shape"), per_axis(strides, rank, "strides")
+    axes = zip(X.shape[2:], kernel, strides, *split_pads(pads, rank))
+    return (*X.shape[:2], *(transposed_size(size, span_of(k, 1), s) - b - e for size, k, s, b, e in axes))
+
+
+@infer("MaxRoiPool")
+def max_roi_pool(X, rois, pooled_shape):
+    return _per_region(X, rois, pooled_shape)
+
+
+@infer("RoiAlign")
+def roi_align(X, rois, batch_indices, output_height, output_width):
+    batch_indices.require_rank(1, name="batch_indices")
+    return _per_region(X, rois, (output_height, output_width))
+
+
+def _per_region(X, rois, size):
+    images, regions = X.require_rank(4, name="X"), rois.require_rank(2, name="rois")
+    count = dim.fresh() if regions is None else regions[0]
+    channels = dim.fresh() if images is None else images[1]
+    return count, channels, *size

@@ -1,0 +1,58 @@
+"""Type and shape inference of quantization, dequantization and quantized matrix products."""
+
+from __future__ import annotations
+
+from sardonyx import dtypes
+from sardonyx.errors import InferenceError
+from sardonyx.ir import TensorType
+from sardonyx.ops.shapes import broadcast, text
+from sardonyx.ops.table import infer
+
+
+@infer("QuantizeLinear")
+def quantize_linear(x, y_scale, y_zero_point, output_dtype):
+    named = dtypes.from_code(output_dtype) if output_dtype else None
+    if y_zero_point is None:
+        return TensorType(named or dtypes.uint8, x.shape)
+    if named is not None and y_zero_point.dtype not in (None, named):
+        raise InferenceError(f"output_dtype is {named}, but y_zero_point is {y_zero_point.dtype}")
+    return TensorType(y_zero_point.dtype, x.shape)
+
+
+@infer("DequantizeLinear")
+def dequantize_linear(x, x_scale, output_dtype):
+    if output_dtype:
+        return TensorType(dtypes.from_code(output_dtype), x.shape)
+    if x_scale.dtype is dtypes.float8e8m0:
+        raise InferenceError("output_dtype is needed, for the output cannot have the type of x_scale, float8e8m0")
+    return TensorType(x_scale.dtype, x.shape)
+
+
+@infer("DynamicQuantizeLinear")
+def dynamic_quantize_linear(x):
+    return [x.shape, (), ()]
+
+
+@infer("MatMulInteger")
+def mat_mul_integer(A, B):
+    return _product_shape(A, B)
+
+
+@infer("QLinearMatMul")
+def q_linear_mat_mul(a, b):
+    return _product_shape(a, b)
+
+
+def _product_shape(A, B):
+    """The shape of a matrix product as numpy.matmul has it."""
+    if A.shape is None or B.shape is None:
+        return None
+    if not A.shape or not B.shape:
+        raise InferenceError(
+            f"a matrix product needs operands of rank 1 or more, A is {text(A.shape)} and B is {text(B.shape)}"
+        )
+    rows = A.shape if A.rank > 1 else (1, *A.shape)
+    columns = B.shape if B.rank > 1 else (*B.shape, 1)
+    if isinstance(rows[-1], int) and isinstance(columns[-2], int) and rows[-1] != columns[-2]:
+        raise InferenceError(f"inner sizes differ, A is {text(A.shape)} and B is {text(B.shape)}")
+    return broadcast(rows[:-2], columns[:-2]) + rows[-2:-1] * (A.rank > 1) + columns[-1:] * (B.rank > 1)

@@ -1,0 +1,32 @@
+"""Type and shape inference of ops that draw random numbers."""
+
+from __future__ import annotations
+
+from sardonyx import dtypes
+from sardonyx.errors import InferenceError
+from sardonyx.ir import TensorType, dim
+from sardonyx.ops.table import infer
+
+
+@infer("RandomNormal", "RandomUniform")
+def random(shape, dtype):
+    return TensorType(dtypes.from_code(dtype), tuple(shape))
+
+
+@infer("RandomNormalLike", "RandomUniformLike", "Bernoulli")
+def random_like(input, dtype):
+    return TensorType(input.dtype if dtype is None else dtypes.from_code(dtype), input.shape)
+
+
+@infer("Multinomial")
+def multinomial(input, dtype, sample_size):
+    shape = input.require_rank(2)
+    return TensorType(dtypes.from_code(dtype), (dim.fresh() if shape is None else shape[0], sample_size))
+
+
+@infer("Dropout")
+def dropout(data, ratio, training_mode):
+    for name, operand in (("ratio", ratio), ("training_mode", training_mode)):
+        if operand is not None and operand.rank not in (None, 0, 1):
+            raise InferenceError(f"{name} must be a scalar, not of rank {operand.rank}")
+    return [data.shape, data.shape]

@@ -1,0 +1,75 @@
+"""Type and shape inference of reductions, arg-reductions and running sums and products."""
+
+from __future__ import annotations
+
+from sardonyx.ir import dim
+from sardonyx.ops.operand import Known, is_symbolic, sizes
+from sardonyx.ops.shapes import axis_index, axis_indices, fresh_shape
+from sardonyx.ops.table import infer
+
+_ON_SIZES = {
+    "ReduceSum": sum,
+    "ReduceProd": dim.product,
+    "ReduceMax": lambda contents: dim.maximum(*contents),
+    "ReduceMin": lambda contents: dim.minimum(*contents),
+}
+
+
+@infer("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean", "ReduceSumSquare")
+def reduce(data, axes, keepdims, noop_with_empty_axes):
+    if data.shape is None:
+        return None
+    found = _axes(data, axes, noop_with_empty_axes)
+    if found is None:
+        return _of_unknown_axes(data, axes, keepdims)
+    return tuple(1 if axis in found else size for axis, size in enumerate(data.shape) if keepdims or axis not in found)
+
+
+def _axes(data, axes, noop_with_empty_axes):
+    """The axes reduced, None if they are computed by the model."""
+    given = [] if axes is None or axes.shape == (0,) else axes.ints
+    if given == []:
+        return [] if noop_with_empty_axes else list(range(data.rank))
+    return None if given is None else axis_indices(given, data.rank)
+
+
+def _of_unknown_axes(data, axes, keepdims):
+    if keepdims:
+        return tuple(1 if size == 1 else dim.fresh() for size in data.shape)
+    count = axes.shape[0] if axes.shape else None
+    return fresh_shape(data.rank - count) if isinstance(count, int) and 0 < count <= data.rank else None
+
+
+def _with_sizes(function):
+    """Inference that also knows what becomes of a vector of sizes."""
+
+    def reduce_sizes(data, axes, keepdims, noop_with_empty_axes):
+        shape = reduce(data, axes, keepdims, noop_with_empty_axes)
+        if data.rank != 1 or data.value is None or not is_symbolic(data.value):
+            return shape
+        found = _axes(data, axes, noop_with_empty_axes)
+        if found is None:
+            return shape
+        value = sizes([function(data.value.tolist())] if found else data.value.tolist())
+        return Known(shape, value.reshape(shape))
+
+    return reduce_sizes
+
+
+for _op, _function in _ON_SIZES.items():
+    infer(_op)(_with_sizes(_function))
+
+
+@infer("ArgMax", "ArgMin")
+def arg_reduce(data, axis, keepdims):
+    if data.shape is None:
+        return None
+    axis = axis_index(axis, data.rank)
+    return data.shape[:axis] + ((1,) if keepdims else ()) + data.shape[axis + 1 :]
+
+
+@infer("CumSum", "CumProd")
+def accumulate(x, axis):
+    if x.shape is not None and axis.item is not None:
+        axis_index(int(axis.item), x.rank)
+    return x.shape

@@ -1,0 +1,28 @@
+"""Type and shape inference of ai.onnx.preview.training's optimizers: updated tensors look like those that went in."""
+
+from __future__ import annotations
+
+from sardonyx.errors import InferenceError
+from sardonyx.ops.table import in_domain
+
+training = in_domain("ai.onnx.preview.training")
+
+
+@training("Adagrad", "Momentum")
+def update_with_one_state(inputs):
+    """(tensors, gradients, states) to (tensors, states)."""
+    tensors, _, states = _groups(inputs, 3)
+    return [operand.type for operand in (*tensors, *states)]
+
+
+@training("Adam")
+def adam(inputs):
+    tensors, _, averages, squares = _groups(inputs, 4)
+    return [operand.type for operand in (*tensors, *averages, *squares)]
+
+
+def _groups(inputs, count):
+    if len(inputs) % count:
+        raise InferenceError(f"{len(inputs)} tensors cannot be divided into {count} groups")
+    size = len(inputs) // count
+    return [inputs[k * size : (k + 1) * size] for k in range(count)]

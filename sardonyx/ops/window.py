@@ -1,0 +1,76 @@
+"""Sizes of sliding windows, for numbers and symbolic sizes alike: what inference and kernels of convolutions and pools share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from sardonyx.errors import InferenceError
+from sardonyx.ir import dim
+from sardonyx.ir.dim import Dim
+from sardonyx.ir.types import Shape
+
+SAME = ("SAME_UPPER", "SAME_LOWER")
+
+
+def output_size(size, span, stride, begin=0, end=0, auto_pad="NOTSET", ceil_mode=0):
+    """How many windows of `span` pixels stand `stride` apart on an axis of `size` pixels."""
+    if auto_pad in SAME:
+        return dim.ceildiv(size, stride)
+    if auto_pad == "VALID":
+        return dim.floordiv(size - span, stride) + 1
+    room = size + begin + end - span
+    if not ceil_mode:
+        return dim.floordiv(room, stride) + 1
+    # a window must not start in the padding on the right, see the text of MaxPool and AveragePool
+    return dim.minimum(dim.ceildiv(room, stride) + 1, dim.ceildiv(size + begin, stride))
+
+
+def transposed_size(size, span, stride, extra=0):
+    """How many pixels `size` windows cover that stand `stride` apart, with `extra` ones after the last."""
+    return (size - 1) * stride + span + extra
+
+
+def span_of(kernel, dilation):
+    """How many pixels a dilated kernel covers."""
+    return (kernel - 1) * dilation + 1
+
+
+def output_sizes(
+    input: Shape,
+    kernel: Sequence[Dim],
+    strides: Sequence[int] | None,
+    dilations: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int | None = 0,
+) -> list[Dim]:
+    """`output_size` of each spatial axis, from attributes as a node gives them."""
+    rank = len(input)
+    if len(kernel) != rank:
+        raise InferenceError(f"the kernel {_listed(kernel)} does not fit {rank} spatial axes")
+    strides, dilations = per_axis(strides, rank, "strides"), per_axis(dilations, rank, "dilations")
+    begin, end = split_pads(pads, rank)
+    spans = [span_of(k, d) for k, d in zip(kernel, dilations)]
+    axes = zip(input, spans, strides, begin, end)
+    return [output_size(*axis, auto_pad=auto_pad, ceil_mode=ceil_mode or 0) for axis in axes]
+
+
+def per_axis(values: Sequence[int] | None, rank: int, name: str, default: int = 1) -> Sequence[int]:
+    """An attribute with one entry per spatial axis."""
+    if not values:
+        return (default,) * rank
+    if len(values) != rank:
+        raise InferenceError(f"{name} {_listed(values)} do not fit {rank} spatial axes")
+    if name in ("strides", "dilations") and any(value < 1 for value in values):
+        raise InferenceError(f"{name} {_listed(values)} must be positive")
+    return values
+
+
+def split_pads(pads: Sequence[int] | None, rank: int) -> tuple[Sequence[int], Sequence[int]]:
+    """Pads before and after each spatial axis."""
+    both = per_axis(pads, 2 * rank, "pads", default=0)
+    return both[:rank], both[rank:]
+
+
+def _listed(values: Iterable[object]) -> str:
+    return "[" + ", ".join(map(str, values)) + "]"

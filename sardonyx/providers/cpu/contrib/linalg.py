@@ -1,0 +1,100 @@
+"""MatMulNBits: products with weights of two to eight bits, in NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sardonyx.errors import InvalidArgument, KernelError
+from sardonyx.providers.cpu.prepared import prepared, unchanging
+from sardonyx.providers.cpu.table import cpu
+
+KEPT_BYTES = 1 << 26
+"""Weights are kept dequantized up to this size; larger ones are dequantized in passing, some rows at a time."""
+
+CHUNK_BYTES = 1 << 23
+
+
+@cpu.kernel("MatMulNBits", domain="com.microsoft", widen=True)
+def mat_mul_n_bits(
+    A,
+    B,
+    scales,
+    zero_points=None,
+    g_idx=None,
+    bias=None,
+    *,
+    K,
+    N,
+    block_size,
+    accuracy_level=0,
+    bits=4,
+    weight_prepacked=0,
+):
+    """`accuracy_level` is the least precision that the model is content with; we always compute in float32."""
+    if weight_prepacked:
+        raise KernelError(
+            f"weights packed for a GPU (weight_prepacked={weight_prepacked}) cannot be used here", InvalidArgument
+        )
+    if A.shape[-1] != K:
+        raise KernelError(f"A has {A.shape[-1]} columns, K is {K}", InvalidArgument)
+    rows = A.reshape(-1, K)
+    output = np.empty((len(rows), N), np.float32)
+    if 4 * N * K <= KEPT_BYTES and unchanging(B, scales, zero_points, g_idx):
+        layout = (K, N, block_size, bits)
+        weights = prepared(_kept_weights, B, scales, zero_points, g_idx, _LAYOUTS.setdefault(layout, layout), size=4 * N * K)
+        np.matmul(rows, weights.T, out=output)
+    else:
+        step = max(1, CHUNK_BYTES // (4 * K))
+        for start in range(0, N, step):
+            chunk = _dequantized(B, scales, zero_points, g_idx, (K, N, block_size, bits), slice(start, start + step))
+            np.matmul(rows, chunk.T, out=output[:, start : start + step])
+    if bias is not None:
+        output += bias
+    return output.reshape(*A.shape[:-1], N)
+
+
+_LAYOUTS: dict[tuple[int, int, int, int], tuple[int, int, int, int]] = {}
+"""One object for each layout, because `prepared` goes by identity."""
+
+
+def _kept_weights(B, scales, zero_points, g_idx, layout):
+    return _dequantized(B, scales, zero_points, g_idx, layout, slice(None))
+
+
+def _dequantized(B, scales, zero_points, g_idx, layout, rows):
+    """Rows of the (N, K) weights as float32."""
+    K, N, block_size, bits = layout
+    blocks = -(-K // block_size)
+    values = unpack(B.reshape(N, blocks, -1)[rows], bits, block_size)
+    scales = scales.reshape(N, blocks)[rows].astype(np.float32, copy=False)
+    shift = _zero_points(zero_points, N, blocks, bits, rows)
+    if g_idx is not None and g_idx.size:
+        group = g_idx[:K]
+        values = values.reshape(len(values), -1)[:, :K].astype(np.float32)
+        values -= shift[:, group] if isinstance(shift, np.ndarray) else shift
+        return values * scales[:, group]
+    weights = values.astype(np.float32)
+    weights -= shift[:, :, None] if isinstance(shift, np.ndarray) else shift
+    weights *= scales[:, :, None]
+    return weights.reshape(len(weights), -1)[:, :K]
+
+
+def _zero_points(zero_points, N, blocks, bits, rows):
+    if zero_points is None:
+        return np.float32(1 << (bits - 1))
+    if zero_points.dtype == np.uint8:
+        return unpack(zero_points.reshape(N, -1)[rows], bits, blocks).astype(np.float32)
+    return zero_points.reshape(N, blocks)[rows].astype(np.float32, copy=False)
+
+
+def unpack(packed, bits, count):
+    """`count` numbers of `bits` bits along the last axis, the lowest bits first."""
+    if bits == 8:
+        return packed[..., :count]
+    if 8 % bits == 0:
+        shifts = np.arange(0, 8, bits, dtype=np.uint8)
+        spread = (packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)
+        return spread.reshape(*packed.shape[:-1], -1)[..., :count]
+    flags = np.unpackbits(packed, axis=-1, bitorder="little")[..., : count * bits]
+    powers = np.uint8(1) << np.arange(bits, dtype=np.uint8)
+    return (flags.reshape(*packed.shape[:-1], count, bits) * powers).sum(axis=-1, dtype=np.uint8)

@@ -1,0 +1,143 @@
+"""Geometry of sliding windows: pads, output sizes, and what each kernel tap meets. Convolutions and pools compute with it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from sardonyx.errors import KernelError
+from sardonyx.ops.window import SAME, output_size, span_of
+
+
+@dataclass(frozen=True)
+class Window:
+    """A kernel sliding over the spatial axes, one entry per axis; auto_pad and absent attributes are resolved."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    begin: tuple[int, ...]
+    end: tuple[int, ...]
+    output: tuple[int, ...]
+
+    def taps(self) -> Iterator[tuple[int, ...]]:
+        return itertools.product(*map(range, self.kernel))
+
+    def meeting(self, axis: int, tap: int, size: int) -> tuple[slice, slice]:
+        """Positions of the window whose `tap` lies inside an axis of `size` pixels, and the pixels it meets there."""
+        stride = self.strides[axis]
+        offset = tap * self.dilations[axis] - self.begin[axis]
+        first = max(0, -(offset // stride))
+        last = min(self.output[axis], -((offset - size) // stride))
+        if last <= first:
+            return slice(0, 0), slice(0, 0)
+        return slice(first, last), slice(offset + first * stride, offset + (last - 1) * stride + 1, stride)
+
+    def meetings(self, tap: Sequence[int], sizes: Sequence[int]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+        """`meeting` of all spatial axes: an index of the window's positions and one of the pixels."""
+        pairs = [self.meeting(axis, t, size) for axis, (t, size) in enumerate(zip(tap, sizes, strict=True))]
+        return tuple(p for p, _ in pairs), tuple(q for _, q in pairs)
+
+
+def make_window(input, kernel_shape, strides=None, dilations=None, pads=None, auto_pad="NOTSET", ceil_mode=0) -> Window:
+    """The window of a convolution or pool over the spatial sizes `input`."""
+    rank = len(input)
+    kernel = per_axis(kernel_shape, rank, "kernel_shape")
+    strides = per_axis(strides, rank, "strides")
+    dilations = per_axis(dilations, rank, "dilations")
+    begin, end = split_pads(pads, rank)
+    spans = [span_of(k, d) for k, d in zip(kernel, dilations, strict=True)]
+    axes = zip(input, spans, strides, begin, end, strict=True)
+    output = tuple(output_size(*axis, auto_pad=auto_pad, ceil_mode=ceil_mode) for axis in axes)
+    if auto_pad in SAME:
+        totals = [max(0, (o - 1) * t + s - i) for o, t, s, i in zip(output, strides, spans, input, strict=True)]
+        begin, end = distribute_pads(totals, upper=auto_pad == "SAME_UPPER")
+    elif auto_pad == "VALID":
+        begin = end = (0,) * rank
+    if any(size < 0 for size in output):
+        raise KernelError(f"the kernel covers {spans} pixels and does not fit into {list(input)} padded by {[*begin, *end]}")
+    return Window(kernel, strides, dilations, begin, end, output)
+
+
+def per_axis(values, rank, name) -> tuple[int, ...]:
+    """An attribute with one entry per spatial axis, ones if absent."""
+    if values is None or len(values) == 0:
+        return (1,) * rank
+    if len(values) != rank:
+        raise KernelError(f"{name} is {list(values)}, but the input has {rank} spatial axes")
+    return tuple(int(value) for value in values)
+
+
+def split_pads(pads, rank) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Pads before and after each spatial axis."""
+    if pads is None or len(pads) == 0:
+        return (0,) * rank, (0,) * rank
+    if len(pads) != 2 * rank:
+        raise KernelError(f"pads is {list(pads)}, but the input has {rank} spatial axes")
+    return tuple(int(p) for p in pads[:rank]), tuple(int(p) for p in pads[rank:])
+
+
+def distribute_pads(totals, upper) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Halve the padding of each axis; of an odd one the larger half goes to the end if `upper`, else to the beginning."""
+    smaller = tuple(total // 2 for total in totals)
+    larger = tuple(total - total // 2 for total in totals)
+    return (smaller, larger) if upper else (larger, smaller)
+
+
+def padded(X, window):
+    """X with zeros around its spatial axes; negative pads crop."""
+    if not any(window.begin) and not any(window.end):
+        return X
+    lead = X.ndim - len(window.begin)
+    sizes = [s + b + e for s, b, e in zip(X.shape[lead:], window.begin, window.end, strict=True)]
+    result = np.zeros((*X.shape[:lead], *(max(0, s) for s in sizes)), X.dtype)
+    inside, source = [], []
+    for size, begin, end in zip(X.shape[lead:], window.begin, window.end, strict=True):
+        source.append(slice(max(0, -begin), size + min(0, end)))
+        inside.append(slice(max(0, begin), max(0, begin) + max(0, size + min(0, end) - max(0, -begin))))
+    result[(..., *inside)] = X[(..., *source)]
+    return result
+
+
+def windows(X, window):
+    """A view of a padded X, (..., *kernel, *output), without copying a pixel."""
+    lead = X.ndim - len(window.kernel)
+    steps = X.strides[lead:]
+    tap_strides = tuple(step * d for step, d in zip(steps, window.dilations, strict=True))
+    window_strides = tuple(step * s for step, s in zip(steps, window.strides, strict=True))
+    shape = (*X.shape[:lead], *window.kernel, *window.output)
+    return as_strided(X, shape, (*X.strides[:lead], *tap_strides, *window_strides), writeable=False)
+
+
+def tap_view(X, window, tap):
+    """The pixels of a padded X under one tap, (..., *output)."""
+    places = zip(tap, window.dilations, window.strides, window.output, strict=True)
+    return X[(..., *(slice(t * d, t * d + (n - 1) * s + 1 if n else t * d, s) for t, d, s, n in places))]
+
+
+def fold(columns, window, image):
+    """Add what each window holds, (..., *kernel, *output), to the pixels it covers: the transpose of `windows`."""
+    lead = columns.ndim - 2 * len(window.kernel)
+    result = np.zeros((*columns.shape[:lead], *image), columns.dtype)
+    if columns.dtype == object:
+        result[...] = ""
+    sizes = tuple(image)
+    for tap in window.taps():
+        positions, pixels = window.meetings(tap, sizes)
+        result[(..., *pixels)] += columns[(*(slice(None),) * lead, *tap, *positions)]
+    return result
+
+
+def boxes(shape, budget) -> Iterator[tuple[slice, ...]]:
+    """Cut an index space into boxes of at most `budget` cells, trailing axes kept whole as long as they fit."""
+    sizes: list[int] = []
+    for extent in reversed(shape):
+        sizes.insert(0, max(1, min(extent, budget)))
+        budget = max(1, budget // sizes[0])
+    starts = (range(0, extent, size) for extent, size in zip(shape, sizes, strict=True))
+    for corner in itertools.product(*starts):
+        yield tuple(slice(c, min(c + s, e)) for c, s, e in zip(corner, sizes, shape, strict=True))

@@ -1,0 +1,15 @@
+"""Hooks of pytest that the whole suite shares."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A module with op cases has one test function; here it becomes one test per case, opset, element type and provider."""
+    cases = getattr(metafunc.module, "CASES", None)
+    if cases is not None and "variant" in metafunc.fixturenames:
+        from tests.ops.cases import variants
+
+        found = list(variants(cases))
+        metafunc.parametrize("variant", found, ids=[variant.label for variant in found])
