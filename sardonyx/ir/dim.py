@@ -174,11 +174,17 @@ class Expression:
     @property
     def symbol(self) -> Symbol | None:
         """The symbol, if this expression is one and nothing more."""
-        if len(self.terms) == 1:
-            ((monomial, factor),) = self.terms.items()
-            if factor == 1 and len(monomial) == 1 and monomial[0][1] == 1 and isinstance(monomial[0][0], Symbol):
-                return monomial[0][0]
-        return None
+        atom = _sole_atom(self)
+        return atom if isinstance(atom, Symbol) else None
+
+
+def _sole_atom(dim: Dim) -> Atom | None:
+    """The atom, if `dim` is one and nothing more."""
+    if isinstance(dim, Expression) and len(dim.terms) == 1:
+        ((monomial, factor),) = dim.terms.items()
+        if factor == 1 and len(monomial) == 1 and monomial[0][1] == 1:
+            return monomial[0][0]
+    return None
 
 
 def _term_text(monomial: Monomial, factor: int) -> str:
@@ -310,13 +316,23 @@ def maximum(*dims: Dim) -> Dim:
 
 def _extreme(function: str, dims: Iterable[Dim]) -> Dim:
     kept: list[Dim] = []
-    for dim in dims:
+    for dim in _flattened(function, dims):
         beaten = [other for other in kept if _beats(function, dim, other)]
         if not any(_beats(function, other, dim) for other in kept if other not in beaten):
             kept = [other for other in kept if other not in beaten] + [dim]
     if len(kept) == 1:
         return kept[0]
     return _of_atom(Call(function, tuple(sorted(kept, key=str))))
+
+
+def _flattened(function: str, dims: Iterable[Dim]) -> Iterable[Dim]:
+    """The arguments, with those of an inner call of the same function in its place."""
+    for dim in dims:
+        call = _sole_atom(dim)
+        if isinstance(call, Call) and call.function == function:
+            yield from call.arguments
+        else:
+            yield dim
 
 
 def _beats(function: str, a: Dim, b: Dim) -> bool:

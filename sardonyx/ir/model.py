@@ -14,7 +14,10 @@ FunctionKey = tuple[str, str, str]
 
 @dataclass
 class Function:
-    """A model-local function: a body whose nodes may refer to attributes of the call."""
+    """A model-local function, or what a standard op means: a body whose nodes may refer to attributes of the call.
+
+    An output of a standard op's body that it does not make is a value without name and producer.
+    """
 
     domain: str
     name: str

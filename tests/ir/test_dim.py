@@ -93,6 +93,7 @@ def test_extremes_are_decided_where_the_difference_is_known():
     assert dim.minimum(n, n + 1) == n
     assert dim.maximum(n, 0) == n
     assert dim.maximum(n, n + 2, 1) == n + 2
+    assert dim.maximum(symbol("M"), dim.maximum(3, n)) == dim.maximum(3, symbol("M"), n)
     assert str(dim.minimum(n, 5)) == "min(5, N)"
 
 

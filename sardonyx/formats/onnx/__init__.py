@@ -1,0 +1,1 @@
+"""ONNX protobuf files: `reader` makes them a Model, `writer` the other way."""

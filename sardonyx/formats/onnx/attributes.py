@@ -1,0 +1,132 @@
+"""AttributeProto -> Attribute; the graph reader calls this for every node."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sardonyx import ir
+from sardonyx.errors import Fail, InvalidGraph
+from sardonyx.formats.onnx.tensors import read_sparse_tensor, read_tensor
+from sardonyx.formats.onnx.texts import text
+from sardonyx.formats.onnx.types import read_type
+from sardonyx.ir import Kind
+
+if TYPE_CHECKING:
+    from sardonyx.formats.onnx.graphs import Context
+    from sardonyx.ir.scope import Scope
+
+FIELDS = {
+    Kind.FLOAT: "f",
+    Kind.INT: "i",
+    Kind.STRING: "s",
+    Kind.TENSOR: "t",
+    Kind.GRAPH: "g",
+    Kind.FLOATS: "floats",
+    Kind.INTS: "ints",
+    Kind.STRINGS: "strings",
+    Kind.TENSORS: "tensors",
+    Kind.GRAPHS: "graphs",
+    Kind.SPARSE_TENSOR: "sparse_tensor",
+    Kind.SPARSE_TENSORS: "sparse_tensors",
+    Kind.TYPE_PROTO: "tp",
+    Kind.TYPE_PROTOS: "type_protos",
+}
+"""The field of AttributeProto that holds a value of each kind."""
+MESSAGES = (Kind.TENSOR, Kind.GRAPH, Kind.SPARSE_TENSOR, Kind.TYPE_PROTO)
+"""Kinds whose value has no default when the field is absent."""
+SINGLE = {
+    Kind.STRINGS: Kind.STRING,
+    Kind.TENSORS: Kind.TENSOR,
+    Kind.GRAPHS: Kind.GRAPH,
+    Kind.SPARSE_TENSORS: Kind.SPARSE_TENSOR,
+    Kind.TYPE_PROTOS: Kind.TYPE_PROTO,
+}
+"""What lists of messages and texts hold."""
+
+
+def read_attribute(proto: Any, owner: str, context: Context, scope: Scope | None) -> ir.Attribute:
+    """An attribute of the node (or function) that errors call `owner`; graphs in it see the values of `scope`."""
+    if not proto.name:
+        raise InvalidGraph(f"This is an invalid model. In Node, {owner}, Error an attribute has no name.")
+    if proto.ref_attr_name:
+        return _read_reference(proto, owner, context)
+    kind = _kind(proto, owner, context.ir_version)
+    label = f"attribute '{proto.name}' of {owner}"
+    value = getattr(proto, FIELDS[kind])
+    if kind in (Kind.FLOATS, Kind.INTS):
+        return ir.Attribute(kind, list(value), doc=text(proto.doc_string))
+    single = SINGLE.get(kind)
+    if single is not None:
+        return ir.Attribute(
+            kind, [_read_value(one, single, label, context, scope) for one in value], doc=text(proto.doc_string)
+        )
+    return ir.Attribute(kind, _read_value(value, kind, label, context, scope), doc=text(proto.doc_string))
+
+
+def _read_reference(proto: Any, owner: str, context: Context) -> ir.Attribute:
+    if context.function is None:
+        raise InvalidGraph(
+            f"This is an invalid model. In Node, {owner}, Error attribute '{proto.name}' refers to '{proto.ref_attr_name}', "
+            "which is possible inside a function only."
+        )
+    try:
+        return ir.Attribute(Kind(proto.type), None, reference=text(proto.ref_attr_name), doc=text(proto.doc_string))
+    except ValueError:
+        raise InvalidGraph(_missing_type(proto, owner)) from None
+
+
+def _kind(proto: Any, owner: str, ir_version: int) -> Kind:
+    present = [kind for kind, name in FIELDS.items() if _is_present(proto, kind, name)]
+    if not proto.type:
+        if ir_version < 2 and len(present) == 1:
+            return present[0]
+        raise InvalidGraph(_missing_type(proto, owner))
+    kind = Kind(proto.type)
+    if present not in ([], [kind]) or (kind in MESSAGES and not present):
+        raise InvalidGraph(
+            f"This is an invalid model. In Node, {owner}, Error type field and data field mismatch in attribute {proto.name}. "
+            f"Its type is {kind.name}, its data {', '.join(one.name for one in present) or 'absent'}."
+        )
+    return kind
+
+
+def _missing_type(proto: Any, owner: str) -> str:
+    return (
+        f"This is an invalid model. In Node, {owner}, Error Field 'type' of attribute '{proto.name}' is required but missing."
+    )
+
+
+def _is_present(proto: Any, kind: Kind, name: str) -> bool:
+    if kind in (Kind.FLOAT, Kind.INT, Kind.STRING, *MESSAGES):
+        return bool(proto.HasField(name))
+    return len(getattr(proto, name)) > 0
+
+
+def _read_value(value: Any, kind: Kind, label: str, context: Context, scope: Scope | None) -> Any:
+    match kind:
+        case Kind.STRING:
+            return _text(value)
+        case Kind.TENSOR:
+            return read_tensor(value, context.folder, label)
+        case Kind.SPARSE_TENSOR:
+            return read_sparse_tensor(value, context.folder, label)
+        case Kind.TYPE_PROTO:
+            return read_type(value, label)
+        case Kind.GRAPH:
+            return _read_subgraph(value, label, context, scope)
+    return value
+
+
+def _text(value: bytes) -> str | bytes:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value
+
+
+def _read_subgraph(value: Any, label: str, context: Context, scope: Scope | None) -> ir.Graph:
+    from sardonyx.formats.onnx.graphs import read_graph
+
+    if scope is None:
+        raise Fail(f"The default of {label} is a graph, which is not supported.")
+    return read_graph(value, context, scope)

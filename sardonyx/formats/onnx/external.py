@@ -1,0 +1,129 @@
+"""Tensors whose bytes lie outside the model's file: where they may lie, and how they are fetched.
+
+The reader checks each location when the model is loaded; data is mapped when a tensor is first used. A model is not trusted: a
+location may name only files in the model's own folder, and a symbolic link does not change that.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+
+import numpy as np
+
+from sardonyx.dtypes import ElementType
+from sardonyx.errors import Fail
+from sardonyx.formats import mapping
+from sardonyx.formats.onnx.texts import metadata
+from sardonyx.ir import ExternalLocation, packing
+
+IN_MEMORY = "*/_ORT_MEM_ADDR_/*"
+"""onnxruntime marks tensors at an address of its process so; from a file that would be a licence to read anything."""
+
+
+class ExternalFolder:
+    """The folder of one model, with the files there that tensors named so far."""
+
+    def __init__(self, folder: Path | None, model_path: Path | None = None):
+        self.folder = folder
+        self.roots = [] if folder is None else [os.path.realpath(folder)]
+        if model_path is not None and model_path.is_symlink():
+            # download caches link both the model and its data to a folder of blobs: the data is beside the real model
+            self.roots.append(os.path.dirname(os.path.realpath(model_path)))
+        self._files: dict[str, ExternalFile] = {}
+
+    def find(self, location: str) -> ExternalFile:
+        """The file that `location` names, or Fail with the reason."""
+        if self.folder is None:
+            raise Fail(f"the model was given as bytes, so the folder of its external data '{location}' is not known")
+        found = self._files.get(location)
+        if found is None:
+            found = self._files[location] = ExternalFile(self._resolved(location))
+        return found
+
+    def _resolved(self, location: str) -> str:
+        if not location:
+            raise Fail("model format error! Missing 'location'")
+        if IN_MEMORY in location:
+            raise Fail(f"{location} stands for data in memory, which a model file cannot have")
+        if "\0" in location:
+            raise Fail(f"{location!r} is no path")
+        if PurePosixPath(location).is_absolute() or _is_windows_absolute(location):
+            raise Fail(f'Absolute path not allowed for external data location: "{location}"')
+        assert self.folder is not None
+        resolved = os.path.realpath(self.folder / location)
+        if ".." in PureWindowsPath(location).parts or not any(_contains(root, resolved) for root in self.roots):
+            raise Fail(
+                f'External data path escapes model directory. External data path: "{location}" resolved path: "{resolved}" '
+                f'allowed directory: "{self.folder}"'
+            )
+        return resolved
+
+
+def _is_windows_absolute(location: str) -> bool:
+    """A drive without a separator ("w:0") is a plain name elsewhere."""
+    path = PureWindowsPath(location)
+    return bool(path.root) or bool(path.drive and os.name == "nt")
+
+
+def _contains(root: str, path: str) -> bool:
+    try:
+        return os.path.commonpath([root, path]) == root
+    except ValueError:  # different drives
+        return False
+
+
+class ExternalFile:
+    """One file of weights; opened when the first of its tensors is used."""
+
+    def __init__(self, path: str):
+        self.path = path
+        try:
+            descriptor = mapping.open_regular(path, follow=False)
+        except FileNotFoundError:
+            raise Fail(f'External data path does not exist: "{path}"') from None
+        except OSError as error:
+            raise Fail(f'External data path cannot be read: "{path}": {error.strerror}') from error
+        self.size = os.fstat(descriptor).st_size
+        os.close(descriptor)
+        self._data: memoryview | None = None
+        self._lock = threading.Lock()
+
+    def fetch(self, offset: int, length: int, dtype: ElementType, shape: tuple[int, ...], owner: str) -> np.ndarray:
+        """The tensor at `offset`."""
+        with self._lock:
+            if self._data is None:
+                try:
+                    self._data = mapping.contents(self.path, follow=False)
+                except OSError as error:
+                    raise Fail(f"External data of {owner}: {self.path} cannot be read: {error.strerror}") from error
+        if offset + length > len(self._data):
+            raise Fail(f"External data of {owner}: {self.path} became shorter after the model was loaded")
+        return packing.decode(self._data[offset : offset + length], dtype, shape)
+
+
+def read_location(proto: Any) -> ExternalLocation:
+    """Location, offset and length of a TensorProto; Fail with the reason if they make no sense."""
+    entries = metadata(proto.external_data)
+    length = _number(entries, "length") if "length" in entries else None
+    return ExternalLocation(entries.get("location", ""), _number(entries, "offset"), length, entries.get("checksum"))
+
+
+def _number(entries: dict[str, str], key: str) -> int:
+    number = entries.get(key, "0")
+    if not (number.isascii() and number.isdigit() and len(number) < 20):
+        raise Fail(f"{key} is {number!r}, which is not a number of bytes")
+    return int(number)
+
+
+def check_bounds(external: ExternalLocation, file: ExternalFile, needed: int) -> None:
+    """Fail if the tensor's `needed` bytes are not what the location says, or not in the file."""
+    if external.length is not None and external.length != needed:
+        raise Fail(f"external data size mismatch. Computed size: {needed}, external_data.length: {external.length}")
+    if external.offset + needed > file.size:
+        raise Fail(
+            f"External initializer offset: {external.offset} size to read: {needed} given file_length: {file.size} "
+            "are out of bounds or can not be read in full."
+        )

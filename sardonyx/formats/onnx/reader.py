@@ -1,0 +1,196 @@
+"""ModelProto -> Model: `read_model` is what `formats.load` calls for everything that is not in the ORT format.
+
+A model is not trusted. What breaks the rules of the format raises one of `errors`, naming the place; what is merely untidy and
+onnxruntime takes (unsorted nodes, an inner name that hides an outer one) is taken.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sardonyx import errors, ir
+from sardonyx.errors import Fail, InvalidArgument, InvalidGraph, InvalidProtobuf, NoSuchFile
+from sardonyx.formats import mapping
+from sardonyx.formats.onnx import wire
+from sardonyx.formats.onnx.attributes import read_attribute
+from sardonyx.formats.onnx.external import ExternalFolder
+from sardonyx.formats.onnx.graphs import Context, read_body, read_graph
+from sardonyx.formats.onnx.texts import metadata, normal_domain, text
+
+CODED: Any = tuple(errors.BY_CODE.values())
+
+
+@dataclass
+class _Parsed:
+    """A ModelProto, and the raw data of main-graph initializers that was left where it is."""
+
+    proto: Any
+    raw: dict[int, memoryview] = field(default_factory=dict)
+
+
+def read_model(source: Any, folder: str | os.PathLike[str] | None = None) -> ir.Model:
+    """The model in a file (by its path), in bytes, in a binary file object or in an `onnx.ModelProto`.
+
+    `folder` is where external data lies, by default beside the file. Weights of a large file stay on disk and are mapped: the file
+    must not be overwritten in place while the model is in use (replacing it is fine).
+    """
+    if isinstance(source, (str, os.PathLike)):
+        path = Path(source)
+        try:
+            return _model(_parse_file(path), Path(folder) if folder is not None else path.parent, path)
+        except CODED as error:
+            raise type(error)(f"Load model from {path} failed:{error.message}") from error
+    return _model(_parse(source), Path(folder) if folder is not None else None, None)
+
+
+def _parse_file(path: Path) -> _Parsed:
+    try:
+        return _parse_bytes(mapping.contents(path), "Protobuf parsing failed.")
+    except FileNotFoundError:
+        raise NoSuchFile(f"Load model {path} failed. File doesn't exist") from None
+    except IsADirectoryError:
+        raise InvalidProtobuf("Protobuf parsing failed.") from None
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the path
+        raise Fail(f"system error: {error}") from error
+
+
+def _parse(source: Any) -> _Parsed:
+    if hasattr(source, "SerializeToString"):
+        return _parse_proto(source)
+    data = source.read() if hasattr(source, "read") else source
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        raise TypeError(f"a model is a path, bytes, a binary file or an onnx.ModelProto, not {type(source).__name__}")
+    # bytes cannot change; anything else could under our views
+    view = memoryview(data if isinstance(data, bytes) else bytes(data))
+    return _parse_bytes(view, "Failed to load model because protobuf parsing failed.")
+
+
+def _parse_proto(proto: Any) -> _Parsed:
+    """Serialized, so that later changes of `proto` do not reach us; what is too large for that is used as it is."""
+    from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
+
+    try:
+        data = proto.SerializeToString()
+    except (EncodeError, ValueError):
+        return _Parsed(proto)
+    return _parse_bytes(memoryview(data), "Failed to load model because protobuf parsing failed.")
+
+
+def _parse_bytes(data: memoryview, failure: str) -> _Parsed:
+    import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+    proto = onnx.ModelProto()
+    skeleton = wire.skeleton(data)
+    if skeleton is None and len(data) >= 2**31:
+        raise InvalidProtobuf(failure)
+    try:
+        proto.ParseFromString(bytes(data) if skeleton is None else skeleton.data)
+    except DecodeError as error:
+        raise InvalidProtobuf(failure) from error
+    spans = {} if skeleton is None else skeleton.spans
+    return _Parsed(proto, {position: data[start:end] for position, (start, end) in spans.items()})
+
+
+def _model(parsed: _Parsed, folder: Path | None, path: Path | None) -> ir.Model:
+    proto = parsed.proto
+    try:
+        if not proto.HasField("graph"):
+            raise InvalidArgument("No graph was found in the protobuf.")
+        _check_ir_version(proto)
+        context = Context(ExternalFolder(folder, path), read_opsets(proto.opset_import), proto.ir_version)
+        if not context.opsets:
+            raise Fail(
+                "Missing opset in the model. All ModelProtos MUST have at least one entry that specifies which version of the ONNX "
+                "OperatorSet is being imported."
+            )
+        check_opsets(context.opsets)
+        return ir.Model(
+            graph=read_graph(proto.graph, context, raw=parsed.raw),
+            opsets=context.opsets,
+            ir_version=proto.ir_version,
+            functions=_read_functions(proto, context),
+            producer_name=text(proto.producer_name),
+            producer_version=text(proto.producer_version),
+            domain=text(proto.domain),
+            model_version=proto.model_version if proto.HasField("model_version") else None,
+            doc=text(proto.doc_string),
+            metadata=metadata(proto.metadata_props),
+            path=path,
+            folder=folder,
+        )
+    except UnicodeDecodeError as error:
+        raise InvalidProtobuf(f"Protobuf parsing failed. A name or text is not UTF-8: {error}") from error
+
+
+def _check_ir_version(proto: Any) -> None:
+    import onnx
+
+    if not proto.HasField("ir_version"):
+        raise Fail("Missing model IR version.")
+    if proto.ir_version > onnx.IR_VERSION:
+        raise Fail(f"Unsupported model IR version: {proto.ir_version}, max supported IR version: {onnx.IR_VERSION}")
+
+
+def read_opsets(imports: Any) -> dict[str, int]:
+    """Versions by domain."""
+    opsets: dict[str, int] = {}
+    for entry in imports:
+        domain = normal_domain(entry.domain)
+        if opsets.setdefault(domain, entry.version) != entry.version:
+            raise Fail(f"Domain '{domain or 'ai.onnx'}' is imported twice, with versions {opsets[domain]} and {entry.version}.")
+    return opsets
+
+
+def check_opsets(opsets: dict[str, int]) -> None:
+    """Refuse versions of the standard domains that the onnx package does not know yet."""
+    import onnx.defs
+
+    newest = onnx.defs.C.schema_version_map()
+    for domain, version in opsets.items():
+        if domain in newest and version > newest[domain][1]:
+            raise Fail(
+                "ONNX Runtime only *guarantees* support for models stamped with official released onnx opset versions. Opset "
+                f"{version} is under development and support for this is limited. The operator schemas and or other functionality "
+                "could possibly change before next ONNX release. "
+                f"Current official support for domain {domain or 'ai.onnx'} is till opset {newest[domain][1]}."
+            )
+
+
+def _read_functions(proto: Any, context: Context) -> dict[ir.FunctionKey, ir.Function]:
+    functions: dict[ir.FunctionKey, ir.Function] = {}
+    for one in proto.functions:
+        function = _read_function(one, context)
+        if function.key in functions:
+            raise Fail(f"Duplicate definition of function ({one.domain}:{one.name}:{one.overload}).")
+        functions[function.key] = function
+    return functions
+
+
+def read_function(proto: Any) -> ir.Function:
+    """A function by itself, from an `onnx.FunctionProto`."""
+    return _read_function(proto, Context(ExternalFolder(None), {}, ir_version=10, lenient=True))
+
+
+def _read_function(proto: Any, outer: Context) -> ir.Function:
+    if not proto.name:
+        raise InvalidGraph("This is an invalid model. A function has no name.")
+    context = Context(outer.folder, read_opsets(proto.opset_import), outer.ir_version, text(proto.name), outer.lenient)
+    check_opsets(context.opsets)
+    defaults = {}
+    for attribute in proto.attribute_proto:
+        defaults[text(attribute.name)] = read_attribute(attribute, f"function {proto.name}", context, None)
+    return ir.Function(
+        domain=normal_domain(proto.domain),
+        name=proto.name,
+        graph=read_body(proto, context),
+        opsets=context.opsets,
+        required_attributes=[text(name) for name in proto.attribute],
+        default_attributes=defaults,
+        overload=text(proto.overload),
+        doc=text(proto.doc_string),
+        metadata=metadata(proto.metadata_props),
+    )

@@ -1,0 +1,24 @@
+"""Text fields of protobuf messages. Some versions of protobuf hand out bytes where a text is no UTF-8; none of them gets further than this."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sardonyx.errors import InvalidProtobuf
+
+
+def text(value: Any) -> str:
+    """The text, or InvalidProtobuf if it is none."""
+    if isinstance(value, str):
+        return value
+    raise InvalidProtobuf(f"Protobuf parsing failed. A name or text is not UTF-8: {value!r}")
+
+
+def metadata(entries: Any) -> dict[str, str]:
+    """Keys and values of StringStringEntryProtos."""
+    return {text(entry.key): text(entry.value) for entry in entries}
+
+
+def normal_domain(domain: Any) -> str:
+    """The default domain has two spellings; we use the empty one."""
+    return "" if domain == "ai.onnx" else text(domain)
