@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from sardonyx.errors import BY_CODE, Fail, KernelError
-from sardonyx.ir import Node
+from sardonyx.ir import Node, Type
 from sardonyx.runtime.plan import ABSENT, Plan, Step
 
 CODED = tuple(BY_CODE.values())
@@ -48,7 +48,7 @@ class Run:
         start = time.perf_counter_ns() if self.profiler is not None else 0
         try:
             if step.bodies:
-                outputs = step.call(inputs, {name: self._body(plan, frame) for name, plan in step.bodies.items()})
+                outputs = step.call(inputs, {name: Body(self, plan, frame) for name, plan in step.bodies.items()})
             else:
                 outputs = step.call(inputs)
         except CODED as error:
@@ -60,20 +60,35 @@ class Run:
             self.profiler.step(step, start, time.perf_counter_ns(), inputs, outputs)
         return outputs
 
-    def _body(self, plan: Plan, outer: list[Any]) -> Callable[..., list[Any]]:
-        """A subgraph as its node's kernel calls it."""
 
-        def call(*arguments: Any) -> list[Any]:
-            frame = list(plan.template)
-            for there, here in plan.capture_slots:
-                frame[here] = outer[there]
-            if len(arguments) != len(plan.inputs):
-                raise KernelError(f"graph {plan.graph.name!r} takes {len(plan.inputs)} inputs, not {len(arguments)}")
-            for slot, value in zip(plan.inputs, arguments, strict=True):
-                frame[slot] = value
-            return self.frame(plan, frame)
+class Body:
+    """A subgraph as its node's kernel calls it. Its types tell what a Loop that never ran it would have collected."""
 
-        return call
+    __slots__ = ("_run", "_plan", "_outer")
+
+    def __init__(self, run: Run, plan: Plan, outer: list[Any]):
+        self._run = run
+        self._plan = plan
+        self._outer = outer
+
+    @property
+    def input_types(self) -> list[Type | None]:
+        return [value.type for value in self._plan.graph.inputs]
+
+    @property
+    def output_types(self) -> list[Type | None]:
+        return [value.type for value in self._plan.graph.outputs]
+
+    def __call__(self, *arguments: Any) -> list[Any]:
+        plan = self._plan
+        frame = list(plan.template)
+        for there, here in plan.capture_slots:
+            frame[here] = self._outer[there]
+        if len(arguments) != len(plan.inputs):
+            raise KernelError(f"graph {plan.graph.name!r} takes {len(plan.inputs)} inputs, not {len(arguments)}")
+        for slot, value in zip(plan.inputs, arguments, strict=True):
+            frame[slot] = value
+        return self._run.frame(plan, frame)
 
 
 def execute(
