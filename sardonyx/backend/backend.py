@@ -1,0 +1,70 @@
+"""The class that ONNX's own test suite drives. Unlike the original it refuses no opset that the onnx package knows."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from onnx.backend.base import Backend
+
+from sardonyx.backend import options
+from sardonyx.backend.backend_rep import OnnxRuntimeBackendRep
+from sardonyx.runtime.environment import get_device
+from sardonyx.runtime.options import SessionOptions
+from sardonyx.runtime.providers import get_available_providers
+from sardonyx.runtime.session import InferenceSession
+
+EXCLUDED = "ORT_ONNX_BACKEND_EXCLUDE_PROVIDERS"
+
+
+class OnnxRuntimeBackend(Backend):  # type: ignore[misc]  # the onnx package has no types
+    """ONNX's backend interface on top of sessions."""
+
+    @classmethod
+    def is_compatible(cls, model: Any, device: str | None = None, **kwargs: Any) -> bool:
+        """Whether a model can run on a device; only the device matters."""
+        return cls.supports_device(get_device() if device is None else device)
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        """Whether `device` ("CPU") is there."""
+        return device in get_device().split("-")
+
+    @classmethod
+    def prepare(cls, model: Any, device: str | None = None, **kwargs: Any) -> OnnxRuntimeBackendRep:
+        """A model (path, bytes, ModelProto, session) ready to run."""
+        if isinstance(model, OnnxRuntimeBackendRep):
+            return model
+        if isinstance(model, InferenceSession):
+            return OnnxRuntimeBackendRep(model)
+        if device is not None and not cls.supports_device(device):
+            raise RuntimeError(f"Incompatible device expected '{device}', got '{get_device()}'")
+        if not isinstance(model, (str, bytes, os.PathLike)):
+            from onnx.checker import check_model
+
+            check_model(model)
+        session_options = options.apply(SessionOptions(), options.SESSION_OPTIONS, kwargs)
+        return OnnxRuntimeBackendRep(InferenceSession(model, session_options, providers=_providers()))
+
+    @classmethod
+    def run_model(cls, model: Any, inputs: Any, device: str | None = None, **kwargs: Any) -> list[Any]:
+        """Prepare a model and run it once."""
+        prepared = cls.prepare(
+            model, device, **{name: value for name, value in kwargs.items() if name in options.SESSION_OPTIONS}
+        )
+        return prepared.run(inputs, **{name: value for name, value in kwargs.items() if name not in options.SESSION_OPTIONS})
+
+    @classmethod
+    def run_node(cls, node: Any, inputs: Any, device: str | None = None, outputs_info: Any = None, **kwargs: Any) -> Any:
+        raise NotImplementedError("It is much more efficient to run a whole model than every node independently.")
+
+
+def _providers() -> list[str]:
+    excluded = os.environ.get(EXCLUDED, "").split(",")
+    return [name for name in get_available_providers() if name not in excluded]
+
+
+is_compatible = OnnxRuntimeBackend.is_compatible
+prepare = OnnxRuntimeBackend.prepare
+run = OnnxRuntimeBackend.run_model
+supports_device = OnnxRuntimeBackend.supports_device

@@ -1,0 +1,164 @@
+"""What the original's compiled module defines: raw classes, enums and every exception.
+
+Where the original has a raw class and a Python wrapper of the same name, both are one class here; its raw InferenceSession is our Engine.
+"""
+
+from __future__ import annotations
+
+from sardonyx.errors import (
+    DeviceReset,
+    EngineError,
+    EPFail,
+    Fail,
+    InvalidArgument,
+    InvalidGraph,
+    InvalidProtobuf,
+    ModelLoadCanceled,
+    ModelLoaded,
+    ModelRequiresCompilation,
+    NoModel,
+    NoSuchFile,
+    NotFound,
+    NotImplemented,  # noqa: A004 - the original's name
+    RuntimeException,
+)
+from sardonyx.runtime.devices import (
+    OrtArenaCfg,
+    OrtDevice,
+    OrtEpDevice,
+    OrtHardwareDevice,
+    OrtMemoryInfo,
+    OrtSyncStream,
+    get_ep_devices,
+    get_hardware_devices,
+)
+from sardonyx.runtime.dlpack import is_uint8 as is_dlpack_uint8_tensor
+from sardonyx.runtime.engine import Engine as InferenceSession
+from sardonyx.runtime.enums import (
+    ArenaExtendStrategy,
+    ExecutionMode,
+    ExecutionOrder,
+    GraphOptimizationLevel,
+    OrtAllocatorType,
+    OrtCompileApiFlags,
+    OrtCompiledModelCompatibility,
+    OrtDeviceEpIncompatibilityReason,
+    OrtDeviceMemoryType,
+    OrtExecutionProviderDevicePolicy,
+    OrtHardwareDeviceType,
+    OrtMemoryInfoDeviceType,
+    OrtMemType,
+    OrtSparseFormat,
+)
+from sardonyx.runtime.environment import (
+    create_and_register_allocator,
+    create_and_register_allocator_v2,
+    disable_telemetry_events,
+    enable_telemetry_events,
+    get_build_info,
+    get_device,
+    get_version_string,
+    has_collective_ops,
+    register_execution_provider_library,
+    set_global_thread_pool_sizes,
+    set_seed,
+    unregister_execution_provider_library,
+)
+from sardonyx.runtime.iobinding import SessionIOBinding
+from sardonyx.runtime.log import set_default_logger_severity, set_default_logger_verbosity
+from sardonyx.runtime.metadata import (
+    ModelMetadata,
+    NodeArg,
+    OrtEpAssignedNode,
+    OrtEpAssignedSubgraph,
+    OrtExternalInitializerInfo,
+)
+from sardonyx.runtime.options import RunOptions, SessionOptions
+from sardonyx.runtime.providers import get_all_providers, get_available_providers
+from sardonyx.runtime.sparse import SparseBlockSparseView, SparseCooView, SparseCsrView, SparseTensor
+from sardonyx.runtime.value import OrtValue, OrtValueVector, copy_tensors
+
+kNextPowerOfTwo = ArenaExtendStrategy.kNextPowerOfTwo  # noqa: N816 - the original's spelling
+kSameAsRequested = ArenaExtendStrategy.kSameAsRequested  # noqa: N816
+
+
+def get_default_session_options() -> SessionOptions:
+    """New options with nothing set."""
+    return SessionOptions()
+
+
+__all__ = [
+    "ArenaExtendStrategy",
+    "DeviceReset",
+    "EPFail",
+    "EngineError",
+    "ExecutionMode",
+    "ExecutionOrder",
+    "Fail",
+    "GraphOptimizationLevel",
+    "InferenceSession",
+    "InvalidArgument",
+    "InvalidGraph",
+    "InvalidProtobuf",
+    "ModelLoadCanceled",
+    "ModelLoaded",
+    "ModelMetadata",
+    "ModelRequiresCompilation",
+    "NoModel",
+    "NoSuchFile",
+    "NodeArg",
+    "NotFound",
+    "NotImplemented",
+    "OrtAllocatorType",
+    "OrtArenaCfg",
+    "OrtCompileApiFlags",
+    "OrtCompiledModelCompatibility",
+    "OrtDevice",
+    "OrtDeviceEpIncompatibilityReason",
+    "OrtDeviceMemoryType",
+    "OrtEpAssignedNode",
+    "OrtEpAssignedSubgraph",
+    "OrtEpDevice",
+    "OrtExecutionProviderDevicePolicy",
+    "OrtExternalInitializerInfo",
+    "OrtHardwareDevice",
+    "OrtHardwareDeviceType",
+    "OrtMemType",
+    "OrtMemoryInfo",
+    "OrtMemoryInfoDeviceType",
+    "OrtSparseFormat",
+    "OrtSyncStream",
+    "OrtValue",
+    "OrtValueVector",
+    "RunOptions",
+    "RuntimeException",
+    "SessionIOBinding",
+    "SessionOptions",
+    "SparseBlockSparseView",
+    "SparseCooView",
+    "SparseCsrView",
+    "SparseTensor",
+    "copy_tensors",
+    "create_and_register_allocator",
+    "create_and_register_allocator_v2",
+    "disable_telemetry_events",
+    "enable_telemetry_events",
+    "get_all_providers",
+    "get_available_providers",
+    "get_build_info",
+    "get_default_session_options",
+    "get_device",
+    "get_ep_devices",
+    "get_hardware_devices",
+    "get_version_string",
+    "has_collective_ops",
+    "is_dlpack_uint8_tensor",
+    "kNextPowerOfTwo",
+    "kSameAsRequested",
+    "register_execution_provider_library",
+    "set_default_logger_severity",
+    "set_default_logger_verbosity",
+    "set_global_thread_pool_sizes",
+    "set_seed",
+    "unregister_execution_provider_library",
+]

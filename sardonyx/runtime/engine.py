@@ -1,0 +1,372 @@
+"""What stands behind a session: one model, loaded and then prepared for its providers, and the runs of it.
+
+Sessions hold an engine in `_sess`, under the names that the original's raw session has; `set_providers` replaces it by a new one. An engine
+does not change after `initialize_session`, so any number of threads may run it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import logging
+import os
+import weakref
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from sardonyx import formats
+from sardonyx.errors import BY_CODE, Fail, InvalidArgument, ModelLoadCanceled
+from sardonyx.ir import OptionalType, Type, Value
+from sardonyx.providers.provider import ExecutionProvider
+from sardonyx.runtime import arguments, background, environment, log
+from sardonyx.runtime.configuration import Configuration
+from sardonyx.runtime.devices import OrtEpDevice, OrtMemoryInfo, cpu_memory_info, get_ep_devices
+from sardonyx.runtime.enums import ExecutionMode
+from sardonyx.runtime.executor import execute
+from sardonyx.runtime.feeds import convert
+from sardonyx.runtime.iobinding import SessionIOBinding
+from sardonyx.runtime.loading import load_model, options_from_model
+from sardonyx.runtime.metadata import ModelMetadata, NodeArg, OrtEpAssignedSubgraph
+from sardonyx.runtime.options import RunOptions, SessionOptions
+from sardonyx.runtime.plan import Plan
+from sardonyx.runtime.prepare import prepare
+from sardonyx.runtime.profile import Profiler
+from sardonyx.runtime.providers import CPU_PROVIDER, open_providers
+from sardonyx.runtime.results import release
+from sardonyx.runtime.value import OrtValue, OrtValueVector
+
+CODED = tuple(BY_CODE.values())
+MAX_FETCHES = 64
+"""How many different choices of outputs keep their own plan."""
+TERMINATED = "Exiting due to terminate flag being set to true."
+SHRINK_KEY = "memory.enable_memory_arena_shrinkage"
+
+logger = logging.getLogger("sardonyx.runtime")
+
+
+class Engine:
+    """A model ready to run."""
+
+    def __init__(self, options: SessionOptions, model: Any, from_file: bool = False, read_config: bool = False):
+        if not isinstance(options, SessionOptions):
+            raise arguments.mismatch("__init__", "InferenceSession(options: SessionOptions, model, from_file: bool)", options)
+        self._cancelled: Callable[[], bool] = lambda: options._cancelled  # another thread sets it on the caller's object
+        self.session_options = copy.copy(options)
+        _check_options(options)
+        self._profiler = self._open_profiler()
+        with self._scope(), self._event("model_loading_uri" if from_file else "model_loading_array"):
+            self._check_cancelled()
+            self._model = load_model(model, self.session_options)
+            if read_config:
+                options_from_model(self._model, self.session_options)
+                self._profiler = self._profiler or self._open_profiler()
+        self.providers: list[ExecutionProvider] = []
+
+    def _open_profiler(self) -> Profiler | None:
+        if not self.session_options.enable_profiling:
+            return None
+        profiler = Profiler(self.session_options.profile_file_prefix)
+        weakref.finalize(self, profiler.finish)
+        return profiler
+
+    def _scope(self) -> contextlib.AbstractContextManager[None]:
+        return log.scope(self.session_options.logid, self.session_options.log_severity_level)
+
+    def _event(self, name: str) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if self._profiler is None else self._profiler.event(name)
+
+    def _check_cancelled(self) -> None:
+        if self._cancelled():
+            raise ModelLoadCanceled("Graph loading canceled due to user request.")
+
+    # --- from a model to a plan
+
+    def initialize_session(
+        self,
+        providers: Sequence[str] = (),
+        provider_options: Sequence[Mapping[str, str]] = (),
+        disabled_optimizers: Collection[str] = (),
+    ) -> None:
+        """Prepare the model for providers, asked in this order, CPU last. `disabled_optimizers` names rewrites to leave out."""
+        self.disabled_optimizers = frozenset(disabled_optimizers)
+        with self._scope(), self._event("session_initialization"):
+            logger.info("Initializing session.")
+            self._check_cancelled()
+            self.providers = open_providers(providers, provider_options or [{}] * len(providers))
+            _check_fallback(self.session_options._config, providers)
+            self._prepare()
+            self._check_cancelled()
+            logger.info("Session successfully initialized.")
+
+    def _prepare(self) -> None:
+        options, model = self.session_options, self._model
+        strict = options._config.is_on("session.strict_shape_type_inference")
+        self.plan = prepare(model, self.providers, strict=strict)
+        _refuse_cpu(options._config, self.plan)
+        self._describe()
+        if options.optimized_model_filepath:
+            _save(self._model, options)
+
+    def _describe(self) -> None:
+        graph = self._model.graph
+        self.inputs: dict[str, Value] = {value.name: value for value in graph.inputs}
+        """What may be fed, by name."""
+        required = [value for value in graph.inputs if value.constant is None]
+        overridable = [value for value in graph.inputs if value.constant is not None]
+        self.required_names = [value.name for value in required if not isinstance(value.type, OptionalType)]
+        self.output_names = tuple(value.name for value in graph.outputs)
+        self.inputs_meta = [NodeArg._of(value) for value in required]
+        self.outputs_meta = [NodeArg._of(value) for value in graph.outputs]
+        self.overridable_initializers = [NodeArg._of(value) for value in overridable]
+        self.model_meta = ModelMetadata(self._model)
+        self._required = [value for value in required if not isinstance(value.type, OptionalType)]
+        self._types = {value.name: value.type for value in graph.values()}
+        self._fetches: dict[tuple[str, ...], Plan] = {}
+
+    # --- runs
+
+    def knows(self, name: str) -> bool:
+        """Whether a value of this name can be fetched."""
+        return name in self.plan.slots
+
+    def type_of(self, name: str) -> Type | None:
+        """The type of a value of the main graph."""
+        return self._types.get(name)
+
+    def compute(
+        self, output_names: Sequence[str] | None, feeds: Mapping[str, Any], run_options: RunOptions | None = None
+    ) -> list[Any]:
+        """One run: values in, values out that belong to the caller. Names may be those of any values of the main graph."""
+        plan = self._plan_for(output_names)
+        return self._run(plan, self._converted(feeds), run_options)
+
+    def _plan_for(self, names: Sequence[str] | None) -> Plan:
+        key = self.output_names if names is None else tuple(names)
+        if key == self.output_names:
+            return self.plan
+        found = self._fetches.get(key)
+        if found is None:
+            for name in key:
+                if name not in self.plan.slots:
+                    raise InvalidArgument(f"Invalid output name:{name}")
+            if len(self._fetches) >= MAX_FETCHES:
+                self._fetches.clear()
+            found = self._fetches[key] = self.plan.fetching(key)
+        return found
+
+    def _converted(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        inputs = self.inputs
+        converted: dict[str, Any] = {}
+        for name, given in feeds.items():
+            declared = inputs.get(name)
+            if declared is None:
+                raise InvalidArgument(f"Invalid input name: {name}")
+            converted[name] = convert(declared, given)
+        for declared in self._required:
+            if declared.name not in converted:
+                converted[declared.name] = convert(declared, None)
+        return converted
+
+    def _run(self, plan: Plan, feeds: dict[str, Any], run_options: RunOptions | None) -> list[Any]:
+        terminated = None if run_options is None else _watch(run_options)
+        try:
+            if self._profiler is None:
+                return release(execute(plan, feeds, terminated=terminated))
+            with self._event("model_run"):
+                with self._event(_EXECUTORS[self.session_options.execution_mode == ExecutionMode.ORT_PARALLEL]):
+                    values = execute(plan, feeds, terminated=terminated, profiler=self._profiler)
+                return release(values)
+        except CODED as error:
+            if error.message.startswith("Non-zero status code"):  # type: ignore[attr-defined]
+                with self._run_scope(run_options):
+                    logger.error("%s", error.message)  # type: ignore[attr-defined]
+            raise
+
+    def _run_scope(self, run_options: RunOptions | None) -> contextlib.AbstractContextManager[None]:
+        options = self.session_options
+        if run_options is None:
+            return self._scope()
+        severity = run_options.log_severity_level
+        return log.scope(run_options.logid or options.logid, options.log_severity_level if severity < 0 else severity)
+
+    def run(self, output_names: Sequence[str], feeds: Mapping[str, Any], run_options: RunOptions | None = None) -> list[Any]:
+        """One run as the raw session has it: an empty list of names stands for all outputs."""
+        return self.compute(output_names or None, feeds, run_options)
+
+    def run_with_ort_values(
+        self, feeds: Mapping[str, OrtValue], output_names: Sequence[str], run_options: RunOptions | None = None
+    ) -> list[OrtValue]:
+        """One run on OrtValues."""
+        names = list(output_names or self.output_names)
+        values = self.compute(names, feeds, run_options)
+        return [OrtValue._of(value, self.type_of(name)) for name, value in zip(names, values, strict=True)]
+
+    def run_with_ortvaluevector(
+        self,
+        run_options: RunOptions,
+        feed_names: Sequence[str],
+        feeds: OrtValueVector,
+        fetch_names: Sequence[str],
+        fetches: OrtValueVector,
+        fetch_devices: Sequence[Any],
+    ) -> None:
+        """One run whose results are appended to `fetches`, or written into the tensors that are there already."""
+        made = self.run_with_ort_values(dict(zip(feed_names, feeds, strict=False)), fetch_names, run_options)
+        if len(fetches) == 0:
+            for value in made:
+                fetches.push_back(value)
+            return
+        for target, value in zip(fetches, made, strict=True):
+            target.update_inplace(value)
+
+    def run_with_iobinding(self, iobinding: SessionIOBinding, run_options: RunOptions | None = None) -> None:
+        """One run on bound memory."""
+        iobinding.run(run_options)
+
+    def run_async(
+        self,
+        output_names: Sequence[str],
+        feeds: Mapping[str, Any],
+        callback: Callable[[list[Any], Any, str], None],
+        user_data: Any,
+        run_options: RunOptions | None = None,
+    ) -> None:
+        """Start a run in another thread, which calls `callback(results, user_data, error)` at the end."""
+        if self.session_options.intra_op_num_threads == 1:
+            raise InvalidArgument("intra op thread pool must have at least one thread for RunAsync")
+        if not callable(callback):
+            raise arguments.mismatch("run_async", "(names, feeds, callback: Callable, user_data, run_options)", callback)
+        try:
+            plan, converted = self._plan_for(output_names or None), self._converted(feeds)
+        except CODED as error:
+            background.submit(callback, [], user_data, error.message)  # type: ignore[attr-defined]
+        else:
+            background.submit(self._run_and_call, plan, converted, run_options, callback, user_data)
+
+    def _run_and_call(
+        self,
+        plan: Plan,
+        feeds: dict[str, Any],
+        run_options: RunOptions | None,
+        callback: Callable[[list[Any], Any, str], None],
+        user_data: Any,
+    ) -> None:
+        results: list[Any] = []
+        message = ""
+        try:
+            results = self._run(plan, feeds, run_options)
+        except Exception as error:
+            message = getattr(error, "message", None) or str(error)
+        callback(results, user_data, message)
+
+    # --- what can be asked
+
+    def get_providers(self) -> list[str]:
+        return [provider.name for provider in self.providers]
+
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        """Options by provider; those of the CPU are not shown, as in the original."""
+        return {provider.name: {} if provider.name == CPU_PROVIDER else dict(provider.options) for provider in self.providers}
+
+    def get_provider_graph_assignment_info(self) -> list[OrtEpAssignedSubgraph]:
+        """Which provider runs which nodes of the main graph."""
+        key = "session.record_ep_graph_assignment_info"
+        if not self.session_options._config.is_on(key):
+            raise Fail(f"Session configuration entry '{key}' must be set to \"1\" to retrieve EP graph assignment information.")
+        return [OrtEpAssignedSubgraph(step.provider.name, step.nodes) for step in self.plan.steps]
+
+    @property
+    def input_meminfos(self) -> list[OrtMemoryInfo]:
+        return [cpu_memory_info() for _ in self.inputs_meta]
+
+    @property
+    def output_meminfos(self) -> list[OrtMemoryInfo]:
+        return [cpu_memory_info() for _ in self.outputs_meta]
+
+    @property
+    def input_epdevices(self) -> list[OrtEpDevice]:
+        return get_ep_devices() * len(self.inputs_meta)
+
+    @property
+    def get_profiling_start_time_ns(self) -> int:
+        return 0 if self._profiler is None else self._profiler.start_ns
+
+    def end_profiling(self) -> str:
+        """Write the trace and return its file's name; "" if there is nothing to write."""
+        profiler, self._profiler = self._profiler, None
+        return "" if profiler is None else profiler.finish()
+
+    def set_ep_dynamic_options(self, options: Mapping[str, str]) -> None:
+        """Options that a provider may take between runs; the CPU has none."""
+        if not isinstance(options, dict):
+            raise arguments.mismatch("set_ep_dynamic_options", "(options: dict)", options)
+        if not options:
+            raise RuntimeError("No options were provided")
+
+    def get_tuning_results(self) -> list[dict[str, Any]]:
+        """Nothing is tuned on the CPU."""
+        return []
+
+    def set_tuning_results(self, results: list[Any], error_on_invalid: bool = False) -> None:
+        """Nothing is tuned on the CPU."""
+
+    def release_captured_graph(self, graph_annotation_id: int = 0) -> None:
+        """Nothing is captured on the CPU."""
+
+
+_EXECUTORS = ("SequentialExecutor::Execute", "ParallelExecutor::Execute")
+
+
+def _watch(run_options: RunOptions) -> Callable[[], bool]:
+    """Checks the options of a run before it begins; the result tells, during the run, whether it shall stop."""
+    for entry in run_options._config.get(SHRINK_KEY).split(";"):
+        if entry and entry.partition(":")[0] != "cpu":
+            raise InvalidArgument(f"Unsupported device specified in the memory arena shrink list: {entry.partition(':')[0]}")
+    if run_options.terminate:
+        raise Fail(TERMINATED)
+    return lambda: run_options.terminate
+
+
+# --- options that only make sense together, or only with what is there
+
+
+def _check_options(options: SessionOptions) -> None:
+    log.check_severity(options.log_severity_level)
+    environment.check_thread_options(options)
+    config = options._config
+    affinities = config.get("session.intra_op_thread_affinities")
+    for part in affinities.replace(";", ",").replace("-", ",").split(",") if affinities else ():
+        if not part.isdigit():
+            raise RuntimeError(f"Processor id must consist of only digits: {part}")
+    style = config.get("optimization.minimal_build_optimizations")
+    if style not in ("", "save", "apply"):
+        raise InvalidArgument(f"Invalid value for optimization.minimal_build_optimizations: {style}")
+
+
+def _check_fallback(config: Configuration, providers: Iterable[str]) -> None:
+    if config.is_on("session.disable_cpu_ep_fallback") and CPU_PROVIDER in providers:
+        raise InvalidArgument(
+            "Conflicting session configuration: explicitly added the CPU EP to the session, but also disabled fallback to the CPU EP "
+            "via session configuration options."
+        )
+
+
+def _refuse_cpu(config: Configuration, plan: Plan) -> None:
+    if config.is_on("session.disable_cpu_ep_fallback") and any(step.provider.name == CPU_PROVIDER for step in plan.steps):
+        raise Fail(
+            "This session contains graph nodes that are assigned to the default CPU EP, but fallback to CPU EP has been explicitly "
+            "disabled by the user."
+        )
+
+
+def _save(model: Any, options: SessionOptions) -> None:
+    """Write the model as it will run."""
+    config, path = options._config, options.optimized_model_filepath
+    if config.get("session.save_model_format") == "ORT" and not path.endswith(".ort"):
+        raise Fail(f"{path}: ORT format models are not supported yet in this version.")
+    external = config.get("session.optimized_model_external_initializers_file_name") or None
+    smallest = int(config.get("session.optimized_model_external_initializers_min_size_in_bytes", "1024"))
+    try:
+        formats.save(model, path, external, smallest)
+    except OSError as error:
+        raise InvalidArgument(f"SystemError : {error.errno} ({os.fspath(path)}: {error.strerror})") from error

@@ -1,0 +1,119 @@
+"""What belongs to the process and not to one session: versions, seeds, global threads, shared allocators, libraries of providers."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Mapping
+
+from sardonyx import __version__
+from sardonyx.errors import Fail
+from sardonyx.runtime import arguments
+from sardonyx.runtime.devices import OrtArenaCfg, OrtMemoryInfo
+from sardonyx.runtime.options import SessionOptions
+
+_global_pools: tuple[int, int] | None = None
+
+
+def get_version_string() -> str:
+    return __version__
+
+
+def get_build_info() -> str:
+    """Versions of what we are made of."""
+    import numpy
+
+    return f"ORT Build Info: sardonyx {__version__}, NumPy {numpy.__version__}, Python {platform.python_version()}"
+
+
+def get_device() -> str:
+    """The kind of device that runs use by default."""
+    return "CPU"
+
+
+def set_seed(seed: int) -> None:
+    """Make random ops without a seed of their own repeatable."""
+    from sardonyx.providers import random_state
+
+    random_state.set_seed(arguments.integer(seed, "set_seed", bits=64))
+
+
+def has_collective_ops() -> bool:
+    return False
+
+
+def enable_telemetry_events() -> None:
+    """Does nothing: we send nothing anywhere."""
+
+
+def disable_telemetry_events() -> None:
+    """Does nothing: we send nothing anywhere."""
+
+
+def set_global_thread_pool_sizes(intra_op_num_threads: int = 0, inter_op_num_threads: int = 0) -> None:
+    """Have sessions share threads; from then on each must set `use_per_session_threads` to False."""
+    global _global_pools
+    function = "set_global_thread_pool_sizes"
+    sizes = arguments.integer(intra_op_num_threads, function), arguments.integer(inter_op_num_threads, function)
+    if _global_pools is not None:
+        raise Fail("Global thread pools have already been created, cannot replace them")
+    _global_pools = sizes
+
+
+def check_thread_options(options: SessionOptions) -> None:
+    """Refuse a session that wants global threads where there are none, or the other way round."""
+    if options.use_per_session_threads and _global_pools is not None:
+        raise RuntimeError("use_per_session_threads must be false when using a global thread pool")
+    if not options.use_per_session_threads and _global_pools is None:
+        raise RuntimeError(
+            "When the session is not configured to use per session threadpools, the global thread pools must be created first: "
+            "call set_global_thread_pool_sizes."
+        )
+
+
+def create_and_register_allocator(memory_info: OrtMemoryInfo, arena_cfg: OrtArenaCfg | None = None) -> None:
+    """Accepted for compatibility: memory comes from NumPy's own allocator."""
+    if not isinstance(memory_info, OrtMemoryInfo):
+        raise arguments.mismatch("create_and_register_allocator", "(info: OrtMemoryInfo, config: OrtArenaCfg)", memory_info)
+
+
+def create_and_register_allocator_v2(
+    provider_type: str, memory_info: OrtMemoryInfo, options: Mapping[str, str], arena_cfg: OrtArenaCfg
+) -> None:
+    """Accepted for compatibility, for the CPU's provider only."""
+    if provider_type != "CPUExecutionProvider":
+        raise RuntimeError(f"{provider_type} is not implemented in CreateAndRegisterAllocatorV2()")
+    create_and_register_allocator(memory_info, arena_cfg)
+
+
+def register_execution_provider_library(name: str, path: str) -> None:
+    """Load a provider from a shared library. Libraries for the original's C interface cannot be used here."""
+    path = os.path.join(os.path.dirname(__file__), path)
+    reason = (
+        "it is written for the C interface of onnxruntime; providers for sardonyx come through entry points or `register_provider`"
+        if os.path.exists(path)
+        else f"{path}: cannot open shared object file: No such file or directory"
+    )
+    raise Fail(f"Failed to load library {path} with error: {reason}")
+
+
+def unregister_execution_provider_library(name: str) -> None:
+    raise Fail(f"Execution provider library: {name} was not registered.")
+
+
+def preload_dlls(cuda: bool = True, cudnn: bool = True, msvc: bool = True, directory: str | None = None) -> None:
+    """Does nothing: there are no libraries of GPUs to load."""
+
+
+def print_debug_info() -> None:
+    """Write to stdout what a bug report should tell."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    lines = [f"package: sardonyx {__version__}", f"platform: {platform.platform()}", f"python: {sys.version.split()[0]}"]
+    for package in ("numpy", "ml_dtypes", "onnx"):
+        try:
+            lines.append(f"{package}: {version(package)}")
+        except PackageNotFoundError:
+            lines.append(f"{package}: not installed")
+    sys.stdout.write("\n".join(lines) + "\n")

@@ -1,0 +1,122 @@
+"""What a session tells about its model: NodeArg, ModelMetadata, and which provider got which nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sardonyx.ir import Dim, Model, Node, OptionalType, SparseTensorType, TensorType, Type, Value, dim
+
+UNKNOWN_VERSION = 2**63 - 1
+"""What the original shows for a model file without a version."""
+
+
+class NodeArg:
+    """Name, type and shape of an input or output. A symbolic size is its name, an unnamed one None."""
+
+    __slots__ = ("_name", "_type", "_shape")
+
+    def __init__(self, name: str, type: str, shape: Sequence[int | str | None]):
+        self._name = name
+        self._type = type
+        self._shape = list(shape)
+
+    @classmethod
+    def _of(cls, value: Value) -> NodeArg:
+        return cls(value.name, str(value.type) if value.type is not None else "", _visible_shape(value))
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def type(self) -> str:
+        return self._type
+
+    @property
+    def shape(self) -> list[int | str | None]:
+        """Sizes; also empty where the rank is unknown, and for sequences and maps."""
+        return list(self._shape)
+
+    def __str__(self) -> str:
+        return f"NodeArg(name='{self._name}', type='{self._type}', shape={self._shape})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return NodeArg, (self._name, self._type, self._shape)
+
+
+def _visible_shape(value: Value) -> list[int | str | None]:
+    """Inferred numbers win over the declared names, declared names over inferred ones."""
+    found, declared = _dims(value.type), _dims(value.declared)
+    if found is None:
+        return []
+    if declared is None or len(declared) != len(found):
+        declared = found
+    return [_visible_dim(mine, theirs) for mine, theirs in zip(found, declared, strict=True)]
+
+
+def _dims(type: Type | None) -> Sequence[Dim] | None:
+    if isinstance(type, OptionalType):
+        type = type.element
+    return type.shape if isinstance(type, (TensorType, SparseTensorType)) else None
+
+
+def _visible_dim(found: Dim, declared: Dim) -> int | str | None:
+    for size in (found, declared):
+        if isinstance(size, int):
+            return size
+    for size in (declared, found):
+        symbol = None if isinstance(size, int) else size.symbol
+        if symbol is not None and not dim.is_anonymous(size):
+            return symbol.name
+    return None
+
+
+class ModelMetadata:
+    """What a model's file says about itself."""
+
+    __slots__ = ("producer_name", "graph_name", "domain", "description", "graph_description", "version", "custom_metadata_map")
+
+    def __init__(self, model: Model):
+        self.producer_name = model.producer_name
+        self.graph_name = model.graph.name
+        self.domain = model.domain
+        self.description = model.doc
+        self.graph_description = model.graph.doc
+        self.version = UNKNOWN_VERSION if model.model_version is None else model.model_version
+        self.custom_metadata_map = dict(model.metadata)
+
+
+class OrtEpAssignedNode:
+    """A node that a provider got."""
+
+    __slots__ = ("name", "domain", "op_type")
+
+    def __init__(self, node: Node):
+        self.name = node.name
+        self.domain = node.domain
+        self.op_type = node.op_type
+
+
+class OrtEpAssignedSubgraph:
+    """Nodes that a provider runs as one step."""
+
+    __slots__ = ("ep_name", "_nodes")
+
+    def __init__(self, ep_name: str, nodes: Sequence[Node]):
+        self.ep_name = ep_name
+        self._nodes = [OrtEpAssignedNode(node) for node in nodes]
+
+    def get_nodes(self) -> list[OrtEpAssignedNode]:
+        return list(self._nodes)
+
+
+class OrtExternalInitializerInfo:
+    """Where an initializer's data lies: a file, an offset and a size."""
+
+    __slots__ = ("filepath", "file_offset", "byte_size")
+
+    def __init__(self, filepath: str, file_offset: int, byte_size: int):
+        self.filepath = filepath
+        self.file_offset = file_offset
+        self.byte_size = byte_size

@@ -1,0 +1,157 @@
+"""Execution providers by name: which there are, how a user's list of them is read, and how they are opened for a session.
+
+Other packages bring providers through the entry point group "sardonyx.providers"; a program registers its own with `register_provider`.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sardonyx.providers.provider import ExecutionProvider
+
+CPU_PROVIDER = "CPUExecutionProvider"
+ENTRY_POINTS = "sardonyx.providers"
+
+Factory = Callable[[Mapping[str, str]], ExecutionProvider]
+"""Makes a provider from its options."""
+
+_KNOWN = (
+    "NvTensorRTRTX",
+    "Tensorrt",
+    "CUDA",
+    "MIGraphX",
+    "OpenVINO",
+    "Dnnl",
+    "VitisAI",
+    "QNN",
+    "Nnapi",
+    "VSINPU",
+    "Js",
+    "CoreML",
+    "ACL",
+    "Dml",
+    "Rknpu",
+    "WebNN",
+    "WebGpu",
+    "Xnnpack",
+    "CANN",
+    "Azure",
+)
+"""Providers that the original knows, whether or not a build has them."""
+
+_registered: dict[str, Factory] = {}
+_lock = threading.Lock()
+
+
+def register_provider(name: str, factory: Factory) -> None:
+    """Make a provider of your own known under `name`; sessions may then list it."""
+    if name == CPU_PROVIDER:
+        raise ValueError(f"{CPU_PROVIDER} is ours")
+    with _lock:
+        _registered[name] = factory
+
+
+def unregister_provider(name: str) -> None:
+    """Forget a provider; sessions that use it keep it."""
+    with _lock:
+        _registered.pop(name, None)
+
+
+@functools.cache
+def _from_packages() -> Mapping[str, Any]:
+    from importlib.metadata import entry_points
+
+    return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+
+
+def get_available_providers() -> list[str]:
+    """Providers that sessions can use, best first, CPU last."""
+    return [*dict.fromkeys([*_registered, *_from_packages()]), CPU_PROVIDER]
+
+
+def get_all_providers() -> list[str]:
+    """Every provider name that programs for the original may use, in its order of preference, CPU last."""
+    known = (f"{name}ExecutionProvider" for name in _KNOWN)
+    return [*dict.fromkeys([*_registered, *_from_packages(), *known]), CPU_PROVIDER]
+
+
+def open_providers(names: Sequence[str], options: Sequence[Mapping[str, str]]) -> list[ExecutionProvider]:
+    """Provider objects in the order of `names`, those that are merely known left out, CPU added as the last."""
+    opened = [made for name, given in zip(names, options, strict=True) if (made := _open(name, given)) is not None]
+    if not any(provider.name == CPU_PROVIDER for provider in opened):
+        opened.append(_open_cpu({}))
+    return opened
+
+
+def _open(name: str, options: Mapping[str, str]) -> ExecutionProvider | None:
+    if name == CPU_PROVIDER:
+        return _open_cpu(options)
+    if name in _registered:
+        return _registered[name](options)
+    if name in _from_packages():
+        return _from_packages()[name].load()(options)
+    if name in get_all_providers():
+        return None
+    raise RuntimeError(f"Unknown Provider Type: {name}")
+
+
+def _open_cpu(options: Mapping[str, str]) -> ExecutionProvider:
+    from sardonyx.providers.cpu.provider import CPUExecutionProvider
+
+    return CPUExecutionProvider(options)
+
+
+def check_and_normalize_provider_args(
+    providers: Sequence[str | tuple[str, Mapping[Any, Any]]] | None,
+    provider_options: Sequence[Mapping[Any, Any]] | None,
+    available_provider_names: Sequence[str],
+) -> tuple[list[str], list[dict[str, str]]]:
+    """Names and options, checked, without duplicates, options as strings; warns of names that are not available."""
+    if providers is None:
+        return [], []
+    if isinstance(providers, str):  # the original takes it apart into letters
+        providers = [providers]
+    if not isinstance(providers, Sequence):
+        raise ValueError("'providers' should be a sequence.")
+    pairs = _paired(providers, provider_options)
+    chosen: dict[str, dict[str, str]] = {}
+    for name, options in pairs:
+        if name not in available_provider_names:
+            available = ", ".join(available_provider_names)
+            warnings.warn(
+                f"Specified provider '{name}' is not in available provider names.Available providers: '{available}'",
+                stacklevel=4,
+            )
+        if name in chosen:
+            warnings.warn(f"Duplicate provider '{name}' encountered, ignoring.", stacklevel=4)
+            continue
+        chosen[name] = {str(key): str(value) for key, value in options.items()}
+    return list(chosen), list(chosen.values())
+
+
+def _paired(
+    providers: Sequence[str | tuple[str, Mapping[Any, Any]]], provider_options: Sequence[Mapping[Any, Any]] | None
+) -> list[tuple[str, Mapping[Any, Any]]]:
+    if provider_options is None:
+        return [_pair(entry) for entry in providers]
+    if not isinstance(provider_options, Sequence):
+        raise ValueError("'provider_options' should be a sequence.")
+    if len(providers) != len(provider_options):
+        raise ValueError("'providers' and 'provider_options' should be the same length if both are given.")
+    if not all(isinstance(name, str) for name in providers):
+        raise ValueError("Only string values for 'providers' are supported if 'provider_options' is given.")
+    if not all(isinstance(options, Mapping) for options in provider_options):
+        raise ValueError("'provider_options' values must be dicts.")
+    return list(zip(providers, provider_options, strict=True))  # type: ignore[arg-type]
+
+
+def _pair(entry: Any) -> tuple[str, Mapping[Any, Any]]:
+    if isinstance(entry, str):
+        return entry, {}
+    if isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[0], str) and isinstance(entry[1], Mapping):
+        return entry[0], entry[1]
+    raise ValueError("'providers' values must be either strings or (string, dict) tuples.")
