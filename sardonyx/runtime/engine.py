@@ -10,6 +10,8 @@ import contextlib
 import copy
 import logging
 import os
+import re
+import threading
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -17,6 +19,8 @@ from typing import Any
 from sardonyx import formats
 from sardonyx.errors import BY_CODE, Fail, InvalidArgument, ModelLoadCanceled
 from sardonyx.ir import OptionalType, Type, Value
+from sardonyx.optimizer.pipeline import Level
+from sardonyx.optimizer.rewrite import Journal
 from sardonyx.providers.provider import ExecutionProvider
 from sardonyx.runtime import arguments, background, environment, log
 from sardonyx.runtime.configuration import Configuration
@@ -29,7 +33,7 @@ from sardonyx.runtime.loading import load_model, options_from_model
 from sardonyx.runtime.metadata import ModelMetadata, NodeArg, OrtEpAssignedSubgraph
 from sardonyx.runtime.options import RunOptions, SessionOptions
 from sardonyx.runtime.plan import Plan
-from sardonyx.runtime.prepare import prepare
+from sardonyx.runtime.prepare import Optimization, prepare
 from sardonyx.runtime.profile import Profiler
 from sardonyx.runtime.providers import CPU_PROVIDER, open_providers
 from sardonyx.runtime.results import release
@@ -39,6 +43,7 @@ CODED = tuple(BY_CODE.values())
 MAX_FETCHES = 64
 """How many different choices of outputs keep their own plan."""
 TERMINATED = "Exiting due to terminate flag being set to true."
+DISABLED_KEY = "optimization.disable_specified_optimizers"
 SHRINK_KEY = "memory.enable_memory_arena_shrinkage"
 
 logger = logging.getLogger("sardonyx.runtime")
@@ -56,6 +61,7 @@ class Engine:
         self._profiler = self._open_profiler()
         with self._scope(), self._event("model_loading_uri" if from_file else "model_loading_array"):
             self._check_cancelled()
+            self._source = model
             self._model = load_model(model, self.session_options)
             if read_config:
                 options_from_model(self._model, self.session_options)
@@ -101,7 +107,11 @@ class Engine:
     def _prepare(self) -> None:
         options, model = self.session_options, self._model
         strict = options._config.is_on("session.strict_shape_type_inference")
-        self.plan = prepare(model, self.providers, strict=strict)
+        self.journal = Journal()
+        disabled = self.disabled_optimizers.union(re.split("[;,]", options._config.get(DISABLED_KEY)))
+        level = Level(int(options.graph_optimization_level))
+        optimization = Optimization(level, disabled, options._config.entries, self.journal)
+        self.plan = prepare(model, self.providers, strict=strict, optimization=optimization)
         _refuse_cpu(options._config, self.plan)
         self._describe()
         if options.optimized_model_filepath:
@@ -121,17 +131,20 @@ class Engine:
         self.model_meta = ModelMetadata(self._model)
         self._required = [value for value in required if not isinstance(value.type, OptionalType)]
         self._types = {value.name: value.type for value in graph.values()}
+        self._types_as_loaded: dict[str, Type | None] = {}
         self._fetches: dict[tuple[str, ...], Plan] = {}
+        self._unoptimized: Plan | None = None
+        self._unoptimized_lock = threading.Lock()
 
     # --- runs
 
     def knows(self, name: str) -> bool:
         """Whether a value of this name can be fetched."""
-        return name in self.plan.slots
+        return name in self.plan.slots or name in self._plan_as_loaded().slots
 
     def type_of(self, name: str) -> Type | None:
         """The type of a value of the main graph."""
-        return self._types.get(name)
+        return self._types.get(name) or self._types_as_loaded.get(name)
 
     def compute(
         self, output_names: Sequence[str] | None, feeds: Mapping[str, Any], run_options: RunOptions | None = None
@@ -146,13 +159,23 @@ class Engine:
             return self.plan
         found = self._fetches.get(key)
         if found is None:
+            plan = self.plan if all(name in self.plan.slots for name in key) else self._plan_as_loaded()
             for name in key:
-                if name not in self.plan.slots:
+                if name not in plan.slots:
                     raise InvalidArgument(f"Invalid output name:{name}")
             if len(self._fetches) >= MAX_FETCHES:
                 self._fetches.clear()
-            found = self._fetches[key] = self.plan.fetching(key)
+            found = self._fetches[key] = plan.fetching(key)
         return found
+
+    def _plan_as_loaded(self) -> Plan:
+        """A plan of the model without optimization, made when a value is asked for that was optimized away."""
+        with self._unoptimized_lock:
+            if self._unoptimized is None:
+                model = load_model(self._source, self.session_options)
+                self._unoptimized = prepare(model, self.providers)
+                self._types_as_loaded = {value.name: value.type for value in model.graph.values()}
+            return self._unoptimized
 
     def _converted(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         inputs = self.inputs

@@ -86,6 +86,10 @@ class Session:
         """Which provider got which nodes; "session.record_ep_graph_assignment_info" must be "1"."""
         return self._engine.get_provider_graph_assignment_info()
 
+    def explain(self) -> str:
+        """What the optimizer did: each rewrite that was applied, and each that was refused with its reason."""
+        return "\n".join(map(str, self._engine.journal.events))
+
     def set_providers(
         self, providers: Providers | None = None, provider_options: Sequence[Mapping[Any, Any]] | None = None
     ) -> None:

@@ -1,0 +1,127 @@
+"""Constants: nodes that always compute the same become initializers, equal small initializers become one."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+
+from sardonyx import dtypes
+from sardonyx.ir import Graph, Node, Tensor, TensorType, Value, edit
+from sardonyx.ir.dim import product
+from sardonyx.ops import schemas
+from sardonyx.optimizer.context import Context
+
+logger = logging.getLogger("sardonyx.optimizer")
+
+SIZE_LIMIT_KEY = "optimization.constant_folding_max_output_size_in_bytes"
+DEFAULT_SIZE_LIMIT = 1 << 30
+SHARED_ELEMENTS = 8
+"""Constants of at most this many elements are shared."""
+
+KEPT = frozenset({"DequantizeLinear"})
+"""Left as they are: with their weights they are what later passes recognize a quantized op by."""
+
+
+def fold_constants(graph: Graph, context: Context) -> bool:
+    """Compute nodes whose operands are all constant, and whatever inference knows already."""
+    limit = int(context.options.get(SIZE_LIMIT_KEY, DEFAULT_SIZE_LIMIT))
+    changed = False
+    for node in graph.nodes:
+        arrays = _content(node, context, limit)
+        if arrays is None:
+            continue
+        for output, array in zip(list(node.outputs), arrays, strict=False):
+            if output.name and (output.uses or output.is_graph_output):
+                _become_constant(graph, node, output, array)
+        graph.remove(node)
+        context.journal.add("ConstantFolding", node)
+        changed = True
+    return changed
+
+
+def _content(node: Node, context: Context, limit: int) -> list[np.ndarray] | None:
+    """What a node always computes, None if that is not known or not to be stored."""
+    if any(True for _ in node.subgraphs) or node.op_type in KEPT:
+        return None
+    known = [_known(output) for output in node.outputs]
+    if all(array is not None for array in known):
+        return [array for array in known if array is not None]
+    if not _can_fold(node) or not _fits(node, limit):
+        return None
+    inputs = [None if value is None else value.constant.numpy() for value in node.inputs]  # type: ignore[union-attr]
+    try:
+        results = list(context.evaluate(node, inputs))
+    except Exception as error:
+        logger.debug("%s is not folded: %s", node, error)
+        return None
+    return results if all(isinstance(result, np.ndarray) for result in results) else None
+
+
+def _known(output: Value) -> np.ndarray | None:
+    if not output.name:
+        return np.zeros(0)
+    if output.known is None or output.known.dtype == object:
+        return None
+    return output.known if isinstance(output.type, TensorType) and output.type.dtype is not dtypes.string else None
+
+
+def _can_fold(node: Node) -> bool:
+    signature = schemas.find(node.domain, node.op_type, node.version)
+    if signature is None or not signature.deterministic or node.domain not in ("", "ai.onnx.ml"):
+        return False
+    if any(value is not None and not value.is_constant for value in node.inputs):
+        return False
+    return bool(node.inputs) or node.op_type == "Constant"
+
+
+def _fits(node: Node, limit: int) -> bool:
+    for output in node.outputs:
+        if not isinstance(output.type, TensorType) or output.type.shape is None or output.type.dtype is None:
+            return False
+        size = product(output.type.shape)
+        if not isinstance(size, int) or (limit and output.type.dtype.stored_bytes(size) > limit):
+            return False
+    return True
+
+
+def _become_constant(graph: Graph, node: Node, output: Value, array: np.ndarray) -> None:
+    name = output.name
+    if output.is_graph_output:
+        # the graph's output keeps its value object: a constant of another name feeds it
+        constant = graph.add_initializer(f"{name}/constant", Tensor.of(array, f"{name}/constant"))
+    else:
+        output.name = ""
+        constant = graph.add_initializer(name, Tensor.of(array, name))
+    constant.declared = None
+    edit.replace_all_uses(output, constant)
+
+
+def share_constants(graph: Graph, context: Context) -> bool:
+    """Let equal small constants be one initializer."""
+    changed = False
+    first: dict[tuple[object, ...], Value] = {}
+    for value in list(graph.initializers.values()):
+        key = _key(value)
+        if key is None or not value.uses:
+            continue
+        known = first.setdefault(key, value)
+        if known is not value:
+            edit.replace_all_uses(value, known)
+            graph.remove_initializer(value)
+            changed = True
+    return changed
+
+
+def _key(value: Value) -> tuple[object, ...] | None:
+    tensor = value.constant
+    if not value.is_constant or tensor is None or tensor.size > SHARED_ELEMENTS or value.is_graph_output:
+        return None
+    array = tensor.numpy()
+    content = tuple(array.reshape(-1).tolist()) if array.dtype == object else array.tobytes()
+    return tensor.dtype.name, tensor.shape, content
+
+
+def remove_unused(graph: Graph, context: Context) -> bool:
+    """Remove nodes and initializers that no output needs."""
+    return edit.remove_unused(graph) > 0

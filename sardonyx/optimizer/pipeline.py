@@ -1,0 +1,100 @@
+"""The order of optimization: which rules and passes run at which level, one list per level.
+
+Names are onnxruntime's, so that `disabled_optimizers` and saved settings keep their meaning.
+"""
+
+from __future__ import annotations
+
+import enum
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from sardonyx.ir import Graph, Model
+from sardonyx.ops.inference import Evaluate
+from sardonyx.optimizer.context import Context
+from sardonyx.optimizer.rewrite import Journal, Rule, apply_rules
+
+MAX_ROUNDS = 10
+"""How often a level is repeated while it changes something."""
+
+Pass = Callable[[Graph, Context], bool]
+"""A whole-graph pass: changes a graph (not those inside it) and says whether it did."""
+
+
+class Level(enum.IntEnum):
+    """How far to go; the numbers are onnxruntime's."""
+
+    DISABLE_ALL = 0
+    BASIC = 1
+    EXTENDED = 2
+    LAYOUT = 3
+    ALL = 99
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One entry of a level: a group of rules driven to a fixed point together, or a pass. `switch` is a config key that must be on."""
+
+    name: str
+    rules: Sequence[Rule] = ()
+    run: Pass | None = None
+    switch: str | None = None
+    switched_on: bool = True
+    """What holds where the switch is not set."""
+    once: bool = False
+    """Not repeated in later rounds."""
+
+
+def optimize(
+    model: Model,
+    level: Level,
+    *,
+    evaluate: Evaluate,
+    disabled: Collection[str] = (),
+    options: Mapping[str, str] | None = None,
+    journal: Journal | None = None,
+) -> Journal:
+    """Optimize a typed model in place, up to and including `level`; returns what was applied and refused."""
+    from sardonyx.optimizer import levels
+
+    context = Context(model, evaluate, options or {}, journal or Journal())
+    for number, stages in levels.LEVELS.items():
+        if number <= level:
+            _run_level([stage for stage in stages if _is_enabled(stage, context)], context, disabled)
+    return context.journal
+
+
+def _is_enabled(stage: Stage, context: Context) -> bool:
+    return stage.switch is None or context.flag(stage.switch, stage.switched_on)
+
+
+def _run_level(stages: Sequence[Stage], context: Context, disabled: Collection[str]) -> None:
+    for round_number in range(MAX_ROUNDS):
+        changed = False
+        for stage in stages:
+            if stage.name not in disabled and not (stage.once and round_number):
+                changed = _run_stage(stage, context, disabled) or changed
+        if not changed:
+            return
+
+
+def _run_stage(stage: Stage, context: Context, disabled: Collection[str]) -> bool:
+    start = time.perf_counter()
+    if stage.run is not None:
+        changed = _run_pass(stage.run, context)
+    else:
+        rules = [rule for rule in stage.rules if rule.name not in disabled]
+        changed = apply_rules(context.model, rules, evaluate=context.evaluate, journal=context.journal)
+    context.journal.time(stage.name, time.perf_counter() - start)
+    return changed
+
+
+def _run_pass(run: Pass, context: Context) -> bool:
+    """Run a pass on the main graph and on every graph inside it, outer ones first."""
+    changed, pending = False, [context.model.graph]
+    while pending:
+        graph = pending.pop()
+        changed = run(graph, context) or changed
+        pending.extend(inner for node in graph.nodes for inner in node.subgraphs)
+    return changed

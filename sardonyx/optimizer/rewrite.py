@@ -1,0 +1,286 @@
+"""Rewrite rules: a pattern and one function that returns what stands in its place, or the reason why not.
+
+`@rule` makes a rule of a function, `apply_rules` drives a list of them over a graph to a fixed point, and remembers every application
+and every refusal so that they can be explained.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Union
+
+from sardonyx.ir import Graph, Model, Node, Type, Value, described, edit
+from sardonyx.ops.builder import Builder
+from sardonyx.ops.inference import Driver, Evaluate, refined, same_kind
+from sardonyx.optimizer import matching
+from sardonyx.optimizer.matching import Match
+from sardonyx.optimizer.pattern import Pattern, PatternError, parse
+
+logger = logging.getLogger("sardonyx.optimizer")
+
+APPLICATIONS_PER_NODE = 32
+"""A bound on rewriting: rules that undo each other end here, with a warning, instead of running forever."""
+
+
+@dataclass(frozen=True)
+class Skip:
+    """A rule's answer when its pattern fits but it must not apply."""
+
+    reason: str
+
+
+Answer = Union[Value, Sequence[Union[Value, None]], Mapping[str, Value], Skip]
+"""What a rule returns: the value in place of its root, a list for several outputs, values in place of some names of its pattern (kept
+ones too, whose other users then follow), or a refusal."""
+
+
+def skip(reason: str) -> Skip:
+    """Why a rule does not apply here."""
+    return Skip(reason)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A named rewrite. `keep` names inner values that may be used outside the match too."""
+
+    name: str
+    patterns: tuple[Pattern, ...]
+    function: Callable[..., Any]
+    keep: frozenset[str]
+
+    @property
+    def doc(self) -> str:
+        return inspect.getdoc(self.function) or ""
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        return self.function(*arguments, **keywords)
+
+
+def rule(*texts: str, keep: Iterable[str] = (), name: str | None = None) -> Callable[[Callable[..., Any]], Rule]:
+    """Make a rewrite rule of a function `(op, names of the pattern…) -> value, list of values, or skip(reason)`."""
+
+    def make(function: Callable[..., Any]) -> Rule:
+        patterns = tuple(parse(text) for text in texts)
+        wanted = set(inspect.signature(function).parameters) - {"op", "root"}
+        for pattern in patterns:
+            unknown = {parameter for parameter in wanted if parameter not in pattern.names}
+            unknown -= _defaulted(function)
+            if unknown:
+                raise PatternError(
+                    f"rule {function.__name__} asks for {unknown.pop()!r}, which its pattern {pattern.text!r} lacks"
+                )
+        return Rule(name or function.__name__, patterns, function, frozenset(keep))
+
+    return make
+
+
+def _defaulted(function: Callable[..., Any]) -> set[str]:
+    return {p.name for p in inspect.signature(function).parameters.values() if p.default is not p.empty}
+
+
+@dataclass(frozen=True)
+class Event:
+    """A rule that was applied (`reason` is None) or refused at a node."""
+
+    rule: str
+    node: str
+    reason: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.rule} at {self.node}" + (f": not applied, {self.reason}" if self.reason else "")
+
+
+@dataclass
+class Journal:
+    """What happened during optimization."""
+
+    events: list[Event] = field(default_factory=list)
+    strict: bool = False
+    """Whether a rule that raises ends the optimization (in tests) or is skipped with a warning."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Time spent, by stage."""
+
+    def time(self, stage: str, seconds: float) -> None:
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
+
+    def applied(self) -> list[Event]:
+        return [event for event in self.events if event.reason is None]
+
+    def add(self, rule: str, node: Node, reason: str | None = None) -> None:
+        event = Event(rule, str(node), reason)
+        if reason is None or event not in self._refusals:
+            self.events.append(event)
+            self._refusals.add(event)
+
+    def __post_init__(self) -> None:
+        self._refusals: set[Event] = set()
+
+
+def apply_rules(
+    model: Model, rules: Sequence[Rule], *, evaluate: Evaluate | None = None, journal: Journal | None = None
+) -> bool:
+    """Apply rules everywhere in a model's graphs until none fits any more; True if something changed."""
+    rewriter = _Rewriter(model, rules, Driver(model, evaluate), journal or Journal())
+    changed = False
+    pending = [model.graph]
+    while pending:
+        graph = pending.pop()
+        changed = rewriter.graph(graph) or changed
+        pending.extend(inner for node in graph.nodes for inner in node.subgraphs)
+    return changed
+
+
+class _Rewriter:
+    def __init__(self, model: Model, rules: Sequence[Rule], driver: Driver, journal: Journal):
+        self.model = model
+        self.driver = driver
+        self.journal = journal
+        self.disordered = False
+        """Whether a node may stand before one that it uses, because a rule replaced an inner value of its match."""
+        self.by_op: dict[tuple[str, str], list[tuple[Rule, Pattern]]] = {}
+        for one in rules:
+            for pattern in one.patterns:
+                for op in pattern.root.ops:
+                    self.by_op.setdefault(op, []).append((one, pattern))
+
+    def graph(self, graph: Graph) -> bool:
+        queue = deque(graph.nodes)
+        queued = set(queue)
+        budget = APPLICATIONS_PER_NODE * (len(graph) + 10)
+        changed = self.disordered = False
+        while queue:
+            node = queue.popleft()
+            queued.discard(node)
+            if node.graph is not graph:
+                continue
+            touched = self._try(graph, node)
+            if touched is None:
+                continue
+            changed = True
+            budget -= 1
+            if budget < 0:
+                logger.warning("graph %r: rewriting stopped, some rules undo each other", graph.name)
+                break
+            for other in touched:
+                if other.graph is graph and other not in queued:
+                    queue.append(other)
+                    queued.add(other)
+        if self.disordered:
+            edit.topological_sort(graph)
+        return changed
+
+    def _try(self, graph: Graph, node: Node) -> list[Node] | None:
+        """Apply the first rule that fits at `node`; the nodes to look at again, or None."""
+        for one, pattern in self.by_op.get((node.domain, node.op_type), ()):
+            for match in matching.find_all(pattern, node):
+                touched = self._apply(graph, one, match) if self._is_private(one, match) else None
+                if touched is not None:
+                    return touched
+        return None
+
+    def _is_private(self, one: Rule, match: Match) -> bool:
+        """Whether nobody outside the match uses its inner values, apart from those that the rule keeps."""
+        kept = {id(match.bindings[name]) for name in one.keep if name in match.bindings}
+        for node in match.nodes:
+            if node is match.root:
+                continue
+            for output in node.outputs:
+                if id(output) in kept:
+                    continue
+                if output.is_graph_output or any(user not in match.nodes for user, _ in output.uses):
+                    self.journal.add(one.name, match.root, f"{output.name!r} is used elsewhere")
+                    return False
+        return True
+
+    def _apply(self, graph: Graph, one: Rule, match: Match) -> list[Node] | None:
+        op = Builder(graph, before=match.root, opsets=_opsets(self.model, match.root), prefix=match.root.name or one.name)
+        try:
+            results = self._results(one, match, op)
+        except Exception as error:
+            if self.journal.strict:
+                raise
+            logger.warning("rule %s failed at %s and is skipped: %s", one.name, match.root, error)
+            results = skip(f"the rule raised {type(error).__name__}: {error}")
+        if isinstance(results, Skip):
+            self._undo(graph, op)
+            self.journal.add(one.name, match.root, results.reason)
+            return None
+        self.journal.add(one.name, match.root)
+        return self._replace(match, op, results)
+
+    def _results(self, one: Rule, match: Match, op: Builder) -> list[tuple[Value, Value]] | Skip:
+        """Old values and what stands in their place."""
+        names = set(inspect.signature(one.function).parameters)
+        known = {**match.bindings, "op": op, "root": match.root}
+        answer: Answer | None = one.function(**{name: known[name] for name in names if name in known})
+        if isinstance(answer, Skip) or answer is None:
+            return answer or skip("no reason given")
+        for made in op.made:
+            self.driver.node(made)
+        pairs = [(old, new) for old, new in _pairs(answer, match) if new is not old]
+        for old, new in pairs:
+            if _merged_type(old, new) is None and (old.type or new.type):
+                raise TypeError(f"{old.name!r} is {described(old.type)}, in its place would come {described(new.type)}")
+        return pairs
+
+    def _undo(self, graph: Graph, op: Builder) -> None:
+        for made in reversed(op.made):
+            graph.remove(made)
+        for value in op.constants:
+            graph.remove_initializer(value)
+
+    def _replace(self, match: Match, op: Builder, results: Sequence[tuple[Value, Value]]) -> list[Node]:
+        users = [user for old, _ in results for user in old.users]
+        sources = [value.producer for node in match.nodes for value in node.inputs if value is not None and value.producer]
+        for old, new in results:
+            self.disordered = self.disordered or old.producer is not match.root
+            _keep_knowledge(old, new)
+            edit.replace_all_uses(old, new)
+        _remove_unused(match.nodes)
+        return [*op.made, *users, *(user for one in users for output in one.outputs for user in output.users), *sources]
+
+
+def _pairs(answer: Value | Sequence[Value | None] | Mapping[str, Value], match: Match) -> list[tuple[Value, Value]]:
+    if isinstance(answer, Mapping):
+        return [(match.bindings[name], new) for name, new in answer.items()]
+    news = [answer] if isinstance(answer, Value) else answer
+    return [(old, new) for old, new in zip(match.root.outputs, news, strict=False) if new is not None]
+
+
+def _keep_knowledge(old: Value, new: Value) -> None:
+    """Two values that are always the same have the same type and content: what was known of the old one holds for the new one."""
+    if new.producer is not None:
+        new.type = _merged_type(old, new)
+        new.known = old.known if new.known is None else new.known
+
+
+def _merged_type(old: Value, new: Value) -> Type | None:
+    """What is known of the type of two values that are always the same; None if their types contradict each other."""
+    if old.type is None or new.type is None:
+        return old.type or new.type
+    return refined(new.type, old.type) if same_kind(old.type, new.type) else None
+
+
+def _remove_unused(nodes: Iterable[Node]) -> None:
+    """Remove those of a match's nodes that nobody uses any more; a user may come after what it uses."""
+    waiting = list(nodes)
+    while True:
+        unused = [node for node in waiting if not _is_used(node)]
+        if not unused:
+            return
+        for node in unused:
+            assert node.graph is not None
+            node.graph.remove(node)
+        waiting = [node for node in waiting if node.graph is not None]
+
+
+def _is_used(node: Node) -> bool:
+    return any(output.uses or output.is_graph_output for output in node.outputs)
+
+
+def _opsets(model: Model, node: Node) -> dict[str, int]:
+    return {**model.opsets, node.domain: node.version}

@@ -1,0 +1,188 @@
+"""The rewrite engine: patterns, names, commutativity, privacy of inner values, refusals, fixed points."""
+
+from __future__ import annotations
+
+import pytest
+
+from sardonyx.optimizer import matching
+from sardonyx.optimizer.pattern import PatternError, parse
+from sardonyx.optimizer.rewrite import Journal, apply_rules, rule, skip
+from sardonyx.providers.cpu.provider import evaluate
+from tests.optimizer.rewriting import assert_rewrites, typed
+
+
+@rule("Transpose<perm=outer>(Transpose<perm=inner>(x))")
+def merge_transposes(op, x, inner, outer):
+    """Two permutations are one; if that is the identity, none."""
+    perm = [inner[axis] for axis in outer]
+    return x if perm == sorted(perm) else op.Transpose(x, perm=perm)
+
+
+@rule("Mul(Mul(x, Add(Erf(Div(x, 1.4142135)), 1)), 0.5)")
+def recognize_gelu(op, x):
+    return op.Gelu(x)
+
+
+def test_inverse_transposes_cancel():
+    assert_rewrites(
+        merge_transposes,
+        "g (float[2,3,4] x) => (float[2,3,4] y) { t = Transpose<perm=[1,2,0]>(x) u = Transpose<perm=[2,0,1]>(t) y = Neg(u) }",
+        "g (float[2,3,4] x) => (float[2,3,4] y) { y = Neg(x) }",
+    )
+
+
+def test_an_output_that_becomes_an_input_goes_through_an_identity():
+    assert_rewrites(
+        merge_transposes,
+        "g (float[2,3,4] x) => (float[2,3,4] y) { t = Transpose<perm=[1,2,0]>(x) y = Transpose<perm=[2,0,1]>(t) }",
+        "g (float[2,3,4] x) => (float[2,3,4] y) { y = Identity(x) }",
+    )
+
+
+def test_a_chain_is_rewritten_to_its_end():
+    steps = " ".join(f"t{i + 1} = Transpose<perm=[1,2,0]>(t{i})" for i in range(40))
+    assert_rewrites(
+        merge_transposes,
+        f"g (float[2,3,4] t0) => (float[3,4,2] y) {{ {steps} y = Identity(t40) }}",
+        "g (float[2,3,4] t0) => (float[3,4,2] y) { t = Transpose<perm=[1,2,0]>(t0) y = Identity(t) }",
+    )
+
+
+def test_a_value_used_elsewhere_is_left_alone_and_the_reason_is_told():
+    journal = assert_rewrites(
+        merge_transposes,
+        "g (float[2,3,4] x) => (float[2,3,4] y, float[3,4,2] t) { t = Transpose<perm=[1,2,0]>(x) y = Transpose<perm=[2,0,1]>(t) }",
+        None,
+    )
+    assert str(journal.events[0]) == "merge_transposes at Transpose 'y': not applied, 't' is used elsewhere"
+
+
+@pytest.mark.parametrize("order", ["Mul(f, u)", "Mul(u, f)"])
+@pytest.mark.parametrize("sum_order", ["Add(one, e)", "Add(e, one)"])
+def test_commutative_operands_match_in_either_order(order, sum_order):
+    constants = "c = Constant<value_float=1.41421354>() one = Constant<value_float=1.0>() half = Constant<value_float=0.5>()"
+    assert_rewrites(
+        recognize_gelu,
+        f"g (float[N] u) => (float[N] y) {{ {constants} d = Div(u, c) e = Erf(d) f = {sum_order} h = {order} y = Mul(half, h) }}",
+        "g (float[N] u) => (float[N] y) { y = Gelu(u) }",
+    )
+
+
+def test_an_operand_is_matched_as_attribute_and_as_input():
+    pattern = parse("ReduceMean<axes=axes, keepdims=1>(x)")
+    by_input = typed("g (float[2,3] x) => (float[2,1] y) { k = Constant<value_ints=[1]>() y = ReduceMean(x, k) }", 18)
+    by_attribute = typed("g (float[2,3] x) => (float[2,1] y) { y = ReduceMean<axes=[1]>(x) }", 13)
+    for model in (by_input, by_attribute):
+        match = matching.find(pattern, model.graph.outputs[0].producer)
+        assert match is not None
+        assert match.bindings["axes"] == [1]
+        assert match.bindings["x"].name == "x"
+
+
+def test_what_is_built_follows_the_models_opset():
+    @rule("Neg(x)")
+    def neg_to_mean(op, x):
+        return op.ReduceMean(x, axes=[1], keepdims=1)
+
+    for opset in (13, 18):
+        model = typed("g (float[2,1] x) => (float[2,1] y) { y = Neg(x) }", opset)
+        apply_rules(model, [neg_to_mean], evaluate=evaluate, journal=Journal(strict=True))
+        (node,) = model.graph.nodes
+        assert ("axes" in node.attributes) == (opset == 13)
+        assert len(node.inputs) == (1 if opset == 13 else 2)
+
+
+def test_the_same_name_is_the_same_value():
+    pattern = parse("Add(x, x)")
+    model = typed("g (float[2] a, float[2] b) => (float[2] y, float[2] z) { y = Add(a, a) z = Add(a, b) }")
+    y, z = (value.producer for value in model.graph.outputs)
+    assert matching.find(pattern, y) is not None
+    assert matching.find(pattern, z) is None
+
+
+def test_statements_share_nodes_and_optional_operands_may_be_absent():
+    pattern = parse("d = Sub(x, mean); Mul(d, Clip(d, low?, high?))")
+    model = typed("g (float[2] x, float[2] m) => (float[2] y) { d = Sub(x, m) c = Clip(d) y = Mul(c, d) }")
+    match = matching.find(pattern, model.graph.outputs[0].producer)
+    assert match is not None
+    assert match.bindings["low"] is None
+    assert match.bindings["d"].name == "d"
+
+
+def test_several_outputs_have_names():
+    pattern = parse("a, b = Split<axis=0>(x, ...); Add(a, b)")
+    model = typed("g (float[4] x) => (float[2] y) { p, q = Split<axis=0, num_outputs=2>(x) y = Add(q, p) }")
+    match = matching.find(pattern, model.graph.outputs[0].producer)
+    assert match is not None
+    assert match.bindings["a"].name == "p"
+
+
+def test_one_of_several_ops_is_handed_over():
+    @rule("act:Relu|Tanh(Neg(x))")
+    def swap(op, act, x):
+        return op.Neg(op.node(act.op_type, x)) if act.op_type == "Tanh" else skip("only Tanh is odd")
+
+    assert_rewrites(
+        swap,
+        "g (float[2] x) => (float[2] y) { n = Neg(x) y = Tanh(n) }",
+        "g (float[2] x) => (float[2] y) { t = Tanh(x) y = Neg(t) }",
+    )
+    journal = assert_rewrites(swap, "g (float[2] x) => (float[2] y) { n = Neg(x) y = Relu(n) }", None)
+    assert [event.reason for event in journal.events] == ["only Tanh is odd"]
+
+
+def test_what_a_refusing_rule_built_is_taken_back():
+    @rule("Neg(x)")
+    def hesitant(op, x):
+        op.Add(x, op.constant(1.0))
+        return skip("changed my mind")
+
+    model = typed("g (float[2] x) => (float[2] y) { y = Neg(x) }")
+    apply_rules(model, [hesitant], evaluate=evaluate, journal=Journal(strict=True))
+    assert [node.op_type for node in model.graph.nodes] == ["Neg"]
+    assert not model.graph.initializers
+
+
+def test_a_rule_that_raises_is_skipped_with_a_warning_in_production(caplog):
+    @rule("Neg(x)")
+    def broken(op, x):
+        raise ZeroDivisionError("oops")
+
+    model = typed("g (float[2] x) => (float[2] y) { y = Neg(x) }")
+    assert not apply_rules(model, [broken], evaluate=evaluate, journal=Journal())
+    assert "rule broken failed at Neg 'y' and is skipped: oops" in caplog.text
+    with pytest.raises(ZeroDivisionError):
+        apply_rules(model, [broken], evaluate=evaluate, journal=Journal(strict=True))
+
+
+def test_rules_that_undo_each_other_end(caplog):
+    @rule("Neg(x)")
+    def there(op, x):
+        return op.Abs(x)
+
+    @rule("Abs(x)")
+    def back(op, x):
+        return op.Neg(x)
+
+    model = typed("g (float[2] x) => (float[2] y) { y = Neg(x) }")
+    apply_rules(model, [there, back], evaluate=evaluate, journal=Journal(strict=True))
+    assert "some rules undo each other" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("Transpoze(x)", "no op Transpoze"),
+        ("Transpose<prem=p>(x)", "no operand 'prem'"),
+        ("Transpose(x", "expected"),
+        ("Transpose(x) $", "unexpected"),
+    ],
+)
+def test_a_misspelt_pattern_fails_at_once(text, reason):
+    with pytest.raises(PatternError, match=reason):
+        parse(text)
+
+
+def test_a_parameter_that_the_pattern_lacks_fails_at_once():
+    with pytest.raises(PatternError, match="asks for 'y'"):
+        rule("Neg(x)")(lambda op, y: y)
