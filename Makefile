@@ -1,0 +1,58 @@
+# Everything runs in .venv, which is made once and again when pyproject.toml changes. Needs Python 3.11 or newer and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest -q
+
+# BLAS threads of several test workers would fight for the same cores.
+test conformance fuzz test-slow: export OPENBLAS_NUM_THREADS ?= 1
+
+.PHONY: help demo test check conformance test-slow fuzz bench clean
+
+help:
+	@echo "make demo         classify a few pictures with the model that ships with the project"
+	@echo "make test         lint, types and the whole test suite"
+	@echo "make check        lint and types alone"
+	@echo "make conformance  the ONNX backend suite through the stock harness"
+	@echo "make test-slow    the tests that need other packages or much time"
+	@echo "make fuzz         mutated models, many thousand of them"
+	@echo "make bench        side by side with onnxruntime"
+	@echo "make clean        remove the virtual environment and caches"
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "sardonyx needs Python 3.11 or newer, $(PYTHON) is " + sys.version.split()[0])'
+	@echo "Setting up $(VENV) (once)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+demo: $(READY)
+	@$(BIN)/python examples/demo.py
+
+check: $(READY)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+test: check
+	@$(PYTEST) -n $(WORKERS) -m "not slow"
+
+conformance: $(READY)
+	@$(BIN)/python -m tests.conformance
+
+test-slow: $(READY)
+	@echo "Setting up the environment of other people's packages (once)"
+	@$(BIN)/python tests/slow/environment.py
+	@$(PYTEST) -m slow -o faulthandler_timeout=0
+
+fuzz: $(READY)
+	@SARDONYX_FUZZ_CASES=$${SARDONYX_FUZZ_CASES:-100000} $(PYTEST) -n $(WORKERS) -o faulthandler_timeout=0 tests/fuzz
+
+bench: $(READY)
+	@$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) .venv-slow build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

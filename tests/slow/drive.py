@@ -1,0 +1,32 @@
+"""Runs one driver program on the real onnxruntime or on sardonyx in its place, and tells which of them it got.
+
+test_packages.py starts it in an environment of its own: python drive.py onnxruntime|sardonyx PROGRAM. The driver prints its results
+as JSON; the line after that is ours: the files of all modules that are called onnxruntime or come from a folder of that name.
+"""
+
+import json
+import runpy
+import sys
+from pathlib import Path
+
+
+def main(runtime, program):
+    if runtime == "sardonyx":
+        import sardonyx
+
+        sardonyx.install_as_onnxruntime()
+    runpy.run_path(program, run_name="__main__")
+    print()
+    print(json.dumps(onnxruntime_modules()))
+
+
+def onnxruntime_modules():
+    files = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
+    return {
+        name: file
+        for name, file in files.items()
+        if file and (name.partition(".")[0] == "onnxruntime" or "onnxruntime" in Path(file).parts)
+    }
+
+
+main(*sys.argv[1:])
