@@ -255,12 +255,15 @@ def inline_call(
     """Replace `call`, a node of `graph`, by the body of its function. The call's outputs stay the same values."""
     nodes, results = instantiate(function, call, names, node_limit)
     insert_before(call, nodes)
+    adopted: dict[Value, Value] = {}
     for output, result in zip(list(call.outputs), results, strict=False):
-        if _adopt(output, result):
-            continue
-        identity = Node("Identity", [result], [], version=function.opsets.get("", 16))
-        nodes.append(graph.insert_before(call, identity))
-        _move_output(output, identity)
+        if result in adopted:  # two outputs of the function are one value
+            identity = Node("Identity", [adopted[result]], [], version=function.opsets.get("", 16))
+            nodes.append(graph.insert_before(call, identity))
+            output.producer = None
+            identity.append_output(output)
+        elif _adopt(output, result):
+            adopted[result] = output
     graph.unlink(call)
     call.resize_inputs(0)
     for inner in call.subgraphs:
@@ -269,32 +272,20 @@ def inline_call(
 
 
 def _adopt(output: Value, result: Value) -> bool:
-    """Put the call's own value in place of `result` among its producer's outputs; False if that has happened for another one."""
-    producer = result.producer
+    """Put the call's own value in place of `result` among its producer's outputs, unless nobody wants it."""
     if not (output.name or output.uses):
         output.producer = None
-        return True
+        return False
+    producer = result.producer
     if producer is None:
         raise Fail(f"{output.producer}: its function does not make output {output.name!r}.")
-    position = next((number for number, value in enumerate(producer.outputs) if value is result), None)
-    if position is None:
-        return False
     for node, operand in list(result.uses):
         node.set_input(operand, output)
+    position = next(number for number, value in enumerate(producer.outputs) if value is result)
+    producer._outputs[position] = output
+    output.producer, output.graph = producer, producer.graph
     output.type = output.type or result.type
-    _move_output(output, producer, position)
     return True
-
-
-def _move_output(output: Value, node: Node, position: int | None = None) -> None:
-    assert output.producer is not None
-    if position is None:
-        output.producer = None
-        node.append_output(output)
-        return
-    node._outputs[position] = output
-    output.producer = node
-    output.graph = node.graph
 
 
 def inline_functions(

@@ -45,7 +45,8 @@ def _array(literals: Sequence[Any], dtype: ElementType, count: int, has_decimals
     if dtype in dtypes.COMPLEX:
         return _numbers(literals, np.float32 if dtype is dtypes.complex64 else np.float64).view(dtype.numpy)
     if dtype in dtypes.WIDENED and has_decimals:
-        return _numbers(literals, np.float32).astype(dtype.numpy)
+        with np.errstate(over="ignore"):
+            return _numbers(literals, np.float32).astype(dtype.numpy)
     if dtype.bits in (2, 4) and len(literals) != count:
         return packing.decode((np.array(literals, np.int64) & 0xFF).astype(np.uint8).data, dtype, (count,))
     if dtype in _BITS or dtype.bits in (2, 4):

@@ -62,7 +62,7 @@ def check_counts(node: Node, signature: Signature) -> None:
             raise _invalid(node, f"Node with schema({label}) has {side} size {count} not in range [min={low}, max={high}].")
     for position, value in enumerate(node.inputs):
         parameter = signature.input_at(position)
-        if value is None and not parameter.optional and not parameter.variadic:
+        if value is None and not parameter.optional:
             raise _invalid(node, f"Required input '{parameter.name}' at position {position} is missing.")
 
 

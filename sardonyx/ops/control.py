@@ -154,7 +154,7 @@ def _stacked(type, count, initial, axis=0):
 
 @infer("Scan", since=9)
 def scan(initial_state_and_scan_inputs, body, num_scan_inputs, scan_input_axes, scan_output_axes):
-    count = len(initial_state_and_scan_inputs) - num_scan_inputs
+    count = _state_count(initial_state_and_scan_inputs, num_scan_inputs)
     inputs = initial_state_and_scan_inputs[count:]
     axes = scan_input_axes or [0] * num_scan_inputs
     length, elements = _scanned([operand.type for operand in inputs], axes)
@@ -164,6 +164,12 @@ def scan(initial_state_and_scan_inputs, body, num_scan_inputs, scan_input_axes, 
     axes = scan_output_axes or [0] * (len(outputs) - count)
     scans = [_stacked(output.type, length, given, axis) for output, axis in zip(outputs[count:], axes, strict=True)]
     return [*_final_state(state, outputs, initial), *scans]
+
+
+def _state_count(operands, num_scan_inputs):
+    if not 0 < num_scan_inputs <= len(operands):
+        raise InferenceError(f"num_scan_inputs is {num_scan_inputs}, the node has {len(operands)} inputs")
+    return len(operands) - num_scan_inputs
 
 
 def _scanned(types, axes):
@@ -183,7 +189,7 @@ def _scanned(types, axes):
 @infer("Scan", until=8)
 def scan_batches(initial_state_and_scan_inputs, body, num_scan_inputs):
     """At first all operands had a batch axis in front, before the axis to walk along."""
-    count = len(initial_state_and_scan_inputs) - num_scan_inputs
+    count = _state_count(initial_state_and_scan_inputs, num_scan_inputs)
     batch, rows = _scanned(
         [operand.type for operand in initial_state_and_scan_inputs], [0] * len(initial_state_and_scan_inputs)
     )

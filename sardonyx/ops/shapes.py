@@ -10,6 +10,9 @@ from sardonyx.ir.dim import Dim
 from sardonyx.ir.types import Shape
 from sardonyx.ops.operand import Operand, Result
 
+MAX_SIZES = 1 << 16
+"""More sizes than any shape or list of parts has; a model may ask for any number of them in a few bytes."""
+
 
 def text(shape: Iterable[Dim]) -> str:
     """A shape as messages show it."""
@@ -77,6 +80,8 @@ def merge_shapes(a: Shape | None, b: Shape | None, what: str) -> Shape | None:
 
 def fresh_shape(rank: int) -> Shape:
     """A shape of which only the rank is known."""
+    if rank > MAX_SIZES:
+        raise InferenceError(f"a rank of {rank} is too much")
     return tuple(dim.fresh() for _ in range(rank))
 
 

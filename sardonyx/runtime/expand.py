@@ -19,18 +19,19 @@ MAX_ROUNDS = 32
 def expand_functions(model: Model, providers: Sequence[ExecutionProvider]) -> None:
     """Expand, in the main graph and all graphs inside it, each node that has no kernel but a body."""
     driver = Driver(model, evaluate)
+    names = edit.Names(model.graph)
     pending = [model.graph]
     while pending:
         graph = pending.pop()
-        _expand_graph(graph, providers, driver)
+        _expand_graph(graph, providers, driver, names)
         pending.extend(inner for node in graph.nodes for inner in node.subgraphs)
 
 
-def _expand_graph(graph: Graph, providers: Sequence[ExecutionProvider], driver: Driver) -> None:
+def _expand_graph(graph: Graph, providers: Sequence[ExecutionProvider], driver: Driver, names: edit.Names) -> None:
     for _ in range(MAX_ROUNDS):
         changed = False
         for node in list(graph.nodes):
-            made = _expand(graph, node, providers)
+            made = _expand(graph, node, providers, names)
             for new in made:
                 driver.node(new)
             changed = changed or bool(made)
@@ -39,10 +40,10 @@ def _expand_graph(graph: Graph, providers: Sequence[ExecutionProvider], driver: 
     raise Fail(f"function bodies in graph '{graph.name}' unfold without end")
 
 
-def _expand(graph: Graph, node: Node, providers: Sequence[ExecutionProvider]) -> list[Node]:
+def _expand(graph: Graph, node: Node, providers: Sequence[ExecutionProvider], names: edit.Names) -> list[Node]:
     if node.op_type == "Gradient" and node.domain == "ai.onnx.preview.training":
         return expand_gradient(graph, node)
     if any(True for provider in providers for _ in provider.get_capability(graph, [node])):
         return []
     body = functions.body_of(node)
-    return [] if body is None else edit.inline_call(graph, node, body)
+    return [] if body is None else edit.inline_call(graph, node, body, names)

@@ -32,6 +32,7 @@ FIELDS = {
     Kind.TYPE_PROTOS: "type_protos",
 }
 """The field of AttributeProto that holds a value of each kind."""
+_KINDS = {name: kind for kind, name in FIELDS.items()}
 MESSAGES = (Kind.TENSOR, Kind.GRAPH, Kind.SPARSE_TENSOR, Kind.TYPE_PROTO)
 """Kinds whose value has no default when the field is absent."""
 SINGLE = {
@@ -76,7 +77,7 @@ def _read_reference(proto: Any, owner: str, context: Context) -> ir.Attribute:
 
 
 def _kind(proto: Any, owner: str, ir_version: int) -> Kind:
-    present = [kind for kind, name in FIELDS.items() if _is_present(proto, kind, name)]
+    present = [_KINDS[field.name] for field, _ in proto.ListFields() if field.name in _KINDS]
     if not proto.type:
         if ir_version < 2 and len(present) == 1:
             return present[0]
@@ -94,12 +95,6 @@ def _missing_type(proto: Any, owner: str) -> str:
     return (
         f"This is an invalid model. In Node, {owner}, Error Field 'type' of attribute '{proto.name}' is required but missing."
     )
-
-
-def _is_present(proto: Any, kind: Kind, name: str) -> bool:
-    if kind in (Kind.FLOAT, Kind.INT, Kind.STRING, *MESSAGES):
-        return bool(proto.HasField(name))
-    return len(getattr(proto, name)) > 0
 
 
 def _read_value(value: Any, kind: Kind, label: str, context: Context, scope: Scope | None) -> Any:

@@ -1,4 +1,4 @@
-"""Text fields of protobuf messages. Some versions of protobuf hand out bytes where a text is no UTF-8; none of them gets further than this."""
+"""Text fields of protobuf messages, for the readers. Where a text is no UTF-8 some versions of protobuf hand out bytes: refused here."""
 
 from __future__ import annotations
 

@@ -1,0 +1,93 @@
+"""Feeds damaged models to the loader and says what went wrong: `python -m tests.fuzz.driver FIRST_CASE CASES`.
+
+A program of its own, so that a crash, a hang or a memory bomb is one failed test and not the end of all. Case numbers are seeds:
+`python -m tests.fuzz.driver 1234 1` repeats a failure, with `--save FILE` to keep the model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import resource
+import signal
+import sys
+import traceback
+import warnings
+from pathlib import Path
+from typing import Any
+
+import sardonyx
+from sardonyx import errors, formats, ops
+from sardonyx.ir import edit
+from sardonyx.ir.verify import verify
+from tests.fuzz.mutation import MODELS, mutate, seeds
+
+CODED = tuple(errors.BY_CODE.values())
+SECONDS = 10
+MEMORY = 3 << 30
+"""Beyond what the process has when it begins; a sparse initializer may ask for 2 GiB."""
+
+
+OPTIONS = sardonyx.SessionOptions()
+OPTIONS.log_severity_level = 4
+OPTIONS.add_session_config_entry("session.model_external_initializers_file_folder_path", str(MODELS))
+
+
+class Hang(BaseException):
+    """A case took too long."""
+
+
+def run_case(data: bytes) -> None:
+    """The stages that a session begins with, one by one, and then a session; only our own errors may come out."""
+    model = formats.load(data, folder=MODELS)
+    verify(model)
+    edit.inline_functions(model, node_limit=10_000)
+    verify(model)
+    ops.infer(model)
+    verify(model)
+    sardonyx.InferenceSession(data, OPTIONS, enable_fallback=False)
+
+
+def interrupt(number: int, frame: Any) -> None:
+    raise Hang
+
+
+def limit_memory() -> None:
+    pages = int(Path("/proc/self/statm").read_text().split()[0]) if Path("/proc/self/statm").exists() else 0
+    if pages:
+        resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY,) * 2)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("first", type=int)
+    parser.add_argument("cases", type=int)
+    parser.add_argument("--save", type=Path)
+    options = parser.parse_args()
+    warnings.simplefilter("error")
+    models = seeds()
+    for data in models:
+        run_case(data)
+    limit_memory()
+    signal.signal(signal.SIGALRM, interrupt)
+    failures = refused = 0
+    for case in range(options.first, options.first + options.cases):
+        data = mutate(random.Random(case), models)
+        if options.save:
+            options.save.write_bytes(data)
+        signal.alarm(SECONDS)
+        try:
+            run_case(data)
+        except CODED:
+            refused += 1
+        except BaseException:
+            failures += 1
+            print(f"case {case}:\n{traceback.format_exc(limit=-6)}")
+        finally:
+            signal.alarm(0)
+    print(f"{options.cases} cases, {refused} refused, {failures} failed")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
