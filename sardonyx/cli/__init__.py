@@ -1,0 +1,57 @@
+"""The command `sardonyx`: run, inspect, check and bench models from a terminal. One module per command.
+
+Exit codes: 0 all right, 1 something is wrong with the model, its inputs or its run, 2 the command line itself is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from sardonyx.cli import bench, check, inspect, run
+from sardonyx.cli.terminal import Terminal, UsageError, one_line
+
+COMMANDS = (run, inspect, check, bench)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line `arguments` (by default the process's own) and return the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        options = make_parser().parse_args(given, argparse.Namespace(arguments=given))
+    except SystemExit as stop:  # argparse has said why
+        return int(stop.code or 0)
+    terminal = Terminal(as_json=options.json)
+    try:
+        return int(options.execute(options, terminal))
+    except UsageError as error:
+        terminal.error(f"{error} (see `sardonyx {options.command} --help`)")
+        return 2
+    except KeyboardInterrupt:
+        terminal.error("interrupted")
+        return 130
+    except Exception as error:
+        if options.debug:
+            raise
+        terminal.error(one_line(error))
+        return 1
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="sardonyx", description="Run and look into ONNX models.")
+    parser.add_argument("--version", action="version", version=f"sardonyx {_version()}")
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument("model", metavar="MODEL", help="path of a .onnx file")
+    shared.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+    shared.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        command.add_parser(commands, shared)
+    return parser
+
+
+def _version() -> str:
+    import sardonyx
+
+    return sardonyx.__version__

@@ -1,0 +1,153 @@
+"""`sardonyx bench`: how long a run takes, alone or side by side with another runtime in one interleaved measurement."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from sardonyx import formats
+from sardonyx.cli import feeds
+from sardonyx.cli.terminal import FATAL, Terminal, UsageError, time_text
+
+THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+WARM_UP_RUNS = 3
+PAUSE = 0.02
+"""Seconds."""
+
+
+@dataclass
+class Contestant:
+    """One runtime with its session and its times."""
+
+    name: str
+    creation: float
+    run: Callable[[], Sequence[Any]]
+    seconds: list[float] = field(default_factory=list)
+
+    def measure(self) -> None:
+        """Time one run, after a pause and a run that does not count: another runtime's threads may still spin on the cores."""
+        time.sleep(PAUSE)
+        self.run()
+        start = time.perf_counter()
+        self.run()
+        self.seconds.append(time.perf_counter() - start)
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+    def report(self) -> dict[str, Any]:
+        return {"runtime": self.name, "creation": self.creation, "median": self.median, "min": min(self.seconds)}
+
+
+def add_parser(commands: Any, shared: argparse.ArgumentParser) -> None:
+    parser = commands.add_parser("bench", parents=[shared], help="measure the time of a run", description=__doc__)
+    feeds.add_options(parser)
+    parser.add_argument("--against", metavar="MODULE", help="measure this runtime too, in turns with ours: onnxruntime")
+    parser.add_argument("--runs", type=int, default=20, metavar="N", help="measured runs of each (default 20)")
+    parser.add_argument("--threads", type=int, default=0, metavar="N", help="threads inside an op (default: all cores)")
+    parser.set_defaults(execute=execute)
+
+
+def execute(options: argparse.Namespace, terminal: Terminal) -> int:
+    if options.runs < 1 or options.threads < 0:
+        raise UsageError("--runs is at least 1, --threads at least 0")
+    if options.threads and os.environ.get(THREAD_VARIABLES[0]) != str(options.threads):
+        return _with_threads(options)
+    made = feeds.make_feeds(formats.load(options.model).graph.inputs, options)
+    values = {name: feed.value for name, feed in made.items()}
+    contestants = []
+    for module in filter(None, ("sardonyx", options.against)):
+        with terminal.working(f"loading with {module}"):
+            contestants.append(enter(module, options.model, values, options.threads))
+    difference = compare_outputs(contestants)
+    measure(contestants, terminal.progress(range(options.runs), "measuring"))
+    _show(terminal, contestants, difference if options.against else None, options.runs)
+    return 0
+
+
+def _with_threads(options: argparse.Namespace) -> int:
+    """Do the same in a process of its own: NumPy's BLAS reads its number of threads once, when it is loaded."""
+    return subprocess.call([sys.executable, "-m", "sardonyx.cli", *options.arguments], env=environment(options.threads))
+
+
+def environment(threads: int) -> dict[str, str]:
+    """The environment of a process in which NumPy uses so many threads, or all cores for 0."""
+    return os.environ | (dict.fromkeys(THREAD_VARIABLES, str(threads)) if threads else {})
+
+
+def enter(module: str, model: Any, values: Mapping[str, Any], threads: int = 0) -> Contestant:
+    """Create a session of the runtime called `module` for a model (path or bytes) with these feeds."""
+    try:
+        runtime = importlib.import_module(module)
+    except ImportError:
+        raise UsageError(f"{module} is not installed (`pip install {module}`)") from None
+    settings = runtime.SessionOptions()
+    settings.intra_op_num_threads = threads
+    settings.log_severity_level = FATAL
+    for _ in range(2):  # the first one also loads modules
+        start = time.perf_counter()
+        session = runtime.InferenceSession(model, settings, providers=["CPUExecutionProvider"])
+        creation = time.perf_counter() - start
+    return Contestant(f"{module} {runtime.__version__}", creation, lambda: session.run(None, values))
+
+
+def measure(contestants: Sequence[Contestant], rounds: Iterable[Any]) -> None:
+    """Time one run of each contestant per round, so that what else the machine does meets all alike."""
+    for contestant in contestants:
+        for _ in range(WARM_UP_RUNS):
+            contestant.run()
+    for _ in rounds:
+        for contestant in contestants:
+            contestant.measure()
+
+
+def compare_outputs(contestants: Sequence[Contestant]) -> float:
+    """How far the contestants' outputs are apart at most."""
+    return largest_difference(contestants[0].run(), contestants[-1].run())
+
+
+def largest_difference(ours: Sequence[Any], theirs: Sequence[Any]) -> float:
+    """The largest absolute difference between numbers of two lists of outputs."""
+    found = 0.0
+    for one, other in zip(ours, theirs, strict=True):
+        if isinstance(one, list):
+            found = max(found, largest_difference(one, other))
+        elif isinstance(one, np.ndarray) and one.dtype.kind in "biuf" and one.size:
+            apart = np.abs(one.astype(np.float64) - np.asarray(other).astype(np.float64))
+            found = max(found, float(np.nanmax(apart, initial=0.0)))
+    return found
+
+
+def _show(terminal: Terminal, contestants: Sequence[Contestant], difference: float | None, runs: int) -> None:
+    reports: list[Mapping[str, Any]] = [contestant.report() for contestant in contestants]
+    rows = [
+        (
+            one["runtime"],
+            time_text(one["creation"]),
+            time_text(one["median"]),
+            time_text(one["min"]),
+            f"{one['median'] / reports[0]['median']:.2f}",
+        )
+        for one in reports
+    ]
+    headings = ("runtime", "creation", "median", "min", "relative")
+    terminal.table(f"{runs} runs each, in turns", headings, rows, right=(1, 2, 3, 4))
+    result: dict[str, Any] = {"runs": runs, "runtimes": reports}
+    if difference is not None:
+        ratio = reports[1]["median"] / reports[0]["median"]
+        terminal.line(
+            f"speed relative to {reports[1]['runtime']}: {ratio:.2f}; largest difference of outputs: {difference:.3g}"
+        )
+        result |= {"ratio": ratio, "largest_difference": difference}
+    terminal.result(result)

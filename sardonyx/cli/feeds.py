@@ -1,0 +1,164 @@
+"""What goes into a model: feeds from `--input name=SPEC` and `--dim name=size`, random where nothing is said.
+
+`run` and `bench` share this. A SPEC is a .npy or .npz file, a .pb file with a TensorProto, `random`, `zeros`, `ones`, or a JSON literal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sardonyx import dtypes
+from sardonyx.cli.terminal import UsageError
+from sardonyx.dtypes import ElementType
+from sardonyx.ir import MapType, OptionalType, SequenceType, TensorType, Type, Value, described, dim
+
+GENERATORS = ("random", "zeros", "ones")
+RANDOM_INTEGERS = 10
+"""Random integers are below this: small enough to be indices of most embeddings."""
+
+
+@dataclass(frozen=True)
+class Feed:
+    """A value for one input, and where it came from."""
+
+    value: Any
+    source: str
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--input",
+        action="append",
+        default=[],
+        metavar="NAME=SPEC",
+        help="value of an input: a .npy, .npz or .pb file, random, zeros, ones, or a JSON literal (repeatable; random if left out)",
+    )
+    parser.add_argument(
+        "--dim", action="append", default=[], metavar="NAME=SIZE", help="size of a symbolic dim (1 if left out)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of random inputs")
+
+
+def make_feeds(inputs: Sequence[Value], options: argparse.Namespace) -> dict[str, Feed]:
+    """Values for all `inputs` of a graph that the command line or the generator gives; initializers keep their own."""
+    given = _pairs(options.input, "--input")
+    sizes = _sizes(options.dim)
+    known = {value.name: value for value in inputs}
+    for name in given:
+        if name not in known:
+            raise UsageError(f"--input {name}: the model's inputs are {', '.join(known) or 'none'}")
+    _check_dims(sizes, inputs)
+    rng = np.random.default_rng(options.seed)
+    return {
+        name: _feed(value, given.get(name, "random"), sizes, rng)
+        for name, value in known.items()
+        if name in given or value.constant is None
+    }
+
+
+def _pairs(texts: Sequence[str], option: str) -> dict[str, str]:
+    pairs = {}
+    for text in texts:
+        name, separator, rest = text.partition("=")
+        if not separator or not name:
+            raise UsageError(f"{option} {text!r}: write NAME=VALUE")
+        pairs[name] = rest
+    return pairs
+
+
+def _sizes(texts: Sequence[str]) -> dict[str, int]:
+    sizes = {}
+    for name, text in _pairs(texts, "--dim").items():
+        if not text.isdecimal():
+            raise UsageError(f"--dim {name}={text}: a size is a number from 0 on")
+        sizes[name] = int(text)
+    return sizes
+
+
+def _check_dims(sizes: Mapping[str, int], inputs: Sequence[Value]) -> None:
+    shapes = [value.type.shape or () for value in inputs if isinstance(value.type, TensorType)]
+    symbols = {symbol.name for shape in shapes for size in shape for symbol in dim.symbols(size) if not symbol.is_anonymous}
+    for name in sizes:
+        if name not in symbols:
+            raise UsageError(f"--dim {name}: the inputs' symbolic dims are {', '.join(sorted(symbols)) or 'none'}")
+
+
+def _feed(value: Value, spec: str, sizes: Mapping[str, int], rng: np.random.Generator) -> Feed:
+    if spec in GENERATORS:
+        return Feed(_generated(value.name, value.type, spec, sizes, rng), spec)
+    dtype = value.type.dtype if isinstance(value.type, TensorType) else None
+    path = Path(spec)
+    if path.suffix in (".npy", ".npz", ".pb"):
+        return Feed(_conformed(_from_file(value.name, path), dtype), spec)
+    try:
+        literal = json.loads(spec)
+    except ValueError:
+        raise UsageError(
+            f"--input {value.name}={spec}: neither a .npy, .npz or .pb file nor {', '.join(GENERATORS)} nor JSON"
+        ) from None
+    return Feed(_conformed(np.asarray(literal), dtype) if dtype is not None else literal, "literal")
+
+
+def _from_file(name: str, path: Path) -> Any:
+    if not path.exists():
+        raise UsageError(f"--input {name}={path}: there is no such file")
+    if path.suffix == ".pb":
+        import onnx
+
+        return onnx.numpy_helper.to_array(onnx.TensorProto.FromString(path.read_bytes()))
+    loaded = np.load(path, allow_pickle=False)
+    if isinstance(loaded, np.ndarray):
+        return loaded
+    if name not in loaded:
+        raise UsageError(f"--input {name}={path}: the file holds {', '.join(loaded) or 'nothing'}")
+    return loaded[name]
+
+
+def _conformed(array: np.ndarray, dtype: ElementType | None) -> np.ndarray:
+    """An array in the type that the input declares. What was typed or saved as text or in another width is converted, as is what
+    NumPy's files cannot hold (bfloat16 and the like)."""
+    if dtype is None or array.dtype == dtype.numpy:
+        return array
+    return array.astype(str).astype(object) if dtype is dtypes.string else array.astype(dtype.numpy)
+
+
+def _generated(name: str, type: Type | None, how: str, sizes: Mapping[str, int], rng: np.random.Generator) -> Any:
+    match type:
+        case TensorType(dtype, shape) if dtype is not None:
+            if shape is None:
+                raise UsageError(f"input {name!r} has no known rank: give it with --input {name}=file.npy")
+            return generate(dtype, [_size(name, size, sizes) for size in shape], how, rng)
+        case SequenceType(element):
+            return [_generated(name, element, how, sizes, rng)]
+        case OptionalType(element):
+            return _generated(name, element, how, sizes, rng)
+        case MapType(key, content):
+            item = _generated(name, content, how, sizes, rng)
+            return {"key" if key is dtypes.string else 0: item.item() if isinstance(item, np.ndarray) else item}
+    raise UsageError(f"input {name!r} of type {described(type)} cannot be made up: give it with --input {name}=…")
+
+
+def _size(name: str, size: dim.Dim, sizes: Mapping[str, int]) -> int:
+    bindings = {symbol.name: sizes.get(symbol.name, 1) for symbol in dim.symbols(size)}
+    return dim.evaluate(size, bindings)
+
+
+def generate(dtype: ElementType, shape: Sequence[int], how: str, rng: np.random.Generator) -> np.ndarray:
+    """An array of `dtype`: uniform in [0, 1) for floats, small numbers for integers."""
+    if dtype is dtypes.string:
+        return np.full(shape, {"zeros": "0", "ones": "1"}.get(how, "text"), dtype=object)
+    if how != "random":
+        return np.full(shape, 1 if how == "ones" else 0).astype(dtype.numpy)
+    if dtype is dtypes.bool_:
+        return np.asarray(rng.integers(0, 2, size=shape)).astype(np.bool_)
+    if dtype in dtypes.INTS:
+        largest = 2 ** (dtype.bits - (1 if dtype in dtypes.SIGNED else 0))
+        return np.asarray(rng.integers(0, min(RANDOM_INTEGERS, largest), size=shape)).astype(dtype.numpy)
+    return np.asarray(rng.random(size=shape)).astype(dtype.numpy)

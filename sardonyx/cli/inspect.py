@@ -1,0 +1,127 @@
+"""`sardonyx inspect`: what a model is made of, and what it looks like after any stage of its way to a run."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from sardonyx import formats, ops
+from sardonyx.cli.terminal import Terminal, size_text
+from sardonyx.ir import Graph, Model, Value, described, edit
+from sardonyx.ir.text import to_text
+from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
+from sardonyx.runtime.expand import expand_functions
+from sardonyx.runtime.partition import partition
+from sardonyx.runtime.plan import Plan, make_plan
+
+STAGES = ("load", "inline", "infer", "expand", "partition", "plan")
+SHOWN_ELEMENTS = 16
+"""Larger tensors are abbreviated in the text."""
+
+
+def add_parser(commands: Any, shared: argparse.ArgumentParser) -> None:
+    parser = commands.add_parser("inspect", parents=[shared], help="show what a model is made of", description=__doc__)
+    parser.add_argument("--after", choices=STAGES, metavar="STAGE", help=f"print what a stage makes of it: {', '.join(STAGES)}")
+    parser.set_defaults(execute=execute)
+
+
+def execute(options: argparse.Namespace, terminal: Terminal) -> int:
+    with terminal.working("loading"):
+        model = formats.load(options.model)
+        about = summary(model, Path(options.model))
+        shown = after(model, options.after) if options.after else ""
+    if options.after:
+        terminal.line(shown)
+        terminal.result(about | {"after": options.after, "text": shown})
+    else:
+        _show(terminal, about)
+        terminal.result(about)
+    return 0
+
+
+def summary(model: Model, path: Path) -> dict[str, Any]:
+    """All that can be said of a loaded model without looking at its weights."""
+    graph = model.graph
+    tensors = [value.constant for value in graph.initializers.values() if value.constant is not None]
+    return {
+        "file": str(path),
+        "bytes": path.stat().st_size,
+        "ir_version": model.ir_version,
+        "opsets": {domain or "ai.onnx": version for domain, version in model.opsets.items()},
+        "producer": " ".join(filter(None, (model.producer_name, model.producer_version))),
+        "graph": graph.name,
+        "inputs": [_described(value) for value in graph.inputs if value.constant is None],
+        "overridable": [_described(value) for value in graph.inputs if value.constant is not None],
+        "outputs": [_described(value) for value in graph.outputs],
+        "ops": dict(Counter(node.op_id for node in _all_nodes(model)).most_common()),
+        "functions": [f"{domain}:{name}" for domain, name, _ in model.functions],
+        "parameters": sum(tensor.size for tensor in tensors),
+        "parameter_bytes": sum(tensor.dtype.stored_bytes(tensor.size) for tensor in tensors),
+        "metadata": model.metadata,
+    }
+
+
+def _described(value: Value) -> dict[str, str]:
+    return {"name": value.name, "type": described(value.type)}
+
+
+def _all_nodes(model: Model) -> Sequence[Any]:
+    graphs: list[Graph] = [model.graph, *(function.graph for function in model.functions.values())]
+    return [node for graph in graphs for node in graph.all_nodes()]
+
+
+def _show(terminal: Terminal, about: dict[str, Any]) -> None:
+    opsets = ", ".join(f"{domain} {version}" for domain, version in about["opsets"].items())
+    rows = [
+        ("file", f"{about['file']} ({size_text(about['bytes'])})"),
+        ("graph", about["graph"]),
+        ("opsets", opsets),
+        ("IR version", about["ir_version"]),
+        ("producer", about["producer"]),
+        ("nodes", sum(about["ops"].values())),
+        ("parameters", f"{about['parameters']:,} ({size_text(about['parameter_bytes'])})"),
+        ("functions", ", ".join(about["functions"])),
+        *(("metadata", f"{key}: {value}") for key, value in about["metadata"].items()),
+    ]
+    terminal.table("model", ("", ""), [(name, value) for name, value in rows if value != ""])
+    for title in ("inputs", "overridable", "outputs"):
+        terminal.table(title, ("name", "type"), [(one["name"], one["type"]) for one in about[title]])
+    terminal.table("ops", ("op", "count"), about["ops"].items(), right=(1,))
+
+
+def after(model: Model, stage: str) -> str:
+    """Take `model` through the stages up to `stage` and give its text form there."""
+    providers = [CPUExecutionProvider()]
+    steps: dict[str, Callable[[], object]] = {
+        "load": lambda: None,
+        "inline": lambda: edit.inline_functions(model),
+        "infer": lambda: ops.infer(model, evaluate),
+        "expand": lambda: expand_functions(model, providers),
+    }
+    for name in STAGES[: STAGES.index(stage) + 1]:
+        if name in steps:
+            steps[name]()
+    if stage == "partition":
+        return "\n".join(
+            f"{assignment.provider.name}: {', '.join(map(str, assignment.nodes))}"
+            for assignment in partition(model.graph, providers)
+        )
+    return plan_text(make_plan(model.graph, providers)) if stage == "plan" else to_text(model, max_elements=SHOWN_ELEMENTS)
+
+
+def plan_text(plan: Plan, indent: str = "") -> str:
+    """A plan as a listing: each step with the slots that it reads, writes and gives up."""
+    names = {slot: name for name, slot in plan.slots.items()}
+    lines = [f"{indent}{len(plan.template)} slots, {len(plan.steps)} steps"]
+    for step in plan.steps:
+        reads = ", ".join("-" if slot < 0 else f"{slot}:{names.get(slot, '?')}" for slot in step.inputs)
+        writes = ", ".join("-" if slot < 0 else f"{slot}:{names.get(slot, '?')}" for slot in step.outputs)
+        released = f"  releases {', '.join(map(str, step.released))}" if step.released else ""
+        lines.append(f"{indent}{step.index:4} {step.node}({reads}) -> {writes}{released}  [{step.provider.name}]")
+        for name, body in step.bodies.items():
+            lines.append(f"{indent}     {name}:")
+            lines.append(plan_text(body, indent + "       "))
+    return "\n".join(lines)

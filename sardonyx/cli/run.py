@@ -1,0 +1,167 @@
+"""`sardonyx run`: run a model once, show its outputs, save them if asked."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sardonyx import dtypes
+from sardonyx.cli import feeds
+from sardonyx.cli.terminal import FATAL, Terminal, time_text
+
+SHOWN_VALUES = 6
+JSON_VALUES = 64
+"""Larger tensors are summed up in the JSON, not listed."""
+
+
+def add_parser(commands: Any, shared: argparse.ArgumentParser) -> None:
+    parser = commands.add_parser("run", parents=[shared], help="run a model and show its outputs", description=__doc__)
+    feeds.add_options(parser)
+    parser.add_argument("--output", type=Path, metavar="DIR", help="save every output there (.npy; maps as .json)")
+    parser.add_argument("--fetch", action="append", metavar="NAME", help="what to return: any value of the graph (repeatable)")
+    parser.add_argument("--provider", action="append", metavar="NAME", help="execution provider (repeatable, in this order)")
+    parser.set_defaults(execute=execute)
+
+
+def execute(options: argparse.Namespace, terminal: Terminal) -> int:
+    from sardonyx import InferenceSession, SessionOptions, formats
+
+    settings = SessionOptions()
+    settings.log_severity_level = FATAL
+    with terminal.working("loading"):
+        made = feeds.make_feeds(formats.load(options.model).graph.inputs, options)
+        session = InferenceSession(options.model, settings, providers=options.provider)
+    names = options.fetch or [output.name for output in session.get_outputs()]
+    with terminal.working("running"):
+        start = time.perf_counter()
+        results = session.run(names, {name: feed.value for name, feed in made.items()})
+        seconds = time.perf_counter() - start
+    outputs = dict(zip(names, results, strict=True))
+    saved = save(outputs, options.output) if options.output is not None else {}
+    _show(terminal, made, outputs, saved, session.get_providers(), seconds)
+    return 0
+
+
+def _show(
+    terminal: Terminal,
+    made: Mapping[str, feeds.Feed],
+    outputs: Mapping[str, Any],
+    saved: Mapping[str, list[Path]],
+    providers: list[str],
+    seconds: float,
+) -> None:
+    terminal.table(
+        "inputs", ("name", "value", "from"), [(name, shape_text(feed.value), feed.source) for name, feed in made.items()]
+    )
+    terminal.table("outputs", ("name", "value", "content"), [(name, shape_text(v), _content(v)) for name, v in outputs.items()])
+    for paths in saved.values():
+        for path in paths:
+            terminal.line(f"saved {path}")
+    terminal.line(f"{time_text(seconds)} on {', '.join(providers)}")
+    terminal.result(
+        {
+            "inputs": {name: {"value": shape_text(feed.value), "from": feed.source} for name, feed in made.items()},
+            "outputs": {name: summary(value) for name, value in outputs.items()},
+            "saved": {name: [str(path) for path in paths] for name, paths in saved.items()},
+            "providers": providers,
+            "seconds": seconds,
+        }
+    )
+
+
+def shape_text(value: Any) -> str:
+    """Type and shape of a value: `float[1, 10]`."""
+    if isinstance(value, np.ndarray):
+        return f"{dtypes.from_numpy(value.dtype)}{list(value.shape)}"
+    if isinstance(value, list):
+        return f"sequence of {len(value)}" + (f" × {shape_text(value[0])}" if value else "")
+    if isinstance(value, dict):
+        return f"map of {len(value)}"
+    return "nothing" if value is None else type(value).__name__
+
+
+def _content(value: Any) -> str:
+    if isinstance(value, list):
+        return "; ".join(_content(item) for item in value[:3])
+    if not isinstance(value, np.ndarray):
+        return str(value)[:80]
+    flat = value.reshape(-1)
+    shown = ", ".join(_number(item) for item in flat[:SHOWN_VALUES].tolist())
+    text = shown + (", …" if flat.size > SHOWN_VALUES else "")
+    numbers = _numbers(value)
+    if flat.size <= SHOWN_VALUES or numbers is None:
+        return text
+    return f"{text}   min {_number(numbers.min())}, max {_number(numbers.max())}, mean {_number(numbers.mean())}"
+
+
+def _number(value: Any) -> str:
+    return f"{value:.5g}" if isinstance(value, (float, np.floating)) else str(value)
+
+
+def _numbers(value: np.ndarray) -> np.ndarray | None:
+    """The tensor as float64, None for texts, complex numbers and empty tensors."""
+    dtype = dtypes.from_numpy(value.dtype)
+    is_number = dtype is not dtypes.string and dtype not in dtypes.COMPLEX and value.size > 0
+    return value.astype(np.float64) if is_number else None
+
+
+def summary(value: Any) -> Any:
+    """A value for JSON: small ones whole, large ones by their extremes. NaN and infinities are written as text."""
+    if isinstance(value, list):
+        return [summary(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if not isinstance(value, np.ndarray):
+        return None if value is None else str(value)
+    found: dict[str, Any] = {"type": str(dtypes.from_numpy(value.dtype)), "shape": list(value.shape)}
+    numbers = _numbers(value)
+    if numbers is not None:
+        found |= {"min": _plain(numbers.min()), "max": _plain(numbers.max()), "mean": _plain(numbers.mean())}
+    if value.size <= JSON_VALUES:
+        found["values"] = [_plain(item) for item in value.reshape(-1).tolist()]
+    return found
+
+
+def _plain(item: Any) -> Any:
+    if isinstance(item, (np.generic, np.ndarray)):
+        item = item.item()
+    if isinstance(item, float) and not np.isfinite(item):
+        return str(item)
+    return item if isinstance(item, (int, float, str, bool)) else str(item)
+
+
+def save(outputs: Mapping[str, Any], folder: Path) -> dict[str, list[Path]]:
+    """Write outputs into `folder`, one file each, one per element for sequences; the files by output."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return {name: _save(value, folder / (re.sub(r"[^\w.-]", "_", name) or "output")) for name, value in outputs.items()}
+
+
+def _save(value: Any, stem: Path) -> list[Path]:
+    if isinstance(value, list):
+        return [path for index, item in enumerate(value) for path in _save(item, stem.with_name(f"{stem.name}_{index}"))]
+    if isinstance(value, np.ndarray):
+        path = stem.with_name(stem.name + ".npy")
+        np.save(path, storable(value), allow_pickle=False)
+        return [path]
+    path = stem.with_name(stem.name + ".json")
+    path.write_text(json.dumps(summary(value), indent=1))
+    return [path]
+
+
+def storable(value: np.ndarray) -> np.ndarray:
+    """An array that a .npy file can hold without pickling: texts as fixed width, types foreign to NumPy in a wider one of its own."""
+    dtype = dtypes.from_numpy(value.dtype)
+    if dtype is dtypes.string:
+        return value.astype(str)
+    if dtype in dtypes.SUB_BYTE_INTS:
+        return value.astype(np.int8)
+    if dtype in dtypes.WIDENED and dtype is not dtypes.float16:
+        return value.astype(np.float32)
+    return value

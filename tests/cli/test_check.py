@@ -1,0 +1,24 @@
+"""`sardonyx check`."""
+
+from __future__ import annotations
+
+
+def test_a_good_model_is_all_right(affine, call):
+    result = call("check", affine)
+    assert result.code == 0 and "all right: 2 nodes" in result.out
+
+
+def test_an_unknown_op_is_named_with_its_place(branching, call):
+    result = call("check", branching, "--json")
+    assert result.code == 1
+    (problem,) = result.json["problems"]
+    assert problem["stage"] == "ops"
+    assert problem["where"].startswith("If 'y' > NoSuchOp")
+    assert "NoSuchOp" in problem["reason"]
+
+
+def test_bytes_that_are_no_model_are_a_problem_of_loading(tmp_path, call):
+    (tmp_path / "bad.onnx").write_bytes(b"\x08\x07\xff\xff\xff")
+    result = call("check", tmp_path / "bad.onnx", "--json")
+    assert result.code == 1
+    assert [problem["stage"] for problem in result.json["problems"]] == ["load"]

@@ -1,0 +1,117 @@
+"""`sardonyx run`."""
+
+from __future__ import annotations
+
+import json
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+from sardonyx.cli.run import storable, summary
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+Y = X @ np.array([[1, 2], [3, 4], [5, 6]], np.float32) + np.array([0.5, -0.5], np.float32)
+
+
+def test_inputs_left_out_are_random_and_symbolic_sizes_are_one(affine, call):
+    result = call("run", affine, "--json")
+    assert result.code == 0
+    assert result.json["inputs"] == {"x": {"value": "float[1, 3]", "from": "random"}}
+    assert result.json["outputs"]["y"]["shape"] == [1, 2]
+    assert result.json["providers"] == ["CPUExecutionProvider"]
+
+
+def test_dim_sets_a_symbolic_size(affine, call):
+    assert call("run", affine, "--dim", "N=5", "--json").json["outputs"]["y"]["shape"] == [5, 2]
+
+
+def test_the_seed_makes_random_inputs_repeatable(affine, call):
+    values = [call("run", affine, "--seed", seed, "--json").json["outputs"]["y"]["values"] for seed in (1, 1, 2)]
+    assert values[0] == values[1] != values[2]
+
+
+@pytest.mark.parametrize("kind", ["npy", "npz", "pb", "literal"])
+def test_inputs_come_from_files_and_literals(affine, call, tmp_path, kind):
+    if kind == "npy":
+        np.save(tmp_path / "x.npy", X)
+    elif kind == "npz":
+        np.savez(tmp_path / "x.npz", x=X)
+    elif kind == "pb":
+        (tmp_path / "x.pb").write_bytes(onnx.numpy_helper.from_array(X).SerializeToString())
+    spec = json.dumps(X.tolist()) if kind == "literal" else tmp_path / f"x.{kind}"
+    result = call("run", affine, "--input", f"x={spec}", "--json")
+    assert result.json["outputs"]["y"]["values"] == Y.reshape(-1).tolist()
+
+
+def test_outputs_are_saved(affine, call, tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    result = call("run", affine, "--input", f"x={tmp_path / 'x.npy'}", "--output", tmp_path / "out")
+    assert result.code == 0 and "y.npy" in result.out
+    np.testing.assert_array_equal(np.load(tmp_path / "out" / "y.npy"), Y)
+
+
+def test_any_inner_value_can_be_fetched(affine, call):
+    result = call("run", affine, "--input", "x=ones", "--fetch", "product", "--json")
+    assert result.json["outputs"] == {"product": summary(np.array([[9, 12]], np.float32))}
+
+
+def test_tables_name_inputs_outputs_and_provider(affine, call):
+    result = call("run", affine)
+    assert result.code == 0
+    assert "float[1, 3]" in result.out and "float[1, 2]" in result.out and "CPUExecutionProvider" in result.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--input", "z=random"), "the model's inputs are x"),
+        (("--input", "x"), "write NAME=VALUE"),
+        (("--input", "x=nothing.npy"), "there is no such file"),
+        (("--input", "x=something"), "nor JSON"),
+        (("--dim", "M=2"), "symbolic dims are N"),
+        (("--dim", "N=few"), "a size is a number"),
+    ],
+)
+def test_a_wrong_command_line_is_exit_code_2(affine, call, arguments, words):
+    result = call("run", affine, *arguments)
+    assert result.code == 2
+    assert words in result.err and "Traceback" not in result.err
+
+
+def test_a_wrong_value_is_one_line_and_exit_code_1(affine, call):
+    result = call("run", affine, "--input", "x=[[1, 2]]")
+    assert result.code == 1
+    assert len(result.err.strip().splitlines()) == 1 and "Traceback" not in result.err
+
+
+def test_a_failing_node_is_named_in_one_line(tmp_path, call):
+    text = """<ir_version: 9, opset_import: ["": 20]>
+    g (float[2] data, int64[1] i) => (float[1] y) { [pick] y = Gather(data, i) }"""
+    (tmp_path / "g.onnx").write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    result = call("run", tmp_path / "g.onnx", "--input", "i=[5]")
+    assert result.code == 1
+    assert "Name:'pick'" in result.err and "idx=5" in result.err and len(result.err.strip().splitlines()) == 1
+
+
+def test_a_missing_file_is_one_line_and_exit_code_1(tmp_path, call):
+    result = call("run", tmp_path / "none.onnx")
+    assert result.code == 1
+    assert "File doesn't exist" in result.err and len(result.err.strip().splitlines()) == 1
+
+
+def test_debug_shows_the_traceback(tmp_path, call):
+    with pytest.raises(Exception, match="doesn't exist"):
+        call("run", tmp_path / "none.onnx", "--debug")
+
+
+def test_files_hold_types_that_numpy_lacks_in_wider_ones():
+    assert storable(np.array([1.5], ml_dtypes.bfloat16)).dtype == np.float32
+    assert storable(np.array([1], ml_dtypes.int4)).dtype == np.int8
+    assert storable(np.array(["ab"], object)).dtype == np.dtype("<U2")
+
+
+def test_json_survives_nan_and_infinity():
+    assert json.loads(json.dumps(summary(np.array([np.nan, np.inf])), allow_nan=False))["values"] == ["nan", "inf"]
