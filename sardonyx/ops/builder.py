@@ -21,7 +21,9 @@ from sardonyx.ops.schemas import Signature
 class Builder:
     """Adds nodes to `graph` before the node `before`, or at the end. Ops are of the opsets given, by default the newest."""
 
-    def __init__(self, graph: Graph, before: Node | None = None, opsets: Mapping[str, int] | None = None, prefix: str = "built"):
+    def __init__(
+        self, graph: Graph, before: Node | None = None, opsets: Mapping[str, int] | None = None, prefix: str = "built"
+    ):
         self.graph = graph
         self.before = before
         self.opsets = dict(opsets or {})
@@ -44,7 +46,9 @@ class Builder:
             raise ValueError(f"there is no op {domain}:{op_type} at version {version}")
         results = [Value(self.unique(op_type)) for _ in range(outputs)]
         positional, attributes = self._sorted(signature, list(inputs), operands)
-        return self._added(Node(op_type, positional, results, attributes, domain=domain, version=version, name=name or results[0].name))
+        return self._added(
+            Node(op_type, positional, results, attributes, domain=domain, version=version, name=name or results[0].name)
+        )
 
     def _added(self, node: Node) -> Any:
         self.add(node)

@@ -72,7 +72,9 @@ def test_different_attributes_and_random_ops_stay_apart(body):
 
 
 def test_two_outputs_of_the_graph_stay_two():
-    assert_rewrites(eliminate_common_subexpressions, "g (float[2] x) => (float[2] y, float[2] z) { y = Exp(x) z = Exp(x) }", None)
+    assert_rewrites(
+        eliminate_common_subexpressions, "g (float[2] x) => (float[2] y, float[2] z) { y = Exp(x) z = Exp(x) }", None
+    )
 
 
 def test_what_no_output_needs_goes():
