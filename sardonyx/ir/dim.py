@@ -18,6 +18,9 @@ Monomial = tuple[tuple["Atom", int], ...]
 MAX_TERMS = 64
 """Beyond this a polynomial is replaced by a fresh symbol: hostile shape arithmetic must not grow without bound."""
 
+MAX_ATOMS = 32
+"""The same for the atoms of one product."""
+
 _fresh_numbers = itertools.count(1)
 
 
@@ -209,7 +212,7 @@ def _normal(terms: Mapping[Monomial, int]) -> Dim:
         return 0
     if len(kept) == 1 and () in kept:
         return kept[()]
-    if len(kept) > MAX_TERMS:
+    if len(kept) > MAX_TERMS or any(len(monomial) > MAX_ATOMS for monomial in kept):
         return fresh()
     return Expression(dict(sorted(kept.items(), key=_term_order)))
 

@@ -119,3 +119,8 @@ def test_hostile_growth_ends_in_a_fresh_symbol():
     for number in range(100):
         total = total * (symbol(f"s{number}") + 1)
     assert dim.is_anonymous(total) or len(getattr(total, "terms", ())) <= dim.MAX_TERMS
+
+
+def test_the_product_of_very_many_sizes_is_quick():
+    total = dim.product(symbol(f"s{number}") for number in range(20_000))
+    assert all(len(monomial) <= dim.MAX_ATOMS for monomial in total.terms)
