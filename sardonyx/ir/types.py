@@ -9,6 +9,8 @@ from sardonyx.dtypes import ElementType
 from sardonyx.ir.dim import Dim
 
 Shape = tuple[Dim, ...]
+SHOWN_AXES = 16
+"""Shapes longer than this are abbreviated in messages."""
 
 
 @dataclass(frozen=True)
@@ -104,4 +106,7 @@ def described(type: Type | None) -> str:
 
 
 def _shape_text(shape: Shape | None) -> str:
-    return "[...]" if shape is None else "[" + ", ".join(map(str, shape)) + "]"
+    if shape is None:
+        return "[...]"
+    shown = [str(size) for size in shape[:SHOWN_AXES]]
+    return "[" + ", ".join(shown if len(shape) <= SHOWN_AXES else [*shown, f"… {len(shape)} axes"]) + "]"

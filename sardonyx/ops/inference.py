@@ -45,6 +45,9 @@ logger = logging.getLogger("sardonyx.ops")
 Evaluate = Callable[[Node, Sequence[np.ndarray | None]], Sequence[Any]]
 """Computes one node; inference is handed it because kernels stand above this layer."""
 
+MAX_RANK = 64
+"""NumPy's bound."""
+
 REPEAT_BUDGET = 64
 """How many times a node may be inferred on average, as control flow asks for its bodies again: bounds hostile nesting."""
 
@@ -298,6 +301,8 @@ def _typed(result: Any, signature: Signature, index: int, bound: dict[str, Type]
     if result is None or isinstance(result, tuple):
         base = _schema_type(signature, index, bound)
         if isinstance(result, tuple) and (base is None or isinstance(base, (TensorType, SparseTensorType))):
+            if len(result) > MAX_RANK:
+                raise InferenceError(f"an output would have {len(result)} axes, at most {MAX_RANK} are supported")
             shape = tuple(_checked_dim(d) for d in result)
             base = type(base)(base.dtype, shape) if base is not None else TensorType(None, shape)
         elif result is None and isinstance(base, TensorType):
