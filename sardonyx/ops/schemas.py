@@ -6,11 +6,14 @@ The standard domains are read from the `onnx` package, the only place where its 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from sardonyx import dtypes
@@ -106,6 +109,8 @@ def normal_domain(domain: str) -> str:
 
 
 _defined: dict[tuple[str, str], dict[int, Signature]] = {}
+_session: ContextVar[Mapping[tuple[str, str], Mapping[int, Signature]]] = ContextVar("_session", default=MappingProxyType({}))
+"""Signatures that only the session knows which is being prepared in this thread."""
 _lock = threading.Lock()
 
 
@@ -118,10 +123,22 @@ def find(domain: str, name: str, version: int) -> Signature | None:
 
 def versions(domain: str, name: str) -> Mapping[int, Signature]:
     """All signatures of an op by since_version, empty if nobody knows it."""
+    local = _session.get().get((domain, name))
     own = _defined.get((domain, name))
-    if own is not None:
-        return own
-    return _standard_versions(domain, name) if domain in STANDARD_DOMAINS else {}
+    if own is None:
+        known = _standard_versions(domain, name) if domain in STANDARD_DOMAINS else {}
+    else:
+        known = _with_standard(domain, name) if (domain, name) in EXTENDED else own
+    return known if local is None else {**known, **local}
+
+
+EXTENDED = frozenset({("", "LayerNormalization")})
+"""Standard ops of which onnxruntime has versions of its own, before the first standard one."""
+
+
+@functools.cache
+def _with_standard(domain: str, name: str) -> Mapping[int, Signature]:
+    return {**_defined[domain, name], **_standard_versions(domain, name)}
 
 
 def newest_version(domain: str) -> int | None:
@@ -266,20 +283,47 @@ def define(domain: str, name: str, since_version: int, text: str, **constraints:
     optional, a star before a name variadic (two stars: of types that may differ), a lone star begins the attributes. Types are
     constraint names or type strings; an element type's name alone means a tensor of it.
     """
-    parsed = {key: frozenset(_type_string(t) for t in types) for key, types in constraints.items()}
-    signature = _parse_signature(domain, name, since_version, text, parsed)
-    with _lock:
-        history = _defined.setdefault((domain, name), {})
-        if since_version in history and history[since_version] != signature:
-            raise ValueError(f"{signature} is defined twice")
-        history[since_version] = signature
+    signature = parse(domain, name, since_version, text, **constraints)
+    add(signature)
     return signature
 
 
-def undefine(domain: str, name: str) -> None:
-    """Forget what `define` added; for tests and for custom ops that are withdrawn."""
+def parse(domain: str, name: str, since_version: int, text: str, **constraints: Iterable[ElementType | str]) -> Signature:
+    """The signature that a line of text means, as `define` explains it; nobody else gets to know it."""
+    parsed = {key: frozenset(_type_string(t) for t in types) for key, types in constraints.items()}
+    return _parse_signature(domain, name, since_version, text, parsed)
+
+
+def add(signature: Signature) -> None:
+    """Make a signature known to everybody."""
     with _lock:
-        _defined.pop((domain, name), None)
+        history = _defined.setdefault((signature.domain, signature.name), {})
+        if history.get(signature.since_version, signature) != signature:
+            raise ValueError(f"{signature} is defined twice")
+        history[signature.since_version] = signature
+
+
+def undefine(domain: str, name: str, since_version: int | None = None) -> None:
+    """Forget what `define` added, all versions or one; for tests and for custom ops that are withdrawn."""
+    with _lock:
+        history = _defined.get((domain, name), {})
+        for since in list(history) if since_version is None else [since_version]:
+            history.pop(since, None)
+        if not history:
+            _defined.pop((domain, name), None)
+
+
+@contextlib.contextmanager
+def also_known(signatures: Iterable[Signature]) -> Iterator[None]:
+    """Let this thread find signatures that nobody else knows: those of a session's custom ops, while it prepares its model."""
+    table: dict[tuple[str, str], dict[int, Signature]] = {key: dict(found) for key, found in _session.get().items()}
+    for signature in signatures:
+        table.setdefault((signature.domain, signature.name), {})[signature.since_version] = signature
+    token = _session.set(table)
+    try:
+        yield
+    finally:
+        _session.reset(token)
 
 
 def _type_string(given: ElementType | str) -> str:

@@ -1,4 +1,4 @@
-"""Fused normalizations of com.microsoft, and SimplifiedLayerNormalization, which onnxruntime keeps in ONNX's own domain."""
+"""Fused normalizations of com.microsoft, and those that onnxruntime keeps in ONNX's own domain, at any opset."""
 
 from __future__ import annotations
 
@@ -18,6 +18,14 @@ define(
     T=FLOATS,
     U={float32, float64},
     V=FLOATS,
+)
+define(
+    "",
+    "LayerNormalization",
+    1,
+    "(X: T, Scale: T, B: T?, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1) -> (Y: T, Mean: U?, InvStdDev: U?)",
+    T=FLOATS,
+    U={float32, float64},
 )
 define(
     "com.microsoft",

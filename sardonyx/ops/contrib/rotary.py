@@ -5,7 +5,7 @@ from __future__ import annotations
 from sardonyx.dtypes import bfloat16, float16, float32, int64
 from sardonyx.errors import InferenceError
 from sardonyx.ops.schemas import define
-from sardonyx.ops.shapes import merge_dims, same_as
+from sardonyx.ops.shapes import merge_dims
 from sardonyx.ops.table import in_domain
 
 contrib = in_domain("com.microsoft")
@@ -31,14 +31,6 @@ define(
     T={float32, float16, bfloat16},
     M={int64},
 )
-define(
-    "com.microsoft",
-    "GemmaRotaryEmbedding",
-    1,
-    "(emb: U, q: T, q_rot: T, k: T, k_rot: T) -> (output1: T, output2: T)",
-    T={float16},
-    U={float32},
-)
 
 
 @contrib("RotaryEmbedding")
@@ -58,11 +50,3 @@ def m_rotary_embedding(input, position_ids, mrope_section):
     if len(mrope_section) != 3 or min(mrope_section) < 0:
         raise InferenceError(f"mrope_section must be three sizes, not {mrope_section}")
     return input.require_rank(3, 4, name="input")
-
-
-@contrib("GemmaRotaryEmbedding")
-def gemma_rotary_embedding(q, k):
-    return [q.shape, k.shape]
-
-
-__all__ = ["same_as"]

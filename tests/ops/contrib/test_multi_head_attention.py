@@ -4,8 +4,10 @@ import functools
 import math
 
 import numpy as np
+import onnx.parser
 import pytest
 
+import sardonyx
 from sardonyx import errors
 from sardonyx.dtypes import bfloat16, float16, float32
 from sardonyx.providers.cpu.contrib.multi_head_attention import multi_head_attention
@@ -282,3 +284,16 @@ case(
 )
 REFUSED = {"input": X, "weight": array(np.uint8, 5, 24), "bias": BIAS, "input_scale": 1.0, "weight_scale": 1.0, **ALONE}
 refuse("QAttention", **REFUSED, do_rotary=1, match="do_rotary")
+
+
+def test_scores_have_the_type_that_the_model_declares():
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'
+        " g (float16[1,2,8] q, float16[1,3,8] k, float16[1,3,8] v) => (float16[1,2,8] y, float[1,2,2,3] scores)"
+        " { y, , , scores = com.microsoft.MultiHeadAttention<num_heads=2>(q, k, v) }"
+    )
+    query, key, value = (f32(1, length, HIDDEN).astype(np.float16) for length in (2, 3, 3))
+    output, scores = sardonyx.InferenceSession(model.SerializeToString()).run(None, {"q": query, "k": key, "v": value})
+    assert output.dtype == np.float16 and scores.dtype == np.float32
+    expected = attend(*(part.astype(np.float32) for part in (query, key, value)))[3]
+    np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-5)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from sardonyx.errors import InvalidArgument, KernelError
-from sardonyx.providers.cpu.attention import attention_scores, merge_heads, softmax_rows, split_heads, weigh_values
+from sardonyx.providers.cpu.attention import attention_scores, merge_heads, split_heads, weigh_values
+from sardonyx.providers.cpu.normalization import softmax
 from sardonyx.providers.cpu.table import cpu
 
 contrib = cpu.in_domain("com.microsoft")
@@ -74,7 +75,7 @@ def attend_with_past(
         scores += score_mask(mask_index, scores.shape, length, unidirectional, np.float32(mask_filter_value))
     if attention_bias is not None:
         scores += attention_bias
-    output = merge_heads(weigh_values(softmax_rows(scores), value))
+    output = merge_heads(weigh_values(softmax(scores), value))
     return output, _present(key, value, past if past_present_share_buffer else None)
 
 

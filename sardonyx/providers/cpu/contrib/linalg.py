@@ -94,7 +94,7 @@ def unpack(packed, bits, count):
     if 8 % bits == 0:
         shifts = np.arange(0, 8, bits, dtype=np.uint8)
         spread = (packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)
-        return spread.reshape(*packed.shape[:-1], -1)[..., :count]
+        return spread.reshape(*packed.shape[:-1], packed.shape[-1] * shifts.size)[..., :count]
     flags = np.unpackbits(packed, axis=-1, bitorder="little")[..., : count * bits]
     powers = np.uint8(1) << np.arange(bits, dtype=np.uint8)
     return (flags.reshape(*packed.shape[:-1], count, bits) * powers).sum(axis=-1, dtype=np.uint8)

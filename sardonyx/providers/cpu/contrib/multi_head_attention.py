@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from sardonyx.errors import InvalidArgument, KernelError
-from sardonyx.providers.cpu.attention import attention_scores, merge_heads, softmax_rows, split_heads, weigh_values
+from sardonyx.providers.cpu.attention import attention_scores, merge_heads, split_heads, weigh_values
 from sardonyx.providers.cpu.contrib.attention import attend_with_past, score_mask
+from sardonyx.providers.cpu.normalization import softmax
 from sardonyx.providers.cpu.quantize import integer_product
 from sardonyx.providers.cpu.table import cpu
 
@@ -30,12 +31,15 @@ def multi_head_attention(
     mask_filter_value=-10000.0,
     scale=None,
     unidirectional=0,
+    output_count=4,
 ):
     query, key, value = _with_bias(*_unpacked(query, key, value, num_heads), bias, is_projected=key is None or key.ndim != 4)
     length, present_key, present_value = 0, key, value
     if past_key is not None:
         length = past_key.shape[2] if past_sequence_length is None else int(past_sequence_length.reshape(-1)[0])
         present_key, present_value = _extended(past_key, key, length), _extended(past_value, value, length)
+    elif output_count > 1:
+        present_key, present_value = np.array(key), np.array(value)  # an output must not lie in the memory of an input
     total = length + key.shape[2]
     key, value = (_of_beams(part[:, :, :total], cache_indirection, length) for part in (present_key, present_value))
 
@@ -45,7 +49,7 @@ def multi_head_attention(
         scores += score_mask(mask, scores.shape, length, unidirectional, np.float32(mask_filter_value))
     if attention_bias is not None:
         scores += attention_bias
-    return merge_heads(weigh_values(softmax_rows(scores), value)), present_key, present_value, scores
+    return merge_heads(weigh_values(softmax(scores), value)), present_key, present_value, scores
 
 
 def _unpacked(query, key, value, heads):
@@ -127,6 +131,7 @@ def decoder_masked_multi_head_attention(
     scale=None,
     mask_filter_value=-10000.0,
     output_qk=0,
+    output_count=4,
 ):
     """The width of the beam also shows in the shape of `cache_indirection`."""
     if key is None:
@@ -145,6 +150,7 @@ def decoder_masked_multi_head_attention(
         num_heads=num_heads,
         mask_filter_value=mask_filter_value,
         scale=scale,
+        output_count=output_count,
     )
 
 

@@ -1,4 +1,4 @@
-"""QGemm, QLinearAdd and QLinearMul of com.microsoft, in NumPy."""
+"""QGemm, QLinearAdd and QLinearMul of com.microsoft, in NumPy; `contrib/qlinear.py` builds on what they share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ contrib = cpu.in_domain("com.microsoft")
 
 @contrib("QLinearAdd")
 def q_linear_add(A, A_scale, A_zero_point, B, B_scale, B_zero_point, C_scale, C_zero_point=None):
-    total = _real(A, A_scale, A_zero_point) + _real(B, B_scale, B_zero_point)
+    total = real_values(A, A_scale, A_zero_point) + real_values(B, B_scale, B_zero_point)
     return _shifted(total, C_scale, C_zero_point, A.dtype)
 
 
@@ -23,7 +23,7 @@ def q_linear_mul(A, A_scale, A_zero_point, B, B_scale, B_zero_point, C_scale, C_
     return _shifted(product * (A_scale.reshape(()) * B_scale.reshape(())), C_scale, C_zero_point, A.dtype)
 
 
-def _real(values, scale, zero_point):
+def real_values(values, scale, zero_point):
     return _centered(values, zero_point).astype(np.float32) * scale.reshape(())
 
 

@@ -1,0 +1,70 @@
+"""Matrix products of com.microsoft with quantized factors and floats as a result."""
+
+from __future__ import annotations
+
+from sardonyx.dtypes import bfloat16, float16, float32, int8, int16, int32, uint8, uint16, uint32
+from sardonyx.errors import InferenceError
+from sardonyx.ir import TensorType
+from sardonyx.ops.linalg import product_shape
+from sardonyx.ops.schemas import define
+from sardonyx.ops.shapes import text
+from sardonyx.ops.table import in_domain
+
+contrib = in_domain("com.microsoft")
+
+define(
+    "com.microsoft",
+    "DynamicQuantizeMatMul",
+    1,
+    "(A: T1, B: T2, b_scale: T1, b_zero_point: T2?, bias: T1?) -> (Y: T1)",
+    T1={float32},
+    T2={uint8, int8},
+)
+define(
+    "com.microsoft",
+    "MatMulIntegerToFloat",
+    1,
+    "(A: T1, B: T2, a_scale: T3, b_scale: T3, a_zero_point: T1?, b_zero_point: T2?, bias: T3?) -> (Y: T3)",
+    T1={uint8, int8},
+    T2={uint8, int8},
+    T3={float32, float16},
+)
+define(
+    "com.microsoft",
+    "MatMulInteger16",
+    1,
+    "(A: T1, B: T2) -> (Y: T3)",
+    T1={int16, uint16},
+    T2={int16, uint16},
+    T3={int32, uint32},
+)
+define(
+    "com.microsoft",
+    "MatMulBnb4",
+    1,
+    "(A: T1, B: T2, absmax: T1, *, K: int, N: int, block_size: int, quant_type: int, training_mode: int = 0,"
+    " transB: int = 1) -> (Y: T1)",
+    T1={float32, float16, bfloat16},
+    T2={uint8},
+)
+
+
+@contrib("MatMulInteger16")
+def mat_mul_integer16(A, B):
+    """Products of unsigned numbers are unsigned."""
+    return TensorType(uint32 if A.dtype is B.dtype is uint16 else int32, product_shape(A.shape, B.shape))
+
+
+@contrib("DynamicQuantizeMatMul", "MatMulIntegerToFloat")
+def quantized_product(A, B):
+    return product_shape(A.shape, B.shape)
+
+
+@contrib("MatMulBnb4")
+def mat_mul_bnb4(A, K, N, transB):
+    if A.shape is None:
+        return None
+    inner, columns = (K, N) if transB else (N, K)
+    if not A.shape or (isinstance(A.shape[-1], int) and A.shape[-1] != inner):
+        raise InferenceError(f"A is {text(A.shape)}, its last size should be {inner}")
+    return (*A.shape[:-1], columns)
