@@ -68,6 +68,7 @@ _MODULES = {
         "unregister_execution_provider_library",
     ),
     "runtime.providers": ("get_all_providers", "get_available_providers", "register_provider", "unregister_provider"),
+    "runtime.custom_ops": ("CustomOp", "custom_op", "register_custom_op", "unregister_custom_op"),
     "runtime.log": ("set_default_logger_severity", "set_default_logger_verbosity"),
     "compat": ("install_as_onnxruntime",),
 }
@@ -96,6 +97,7 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:
     from sardonyx.compat import install_as_onnxruntime
+    from sardonyx.runtime.custom_ops import CustomOp, custom_op, register_custom_op, unregister_custom_op
     from sardonyx.runtime.devices import (
         OrtArenaCfg,
         OrtDevice,

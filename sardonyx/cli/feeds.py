@@ -49,7 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def make_feeds(inputs: Sequence[Value], options: argparse.Namespace) -> dict[str, Feed]:
     """Values for all `inputs` of a graph that the command line or the generator gives; initializers keep their own."""
     given = _pairs(options.input, "--input")
-    sizes = _sizes(options.dim)
+    sizes = sizes_given(options.dim)
     known = {value.name: value for value in inputs}
     for name in given:
         if name not in known:
@@ -73,7 +73,8 @@ def _pairs(texts: Sequence[str], option: str) -> dict[str, str]:
     return pairs
 
 
-def _sizes(texts: Sequence[str]) -> dict[str, int]:
+def sizes_given(texts: Sequence[str]) -> dict[str, int]:
+    """What `--dim` says, by name."""
     sizes = {}
     for name, text in _pairs(texts, "--dim").items():
         if not text.isdecimal():

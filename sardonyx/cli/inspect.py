@@ -9,15 +9,26 @@ from pathlib import Path
 from typing import Any
 
 from sardonyx import formats, ops
-from sardonyx.cli.terminal import Terminal, size_text
+from sardonyx.cli import memory
+from sardonyx.cli.terminal import Terminal, UsageError, size_text
 from sardonyx.ir import Graph, Model, Value, described, edit
 from sardonyx.ir.text import to_text
+from sardonyx.optimizer.pipeline import Level, optimize
+from sardonyx.optimizer.rewrite import Journal
 from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
 from sardonyx.runtime.expand import expand_functions
-from sardonyx.runtime.partition import partition
+from sardonyx.runtime.partition import Assigned, partition_graphs
 from sardonyx.runtime.plan import Plan, make_plan
+from sardonyx.runtime.providers import open_providers
 
-STAGES = ("load", "inline", "infer", "expand", "partition", "plan")
+STAGES = ("load", "inline", "infer", "optimize", "expand", "partition", "plan")
+LEVELS = {
+    "disable": Level.DISABLE_ALL,
+    "basic": Level.BASIC,
+    "extended": Level.EXTENDED,
+    "layout": Level.LAYOUT,
+    "all": Level.ALL,
+}
 SHOWN_ELEMENTS = 16
 """Larger tensors are abbreviated in the text."""
 
@@ -25,14 +36,32 @@ SHOWN_ELEMENTS = 16
 def add_parser(commands: Any, shared: argparse.ArgumentParser) -> None:
     parser = commands.add_parser("inspect", parents=[shared], help="show what a model is made of", description=__doc__)
     parser.add_argument("--after", choices=STAGES, metavar="STAGE", help=f"print what a stage makes of it: {', '.join(STAGES)}")
+    parser.add_argument(
+        "--provider", action="append", metavar="NAME", help="provider for the stages from expand on (repeatable, in this order)"
+    )
+    parser.add_argument(
+        "--level", choices=LEVELS, default="all", help="how far to optimize, for the stages from optimize on (default: all)"
+    )
+    parser.add_argument(
+        "--explain", action="store_true", help="also list each rewrite, and each that was refused with the reason"
+    )
+    memory.add_options(parser)
     parser.set_defaults(execute=execute)
 
 
 def execute(options: argparse.Namespace, terminal: Terminal) -> int:
+    memory.check_options(options)
+    if options.explain and (options.after is None or STAGES.index(options.after) < STAGES.index("optimize")):
+        raise UsageError("--explain goes with --after optimize or a later stage")
+    journal = Journal()
     with terminal.working("loading"):
         model = formats.load(options.model)
         about = summary(model, Path(options.model))
-        shown = after(model, options.after) if options.after else ""
+        shown = after(model, options.after, options.provider or (), LEVELS[options.level], journal) if options.after else ""
+        if options.after == "plan":
+            shown += "\n\n" + memory.text(model, [CPUExecutionProvider()], options)
+    if options.explain:
+        shown += "\n\n" + "\n".join(map(str, journal.events))
     if options.after:
         terminal.line(shown)
         terminal.result(about | {"after": options.after, "text": shown})
@@ -92,24 +121,34 @@ def _show(terminal: Terminal, about: dict[str, Any]) -> None:
     terminal.table("ops", ("op", "count"), about["ops"].items(), right=(1,))
 
 
-def after(model: Model, stage: str) -> str:
-    """Take `model` through the stages up to `stage` and give its text form there."""
-    providers = [CPUExecutionProvider()]
+def after(model: Model, stage: str, names: Sequence[str] = (), level: Level = Level.ALL, journal: Journal | None = None) -> str:
+    """Take `model` through the stages up to `stage`, for the providers named and the CPU, and give its text form there."""
+    providers = open_providers(names, [{}] * len(names))
     steps: dict[str, Callable[[], object]] = {
         "load": lambda: None,
         "inline": lambda: edit.inline_functions(model),
         "infer": lambda: ops.infer(model, evaluate),
+        "optimize": lambda: optimize(model, level, evaluate=evaluate, journal=journal),
         "expand": lambda: expand_functions(model, providers),
     }
     for name in STAGES[: STAGES.index(stage) + 1]:
         if name in steps:
             steps[name]()
     if stage == "partition":
-        return "\n".join(
-            f"{assignment.provider.name}: {', '.join(map(str, assignment.nodes))}"
-            for assignment in partition(model.graph, providers)
-        )
+        return partition_text(model.graph, partition_graphs(model.graph, providers))
     return plan_text(make_plan(model.graph, providers)) if stage == "plan" else to_text(model, max_elements=SHOWN_ELEMENTS)
+
+
+def partition_text(graph: Graph, assigned: Assigned, indent: str = "") -> str:
+    """Who runs what, a line for each step; the graphs inside a node stand below it."""
+    lines = []
+    for assignment in assigned[graph]:
+        who = assignment.provider.name if assignment.cluster is None else assignment.cluster.name
+        lines.append(f"{indent}{who}: {', '.join(map(str, assignment.nodes))}")
+        for name, attribute in assignment.nodes[0].attributes.items() if assignment.cluster is None else ():
+            if isinstance(attribute.value, Graph):
+                lines += [f"{indent}  {name}:", partition_text(attribute.value, assigned, indent + "    ")]
+    return "\n".join(filter(None, lines))
 
 
 def plan_text(plan: Plan, indent: str = "") -> str:

@@ -353,6 +353,14 @@ def is_positive(dim: Dim) -> bool:
     return is_nonnegative(dim - 1)
 
 
+def is_capped(dim: Dim, by: Dim) -> bool:
+    """Whether `dim` is `by`, or a positive number where that is less: min(512, n) for n."""
+    atom = _sole_atom(dim)
+    if not isinstance(atom, Call) or atom.function != "min" or by not in atom.arguments:
+        return dim == by
+    return all(isinstance(one, int) and one >= 1 for one in atom.arguments if one != by)
+
+
 def _atom_nonnegative(atom: Atom) -> bool:
     if isinstance(atom, Symbol):
         return True

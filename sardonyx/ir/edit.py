@@ -30,6 +30,7 @@ __all__ = [
     "remove_unused",
     "replace_all_uses",
     "replace_node",
+    "replace_output",
     "topological_sort",
     "unique_name",
 ]
@@ -136,6 +137,15 @@ def replace_node(node: Node, nodes: Sequence[Node], outputs: Sequence[Value | No
             replace_all_uses(old, new)
     assert node.graph is not None
     node.graph.remove(node)
+
+
+def replace_output(node: Node, position: int, value: Value) -> Value:
+    """Let a node make `value`, a new one, at an output's position; returns what it made before, which has no producer then."""
+    old = node.outputs[position]
+    old.producer = None
+    node._outputs[position] = value
+    value.producer, value.graph = node, node.graph
+    return old
 
 
 # --- removing

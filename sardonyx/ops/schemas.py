@@ -12,7 +12,7 @@ import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -21,6 +21,8 @@ from sardonyx.dtypes import ElementType
 from sardonyx.ir.attribute import Kind
 
 STANDARD_DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview.training", "ai.onnx.preview")
+NHWC_DOMAIN = "com.ms.internal.nhwc"
+"""Ops of the default domain whose first input and output have their channels last; the signatures are the same."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,8 @@ def find(domain: str, name: str, version: int) -> Signature | None:
 
 def versions(domain: str, name: str) -> Mapping[int, Signature]:
     """All signatures of an op by since_version, empty if nobody knows it."""
+    if domain == NHWC_DOMAIN:
+        return {since: replace(signature, domain=domain) for since, signature in versions("", name).items()}
     local = _session.get().get((domain, name))
     own = _defined.get((domain, name))
     if own is None:

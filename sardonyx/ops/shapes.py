@@ -38,6 +38,10 @@ def _broadcast_dim(dims: Sequence[Dim], shapes: Sequence[Shape]) -> Dim:
         return numbers.pop()
     if len(others) == 1:
         return others.pop()
+    # min(512, n) and n fit together only where they are the same: positions are cut from a table by the length of the ids
+    largest = next((one for one in others if all(dim.is_capped(other, one) for other in others)), None)
+    if largest is not None:
+        return largest
     return dim.fresh() if others else 1
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,27 @@ IGNORED_ATTRIBUTES = frozenset({"consumed_inputs"})
 """Hints of opset 1 that never changed a result."""
 
 
+Pairs = tuple[tuple[int, int], ...]
+"""(input, output) by position."""
+ANY = -1
+"""Stands in a pair for every input, or for every output."""
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """Which outputs may lie in the memory of which inputs. Memory plans read it from a step's callable."""
+
+    alias: Pairs = ()
+    """The output is the input's memory, element after element (Reshape); a copy if the input is a strided view."""
+    view: Pairs = ()
+    """The output is a part of the input's memory, or the same in another order (Slice, Transpose)."""
+    inplace: Pairs = ()
+    """The output may be written over the input, if nobody needs that any more and the sizes are equal."""
+
+
+NO_SHARING = Sharing()
+
+
 @dataclass(frozen=True)
 class Kernel:
     """A function that computes one op in a range of versions for some types."""
@@ -41,6 +62,7 @@ class Kernel:
     defaulted: frozenset[str]
     """Parameters that have a default value."""
     takes_everything: bool
+    sharing: Sharing = NO_SHARING
 
     def covers(self, signature: Signature) -> bool:
         return self.since <= signature.since_version <= self.until
@@ -72,11 +94,15 @@ class KernelTable:
         since: int = 1,
         until: int = NEWEST,
         widen: bool = False,
+        alias: Pairs = (),
+        view: Pairs = (),
+        inplace: Pairs = (),
         **constraints: Collection[ElementType],
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Register a function as the kernel of `ops` for op versions `since`…`until`.
 
-        `widen` computes narrow types (float16, bfloat16, float8, 4-bit…) in float32 or int32 and rounds the outputs once. The other
+        `widen` computes narrow types (float16, bfloat16, float8, 4-bit…) in float32 or int32 and rounds the outputs once. `alias`,
+        `view` and `inplace` are those of `Sharing`; a kernel that takes `out` may write it over any input of the same size. The other
         keywords narrow a type constraint of the schema: `T=FLOATS`.
         """
 
@@ -86,8 +112,9 @@ class KernelTable:
             defaulted = frozenset(p.name for p in signature if p.default is not p.empty)
             everything = any(p.kind is p.VAR_KEYWORD for p in signature)
             narrowed = {name: frozenset(types) for name, types in constraints.items()}
+            sharing = Sharing(alias, view, inplace)
             for op in ops:
-                self._add(Kernel(function, domain, op, since, until, narrowed, widen, names, defaulted, everything))
+                self._add(Kernel(function, domain, op, since, until, narrowed, widen, names, defaulted, everything, sharing))
             return function
 
         return register
@@ -102,6 +129,11 @@ class KernelTable:
             if kernel.overlaps(other):
                 raise ValueError(f"{kernel} overlaps {other}")
         known.append(kernel)
+
+    def remove(self, domain: str, op: str, since: int) -> None:
+        """Forget the kernels of an op that begin at a version; for custom ops that are withdrawn."""
+        known = self._kernels.get((domain, op), [])
+        self._kernels[domain, op] = [kernel for kernel in known if kernel.since != since]
 
     def candidates(self, domain: str, op: str) -> Sequence[Kernel]:
         return self._kernels.get((normal_domain(domain), op), ())
@@ -184,7 +216,7 @@ def _attribute_values(
 class BoundKernel:
     """A kernel with everything fixed but its inputs: call it with a list of them, get the tuple of outputs."""
 
-    __slots__ = ("kernel", "_slots", "_fixed", "_output_types", "_seed", "_wants_rng", "_widens")
+    __slots__ = ("kernel", "sharing", "takes_out", "_slots", "_fixed", "_output_types", "_seed", "_wants_rng", "_widens")
 
     def __init__(
         self,
@@ -202,8 +234,17 @@ class BoundKernel:
         self._seed = seed
         self._wants_rng = "rng" in kernel.parameters
         self._widens = kernel.widen and any(dtype is None or dtype.numpy in _WIDE for dtype in input_types)
+        self.sharing = kernel.sharing
+        if "out" in kernel.parameters:
+            self.sharing = replace(kernel.sharing, inplace=tuple((index, 0) for index in range(len(input_types))))
+        self.takes_out = "out" in kernel.parameters and not self._widens
 
-    def __call__(self, inputs: Sequence[Any], graphs: Mapping[str, Callable[..., Any]] | None = None) -> tuple[Any, ...]:
+    def __call__(
+        self,
+        inputs: Sequence[Any],
+        graphs: Mapping[str, Callable[..., Any]] | None = None,
+        out: np.ndarray | None = None,
+    ) -> tuple[Any, ...]:
         if self._widens:
             inputs = [widened(value) for value in inputs]
         arguments = self._fixed.copy()
@@ -215,6 +256,8 @@ class BoundKernel:
             arguments.update(graphs)
         if self._wants_rng:
             arguments["rng"] = random_state.generator(self._seed)
+        if out is not None:
+            arguments["out"] = out
         result = self.kernel.function(**arguments)
         outputs = result if isinstance(result, tuple) else (result,)
         return tuple([conform(value, dtype) for value, dtype in zip(outputs, self._output_types, strict=False)])

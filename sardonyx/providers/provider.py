@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from sardonyx.dtypes import ElementType
+from sardonyx.errors import InvalidArgument
 from sardonyx.errors import NotImplemented as NotImplementedByUs
 from sardonyx.ir import Graph, Kind, Node, SparseTensorType, Tensor, TensorType, Value
 from sardonyx.ops import checking
 from sardonyx.providers.base import BoundKernel, Kernel, KernelTable, UnsupportedAttribute, bind
+from sardonyx.providers.matching import SCHEMAS, first_type
 
 Compiled = Callable[[Sequence[Any]], Sequence[Any]]
 """A compiled cluster: given the values of its inputs, it returns those of its outputs."""
@@ -24,16 +26,24 @@ class Capability:
 
     nodes: Sequence[Node]
     fused: bool = False
+    name: str = "cluster"
+    """What a fused step is called; the provider's name and a number are added."""
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """A fused subgraph on its way to `compile`: nodes in order, values that enter and values that leave."""
+    """A fused subgraph on its way to `compile`: nodes in order, values that enter, constants that they use, values that leave."""
 
     name: str
     nodes: Sequence[Node]
     inputs: Sequence[Value]
     outputs: Sequence[Value]
+    constants: Sequence[Value] = ()
+    """Initializers that the nodes use. They are not among the inputs: whoever compiles takes them as they are."""
+
+
+class CannotCompile(Exception):
+    """A provider finds, while it compiles, that it cannot have what it claimed: the nodes are offered to the providers after it."""
 
 
 class ExecutionProvider:
@@ -41,9 +51,27 @@ class ExecutionProvider:
 
     name = "ExecutionProvider"
     kernels = KernelTable("ExecutionProvider")
+    device = "cpu"
+    """Where the values of its steps lie. Between devices they are copied through `to_host` and `from_host`."""
+    preferred_layout = "NCHW"
+    """With "NHWC", convolutions and the like are moved to the domain com.ms.internal.nhwc for it, channels last."""
+    standard_ops_only = False
+    """Whether it wants the model in ONNX's own ops, without the fused ones that the optimizer makes from level "extended" on."""
 
     def __init__(self, options: Mapping[str, str] | None = None):
         self.options = dict(options or {})
+        self.custom_kernels: list[KernelTable] = []
+        """Tables of the session's custom ops: asked before `kernels`, the latest first."""
+
+    @property
+    def constant_limit(self) -> int | None:
+        """How many bytes of constants it may take at most: the option "max_constant_bytes", which every provider has."""
+        given = self.options.get("max_constant_bytes")
+        if given is None:
+            return None
+        if not given.isdigit():
+            raise InvalidArgument(f"{self.name}: max_constant_bytes must be a number of bytes, not {given!r}")
+        return int(given)
 
     def get_capability(self, graph: Graph, nodes: Sequence[Node]) -> Iterable[Capability]:
         """What this provider would take of `nodes`, the ones of `graph` that are still free. By default each that has a kernel."""
@@ -51,14 +79,19 @@ class ExecutionProvider:
             if self.find_kernel(node) is not None:
                 yield Capability([node])
 
+    def wants_channels_last(self, node: Node) -> bool:
+        """Whether a node that depends on the layout shall be moved, for a provider that prefers NHWC."""
+        return True
+
     def compile(self, cluster: Cluster) -> Compiled:
         """Turn a fused subgraph into one callable."""
         raise NotImplementedByUs(f"{self.name} claimed {cluster.name} as fused but does not compile")
 
     def find_kernel(self, node: Node) -> Kernel | None:
         """The kernel that fits a node's op, version and types."""
-        signature = checking.signature_of(node)
-        return self.kernels.find(signature, constraint_types(node))
+        signature, types = checking.signature_of(node), constraint_types(node)
+        tables = (*reversed(self.custom_kernels), self.kernels)
+        return next((kernel for table in tables if (kernel := table.find(signature, types)) is not None), None)
 
     def bind_kernel(self, node: Node) -> BoundKernel:
         """The node's kernel with its attributes fixed."""
@@ -66,24 +99,25 @@ class ExecutionProvider:
         if kernel is None:
             raise missing_kernel(node)
         graphs = [name for name, attribute in node.attributes.items() if attribute.kind in (Kind.GRAPH, Kind.GRAPHS)]
+        on_host = self.device == "cpu"  # values of another device are not NumPy's to cast
         try:
             return bind(
                 kernel,
                 checking.signature_of(node),
                 {name: attribute_value(attribute.value) for name, attribute in node.attributes.items()},
                 [None if value is None else element_type(value) for value in node.inputs],
-                [element_type(value) for value in node.outputs],
+                [element_type(value) if on_host else None for value in node.outputs],
                 graphs,
             )
         except UnsupportedAttribute as error:
             raise NotImplementedByUs(f"{node}: {error}") from error
 
     def from_host(self, array: np.ndarray) -> Any:
-        """Copy a value into this provider's memory; the host's own by default."""
+        """Copy a tensor into the memory of this provider's device; the host's own by default."""
         return array
 
     def to_host(self, value: Any) -> Any:
-        """Copy a value back."""
+        """Copy a tensor back."""
         return value
 
 
@@ -102,15 +136,10 @@ def element_type(value: Value) -> ElementType | None:
 
 
 def constraint_types(node: Node) -> dict[str, ElementType | None]:
-    """The element type behind each type constraint, by the first argument that has it."""
-    signature = checking.signature_of(node)
-    types: dict[str, ElementType | None] = {}
-    for index, value in enumerate(node.inputs):
-        if value is not None:
-            types.setdefault(signature.input_at(index).type_string, element_type(value))
-    for index, value in enumerate(node.outputs):
-        types.setdefault(signature.output_at(index).type_string, element_type(value))
-    return types
+    """The element type behind each type string of the node's op, by the first argument that exists; None for other than tensors."""
+    arguments = SCHEMAS.of(checking.signature_of(node))
+    types = ((key, first_type(node, found)) for key, found in arguments.items())
+    return {key: type.dtype if isinstance(type, (TensorType, SparseTensorType)) else None for key, type in types}
 
 
 def attribute_value(value: Any) -> Any:

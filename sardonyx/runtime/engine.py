@@ -22,17 +22,19 @@ from sardonyx.ir import OptionalType, Type, Value
 from sardonyx.optimizer.pipeline import Level
 from sardonyx.optimizer.rewrite import Journal
 from sardonyx.providers.provider import ExecutionProvider
-from sardonyx.runtime import arguments, background, environment, log
+from sardonyx.runtime import arguments, background, custom_ops, environment, log
 from sardonyx.runtime.configuration import Configuration
+from sardonyx.runtime.copies import is_copy
 from sardonyx.runtime.devices import OrtEpDevice, OrtMemoryInfo, cpu_memory_info, get_ep_devices
 from sardonyx.runtime.enums import ExecutionMode
 from sardonyx.runtime.executor import execute
 from sardonyx.runtime.feeds import convert
 from sardonyx.runtime.iobinding import SessionIOBinding
 from sardonyx.runtime.loading import load_model, options_from_model
+from sardonyx.runtime.memory import MemoryOptions
 from sardonyx.runtime.metadata import ModelMetadata, NodeArg, OrtEpAssignedSubgraph
 from sardonyx.runtime.options import RunOptions, SessionOptions
-from sardonyx.runtime.plan import Plan
+from sardonyx.runtime.plan import Plan, PlanOptions, all_steps
 from sardonyx.runtime.prepare import Optimization, prepare
 from sardonyx.runtime.profile import Profiler
 from sardonyx.runtime.providers import CPU_PROVIDER, open_providers
@@ -44,6 +46,8 @@ MAX_FETCHES = 64
 """How many different choices of outputs keep their own plan."""
 TERMINATED = "Exiting due to terminate flag being set to true."
 DISABLED_KEY = "optimization.disable_specified_optimizers"
+SHAPES_KEY = "sardonyx.shapes_after_parents"
+"""Our own: "1" puts Shape and Size right after what they read, in any execution order."""
 SHRINK_KEY = "memory.enable_memory_arena_shrinkage"
 
 logger = logging.getLogger("sardonyx.runtime")
@@ -99,10 +103,17 @@ class Engine:
             logger.info("Initializing session.")
             self._check_cancelled()
             self.providers = open_providers(providers, provider_options or [{}] * len(providers))
+            self._give_custom_kernels()
             _check_fallback(self.session_options._config, providers)
             self._prepare()
             self._check_cancelled()
             logger.info("Session successfully initialized.")
+
+    def _give_custom_kernels(self) -> None:
+        """Custom ops are computed by NumPy functions, so they are the CPU's."""
+        if self.session_options._custom_ops:
+            cpu = next(provider for provider in self.providers if provider.name == CPU_PROVIDER)
+            cpu.custom_kernels.append(custom_ops.kernel_table(self.session_options._custom_ops))
 
     def _prepare(self) -> None:
         options, model = self.session_options, self._model
@@ -111,7 +122,10 @@ class Engine:
         disabled = self.disabled_optimizers.union(re.split("[;,]", options._config.get(DISABLED_KEY)))
         level = Level(int(options.graph_optimization_level))
         optimization = Optimization(level, disabled, options._config.entries, self.journal)
-        self.plan = prepare(model, self.providers, strict=strict, optimization=optimization)
+        with custom_ops.known(options._custom_ops):
+            self.plan = prepare(
+                model, self.providers, strict=strict, optimization=optimization, planning=_plan_options(options)
+            )
         _refuse_cpu(options._config, self.plan)
         self._describe()
         if options.optimized_model_filepath:
@@ -169,11 +183,13 @@ class Engine:
         return found
 
     def _plan_as_loaded(self) -> Plan:
-        """A plan of the model without optimization, made when a value is asked for that was optimized away."""
+        """A plan without optimization and clusters, made when a value is asked for that these have hidden."""
         with self._unoptimized_lock:
             if self._unoptimized is None:
                 model = load_model(self._source, self.session_options)
-                self._unoptimized = prepare(model, self.providers)
+                cpu = [provider for provider in self.providers if provider.name == CPU_PROVIDER]  # no cluster hides anything
+                with custom_ops.known(self.session_options._custom_ops):
+                    self._unoptimized = prepare(model, cpu, planning=_plan_options(self.session_options))
                 self._types_as_loaded = {value.name: value.type for value in model.graph.values()}
             return self._unoptimized
 
@@ -292,11 +308,12 @@ class Engine:
         return {provider.name: {} if provider.name == CPU_PROVIDER else dict(provider.options) for provider in self.providers}
 
     def get_provider_graph_assignment_info(self) -> list[OrtEpAssignedSubgraph]:
-        """Which provider runs which nodes of the main graph."""
+        """Which provider runs which nodes, those of the main graph first, then those of graphs inside it."""
         key = "session.record_ep_graph_assignment_info"
         if not self.session_options._config.is_on(key):
             raise Fail(f"Session configuration entry '{key}' must be set to \"1\" to retrieve EP graph assignment information.")
-        return [OrtEpAssignedSubgraph(step.provider.name, step.nodes) for step in self.plan.steps]
+        steps = (step for step in all_steps(self.plan) if not is_copy(step.node))
+        return [OrtEpAssignedSubgraph(step.provider.name, step.nodes) for step in steps]
 
     @property
     def input_meminfos(self) -> list[OrtMemoryInfo]:
@@ -337,6 +354,11 @@ class Engine:
         """Nothing is captured on the CPU."""
 
 
+def _plan_options(options: SessionOptions) -> PlanOptions:
+    memory = MemoryOptions(options.enable_mem_reuse, options.enable_mem_pattern and options.enable_cpu_mem_arena)
+    return PlanOptions(options.execution_order, options._config.is_on(SHAPES_KEY), memory)
+
+
 _EXECUTORS = ("SequentialExecutor::Execute", "ParallelExecutor::Execute")
 
 
@@ -375,7 +397,7 @@ def _check_fallback(config: Configuration, providers: Iterable[str]) -> None:
 
 
 def _refuse_cpu(config: Configuration, plan: Plan) -> None:
-    if config.is_on("session.disable_cpu_ep_fallback") and any(step.provider.name == CPU_PROVIDER for step in plan.steps):
+    if config.is_on("session.disable_cpu_ep_fallback") and any(step.provider.name == CPU_PROVIDER for step in all_steps(plan)):
         raise Fail(
             "This session contains graph nodes that are assigned to the default CPU EP, but fallback to CPU EP has been explicitly "
             "disabled by the user."

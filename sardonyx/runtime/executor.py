@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -36,10 +37,9 @@ class Run:
             if self.terminated is not None and self.terminated():
                 raise Fail("Exiting due to terminate flag being set to true.")
             inputs = [None if slot == ABSENT else frame[slot] for slot in step.inputs]
-            outputs = self._call(step, inputs, frame)
-            for slot, value in zip(step.outputs, outputs, strict=False):
-                if slot != ABSENT:
-                    frame[slot] = value
+            _store(frame, step.outputs, self._call(step, inputs, frame))
+            for slot in step.copied:
+                frame[slot] = _compact(frame[slot])
             for slot in step.released:
                 frame[slot] = None
         return [frame[slot] for slot in plan.outputs]
@@ -49,6 +49,8 @@ class Run:
         try:
             if step.bodies:
                 outputs = step.call(inputs, {name: Body(self, plan, frame) for name, plan in step.bodies.items()})
+            elif step.overwrites is not None and _may_overwrite(inputs, step.overwrites):
+                outputs = step.call(inputs, out=inputs[step.overwrites])
             else:
                 outputs = step.call(inputs)
         except CODED as error:
@@ -59,6 +61,61 @@ class Run:
         if self.profiler is not None:
             self.profiler.step(step, start, time.perf_counter_ns(), inputs, outputs)
         return outputs
+
+
+def _store(frame: list[Any], slots: Sequence[int], values: Sequence[Any]) -> None:
+    """Put results into their slots; by itself, so that no variable of the run's loop holds on to one of them."""
+    for slot, value in zip(slots, values, strict=False):
+        if slot != ABSENT:
+            frame[slot] = value
+
+
+def _compact(value: Any) -> Any:
+    """A view as an array of its own."""
+    return value if type(value) is not np.ndarray or value.base is None else value.copy()
+
+
+def _references(inputs: Sequence[Any], position: int) -> int:
+    operand = inputs[position]
+    return getrefcount(operand)
+
+
+def _sole_references() -> int:
+    """How many references `_references` sees of an operand that only a frame and the list of inputs hold; interpreters differ."""
+    frame = [np.empty(1)]
+    return _references([frame[0]], 0)
+
+
+getrefcount: Callable[[Any], int] = getattr(sys, "getrefcount", lambda _: 0)
+SOLE_REFERENCES = _sole_references() or -1
+
+
+def _may_overwrite(inputs: Sequence[Any], position: int) -> bool:
+    """Whether the run is the only holder of an operand that its plan would overwrite.
+
+    The plan knows what kernels declare; the number of references knows everything: views, sequences, what a caller fetched. The
+    other operands must leave the result's shape and layout as they would be without overwriting.
+    """
+    if _references(inputs, position) != SOLE_REFERENCES:
+        return False
+    target = inputs[position]
+    if type(target) is not np.ndarray or target.base is not None:
+        return False
+    flags, shape = target.flags, target.shape
+    return (
+        flags.c_contiguous
+        and flags.writeable
+        and all(other is None or other is target or _fits(other, shape, target.dtype) for other in inputs)
+    )
+
+
+def _fits(operand: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
+    if type(operand) is not np.ndarray or operand.dtype != dtype or not operand.flags.c_contiguous:
+        return False
+    given = operand.shape
+    return given == shape or (
+        len(given) <= len(shape) and all(one in (1, size) for one, size in zip(given[::-1], shape[::-1], strict=False))
+    )
 
 
 class Body:

@@ -5,45 +5,56 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sardonyx.errors import Fail
-from sardonyx.ir import Graph, Model, Node, edit
+from sardonyx.ir import Model, Node, edit
 from sardonyx.ops import functions
 from sardonyx.ops.derivatives import expand_gradient
 from sardonyx.ops.inference import Driver
 from sardonyx.providers.cpu.provider import evaluate
 from sardonyx.providers.provider import ExecutionProvider
+from sardonyx.runtime.partition import claim
 
 MAX_ROUNDS = 32
 """Bodies may use ops that have bodies; none of ONNX's goes deeper than a few levels."""
 
 
-def expand_functions(model: Model, providers: Sequence[ExecutionProvider]) -> None:
-    """Expand, in the main graph and all graphs inside it, each node that has no kernel but a body."""
-    driver = Driver(model, evaluate)
-    names = edit.Names(model.graph)
-    pending = [model.graph]
-    while pending:
-        graph = pending.pop()
-        _expand_graph(graph, providers, driver, names)
-        pending.extend(inner for node in graph.nodes for inner in node.subgraphs)
+class Expansion:
+    """Replaces nodes of a model by their bodies; partition calls it with nodes that nobody takes."""
 
+    def __init__(self, model: Model):
+        self._driver = Driver(model, evaluate)
+        self._names: edit.Names | None = None
+        self._model = model
+        self._rounds = 0
 
-def _expand_graph(graph: Graph, providers: Sequence[ExecutionProvider], driver: Driver, names: edit.Names) -> None:
-    for _ in range(MAX_ROUNDS):
+    def __call__(self, nodes: Sequence[Node]) -> bool:
+        """Expand those of the nodes that have a body; says whether there were any."""
+        self._rounds += 1
+        if self._rounds > MAX_ROUNDS:
+            raise Fail(f"function bodies in graph '{self._model.graph.name}' unfold without end")
         changed = False
-        for node in list(graph.nodes):
-            made = _expand(graph, node, providers, names)
+        for node in nodes:
+            made = self._expand(node)
             for new in made:
-                driver.node(new)
+                self._driver.node(new)
             changed = changed or bool(made)
-        if not changed:
-            return
-    raise Fail(f"function bodies in graph '{graph.name}' unfold without end")
+        return changed
+
+    def _expand(self, node: Node) -> list[Node]:
+        graph = node.graph
+        assert graph is not None
+        if node.op_type == "Gradient" and node.domain == "ai.onnx.preview.training":
+            self._names = None
+            return expand_gradient(graph, node)
+        body = functions.body_of(node)
+        if body is None:
+            return []
+        if self._names is None:
+            self._names = edit.Names(self._model.graph)
+        return edit.inline_call(graph, node, body, self._names)
 
 
-def _expand(graph: Graph, node: Node, providers: Sequence[ExecutionProvider], names: edit.Names) -> list[Node]:
-    if node.op_type == "Gradient" and node.domain == "ai.onnx.preview.training":
-        return expand_gradient(graph, node)
-    if any(True for provider in providers for _ in provider.get_capability(graph, [node])):
-        return []
-    body = functions.body_of(node)
-    return [] if body is None else edit.inline_call(graph, node, body, names)
+def expand_functions(model: Model, providers: Sequence[ExecutionProvider]) -> None:
+    """Expand, in the main graph and all graphs inside it, each node that no provider takes but that has a body."""
+    expansion = Expansion(model)
+    while expansion(claim(model.graph, providers).free()):
+        pass

@@ -93,6 +93,7 @@ class SessionOptions:
         "_external_initializers",
         "_external_files",
         "_providers",
+        "_custom_ops",
         "_cancelled",
         "__weakref__",
     )
@@ -125,6 +126,7 @@ class SessionOptions:
         self._external_initializers: dict[str, Any] = {}
         self._external_files: dict[str, memoryview] = {}
         self._providers: list[tuple[str, dict[str, str]]] = []
+        self._custom_ops: list[Any] = []
         self._cancelled = False
 
     # --- settings by key
@@ -218,11 +220,17 @@ class SessionOptions:
 
     # --- the rest
 
+    def register_custom_op(self, op: Any) -> None:
+        """Let sessions made with these options, and no others, know an op made with `@sardonyx.custom_op`."""
+        from sardonyx.runtime import custom_ops
+
+        custom_ops.add_once(self._custom_ops, op)
+
     def register_custom_ops_library(self, path: str) -> None:
         """Load custom ops from a shared library. Libraries for the original's C interface cannot be used here."""
         path = arguments.text(path, "register_custom_ops_library")
         reason = (
-            "it is written for the C interface of onnxruntime; give custom ops as Python kernels instead"
+            "it is written for the C interface of onnxruntime; write the ops in Python (sardonyx.custom_op) and use register_custom_op"
             if os.path.exists(path)
             else f"{path}: cannot open shared object file: No such file or directory"
         )

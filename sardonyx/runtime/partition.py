@@ -1,14 +1,33 @@
-"""Who computes what: each provider, in the user's order, takes of the nodes still free what it can."""
+"""Who computes what: each provider, in the user's order, takes of the nodes still free what it can, in all graphs, inner ones first.
+
+`prepare` calls `partition_graphs` with a way to expand nodes that nobody takes; plans are made from what it returns.
+"""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import itertools
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from sardonyx.errors import EPFail
 from sardonyx.ir import Graph, Node, Value
-from sardonyx.providers.provider import Capability, Cluster, ExecutionProvider, missing_kernel
+from sardonyx.ir.edit import all_graphs
+from sardonyx.providers.clustering import maximal_clusters
+from sardonyx.providers.provider import (
+    CannotCompile,
+    Capability,
+    Cluster,
+    Compiled,
+    ExecutionProvider,
+    missing_kernel,
+)
+
+logger = logging.getLogger("sardonyx.runtime")
+
+Expand = Callable[[Sequence[Node]], bool]
+"""Replaces those of the given nodes that can be expressed by others, and says whether there were any."""
 
 
 @dataclass(frozen=True)
@@ -18,52 +37,229 @@ class Assignment:
     provider: ExecutionProvider
     nodes: Sequence[Node]
     cluster: Cluster | None = None
+    call: Compiled | None = None
+    """What runs it, where that is decided already."""
+
+
+Assigned = Mapping[Graph, Sequence[Assignment]]
+"""The assignments of each graph in an order that can run. A graph inside a cluster has none of its own."""
 
 
 def partition(graph: Graph, providers: Sequence[ExecutionProvider]) -> list[Assignment]:
-    """Assign every node of `graph` (not those of its subgraphs) and put the assignments in an order that can run."""
-    owner: dict[Node, Assignment] = {}
+    """Assign every node of `graph`; see `partition_graphs` for those of its subgraphs."""
+    return list(partition_graphs(graph, providers, compiling=False)[graph])
+
+
+def partition_graphs(
+    graph: Graph, providers: Sequence[ExecutionProvider], expand: Expand = lambda nodes: False, *, compiling: bool = True
+) -> Assigned:
+    """Assign every node of `graph` and of all graphs inside it, and compile the clusters.
+
+    Nodes that nobody takes are given to `expand`, then all providers are asked again; so they are when a provider finds that it
+    cannot compile what it took, which is not offered to it any more.
+    """
+    refused: dict[ExecutionProvider, set[Node]] = {}
+    compiler, numbers = _Compiler(), itertools.count(1)
+    while True:
+        claims = claim(graph, providers, refused, numbers)
+        free = claims.free()
+        if free:
+            if expand(free):
+                continue
+            raise missing_kernel(free[0])
+        ordered = {one: _ordered(one, claims.owner) for one in claims.graphs()}
+        if not compiling:
+            return ordered
+        failed = compiler.compile(ordered)
+        if failed is None:
+            return {one: [compiler.done(assignment) for assignment in found] for one, found in ordered.items()}
+        refused.setdefault(failed.provider, set()).update(failed.nodes)
+
+
+def claim(
+    graph: Graph,
+    providers: Sequence[ExecutionProvider],
+    refused: Mapping[ExecutionProvider, set[Node]] | None = None,
+    numbers: Iterator[int] | None = None,
+) -> Claims:
+    """Ask all providers once. `numbers` go into the names of clusters."""
+    claims = Claims(graph, numbers or itertools.count(1))
     for provider in providers:
-        free = [node for node in graph.nodes if node not in owner]
-        for capability in provider.get_capability(graph, free):
-            assignment = _claim(graph, provider, capability, owner)
-            owner.update(dict.fromkeys(capability.nodes, assignment))
-    for node in graph.nodes:
-        if node not in owner:
-            raise missing_kernel(node)
-    return _ordered(graph, owner)
+        claims.ask(provider, (refused or {}).get(provider, set()))
+    return claims
 
 
-def _claim(graph: Graph, provider: ExecutionProvider, capability: Capability, owner: dict[Node, Assignment]) -> Assignment:
-    for node in capability.nodes:
-        if node.graph is not graph:
-            raise EPFail(f"{provider.name} claims {node}, which is not in the graph it was asked about")
-        if node in owner:
-            raise EPFail(f"{provider.name} claims {node}, which {owner[node].provider.name} has already")
-    if not capability.nodes or (len(capability.nodes) > 1 and not capability.fused):
-        raise EPFail(f"{provider.name} claims {len(capability.nodes)} nodes without fusing them; a kernel computes exactly one")
-    if not capability.fused:
-        return Assignment(provider, capability.nodes)
-    members = set(capability.nodes)
-    nodes = [node for node in graph.nodes if node in members]
-    name = f"{provider.name}_{graph.name or 'graph'}_{nodes[0].op_type}_{len(owner)}"
-    return Assignment(provider, nodes, Cluster(name, nodes, _entering(nodes), _leaving(nodes)))
+@dataclass
+class Claims:
+    """Which assignment each node belongs to, while providers are asked."""
+
+    root: Graph
+    numbers: Iterator[int]
+    owner: dict[Node, Assignment] = field(default_factory=dict)
+    borders: dict[Graph, _Borders] = field(default_factory=dict)
+
+    def graphs(self) -> list[Graph]:
+        """The graphs that are not inside a cluster, outer ones first."""
+        return [graph for graph in all_graphs(self.root) if not self._is_absorbed(graph)]
+
+    def _is_absorbed(self, graph: Graph) -> bool:
+        assignment = None if graph.parent is None else self.owner.get(graph.parent)
+        return assignment is not None and assignment.cluster is not None
+
+    def free(self) -> list[Node]:
+        return [node for graph in self.graphs() for node in graph.nodes if node not in self.owner]
+
+    def ask(self, provider: ExecutionProvider, refused: set[Node]) -> None:
+        """Let one provider take what it can, in inner graphs first."""
+        budget = _Budget(provider)
+        for graph in reversed(self.graphs()):
+            free = [node for node in graph.nodes if node not in self.owner and node not in refused]
+            taken: list[Assignment] = []
+            for capability in provider.get_capability(graph, free):
+                assignment = self._claim(graph, provider, capability, refused)
+                if assignment is not None and budget.allows(assignment):
+                    self._take(assignment)
+                    taken.append(assignment)
+            self._disentangle(graph, provider, taken)
+
+    def _claim(
+        self, graph: Graph, provider: ExecutionProvider, capability: Capability, refused: set[Node]
+    ) -> Assignment | None:
+        """The assignment that a capability asks for; None if nodes inside of it belong to another provider."""
+        nodes = list(dict.fromkeys(capability.nodes))
+        for node in nodes:
+            if node.graph is not graph:
+                raise EPFail(f"{provider.name} claims {node}, which is not in the graph it was asked about")
+            if node in self.owner:
+                raise EPFail(f"{provider.name} claims {node}, which {self.owner[node].provider.name} has already")
+            if node in refused:
+                raise EPFail(f"{provider.name} claims {node}, which it could not compile and was not offered again")
+        if not nodes or (len(nodes) > 1 and not capability.fused):
+            raise EPFail(f"{provider.name} claims {len(nodes)} nodes without fusing them; a kernel computes exactly one")
+        if not capability.fused:
+            return Assignment(provider, nodes)
+        for inner in (one for node in nodes for subgraph in node.subgraphs for one in subgraph.all_nodes()):
+            if inner in self.owner and self.owner[inner].provider is not provider:
+                logger.info("%s does not get %s: %s inside is another's", provider.name, nodes[0], inner)
+                return None
+        return self._fused(graph, provider, nodes, capability.name)
+
+    def _fused(self, graph: Graph, provider: ExecutionProvider, nodes: Iterable[Node], name: str) -> Assignment:
+        borders = self.borders.get(graph) or self.borders.setdefault(graph, _Borders(graph))
+        ordered = sorted(nodes, key=borders.positions.__getitem__)
+        inputs, constants = _entering(ordered)
+        label = f"{provider.name}_{name}_{next(self.numbers)}"
+        return Assignment(provider, ordered, Cluster(label, ordered, inputs, borders.leaving(ordered), constants))
+
+    def _take(self, assignment: Assignment) -> None:
+        for node in assignment.nodes:
+            self.owner[node] = assignment
+            if assignment.cluster is not None:
+                for subgraph in node.subgraphs:
+                    self.owner.update(dict.fromkeys(subgraph.all_nodes(), assignment))
+
+    def _disentangle(self, graph: Graph, provider: ExecutionProvider, taken: Sequence[Assignment]) -> None:
+        """Split new clusters that would wait for clusters of earlier providers which wait for them."""
+        clusters = [one for one in taken if one.cluster is not None]
+        if not clusters or not _stuck(graph, self.owner)[1]:
+            return
+        own = {node: one for one in clusters for node in one.nodes}
+        alone = _stuck(graph, own)[1]
+        if alone:
+            raise _interrupted(alone)
+        for one in clusters:
+            for node in one.nodes:
+                del self.owner[node]
+        for one in clusters:
+            assert one.cluster is not None
+            groups = _unique(found for node in graph.nodes if (found := self.owner.get(node)) and found.cluster)
+            name = one.cluster.name.removeprefix(f"{provider.name}_").rpartition("_")[0]
+            for part in maximal_clusters(graph, one.nodes, lambda node: True, [group.nodes for group in groups]):
+                self._take(self._fused(graph, provider, part, name))
 
 
-def _entering(nodes: Sequence[Node]) -> list[Value]:
+class _Budget:
+    """Counts the bytes of constants that a provider takes, each constant once."""
+
+    def __init__(self, provider: ExecutionProvider):
+        self.provider = provider
+        self.limit = provider.constant_limit
+        self.counted: set[Value] = set()
+        self.used = 0
+
+    def allows(self, assignment: Assignment) -> bool:
+        if self.limit is None:
+            return True
+        found = set(_entering(assignment.nodes)[1]) - self.counted
+        size = sum(value.constant.dtype.stored_bytes(value.constant.size) for value in found if value.constant is not None)
+        if self.used + size > self.limit:
+            logger.info(
+                "%s does not get %s: %d bytes of constants, %d of %d left",
+                *(self.provider.name, assignment.nodes[0], size, self.limit - self.used, self.limit),
+            )
+            return False
+        self.counted |= found
+        self.used += size
+        return True
+
+
+class _Compiler:
+    """Compiles clusters, each once, however often providers are asked again."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[ExecutionProvider, frozenset[Node]], Assignment] = {}
+
+    def compile(self, assigned: Assigned) -> Assignment | None:
+        """Compile what is not compiled yet; returns the first assignment that cannot be."""
+        for assignment in (one for found in assigned.values() for one in found if one.cluster is not None):
+            key = assignment.provider, frozenset(assignment.nodes)
+            if key in self._made or assignment.cluster is None:
+                continue
+            try:
+                call = assignment.provider.compile(assignment.cluster)
+            except CannotCompile as error:
+                logger.warning("%s gives up %s: %s", assignment.provider.name, assignment.cluster.name, error)
+                return assignment
+            self._made[key] = replace(assignment, call=call)
+        return None
+
+    def done(self, assignment: Assignment) -> Assignment:
+        return self._made.get((assignment.provider, frozenset(assignment.nodes)), assignment)
+
+
+# --- the borders of a cluster
+
+
+def _entering(nodes: Sequence[Node]) -> tuple[list[Value], list[Value]]:
+    """What nodes use and do not make: values of the run, and constants."""
     made = {id(output) for node in nodes for output in node.outputs}
     used = dict.fromkeys(value for node in nodes for value in (*node.inputs, *node.implicit_inputs()) if value is not None)
-    return [value for value in used if id(value) not in made]
+    entering = [value for value in used if id(value) not in made]
+    return [value for value in entering if not value.is_constant], [value for value in entering if value.is_constant]
 
 
-def _leaving(nodes: Sequence[Node]) -> list[Value]:
-    members = set(nodes)
-    return [
-        output
-        for node in nodes
-        for output in node.outputs
-        if output.is_graph_output or any(_outermost(user, node.graph) not in members for user in output.users)
-    ]
+class _Borders:
+    """What tells the outputs of a cluster: where nodes stand, what the graph gives out, what subgraphs give on as outputs of theirs."""
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.positions = {node: position for position, node in enumerate(graph.nodes)}
+        self.outputs = set(graph.outputs)
+        self.given_on: dict[Value, list[Node]] = {}
+        for node in graph.nodes:
+            for inner in (one for subgraph in node.subgraphs for one in all_graphs(subgraph)):
+                for value in inner.outputs:
+                    if value.graph is graph:
+                        self.given_on.setdefault(value, []).append(node)
+
+    def leaving(self, nodes: Sequence[Node]) -> list[Value]:
+        members = set(nodes)
+        return [output for node in nodes for output in node.outputs if output in self.outputs or self._is_read(output, members)]
+
+    def _is_read(self, value: Value, members: set[Node]) -> bool:
+        """Whether a node that is not among `members` uses the value."""
+        readers = (_outermost(user, self.graph) for user in value.users)
+        return any(node not in members for node in (*readers, *self.given_on.get(value, ())))
 
 
 def _outermost(node: Node, graph: Graph | None) -> Node:
@@ -73,10 +269,22 @@ def _outermost(node: Node, graph: Graph | None) -> Node:
     return node
 
 
-def _ordered(graph: Graph, owner: dict[Node, Assignment]) -> list[Assignment]:
+# --- order
+
+
+def _ordered(graph: Graph, owner: Mapping[Node, Assignment]) -> list[Assignment]:
     """Assignments as near to the graph's order as dependencies allow; refuses a cluster that another step must interrupt."""
-    assignments = _unique(owner[node] for node in graph.nodes)
-    waiting = [_sources(assignment, owner) for assignment in assignments]
+    order, stuck = _stuck(graph, owner)
+    if stuck:
+        raise _interrupted(stuck)
+    return order
+
+
+def _stuck(graph: Graph, owner: Mapping[Node, Assignment]) -> tuple[list[Assignment], list[Assignment]]:
+    """Assignments in an order that can run, and those that wait for each other. A node that is nobody's counts as one by itself."""
+    by_node = {node: owner.get(node) or Assignment(_NOBODY, [node]) for node in graph.nodes}
+    assignments = _unique(by_node.values())
+    waiting = [_sources(assignment, by_node) for assignment in assignments]
     followers: dict[int, list[int]] = {}
     for index, sources in enumerate(waiting):
         for source in sources:
@@ -90,10 +298,13 @@ def _ordered(graph: Graph, owner: dict[Node, Assignment]) -> list[Assignment]:
             waiting[follower].discard(id(assignments[index]))
             if not waiting[follower]:
                 heapq.heappush(ready, follower)
-    if len(order) < len(assignments):
-        done = {id(assignment) for assignment in order}
-        raise _interrupted([assignment for assignment in assignments if id(assignment) not in done])
-    return order
+    if len(order) == len(assignments):
+        return order, []
+    done = {id(assignment) for assignment in order}
+    return order, [one for one in assignments if id(one) not in done]
+
+
+_NOBODY = ExecutionProvider()
 
 
 def _interrupted(stuck: Sequence[Assignment]) -> EPFail:
@@ -102,12 +313,13 @@ def _interrupted(stuck: Sequence[Assignment]) -> EPFail:
     return EPFail(f"{bad.provider.name} claims nodes that cannot run as one step, a path leads out of and back into {names}")
 
 
-def _sources(assignment: Assignment, owner: dict[Node, Assignment]) -> set[int]:
+def _sources(assignment: Assignment, owner: Mapping[Node, Assignment]) -> set[int]:
     found = set()
     for node in assignment.nodes:
         for value in (*node.inputs, *node.implicit_inputs()):
-            if value is not None and value.producer in owner and owner[value.producer] is not assignment:
-                found.add(id(owner[value.producer]))
+            producer = None if value is None else value.producer
+            if producer is not None and owner.get(producer, assignment) is not assignment:
+                found.add(id(owner[producer]))
     return found
 
 

@@ -5,13 +5,17 @@ A plan never changes; a run copies its `template` into a frame of its own, so an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sardonyx.ir import Graph, Node, Value
-from sardonyx.providers.provider import ExecutionProvider
-from sardonyx.runtime.partition import Assignment, partition
+from sardonyx.providers.provider import ExecutionProvider, element_type
+from sardonyx.runtime.copies import insert_copies
+from sardonyx.runtime.enums import ExecutionOrder
+from sardonyx.runtime.memory import DEFAULT_OPTIONS, Kind, MemoryOptions, MemoryPlan, plan_memory
+from sardonyx.runtime.order import arrange
+from sardonyx.runtime.partition import Assigned, Assignment, partition_graphs
 
 Call = Callable[..., Sequence[Any]]
 ABSENT = -1
@@ -32,6 +36,10 @@ class Step:
     captured: tuple[int, ...]
     """Slots that the bodies read."""
     released: tuple[int, ...] = ()
+    overwrites: int | None = None
+    """Position of the operand over which the call may write its result."""
+    copied: tuple[int, ...] = ()
+    """Slots of results to copy if they are views, so that what they are views of can go."""
 
     @property
     def node(self) -> Node:
@@ -46,10 +54,13 @@ class Plan:
     steps: Sequence[Step]
     slots: Mapping[str, int]
     """Slot of each value of the graph by its name."""
+    values: Sequence[Value]
+    """The value of each slot."""
     template: Sequence[Any]
     """A frame before the run: constants in place, None elsewhere."""
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    memory: MemoryPlan
     captures: tuple[tuple[Value, int], ...] = ()
     """Values of the surrounding graph that this one reads, and their slots here."""
     capture_slots: tuple[tuple[int, int], ...] = field(default=())
@@ -63,30 +74,74 @@ class Plan:
             if needed & set(step.outputs):
                 needed.update(step.inputs, step.captured)
                 steps.append(step)
-        return replace(self, outputs=outputs, steps=_with_releases(list(reversed(steps)), set(outputs), self.template))
+        kept = _with_releases(list(reversed(steps)), set(outputs), self.template)
+        existing = {*self.inputs, *(slot for _, slot in self.captures)}
+        memory = plan_memory(kept, self.values, existing, outputs, self.memory.options)
+        return replace(self, outputs=outputs, steps=_with_memory(kept, self.values, memory), memory=memory)
 
 
-def make_plan(graph: Graph, providers: Sequence[ExecutionProvider]) -> Plan:
-    """Partition a typed graph and everything inside it, bind kernels, compile clusters, and fix the order and the slots."""
-    builder = _Builder(graph, providers)
-    steps = [builder.step(index, assignment) for index, assignment in enumerate(partition(graph, providers))]
+@dataclass(frozen=True)
+class PlanOptions:
+    """What a session's options say about plans."""
+
+    order: ExecutionOrder = ExecutionOrder.DEFAULT
+    shapes_first: bool = False
+    """Whether Shape and Size come right after what they read."""
+    memory: MemoryOptions = DEFAULT_OPTIONS
+
+
+DEFAULT_PLAN = PlanOptions()
+
+
+def make_plan(
+    graph: Graph,
+    providers: Sequence[ExecutionProvider],
+    options: PlanOptions = DEFAULT_PLAN,
+    assigned: Assigned | None = None,
+) -> Plan:
+    """Bind the kernels of a typed graph and everything inside it, and fix order, slots and memory.
+
+    `assigned` says who runs what; without it the graph is partitioned here.
+    """
+    if assigned is None:
+        assigned = insert_copies(partition_graphs(graph, providers))
+    builder = _Builder(graph, assigned, options)
+    ordered = arrange(graph, assigned[graph], options.order, shapes_first=options.shapes_first)
+    steps = [builder.step(index, assignment) for index, assignment in enumerate(ordered)]
     outputs = tuple(builder.slot(value) for value in graph.outputs)
+    inputs = tuple(builder.slot(value) for value in graph.inputs)
+    captures = tuple((value, builder.slots[value]) for value in builder.captured)
+    values = list(builder.slots)
+    steps = _with_releases(steps, set(outputs), builder.template)
+    memory = plan_memory(steps, values, {*inputs, *(slot for _, slot in captures)}, outputs, options.memory)
     return Plan(
         graph=graph,
-        steps=_with_releases(steps, set(outputs), builder.template),
+        steps=_with_memory(steps, values, memory),
         slots={value.name: slot for value, slot in builder.slots.items() if value.name},
+        values=values,
         template=tuple(builder.template),
-        inputs=tuple(builder.slot(value) for value in graph.inputs),
+        inputs=inputs,
         outputs=outputs,
-        captures=tuple((value, builder.slots[value]) for value in builder.captured),
+        memory=memory,
+        captures=captures,
     )
+
+
+def all_steps(plan: Plan) -> Iterator[Step]:
+    """The steps of a plan, then those of the plans inside it."""
+    pending = [plan]
+    while pending:
+        plan = pending.pop(0)
+        yield from plan.steps
+        pending.extend(body for step in plan.steps for body in step.bodies.values())
 
 
 class _Builder:
     """Gives out slots while steps are made."""
 
-    def __init__(self, graph: Graph, providers: Sequence[ExecutionProvider]):
-        self.providers = providers
+    def __init__(self, graph: Graph, assigned: Assigned, options: PlanOptions):
+        self.assigned = assigned
+        self.options = options
         self.slots: dict[Value, int] = {}
         self.template: list[Any] = []
         self.captured: list[Value] = []
@@ -111,7 +166,7 @@ class _Builder:
     def step(self, index: int, assignment: Assignment) -> Step:
         provider, node, cluster = assignment.provider, assignment.nodes[0], assignment.cluster
         if cluster is not None:
-            call = provider.compile(cluster)
+            call = assignment.call or provider.compile(cluster)
             inputs = tuple(self.slot(value) for value in cluster.inputs)
             outputs = tuple(self.slot(value) for value in cluster.outputs)
             return Step(index, cluster.nodes, provider, call, inputs, outputs, {}, ())
@@ -122,7 +177,7 @@ class _Builder:
             index,
             assignment.nodes,
             provider,
-            provider.bind_kernel(node),
+            assignment.call or provider.bind_kernel(node),
             tuple(self.slot(value) for value in node.inputs),
             tuple(self.slot(value) if value.name else ABSENT for value in node.outputs),
             bodies,
@@ -130,7 +185,7 @@ class _Builder:
         )
 
     def _body(self, node: Node, name: str) -> Plan:
-        plan = make_plan(node.attributes[name].value, self.providers)
+        plan = make_plan(node.attributes[name].value, (), self.options, self.assigned)
         return replace(plan, capture_slots=tuple((self.slot(value), inner) for value, inner in plan.captures))
 
 
@@ -142,5 +197,18 @@ def _with_releases(steps: Sequence[Step], kept: Iterable[int], template: Sequenc
         touched = {*step.inputs, *step.captured, *step.outputs}
         released = tuple(sorted(touched - alive))
         alive |= touched
-        result.append(replace(step, released=released))
+        result.append(replace(step, released=released, overwrites=None, copied=()))
     return result[::-1]
+
+
+def _with_memory(steps: Sequence[Step], values: Sequence[Value], memory: MemoryPlan) -> list[Step]:
+    """Tell each step what its kernel may overwrite, if it can write where it is told to, and which of its results to copy."""
+    source = {one.slot: one.source for one in memory.allocations if one.kind is Kind.REUSE and one.source is not None}
+    result = []
+    for step in steps:
+        slot = source.get(step.outputs[0]) if step.outputs and getattr(step.call, "takes_out", False) else None
+        same = slot is not None and element_type(values[slot]) is element_type(values[step.outputs[0]])
+        overwrites = step.inputs.index(slot) if slot is not None and same else None
+        copied = tuple(one for one in step.outputs if one in memory.copied)
+        result.append(replace(step, overwrites=overwrites, copied=copied) if copied or overwrites is not None else step)
+    return result

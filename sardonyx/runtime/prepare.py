@@ -11,8 +11,11 @@ from sardonyx.optimizer.pipeline import Level, optimize
 from sardonyx.optimizer.rewrite import Journal
 from sardonyx.providers.cpu.provider import evaluate
 from sardonyx.providers.provider import ExecutionProvider
-from sardonyx.runtime.expand import expand_functions
-from sardonyx.runtime.plan import Plan, make_plan
+from sardonyx.runtime.copies import insert_copies
+from sardonyx.runtime.expand import Expansion
+from sardonyx.runtime.layouts import check_moved, prefer_layouts
+from sardonyx.runtime.partition import partition_graphs
+from sardonyx.runtime.plan import DEFAULT_PLAN, Plan, PlanOptions, make_plan
 
 
 @dataclass(frozen=True)
@@ -29,18 +32,25 @@ NONE = Optimization()
 
 
 def prepare(
-    model: Model, providers: Sequence[ExecutionProvider], *, strict: bool = False, optimization: Optimization = NONE
+    model: Model,
+    providers: Sequence[ExecutionProvider],
+    *,
+    strict: bool = False,
+    optimization: Optimization = NONE,
+    planning: PlanOptions = DEFAULT_PLAN,
 ) -> Plan:
     """Make `model` ready to run on `providers`, asked in this order. The model is changed on the way."""
     edit.inline_functions(model)
     ops.infer(model, evaluate, strict=strict)
     optimize(
         model,
-        optimization.level,
+        min(optimization.level, Level.BASIC) if any(one.standard_ops_only for one in providers) else optimization.level,
         evaluate=evaluate,
         disabled=optimization.disabled,
         options=optimization.settings,
         journal=optimization.journal,
     )
-    expand_functions(model, providers)
-    return make_plan(model.graph, providers)
+    moved = prefer_layouts(model.graph, providers)
+    assigned = partition_graphs(model.graph, providers, Expansion(model))
+    check_moved(moved, assigned)
+    return make_plan(model.graph, providers, planning, insert_copies(assigned))

@@ -43,6 +43,9 @@ _KNOWN = (
 )
 """Providers that the original knows, whether or not a build has them."""
 
+_OPTIONAL = {"OpenVINOExecutionProvider": ("openvino", "sardonyx.providers.openvino")}
+"""Providers of ours that need a package which may not be installed, and the module where they stand."""
+
 _registered: dict[str, Factory] = {}
 _lock = threading.Lock()
 
@@ -68,9 +71,17 @@ def _from_packages() -> Mapping[str, Any]:
     return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
 
 
+@functools.cache
+def _installed() -> Mapping[str, str]:
+    """Our optional providers whose packages are here, with their modules."""
+    from importlib.util import find_spec
+
+    return {name: module for name, (package, module) in _OPTIONAL.items() if find_spec(package) is not None}
+
+
 def get_available_providers() -> list[str]:
     """Providers that sessions can use, best first, CPU last."""
-    return [*dict.fromkeys([*_registered, *_from_packages()]), CPU_PROVIDER]
+    return [*dict.fromkeys([*_registered, *_from_packages(), *_installed()]), CPU_PROVIDER]
 
 
 def get_all_providers() -> list[str]:
@@ -94,6 +105,10 @@ def _open(name: str, options: Mapping[str, str]) -> ExecutionProvider | None:
         return _registered[name](options)
     if name in _from_packages():
         return _from_packages()[name].load()(options)
+    if name in _installed():
+        from importlib import import_module
+
+        return getattr(import_module(_installed()[name]), name)(options)
     if name in get_all_providers():
         return None
     raise RuntimeError(f"Unknown Provider Type: {name}")

@@ -19,6 +19,7 @@ from sardonyx.runtime import arguments
 from sardonyx.runtime.devices import OrtDevice, OrtDeviceVendorId, OrtEpDevice, OrtMemoryInfo
 from sardonyx.runtime.engine import Engine
 from sardonyx.runtime.iobinding import IOBinding
+from sardonyx.runtime.memory_report import MemoryReport
 from sardonyx.runtime.metadata import ModelMetadata, NodeArg, OrtEpAssignedSubgraph
 from sardonyx.runtime.options import RunOptions, SessionOptions
 from sardonyx.runtime.providers import CPU_PROVIDER, check_and_normalize_provider_args, get_available_providers
@@ -89,6 +90,13 @@ class Session:
     def explain(self) -> str:
         """What the optimizer did: each rewrite that was applied, and each that was refused with its reason."""
         return "\n".join(map(str, self._engine.journal.events))
+
+    def memory_plan(self) -> MemoryReport:
+        """Where each value of a run will lie and how much memory that takes; it prints as a table.
+
+        `memory_plan().peak(N=8)` is the peak for a size, `.at(N=8)` the table with offsets, `.html()` and `.svg()` a picture of it.
+        """
+        return MemoryReport.of(self._engine.plan)
 
     def set_providers(
         self, providers: Providers | None = None, provider_options: Sequence[Mapping[Any, Any]] | None = None

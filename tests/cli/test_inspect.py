@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import onnx.parser
 import pytest
 
+import sardonyx
 from sardonyx.cli.inspect import STAGES
+from sardonyx.providers.null import NullExecutionProvider
 
 
 def test_the_summary_counts_ops_and_parameters(affine, call):
@@ -27,7 +30,19 @@ def test_the_tables_show_the_same(affine, call):
 @pytest.mark.parametrize("stage", STAGES)
 def test_every_stage_can_be_printed(affine, call, stage):
     result = call("inspect", affine, "--after", stage)
-    assert result.code == 0 and "MatMul" in result.out
+    assert result.code == 0
+    assert ("MatMul" if STAGES.index(stage) < STAGES.index("optimize") else "Gemm") in result.out
+
+
+def test_rewrites_are_explained(affine, call):
+    result = call("inspect", affine, "--after", "optimize", "--explain")
+    assert result.code == 0 and "MatMulAddFusion at Add" in result.out
+    assert "MatMul" in call("inspect", affine, "--after", "optimize", "--level", "disable").out
+
+
+def test_explaining_needs_the_optimizer(affine, call):
+    result = call("inspect", affine, "--after", "infer", "--explain")
+    assert result.code == 2 and "--explain goes with --after optimize" in result.err
 
 
 def test_inference_shows_in_the_text(affine, call):
@@ -36,3 +51,40 @@ def test_inference_shows_in_the_text(affine, call):
 
 def test_an_unknown_stage_is_exit_code_2(affine, call):
     assert call("inspect", affine, "--after", "never").code == 2
+
+
+def test_the_plan_shows_lifetimes_and_draws_them(affine, call, tmp_path):
+    page, picture = tmp_path / "plan.html", tmp_path / "plan.svg"
+    result = call("inspect", affine, "--after", "plan", "--level", "disable", "--dim", "N=4", "--html", page, "--svg", picture)
+    assert result.code == 0
+    assert "with N=4" in result.out and "product" in result.out and "allocate" in result.out
+    assert "<svg" in page.read_text() and "product" in page.read_text()
+    assert picture.read_text().startswith("<svg")
+
+
+def test_pictures_are_of_plans_only(affine, call, tmp_path):
+    assert call("inspect", affine, "--html", tmp_path / "plan.html").code == 2
+    assert call("inspect", affine, "--after", "plan", "--dim", "Q=4").code == 2
+
+
+def test_partition_shows_who_runs_what_in_graphs_inside_graphs_too(tmp_path, call):
+    model = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["" : 21]>
+        g (bool c, float[2] x) => (float[2] y) {
+            y = If(c) <then_branch = t () => (float[2] p) { p = Sqrt(x) }, else_branch = e () => (float[2] q) { q = Abs(x) }>
+        }
+    """)
+    onnx.save(model, tmp_path / "if.onnx")
+    assert call("inspect", tmp_path / "if.onnx", "--after", "partition").out.splitlines() == [
+        "CPUExecutionProvider: If 'y'",
+        "  then_branch:",
+        "    CPUExecutionProvider: Sqrt 'p'",
+        "  else_branch:",
+        "    CPUExecutionProvider: Abs 'q'",
+    ]
+    sardonyx.register_provider("NullExecutionProvider", NullExecutionProvider)
+    try:
+        shown = call("inspect", tmp_path / "if.onnx", "--after", "partition", "--provider", "NullExecutionProvider")
+        assert shown.out.splitlines() == ["NullExecutionProvider_cluster_3: If 'y'"]
+    finally:
+        sardonyx.unregister_provider("NullExecutionProvider")

@@ -88,7 +88,7 @@ def test_functions_of_the_process() -> None:
     assert_same(lambda ort: [ort.enable_telemetry_events(), ort.disable_telemetry_events(), ort.preload_dlls()])
     assert_same(lambda ort: ort.unregister_execution_provider_library("a"))
     assert_same(lambda ort: ort.set_seed("a"))
-    assert sardonyx.get_available_providers() == ["CPUExecutionProvider"]
+    assert sardonyx.get_available_providers()[-1] == "CPUExecutionProvider"
     assert sardonyx.get_version_string() == sardonyx.__version__
     assert sardonyx.get_build_info().startswith("ORT Build Info:")
     with pytest.raises(sardonyx.errors.Fail, match="Failed to load library .*nope.so"):

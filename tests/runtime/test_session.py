@@ -152,7 +152,7 @@ def failing() -> Any:
 
 
 def test_a_registered_provider_is_used_first(failing: str) -> None:
-    assert sardonyx.get_available_providers() == [failing, "CPUExecutionProvider"]
+    assert sardonyx.get_available_providers()[0] == failing
     session = sardonyx.InferenceSession(models.DOUBLE, providers=[(failing, {"key": 1})])
     assert session.get_providers() == [failing, "CPUExecutionProvider"]
     assert session.get_provider_options()[failing] == {"key": "1"}

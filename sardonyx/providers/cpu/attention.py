@@ -1,6 +1,6 @@
 """Scaled dot product attention, rotary embeddings and FlexAttention, in NumPy.
 
-`contrib/attention.py` builds on `attention_scores`, `softmax_rows` and `weigh_values`.
+`contrib/attention.py` builds on `attention_scores` and `weigh_values`.
 """
 
 from __future__ import annotations

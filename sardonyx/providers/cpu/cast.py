@@ -9,26 +9,26 @@ from sardonyx import dtypes
 from sardonyx.dtypes import ElementType
 from sardonyx.errors import KernelError, RuntimeException
 from sardonyx.providers.base import widened
-from sardonyx.providers.cpu.table import cpu
+from sardonyx.providers.cpu.table import FIRST, cpu
 
 
-@cpu.kernel("Cast", since=6)
+@cpu.kernel("Cast", since=6, inplace=FIRST)
 def cast(input, to, saturate=1, round_mode="up"):
     return convert(input, dtypes.from_code(to), saturate, round_mode)
 
 
-@cpu.kernel("Cast", until=5)
+@cpu.kernel("Cast", until=5, inplace=FIRST)
 def cast_by_name(input, to):
     """In opset 1 the type was spelt out, as in TensorProto: "FLOAT"."""
     return convert(input, dtypes.from_name(to.lower()))
 
 
-@cpu.kernel("CastLike")
+@cpu.kernel("CastLike", inplace=FIRST)
 def cast_like(input, target_type, saturate=1, round_mode="up"):
     return convert(input, dtypes.from_numpy(target_type.dtype), saturate, round_mode)
 
 
-@cpu.kernel("BitCast")
+@cpu.kernel("BitCast", alias=FIRST)
 def bit_cast(input, to):
     source, target = dtypes.from_numpy(input.dtype), dtypes.from_code(to)
     if source.bits != target.bits:

@@ -12,7 +12,7 @@ import numpy as np
 from sardonyx.errors import KernelError
 from sardonyx.providers.cpu import error_function
 from sardonyx.providers.cpu.broadcasting import aligned, broadcasts, limited
-from sardonyx.providers.cpu.table import cpu
+from sardonyx.providers.cpu.table import FIRST, OVER_ANY, cpu
 
 
 def _of_X(ufunc):
@@ -66,12 +66,12 @@ for _op, _ufunc in OF_INPUT.items():
     cpu.kernel(_op, widen=True)(_of_input(_ufunc))
 
 
-@cpu.kernel("Erf", widen=True)
+@cpu.kernel("Erf", widen=True, inplace=FIRST)
 def erf(input):
     return error_function.erf(input if input.dtype.kind == "f" else input.astype(np.float64))
 
 
-@cpu.kernel("Identity")
+@cpu.kernel("Identity", alias=FIRST)
 def identity(input):
     return input
 
@@ -96,8 +96,8 @@ def mul(A, B, *, out=None):
 
 @cpu.kernel("Div", since=7, widen=True)
 @broadcasts
-def div(A, B):
-    return np.divide(A, B) if A.dtype.kind == "f" else truncated_quotient(A, B)
+def div(A, B, *, out=None):
+    return np.divide(A, B, out=out) if A.dtype.kind == "f" else truncated_quotient(A, B)
 
 
 def truncated_quotient(A, B):
@@ -114,7 +114,7 @@ for _op, _kernel in {"Add": add, "Sub": sub, "Mul": mul, "Div": div}.items():
     cpu.kernel(_op, until=6, widen=True)(limited(_kernel))
 
 
-@cpu.kernel("Mod", widen=True)
+@cpu.kernel("Mod", widen=True, inplace=FIRST)
 @broadcasts
 def mod(A, B, fmod=0):
     if A.dtype.kind != "f" and not np.all(B):
@@ -122,7 +122,7 @@ def mod(A, B, fmod=0):
     return np.fmod(A, B) if fmod else np.mod(A, B)
 
 
-@cpu.kernel("Pow", since=7, widen=True)
+@cpu.kernel("Pow", since=7, widen=True, inplace=FIRST)
 @broadcasts
 def pow(X, Y):
     if X.dtype.kind == "i":
@@ -132,7 +132,7 @@ def pow(X, Y):
     return np.power(X, Y if Y.dtype.kind == "f" else Y.astype(X.dtype))
 
 
-@cpu.kernel("Pow", until=6, widen=True)
+@cpu.kernel("Pow", until=6, widen=True, inplace=FIRST)
 def pow_limited(X, Y, broadcast=0, axis=None):
     return pow(X, aligned(X, Y, broadcast, axis))
 
@@ -157,25 +157,25 @@ def _integer_power(X, Y):
     return result
 
 
-@cpu.kernel("Max", widen=True)
+@cpu.kernel("Max", widen=True, inplace=OVER_ANY)
 @broadcasts
 def max(data_0):
     return functools.reduce(np.maximum, data_0)
 
 
-@cpu.kernel("Min", widen=True)
+@cpu.kernel("Min", widen=True, inplace=OVER_ANY)
 @broadcasts
 def min(data_0):
     return functools.reduce(np.minimum, data_0)
 
 
-@cpu.kernel("Sum", widen=True)
+@cpu.kernel("Sum", widen=True, inplace=OVER_ANY)
 @broadcasts
 def sum(data_0):
     return functools.reduce(np.add, data_0)
 
 
-@cpu.kernel("Mean", widen=True)
+@cpu.kernel("Mean", widen=True, inplace=OVER_ANY)
 @broadcasts
 def mean(data_0):
     return functools.reduce(np.add, data_0) / len(data_0)
@@ -187,7 +187,7 @@ def clip(input, min=None, max=None, *, out=None):
     return input if low is None and high is None else np.clip(input, low, high, out=out)
 
 
-@cpu.kernel("Where")
+@cpu.kernel("Where", inplace=OVER_ANY)
 @broadcasts
 def where(condition, X, Y):
     return np.where(condition, X, Y)

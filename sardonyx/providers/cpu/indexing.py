@@ -9,7 +9,7 @@ import numpy as np
 from sardonyx.errors import InvalidArgument, KernelError
 from sardonyx.providers.base import widened
 from sardonyx.providers.cpu.shape import braced, normal_axis
-from sardonyx.providers.cpu.table import cpu
+from sardonyx.providers.cpu.table import FIRST, cpu
 
 
 def _from_front(indices, size: int):
@@ -116,7 +116,7 @@ def non_zero(X):
 _REDUCTIONS = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}
 
 
-@cpu.kernel("ScatterElements", "Scatter")
+@cpu.kernel("ScatterElements", "Scatter", inplace=FIRST)
 def scatter_elements(data, indices, updates, axis, reduction="none"):
     if indices.shape != updates.shape:
         raise KernelError(
@@ -126,7 +126,7 @@ def scatter_elements(data, indices, updates, axis, reduction="none"):
     return _scattered(data, positions.reshape(-1), updates.reshape(-1), reduction)
 
 
-@cpu.kernel("ScatterND")
+@cpu.kernel("ScatterND", inplace=FIRST)
 def scatter_nd(data, indices, updates, reduction="none"):
     _, inner, positions = _slice_positions(data.shape, indices)
     if updates.shape != indices.shape[:-1] + inner:
@@ -157,7 +157,7 @@ def _scattered(data, positions, updates, reduction: str, inner=()):
     return wide.astype(data.dtype, copy=False)
 
 
-@cpu.kernel("TensorScatter")
+@cpu.kernel("TensorScatter", inplace=FIRST)
 def tensor_scatter(past_cache, update, write_indices=None, axis=-2, mode="linear"):
     axis = normal_axis(axis, past_cache.ndim)
     if axis == 0:

@@ -6,10 +6,10 @@ import numpy as np
 
 from sardonyx.errors import InvalidArgument, KernelError
 from sardonyx.providers.cpu.shape import braced
-from sardonyx.providers.cpu.table import cpu
+from sardonyx.providers.cpu.table import FIRST, cpu
 
 
-@cpu.kernel("Transpose")
+@cpu.kernel("Transpose", view=FIRST)
 def transpose(data, perm=None):
     if perm is not None and sorted(perm) != list(range(data.ndim)):
         raise KernelError(f"perm: {list(perm)} does not align with rank of input data: {data.ndim}")
@@ -71,7 +71,7 @@ def reverse_sequence(input, sequence_lens, batch_axis, time_axis):
     return np.moveaxis(times_first[source, np.arange(batch)], (0, 1), (time_axis, batch_axis))
 
 
-@cpu.kernel("Trilu")
+@cpu.kernel("Trilu", inplace=FIRST)
 def trilu(input, k=None, upper=1):
     if input.ndim < 2:
         raise KernelError(f"Input tensor should have a rank of at least 2, its shape is {braced(input.shape)}", InvalidArgument)

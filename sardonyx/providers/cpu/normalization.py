@@ -8,10 +8,10 @@ import numpy as np
 
 from sardonyx.dtypes import FLOATS, float16
 from sardonyx.errors import KernelError
-from sardonyx.providers.cpu.table import cpu
+from sardonyx.providers.cpu.table import FIRST, cpu
 
 
-@cpu.kernel("Softmax", since=13, widen=True, T=FLOATS - {float16})
+@cpu.kernel("Softmax", since=13, widen=True, T=FLOATS - {float16}, inplace=FIRST)
 def softmax(input, axis=-1):
     if input.ndim == 0:
         return softmax(input[np.newaxis], 0)[0]
@@ -21,7 +21,7 @@ def softmax(input, axis=-1):
     return weights
 
 
-@cpu.kernel("Softmax", since=13, T={float16})
+@cpu.kernel("Softmax", since=13, T={float16}, inplace=FIRST)
 def softmax_half(input, axis=-1):
     """Every step is rounded to half precision, as the standard's suite has it; within the sum nothing is."""
     if input.ndim == 0:
@@ -33,7 +33,7 @@ def softmax_half(input, axis=-1):
         return weights / weights.sum(axis=axis, keepdims=True, dtype=np.float32).astype(np.float16)
 
 
-@cpu.kernel("LogSoftmax", since=13, widen=True)
+@cpu.kernel("LogSoftmax", since=13, widen=True, inplace=FIRST)
 def log_softmax(input, axis=-1):
     if input.ndim == 0:
         return log_softmax(input[np.newaxis], 0)[0]
@@ -47,7 +47,7 @@ def _below_maximum(input, axis):
     return input - input.max(axis=axis, keepdims=True, initial=-np.inf)
 
 
-@cpu.kernel("Hardmax", since=13, widen=True)
+@cpu.kernel("Hardmax", since=13, widen=True, inplace=FIRST)
 def hardmax(input, axis=-1):
     if input.ndim == 0:
         return np.ones_like(input)
@@ -64,17 +64,17 @@ def _as_rows(input, axis):
     return input.reshape(math.prod(input.shape[:axis]), math.prod(input.shape[axis:]))
 
 
-@cpu.kernel("Softmax", until=12, widen=True)
+@cpu.kernel("Softmax", until=12, widen=True, inplace=FIRST)
 def softmax_flattened(input, axis):
     return softmax(_as_rows(input, axis), 1).reshape(input.shape)
 
 
-@cpu.kernel("LogSoftmax", until=12, widen=True)
+@cpu.kernel("LogSoftmax", until=12, widen=True, inplace=FIRST)
 def log_softmax_flattened(input, axis):
     return log_softmax(_as_rows(input, axis), 1).reshape(input.shape)
 
 
-@cpu.kernel("Hardmax", until=12, widen=True)
+@cpu.kernel("Hardmax", until=12, widen=True, inplace=FIRST)
 def hardmax_flattened(input, axis):
     return hardmax(_as_rows(input, axis), 1).reshape(input.shape)
 
@@ -82,7 +82,7 @@ def hardmax_flattened(input, axis):
 # --- over the batch -------------------------------------------------------------------------------------------------
 
 
-@cpu.kernel("BatchNormalization", since=14, widen=True)
+@cpu.kernel("BatchNormalization", since=14, widen=True, inplace=FIRST)
 def batch_normalization(X, scale, B, input_mean, input_var, epsilon=1e-5, momentum=0.9, training_mode=0):
     if not training_mode:
         return _normalize_channels(X, scale, B, input_mean, input_var, epsilon)
@@ -91,7 +91,7 @@ def batch_normalization(X, scale, B, input_mean, input_var, epsilon=1e-5, moment
     return Y, _running(input_mean, mean, momentum), _running(input_var, var, momentum)
 
 
-@cpu.kernel("BatchNormalization", until=13, widen=True)
+@cpu.kernel("BatchNormalization", until=13, widen=True, inplace=FIRST)
 def batch_normalization_by_outputs(
     X, scale, B, input_mean, input_var, epsilon=1e-5, momentum=0.9, is_test=0, spatial=1, *, output_count=1
 ):
@@ -146,20 +146,20 @@ def standardize(X, axes, epsilon):
     return centred, mean, inverse
 
 
-@cpu.kernel("InstanceNormalization", widen=True)
+@cpu.kernel("InstanceNormalization", widen=True, inplace=FIRST)
 def instance_normalization(input, scale, B, epsilon=1e-5):
     normalized, *_ = standardize(input, tuple(range(2, input.ndim)), epsilon)
     shape = (-1, *(1,) * (input.ndim - 2))
     return normalized * scale.reshape(shape) + B.reshape(shape)
 
 
-@cpu.kernel("GroupNormalization", since=21, widen=True)
+@cpu.kernel("GroupNormalization", since=21, widen=True, inplace=FIRST)
 def group_normalization(X, scale, bias, num_groups, epsilon=1e-5, stash_type=1):
     shape = (-1, *(1,) * (X.ndim - 2))
     return _standardize_groups(X, num_groups, epsilon) * scale.reshape(shape) + bias.reshape(shape)
 
 
-@cpu.kernel("GroupNormalization", until=20, widen=True)
+@cpu.kernel("GroupNormalization", until=20, widen=True, inplace=FIRST)
 def group_normalization_by_group(X, scale, bias, num_groups, epsilon=1e-5):
     """Before opset 21 scale and bias belonged to the groups, not to the channels."""
     per_group = X.shape[1] // num_groups
@@ -173,7 +173,7 @@ def _standardize_groups(X, num_groups, epsilon):
     return standardize(groups, (2,), epsilon)[0].reshape(X.shape)
 
 
-@cpu.kernel("LayerNormalization", widen=True)
+@cpu.kernel("LayerNormalization", widen=True, inplace=FIRST)
 def layer_normalization(X, Scale, B=None, axis=-1, epsilon=1e-5, stash_type=1):
     """Narrow types are computed in float32 whatever `stash_type`, float64 stays; `stash_type` types Mean and InvStdDev."""
     normalized, mean, inverse = standardize(X, tuple(range(axis % X.ndim, X.ndim)), epsilon)
@@ -183,7 +183,7 @@ def layer_normalization(X, Scale, B=None, axis=-1, epsilon=1e-5, stash_type=1):
     return normalized, mean, inverse
 
 
-@cpu.kernel("RMSNormalization", widen=True)
+@cpu.kernel("RMSNormalization", widen=True, inplace=FIRST)
 def rms_normalization(X, scale, axis=-1, epsilon=1e-5, stash_type=1):
     axes = tuple(range(axis % X.ndim, X.ndim))
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
@@ -192,7 +192,7 @@ def rms_normalization(X, scale, axis=-1, epsilon=1e-5, stash_type=1):
         return X * (1 / np.sqrt(mean_square + X.dtype.type(epsilon))) * scale
 
 
-@cpu.kernel("MeanVarianceNormalization", widen=True)
+@cpu.kernel("MeanVarianceNormalization", widen=True, inplace=FIRST)
 def mean_variance_normalization(X, axes=(0, 2, 3)):
     axes = tuple(int(axis) for axis in axes)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
@@ -202,7 +202,7 @@ def mean_variance_normalization(X, axes=(0, 2, 3)):
         return centred / (deviation + X.dtype.type(1e-9))  # the epsilon of the op's function body
 
 
-@cpu.kernel("LpNormalization", widen=True)
+@cpu.kernel("LpNormalization", widen=True, inplace=FIRST)
 def lp_normalization(input, axis=-1, p=2):
     if p not in (1, 2):
         raise KernelError(f"p is {p}, only 1 and 2 are supported")

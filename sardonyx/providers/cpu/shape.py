@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from sardonyx.errors import InvalidArgument, KernelError
-from sardonyx.providers.cpu.table import cpu
+from sardonyx.providers.cpu.table import EVERY, FIRST, cpu
 
 LARGEST_BYTES = 2**40
 """No output may be larger. A size beyond it comes from broken data, and asking for it could end the process."""
@@ -55,7 +55,7 @@ def braced(shape) -> str:
 # --- views and sizes ------------------------------------------------------------------------------------------------
 
 
-@cpu.kernel("Reshape")
+@cpu.kernel("Reshape", alias=FIRST)
 def reshape(data, shape, allowzero=0):
     requested = integers(shape)
     if allowzero and 0 in requested and -1 in requested:
@@ -82,14 +82,14 @@ def _cannot_reshape(data, requested) -> KernelError:
     )
 
 
-@cpu.kernel("Flatten")
+@cpu.kernel("Flatten", alias=FIRST)
 def flatten(input, axis):
     if axis != input.ndim:
         axis = normal_axis(axis, input.ndim)
     return input.reshape(math.prod(input.shape[:axis]), math.prod(input.shape[axis:]))
 
 
-@cpu.kernel("Squeeze")
+@cpu.kernel("Squeeze", alias=FIRST)
 def squeeze(data, axes=None):
     if axes is None or len(integers(axes)) == 0:
         return np.squeeze(data)
@@ -100,7 +100,7 @@ def squeeze(data, axes=None):
     return data.reshape([size for axis, size in enumerate(data.shape) if axis not in normal])
 
 
-@cpu.kernel("Unsqueeze")
+@cpu.kernel("Unsqueeze", alias=FIRST)
 def unsqueeze(data, axes):
     rank = data.ndim + len(integers(axes))
     added = set(normal_axes(axes, rank))
@@ -118,7 +118,7 @@ def size_of(data):
     return np.array(data.size, dtype=np.int64)
 
 
-@cpu.kernel("Expand")
+@cpu.kernel("Expand", view=FIRST)
 def expand(input, shape):
     requested = integers(shape)
     try:
@@ -183,7 +183,7 @@ def _check_joins(first, other, axis: int) -> None:
             )
 
 
-@cpu.kernel("Split")
+@cpu.kernel("Split", view=EVERY)
 def split(input, split=None, axis=0, num_outputs=None, *, output_count, domain_version):
     axis = normal_axis(axis, input.ndim)
     size = input.shape[axis]
@@ -215,7 +215,7 @@ def cut(data, parts, axis: int) -> tuple[np.ndarray, ...]:
     return tuple(data[(*before, slice(start, start + part))] for start, part in zip(starts, parts, strict=True))
 
 
-@cpu.kernel("Slice")
+@cpu.kernel("Slice", view=FIRST)
 def slice_data(data, starts, ends, axes=None, steps=None):
     starts, ends = integers(starts), integers(ends)
     axes = range(len(starts)) if axes is None else integers(axes)

@@ -19,14 +19,18 @@ def simplified_layer_normalization(X, scale, *, axis=-1, epsilon=1e-5, stash_typ
     return normalized * scale, inverse
 
 
-@contrib("SkipSimplifiedLayerNormalization", widen=True)
+ROW_BY_ROW = ((0, 0), (1, 0), (0, 3), (1, 3))
+"""The result and the sum may be written over input and skip: each row of them depends on the same row of those."""
+
+
+@contrib("SkipSimplifiedLayerNormalization", widen=True, inplace=ROW_BY_ROW)
 def skip_simplified_layer_normalization(input, skip, gamma, bias=None, *, epsilon=1e-12):
     total = _sum(input, skip, bias)
     normalized, inverse = _divide_by_root_mean_square(total, (total.ndim - 1,), epsilon)
     return normalized * gamma, None, inverse, total
 
 
-@contrib("SkipLayerNormalization", widen=True)
+@contrib("SkipLayerNormalization", widen=True, inplace=ROW_BY_ROW)
 def skip_layer_normalization(input, skip, gamma, beta=None, bias=None, *, epsilon=1e-12):
     total = _sum(input, skip, bias)
     normalized, mean, inverse = standardize(total, (total.ndim - 1,), epsilon)
