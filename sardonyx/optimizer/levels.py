@@ -2,11 +2,147 @@
 
 from __future__ import annotations
 
+from sardonyx.optimizer.passes.attention import fuse_attention
+from sardonyx.optimizer.passes.constants import fold_constants, remove_unused, share_constants
+from sardonyx.optimizer.passes.control import inline_taken_branches
+from sardonyx.optimizer.passes.label_encoder import compose_label_encoders
+from sardonyx.optimizer.passes.qdq import merge_dequantization, quantize_weights_and_biases, unique_dequantization
+from sardonyx.optimizer.passes.qdq_bits import multiply_few_bits
+from sardonyx.optimizer.passes.rotary import fuse_rotary_embeddings
+from sardonyx.optimizer.passes.splitting import split_once
+from sardonyx.optimizer.passes.subexpressions import eliminate_common_subexpressions
+from sardonyx.optimizer.passes.transpose import optimize_transposes
 from sardonyx.optimizer.pipeline import Level, Stage
+from sardonyx.optimizer.rules import (
+    activation,
+    conv,
+    elimination,
+    embedding,
+    epilogue,
+    linalg,
+    normalization,
+    quantize,
+    quantize_units,
+    shape,
+)
+
+GEMM_TRANSPOSES = [linalg.transpose_first_factor, linalg.transpose_second_factor, linalg.transpose_product]
+
+LEVEL_1_RULES = [
+    elimination.eliminate_identity,
+    elimination.eliminate_slice,
+    elimination.unsqueeze_constant,
+    elimination.eliminate_dropout,
+    elimination.eliminate_expand,
+    elimination.eliminate_tile,
+    elimination.eliminate_cast,
+    elimination.skip_exact_cast,
+    elimination.shape_before_cast,
+    elimination.eliminate_zero,
+    elimination.eliminate_one,
+    elimination.eliminate_single_operand,
+    elimination.divide_instead,
+    elimination.clip_without_relu,
+    elimination.swap_where,
+    linalg.add_in_gemm,
+    *GEMM_TRANSPOSES,
+    conv.pad_in_convolution,
+    conv.pad_in_average,
+    conv.pad_in_maximum,
+    conv.fold_batch_normalization,
+    conv.add_to_bias,
+    conv.scale_weights,
+    linalg.fold_into_matmul,
+    linalg.fold_into_gemm,
+]
+
+NO_QDQ = "session.disable_quant_qdq"
+"""Leaves quantized graphs as they are."""
+
+QDQ_PAIRS = [
+    Stage("DoubleQDQPairsRemover", [quantize.quantize_once], unless="session.disable_double_qdq_remover"),
+    Stage(
+        "QDQPropagationTransformer",
+        [quantize.move_then_dequantize, quantize.quantize_then_move, quantize.cancel_dequantize],
+        unless=NO_QDQ,
+    ),
+    Stage("WeightBiasQuantization", run=quantize_weights_and_biases, unless=NO_QDQ),
+    Stage("EnsureUniqueDQForNodeUnit", run=unique_dequantization, unless=NO_QDQ, once=True),
+    Stage("WhereDummyDq", [quantize.quantize_scalar_branch], unless=NO_QDQ),
+    Stage("DQMatMulNBitsFusion", run=multiply_few_bits, switch="session.enable_dq_matmulnbits_fusion", switched_on=False),
+]
+
+QDQ_UNITS = [
+    Stage("Level2_RuleBasedTransformer", [quantize.drop_relu, quantize.drop_clip], unless=NO_QDQ),
+    Stage("QDQSelectorActionTransformer", quantize_units.UNITS, unless=NO_QDQ),
+    Stage("QDQSelectorActionTransformer", run=multiply_few_bits, unless=NO_QDQ),
+    Stage("MatMulIntegerToFloatFusion", [quantize.scale_integer_product, quantize.bias_of_integer_product]),
+    Stage("DynamicQuantizeMatMulFusion", [quantize.dynamic_product]),
+    Stage("QDQFinalCleanupTransformer", [quantize.cancel_dequantize], unless=NO_QDQ),
+    Stage(
+        "QDQFinalCleanupTransformer", [quantize.cancel_quantize], switch="session.enable_quant_qdq_cleanup", switched_on=False
+    ),
+    Stage("QDQFinalCleanupTransformer", run=merge_dequantization, unless=NO_QDQ),
+]
 
 LEVELS: dict[Level, list[Stage]] = {
-    Level.BASIC: [],
-    Level.EXTENDED: [],
-    Level.LAYOUT: [],
+    Level.BASIC: [
+        Stage("Level1_RuleBasedTransformer", LEVEL_1_RULES),
+        Stage(
+            "CastChainElimination",
+            [elimination.merge_float_casts],
+            switch="optimization.enable_cast_chain_elimination",
+            switched_on=False,
+        ),
+        Stage("ConstantSharing", run=share_constants, once=True),
+        Stage("CommonSubexpressionElimination", run=eliminate_common_subexpressions),
+        Stage("ConstantFolding", run=fold_constants),
+        Stage("ConstantFolding", run=inline_taken_branches),
+        Stage("LabelEncoderFusion", run=compose_label_encoders),
+        Stage("ReshapeFusion", [shape.constant_shape, shape.eliminate_view, shape.merge_views]),
+        Stage("SliceConcatToSpaceToDepthFusion", [conv.space_to_depth, conv.reorder_weights]),
+        Stage("GeluFusion", [activation.gelu]),
+        Stage("LayerNormFusion", [normalization.layer_normalization, normalization.without_scale, normalization.add_bias]),
+        *QDQ_PAIRS,
+        Stage("MatMulAddFusion", [linalg.bias_outside_attention]),
+        Stage("TransposeOptimizer", run=optimize_transposes),
+        Stage("RemoveUnused", run=remove_unused),
+    ],
+    Level.EXTENDED: [
+        *QDQ_UNITS,
+        Stage("GeluFusion", [activation.contrib_gelu]),
+        Stage("LayerNormFusion", [normalization.old_layer_normalization, normalization.add_bias]),
+        Stage("SimplifiedLayerNormFusion", [normalization.rms_normalization]),
+        Stage("RotaryEmbeddingFusion", run=fuse_rotary_embeddings),
+        Stage("AttentionFusion", run=fuse_attention),
+        Stage("EmbedLayerNormFusion", [embedding.embed_layer_normalization]),
+        # what stands above reads whole idioms, attention too; what follows takes their parts
+        Stage("ReshapeFusion", [linalg.product_of_stack]),
+        Stage("FastGeluFusion", [activation.fast_gelu]),
+        Stage("QuickGeluFusion", [activation.quick_gelu]),
+        Stage("MatMulAddFusion", [linalg.bias_of_matrix]),
+        Stage("GemmTransposeFusion", GEMM_TRANSPOSES),
+        Stage("GemmActivationFusion", [epilogue.fuse_gemm_activation]),
+        Stage("ConvActivationFusion", [epilogue.fuse_activation, epilogue.fuse_clip]),
+        Stage("GatherSliceToSplitFusion", run=split_once),
+        Stage("GatherToSliceFusion", [shape.slice_range]),
+        Stage("MatmulTransposeFusion", [linalg.transposed_first, linalg.transposed_second]),
+        Stage("MatMulNBitsFusion", [linalg.bias_of_bits]),
+        Stage("BiasGeluFusion", [activation.bias_gelu, activation.bias_fast_gelu]),
+        Stage("SkipLayerNormFusion", [normalization.skip_layer_normalization, normalization.skip_rms_normalization]),
+        Stage("BiasSkipLayerNormFusion", [normalization.bias_before_skip]),
+        Stage(
+            "GeluApproximation",
+            [activation.approximate_gelu],
+            switch="optimization.enable_gelu_approximation",
+            switched_on=False,
+        ),
+        Stage("MatMulScaleFusion", [linalg.scale_product, linalg.scale_first, linalg.scale_second]),
+        Stage("TransposeOptimizer", run=optimize_transposes),
+        Stage("RemoveUnused", run=remove_unused),
+    ],
+    Level.LAYOUT: [
+        Stage("ConvAddActivationFusion", [epilogue.fuse_sum, epilogue.fuse_activation_of_sum, epilogue.fuse_clip_of_sum]),
+    ],
     Level.ALL: [],
 }

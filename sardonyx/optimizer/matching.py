@@ -10,7 +10,7 @@ import numpy as np
 
 from sardonyx.ir import Node, Tensor, Value
 from sardonyx.ops import schemas
-from sardonyx.optimizer.pattern import Call, Name, Number, Pattern, Term
+from sardonyx.optimizer.pattern import COMMUTATIVE, Call, Name, Number, Pattern, Term
 
 
 @dataclass
@@ -36,7 +36,35 @@ def find_all(pattern: Pattern, root: Node) -> Iterator[Match]:
 
     Nodes of one graph alone are matched: a rewrite never moves work from outside into a loop's body.
     """
-    return _Matcher(pattern).call(pattern.root, root, Match(root))
+    if _may_be(pattern.root, root, pattern):
+        yield from _Matcher(pattern).call(pattern.root, root, Match(root))
+
+
+def _may_be(call: Call, node: Node, pattern: Pattern) -> bool:
+    """Whether ops and constants are there at all, in whichever order: most nodes are dismissed by this, without binding anything."""
+    if (node.domain, node.op_type) not in call.ops:
+        return False
+    return all(
+        any(_term_may_be(term, value, pattern) for value in node.inputs) for term in call.arguments if _asks(term, pattern)
+    )
+
+
+def _asks(term: Term, pattern: Pattern) -> bool:
+    return not isinstance(term, Name) or term.name in pattern.definitions
+
+
+def _term_may_be(term: Term, value: Value | None, pattern: Pattern) -> bool:
+    if value is None:
+        return False
+    if isinstance(term, Number):
+        return value.constant is not None or value.known is not None
+    if isinstance(term, Name):
+        if term.name not in pattern.definitions:
+            return True
+        term = pattern.definitions[term.name][0]
+    if value.producer is not None and _may_be(term, value.producer, pattern):
+        return True
+    return term.optional and _term_may_be(term.arguments[0], value, pattern)
 
 
 class _Matcher:
@@ -82,7 +110,7 @@ class _Matcher:
         if len(given) > len(call.arguments) and not call.open_ended:
             return
         orders = [call.arguments]
-        if call.commutes and len(given) == 2:
+        if len(call.arguments) == len(given) == 2 and not node.domain and node.op_type in COMMUTATIVE:
             orders.append(call.arguments[::-1])
         for order in orders:
             yield from self._each(order, given, 0, match)
@@ -160,6 +188,8 @@ def operand(node: Node, name: str) -> Any:
 
 def _positions(node: Node, names: dict[str, Any]) -> set[int]:
     """Positions of inputs that a pattern names in its angle brackets."""
+    if not names:
+        return set()
     signature = schemas.find(node.domain, node.op_type, node.version)
     if signature is None:
         return set()

@@ -14,6 +14,7 @@ A pattern is ONNX's text form with calls nested: `Transpose<perm=outer>(Transpos
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -59,10 +60,6 @@ class Call:
     optional: bool = False
     """Written `Op?(x)`: the node may be missing."""
 
-    @property
-    def commutes(self) -> bool:
-        return len(self.arguments) == 2 and all(not domain and op in COMMUTATIVE for domain, op in self.ops)
-
 
 Term = Union[Name, Number, Call]
 
@@ -95,6 +92,7 @@ class PatternError(ValueError):
 _TOKEN = re.compile(r"\s*(\.\.\.|-?\d+\.\d*(?:e-?\d+)?|-?\d+(?:e-?\d+)?|[A-Za-z_][\w.]*|\"[^\"]*\"|[(),<>=?;|:\[\]\n])")
 
 
+@functools.cache
 def parse(text: str) -> Pattern:
     """Parse a pattern; refuses ops and operands that no version of an op has."""
     ops.load_families()

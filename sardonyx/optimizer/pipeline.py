@@ -18,6 +18,9 @@ from sardonyx.optimizer.rewrite import Journal, Rule, apply_rules
 MAX_ROUNDS = 10
 """How often a level is repeated while it changes something."""
 
+LOOP_KEY = "session.graph_optimizations_loop_level"
+"""Config entry: "0" runs the levels after the basic one once instead of until nothing changes."""
+
 Pass = Callable[[Graph, Context], bool]
 """A whole-graph pass: changes a graph (not those inside it) and says whether it did."""
 
@@ -42,6 +45,8 @@ class Stage:
     switch: str | None = None
     switched_on: bool = True
     """What holds where the switch is not set."""
+    unless: str | None = None
+    """A config key that turns the stage off."""
     once: bool = False
     """Not repeated in later rounds."""
 
@@ -56,27 +61,34 @@ def optimize(
     journal: Journal | None = None,
 ) -> Journal:
     """Optimize a typed model in place, up to and including `level`; returns what was applied and refused."""
-    from sardonyx.optimizer import levels
-
     context = Context(model, evaluate, options or {}, journal or Journal())
-    for number, stages in levels.LEVELS.items():
+    for number in Level:
         if number <= level:
-            _run_level([stage for stage in stages if _is_enabled(stage, context)], context, disabled)
+            run_level(number, context, disabled)
+    for node in model.graph.all_nodes():
+        model.opsets.setdefault(node.domain, node.version)
     return context.journal
 
 
-def _is_enabled(stage: Stage, context: Context) -> bool:
-    return stage.switch is None or context.flag(stage.switch, stage.switched_on)
+def run_level(level: Level, context: Context, disabled: Collection[str] = ()) -> None:
+    """Run the stages of one level again and again until none changes anything."""
+    from sardonyx.optimizer import levels
 
-
-def _run_level(stages: Sequence[Stage], context: Context, disabled: Collection[str]) -> None:
-    for round_number in range(MAX_ROUNDS):
+    stages = [stage for stage in levels.LEVELS.get(level, ()) if stage.name not in disabled and _is_enabled(stage, context)]
+    rounds = 1 if level > Level.BASIC and context.options.get(LOOP_KEY) == "0" else MAX_ROUNDS
+    for round_number in range(rounds):
         changed = False
         for stage in stages:
-            if stage.name not in disabled and not (stage.once and round_number):
+            if not (stage.once and round_number):
                 changed = _run_stage(stage, context, disabled) or changed
         if not changed:
             return
+
+
+def _is_enabled(stage: Stage, context: Context) -> bool:
+    if stage.unless is not None and context.flag(stage.unless):
+        return False
+    return stage.switch is None or context.flag(stage.switch, stage.switched_on)
 
 
 def _run_stage(stage: Stage, context: Context, disabled: Collection[str]) -> bool:

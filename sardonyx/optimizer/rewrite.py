@@ -51,6 +51,8 @@ class Rule:
     patterns: tuple[Pattern, ...]
     function: Callable[..., Any]
     keep: frozenset[str]
+    parameters: frozenset[str]
+    """What the function asks for."""
 
     @property
     def doc(self) -> str:
@@ -65,15 +67,15 @@ def rule(*texts: str, keep: Iterable[str] = (), name: str | None = None) -> Call
 
     def make(function: Callable[..., Any]) -> Rule:
         patterns = tuple(parse(text) for text in texts)
-        wanted = set(inspect.signature(function).parameters) - {"op", "root"}
+        wanted = frozenset(inspect.signature(function).parameters)
         for pattern in patterns:
-            unknown = {parameter for parameter in wanted if parameter not in pattern.names}
+            unknown = {parameter for parameter in wanted - {"op", "root"} if parameter not in pattern.names}
             unknown -= _defaulted(function)
             if unknown:
                 raise PatternError(
                     f"rule {function.__name__} asks for {unknown.pop()!r}, which its pattern {pattern.text!r} lacks"
                 )
-        return Rule(name or function.__name__, patterns, function, frozenset(keep))
+        return Rule(name or function.__name__, patterns, function, frozenset(keep), wanted)
 
     return make
 
@@ -148,7 +150,7 @@ class _Rewriter:
                     self.by_op.setdefault(op, []).append((one, pattern))
 
     def graph(self, graph: Graph) -> bool:
-        queue = deque(graph.nodes)
+        queue = deque(node for node in graph.nodes if (node.domain, node.op_type) in self.by_op)
         queued = set(queue)
         budget = APPLICATIONS_PER_NODE * (len(graph) + 10)
         changed = self.disordered = False
@@ -166,7 +168,7 @@ class _Rewriter:
                 logger.warning("graph %r: rewriting stopped, some rules undo each other", graph.name)
                 break
             for other in touched:
-                if other.graph is graph and other not in queued:
+                if other.graph is graph and other not in queued and (other.domain, other.op_type) in self.by_op:
                     queue.append(other)
                     queued.add(other)
         if self.disordered:
@@ -175,15 +177,23 @@ class _Rewriter:
 
     def _try(self, graph: Graph, node: Node) -> list[Node] | None:
         """Apply the first rule that fits at `node`; the nodes to look at again, or None."""
+        refusals: list[tuple[str, str]] = []
         for one, pattern in self.by_op.get((node.domain, node.op_type), ()):
             for match in matching.find_all(pattern, node):
-                touched = self._apply(graph, one, match) if self._is_private(one, match) else None
-                if touched is not None:
+                touched = self._used_elsewhere(one, match) or self._apply(graph, one, match)
+                if not isinstance(touched, Skip):
+                    self._explain(node, [refusal for refusal in refusals if refusal[0] != one.name])
                     return touched
+                refusals.append((one.name, touched.reason))
+        self._explain(node, refusals)
         return None
 
-    def _is_private(self, one: Rule, match: Match) -> bool:
-        """Whether nobody outside the match uses its inner values, apart from those that the rule keeps."""
+    def _explain(self, node: Node, refusals: Iterable[tuple[str, str]]) -> None:
+        for name, reason in refusals:
+            self.journal.add(name, node, reason)
+
+    def _used_elsewhere(self, one: Rule, match: Match) -> Skip | None:
+        """A refusal if somebody outside the match uses its inner values, apart from those that the rule keeps."""
         kept = {id(match.bindings[name]) for name in one.keep if name in match.bindings}
         for node in match.nodes:
             if node is match.root:
@@ -192,11 +202,10 @@ class _Rewriter:
                 if id(output) in kept:
                     continue
                 if output.is_graph_output or any(user not in match.nodes for user, _ in output.uses):
-                    self.journal.add(one.name, match.root, f"{output.name!r} is used elsewhere")
-                    return False
-        return True
+                    return skip(f"{output.name!r} is used elsewhere")
+        return None
 
-    def _apply(self, graph: Graph, one: Rule, match: Match) -> list[Node] | None:
+    def _apply(self, graph: Graph, one: Rule, match: Match) -> list[Node] | Skip:
         op = Builder(graph, before=match.root, opsets=_opsets(self.model, match.root), prefix=match.root.name or one.name)
         try:
             results = self._results(one, match, op)
@@ -207,16 +216,14 @@ class _Rewriter:
             results = skip(f"the rule raised {type(error).__name__}: {error}")
         if isinstance(results, Skip):
             self._undo(graph, op)
-            self.journal.add(one.name, match.root, results.reason)
-            return None
+            return results
         self.journal.add(one.name, match.root)
         return self._replace(match, op, results)
 
     def _results(self, one: Rule, match: Match, op: Builder) -> list[tuple[Value, Value]] | Skip:
         """Old values and what stands in their place."""
-        names = set(inspect.signature(one.function).parameters)
         known = {**match.bindings, "op": op, "root": match.root}
-        answer: Answer | None = one.function(**{name: known[name] for name in names if name in known})
+        answer: Answer | None = one.function(**{name: known[name] for name in one.parameters if name in known})
         if isinstance(answer, Skip) or answer is None:
             return answer or skip("no reason given")
         for made in op.made:

@@ -39,13 +39,14 @@ def assert_rewrites(
     opset: int = 21,
     rtol: float = 1e-5,
     options: dict[str, str] | None = None,
+    compare: bool = True,
 ) -> Journal:
     """Check that a rule, several, or a pass turn `before` into `after` (None: nothing changes), and that both compute the same."""
     model = typed(before, opset)
     expected = typed(before if after is None else after, opset)
     journal = Journal(strict=True)
     feeds = random_feeds(model.graph)
-    want = run(model, feeds)
+    want = run(model, feeds) if compare else []
     if isinstance(what, Rule):
         what = [what]
     if callable(what):
@@ -54,7 +55,7 @@ def assert_rewrites(
         apply_rules(model, what, evaluate=evaluate, journal=journal)
     verify.verify(model)
     assert described(model.graph) == described(expected.graph)
-    for got, wanted in zip(run(model, feeds), want, strict=True):
+    for got, wanted in zip(run(model, feeds) if compare else [], want, strict=True):
         np.testing.assert_allclose(
             got, wanted, rtol=rtol, atol=rtol * max(1e-30, np.abs(np.asarray(wanted, np.float64)).max(initial=0))
         )

@@ -169,9 +169,74 @@ def test_rules_that_undo_each_other_end(caplog):
     assert "some rules undo each other" in caplog.text
 
 
+def test_a_refusal_lets_the_other_order_of_operands_be_tried():
+    @rule("Add|Sub(x, c)")
+    def drop_constant(x, c):
+        return x if c.is_constant else skip("no constant")
+
+    text = "g (float[2] x) => (float[2] y) <float[2] c = {0, 0}> { a = Add(c, x) y = Neg(a) }"
+    journal = assert_rewrites(drop_constant, text, "g (float[2] x) => (float[2] y) { y = Neg(x) }")
+    assert [str(event) for event in journal.events] == ["drop_constant at Add 'a'"]
+    assert_rewrites(drop_constant, text.replace("Add", "Sub"), None)
+
+
+@pytest.mark.parametrize("middle", ["t = Cast<to=1>(n) y = Abs(t)", "y = Abs(n)"])
+def test_a_call_with_a_question_mark_may_be_missing(middle):
+    @rule("Abs(cast:Cast?(Neg(x)))")
+    def drop_sign(op, x, cast=None):
+        return op.Abs(x if cast is None else op.Cast(x, to=1))
+
+    after = "t = Cast<to=1>(x) y = Abs(t)" if "Cast" in middle else "y = Abs(x)"
+    head = "g (float[2] x) => (float[2] y) "
+    assert_rewrites(drop_sign, head + f"{{ n = Neg(x) {middle} }}", head + f"{{ {after} }}")
+
+
+def test_nodes_outside_a_body_are_not_pulled_into_it():
+    @rule("Neg(Neg(x))")
+    def cancel(x):
+        return x
+
+    branches = "then_branch = t () => (float[2] a) { a = Neg(n) }, else_branch = e () => (float[2] a) { m = Neg(x) a = Neg(m) }"
+    text = f"g (float[2] x, bool c) => (float[2] y) {{ n = Neg(x) y = If <{branches}> (c) }}"
+    assert_rewrites(cancel, text, text.replace("m = Neg(x) a = Neg(m)", "a = Identity(x)"))
+
+
+def test_a_kept_value_can_be_replaced_and_users_before_the_root_follow():
+    @rule("s = Neg(x); y = Abs(s)", keep=("s",))
+    def from_one_node(op, x):
+        lower, upper = op.Split(op.Concat(op.Neg(x), op.Abs(x), axis=0), axis=0, num_outputs=2, outputs=2)
+        return {"s": lower, "y": upper}
+
+    text = "g (float[2] x) => (float[2] y, float[2] z) { s = Neg(x) z = Exp(s) y = Abs(s) }"
+    after = "{ n = Neg(x) a = Abs(x) c = Concat<axis=0>(n, a) s, y = Split<axis=0, num_outputs=2>(c) z = Exp(s) }"
+    assert_rewrites(from_one_node, text, "g (float[2] x) => (float[2] y, float[2] z) " + after)
+
+
+def test_a_rule_must_not_change_the_type(caplog):
+    @rule("Neg(x)")
+    def to_half(op, x):
+        return op.Cast(x, to=10)
+
+    model = typed("g (float[2] x) => (float[2] y) { y = Neg(x) }")
+    assert not apply_rules(model, [to_half], evaluate=evaluate, journal=Journal())
+    assert "'y' is float[2], in its place would come float16[2]" in caplog.text
+    assert [node.op_type for node in model.graph.nodes] == ["Neg"]
+
+
+def test_what_was_known_of_the_old_value_holds_for_the_new_one():
+    @rule("Neg(x)")
+    def opaque(op, x):
+        return op.Reshape(x, op.Cast(op.Cast(op.constant([-1]), to=1), to=7))
+
+    model = typed("g (float[N] x) => (float[N] y) { n = Neg(x) y = Abs(n) }")
+    apply_rules(model, [opaque], evaluate=evaluate, journal=Journal(strict=True))
+    assert str(model.graph.outputs[0].producer.inputs[0].type.shape[0]) == "N"
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
+        ("Add?(x, y)", "only a call of one operand may be missing"),
         ("Transpoze(x)", "no op Transpoze"),
         ("Transpose<prem=p>(x)", "no operand 'prem'"),
         ("Transpose(x", "expected"),

@@ -42,7 +42,7 @@ def fold_constants(graph: Graph, context: Context) -> bool:
 
 def _content(node: Node, context: Context, limit: int) -> list[np.ndarray] | None:
     """What a node always computes, None if that is not known or not to be stored."""
-    if any(True for _ in node.subgraphs) or node.op_type in KEPT:
+    if any(True for _ in node.subgraphs) or (node.op_type in KEPT and not context.flag("session.disable_quant_qdq")):
         return None
     known = [_known(output) for output in node.outputs]
     if all(array is not None for array in known):

@@ -1,0 +1,255 @@
+"""The core of attention: softmax(f(Q Kᵀ)) V, where f scales, adds and masks, in whatever order an exporter wrote that.
+
+`find_core` reads it around one Softmax; `passes/attention.py` makes one op of what it finds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Union
+
+from sardonyx.ir import Node, Value
+from sardonyx.optimizer.matching import operand
+from sardonyx.optimizer.values import dtype_of, is_exactly, is_float, rank_of, scalar, shape_of
+
+MAX_STEPS = 16
+"""How many ops may stand between a product and its softmax."""
+
+
+class Unfit(Exception):
+    """Why an attention cannot become one op."""
+
+
+@dataclass(frozen=True)
+class Factor:
+    """Scores multiplied by a number."""
+
+    number: float
+
+
+@dataclass(frozen=True)
+class Shift:
+    """Scores plus, or minus, a tensor; `rank` is that of the scores at this point."""
+
+    value: Value
+    rank: int
+    sign: int = 1
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Scores where `condition` is `keeps`, elsewhere a number."""
+
+    condition: Value
+    keeps: bool
+    number: float
+    rank: int
+
+
+Step = Union[Factor, Shift, Choice]
+
+
+@dataclass(frozen=True)
+class Product:
+    """A batched matrix product: `alpha · a · b`, or `alpha · a · bᵀ`."""
+
+    a: Value
+    b: Value
+    alpha: float = 1.0
+    transposed: bool = False
+
+
+@dataclass(frozen=True)
+class Core:
+    """softmax(steps(query · keyᵀ)) · value. The steps stand in the order in which they are done."""
+
+    softmax: Node
+    query: Value
+    key: Value
+    value: Value
+    output: Value
+    key_is_transposed: bool
+    """Whether the rows of `key` are features and its columns the keys."""
+    steps: tuple[Step, ...]
+    is_guarded: bool
+    """Whether a row of the softmax that is not a number becomes zero."""
+
+
+def find_core(softmax: Node) -> Core | None:
+    """The attention whose weights `softmax` makes; None if it makes something else. Unfit if it cannot be taken out of the graph."""
+    scores = softmax.inputs[0]
+    if scores is None or not _is_along_rows(softmax):
+        return None
+    found = _weighed(softmax)
+    read = None if found is None else _read(scores, softmax, MAX_STEPS)
+    if found is None or read is None:
+        return None
+    weighing, is_guarded, node = found
+    product, steps = read
+    if weighing.alpha != 1 or weighing.transposed:
+        raise Unfit("the product with the values has a factor or a transposition")
+    return Core(
+        softmax,
+        product.a,
+        product.b,
+        weighing.b,
+        node.outputs[0],
+        not product.transposed,
+        steps if product.alpha == 1 else (Factor(product.alpha), *steps),
+        is_guarded,
+    )
+
+
+def _is_along_rows(softmax: Node) -> bool:
+    """Up to opset 12 all axes from `axis` on are one row: the same, if it is the last."""
+    rank, axis = rank_of(softmax.outputs[0]), operand(softmax, "axis")
+    return rank is not None and axis in (-1, rank - 1)
+
+
+# --- from the softmax to the product with the values
+
+
+def _weighed(softmax: Node) -> tuple[Product, bool, Node] | None:
+    value, is_guarded = softmax.outputs[0], False
+    for _ in range(MAX_STEPS):
+        guard = _guard(value)
+        if guard is not None:
+            value, is_guarded = guard.outputs[0], True
+            continue
+        users = [node for node in value.users if node.graph is softmax.graph]
+        if len(users) != len(value.users):
+            return None
+        product = next((found for node in users if (found := product_of(node)) is not None and found.a is value), None)
+        if product is not None and len(value.uses) == 1 and not value.is_graph_output:
+            return product, is_guarded, users[0]
+        if product is not None:
+            raise Unfit("its weights are used elsewhere")
+        if len(value.uses) != 1 or value.is_graph_output or not _keeps_scores(users[0]):
+            return None
+        value = users[0].outputs[0]
+    return None
+
+
+def _guard(value: Value) -> Node | None:
+    """Where(IsNaN(value), 0, value), which PyTorch writes so that a row without any key becomes zero."""
+    users = {node.op_type: node for node in value.users if not node.domain}
+    if len(value.uses) != 2 or set(users) != {"IsNaN", "Where"} or value.is_graph_output:
+        return None
+    test, choice = users["IsNaN"].outputs[0], users["Where"]
+    if len(test.uses) != 1 or choice.inputs[0] is not test or choice.inputs[2] is not value:
+        return None
+    return choice if choice.inputs[1] is not None and is_exactly(choice.inputs[1], 0) else None
+
+
+def product_of(node: Node) -> Product | None:
+    """A node as a product of batches of matrices."""
+    if (node.domain, node.op_type) not in (("", "MatMul"), ("", "Einsum"), ("com.microsoft", "FusedMatMul")):
+        return None
+    if len(node.inputs) != 2:
+        return None
+    a, b = node.inputs
+    if a is None or b is None or rank_of(a) not in (3, 4) or rank_of(a) != rank_of(b):
+        return None
+    if node.op_type == "MatMul":
+        return Product(a, b)
+    if node.op_type == "Einsum":
+        is_transposed = _einsum_is_transposed(operand(node, "equation"))
+        return None if is_transposed is None else Product(a, b, transposed=is_transposed)
+    if any(operand(node, name) for name in ("transA", "transBatchA", "transBatchB")):
+        return None
+    return Product(a, b, operand(node, "alpha"), bool(operand(node, "transB")))
+
+
+def _einsum_is_transposed(equation: str) -> bool | None:
+    """False for "bik,bkj->bij", True for "bik,bjk->bij", None for all that is no product of matrices."""
+    matched = re.fullmatch(r"(\w*)(\w)(\w),(\w*)(\w)(\w)->(\w*)(\w)(\w)", equation.replace(" ", ""))
+    if matched is None:
+        return None
+    batch, i, k, batch_b, row, column, batch_out, i_out, j = matched.groups()
+    if not batch == batch_b == batch_out or i != i_out or len({*batch, i, j, k}) != len(batch) + 3:
+        return None
+    return {(k, j): False, (j, k): True}.get((row, column))
+
+
+# --- from the softmax back to the product with the keys
+
+
+def _read(value: Value, softmax: Node, budget: int) -> tuple[Product, tuple[Step, ...]] | None:
+    """The product that `value` is made from, and how: all in the graph of the softmax, so that nothing moves into a loop."""
+    node = value.producer
+    if node is None or budget == 0 or value.is_graph_output or len(value.uses) != 1 or node.graph is not softmax.graph:
+        return None
+    product = product_of(node)
+    if product is not None:
+        return product, ()
+    for inner, step in _steps(node):
+        found = _read(inner, softmax, budget - 1)
+        if found is not None:
+            return found[0], (found[1] if step is None else (*found[1], step))
+    return None
+
+
+def _steps(node: Node) -> Iterator[tuple[Value, Step | None]]:
+    """The operands of `node` that may be scores, and what it does to them."""
+    if node.domain or any(value is None for value in node.inputs[:2]):
+        return
+    rank = rank_of(node.outputs[0])
+    first, *others = node.inputs
+    if first is None or rank is None:
+        return
+    if _keeps_scores(node):
+        yield first, None
+    elif node.op_type in ("Mul", "Div", "Add", "Sub"):
+        second = others[0]
+        assert second is not None
+        yield from _arithmetic(node, first, second, rank)
+    elif node.op_type == "Where":
+        yield from _choices(node, rank)
+
+
+def _arithmetic(node: Node, first: Value, second: Value, rank: int) -> Iterator[tuple[Value, Step]]:
+    number = scalar(second)
+    if node.op_type in ("Mul", "Div"):
+        if number:
+            yield first, Factor(number if node.op_type == "Mul" else 1 / number)
+        elif node.op_type == "Mul" and scalar(first):
+            yield second, Factor(scalar(first) or 1.0)
+        return
+    if node.op_type == "Sub":
+        yield first, Shift(second, rank, -1)
+        return
+    shape = shape_of(node.outputs[0])
+    # what is added to scores has often fewer axes or sizes of 1: the operand of full shape comes first
+    for scores, shift in sorted(((first, second), (second, first)), key=lambda pair: shape_of(pair[0]) != shape):
+        yield scores, Shift(shift, rank)
+
+
+def _choices(node: Node, rank: int) -> Iterator[tuple[Value, Step]]:
+    condition, x, y = node.inputs
+    assert condition is not None and x is not None and y is not None
+    for scores, other, keeps in ((x, y, True), (y, x, False)):
+        number = scalar(other)
+        if number is not None:
+            yield scores, Choice(condition, keeps, number, rank)
+
+
+def _keeps_scores(node: Node) -> bool:
+    """Whether a node does nothing to the numbers, beside rounding: a Cast, or heads joined with the batch or set apart again."""
+    if node.domain or node.inputs[0] is None:
+        return False
+    if node.op_type == "Identity":
+        return True
+    if node.op_type == "Cast":
+        return is_float(node.inputs[0]) and is_float(node.outputs[0])
+    shapes = [shape_of(value) for value in (node.inputs[0], node.outputs[0])]
+    if node.op_type not in ("Reshape", "Squeeze", "Unsqueeze") or shapes[0] is None or shapes[1] is None:
+        return False
+    small, large = sorted((shapes[0], shapes[1]), key=len)
+    return len(small) == 3 and len(large) == 4 and small[1:] == large[2:] and small[0] == large[0] * large[1]
+
+
+def types_agree(core: Core) -> bool:
+    """Whether query, key and value have one element type, which the output has, too."""
+    return len({dtype_of(value) for value in (core.query, core.key, core.value, core.output)}) == 1

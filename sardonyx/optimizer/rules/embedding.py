@@ -1,0 +1,85 @@
+"""Embeddings: words, positions and segments looked up, added and normalized become one EmbedLayerNormalization."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sardonyx import dtypes
+from sardonyx.ir import Node, Value
+from sardonyx.ir.dim import minimum
+from sardonyx.ops.builder import Builder
+from sardonyx.optimizer.rewrite import Answer, rule, skip
+from sardonyx.optimizer.values import dtype_of, has_one_output, rank_of, shape_of
+
+SUM = "Add(Gather<axis=0>(a, ids_a), Gather<axis=0>(b, ids_b))"
+
+
+@dataclass(frozen=True)
+class _Lookup:
+    table: Value
+    ids: Value
+
+
+@rule(
+    f"LayerNormalization<axis=axis, epsilon=epsilon>(Add({SUM}, Gather<axis=0>(c, ids_c)), gamma, beta)",
+    f"LayerNormalization<axis=axis, epsilon=epsilon>({SUM}, gamma, beta)",
+    name="EmbedLayerNormFusion",
+)
+def embed_layer_normalization(
+    op: Builder,
+    a: Value,
+    ids_a: Value,
+    b: Value,
+    ids_b: Value,
+    gamma: Value,
+    beta: Value,
+    axis: int,
+    epsilon: float,
+    root: Node,
+    c: Value | None = None,
+    ids_c: Value | None = None,
+) -> Answer:
+    """Two or three tables, of which one is looked up by position: which of the others is words' and which segments' does not matter."""
+    lookups = [_Lookup(a, ids_a), _Lookup(b, ids_b)] + ([_Lookup(c, ids_c)] if c is not None and ids_c is not None else [])
+    if axis not in (-1, 2) or not has_one_output(root):
+        return skip("it normalizes more than features, or its statistics are used")
+    if any(rank_of(one.table) != 2 or rank_of(one.ids) != 2 for one in lookups) or not rank_of(gamma) == rank_of(beta) == 1:
+        return skip("ids have not two axes, or tables have more")
+    if {dtype_of(value) for value in (a, b, gamma, beta)} not in ({dtypes.float32}, {dtypes.float16}):
+        return skip("onnxruntime takes float and float16 only")
+    # sorted by how far a lookup may be from being one of (batch, length): positions come last, and are mostly the same for all batches
+    words, *segments, positions = sorted(lookups, key=lambda one: shape_of(one.ids)[0] == 1)  # type: ignore[index]
+    if any(shape_of(one.ids) != shape_of(words.ids) for one in segments) or not _follows(positions.ids, words.ids):
+        return skip("shapes of ids may differ")
+    segment = segments[0] if segments else None
+    result: Value = op.node(
+        "EmbedLayerNormalization",
+        _as_int32(op, words.ids),
+        None if segment is None else _as_int32(op, segment.ids),
+        words.table,
+        positions.table,
+        None if segment is None else segment.table,
+        gamma,
+        beta,
+        None,
+        _as_int32(op, positions.ids),
+        outputs=2,
+        domain="com.microsoft",
+        epsilon=epsilon,
+    )[0]
+    return result
+
+
+def _follows(positions: Value, ids: Value) -> bool:
+    """Whether positions are those of the ids, for each batch or for all, so that their sum is no larger than the ids' own lookup."""
+    given, wanted = shape_of(positions), shape_of(ids)
+    if given is None or wanted is None or given[0] not in (1, wanted[0]):
+        return False
+    return given[1] == wanted[1] or (given[1] != 1 and minimum(given[1], wanted[1]) == given[1])
+
+
+def _as_int32(op: Builder, ids: Value) -> Value:
+    if dtype_of(ids) is dtypes.int32:
+        return ids
+    cast: Value = op.Cast(ids, to=dtypes.int32.code)
+    return cast

@@ -1,0 +1,120 @@
+"""What rules and passes ask about values: element type, shape as far as it is certain, exact constants, non-negativity."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sardonyx.dtypes import FLOATS, UNSIGNED, ElementType, bfloat16, float16, float32
+from sardonyx.ir import Node, TensorType, Value
+from sardonyx.ir.dim import Dim
+from sardonyx.ir.types import Shape
+from sardonyx.optimizer.matching import constant, operand
+
+CONTRIB_TYPES = frozenset({float32, float16, bfloat16})
+"""Types to which ops of com.microsoft are applied; onnxruntime has no kernels of most of them for double."""
+
+
+def dtype_of(value: Value) -> ElementType | None:
+    """The element type of a tensor."""
+    return value.type.dtype if isinstance(value.type, TensorType) else None
+
+
+def shape_of(value: Value) -> Shape | None:
+    """The shape of a tensor, None while its rank is not known."""
+    return value.type.shape if isinstance(value.type, TensorType) else None
+
+
+def rank_of(value: Value) -> int | None:
+    """How many axes a tensor has."""
+    shape = shape_of(value)
+    return None if shape is None else len(shape)
+
+
+def is_float(value: Value) -> bool:
+    """Whether arithmetic on a value rounds."""
+    return dtype_of(value) in FLOATS
+
+
+def same_shape(a: Value, b: Value) -> bool:
+    """Whether two tensors certainly have the same shape."""
+    return shape_of(a) is not None and shape_of(a) == shape_of(b)
+
+
+def broadcasts_into(small: Value, large: Value) -> bool:
+    """Whether the two together certainly have the shape of `large`."""
+    inner, outer = shape_of(small), shape_of(large)
+    if inner == ():
+        return True
+    return inner is not None and outer is not None and shape_fits(inner, outer)
+
+
+def shape_fits(inner: Shape, outer: Shape) -> bool:
+    """Whether broadcasting `inner` with `outer` certainly gives `outer`."""
+    if len(inner) > len(outer):
+        return False
+    return all(size in (1, wanted) for size, wanted in zip(reversed(inner), reversed(outer), strict=False))
+
+
+def is_exactly(value: Value, number: float) -> bool:
+    """Whether `value` is a constant all of whose elements are `number` and nothing near it."""
+    array = constant(value)
+    if array is None or array.size == 0 or array.dtype == object:
+        return False
+    return bool(np.all(array == array.dtype.type(number)))
+
+
+def scalar(value: Value | None) -> float | None:
+    """The number that a constant of one element holds."""
+    array = None if value is None else constant(value)
+    if array is None or array.size != 1 or array.dtype == object:
+        return None
+    return float(array.reshape(-1)[0])
+
+
+def sizes_in(value: Value) -> list[Dim] | None:
+    """The content of an integer vector as sizes, some of which may be symbolic."""
+    array = constant(value)
+    array = value.known if array is None else array
+    if array is None or array.ndim > 1:
+        return None
+    return [int(size) if isinstance(size, (int, np.integer)) else size for size in array.reshape(-1).tolist()]
+
+
+def has_one_output(node: Node) -> bool:
+    """Whether nobody uses any output of a node but the first."""
+    return not any(output.uses or output.is_graph_output for output in node.outputs[1:])
+
+
+NON_NEGATIVE = frozenset(
+    {"Relu", "Sigmoid", "HardSigmoid", "Abs", "Exp", "Softplus", "Softmax", "Sqrt", "ThresholdedRelu", "ReduceL1", "ReduceL2"}
+)
+"""Ops that never give a number below zero."""
+
+PASSING = frozenset(
+    {"MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool", "Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze"}
+)
+"""Ops whose result is not below zero if their first operand is not."""
+
+
+def is_non_negative(value: Value, depth: int = 16) -> bool:
+    """Whether no element of `value` can be below zero; NaN counts as not below."""
+    array = constant(value)
+    if array is not None and array.dtype != object:
+        return not bool(np.any(array < 0))
+    if not is_float(value):  # integers wrap around
+        return dtype_of(value) in UNSIGNED
+    node = value.producer
+    if node is None or node.domain or depth == 0 or value is not node.outputs[0]:
+        return False
+    if node.op_type in NON_NEGATIVE:
+        return node.op_type != "ThresholdedRelu" or operand(node, "alpha") >= 0
+    if node.op_type in PASSING:
+        return node.inputs[0] is not None and is_non_negative(node.inputs[0], depth - 1)
+    if node.op_type in ("Add", "Mul", "Concat", "Sum", "Max"):
+        return all(given is not None and is_non_negative(given, depth - 1) for given in node.inputs)
+    return node.op_type == "Clip" and _lower_bound(node) >= 0
+
+
+def _lower_bound(node: Node) -> float:
+    bound = operand(node, "min")
+    return -np.inf if bound is None else float(np.asarray(bound).reshape(-1)[0])

@@ -1,0 +1,105 @@
+"""Random graphs compute the same at every level of optimization as without any."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+from sardonyx.errors import Fail
+from sardonyx.formats.onnx.writer import write_model
+from sardonyx.ir import Model, TensorType, dim, verify
+from sardonyx.optimizer.context import Context
+from sardonyx.optimizer.pipeline import Level, optimize, run_level
+from sardonyx.optimizer.rewrite import Journal
+from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
+from sardonyx.runtime.executor import execute
+from sardonyx.runtime.plan import make_plan
+from tests.optimizer.random_graphs import random_model
+
+CASES = int(os.environ.get("SARDONYX_RANDOM_GRAPHS", "3000"))
+BATCH = 50
+SIZES = ({"N": 2, "S": 5}, {"N": 1, "S": 1}, {"N": 0, "S": 3})
+TOLERANCES = {"float16": 4e-2, "float": 2e-4, "double": 1e-4}
+LEVELS = (Level.BASIC, Level.EXTENDED, Level.LAYOUT, Level.ALL)
+
+
+@pytest.mark.parametrize("batch", range(CASES // BATCH))
+def test_random_graphs_compute_the_same_at_every_level(batch):
+    for seed in range(batch * BATCH, (batch + 1) * BATCH):
+        check(seed)
+
+
+@pytest.mark.parametrize("batch", range(4))
+def test_optimized_graphs_run_in_onnxruntime(batch):
+    for seed in range(batch * BATCH, (batch + 1) * BATCH):
+        model = random_model(seed)
+        feeds = random_feeds(model, SIZES[0], seed)
+        expected = in_onnxruntime(model, feeds)
+        optimize(model, Level.ALL, evaluate=evaluate, journal=Journal(strict=True))
+        if expected is not None:
+            compare(in_onnxruntime(model, feeds), expected, f"seed {seed}")
+
+
+def in_onnxruntime(model: Model, feeds: dict[str, np.ndarray]) -> list[np.ndarray] | None:
+    """What onnxruntime computes without optimizing anything itself; None where it lacks a kernel."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        session = onnxruntime.InferenceSession(
+            write_model(model).SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+        return session.run(None, {value.name: feeds[value.name] for value in session.get_inputs()})
+    except onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented:
+        return None
+
+
+def check(seed: int) -> Journal:
+    model = random_model(seed)
+    verify.verify(model)
+    feeds = [random_feeds(model, sizes, seed) for sizes in SIZES]
+    expected = outputs(model, feeds)
+    context = Context(model, evaluate, {}, Journal(strict=True))
+    for level in LEVELS:
+        run_level(level, context)
+        verify.verify(model)
+        for got, wanted in zip(outputs(model, feeds), expected, strict=True):
+            if wanted is not None:
+                compare(got, wanted, f"seed {seed}, level {level.name}")
+    return context.journal
+
+
+def random_feeds(model: Model, sizes: dict[str, int], seed: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    feeds = {}
+    for value in model.graph.inputs:
+        assert isinstance(value.type, TensorType) and value.type.shape is not None and value.type.dtype is not None
+        shape = [dim.evaluate(size, sizes) for size in value.type.shape]
+        feeds[value.name] = rng.standard_normal(shape).astype(value.type.dtype.numpy)
+    return feeds
+
+
+def outputs(model: Model, feeds: list[dict[str, np.ndarray]]) -> list[list[np.ndarray] | None]:
+    """What a model computes from each of some feeds; None where it refuses such sizes."""
+    plan = make_plan(model.graph, [CPUExecutionProvider()])
+    results: list[list[np.ndarray] | None] = []
+    for feed in feeds:
+        try:
+            results.append(execute(plan, dict(feed)))
+        except Fail:
+            results.append(None)
+    return results
+
+
+def compare(got: list[np.ndarray] | None, expected: list[np.ndarray], where: str) -> None:
+    assert got is not None, f"{where}: it does not run any more"
+    for one, other in zip(got, expected, strict=True):
+        assert one.shape == other.shape and one.dtype == other.dtype, where
+        wide, wanted = one.astype(np.float64), other.astype(np.float64)
+        scale = np.abs(wanted[np.isfinite(wanted)]).max(initial=1.0)
+        tolerance = TOLERANCES.get({"float32": "float", "float64": "double"}.get(one.dtype.name, one.dtype.name), 0)
+        np.testing.assert_allclose(wide, wanted, rtol=tolerance, atol=tolerance * scale, err_msg=where)
