@@ -103,6 +103,15 @@ def test_a_convolution_size_is_a_floor_division():
     assert [dim.evaluate(size, {"H": n}) for n in (224, 225, 7)] == [112, 113, 4]
 
 
+def test_a_size_may_be_capped_by_numbers_alone():
+    n, m = dim.symbol("n"), dim.symbol("m")
+    assert dim.is_capped(dim.minimum(n, 512), n)
+    assert dim.is_capped(n, n)
+    assert not dim.is_capped(dim.minimum(n, m), n)
+    assert not dim.is_capped(dim.minimum(n, 0), n)
+    assert not dim.is_capped(n, dim.minimum(n, 512))
+
+
 def test_fresh_symbols_differ_and_have_no_name():
     assert dim.fresh() != dim.fresh()
     assert dim.is_anonymous(dim.fresh())
