@@ -133,7 +133,10 @@ def _weighed(softmax: Node) -> tuple[Product, bool, Node] | None:
 
 
 def _guard(value: Value) -> Node | None:
-    """Where(IsNaN(value), 0, value), which PyTorch writes so that a row without any key becomes zero."""
+    """Where(IsNaN(value), 0, value), which PyTorch writes so that a row without any key becomes zero.
+
+    That is what a fused op keeps of it: where a query or key itself is not a number, its rows are not, either.
+    """
     users = {node.op_type: node for node in value.users if not node.domain}
     if len(value.uses) != 2 or set(users) != {"IsNaN", "Where"} or value.is_graph_output:
         return None
