@@ -67,13 +67,7 @@ class Signature:
 
     @property
     def min_inputs(self) -> int:
-        required = 0
-        for position, parameter in enumerate(self.inputs):
-            if parameter.variadic:
-                required = max(required, position + parameter.min_arity)
-            elif not parameter.optional:
-                required = position + 1
-        return required
+        return _least(self.inputs)
 
     @property
     def max_inputs(self) -> int:
@@ -81,13 +75,7 @@ class Signature:
 
     @property
     def min_outputs(self) -> int:
-        required = 0
-        for position, parameter in enumerate(self.outputs):
-            if parameter.variadic:
-                required = max(required, position + parameter.min_arity)
-            elif not parameter.optional:
-                required = position + 1
-        return required
+        return _least(self.outputs)
 
     @property
     def max_outputs(self) -> int:
@@ -103,6 +91,17 @@ class Signature:
 
     def __str__(self) -> str:
         return f"{self.domain or 'ai.onnx'}:{self.name}:{self.since_version}"
+
+
+def _least(parameters: tuple[Parameter, ...]) -> int:
+    """How many arguments there must be, optional ones before a required one included."""
+    required = 0
+    for position, parameter in enumerate(parameters):
+        if parameter.variadic:
+            required = max(required, position + parameter.min_arity)
+        elif not parameter.optional:
+            required = position + 1
+    return required
 
 
 def normal_domain(domain: str) -> str:

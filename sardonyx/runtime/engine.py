@@ -10,7 +10,6 @@ import contextlib
 import copy
 import logging
 import os
-import re
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -45,7 +44,6 @@ CODED = tuple(BY_CODE.values())
 MAX_FETCHES = 64
 """How many different choices of outputs keep their own plan."""
 TERMINATED = "Exiting due to terminate flag being set to true."
-DISABLED_KEY = "optimization.disable_specified_optimizers"
 SHAPES_KEY = "sardonyx.shapes_after_parents"
 """Our own: "1" puts Shape and Size right after what they read, in any execution order."""
 SHRINK_KEY = "memory.enable_memory_arena_shrinkage"
@@ -119,9 +117,8 @@ class Engine:
         options, model = self.session_options, self._model
         strict = options._config.is_on("session.strict_shape_type_inference")
         self.journal = Journal()
-        disabled = self.disabled_optimizers.union(re.split("[;,]", options._config.get(DISABLED_KEY)))
         level = Level(int(options.graph_optimization_level))
-        optimization = Optimization(level, disabled, options._config.entries, self.journal)
+        optimization = Optimization(level, self.disabled_optimizers, options._config.entries, self.journal)
         with custom_ops.known(options._custom_ops):
             self.plan = prepare(
                 model, self.providers, strict=strict, optimization=optimization, planning=_plan_options(options)
