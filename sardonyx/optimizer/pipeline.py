@@ -21,6 +21,15 @@ MAX_ROUNDS = 10
 LOOP_KEY = "session.graph_optimizations_loop_level"
 """Config entry: "0" runs the levels after the basic one once instead of until nothing changes."""
 
+
+class StageFailed(Exception):
+    """A stage raised; the model may be half changed. Whoever optimizes begins again with that stage disabled."""
+
+    def __init__(self, stage: str, reason: Exception):
+        super().__init__(f"optimizer stage {stage} failed: {type(reason).__name__}: {reason}")
+        self.stage = stage
+
+
 Pass = Callable[[Graph, Context], bool]
 """A whole-graph pass: changes a graph (not those inside it) and says whether it did."""
 
@@ -93,11 +102,16 @@ def _is_enabled(stage: Stage, context: Context) -> bool:
 
 def _run_stage(stage: Stage, context: Context, disabled: Collection[str]) -> bool:
     start = time.perf_counter()
-    if stage.run is not None:
-        changed = _run_pass(stage.run, context)
-    else:
-        rules = [rule for rule in stage.rules if rule.name not in disabled]
-        changed = apply_rules(context.model, rules, evaluate=context.evaluate, journal=context.journal)
+    try:
+        if stage.run is not None:
+            changed = _run_pass(stage.run, context)
+        else:
+            rules = [rule for rule in stage.rules if rule.name not in disabled]
+            changed = apply_rules(context.model, rules, evaluate=context.evaluate, journal=context.journal)
+    except Exception as error:
+        if context.journal.strict:
+            raise
+        raise StageFailed(stage.name, error) from error
     context.journal.time(stage.name, time.perf_counter() - start)
     return changed
 

@@ -18,7 +18,7 @@ from typing import Any
 from sardonyx import formats
 from sardonyx.errors import BY_CODE, Fail, InvalidArgument, ModelLoadCanceled
 from sardonyx.ir import OptionalType, Type, Value
-from sardonyx.optimizer.pipeline import Level
+from sardonyx.optimizer.pipeline import Level, StageFailed
 from sardonyx.optimizer.rewrite import Journal
 from sardonyx.providers.provider import ExecutionProvider
 from sardonyx.runtime import arguments, background, custom_ops, environment, log
@@ -120,9 +120,16 @@ class Engine:
         level = Level(int(options.graph_optimization_level))
         optimization = Optimization(level, self.disabled_optimizers, options._config.entries, self.journal)
         with custom_ops.known(options._custom_ops):
-            self.plan = prepare(
-                model, self.providers, strict=strict, optimization=optimization, planning=_plan_options(options)
-            )
+            try:
+                self.plan = prepare(
+                    model, self.providers, strict=strict, optimization=optimization, planning=_plan_options(options)
+                )
+            except StageFailed as error:
+                logger.warning("%s; the model is loaded again and prepared without it.", error)
+                self.disabled_optimizers |= {error.stage}
+                self._model = load_model(self._source, options)
+                self._prepare()
+                return
         _refuse_cpu(options._config, self.plan)
         self._describe()
         if options.optimized_model_filepath:

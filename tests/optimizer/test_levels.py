@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from sardonyx.optimizer.pipeline import Level, optimize
+import numpy as np
+import onnx.parser
+
+import sardonyx
+from sardonyx.optimizer import levels
+from sardonyx.optimizer.pipeline import Level, Stage, optimize
 from sardonyx.optimizer.rewrite import Journal
 from sardonyx.providers.cpu.provider import evaluate
 from tests.optimizer.rewriting import typed
@@ -45,3 +50,17 @@ def test_levels_after_the_basic_one_may_run_once():
     model = typed(TEXT, 17)
     optimize(model, Level.ALL, evaluate=evaluate, options={"session.graph_optimizations_loop_level": "0"})
     assert [node.op_id for node in model.graph.nodes] == ["com.microsoft::Gelu"]
+
+
+def test_a_stage_that_raises_is_left_out_with_a_warning(monkeypatch, caplog):
+    def broken(graph, context):
+        raise KeyError("oops")
+
+    monkeypatch.setitem(levels.LEVELS, Level.BASIC, [Stage("BrokenPass", run=broken), *levels.LEVELS[Level.BASIC]])
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]> g (float[2] x) => (float[2] y) { i = Identity(x) y = Neg(i) }'
+    )
+    session = sardonyx.InferenceSession(model)
+    np.testing.assert_array_equal(session.run(None, {"x": np.ones(2, np.float32)})[0], [-1, -1])
+    assert "EliminateIdentity at Identity 'i'" in session.explain()
+    assert "optimizer stage BrokenPass failed: KeyError: 'oops'" in caplog.text
