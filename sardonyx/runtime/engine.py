@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from sardonyx import formats
-from sardonyx.errors import BY_CODE, Fail, InvalidArgument, ModelLoadCanceled
+from sardonyx.errors import BY_CODE, Fail, InvalidArgument, ModelLoadCanceled, ModelRequiresCompilation
 from sardonyx.ir import OptionalType, Type, Value
 from sardonyx.optimizer.pipeline import Level, StageFailed
 from sardonyx.optimizer.rewrite import Journal
@@ -131,6 +131,7 @@ class Engine:
                 self._prepare()
                 return
         _refuse_cpu(options._config, self.plan)
+        _refuse_compiling(options._config, self.plan)
         self._describe()
         if options.optimized_model_filepath:
             _save(self._model, options)
@@ -406,6 +407,16 @@ def _refuse_cpu(config: Configuration, plan: Plan) -> None:
             "This session contains graph nodes that are assigned to the default CPU EP, but fallback to CPU EP has been explicitly "
             "disabled by the user."
         )
+
+
+def _refuse_compiling(config: Configuration, plan: Plan) -> None:
+    if config.is_on("session.disable_model_compile"):
+        compiled = next((step for step in all_steps(plan) if step.compiled), None)
+        if compiled is not None:
+            raise ModelRequiresCompilation(
+                f"{compiled.provider.name} compiles {compiled.node} and {len(compiled.nodes) - 1} more nodes, "
+                "but compiling is switched off by session.disable_model_compile."
+            )
 
 
 def _save(model: Any, options: SessionOptions) -> None:

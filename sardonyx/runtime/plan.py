@@ -35,6 +35,8 @@ class Step:
     bodies: Mapping[str, Plan]
     captured: tuple[int, ...]
     """Slots that the bodies read."""
+    compiled: bool = False
+    """Whether the provider compiled the nodes into one call, rather than binding a kernel."""
     released: tuple[int, ...] = ()
     overwrites: int | None = None
     """Position of the operand over which the call may write its result."""
@@ -169,7 +171,7 @@ class _Builder:
             call = assignment.call or provider.compile(cluster)
             inputs = tuple(self.slot(value) for value in cluster.inputs)
             outputs = tuple(self.slot(value) for value in cluster.outputs)
-            return Step(index, cluster.nodes, provider, call, inputs, outputs, {}, ())
+            return Step(index, cluster.nodes, provider, call, inputs, outputs, {}, (), compiled=True)
         bodies = {
             name: self._body(node, name) for name, attribute in node.attributes.items() if isinstance(attribute.value, Graph)
         }

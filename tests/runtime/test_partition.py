@@ -7,16 +7,19 @@ import onnx.parser
 import pytest
 
 from sardonyx import formats, ops
-from sardonyx.errors import EPFail, InvalidArgument, NotImplemented
+from sardonyx.errors import EPFail, InvalidArgument, ModelRequiresCompilation, NotImplemented
 from sardonyx.providers.base import KernelTable
 from sardonyx.providers.clustering import maximal_clusters
 from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
 from sardonyx.providers.null import NullExecutionProvider
 from sardonyx.providers.provider import CannotCompile, Capability, ExecutionProvider
 from sardonyx.runtime.executor import execute
+from sardonyx.runtime.options import SessionOptions
 from sardonyx.runtime.partition import partition, partition_graphs
 from sardonyx.runtime.plan import make_plan
 from sardonyx.runtime.prepare import prepare
+from sardonyx.runtime.providers import register_provider, unregister_provider
+from sardonyx.runtime.session import InferenceSession
 
 DIAMOND = """
     <ir_version: 10, opset_import: ["" : 21]>
@@ -340,3 +343,16 @@ def test_the_null_provider_takes_nodes_one_by_one_if_it_shall():
     plan = make_plan(loaded(DIAMOND).graph, [NullExecutionProvider({"fuse": "0"}), CPUExecutionProvider()])
     assert len(plan.steps) == 5
     assert execute(plan, {"x": np.ones((3, 4), np.float32)})[0].shape == (3, 4)
+
+
+def test_compiling_can_be_switched_off():
+    register_provider("NullExecutionProvider", NullExecutionProvider)
+    try:
+        options = SessionOptions()
+        options.add_session_config_entry("session.disable_model_compile", "1")
+        model = onnx.parser.parse_model(DIAMOND)
+        with pytest.raises(ModelRequiresCompilation, match="NullExecutionProvider compiles Neg 'a' and 4 more nodes"):
+            InferenceSession(model, options, providers=["NullExecutionProvider"])
+        InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    finally:
+        unregister_provider("NullExecutionProvider")
