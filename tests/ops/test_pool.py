@@ -3,9 +3,13 @@
 import itertools
 
 import numpy as np
+import onnx.parser
+import pytest
 
+import sardonyx
 from sardonyx import dtypes
 from sardonyx.dtypes import FLOATS
+from sardonyx.errors import Fail
 from tests.ops.cases import case, f32, f64, i8, refuse, u8
 
 FLOAT_TYPES = {"T": FLOATS}
@@ -403,3 +407,14 @@ case(
     atol=1e-5,
 )
 refuse("RoiAlign", X=PLANE, rois=np.float32([[0, 0, 1, 1]]), batch_indices=[1], match="batch index")
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
+def test_a_kernel_without_end_is_refused(op):
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 10, opset_import: ["" : 22]>
+        g (float[1,1,N,4] x) => (float[1,1,A,B] y) {{ y = {op}<kernel_shape=[2147483648, 3], strides=[2147483648, 1], ceil_mode=1>(x) }}
+    """)
+    session = sardonyx.InferenceSession(model)
+    with pytest.raises(Fail, match="kernel"):
+        session.run(None, {"x": np.ones((1, 1, 4, 4), np.float32)})

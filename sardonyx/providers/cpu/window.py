@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -43,10 +44,16 @@ class Window:
         return tuple(p for p, _ in pairs), tuple(q for _, q in pairs)
 
 
+MAX_TAPS = 1 << 22
+"""Pools take one tap after the other: a hostile kernel must not keep them busy forever."""
+
+
 def make_window(input, kernel_shape, strides=None, dilations=None, pads=None, auto_pad="NOTSET", ceil_mode=0) -> Window:
     """The window of a convolution or pool over the spatial sizes `input`."""
     rank = len(input)
     kernel = per_axis(kernel_shape, rank, "kernel_shape")
+    if any(size < 0 for size in kernel) or math.prod(kernel) > MAX_TAPS:
+        raise KernelError(f"kernel_shape {list(kernel)} is negative or has more than {MAX_TAPS} taps")
     strides = per_axis(strides, rank, "strides")
     dilations = per_axis(dilations, rank, "dilations")
     begin, end = split_pads(pads, rank)
