@@ -301,13 +301,14 @@ def _typed(result: Any, signature: Signature, index: int, bound: dict[str, Type]
     if result is None or isinstance(result, tuple):
         base = _schema_type(signature, index, bound)
         if isinstance(result, tuple) and (base is None or isinstance(base, (TensorType, SparseTensorType))):
-            if len(result) > MAX_RANK:
-                raise InferenceError(f"an output would have {len(result)} axes, at most {MAX_RANK} are supported")
             shape = tuple(_checked_dim(d) for d in result)
             base = type(base)(base.dtype, shape) if base is not None else TensorType(None, shape)
         elif result is None and isinstance(base, TensorType):
             base = TensorType(base.dtype)
         result = base
+    rank = len(result.shape or ()) if isinstance(result, (TensorType, SparseTensorType)) else 0
+    if rank > MAX_RANK:
+        raise InferenceError(f"an output would have {rank} axes, at most {MAX_RANK} are supported")
     if value is not None and isinstance(result, TensorType):
         value = settled(value, result.dtype)
     return Operand(result, value)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx.parser
+import pytest
 
+import sardonyx
 from sardonyx import dtypes
 from sardonyx.dtypes import ALL
+from sardonyx.errors import Fail
 from sardonyx.ir import SparseTensor
 from tests.ops.cases import case, f32, i64, refuse, strings
 
@@ -145,3 +149,12 @@ case(
 )
 refuse("OneHot", indices=np.array([1]), depth=np.int64(-1), values=OFF_ON, match="negative")
 refuse("OneHot", indices=np.array([1]), depth=np.int64(HUGE), values=OFF_ON, match="bytes")
+
+
+def test_more_axes_than_arrays_can_have_are_refused():
+    model = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["" : 21]>
+        g (int64[32768] shape) => (float y) { y = ConstantOfShape(shape) }
+    """)
+    with pytest.raises(Fail, match="32768 axes, at most 64 are supported"):
+        sardonyx.InferenceSession(model)
