@@ -17,8 +17,6 @@ from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
 from sardonyx.providers.provider import missing_kernel
 from sardonyx.runtime.expand import expand_functions
 
-CODED = tuple(errors.BY_CODE.values())
-
 
 @dataclass(frozen=True)
 class Problem:
@@ -54,7 +52,7 @@ def check(source: Any) -> tuple[Counter[str], list[Problem]]:
     counts: Counter[str] = Counter()
     try:
         model = formats.load(source)
-    except CODED as error:
+    except errors.CODED as error:
         return counts, [Problem("load", "", one_line(error))]
     counts.update(node.op_id for node in model.graph.all_nodes())
     providers = [CPUExecutionProvider()]
@@ -76,7 +74,7 @@ def check(source: Any) -> tuple[Counter[str], list[Problem]]:
 def _raised(stage: str, action: Callable[[], object]) -> Iterator[Problem]:
     try:
         action()
-    except CODED as error:
+    except errors.CODED as error:
         yield Problem(stage, "", one_line(error))
 
 
@@ -85,7 +83,7 @@ def _unknown_ops(model: Model) -> Iterator[Problem]:
     for node in model.graph.all_nodes():
         try:
             checking.check_node(node, checking.signature_of(node))
-        except CODED as error:
+        except errors.CODED as error:
             yield Problem("ops", place(node), one_line(error))
 
 

@@ -15,7 +15,7 @@ from sardonyx.ir import Graph, Model, Value, described, edit
 from sardonyx.ir.text import to_text
 from sardonyx.optimizer.pipeline import Level, optimize
 from sardonyx.optimizer.rewrite import Journal
-from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
+from sardonyx.providers.cpu.provider import evaluate
 from sardonyx.runtime.expand import expand_functions
 from sardonyx.runtime.partition import Assigned, partition_graphs
 from sardonyx.runtime.plan import Plan, make_plan
@@ -57,9 +57,7 @@ def execute(options: argparse.Namespace, terminal: Terminal) -> int:
     with terminal.working("loading"):
         model = formats.load(options.model)
         about = summary(model, Path(options.model))
-        shown = after(model, options.after, options.provider or (), LEVELS[options.level], journal) if options.after else ""
-        if options.after == "plan":
-            shown += "\n\n" + memory.text(model, [CPUExecutionProvider()], options)
+        shown = after(model, options, journal) if options.after else ""
     if options.explain:
         shown += "\n\n" + "\n".join(map(str, journal.events))
     if options.after:
@@ -121,8 +119,9 @@ def _show(terminal: Terminal, about: dict[str, Any]) -> None:
     terminal.table("ops", ("op", "count"), about["ops"].items(), right=(1,))
 
 
-def after(model: Model, stage: str, names: Sequence[str] = (), level: Level = Level.ALL, journal: Journal | None = None) -> str:
-    """Take `model` through the stages up to `stage`, for the providers named and the CPU, and give its text form there."""
+def after(model: Model, options: argparse.Namespace, journal: Journal) -> str:
+    """Take `model` through the stages up to the one asked for, for the providers named and the CPU, and give its text form there."""
+    stage, names, level = options.after, options.provider or (), LEVELS[options.level]
     providers = open_providers(names, [{}] * len(names))
     steps: dict[str, Callable[[], object]] = {
         "load": lambda: None,
@@ -136,7 +135,10 @@ def after(model: Model, stage: str, names: Sequence[str] = (), level: Level = Le
             steps[name]()
     if stage == "partition":
         return partition_text(model.graph, partition_graphs(model.graph, providers))
-    return plan_text(make_plan(model.graph, providers)) if stage == "plan" else to_text(model, max_elements=SHOWN_ELEMENTS)
+    if stage == "plan":
+        plan = make_plan(model.graph, providers)
+        return f"{plan_text(plan)}\n\n{memory.text(plan, options)}"
+    return to_text(model, max_elements=SHOWN_ELEMENTS)
 
 
 def partition_text(graph: Graph, assigned: Assigned, indent: str = "") -> str:

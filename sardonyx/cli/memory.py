@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 
 from sardonyx.cli.feeds import sizes_given
 from sardonyx.cli.terminal import UsageError
-from sardonyx.ir import Model
-from sardonyx.providers.provider import ExecutionProvider
 from sardonyx.runtime.memory_report import MemoryReport
-from sardonyx.runtime.plan import make_plan
+from sardonyx.runtime.plan import Plan
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -30,9 +27,9 @@ def check_options(options: argparse.Namespace) -> None:
         raise UsageError("--dim, --html and --svg go with --after plan")
 
 
-def text(model: Model, providers: Sequence[ExecutionProvider], options: argparse.Namespace) -> str:
-    """The table of lifetimes of a prepared model; writes the pictures that were asked for."""
-    report = MemoryReport.of(make_plan(model.graph, providers))
+def text(plan: Plan, options: argparse.Namespace) -> str:
+    """The table of lifetimes of a plan; writes the pictures that were asked for."""
+    report = MemoryReport.of(plan)
     given = sizes_given(options.dim)
     for name in given:
         if name not in report.symbols:

@@ -52,10 +52,6 @@ class Terminal:
     def error(self, text: str) -> None:
         self._err.print(f"sardonyx: {text}", style="red", markup=False, soft_wrap=True)
 
-    def note(self, text: str) -> None:
-        """A remark beside the result."""
-        self._err.print(text, style="dim", markup=False, soft_wrap=True)
-
     @contextlib.contextmanager
     def working(self, what: str) -> Iterator[None]:
         """A sign of life while something of unknown length goes on."""
