@@ -144,6 +144,10 @@ class DeviceReset(Exception):
     message: str
 
 
+CODED: Any = tuple(BY_CODE.values())
+"""All of the above, for `except`; each has a `message`."""
+
+
 class KernelError(Exception):
     """Raised inside kernels with the bare reason; the executor adds the node and raises Fail, or `kind` if one is given."""
 

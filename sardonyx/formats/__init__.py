@@ -41,12 +41,15 @@ def save(model: ir.Model, path: str | os.PathLike[str], external_data: str | Non
 
 
 def _is_ort(source: Any) -> bool:
+    return (isinstance(source, (str, os.PathLike)) and Path(source).suffix == ".ort") or has_ort_identifier(source)
+
+
+def has_ort_identifier(source: Any) -> bool:
+    """Whether bytes, or the file at a path, say of themselves that they are an ORT format model."""
     if isinstance(source, (bytes, bytearray, memoryview)):
         return bytes(source[4:8]) == ORT_IDENTIFIER
     if not isinstance(source, (str, os.PathLike)):
         return False
-    if Path(source).suffix == ".ort":
-        return True
     try:
         with open(mapping.open_regular(source), "rb") as file:
             return file.read(8)[4:] == ORT_IDENTIFIER

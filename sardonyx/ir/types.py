@@ -9,6 +9,8 @@ from sardonyx.dtypes import ElementType
 from sardonyx.ir.dim import Dim
 
 Shape = tuple[Dim, ...]
+MAX_RANK = 64
+"""More axes than this no array can have: NumPy's bound."""
 SHOWN_AXES = 16
 """Shapes longer than this are abbreviated in messages."""
 

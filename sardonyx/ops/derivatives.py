@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from sardonyx.errors import Fail, InferenceError
-from sardonyx.ir import Graph, Node, TensorType, Value
+from sardonyx.ir import Graph, Node, TensorType, Value, edit
 from sardonyx.ops.builder import Builder
 from sardonyx.ops.operand import Operand
 from sardonyx.ops.table import infer
@@ -55,29 +55,14 @@ def expand_gradient(graph: Graph, node: Node) -> list[Node]:
         target = given[independent[index]]
         assert target is not None
         found = gradients.get(target)
-        _replace(graph, node, index, found if found is not None else _filled(op, target, 0))
+        if index < len(node.outputs):
+            edit.replace_all_uses(node.outputs[index], found if found is not None else _filled(op, target, 0))
     graph.remove(node)
     return op.made
 
 
 def _opsets(graph: Graph) -> dict[str, int]:
     return {node.domain: node.version for node in graph.nodes}
-
-
-def _replace(graph: Graph, node: Node, index: int, found: Value) -> None:
-    """Let `found` stand for an output of the Gradient node, which must keep its name if the graph returns it."""
-    if index >= len(node.outputs):
-        return
-    old = node.outputs[index]
-    for user, position in list(old.uses):
-        user.set_input(position, found)
-    if old.is_graph_output:
-        kept = Value(old.name, old.declared)
-        kept.type = old.type
-        graph.outputs[:] = [kept if value is old else value for value in graph.outputs]
-        graph.insert_before(
-            node, Node("Identity", [found], [kept], version=node.version and _opsets(graph).get("", 1), name=old.name)
-        )
 
 
 def _between(sources: Sequence[Value], y: Value) -> list[Node]:

@@ -34,7 +34,7 @@ from sardonyx.ir import (
     edit,
 )
 from sardonyx.ir.dim import Dim
-from sardonyx.ir.types import Shape
+from sardonyx.ir.types import MAX_RANK, Shape
 from sardonyx.ops import checking, schemas
 from sardonyx.ops.operand import MAX_KNOWN_ELEMENTS, Known, Operand, settled
 from sardonyx.ops.schemas import Signature
@@ -44,9 +44,6 @@ logger = logging.getLogger("sardonyx.ops")
 
 Evaluate = Callable[[Node, Sequence[np.ndarray | None]], Sequence[Any]]
 """Computes one node; inference is handed it because kernels stand above this layer."""
-
-MAX_RANK = 64
-"""NumPy's bound."""
 
 REPEAT_BUDGET = 64
 """How many times a node may be inferred on average, as control flow asks for its bodies again: bounds hostile nesting."""

@@ -15,9 +15,8 @@ import numpy as np
 from sardonyx import dtypes
 from sardonyx.dtypes import ElementType
 from sardonyx.ops.schemas import Signature, normal_domain
+from sardonyx.ops.table import NEWEST
 from sardonyx.providers import random_state
-
-NEWEST = 2**31 - 1
 
 RUNTIME_PARAMETERS = frozenset({"out", "rng", "output_count", "output_types", "input_types", "domain_version"})
 """What a kernel may ask the runtime for by name, besides the op's operands."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from sardonyx import formats
-from sardonyx.errors import BY_CODE, Fail, InvalidArgument, ModelLoadCanceled, ModelRequiresCompilation
+from sardonyx.errors import CODED, Fail, InvalidArgument, ModelLoadCanceled, ModelRequiresCompilation
 from sardonyx.ir import OptionalType, Type, Value
 from sardonyx.optimizer.pipeline import Level, StageFailed
 from sardonyx.optimizer.rewrite import Journal
@@ -26,7 +26,7 @@ from sardonyx.runtime.configuration import Configuration
 from sardonyx.runtime.copies import is_copy
 from sardonyx.runtime.devices import OrtEpDevice, OrtMemoryInfo, cpu_memory_info, get_ep_devices
 from sardonyx.runtime.enums import ExecutionMode
-from sardonyx.runtime.executor import execute
+from sardonyx.runtime.executor import TERMINATED, execute
 from sardonyx.runtime.feeds import convert
 from sardonyx.runtime.iobinding import SessionIOBinding
 from sardonyx.runtime.loading import load_model, options_from_model
@@ -40,10 +40,8 @@ from sardonyx.runtime.providers import CPU_PROVIDER, open_providers
 from sardonyx.runtime.results import release
 from sardonyx.runtime.value import OrtValue, OrtValueVector
 
-CODED = tuple(BY_CODE.values())
 MAX_FETCHES = 64
 """How many different choices of outputs keep their own plan."""
-TERMINATED = "Exiting due to terminate flag being set to true."
 SHAPES_KEY = "sardonyx.shapes_after_parents"
 """Our own: "1" puts Shape and Size right after what they read, in any execution order."""
 SHRINK_KEY = "memory.enable_memory_arena_shrinkage"

@@ -9,11 +9,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from sardonyx.errors import BY_CODE, Fail, KernelError
+from sardonyx.errors import CODED, Fail, KernelError
 from sardonyx.ir import Node, Type
 from sardonyx.runtime.plan import ABSENT, Plan, Step
 
-CODED = tuple(BY_CODE.values())
+TERMINATED = "Exiting due to terminate flag being set to true."
 
 
 class Profiler(Protocol):
@@ -35,7 +35,7 @@ class Run:
         """Run all steps on a frame whose inputs are in place; returns the outputs."""
         for step in plan.steps:
             if self.terminated is not None and self.terminated():
-                raise Fail("Exiting due to terminate flag being set to true.")
+                raise Fail(TERMINATED)
             inputs = [None if slot == ABSENT else frame[slot] for slot in step.inputs]
             _store(frame, step.outputs, self._call(step, inputs, frame))
             for slot in step.copied:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sardonyx import dtypes
-from sardonyx.errors import BY_CODE
+from sardonyx.errors import CODED
 from sardonyx.runtime import arguments
 from sardonyx.runtime.devices import CPU, OrtDevice
 from sardonyx.runtime.value import OrtValue, OrtValueVector, from_address
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from sardonyx.runtime.engine import Engine
     from sardonyx.runtime.options import RunOptions
     from sardonyx.runtime.session import Session
-
-CODED = tuple(BY_CODE.values())
 
 
 class SessionIOBinding:

@@ -67,19 +67,9 @@ def _read(source: Any, original: Any, options: SessionOptions) -> Model:
             from sardonyx.formats.onnx.reader import read_model
 
             return read_model(source, folder)
-        case "ORT" if not _looks_like_ort(source):
+        case "ORT" if not formats.has_ort_identifier(source):
             raise Fail("ORT model verification failed.")
     return formats.load(source, folder)
-
-
-def _looks_like_ort(source: Any) -> bool:
-    if isinstance(source, bytes):
-        return source[4:8] == formats.ORT_IDENTIFIER
-    try:
-        with open(source, "rb") as file:
-            return file.read(8)[4:] == formats.ORT_IDENTIFIER
-    except (OSError, TypeError):
-        return False
 
 
 # --- external data from memory

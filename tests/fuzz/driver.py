@@ -22,7 +22,6 @@ from sardonyx.ir import edit
 from sardonyx.ir.verify import verify
 from tests.fuzz.mutation import MODELS, mutate, seeds
 
-CODED = tuple(errors.BY_CODE.values())
 SECONDS = 10
 MEMORY = 3 << 30
 """Beyond what the process has when it begins; a sparse initializer may ask for 2 GiB."""
@@ -78,7 +77,7 @@ def main() -> int:
         signal.alarm(SECONDS)
         try:
             run_case(data)
-        except CODED:
+        except errors.CODED:
             refused += 1
         except BaseException:
             failures += 1

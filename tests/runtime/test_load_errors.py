@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import sardonyx
+from sardonyx.errors import Fail
 from tests.runtime import models
 from tests.runtime.side_by_side import assert_same
 
@@ -19,6 +21,15 @@ def edited(change: Callable[[onnx.ModelProto], Any], base: bytes = models.DOUBLE
     model = onnx.load_model_from_string(base)
     change(model)
     return model.SerializeToString()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+def test_a_pipe_is_no_ort_model_and_nobody_waits(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    options = sardonyx.SessionOptions()
+    options.add_session_config_entry("session.load_model_format", "ORT")
+    with pytest.raises(Fail, match="ORT model verification failed"):
+        sardonyx.InferenceSession(tmp_path / "pipe", options)
 
 
 def set_ir_version(model: onnx.ModelProto) -> None:

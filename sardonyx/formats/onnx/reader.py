@@ -20,8 +20,6 @@ from sardonyx.formats.onnx.external import ExternalFolder
 from sardonyx.formats.onnx.graphs import Context, read_body, read_graph
 from sardonyx.formats.onnx.texts import metadata, normal_domain, text
 
-CODED: Any = tuple(errors.BY_CODE.values())
-
 
 @dataclass
 class _Parsed:
@@ -41,7 +39,7 @@ def read_model(source: Any, folder: str | os.PathLike[str] | None = None) -> ir.
         path = Path(source)
         try:
             return _model(_parse_file(path), Path(folder) if folder is not None else path.parent, path)
-        except CODED as error:
+        except errors.CODED as error:
             raise type(error)(f"Load model from {path} failed:{error.message}") from error
     return _model(_parse(source), Path(folder) if folder is not None else None, None)
 

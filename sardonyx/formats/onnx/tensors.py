@@ -19,9 +19,8 @@ from sardonyx.formats.onnx import external
 from sardonyx.formats.onnx.texts import metadata, text
 from sardonyx.formats.onnx.types import element_type
 from sardonyx.ir import packing
+from sardonyx.ir.types import MAX_RANK
 
-MAX_RANK = 64
-"""NumPy's limit."""
 MAX_DENSE_BYTES = 2**31
 """A sparse tensor that would be larger as a dense one is refused, for a few bytes of file can ask for any size."""
 
