@@ -6,6 +6,10 @@ from sardonyx.optimizer.passes.attention import fuse_attention
 from sardonyx.optimizer.passes.constants import fold_constants, remove_unused, share_constants
 from sardonyx.optimizer.passes.control import inline_taken_branches
 from sardonyx.optimizer.passes.label_encoder import compose_label_encoders
+from sardonyx.optimizer.passes.nchwc import KEY as NCHWC_KEY
+from sardonyx.optimizer.passes.nchwc import block_convolutions
+from sardonyx.optimizer.passes.nhwc import KEY as NHWC_KEY
+from sardonyx.optimizer.passes.nhwc import convolve_channels_last
 from sardonyx.optimizer.passes.qdq import merge_dequantization, quantize_weights_and_biases, unique_dequantization
 from sardonyx.optimizer.passes.qdq_bits import multiply_few_bits
 from sardonyx.optimizer.passes.rotary import fuse_rotary_embeddings
@@ -143,6 +147,8 @@ LEVELS: dict[Level, list[Stage]] = {
     ],
     Level.LAYOUT: [
         Stage("ConvAddActivationFusion", [epilogue.fuse_sum, epilogue.fuse_activation_of_sum, epilogue.fuse_clip_of_sum]),
+        Stage("NchwcTransformer", run=block_convolutions, switch=NCHWC_KEY, switched_on=False),
+        Stage("NhwcTransformer", run=convolve_channels_last, switch=NHWC_KEY, switched_on=False),
     ],
     Level.ALL: [],
 }

@@ -58,12 +58,19 @@ def in_onnxruntime(model: Model, feeds: dict[str, np.ndarray]) -> list[np.ndarra
         return None
 
 
-def check(seed: int) -> Journal:
+@pytest.mark.parametrize("block", ["8", "16"])
+def test_blocks_of_channels_do_not_change_results(block):
+    options = {"sardonyx.nchwc_transformer": "1", "sardonyx.nhwc_transformer": "1", "sardonyx.nchwc_block_size": block}
+    journals = [check(seed, options) for seed in range(120)]
+    assert any(event.rule == "NchwcTransformer" for journal in journals for event in journal.events)
+
+
+def check(seed: int, options: dict[str, str] | None = None) -> Journal:
     model = random_model(seed)
     verify.verify(model)
     feeds = [random_feeds(model, sizes, seed) for sizes in SIZES]
     expected = outputs(model, feeds)
-    context = Context(model, evaluate, {}, Journal(strict=True))
+    context = Context(model, evaluate, options or {}, Journal(strict=True))
     for level in LEVELS:
         run_level(level, context)
         verify.verify(model)

@@ -1,7 +1,9 @@
-"""Ops of com.microsoft.nchwc, found in models that onnxruntime has optimized for one kind of processor and saved.
+"""Ops of com.microsoft.nchwc, found in models that onnxruntime, or `optimizer/passes/nchwc.py`, wrote for one kind of processor.
 
 There, tensors hold channels in blocks of 8 or 16 while their shapes stay (N, C, H, W), with C rounded up to whole blocks. We keep
 the rounded C but the plain order of numbers; only the weights of a model come in blocks, and are unpacked.
+
+The attribute `__block_size` is ours: it tells what the other attributes do not. onnxruntime passes over names that begin so.
 """
 
 from __future__ import annotations
@@ -24,14 +26,15 @@ from sardonyx.ops.table import in_domain
 DOMAIN = "com.microsoft.nchwc"
 nchwc = in_domain(DOMAIN)
 
+BLOCK = "__block_size: int?"
 POOL = "auto_pad: string = 'NOTSET', ceil_mode: int = 0, dilations: ints?, kernel_shape: ints, pads: ints?, strides: ints?"
 
-define(DOMAIN, "Conv", 1, f"(X: T, W: T, B: T?, Sum: T?, *, {CONVOLUTION}) -> (Y: T)", T={float32})
+define(DOMAIN, "Conv", 1, f"(X: T, W: T, B: T?, Sum: T?, *, {CONVOLUTION}, {BLOCK}) -> (Y: T)", T={float32})
 define(DOMAIN, "MaxPool", 1, f"(X: T, *, {POOL}, storage_order: int = 0) -> (Y: T)", T={float32})
 define(DOMAIN, "AveragePool", 1, f"(X: T, *, {POOL}, count_include_pad: int = 0) -> (Y: T)", T={float32})
 define(DOMAIN, "GlobalMaxPool", 1, "(X: T) -> (Y: T)", T={float32})
 define(DOMAIN, "GlobalAveragePool", 1, "(X: T) -> (Y: T)", T={float32})
-define(DOMAIN, "ReorderInput", 1, "(X: T, *, channels_last: int = 0) -> (Y: T)", T={float32})
+define(DOMAIN, "ReorderInput", 1, f"(X: T, *, channels_last: int = 0, {BLOCK}) -> (Y: T)", T={float32})
 define(DOMAIN, "ReorderOutput", 1, "(X: T, *, channels: int = 0, channels_last: int = 0) -> (Y: T)", T={float32})
 define(
     DOMAIN,
@@ -46,7 +49,7 @@ nchwc("GlobalMaxPool", "GlobalAveragePool")(pool.global_pool)
 
 @functools.cache
 def block_size() -> int:
-    """How many channels make a block here. The file does not tell; onnxruntime, too, takes it for made on such a machine."""
+    """How many channels make a block here. Files of onnxruntime do not tell; it, too, takes them for made on such a machine."""
     if platform.machine().lower() not in ("x86_64", "amd64"):
         return 16
     features: dict[str, bool] = importlib.import_module("numpy._core._multiarray_umath").__cpu_features__
@@ -72,10 +75,11 @@ def pool_of_blocks(X, kernel_shape, auto_pad, ceil_mode, dilations, pads, stride
 
 
 @nchwc("ReorderInput")
-def reorder_input(X, channels_last):
+def reorder_input(X, channels_last, __block_size):
     arranged = with_channels_first(X) if channels_last else X
     shape = arranged.require_rank(4, name="X")
-    return None if shape is None else (shape[0], dim.ceildiv(shape[1], block_size()) * block_size(), *shape[2:])
+    block = __block_size or block_size()
+    return None if shape is None else (shape[0], dim.ceildiv(shape[1], block) * block, *shape[2:])
 
 
 @nchwc("ReorderOutput")

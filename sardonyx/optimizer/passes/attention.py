@@ -1,4 +1,5 @@
-"""Attention fusion: the ops that exporters write for softmax(scale · Q Kᵀ + bias) V become one MultiHeadAttention or Attention.
+"""Attention fusion: the ops that exporters write for softmax(scale · Q Kᵀ + bias) V become one MultiHeadAttention or Attention,
+or, where scores are capped, GroupQueryAttention.
 
 The pass looks at every Softmax. What it computes with is read in `attention_scores`, how heads are laid out in `attention_heads`, what
 is added in `attention_masks` and `attention_bias`; here they are put together.
@@ -27,6 +28,7 @@ from sardonyx.optimizer.passes.building import TypingBuilder, replace_value
 from sardonyx.optimizer.values import dtype_of, has_one_output, shape_of
 
 NAME = "AttentionFusion"
+ENDLESS = 2**63 - 1
 STANDARD_SINCE = 23
 """The opset that brought Attention to ONNX."""
 
@@ -77,7 +79,19 @@ class _Fuser:
             op.undo()
             raise
         self._replace(core.softmax, pairs, pasts)
+        for shape in core.shapes:
+            self._ask_operands(shape, core)
         return True
+
+    def _ask_operands(self, shape: Node, core: Core) -> None:
+        """Let queries and keys tell the shape of scores that are not there any more."""
+        op = self._builder(core.softmax, before=shape)
+        queries, keys = op.Shape(core.query), op.Shape(core.key)
+        rows = op.Slice(queries, starts=[-2], ends=[-1], axes=[0])
+        axis = -1 if core.key_is_transposed else -2
+        columns = op.Slice(keys, starts=[axis], ends=[axis + 1 or ENDLESS], axes=[0])
+        leading = _leading(op, op.Slice(queries, starts=[0], ends=[-2], axes=[0]), core, shape.inputs[0])
+        replace_value(shape.outputs[0], op.Concat(*leading, rows, columns, axis=0))
 
     def join_heads(self, node: Node) -> bool:
         """Let an Attention that the model has take heads side by side and its past, not heads apart, joined with it and repeated."""
@@ -177,6 +191,15 @@ def _described(core: Core) -> _Attention:
     return _with_heads(core, heads, Scores(element, batch, heads, query[1], key[1]), joined if heads != 1 else None)
 
 
+def _leading(op: Builder, sizes: Value, core: Core, scores: Value | None) -> list[Value]:
+    """The sizes of batch and heads: they may be one axis of the query and two of the scores, or the other way round."""
+    shape, rank = (scores and shape_of(scores)) or (), len(shape_of(core.query) or ())
+    if len(shape) > rank:
+        heads = op.constant([_whole(shape[1])])
+        return [op.Div(sizes, heads), heads]
+    return [op.ReduceProd(sizes, keepdims=1)] if len(shape) < rank else [sizes]
+
+
 def _whole(size: Dim) -> int:
     if not isinstance(size, int):
         raise Unfit("the number of heads is not known")
@@ -260,7 +283,9 @@ class _Emitter:
 
     def emit(self) -> list[tuple[Value, Value]]:
         """Old values and what stands in their place."""
-        if self._wants_standard():
+        if self.core.cap:
+            result, *presents = self._capped()
+        elif self._wants_standard():
             result, *presents = self._standard()
         elif self.scores.element is dtypes.float64:
             raise Unfit("MultiHeadAttention takes no float64")
@@ -275,6 +300,15 @@ class _Emitter:
         if self.op.opsets[""] < STANDARD_SINCE or not (self.core.is_guarded or self.sees_a_key):
             return False
         return self.attention.groups > 1 or self.scores.element is dtypes.float64 or not self.sees_a_key
+
+    def _capped(self) -> list[Value]:
+        """MultiHeadAttention caps nothing. Where GroupQueryAttention could take a past, onnxruntime's takes one batch of it only."""
+        scores = self.scores
+        if not self.pasts and scores.queries == scores.keys and scores.element is not dtypes.float64 and self.sees_a_key:
+            return self._group_query()
+        if self.op.opsets[""] >= STANDARD_SINCE and (self.core.is_guarded or self.sees_a_key):
+            return self._standard()
+        raise Unfit("before opset 23 scores are capped only where there are as many queries as keys, and each sees one")
 
     # --- the ops; each gives its result as (batch, queries, heads·size), then the new past
 
@@ -327,6 +361,32 @@ class _Emitter:
             kv_num_heads=self.scores.heads // self.attention.groups,
             scale=self.factor,
             is_causal=1 if is_causal else None,
+            softcap=self.core.cap or None,
+        )
+
+    def _group_query(self) -> list[Value]:
+        op = self.op
+        if size_of(self.attention.query.size) != size_of(self.attention.value.size):
+            raise Unfit("GroupQueryAttention wants values as wide as queries")
+        query = self._take(self.attention.query.as_merged(op))
+        is_causal = self._is_causal()
+        self.bias = None if is_causal else self._bias(query, 1)
+        key, value = self._keys_and_values(is_merged=True)
+        shape = op.Shape(query)
+        total = op.Cast(op.Gather(shape, op.constant(1), axis=0), to=dtypes.int32.code)
+        batch = op.Slice(shape, starts=[0], ends=[1], axes=[0])
+        lengths = op.Expand(op.Sub(total, op.constant(np.array(1, np.int32))), batch)
+        operands = [query, key, value, None, None, lengths, total]
+        rotation = [None, None, None]  # cosines, sines, positions
+        return self._with_presents(
+            "GroupQueryAttention",
+            operands if self.bias is None else [*operands, *rotation, self.bias],
+            domain="com.microsoft",
+            num_heads=self.scores.heads,
+            kv_num_heads=self.scores.heads // self.attention.groups,
+            scale=self.factor,
+            softcap=self.core.cap,
+            causal=None if is_causal else 0,
         )
 
     def _with_presents(self, op_type: str, operands: list[Value | None], **attributes: Any) -> list[Value]:

@@ -1,12 +1,13 @@
-"""The core of attention: softmax(f(Q Kᵀ)) V, where f scales, adds and masks, in whatever order an exporter wrote that.
+"""The core of attention: softmax(f(Q Kᵀ)) V, where f scales, caps, adds and masks, in whatever order an exporter wrote that.
 
 `find_core` reads it around one Softmax; `passes/attention.py` makes one op of what it finds.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Union
 
@@ -48,6 +49,11 @@ class Choice:
     rank: int
 
 
+@dataclass(frozen=True)
+class Squash:
+    """The hyperbolic tangent of scores: between two factors, it caps them."""
+
+
 Step = Union[Factor, Shift, Choice]
 
 
@@ -75,6 +81,10 @@ class Core:
     steps: tuple[Step, ...]
     is_guarded: bool
     """Whether a row of the softmax that is not a number becomes zero."""
+    shapes: tuple[Node, ...]
+    """Shape nodes of scores or weights; fused, there are none to ask."""
+    cap: float
+    """If not zero, what the scores are capped at before anything is added: s becomes cap · tanh(s / cap)."""
 
 
 def find_core(softmax: Node) -> Core | None:
@@ -86,10 +96,11 @@ def find_core(softmax: Node) -> Core | None:
     read = None if found is None else _read(scores, softmax, MAX_STEPS)
     if found is None or read is None:
         return None
-    weighing, is_guarded, node = found
-    product, steps = read
+    weighing, is_guarded, node, weights = found
+    product, steps, values = read
     if weighing.alpha != 1 or weighing.transposed:
         raise Unfit("the product with the values has a factor or a transposition")
+    cap, steps = _capped(steps if product.alpha == 1 else (Factor(product.alpha), *steps))
     return Core(
         softmax,
         product.a,
@@ -97,9 +108,26 @@ def find_core(softmax: Node) -> Core | None:
         weighing.b,
         node.outputs[0],
         not product.transposed,
-        steps if product.alpha == 1 else (Factor(product.alpha), *steps),
+        steps,
         is_guarded,
+        tuple(user for value in (*values, *weights) for user in value.users if _is_shape(user, softmax)),
+        cap,
     )
+
+
+def _capped(steps: Sequence[Step | Squash]) -> tuple[float, tuple[Step, ...]]:
+    """The cap, and the steps without it. Scores scaled by f, squashed and scaled by c are those scaled by f · c and capped at c."""
+    places = [place for place, step in enumerate(steps) if isinstance(step, Squash)]
+    plain = tuple(step for step in steps if not isinstance(step, Squash))
+    if not places:
+        return 0.0, plain
+    place = places[0]
+    if len(places) > 1 or not all(isinstance(step, Factor) for step in plain[:place]):
+        raise Unfit("scores are capped after something was added to them")
+    cap = math.prod(step.number for step in plain[place:] if isinstance(step, Factor))
+    if cap <= 0:
+        raise Unfit(f"scores are capped at {cap:g}")
+    return cap, plain
 
 
 def _is_along_rows(softmax: Node) -> bool:
@@ -108,12 +136,29 @@ def _is_along_rows(softmax: Node) -> bool:
     return rank is not None and axis in (-1, rank - 1)
 
 
+def _only_user(value: Value, softmax: Node) -> Node | None:
+    """The one node that takes a value as numbers; others may ask for its shape, which the operands of an attention tell as well."""
+    users = [node for node, _ in value.uses if not _is_shape(node, softmax)]
+    return users[0] if len(users) == 1 and not value.is_graph_output else None
+
+
+def _is_shape(node: Node, softmax: Node) -> bool:
+    """Whether a node asks for the whole shape of scores, with a known number of heads if they are an axis."""
+    if node.op_type != "Shape" or node.domain or node.attributes or node.graph is not softmax.graph or node.inputs[0] is None:
+        return False
+    shape = shape_of(node.inputs[0])
+    return shape is not None and (len(shape) == 3 or (len(shape) == 4 and isinstance(shape[1], int)))
+
+
 # --- from the softmax to the product with the values
 
 
-def _weighed(softmax: Node) -> tuple[Product, bool, Node] | None:
+def _weighed(softmax: Node) -> tuple[Product, bool, Node, list[Value]] | None:
+    """The product with the values, whether rows are guarded, the product's node, and the weights on the way to it."""
     value, is_guarded = softmax.outputs[0], False
+    weights: list[Value] = []
     for _ in range(MAX_STEPS):
+        weights.append(value)
         guard = _guard(value)
         if guard is not None:
             value, is_guarded = guard.outputs[0], True
@@ -122,13 +167,14 @@ def _weighed(softmax: Node) -> tuple[Product, bool, Node] | None:
         if len(users) != len(value.users):
             return None
         product = next((found for node in users if (found := product_of(node)) is not None and found.a is value), None)
-        if product is not None and len(value.uses) == 1 and not value.is_graph_output:
-            return product, is_guarded, users[0]
+        user = _only_user(value, softmax)
+        if product is not None and user is not None:
+            return product, is_guarded, user, weights
         if product is not None:
             raise Unfit("its weights are used elsewhere")
-        if len(value.uses) != 1 or value.is_graph_output or not _keeps_scores(users[0]):
+        if user is None or not _keeps_scores(user):
             return None
-        value = users[0].outputs[0]
+        value = user.outputs[0]
     return None
 
 
@@ -179,22 +225,25 @@ def _einsum_is_transposed(equation: str) -> bool | None:
 # --- from the softmax back to the product with the keys
 
 
-def _read(value: Value, softmax: Node, budget: int) -> tuple[Product, tuple[Step, ...]] | None:
-    """The product that `value` is made from, and how: all in the graph of the softmax, so that nothing moves into a loop."""
+def _read(value: Value, softmax: Node, budget: int) -> tuple[Product, tuple[Step | Squash, ...], tuple[Value, ...]] | None:
+    """The product that `value` is made from, how, and through which values.
+
+    All is in the graph of the softmax, so that nothing moves into a loop.
+    """
     node = value.producer
-    if node is None or budget == 0 or value.is_graph_output or len(value.uses) != 1 or node.graph is not softmax.graph:
+    if node is None or budget == 0 or _only_user(value, softmax) is None or node.graph is not softmax.graph:
         return None
     product = product_of(node)
     if product is not None:
-        return product, ()
+        return product, (), (value,)
     for inner, step in _steps(node):
         found = _read(inner, softmax, budget - 1)
         if found is not None:
-            return found[0], (found[1] if step is None else (*found[1], step))
+            return found[0], (found[1] if step is None else (*found[1], step)), (*found[2], value)
     return None
 
 
-def _steps(node: Node) -> Iterator[tuple[Value, Step | None]]:
+def _steps(node: Node) -> Iterator[tuple[Value, Step | Squash | None]]:
     """The operands of `node` that may be scores, and what it does to them."""
     if node.domain or any(value is None for value in node.inputs[:2]):
         return
@@ -204,6 +253,8 @@ def _steps(node: Node) -> Iterator[tuple[Value, Step | None]]:
         return
     if _keeps_scores(node):
         yield first, None
+    elif node.op_type == "Tanh":
+        yield first, Squash()
     elif node.op_type in ("Mul", "Div", "Add", "Sub"):
         second = others[0]
         assert second is not None

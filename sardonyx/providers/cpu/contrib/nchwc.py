@@ -21,19 +21,19 @@ nchwc("GlobalAveragePool")(global_average_pool)
 
 
 @nchwc("Conv")
-def conv(X, W, B=None, Sum=None, *, group=1, **attributes):
-    make = _grouped_filters if group > 1 else _filters
-    filters = prepared(make, W, size=W.nbytes) if unchanging(W) else make(W)
+def conv(X, W, B=None, Sum=None, *, group=1, __block_size=None, **attributes):
+    make, block = _grouped_filters if group > 1 else _filters, __block_size or _block_of(W)
+    filters = prepared(make, W, block, size=W.nbytes) if unchanging(W) else make(W, block)
     return fused_conv(with_channels(X, filters.shape[1] * group), filters, B, Sum, group=group, **attributes)
 
 
-def _filters(W):
+def _filters(W, block):
     """(O, I, H, W) of filters whose output channels, and input channels unless they are too few, stand in blocks."""
-    return _of_output_blocks(W) if W.shape[1] < _block_of(W) else _of_blocks(W)
+    return _of_output_blocks(W, block) if W.shape[1] < block else _of_blocks(W, block)
 
 
-def _grouped_filters(W):
-    return _of_output_blocks(W) if W.shape[1] == 1 else _of_blocks(W)
+def _grouped_filters(W, block):
+    return _of_output_blocks(W, block) if W.shape[1] == 1 else _of_blocks(W, block)
 
 
 def _block_of(W):
@@ -44,15 +44,14 @@ def _block_of(W):
     return block
 
 
-def _of_blocks(W):
+def _of_blocks(W, block):
     O, I, *kernel = W.shape
-    block = _block_of(W) if I % _block_of(W) == 0 else math.gcd(I, 8)
+    block = block if I % block == 0 else math.gcd(I, 8)
     blocks = W.reshape(O // block, I // block, *kernel, block, block)
     return np.ascontiguousarray(blocks.transpose(0, 5, 1, 4, 2, 3)).reshape(W.shape)
 
 
-def _of_output_blocks(W):
-    block = _block_of(W)
+def _of_output_blocks(W, block):
     blocks = W.reshape(W.shape[0] // block, *W.shape[1:], block)
     return np.ascontiguousarray(blocks.transpose(0, 4, 1, 2, 3)).reshape(W.shape)
 
@@ -78,9 +77,10 @@ def average_pool_of_blocks(X, kernel_shape, **attributes):
 
 
 @nchwc("ReorderInput", view=FIRST)
-def reorder_input(X, channels_last=0):
+def reorder_input(X, channels_last=0, __block_size=None):
     arranged = np.moveaxis(X, -1, 1) if channels_last else X
-    return with_channels(arranged, -(-arranged.shape[1] // block_size()) * block_size())
+    block = __block_size or block_size()
+    return with_channels(arranged, -(-arranged.shape[1] // block) * block)
 
 
 @nchwc("ReorderOutput", view=FIRST)

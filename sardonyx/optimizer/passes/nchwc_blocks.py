@@ -1,0 +1,90 @@
+"""Values in blocks of channels while a graph is rewritten for onnxruntime's blocked layout: for `nchwc.py` and `nchwc_ops.py`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sardonyx import dtypes
+from sardonyx.ir import Graph, Node, Value
+from sardonyx.ops.contrib.nchwc import DOMAIN, block_size
+from sardonyx.optimizer.context import Context
+from sardonyx.optimizer.matching import operand
+from sardonyx.optimizer.passes.building import TypingBuilder
+from sardonyx.optimizer.values import dtype_of, shape_of
+
+NAME = "NchwcTransformer"
+BLOCK_KEY = "sardonyx.nchwc_block_size"
+"""Config entry, our own: the block size of the machine that shall run a saved model, "8" (AVX2) or "16" (AVX-512). Default: this one's."""
+
+ALIGNMENT = 4
+"""onnxruntime puts channels into blocks only if their number is a multiple of this."""
+TO_CHANNELS_FIRST = [0, 3, 1, 2]
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """A value in blocks; of its channels, which fill whole blocks, the first `channels` count."""
+
+    value: Value
+    channels: int
+
+
+class Blocks:
+    """What is in blocks so far; the ops in `nchwc_ops.py` read and write through this."""
+
+    def __init__(self, graph: Graph, context: Context):
+        self.graph = graph
+        self.context = context
+        self.size = _block_size(context)
+        self.forms: dict[Value, Blocked] = {}
+
+    def builder(self, node: Node) -> TypingBuilder:
+        """Makes nodes in front of `node`."""
+        opsets = self.context.model.opsets if node.domain else {**self.context.model.opsets, "": node.version}
+        return TypingBuilder(self.graph, node, opsets, node.name or NAME, self.context.driver)
+
+    def find(self, value: Value | None) -> Blocked | None:
+        """A value in blocks, if it is there."""
+        return None if value is None else self.forms.get(value)
+
+    def make(self, value: Value, before: Node) -> Blocked | None:
+        """A value in blocks, reordered in front of `before` if it is not there; None if that cannot be."""
+        channels = channels_of(value)
+        if value in self.forms or channels is None or channels % ALIGNMENT:
+            return self.forms.get(value)
+        source, is_last = value, None
+        turn = value.producer
+        if turn is not None and not turn.domain and turn.op_type == "Transpose" and operand(turn, "perm") == TO_CHANNELS_FIRST:
+            assert turn.inputs[0] is not None
+            source, is_last = turn.inputs[0], 1
+        reordered = self.builder(before).node(
+            "ReorderInput", source, domain=DOMAIN, channels_last=is_last, __block_size=self.size
+        )
+        self.forms[value] = Blocked(reordered, channels)
+        return self.forms[value]
+
+    def rounded(self, channels: int) -> int:
+        """The channels of whole blocks."""
+        return -(-channels // self.size) * self.size
+
+    def padded(self, array: np.ndarray, *axes: int) -> np.ndarray:
+        """An array with zeros up to whole blocks along some axes."""
+        widths = [(0, self.rounded(size) - size if axis in axes else 0) for axis, size in enumerate(array.shape)]
+        return np.pad(array, widths)
+
+
+def _block_size(context: Context) -> int:
+    given = context.options.get(BLOCK_KEY) or block_size()
+    if str(given) not in ("8", "16"):
+        raise ValueError(f"{BLOCK_KEY} is {given!r}; blocks have 8 or 16 channels")
+    return int(given)
+
+
+def channels_of(value: Value) -> int | None:
+    """How many channels an image of float32 has; None if the value is something else, or if that is not known."""
+    shape = shape_of(value)
+    if dtype_of(value) is not dtypes.float32 or shape is None or len(shape) != 4 or not isinstance(shape[1], int):
+        return None
+    return shape[1]
