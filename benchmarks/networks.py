@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 OPSET = 20
 
@@ -25,10 +25,11 @@ class Network:
 class Layers:
     """Collects nodes and weights one after the other."""
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int = 0, type: type[np.floating[Any]] = np.float32) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.weights: dict[str, np.ndarray] = {}
         self.rng = np.random.default_rng(seed)
+        self.type = type
 
     def add(self, op: str, *inputs: str, outputs: int = 1, **attributes: Any) -> str:
         names = [f"{op}_{len(self.nodes)}_{index}" for index in range(outputs)]
@@ -38,7 +39,10 @@ class Layers:
     def weight(self, *shape: int, fan_in: int | None = None) -> str:
         """Random weights that keep the size of what they are applied to."""
         scale = 1 / np.sqrt(fan_in if fan_in is not None else shape[0])
-        return self.constant((self.rng.normal(size=shape) * scale).astype(np.float32))
+        return self.constant((self.rng.standard_normal(shape, np.float32) * np.float32(scale)).astype(self.type))
+
+    def zeros(self, *shape: int) -> str:
+        return self.constant(np.zeros(shape, self.type))
 
     def constant(self, array: np.ndarray) -> str:
         name = f"w{len(self.weights)}"
@@ -47,24 +51,27 @@ class Layers:
 
     def dense(self, x: str, inputs: int, outputs: int) -> str:
         product = self.add("MatMul", x, self.weight(inputs, outputs))
-        return self.add("Add", product, self.constant(np.zeros(outputs, np.float32)))
+        return self.add("Add", product, self.zeros(outputs))
 
     def convolution(self, x: str, inputs: int, outputs: int, size: int, group: int = 1) -> str:
         weight = self.weight(outputs, inputs // group, size, size, fan_in=inputs // group * size * size)
-        bias = self.constant(np.zeros(outputs, np.float32))
-        return self.add("Conv", x, weight, bias, pads=[size // 2] * 4, group=group)
+        return self.add("Conv", x, weight, self.zeros(outputs), pads=[size // 2] * 4, group=group)
 
-    def finish(self, name: str, shape: Sequence[int], output: str, ml: bool = False) -> Network:
+    def finish(self, name: str, shape: Sequence[int], *outputs: str, ml: bool = False, **more: Sequence[int]) -> Network:
+        """The model with the input x of this shape, and others of the shapes in `more`."""
+        element = helper.np_dtype_to_tensor_dtype(np.dtype(self.type))
+        shapes = {"x": shape, **more}
         graph = helper.make_graph(
             self.nodes,
             name,
-            [helper.make_tensor_value_info("x", TensorProto.FLOAT, list(shape))],
-            [helper.make_tensor_value_info(output, TensorProto.FLOAT, None)],
+            [helper.make_tensor_value_info(key, element, list(size)) for key, size in shapes.items()],
+            [helper.make_tensor_value_info(output, element, None) for output in outputs],
             [numpy_helper.from_array(array, key) for key, array in self.weights.items()],
         )
         opsets = [helper.make_opsetid("", OPSET)] + ([helper.make_opsetid("ai.onnx.ml", 3)] if ml else [])
         model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
-        return Network(name, model.SerializeToString(), {"x": self.rng.normal(size=shape).astype(np.float32)})
+        feeds = {key: self.rng.standard_normal(tuple(size), np.float32).astype(self.type) for key, size in shapes.items()}
+        return Network(name, model.SerializeToString(), feeds)
 
 
 def tiny() -> Network:
@@ -104,13 +111,101 @@ def transformer() -> Network:
     return layers.finish("transformer", (1, 64, 256), x)
 
 
+def encoder(type: type[np.floating[Any]] = np.float32, name: str = "encoder") -> Network:
+    """Three blocks of BERT-base's size: width 768, 12 heads, 128 tokens."""
+    layers = Layers(type=type)
+    x = "x"
+    for _ in range(3):
+        x = _encoder_block(layers, x, width=768, heads=12, tokens=128)
+    return layers.finish(name, (1, 128, 768), x)
+
+
+def encoder16() -> Network:
+    """The same in float16."""
+    return encoder(np.float16, "encoder16")
+
+
+def decoder() -> Network:
+    """One token through four blocks of width 512, 8 heads, with 512 tokens in the cache."""
+    layers = Layers()
+    x, outputs, caches = "x", [], {}
+    for block in range(4):
+        for one in ("key", "value"):
+            caches[f"{one}{block}"] = (1, 8, 512, 64)
+        x, *present = _decoder_block(layers, x, f"key{block}", f"value{block}", width=512, heads=8)
+        outputs += present
+    return layers.finish("decoder", (1, 1, 512), x, *outputs, **caches)
+
+
+def _decoder_block(layers: Layers, x: str, past_key: str, past_value: str, width: int, heads: int) -> tuple[str, str, str]:
+    normal = _layer_normalization(layers, x, width)
+    split = layers.constant(np.array([1, -1, heads, width // heads], np.int64))
+    query, key, value = (
+        layers.add("Transpose", layers.add("Reshape", layers.dense(normal, width, width), split), perm=[0, 2, 1, 3])
+        for _ in range(3)
+    )
+    key, value = (layers.add("Concat", past, new, axis=2) for past, new in ((past_key, key), (past_value, value)))
+    scores = layers.add("MatMul", query, layers.add("Transpose", key, perm=[0, 1, 3, 2]))
+    scaled = layers.add("Mul", scores, layers.constant(layers.type(1 / np.sqrt(width // heads))))
+    mixed = layers.add("Transpose", layers.add("MatMul", layers.add("Softmax", scaled, axis=-1), value), perm=[0, 2, 1, 3])
+    joined = layers.add("Reshape", mixed, layers.constant(np.array([1, -1, width], np.int64)))
+    x = layers.add("Add", x, layers.dense(joined, width, width))
+    hidden = layers.add("Gelu", layers.dense(_layer_normalization(layers, x, width), width, 4 * width))
+    return layers.add("Add", x, layers.dense(hidden, 4 * width, width)), key, value
+
+
+def chain() -> Network:
+    """Twenty elementwise ops on a million numbers."""
+    layers = Layers()
+    x = "x"
+    ops = ("Mul", "Add", "Sigmoid", "Mul", "Tanh", "Add", "Relu", "Sub", "Exp", "Neg")
+    for op in ops * 2:
+        two = op in ("Mul", "Add", "Sub")
+        x = layers.add(op, x, layers.constant(np.float32(0.75))) if two else layers.add(op, x)
+    return layers.finish("chain", (1000, 1000), x)
+
+
+def softmax() -> Network:
+    """Softmax over rows of 1,024, four million numbers."""
+    layers = Layers()
+    return layers.finish("softmax", (4096, 1024), layers.add("Softmax", "x", axis=-1))
+
+
+def layer_norm() -> Network:
+    """Layer normalization over rows of 1,024, four million numbers."""
+    layers = Layers()
+    return layers.finish("layer_norm", (4096, 1024), _layer_normalization(layers, "x", 1024))
+
+
+def transpose_add() -> Network:
+    """A transposed matrix and another one, four million numbers each."""
+    layers = Layers()
+    return layers.finish("transpose_add", (2048, 2048), layers.add("Add", layers.add("Transpose", "x"), "y"), y=(2048, 2048))
+
+
+def lstm() -> Network:
+    """Bidirectional LSTM: 100 steps, 128 inputs, 256 hidden."""
+    layers = Layers()
+    weights = [layers.weight(2, 1024, 128, fan_in=128), layers.weight(2, 1024, 256, fan_in=256), layers.zeros(2, 2048)]
+    y = layers.add("LSTM", "x", *weights, outputs=3, hidden_size=256, direction="bidirectional")
+    return layers.finish("lstm", (100, 1, 128), y)
+
+
+def gru() -> Network:
+    """GRU: 100 steps, 128 inputs, 256 hidden."""
+    layers = Layers()
+    weights = [layers.weight(1, 768, 128, fan_in=128), layers.weight(1, 768, 256, fan_in=256), layers.zeros(1, 1536)]
+    y = layers.add("GRU", "x", *weights, outputs=2, hidden_size=256, linear_before_reset=1)
+    return layers.finish("gru", (100, 1, 128), y)
+
+
 def _encoder_block(layers: Layers, x: str, width: int, heads: int, tokens: int) -> str:
     normal = _layer_normalization(layers, x, width)
     split = layers.constant(np.array([1, tokens, heads, width // heads], np.int64))
     query, key, value = (layers.add("Reshape", layers.dense(normal, width, width), split) for _ in range(3))
     query, value = (layers.add("Transpose", one, perm=[0, 2, 1, 3]) for one in (query, value))
     scores = layers.add("MatMul", query, layers.add("Transpose", key, perm=[0, 2, 3, 1]))
-    scaled = layers.add("Mul", scores, layers.constant(np.float32(1 / np.sqrt(width // heads))))
+    scaled = layers.add("Mul", scores, layers.constant(layers.type(1 / np.sqrt(width // heads))))
     mixed = layers.add("MatMul", layers.add("Softmax", scaled, axis=-1), value)
     joined = layers.add(
         "Reshape", layers.add("Transpose", mixed, perm=[0, 2, 1, 3]), layers.constant(np.array([1, tokens, width], np.int64))
@@ -121,7 +216,7 @@ def _encoder_block(layers: Layers, x: str, width: int, heads: int, tokens: int) 
 
 
 def _layer_normalization(layers: Layers, x: str, width: int) -> str:
-    scale, bias = layers.constant(np.ones(width, np.float32)), layers.constant(np.zeros(width, np.float32))
+    scale, bias = layers.constant(np.ones(width, layers.type)), layers.zeros(width)
     return layers.add("LayerNormalization", x, scale, bias, axis=-1)
 
 
@@ -151,4 +246,18 @@ def trees(count: int = 100, depth: int = 6, features: int = 30, rows: int = 1000
     return layers.finish("trees", (rows, features), y, ml=True)
 
 
-NETWORKS: dict[str, Callable[[], Network]] = {make.__name__: make for make in (tiny, mlp, cnn, transformer, trees)}
+def trees_one_row() -> Network:
+    """The same forest on one row."""
+    return trees(rows=1)
+
+
+def trees_many_rows() -> Network:
+    """The same forest on 10,000 rows."""
+    return trees(rows=10_000)
+
+
+_ALL = (
+    *(tiny, mlp, cnn, transformer, encoder, encoder16, decoder, chain, softmax, layer_norm, transpose_add, lstm, gru),
+    *(trees_one_row, trees, trees_many_rows),
+)
+NETWORKS: dict[str, Callable[[], Network]] = {make.__name__: make for make in _ALL}

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
+
+os.environ["SARDONYX_STRICT"] = "1"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

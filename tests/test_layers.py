@@ -30,7 +30,7 @@ FACE = LAYERS[-2]
 VERSION = "sardonyx.__version__"
 """Everybody may ask for it: the package itself is there before any of its modules."""
 FOREIGN = {"onnxruntime", "scipy", "torch", "tensorflow"}
-ONLY_WHEN_NEEDED = {"onnx", "google", "openvino", "PIL"}
+ONLY_WHEN_NEEDED = {"onnx", "google", "openvino", "PIL", "llvmlite"}
 
 
 def modules() -> list[Path]:

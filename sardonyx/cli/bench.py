@@ -56,6 +56,9 @@ def add_parser(commands: Any, shared: argparse.ArgumentParser) -> None:
     parser.add_argument("--against", metavar="MODULE", help="measure this runtime too, in turns with ours: onnxruntime")
     parser.add_argument("--runs", type=int, default=20, metavar="N", help="measured runs of each (default 20)")
     parser.add_argument("--threads", type=int, default=0, metavar="N", help="threads inside an op (default: all cores)")
+    parser.add_argument(
+        "--profile", action="store_true", help="also show where the time goes: each native kernel, and NumPy's part"
+    )
     parser.set_defaults(execute=execute)
 
 
@@ -73,7 +76,46 @@ def execute(options: argparse.Namespace, terminal: Terminal) -> int:
     difference = compare_outputs(contestants)
     measure(contestants, terminal.progress(range(options.runs), "measuring"))
     _show(terminal, contestants, difference if options.against else None, options.runs)
+    if options.profile:
+        _show_profile(terminal, options, values)
     return 0
+
+
+def _show_profile(terminal: Terminal, options: argparse.Namespace, values: Mapping[str, Any]) -> None:
+    """Run once more, watched."""
+    import sardonyx
+    from sardonyx.cli import native
+    from sardonyx.runtime.executor import execute as run_plan
+
+    settings = sardonyx.SessionOptions()
+    settings.intra_op_num_threads = options.threads
+    plan = sardonyx.InferenceSession(options.model, settings)._engine.plan
+    watch = Watch()
+    for _ in range(WARM_UP_RUNS):
+        watch.clear()
+        run_plan(plan, values, profiler=watch)
+    native.show_times(terminal, watch.times)
+    if watch.steps:
+        rows = [(name, time_text(seconds)) for name, seconds in sorted(watch.steps, key=lambda item: -item[1])[:20]]
+        terminal.table("in NumPy", ("node", "time"), rows, right=(1,))
+
+
+class Watch:
+    """Collects the times of a run."""
+
+    def __init__(self) -> None:
+        self.times: list[Any] = []
+        self.steps: list[tuple[str, float]] = []
+
+    def clear(self) -> None:
+        self.times, self.steps = [], []
+
+    def step(self, step: Any, start_ns: int, end_ns: int, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        if not step.compiled:
+            self.steps.append((str(step.node), (end_ns - start_ns) / 1e9))
+
+    def kernels(self, step: Any, start_ns: int, times: Sequence[Any]) -> None:
+        self.times += times
 
 
 def _with_threads(options: argparse.Namespace) -> int:

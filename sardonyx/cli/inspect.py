@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sardonyx import formats, ops
-from sardonyx.cli import memory
+from sardonyx.cli import memory, native
 from sardonyx.cli.terminal import Terminal, UsageError, size_text
 from sardonyx.ir import Graph, Model, Value, described, edit
 from sardonyx.ir.text import to_text
@@ -19,9 +19,9 @@ from sardonyx.providers.cpu.provider import evaluate
 from sardonyx.runtime.expand import expand_functions
 from sardonyx.runtime.partition import Assigned, partition_graphs
 from sardonyx.runtime.plan import Plan, make_plan
-from sardonyx.runtime.providers import open_providers
+from sardonyx.runtime.providers import CPU_PROVIDER, open_providers
 
-STAGES = ("load", "inline", "infer", "optimize", "expand", "partition", "plan")
+STAGES = ("load", "inline", "infer", "optimize", "expand", "partition", "plan", "native")
 LEVELS = {
     "disable": Level.DISABLE_ALL,
     "basic": Level.BASIC,
@@ -45,6 +45,10 @@ def add_parser(commands: Any, shared: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--explain", action="store_true", help="also list each rewrite, and each that was refused with the reason"
     )
+    parser.add_argument(
+        "--asm", metavar="KERNEL", help="with --after native: the machine code of a kernel, by the beginning of its name"
+    )
+    parser.add_argument("--numpy", action="store_true", help="leave native code out: all that the CPU computes is NumPy's")
     memory.add_options(parser)
     parser.set_defaults(execute=execute)
 
@@ -53,6 +57,8 @@ def execute(options: argparse.Namespace, terminal: Terminal) -> int:
     memory.check_options(options)
     if options.explain and (options.after is None or STAGES.index(options.after) < STAGES.index("optimize")):
         raise UsageError("--explain goes with --after optimize or a later stage")
+    if options.asm is not None and options.after != "native":
+        raise UsageError("--asm goes with --after native")
     journal = Journal()
     with terminal.working("loading"):
         model = formats.load(options.model)
@@ -122,7 +128,7 @@ def _show(terminal: Terminal, about: dict[str, Any]) -> None:
 def after(model: Model, options: argparse.Namespace, journal: Journal) -> str:
     """Take `model` through the stages up to the one asked for, for the providers named and the CPU, and give its text form there."""
     stage, names, level = options.after, options.provider or (), LEVELS[options.level]
-    providers = open_providers(names, [{}] * len(names))
+    providers = open_providers([*names, CPU_PROVIDER], [*({} for _ in names), {"native": "0" if options.numpy else "1"}])
     steps: dict[str, Callable[[], object]] = {
         "load": lambda: None,
         "inline": lambda: edit.inline_functions(model),
@@ -135,6 +141,9 @@ def after(model: Model, options: argparse.Namespace, journal: Journal) -> str:
             steps[name]()
     if stage == "partition":
         return partition_text(model.graph, partition_graphs(model.graph, providers))
+    if stage == "native":
+        plan = make_plan(model.graph, providers)
+        return native.program_text(plan) if options.asm is None else native.assembly(plan, options.asm)
     if stage == "plan":
         plan = make_plan(model.graph, providers)
         return f"{plan_text(plan)}\n\n{memory.text(plan, options)}"

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import mmap
 import os
 import stat
+import weakref
 
 READ_BELOW = 16 << 20
 """Smaller files are read whole: a map dies with the process if somebody truncates the file under it, as re-exporting a model to
 the same path does, and each map holds a file descriptor."""
+
+
+_maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
+
+
+def give_back_pages() -> None:
+    """Let the system have the memory of mapped files again: what is read later comes back from the file.
+
+    A session calls this when it has packed its weights: the originals need not stay in memory beside them.
+    """
+    if hasattr(mmap, "MADV_DONTNEED"):
+        for mapped in list(_maps):
+            with contextlib.suppress(ValueError, OSError):  # closed meanwhile
+                mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def open_regular(path: str | os.PathLike[str], follow: bool = True) -> int:
@@ -32,7 +48,9 @@ def contents(path: str | os.PathLike[str], follow: bool = True) -> memoryview:
         size = os.fstat(descriptor).st_size
         if size >= READ_BELOW:
             try:
-                return memoryview(mmap.mmap(descriptor, size, access=mmap.ACCESS_READ))
+                mapped = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
+                _maps.add(mapped)
+                return memoryview(mapped)
             except OSError:  # no more maps or descriptors, or a file system that cannot: reading always works
                 pass
         with os.fdopen(descriptor, "rb", closefd=False) as file:

@@ -93,6 +93,14 @@ class Tensor:
                 self._array, self._fetch = array, None
             return self._array
 
+    def peek(self) -> np.ndarray:
+        """The data for one look, maybe not aligned: nothing is kept of it, so a weight that is packed elsewhere stays in its file."""
+        with self._lock:
+            if self._array is not None:
+                return self._array
+            assert self._fetch is not None
+            return self._fetch()
+
     def __repr__(self) -> str:
         return f"Tensor({self.name!r}, {self.dtype}{list(self.shape)})"
 

@@ -67,6 +67,14 @@ class Driver:
         self.strict = strict
         self._budget = REPEAT_BUDGET * (1000 + sum(1 for _ in model.graph.all_nodes()) + len(model.functions))
         self._calls: list[FunctionKey] = []
+        self._given = {
+            symbol.name
+            for value in model.graph.inputs
+            if isinstance(value.type, TensorType)
+            for size in value.type.shape or ()
+            for symbol in dim.symbols(size)
+        }
+        """Symbols whose sizes the inputs tell."""
 
     def run(self) -> None:
         _load_families()
@@ -208,7 +216,7 @@ class Driver:
                 f"Type Error: Type ({declared}) of output arg ({value.name}) of node ({node.name or node.op_type}) "
                 f"does not match expected type ({found})."
             )
-        merged = refined(found, declared)
+        merged = refined(found, self._without_fixed_sizes(declared, found))
         if merged is not None:
             return merged
         text = f"{node}: output {value.name!r} is declared {described(declared)}, inference gives {described(found)}"
@@ -216,6 +224,19 @@ class Driver:
             raise Fail(text)
         logger.warning("%s; the inferred shape is used", text)
         return found
+
+    def _without_fixed_sizes(self, declared: Type, found: Type) -> Type:
+        """A declaration without numbers for sizes that follow from the inputs': exporters declare [1] for labels of any batch."""
+        if not isinstance(declared, TensorType) or not isinstance(found, TensorType) or not declared.shape or not found.shape:
+            return declared
+        if len(declared.shape) != len(found.shape):
+            return declared
+        sizes = [mine if self._is_given(mine) else theirs for mine, theirs in zip(found.shape, declared.shape, strict=True)]
+        return TensorType(declared.dtype, tuple(sizes))
+
+    def _is_given(self, size: Dim) -> bool:
+        names = {symbol.name for symbol in dim.symbols(size)}
+        return bool(names) and names <= self._given
 
 
 class Body:

@@ -58,6 +58,11 @@ class ExecutionProvider:
     standard_ops_only = False
     """Whether it wants the model in ONNX's own ops, without the fused ones that the optimizer makes from level "extended" on."""
 
+    @property
+    def public_name(self) -> str:
+        """The name under which users know it: native code and NumPy together are the CPU's provider."""
+        return self.name
+
     def __init__(self, options: Mapping[str, str] | None = None):
         self.options = dict(options or {})
         self.custom_kernels: list[KernelTable] = []

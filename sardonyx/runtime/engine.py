@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import ctypes
 import logging
 import os
 import threading
@@ -17,6 +18,7 @@ from typing import Any
 
 from sardonyx import formats
 from sardonyx.errors import CODED, Fail, InvalidArgument, ModelLoadCanceled, ModelRequiresCompilation
+from sardonyx.formats import mapping
 from sardonyx.ir import OptionalType, Type, Value
 from sardonyx.optimizer.pipeline import Level, StageFailed
 from sardonyx.optimizer.rewrite import Journal
@@ -25,6 +27,7 @@ from sardonyx.runtime import arguments, background, custom_ops, environment, log
 from sardonyx.runtime.configuration import Configuration
 from sardonyx.runtime.copies import is_copy
 from sardonyx.runtime.devices import OrtEpDevice, OrtMemoryInfo, cpu_memory_info, get_ep_devices
+from sardonyx.runtime.direct import Direct
 from sardonyx.runtime.enums import ExecutionMode
 from sardonyx.runtime.executor import TERMINATED, execute
 from sardonyx.runtime.feeds import convert
@@ -98,12 +101,17 @@ class Engine:
         with self._scope(), self._event("session_initialization"):
             logger.info("Initializing session.")
             self._check_cancelled()
-            self.providers = open_providers(providers, provider_options or [{}] * len(providers))
+            self.providers = self._open_providers(providers, provider_options or [{}] * len(providers))
             self._give_custom_kernels()
             _check_fallback(self.session_options._config, providers)
             self._prepare()
             self._check_cancelled()
             logger.info("Session successfully initialized.")
+
+    def _open_providers(self, names: Sequence[str], options: Sequence[Mapping[str, str]]) -> list[ExecutionProvider]:
+        given = self.session_options
+        spinning = given._config.get("session.intra_op.allow_spinning", "1") != "0"
+        return open_providers(names, options, given.intra_op_num_threads, spinning)
 
     def _give_custom_kernels(self) -> None:
         """Custom ops are computed by NumPy functions, so they are the CPU's."""
@@ -128,6 +136,7 @@ class Engine:
                 self._model = load_model(self._source, options)
                 self._prepare()
                 return
+        mapping.give_back_pages()
         _refuse_cpu(options._config, self.plan)
         _refuse_compiling(options._config, self.plan)
         self._describe()
@@ -142,6 +151,7 @@ class Engine:
         overridable = [value for value in graph.inputs if value.constant is not None]
         self.required_names = [value.name for value in required if not isinstance(value.type, OptionalType)]
         self.output_names = tuple(value.name for value in graph.outputs)
+        self.output_list = list(self.output_names)
         self.inputs_meta = [NodeArg._of(value) for value in required]
         self.outputs_meta = [NodeArg._of(value) for value in graph.outputs]
         self.overridable_initializers = [NodeArg._of(value) for value in overridable]
@@ -150,6 +160,7 @@ class Engine:
         self._types = {value.name: value.type for value in graph.values()}
         self._types_as_loaded: dict[str, Type | None] = {}
         self._fetches: dict[tuple[str, ...], Plan] = {}
+        self.direct = None if self._profiler is not None else Direct.of(self.plan)
         self._unoptimized: Plan | None = None
         self._unoptimized_lock = threading.Lock()
 
@@ -211,9 +222,10 @@ class Engine:
 
     def _run(self, plan: Plan, feeds: dict[str, Any], run_options: RunOptions | None) -> list[Any]:
         terminated = None if run_options is None else _watch(run_options)
+        stop = 0 if run_options is None else ctypes.addressof(run_options._stop)
         try:
             if self._profiler is None:
-                return release(execute(plan, feeds, terminated=terminated))
+                return release(execute(plan, feeds, terminated=terminated, stop=stop))
             with self._event("model_run"):
                 with self._event(_EXECUTORS[self.session_options.execution_mode == ExecutionMode.ORT_PARALLEL]):
                     values = execute(plan, feeds, terminated=terminated, profiler=self._profiler)
@@ -304,11 +316,14 @@ class Engine:
     # --- what can be asked
 
     def get_providers(self) -> list[str]:
-        return [provider.name for provider in self.providers]
+        return list(dict.fromkeys(provider.public_name for provider in self.providers))
 
     def get_provider_options(self) -> dict[str, dict[str, str]]:
         """Options by provider; those of the CPU are not shown, as in the original."""
-        return {provider.name: {} if provider.name == CPU_PROVIDER else dict(provider.options) for provider in self.providers}
+        return {
+            provider.public_name: {} if provider.public_name == CPU_PROVIDER else dict(provider.options)
+            for provider in self.providers
+        }
 
     def get_provider_graph_assignment_info(self) -> list[OrtEpAssignedSubgraph]:
         """Which provider runs which nodes, those of the main graph first, then those of graphs inside it."""
@@ -316,7 +331,7 @@ class Engine:
         if not self.session_options._config.is_on(key):
             raise Fail(f"Session configuration entry '{key}' must be set to \"1\" to retrieve EP graph assignment information.")
         steps = (step for step in all_steps(self.plan) if not is_copy(step.node))
-        return [OrtEpAssignedSubgraph(step.provider.name, step.nodes) for step in steps]
+        return [OrtEpAssignedSubgraph(step.provider.public_name, step.nodes) for step in steps]
 
     @property
     def input_meminfos(self) -> list[OrtMemoryInfo]:
@@ -400,7 +415,9 @@ def _check_fallback(config: Configuration, providers: Iterable[str]) -> None:
 
 
 def _refuse_cpu(config: Configuration, plan: Plan) -> None:
-    if config.is_on("session.disable_cpu_ep_fallback") and any(step.provider.name == CPU_PROVIDER for step in all_steps(plan)):
+    if config.is_on("session.disable_cpu_ep_fallback") and any(
+        step.provider.public_name == CPU_PROVIDER for step in all_steps(plan)
+    ):
         raise Fail(
             "This session contains graph nodes that are assigned to the default CPU EP, but fallback to CPU EP has been explicitly "
             "disabled by the user."
@@ -409,7 +426,10 @@ def _refuse_cpu(config: Configuration, plan: Plan) -> None:
 
 def _refuse_compiling(config: Configuration, plan: Plan) -> None:
     if config.is_on("session.disable_model_compile"):
-        compiled = next((step for step in all_steps(plan) if step.compiled), None)
+        others = (
+            step for step in all_steps(plan) if step.provider.public_name != CPU_PROVIDER
+        )  # the CPU compiles within a session
+        compiled = next((step for step in others if step.compiled), None)
         if compiled is not None:
             raise ModelRequiresCompilation(
                 f"{compiled.provider.name} compiles {compiled.node} and {len(compiled.nodes) - 1} more nodes, "

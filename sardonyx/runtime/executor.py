@@ -21,21 +21,24 @@ class Profiler(Protocol):
 
     def step(self, step: Step, start_ns: int, end_ns: int, inputs: Sequence[Any], outputs: Sequence[Any]) -> None: ...
 
+    def kernels(self, step: Step, start_ns: int, times: Sequence[Any]) -> None: ...
+
 
 class Run:
     """One call of `execute`: who may stop it and who watches it."""
 
-    __slots__ = ("terminated", "profiler")
+    __slots__ = ("terminated", "profiler", "stop")
 
-    def __init__(self, terminated: Callable[[], bool] | None, profiler: Profiler | None):
+    def __init__(self, terminated: Callable[[], bool] | None, profiler: Profiler | None, stop: int = 0):
         self.terminated = terminated
         self.profiler = profiler
+        self.stop = stop
+        """Address of a word by which native code sees that it shall stop; 0 if nobody can say so."""
 
     def frame(self, plan: Plan, frame: list[Any]) -> list[Any]:
         """Run all steps on a frame whose inputs are in place; returns the outputs."""
         for step in plan.steps:
-            if self.terminated is not None and self.terminated():
-                raise Fail(TERMINATED)
+            self._check_terminated()
             inputs = [None if slot == ABSENT else frame[slot] for slot in step.inputs]
             _store(frame, step.outputs, self._call(step, inputs, frame))
             for slot in step.copied:
@@ -44,10 +47,20 @@ class Run:
                 frame[slot] = None
         return [frame[slot] for slot in plan.outputs]
 
+    def _check_terminated(self) -> None:
+        if self.terminated is not None and self.terminated():
+            raise Fail(TERMINATED)
+
     def _call(self, step: Step, inputs: Sequence[Any], frame: list[Any]) -> Sequence[Any]:
         start = time.perf_counter_ns() if self.profiler is not None else 0
         try:
-            if step.bodies:
+            if self.profiler is not None and step.compiled and hasattr(step.call, "profiled"):
+                outputs, kernels = step.call.profiled(inputs)
+                self.profiler.kernels(step, start, kernels)
+            elif self.stop and getattr(step.call, "takes_stop", False):
+                outputs = step.call(inputs, stop=self.stop)
+                self._check_terminated()
+            elif step.bodies:
                 outputs = step.call(inputs, {name: Body(self, plan, frame) for name, plan in step.bodies.items()})
             elif step.overwrites is not None and _may_overwrite(inputs, step.overwrites):
                 outputs = step.call(inputs, out=inputs[step.overwrites])
@@ -155,6 +168,7 @@ def execute(
     *,
     terminated: Callable[[], bool] | None = None,
     profiler: Profiler | None = None,
+    stop: int = 0,
 ) -> list[Any]:
     """Run a plan on values by input name. `output_names` may name any value of the graph; None means the graph's outputs."""
     if output_names is not None:
@@ -163,7 +177,7 @@ def execute(
     for name, value in feeds.items():
         frame[plan.slots[name]] = value
     with np.errstate(all="ignore"):
-        return Run(terminated, profiler).frame(plan, frame)
+        return Run(terminated, profiler, stop).frame(plan, frame)
 
 
 def _failure(step: Step, inputs: Sequence[Any], error: Exception) -> Exception:

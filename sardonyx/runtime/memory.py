@@ -237,6 +237,9 @@ class _Planner:
         self.allocations[slot] = Allocation(value.name, slot, size, kind, self.buffer_of.get(slot), source, first, last)
 
     def step(self, position: int, step: Step) -> None:
+        workspace: Dim = getattr(step.call, "workspace", 0)
+        if not (isinstance(workspace, int) and workspace == 0):
+            self._new(workspace, position, outside=False)
         for index, slot in enumerate(step.outputs):
             if slot >= 0:
                 self._output(position, step, index, slot)

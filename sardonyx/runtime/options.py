@@ -6,6 +6,7 @@ as they are.
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, overload
@@ -43,6 +44,14 @@ class Option(Generic[T]):
         raise AttributeError(f"property of '{type(instance).__name__}' object has no deleter")
 
 
+class StopOption(Option[bool]):
+    """A property that generated code reads too, while it runs."""
+
+    def __set__(self, instance: Any, value: bool) -> None:
+        super().__set__(instance, value)
+        instance._stop.value = int(instance._values[self.name])
+
+
 def _member(kind: type[T]) -> Callable[[Any], T]:
     """Conversion that takes members of an enum only."""
 
@@ -57,17 +66,19 @@ def _member(kind: type[T]) -> Callable[[Any], T]:
 class RunOptions:
     """Options of one run, or of several: they are read while the run goes on, so another thread may set `terminate`."""
 
-    __slots__ = ("_values", "_config", "__weakref__")
+    __slots__ = ("_values", "_config", "_stop", "__weakref__")
 
     log_severity_level = Option(-1, arguments.integer, "0 verbose … 4 fatal; -1 means the session's.")
     log_verbosity_level = Option(0, arguments.integer, "How verbose messages of severity 0 are.")
     logid = Option("", arguments.text, "Shown in the log lines of the run.")
-    terminate = Option(False, arguments.boolean, "Makes runs with these options stop as soon as they can.")
+    terminate = StopOption(False, arguments.boolean, "Makes runs with these options stop as soon as they can.")
     only_execute_path_to_fetches = Option(False, arguments.boolean, "Skip what the fetched outputs do not need.")
 
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
         self._config = Configuration("RunOptions")
+        self._stop = ctypes.c_int64(0)
+        """`terminate`, where native code sees it."""
 
     def add_run_config_entry(self, key: str, value: str) -> None:
         """Set a string setting."""

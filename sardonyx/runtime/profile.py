@@ -50,7 +50,7 @@ class Profiler:
         sizes = [_size(value) for value in inputs]
         arguments = {
             "op_name": node.op_type if len(step.nodes) == 1 else "+".join(one.op_type for one in step.nodes),
-            "provider": step.provider.name,
+            "provider": step.provider.public_name,
             "node_index": str(step.index),
             "input_type_shape": _described(inputs),
             "output_type_shape": _described(outputs),
@@ -61,6 +61,22 @@ class Profiler:
         }
         name = node.name or f"{node.op_type}_{step.index}"
         self._add("Node", f"{name}_kernel_time", start_ns, end_ns, arguments)
+
+    def kernels(self, step: Step, start_ns: int, times: Sequence[Any]) -> None:
+        """The kernels of a compiled step have run, one after the other."""
+        for number, one in enumerate(times):
+            arguments = {
+                "op_name": one.label,
+                "provider": step.provider.public_name,
+                "node_index": str(step.index),
+                "kernel": one.kernel,
+                "flops": str(one.flops),
+                "bytes": str(one.traffic),
+                "percent_of_limit": f"{100 * one.share:.1f}",
+            }
+            end = start_ns + int(one.seconds * 1e9)
+            self._add("Kernel", f"{number} {one.kernel}: {one.label}", start_ns, end, arguments)
+            start_ns = end
 
     def _add(self, category: str, name: str, start_ns: int, end_ns: int, arguments: dict[str, Any]) -> None:
         event = {

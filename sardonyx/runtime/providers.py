@@ -6,6 +6,7 @@ Other packages bring providers through the entry point group "sardonyx.providers
 from __future__ import annotations
 
 import functools
+import logging
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -45,6 +46,8 @@ _KNOWN = (
 
 _OPTIONAL = {"OpenVINOExecutionProvider": ("openvino", "sardonyx.providers.openvino")}
 """Providers of ours that need a package which may not be installed, and the module where they stand."""
+
+logger = logging.getLogger("sardonyx.runtime")
 
 _registered: dict[str, Factory] = {}
 _lock = threading.Lock()
@@ -90,17 +93,24 @@ def get_all_providers() -> list[str]:
     return [*dict.fromkeys([*_registered, *_from_packages(), *known]), CPU_PROVIDER]
 
 
-def open_providers(names: Sequence[str], options: Sequence[Mapping[str, str]]) -> list[ExecutionProvider]:
-    """Provider objects in the order of `names`, those that are merely known left out, CPU added as the last."""
-    opened = [made for name, given in zip(names, options, strict=True) if (made := _open(name, given)) is not None]
-    if not any(provider.name == CPU_PROVIDER for provider in opened):
-        opened.append(_open_cpu({}))
+def open_providers(
+    names: Sequence[str], options: Sequence[Mapping[str, str]], threads: int = 0, spinning: bool = True
+) -> list[ExecutionProvider]:
+    """Provider objects in the order of `names`, those that are merely known left out, CPU added as the last.
+
+    `threads` and `spinning` are for those that run native code: how many threads a run may use, 0 for all, and whether idle ones may
+    look for work a while before they sleep.
+    """
+    opened: list[ExecutionProvider] = []
+    for name, given in zip([*names, CPU_PROVIDER], [*options, {}], strict=True):
+        if name != CPU_PROVIDER:
+            opened += filter(None, [_open(name, given)])
+        elif not any(provider.name == CPU_PROVIDER for provider in opened):
+            opened += _open_cpu(given, threads, spinning)
     return opened
 
 
 def _open(name: str, options: Mapping[str, str]) -> ExecutionProvider | None:
-    if name == CPU_PROVIDER:
-        return _open_cpu(options)
     if name in _registered:
         return _registered[name](options)
     if name in _from_packages():
@@ -114,10 +124,30 @@ def _open(name: str, options: Mapping[str, str]) -> ExecutionProvider | None:
     raise RuntimeError(f"Unknown Provider Type: {name}")
 
 
-def _open_cpu(options: Mapping[str, str]) -> ExecutionProvider:
+def _open_cpu(options: Mapping[str, str], threads: int, spinning: bool) -> list[ExecutionProvider]:
+    """The CPU's two: native code, unless the option "native" is "0" or there is no compiler, and NumPy for all the rest."""
     from sardonyx.providers.cpu.provider import CPUExecutionProvider
 
-    return CPUExecutionProvider(options)
+    native = None if options.get("native", "1") == "0" else _open_native(options, threads, spinning)
+    return [*filter(None, [native]), CPUExecutionProvider(options)]
+
+
+def _open_native(options: Mapping[str, str], threads: int, spinning: bool) -> ExecutionProvider | None:
+    from sardonyx.compiler.jit import NoCompiler, host
+
+    try:
+        host()
+    except NoCompiler as error:
+        _say_slow(str(error))
+        return None
+    from sardonyx.providers.native.provider import NativeExecutionProvider
+
+    return NativeExecutionProvider(options, threads, spinning)
+
+
+@functools.cache
+def _say_slow(reason: str) -> None:
+    logger.warning("No native code: %s. Models run in NumPy, right but slowly; 'pip install llvmlite' makes them fast.", reason)
 
 
 def check_and_normalize_provider_args(

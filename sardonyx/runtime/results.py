@@ -10,6 +10,9 @@ from sardonyx import ir
 from sardonyx.runtime.sparse import SparseTensor
 
 
+_PLAIN = frozenset({int, float, str, bool})
+
+
 def release(values: list[Any]) -> list[Any]:
     """Values of a finished run as users get them: C-contiguous, writeable, sharing memory with nothing else.
 
@@ -26,6 +29,8 @@ def _released(value: Any, owners: dict[int, np.ndarray]) -> Any:
     if isinstance(value, list):
         return [_released(item, owners) for item in value]
     if isinstance(value, dict):
+        if _PLAIN.issuperset(map(type, value.values())) and _PLAIN.issuperset(map(type, value)):
+            return dict(value)
         return {_plain(key): _plain(item) for key, item in value.items()}
     return SparseTensor._from_ir(value) if isinstance(value, ir.SparseTensor) else value
 

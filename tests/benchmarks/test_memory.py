@@ -22,10 +22,9 @@ def directory(tmp_path, monkeypatch):
 
 def test_both_peaks_are_measured(directory):
     row = measure(directory, "chain")
-    assert row.ours == 2 * 4096 + 64
-    assert row.ours <= row.theirs < 2 * row.ours
-    assert row.values <= row.theirs
-    assert row.measured >= 2 * 4096
+    assert row.ours <= 2 * 4096 + 64  # less if the sum is taken while the numbers are made
+    assert row.ours <= row.theirs
+    assert 2 * 4096 <= row.values <= row.theirs
 
 
 def test_the_command_says_who_is_larger(directory, capsys):

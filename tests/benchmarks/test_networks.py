@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnxruntime
 import pytest
 
@@ -17,4 +18,5 @@ def test_network_gives_what_onnxruntime_gives(name: str) -> None:
         runtime.InferenceSession(network.model, providers=["CPUExecutionProvider"]).run(None, network.feeds)
         for runtime in (sardonyx, onnxruntime)
     )
-    assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+    tolerance = 1e-4 if ours[0].dtype == np.float32 else 2e-2  # onnxruntime rounds to float16 in other places
+    assert_close(ours, theirs, rtol=tolerance, atol=tolerance)

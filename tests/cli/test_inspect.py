@@ -55,7 +55,9 @@ def test_an_unknown_stage_is_exit_code_2(affine, call):
 
 def test_the_plan_shows_lifetimes_and_draws_them(affine, call, tmp_path):
     page, picture = tmp_path / "plan.html", tmp_path / "plan.svg"
-    result = call("inspect", affine, "--after", "plan", "--level", "disable", "--dim", "N=4", "--html", page, "--svg", picture)
+    result = call(
+        "inspect", affine, "--after", "plan", "--numpy", "--level", "disable", "--dim", "N=4", "--html", page, "--svg", picture
+    )
     assert result.code == 0
     assert "with N=4" in result.out and "product" in result.out and "allocate" in result.out
     assert "<svg" in page.read_text() and "product" in page.read_text()
@@ -75,7 +77,7 @@ def test_partition_shows_who_runs_what_in_graphs_inside_graphs_too(tmp_path, cal
         }
     """)
     onnx.save(model, tmp_path / "if.onnx")
-    assert call("inspect", tmp_path / "if.onnx", "--after", "partition").out.splitlines() == [
+    assert call("inspect", tmp_path / "if.onnx", "--after", "partition", "--numpy").out.splitlines() == [
         "CPUExecutionProvider: If 'y'",
         "  then_branch:",
         "    CPUExecutionProvider: Sqrt 'p'",

@@ -45,11 +45,6 @@ from tests import onnxruntime_peer
 from tests.ops import execution
 from tests.tolerance import assert_close
 
-PROVIDERS = ("CPUExecutionProvider",)
-
-SKIPPED: Mapping[tuple[str, str], str] = {}
-"""(provider, op) -> why this provider does not run the op's cases."""
-
 
 # --- operands --------------------------------------------------------------------------------------------------------
 
@@ -140,12 +135,11 @@ class Case:
 
 @dataclass(frozen=True)
 class Variant:
-    """A case in one opset, with one choice of element types, on one provider."""
+    """A case in one opset, with one choice of element types."""
 
     case: Case
     version: int
     types: tuple[tuple[str, ElementType], ...]
-    provider: str
 
     @property
     def label(self) -> str:
@@ -185,9 +179,7 @@ def variants(cases: Iterable[Case]) -> Iterator[Variant]:
         for choice in itertools.product(*(sorted(one.types[name], key=lambda dtype: dtype.code) for name in names)):
             types = tuple(zip(names, choice, strict=True))
             for version in _versions(one, dict(types)):
-                for provider in PROVIDERS:
-                    if (provider, one.op) not in SKIPPED:
-                        yield Variant(one, version, types, provider)
+                yield Variant(one, version, types)
 
 
 def _versions(one: Case, types: Mapping[str, ElementType]) -> list[int]:
@@ -370,12 +362,13 @@ def _run(variant: Variant) -> None:
     inputs = _inputs(signature, one, types)
     if one.refusal is not None:
         wanted = _wanted(one, signature, None)
-        with pytest.raises(one.refusal[0], match=one.refusal[1]):
-            execution.start(build(signature, variant.version, one, inputs, wanted), variant.provider)(_feeds(inputs))
+        for native in ("0", "1"):
+            with pytest.raises(one.refusal[0], match=one.refusal[1]):
+                execution.start(build(signature, variant.version, one, inputs, wanted), native)(_feeds(inputs))
         return
     expected = _expected(one, signature, inputs)
     wanted = _wanted(one, signature, expected)
-    run = execution.start(build(signature, variant.version, one, inputs, wanted), variant.provider)
+    run = execution.start(build(signature, variant.version, one, inputs, wanted))
     results = run(_feeds(inputs))
     for view in ("", "known", "symbolic"):
         _check_inferred(build(signature, variant.version, one, inputs, wanted, view), inputs, results, view, one)
@@ -383,6 +376,14 @@ def _run(variant: Variant) -> None:
     if signature.deterministic:
         again = run(_feeds(inputs, strange=True))
         assert_close(list(again), list(results), where="result for inputs with negative strides")
+    native = execution.start_native(build(signature, variant.version, one, inputs, wanted))
+    if native is not None:
+        compiled = native(_feeds(inputs))
+        _check_results(one, expected, compiled)
+        assert_close(list(compiled), list(results), rtol=one.rtol, atol=one.atol, where="NumPy's result")
+        assert_close(
+            list(native(_feeds(inputs, strange=True))), list(compiled), where="result for inputs with negative strides"
+        )
     if one.against_onnxruntime:
         peers = onnxruntime_peer.run(build(signature, variant.version, one, inputs, wanted, "known"), _feeds(inputs))
         if peers is None:

@@ -56,6 +56,11 @@ def read_attribute(proto: Any, owner: str, context: Context, scope: Scope | None
     value = getattr(proto, FIELDS[kind])
     if kind in (Kind.FLOATS, Kind.INTS):
         return ir.Attribute(kind, list(value), doc=text(proto.doc_string))
+    if kind is Kind.STRINGS:
+        texts: dict[bytes, str | bytes] = {}  # one object for equal ones: tree ensembles name the mode of every node
+        return ir.Attribute(
+            kind, [texts.get(one) or texts.setdefault(one, _text(one)) for one in value], doc=text(proto.doc_string)
+        )
     single = SINGLE.get(kind)
     if single is not None:
         return ir.Attribute(

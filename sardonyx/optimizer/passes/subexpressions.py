@@ -15,13 +15,18 @@ KEPT = frozenset({"DequantizeLinear", "EPContext"})
 
 def eliminate_common_subexpressions(graph: Graph, context: Context) -> bool:
     """Value numbering over op, operands and attributes, in order."""
+    alike: dict[Hashable, Node] = {}
     seen: dict[Hashable, Node] = {}
+    compared: set[Hashable] = set()
     changed = False
     for node in graph.nodes:
         key = _key(node)
-        if key is None:
-            continue
-        first = seen.setdefault(key, node)
+        if key is None or alike.setdefault(key, node) is node:
+            continue  # attributes, which of tree ensembles are long, are read only if another node is like this one but for them
+        if key not in compared:
+            compared.add(key)
+            seen[key, _attributes(alike[key])] = alike[key]
+        first = seen.setdefault((key, _attributes(node)), node)
         if first is node or not _covers(first, node):
             continue
         for old, new in zip(list(node.outputs), first.outputs, strict=False):
@@ -47,8 +52,18 @@ def _key(node: Node) -> Hashable | None:
     signature = schemas.find(node.domain, node.op_type, node.version)
     if signature is None or not signature.deterministic or node.op_type in KEPT or any(True for _ in node.subgraphs):
         return None
-    attributes = tuple(sorted((name, _attribute(attribute)) for name, attribute in node.attributes.items()))
-    return node.domain, node.op_type, node.version, tuple(id(value) for value in node.inputs), attributes, _types(node)
+    return (
+        node.domain,
+        node.op_type,
+        node.version,
+        tuple(id(value) for value in node.inputs),
+        tuple(sorted(node.attributes)),
+        _types(node),
+    )
+
+
+def _attributes(node: Node) -> Hashable:
+    return tuple(sorted((name, _attribute(attribute)) for name, attribute in node.attributes.items()))
 
 
 def _types(node: Node) -> tuple[str, ...]:

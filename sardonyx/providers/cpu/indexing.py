@@ -136,7 +136,7 @@ def scatter_nd(data, indices, updates, reduction="none"):
             InvalidArgument,
         )
     if reduction == "none":
-        return _scattered(data, positions.reshape(-1), updates.reshape(-1, *inner), reduction, inner)
+        return _scattered(data, positions.reshape(-1), updates.reshape(positions.size, *inner), reduction, inner)
     length = math.prod(inner)
     elements = positions.reshape(-1, 1) * length + np.arange(length)
     return _scattered(data, elements.reshape(-1), updates.reshape(-1), reduction)
@@ -146,7 +146,7 @@ def _scattered(data, positions, updates, reduction: str, inner=()):
     """A copy of `data` with `updates` put in or joined at positions of its flat form, whose elements have the shape `inner`."""
     if reduction == "none":
         result = np.array(data, order="C")
-        result.reshape(-1, *inner)[positions] = updates
+        result.reshape(math.prod(data.shape[: data.ndim - len(inner)]), *inner)[positions] = updates
         return result
     if reduction not in _REDUCTIONS or (data.dtype == object and reduction != "add"):
         raise KernelError(f"the reduction {reduction!r} does not exist for elements of type {data.dtype}", InvalidArgument)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 import numpy as np
@@ -201,10 +202,16 @@ _CASTS = {
 
 @ml("ZipMap")
 def zip_map(X, *, classlabels_int64s=None, classlabels_strings=None):
-    labels = class_labels(classlabels_strings, classlabels_int64s).tolist()
+    order, names = _sorted_labels(tuple(classlabels_strings or ()), tuple(classlabels_int64s or ()))
     rows = X.reshape(1, -1) if X.ndim == 1 else X
-    if rows.shape[1] != len(labels):
-        raise KernelError(f"Input features_per_batch[{rows.shape[1]}] != number of classlabels[{len(labels)}]", InvalidArgument)
-    order = sorted(range(len(labels)), key=labels.__getitem__)
-    names = [labels[place] for place in order]
+    if rows.shape[1] != len(names):
+        raise KernelError(f"Input features_per_batch[{rows.shape[1]}] != number of classlabels[{len(names)}]", InvalidArgument)
     return [dict(zip(names, row, strict=True)) for row in rows[:, order].tolist()]
+
+
+@functools.lru_cache(maxsize=64)
+def _sorted_labels(strings, numbers):
+    """Where the labels stand when they are sorted, and the labels so: a map is in order of its keys."""
+    labels = class_labels(list(strings) or None, list(numbers) or None).tolist()
+    order = sorted(range(len(labels)), key=labels.__getitem__)
+    return order, [labels[place] for place in order]

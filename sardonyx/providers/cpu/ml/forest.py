@@ -40,6 +40,8 @@ class Forest:
     depth: int = 0
 
     def __post_init__(self) -> None:
+        if self.feature.min(initial=0) < 0:
+            raise KernelError(f"there is no feature {self.feature.min()}", InvalidArgument)
         self.depth = self._measure_depth()
         inner = self.when_true != self.when_false
         self._modes = np.unique(self.mode[inner]).tolist() or [0]
@@ -47,9 +49,9 @@ class Forest:
         self._votes_once = bool((self.vote_count[~inner] == 1).all())
 
     def _measure_depth(self) -> int:
-        level, depth = np.unique(self.roots), 0
+        level, depth = distinct(self.roots), 0
         while True:
-            children = np.unique([self.when_true[level], self.when_false[level]])
+            children = distinct(np.concatenate([self.when_true[level], self.when_false[level]]))
             level = children[(self.when_true[children] != children) | (self.when_false[children] != children)]
             depth += 1
             if not level.size:
@@ -84,6 +86,8 @@ class Forest:
         features = int(self.feature.max(initial=-1)) + 1
         if X.shape[1] < features:
             raise KernelError(f"the trees use {features} features, the input has {X.shape[1]}", InvalidArgument)
+        if self.vote_target.min(initial=0) < 0 or self.vote_target.max(initial=-1) >= targets:
+            raise KernelError(f"votes go to target {self.vote_target.max()}, there are {targets}", InvalidArgument)
         total = np.full((len(X), targets), {"SUM": 0, "MIN": np.inf, "MAX": -np.inf}[combine], self.vote_weight.dtype)
         count = np.zeros((len(X), targets), np.int64)
         step = max(1, BLOCK // max(1, len(self.roots)))
@@ -112,6 +116,12 @@ class Forest:
                 (np.minimum if combine == "MIN" else np.maximum).at(total.reshape(-1), place, weight)
 
 
+def distinct(places: np.ndarray) -> np.ndarray:
+    """Whole numbers sorted, each once. (np.unique hashes, which takes several times as long.)"""
+    ordered = np.sort(places)
+    return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered
+
+
 class Members:
     """The sets of the BRANCH_MEMBER nodes, as a table of flags by set and distinct value."""
 
@@ -124,6 +134,10 @@ class Members:
             self._flags[number, np.searchsorted(self._values, values)] = True
         self._set_of = np.zeros(node_count, np.int64)
         self._set_of[nodes] = np.arange(len(nodes))
+
+    def of(self, node: int) -> np.ndarray:
+        """The values of a node's set."""
+        return self._values[self._flags[self._set_of[node], :-1]]
 
     def contain(self, value: np.ndarray, at: np.ndarray) -> np.ndarray:
         place = np.searchsorted(self._values, value)

@@ -61,7 +61,7 @@ def svm_classifier(
         chosen = labels[winner] if prob_a else _prefer_positive(scores, winner, labels, (weights >= 0).all())
         return chosen, transform(scores, post_transform) if len(labels) > 1 else transform_single(scores, post_transform)
     vectors = prepared(_float_array, support_vectors).reshape(sum(vectors_per_class), -1)
-    duels = prepared(_duel_weights, coefficients, vectors_per_class)
+    duels = prepared(duel_weights, coefficients, vectors_per_class)
     scores = kernel_values(rows, vectors, kernel_type, kernel_params) @ duels + np.asarray(rho[: duels.shape[1]], np.float32)
     winner = _votes(scores, len(labels)).argmax(axis=1)
     if prob_a:
@@ -106,7 +106,7 @@ def _squared_distances(rows, vectors):
     return np.maximum(squares - 2 * (rows @ vectors.T), 0).astype(np.float32)
 
 
-def _duel_weights(coefficients, vectors_per_class):
+def duel_weights(coefficients, vectors_per_class):
     """Weights (support vector, pair of classes): a pair's score is a sum over the vectors of its two classes.
 
     `coefficients` has a row for each opponent; a class's own place among its opponents is left out.

@@ -40,7 +40,7 @@ def tree_ensemble(
 ):
     """`nodes_hitrates` tells how often nodes were visited in training and has no influence."""
     forest = prepared(
-        _forest_of_nodes_and_leaves,
+        forest_of_nodes_and_leaves,
         tree_roots,
         nodes_featureids,
         nodes_splits,
@@ -85,7 +85,7 @@ def tree_ensemble_regressor(
     target_weights_as_tensor=None,
 ):
     forest = prepared(
-        _forest_of_numbered_nodes,
+        forest_of_numbered_nodes,
         nodes_treeids,
         nodes_nodeids,
         nodes_featureids,
@@ -132,7 +132,7 @@ def tree_ensemble_classifier(
 ):
     weights = _either(class_weights, class_weights_as_tensor)
     forest = prepared(
-        _forest_of_numbered_nodes,
+        forest_of_numbered_nodes,
         nodes_treeids,
         nodes_nodeids,
         nodes_featureids,
@@ -215,13 +215,14 @@ def _numbers(values):
     return values.reshape(-1) if isinstance(values, np.ndarray) else np.asarray(values, dtype=np.float32)
 
 
-def _forest_of_nodes_and_leaves(
+def forest_of_nodes_and_leaves(
     roots, feature, splits, modes, when_true, true_is_leaf, when_false, false_is_leaf, missing, targets, weights, members
 ):
     """Inner nodes come first in the table, the leaves behind them."""
     inner, leaves = len(feature), len(targets)
-    when_true = np.asarray(when_true) + inner * (np.asarray(true_is_leaf) != 0)
-    when_false = np.asarray(when_false) + inner * (np.asarray(false_is_leaf) != 0)
+    when_true = _children(when_true, true_is_leaf, inner, leaves)
+    when_false = _children(when_false, false_is_leaf, inner, leaves)
+    _check_places(roots, inner, "node")
     themselves = np.arange(inner, inner + leaves)
     precise = np.promote_types(np.asarray(splits).dtype, np.float32)
     mode = np.asarray(modes).astype(np.int64)
@@ -244,6 +245,19 @@ def _forest_of_nodes_and_leaves(
     )
 
 
+def _children(places, are_leaves, inner, leaves):
+    places, are_leaves = np.asarray(places, dtype=np.int64), np.asarray(are_leaves) != 0
+    _check_places(places[are_leaves], leaves, "leaf")
+    _check_places(places[~are_leaves], inner, "node")
+    return places + inner * are_leaves
+
+
+def _check_places(places, count, what):
+    outside = [place for place in np.unique(places).tolist() if not 0 <= place < count]
+    if outside:
+        raise KernelError(f"there is no {what} {outside[0]} among {count}", InvalidArgument)
+
+
 def _flags(missing, inner, leaves):
     given = np.asarray(missing, dtype=bool) if missing is not None and len(missing) else np.zeros(inner, bool)
     return np.concatenate([given, np.zeros(leaves, bool)])
@@ -256,14 +270,15 @@ def _split_at_nan(values):
     return sets if not np.isnan(values[-1:]).any() else sets[:-1]
 
 
-def _forest_of_numbered_nodes(
+def forest_of_numbered_nodes(
     tree_ids, node_ids, feature, thresholds, modes, true_ids, false_ids, missing, vote_trees, vote_nodes, vote_targets, weights
 ):
     """Nodes are known by (tree, node) pairs; a tree's root is its node that is nobody's child."""
     tree_ids, node_ids = np.asarray(tree_ids, dtype=np.int64), np.asarray(node_ids, dtype=np.int64)
     count = len(tree_ids)
     place = _Places(tree_ids, node_ids)
-    leaf = np.asarray([mode == "LEAF" for mode in modes], dtype=bool)
+    mode = _mode_numbers(modes)
+    leaf = mode < 0
     themselves = np.arange(count)
     when_true, when_false = themselves.copy(), themselves.copy()
     when_true[~leaf] = place.find(tree_ids[~leaf], np.asarray(true_ids, dtype=np.int64)[~leaf])
@@ -275,14 +290,11 @@ def _forest_of_numbered_nodes(
     voter = place.find(np.asarray(vote_trees, dtype=np.int64), np.asarray(vote_nodes, dtype=np.int64))
     order = np.argsort(voter, kind="stable")
     votes = np.bincount(voter, minlength=count)
-    unknown = [mode for mode in modes if mode not in MODES and mode != "LEAF"]
-    if unknown:
-        raise KernelError(f"unknown node mode {unknown[0]!r}", InvalidArgument)
     return Forest(
         roots=np.flatnonzero(~child),
         feature=np.where(leaf, 0, np.asarray(feature, dtype=np.int64)),
         threshold=thresholds.astype(precise),
-        mode=np.asarray([MODES.get(mode, 0) for mode in modes], dtype=np.int64),
+        mode=np.maximum(mode, 0),
         when_true=when_true,
         when_false=when_false,
         missing_is_true=_flags(missing, count, 0),
@@ -291,6 +303,14 @@ def _forest_of_numbered_nodes(
         vote_target=np.asarray(vote_targets, dtype=np.int64)[order],
         vote_weight=weights.astype(precise)[order],
     )
+
+
+def _mode_numbers(modes):
+    """The modes' numbers, -1 for leaves."""
+    try:
+        return np.fromiter(map({**MODES, "LEAF": -1}.__getitem__, modes), np.int64, len(modes))
+    except KeyError as error:
+        raise KernelError(f"unknown node mode {error}", InvalidArgument) from None
 
 
 class _Places:

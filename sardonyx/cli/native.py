@@ -1,0 +1,105 @@
+"""What `sardonyx inspect` and `sardonyx bench` show of native code: clusters, kernels, loops, assembly, times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from sardonyx.cli.terminal import Terminal, UsageError, size_text, time_text
+from sardonyx.compiler.jit import Kernel
+from sardonyx.providers.native.compiled import CompiledProgram, StepTime
+from sardonyx.providers.native.program import Argument, At, Buffer
+from sardonyx.runtime.plan import Plan, all_steps
+
+SHOWN_DIGITS = 8
+"""How much of a kernel's digest names it."""
+
+
+def programs(plan: Plan) -> Iterator[CompiledProgram]:
+    return (step.call for step in all_steps(plan) if isinstance(step.call, CompiledProgram))
+
+
+def program_text(plan: Plan) -> str:
+    """Every cluster with its steps in order, then the loops of each kernel once; what runs in NumPy is listed at the end."""
+    lines: list[str] = []
+    kernels: dict[str, Kernel] = {}
+    for program in programs(plan):
+        steps = program.program.steps
+        lines.append(f"{program.program.name}: {len(steps)} steps")
+        for number, step in enumerate(steps):
+            kernels.setdefault(step.kernel.symbol, step.kernel)
+            arguments = ", ".join(map(_argument_text, step.arguments))
+            lines.append(f"{number:5} {_name(step.kernel)} [{step.label}] {step.items} items by {step.grain}: {arguments}")
+    for kernel in kernels.values():
+        lines += ["", f"{_name(kernel)}: {len(kernel.text.splitlines())} lines of LLVM IR", *_indented(kernel.about)]
+    left = [str(step.node) for step in all_steps(plan) if not step.compiled]
+    lines += ["", f"in NumPy: {', '.join(left) or 'nothing'}"]
+    return "\n".join(lines)
+
+
+def _indented(text: str) -> list[str]:
+    return [f"    {line}" for line in text.splitlines()]
+
+
+def _name(kernel: Kernel) -> str:
+    return f"{kernel.title.replace(' ', '_')}_{kernel.digest[:SHOWN_DIGITS]}"
+
+
+def _argument_text(argument: Argument) -> str:
+    if isinstance(argument, At):
+        offset = "" if argument.offset == 0 else f"+{argument.offset}"
+        return _argument_text(argument.buffer) + offset
+    if isinstance(argument, Buffer):
+        return argument.name or argument.kind
+    return str(argument)
+
+
+def assembly(plan: Plan, wanted: str) -> str:
+    """The machine code of the kernels whose names begin as `wanted` says."""
+    found: dict[str, tuple[CompiledProgram, Kernel]] = {}
+    for program in programs(plan):
+        for step in program.program.steps:
+            found.setdefault(_name(step.kernel), (program, step.kernel))
+    chosen = [name for name in found if name.startswith(wanted)]
+    if not chosen:
+        raise UsageError(f"no kernel is called {wanted!r}; there are {', '.join(found) or 'none'}")
+    return "\n".join(f"; {name}\n{program.jit.assembly(kernel)}" for name in chosen for program, kernel in [found[name]])
+
+
+def show_times(terminal: Terminal, times: Sequence[StepTime]) -> list[dict[str, Any]]:
+    """A table of kernels by the time that they took, those of one kind together."""
+    together: dict[tuple[str, str], list[StepTime]] = {}
+    for one in times:
+        together.setdefault((one.kernel, one.label), []).append(one)
+    total = sum(one.seconds for one in times) or 1.0
+    rows, reports = [], []
+    for (kernel, label), group in sorted(together.items(), key=lambda item: -sum(one.seconds for one in item[1])):
+        seconds = sum(one.seconds for one in group)
+        flops, traffic = sum(one.flops for one in group), sum(one.traffic for one in group)
+        share = sum(one.share * one.seconds for one in group) / seconds if seconds else 0.0
+        report = {
+            "kernel": kernel,
+            "ops": label,
+            "count": len(group),
+            "seconds": seconds,
+            "flops": flops,
+            "bytes": traffic,
+            "share": share,
+        }
+        reports.append(report)
+        speed = f"{flops / seconds / 1e9:.1f}" if seconds else ""
+        rows.append(
+            (
+                kernel,
+                label if len(label) <= 48 else label[:45] + "…",
+                len(group),
+                time_text(seconds),
+                f"{100 * seconds / total:.1f} %",
+                speed,
+                size_text(traffic),
+                f"{100 * share:.0f} %",
+            )
+        )
+    headings = ("kernel", "ops", "calls", "time", "of the run", "GF/s", "bytes", "of the limit")
+    terminal.table("native kernels", headings, rows, right=(2, 3, 4, 5, 6, 7))
+    return reports

@@ -1,0 +1,44 @@
+"""What the CPU can do that code is generated for: vector width, registers, features. Kernels ask it; `jit.host` finds it out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sardonyx.compiler.types import Type
+
+
+@dataclass(frozen=True)
+class Target:
+    """A CPU, as far as generated code depends on it."""
+
+    name: str
+    """sse2, avx2, avx512, neon or generic."""
+    cpu: str
+    """LLVM's name of the CPU."""
+    features: str
+    """LLVM's features, "+avx2,+fma…"."""
+    vector_bytes: int
+    vector_registers: int
+    fma: bool = True
+    half_conversion: bool = True
+    """Whether the CPU converts between float16 and float32."""
+    rounding: bool = True
+    """Whether the CPU rounds floats to whole floats."""
+
+    def lanes(self, type: Type) -> int:
+        """How many elements of a type a vector register holds; narrow floats are computed as float32."""
+        return max(1, self.vector_bytes // type.computed.bytes)
+
+
+X86_LEVELS = {
+    "sse2": Target("sse2", "x86-64", "", 16, 16, fma=False, half_conversion=False, rounding=False),
+    "avx2": Target("avx2", "x86-64-v3", "", 32, 16),
+    "avx512": Target("avx512", "x86-64-v4", "", 64, 32),
+}
+"""Feature sets that can be forced: with SARDONYX_CPU, or in tests."""
+
+REQUIRED = {
+    "avx2": ("avx2", "fma", "f16c"),
+    "avx512": ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd", "fma", "f16c"),
+}
+"""What a CPU must have for a level."""

@@ -1,0 +1,67 @@
+"""Conversions of single elements between types."""
+
+from __future__ import annotations
+
+from sardonyx.compiler.types import F32, F64, I32, I64, U32
+from sardonyx.ir import Node, TensorType
+from sardonyx.providers.lowering.table import scalar
+
+
+@scalar("Cast", since=6)
+def cast(input, *, type, to, saturate=1, round_mode="up"):
+    """As in C on x86, where it leaves floats beyond an integer's range undefined."""
+    f = input.f
+    if type.is_integer and input.type.is_float:
+        return _whole(input, type)
+    if type.is_narrow_float:
+        narrowed = _to_odd(input) if input.type.bits == 64 and input.type.is_float and not type.brain else f.convert(input, F32)
+        return f.rounded(narrowed, type)
+    return f.convert(input, type)
+
+
+def _whole(x, type):
+    """A float as an integer: small types wrap around those in which CPUs convert, large unsigned ones are converted in two halves."""
+    f = x.f
+    if type.bits < 32:
+        return f.convert(f.convert(x, I32), type)
+    if type.is_signed:
+        return f.convert(x, type)
+    signed, half = (I32, 2**31) if type.bits == 32 else (I64, 2**63)
+    upper = x >= float(half)
+    below = f.convert(f.select(upper, x - float(half), x), signed)
+    return f.bitcast(f.select(upper, below ^ -half, below), type.vector(x.type.lanes))
+
+
+def _to_odd(x):
+    """A float64 as a float32 that rounds to what the float64 itself would: toward zero, the last bit set if anything was lost."""
+    f = x.f
+    words = U32.vector(x.type.lanes)
+    near = f.convert(x, F32)
+    back = f.convert(near, F64)
+    bits = f.bitcast(near, words)
+    bits = f.select(f.abs(back) > f.abs(x), bits - 1, bits)
+    lost = (back != x) & ~f.is_nan(x)
+    return f.bitcast(f.select(lost, bits | 1, f.bitcast(near, words)), F32.vector(x.type.lanes))
+
+
+def _is_one_element(node: Node) -> bool:
+    """Whether the operand that only names a type can be read along with any other."""
+    like = node.inputs[1]
+    shape = like.type.shape if like is not None and isinstance(like.type, TensorType) else None
+    return shape is not None and all(size == 1 for size in shape)
+
+
+@scalar("CastLike", claims=_is_one_element)
+def cast_like(input, target_type, *, type, saturate=1, round_mode="up"):
+    return cast(input, type=type, to=0)
+
+
+def _is_of_words(node: Node) -> bool:
+    values = (node.inputs[0], node.outputs[0])
+    types = [value.type.dtype for value in values if value is not None and isinstance(value.type, TensorType)]
+    return all(dtype is not None and dtype.bits in (32, 64) for dtype in types) and len({one.bits for one in types if one}) == 1
+
+
+@scalar("BitCast", claims=_is_of_words)
+def bit_cast(input, *, type, to):
+    return input.f.bitcast(input, type.vector(input.type.lanes))

@@ -1,0 +1,235 @@
+"""Arithmetic, elementary functions, minima and maxima, choices on single elements."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+from sardonyx.compiler import math, trigonometry
+from sardonyx.compiler.builder import Value
+from sardonyx.ir import Node
+from sardonyx.providers.lowering.table import FLOATS, INTEGERS, SINGLES, scalar
+
+Function = Callable[[Value], Value]
+
+
+@scalar("Add", since=7)
+def add(A, B):
+    return A + B
+
+
+@scalar("Sub", since=7)
+def subtract(A, B):
+    return A - B
+
+
+@scalar("Mul", since=7)
+def multiply(A, B):
+    return A * B
+
+
+@scalar("Div", since=7, types=FLOATS)
+def divide(A, B):
+    return A / B
+
+
+def _divides_by_constant(node: Node) -> bool:
+    """Whether the divisor is known and nowhere 0, which would be an error."""
+    divisor = node.inputs[1]
+    return divisor is not None and divisor.constant is not None and bool(divisor.constant.numpy().all())
+
+
+@scalar("Div", since=7, types=INTEGERS, claims=_divides_by_constant)
+def integer_quotient(A, B):
+    """Toward zero. The quotient of the least integer and -1 wraps, where CPUs would stop, as they would in lanes that hold no element."""
+    f = A.f
+    if not A.type.is_signed:
+        return A // f.select(B == 0, f.const(B.type, 1), B)
+    negating = B == -1
+    return f.select(negating, -A, A // f.select(negating | (B == 0), f.const(B.type, 1), B))
+
+
+@scalar("Mod", types=INTEGERS, claims=_divides_by_constant)
+def modulo(A, B, *, fmod):
+    """The remainder with the divisor's sign, with `fmod` the dividend's."""
+    f = A.f
+    rest = A - integer_quotient(A, B) * B
+    if fmod or not A.type.is_signed:
+        return rest
+    return f.select((rest != 0) & ((rest ^ B) < 0), rest + B, rest)
+
+
+def _exponent_is(wanted: float):
+    def claims(node: Node) -> bool:
+        exponent = node.inputs[1]
+        if exponent is None or exponent.constant is None:
+            return False
+        numbers = exponent.constant.numpy()
+        return numbers.size == 1 and numbers.item() == wanted
+
+    return claims
+
+
+@scalar("Pow", since=7, types=FLOATS, claims=_exponent_is(1))
+def first_power(X, Y):
+    return X
+
+
+@scalar("Pow", since=7, types=FLOATS, claims=_exponent_is(2))
+def square(X, Y):
+    return X * X
+
+
+@scalar("Pow", since=7, types=FLOATS, claims=_exponent_is(3))
+def cube(X, Y):
+    return X * X * X
+
+
+@scalar("Pow", since=7, types=FLOATS, claims=_exponent_is(-1))
+def inverse(X, Y):
+    return 1.0 / X
+
+
+@scalar("Pow", since=7, types=FLOATS, claims=_exponent_is(0.5))
+def root(X, Y):
+    """The square root, but positive at -0 and -inf."""
+    f = X.f
+    return f.select(-float("inf") == X, -X, f.sqrt(X + 0.0))
+
+
+@scalar("Pow", since=7, types=SINGLES)
+def power(X, Y):
+    return math.pow(X, X.f.convert(Y, X.type.scalar))
+
+
+@scalar("Neg")
+def negate(X):
+    return -X
+
+
+@scalar("Abs")
+def absolute(X):
+    return X.f.abs(X)
+
+
+@scalar("Sign")
+def sign(input):
+    f = input.f
+    one, zero = f.const(input.type, 1), f.const(input.type, 0)
+    if not (input.type.is_float or input.type.is_signed):
+        return f.select(input > 0, one, zero)
+    found = f.select(input > 0, one, f.select(input < 0, -one, zero))
+    return f.select(f.is_nan(input), input, found) if input.type.is_float else found
+
+
+@scalar("Sqrt")
+def square_root(X):
+    return X.f.sqrt(X)
+
+
+@scalar("Reciprocal")
+def reciprocal(X):
+    return 1.0 / X
+
+
+@scalar("Floor")
+def floor(X):
+    return X.f.floor(X)
+
+
+@scalar("Ceil")
+def ceil(X):
+    return X.f.ceil(X)
+
+
+@scalar("Round")
+def round_even(X):
+    return X.f.round_even(X)
+
+
+def _of_one(function):
+    def element(input):
+        return function(input)
+
+    element.__qualname__ = element.__name__ = function.__name__
+    return element
+
+
+OF_SINGLES: dict[str, Function] = {"Cos": trigonometry.cos, "Erf": math.erf, "Sin": trigonometry.sin, "Tan": trigonometry.tan}
+OF_FLOATS: dict[str, Function] = {
+    "Acos": trigonometry.acos,
+    "Acosh": math.acosh,
+    "Asin": trigonometry.asin,
+    "Asinh": math.asinh,
+    "Atan": trigonometry.atan,
+    "Atanh": math.atanh,
+    "Cosh": math.cosh,
+    "Exp": math.exp,
+    "Log": math.log,
+    "Sinh": math.sinh,
+    "Tanh": math.tanh,
+}
+for _functions, _types in ((OF_SINGLES, SINGLES), (OF_FLOATS, FLOATS)):
+    for _op, _function in _functions.items():
+        scalar(_op, types=_types)(_of_one(_function))
+
+
+def least(a, b):
+    """The smaller one, NaN if either is."""
+    found = a.f.minimum(a, b)
+    return a.f.select(a.f.is_nan(a), a, found) if a.type.is_float else found
+
+
+def greatest(a, b):
+    """The larger one, NaN if either is."""
+    found = a.f.maximum(a, b)
+    return a.f.select(a.f.is_nan(a), a, found) if a.type.is_float else found
+
+
+@scalar("Max", since=8)
+def maximum(*data_0):
+    return functools.reduce(greatest, data_0)
+
+
+@scalar("Min", since=8)
+def minimum(*data_0):
+    return functools.reduce(least, data_0)
+
+
+@scalar("Sum", since=8)
+def total(*data_0):
+    return functools.reduce(add, data_0)
+
+
+@scalar("Mean", since=8)
+def mean(*data_0):
+    return functools.reduce(add, data_0) / float(len(data_0))
+
+
+@scalar("Clip", since=11)
+def clip(input, min=None, max=None):
+    result = input if min is None else greatest(min, input)
+    return result if max is None else least(max, result)
+
+
+@scalar("Clip", until=10)
+def clip_by_attributes(input, *, min=None, max=None):
+    f = input.f
+    result = input if min is None else f.maximum(min, input)
+    return result if max is None else f.minimum(max, result)
+
+
+@scalar("Where")
+def where(condition, X, Y):
+    return X.f.select(condition, X, Y)
+
+
+def _is_inference(node: Node) -> bool:
+    """Whether nothing is dropped: the switch is off, or absent as in all versions before it."""
+    switch = node.inputs[2] if len(node.inputs) > 2 else None
+    return switch is None or (switch.constant is not None and not switch.constant.numpy().any())
+
+
+@scalar("Dropout", since=7, claims=_is_inference)
+def dropout(data, ratio_input=None, training_mode=None, *, ratio=None, seed=None):
+    return data

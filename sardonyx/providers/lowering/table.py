@@ -1,0 +1,97 @@
+"""The table of scalar functions: what an elementwise op computes for one element.
+
+    @scalar("Sigmoid")
+    def sigmoid(X):
+        return 1 / (1 + exp(-X))
+
+Operands come by position, attributes by name if the function asks for them; `type` is the element type of the result. Values are those of
+the compiler, scalars or vectors alike; floats of 16 bits come as float32. Of several entries that serve a node the first is taken.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+from sardonyx import dtypes
+from sardonyx.dtypes import ElementType
+from sardonyx.ir import Node
+from sardonyx.ops.table import NEWEST
+
+Claims = Callable[[Node], bool]
+
+SINGLES = frozenset({dtypes.float16, dtypes.bfloat16, dtypes.float32})
+"""Types whose values are computed in float32."""
+FLOATS = SINGLES | {dtypes.float64}
+INTEGERS = dtypes.INTS - dtypes.SUB_BYTE_INTS
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A scalar function and the nodes that it serves."""
+
+    function: Callable[..., Any]
+    since: int
+    until: int
+    types: frozenset[ElementType] | None
+    """Element types of the first operand that it is right for; None for all that generated code knows."""
+    parameters: frozenset[str]
+    positional: tuple[str, ...]
+    """Names of the operands as the spec has them."""
+    variadic: bool
+    claims: Claims | None
+    """Asked last, whether it serves a node: of divisions of integers say those that cannot fail."""
+
+
+_table: dict[str, list[Scalar]] = {}
+
+
+def scalar(
+    *ops: str,
+    domain: str = "",
+    since: int = 1,
+    until: int = NEWEST,
+    types: Collection[ElementType] | None = None,
+    claims: Claims | None = None,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register the function of one element of `ops`. Keyword-only parameters are attributes, and `type`."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        signature = inspect.signature(function).parameters.values()
+        keywords = frozenset(one.name for one in signature if one.kind is one.KEYWORD_ONLY)
+        positional = tuple(one.name for one in signature if one.kind is one.POSITIONAL_OR_KEYWORD)
+        variadic = any(one.kind is one.VAR_POSITIONAL for one in signature)
+        narrowed = None if types is None else frozenset(types)
+        for op in ops:
+            entry = Scalar(function, since, until, narrowed, keywords, positional, variadic, claims)
+            _table.setdefault(f"{domain}:{op}" if domain else op, []).append(entry)
+        return function
+
+    return register
+
+
+def scalars_of(domain: str, op: str) -> list[Scalar]:
+    """The entries of an op; their versions and types say which one is a node's."""
+    return _table.get(f"{domain}:{op}" if domain else op, [])
+
+
+_names: dict[str, Scalar] = {}
+
+
+def name_of(entry: Scalar) -> str:
+    """A name by which `scalar_function` finds an entry again: it stands in chains, which are compared and hashed."""
+    name = f"{entry.function.__module__}.{entry.function.__qualname__}"
+    _names[name] = entry
+    return name
+
+
+def scalar_function(name: str) -> Callable[..., Any]:
+    """The function behind a name, called with operands, `type` and attributes; it gets those that it asks for."""
+    entry = _names[name]
+
+    def call(*operands: Any, **keywords: Any) -> Any:
+        return entry.function(*operands, **{key: value for key, value in keywords.items() if key in entry.parameters})
+
+    return call

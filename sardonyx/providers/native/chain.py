@@ -1,0 +1,226 @@
+"""Chains of scalar operations over the elements of a domain: what is fused into one loop, or behind a matrix product as its epilogue.
+
+A `Chain` is a description that can be compared and hashed: two chains that are equal share one kernel. `ChainCode` emits it into a
+kernel: the loops around belong to whoever asks for elements at coordinates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Union
+
+from sardonyx.compiler.builder import Value
+from sardonyx.compiler.types import I64, Type
+from sardonyx.ir import Dim
+from sardonyx.providers.lowering.table import scalar_function
+from sardonyx.providers.native.kernel import KernelFunction
+from sardonyx.providers.native.program import Argument
+from sardonyx.providers.native.views import View
+
+Strides = tuple[str, ...]
+"""How an operand moves along each axis of the domain: "0" not at all, "1" by one element, "n" by a number given at run time."""
+
+
+@dataclass(frozen=True)
+class Load:
+    type: Type
+    strides: Strides
+
+
+@dataclass(frozen=True)
+class Number:
+    type: Type
+    value: str
+    """As Python writes it: 0.0 and -0.0 differ, which as numbers they would not."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """A value that the surrounding kernel has made: the result of a product, say."""
+
+    type: Type
+
+
+@dataclass(frozen=True)
+class Apply:
+    op: str
+    inputs: tuple[int, ...]
+    """Numbers of the items that it takes, -1 for an absent one."""
+    type: Type
+    attributes: tuple[tuple[str, Any], ...] = ()
+
+
+def _number(text: str) -> float:
+    return float(text) if any(sign in text for sign in ".enf") else int(text)
+
+
+Item = Union[Load, Number, Given, Apply]
+
+
+@dataclass(frozen=True)
+class Store:
+    item: int
+    type: Type
+    strides: Strides
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Items in order, each using earlier ones; stores say which are results."""
+
+    rank: int
+    items: tuple[Item, ...]
+    stores: tuple[Store, ...]
+
+    def __str__(self) -> str:
+        """As a little program over the coordinates of the domain."""
+        place = ", ".join(f"i{axis}" for axis in range(self.rank))
+        lines = [f"at ({place}):"]
+        for number, item in enumerate(self.items):
+            lines.append(f"  t{number}: {item.type} = {_item_text(item, number)}")
+        for number, store in enumerate(self.stores):
+            lines.append(f"  out{number}{_strides_text(store.strides)} = {store.type}(t{store.item})")
+        return "\n".join(lines)
+
+
+def _item_text(item: Item, number: int) -> str:
+    if isinstance(item, Load):
+        return f"in{number}{_strides_text(item.strides)}"
+    if isinstance(item, Number):
+        return item.value
+    if isinstance(item, Given):
+        return "the kernel's result"
+    operands = [f"t{one}" if one >= 0 else "none" for one in item.inputs]
+    return f"{item.op.rpartition('.')[2]}({', '.join([*operands, *(f'{name}={value}' for name, value in item.attributes)])})"
+
+
+def _strides_text(strides: Strides) -> str:
+    """[i0·n, i1]: an axis along which an operand does not move is left out."""
+    moved = [f"i{axis}" if kind == "1" else f"i{axis}·n" for axis, kind in enumerate(strides) if kind != "0"]
+    return f"[{', '.join(moved)}]"
+
+
+def pattern(strides: Sequence[Dim]) -> Strides:
+    """What of an operand's strides shapes the code."""
+    inner = tuple("0" if stride == 0 else "n" for stride in strides[:-1])
+    last = strides[-1] if strides else 0
+    return inner + (("0" if last == 0 else "1" if last == 1 else "n"),) if strides else ()
+
+
+def stride_arguments(view: View, strides: Sequence[Dim]) -> list[Argument]:
+    """What `ChainCode` asks for an operand: its place and the strides that are known at run time only."""
+    return [view.place, *(stride for stride, kind in zip(strides, pattern(strides)) if kind == "n")]
+
+
+class _Operand:
+    """A load or store inside a kernel: its pointer and strides."""
+
+    def __init__(self, f: KernelFunction, type: Type, strides: Strides):
+        self.f = f
+        self.type = type
+        self.kinds = strides
+        self.pointer = f.pointer()
+        self.strides = [f.size() if kind == "n" else None for kind in strides]
+
+    def at(self, outer: Sequence[Value]) -> Value:
+        """Where the row with these outer coordinates begins."""
+        offset: Value | None = None
+        for coordinate, stride in zip(outer, self.strides):
+            if stride is not None:
+                moved = coordinate * stride
+                offset = moved if offset is None else offset + moved
+        return self.pointer if offset is None else self.f.address(self.pointer, offset, self.type)
+
+
+class ChainCode:
+    """A chain being emitted. Make it at the beginning of a kernel: it asks for its arguments then."""
+
+    def __init__(self, f: KernelFunction, chain: Chain):
+        self.f = f
+        self.chain = chain
+        self.loads = {n: _Operand(f, item.type, item.strides) for n, item in enumerate(chain.items) if isinstance(item, Load)}
+        self.stores = [_Operand(f, store.type, store.strides) for store in chain.stores]
+
+    def row(self, outer: Sequence[Value]) -> ChainRow:
+        """The elements along the innermost axis at these coordinates of the others."""
+        return ChainRow(self, outer)
+
+
+class ChainRow:
+    """One row of the domain: addresses are computed once, elements are asked for along it."""
+
+    def __init__(self, code: ChainCode, outer: Sequence[Value]):
+        self.code = code
+        self.f = code.f
+        self._loads = {n: operand.at(outer) for n, operand in code.loads.items()}
+        self._stores = [operand.at(outer) for operand in code.stores]
+        self._fixed: dict[int, Value] = {
+            n: self.f.load(self._loads[n], 0, operand.type)
+            for n, operand in code.loads.items()
+            if not operand.kinds or operand.kinds[-1] == "0"
+        }
+
+    def target(self, number: int = 0) -> Value:
+        """Where the row of a store begins."""
+        return self._stores[number]
+
+    def load(self, n: int, column: Value, lanes: int, remaining: Value | None) -> Value:
+        operand, place = self.code.loads[n], self._loads[n]
+        if n in self._fixed:
+            return self.f.splat(self._fixed[n], lanes)
+        if operand.kinds[-1] == "1":
+            return self.f.load(place, column, operand.type, lanes, remaining=remaining)
+        stride = operand.strides[-1]
+        assert stride is not None
+        if lanes == 1:
+            return self.f.load(place, column * stride, operand.type)
+        indices = (self.f.iota(I64, lanes) + self.f.splat(column, lanes)) * self.f.splat(stride, lanes)
+        mask = None if remaining is None else self.f.first_lanes(remaining, lanes)
+        return self.f.gather(place, indices, operand.type, mask=mask)
+
+    def values(
+        self, column: Value, lanes: int, remaining: Value | None = None, given: Sequence[Value] = ()
+    ) -> list[Value | None]:
+        """All items at `lanes` columns from `column` on."""
+        results: list[Value | None] = []
+        rest = iter(given)
+        for n, item in enumerate(self.code.chain.items):
+            if isinstance(item, Load):
+                results.append(self.load(n, column, lanes, remaining))
+            elif isinstance(item, Number):
+                results.append(self.f.const(item.type.computed.vector(lanes), _number(item.value)))
+            elif isinstance(item, Given):
+                results.append(self.f.rounded(next(rest), item.type))
+            else:
+                operands = [None if one < 0 else results[one] for one in item.inputs]
+                made = scalar_function(item.op)(*operands, type=item.type, **dict(item.attributes))
+                results.append(self.f.rounded(self.f.splat(made, lanes), item.type))  # as if every op stored its result
+        return results
+
+    def store(self, results: Sequence[Value | None], column: Value, remaining: Value | None = None) -> None:
+        """Write the results among `values`."""
+        for store, operand, place in zip(self.code.chain.stores, self.code.stores, self._stores):
+            value = results[store.item]
+            assert value is not None
+            value = self.f.convert(value, store.type)  # only copies between types differ here
+            if not operand.kinds or operand.kinds[-1] in "01":
+                index: Value | int = column if operand.kinds and operand.kinds[-1] == "1" else 0
+                self.f.store(value, place, index, store.type, remaining=remaining)
+            else:
+                self._scatter(value, operand, place, column, remaining)
+
+    def _scatter(self, value: Value, operand: _Operand, place: Value, column: Value, remaining: Value | None) -> None:
+        stride = operand.strides[-1]
+        assert stride is not None
+        for lane in range(value.type.lanes):
+            one = self.f.extract(value, lane)
+            if remaining is None or lane == 0:
+                self.f.store(one, place, (column + lane) * stride, operand.type)
+            else:
+                with self.f.if_(remaining > lane):
+                    self.f.store(one, place, (column + lane) * stride, operand.type)
+
+    def emit(self, column: Value, lanes: int, remaining: Value | None = None, given: Sequence[Value] = ()) -> None:
+        """Load, compute and store `lanes` elements from `column` on; with `remaining` only so many of them."""
+        self.store(self.values(column, lanes, remaining, given), column, remaining)

@@ -1,0 +1,115 @@
+"""Pieces that all kernels of convolutions are made of: even tiles of an axis, totals, aligned memory for what is packed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from sardonyx.compiler.builder import Value, Variable
+from sardonyx.compiler.target import Target
+from sardonyx.compiler.types import I64, Type
+from sardonyx.ir import Dim, dim
+from sardonyx.providers.native.chain import Chain, ChainCode
+from sardonyx.providers.native.kernel import KernelFunction
+
+ALIGNMENT = 64
+CHAINS_OF_ADDITIONS = 8
+"""How many sums must be under way for the units to be always busy."""
+PIECE_WORK = 1 << 19
+"""Multiplications that are worth handing to another thread."""
+
+
+def aligned_empty(shape: Sequence[int], dtype: Any) -> np.ndarray:
+    """An array that begins at a cache line."""
+    dtype = np.dtype(dtype)
+    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    raw = np.empty(size + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + size].view(dtype).reshape(shape)
+
+
+class EvenTiles:
+    """An axis of a size known at run time, cut as evenly as can be into tiles of at most `limit`."""
+
+    def __init__(self, f: KernelFunction, total: Value, limit: int):
+        self.f = f
+        self.count = (total + (limit - 1)) // limit
+        divisor = f.maximum(self.count, 1)
+        self._base = total // divisor
+        self._extra = total % divisor
+
+    def start(self, tile: Value) -> Value:
+        return tile * self._base + self.f.minimum(tile, self._extra)
+
+    def size(self, tile: Value) -> Value:
+        return self._base + self.f.convert(tile < self._extra, I64)
+
+
+def sizes_up_to(limit: int) -> list[int]:
+    """For which numbers of rows a kernel of register tiles has code; a tile of another number takes the next larger one."""
+    return sorted({1, *range(4 if limit > 6 else 2, limit, 4 if limit > 9 else 2), limit})
+
+
+Sums = list[list[list[Variable]]]
+"""Registers of a tile, rows of vectors. Few of them would wait for their own results, so there may be several sets."""
+
+
+def zero_sums(f: KernelFunction, rows: int, vectors: int, type: Type, lanes: int) -> Sums:
+    zero = f.const(type.vector(lanes), 0)
+    sets = max(1, CHAINS_OF_ADDITIONS // (rows * vectors))
+    return [[[f.variable(zero) for _ in range(vectors)] for _ in range(rows)] for _ in range(sets)]
+
+
+def totals_of(sums: Sums) -> list[list[Value]]:
+    """The tile, its sets added."""
+    first = sums[0]
+    return [
+        [_total([one[row][column].get() for one in sums]) for column in range(len(first[row]))] for row in range(len(first))
+    ]
+
+
+def _total(values: list[Value]) -> Value:
+    while len(values) > 1:
+        values = [left + right for left, right in zip(values[::2], values[1::2])] + values[len(values) & ~1 :]
+    return values[0]
+
+
+def add_products(
+    f: KernelFunction, sums: Sums, rows: Sequence[Value], panel: Value, depth: Value, type: Type, lanes: int
+) -> None:
+    """Add the product of rows, each a pointer to `depth` elements, and a panel of as many rows of vectors."""
+    vectors = len(sums[0][0])
+    unroll = len(sums) if len(rows) * vectors > 16 else max(len(sums), 2)
+    whole = depth - depth % unroll if unroll > 1 else depth
+
+    def add(registers: list[list[Variable]], k: Value) -> None:
+        columns = [
+            f.load(panel, k * (vectors * lanes) + one * lanes, type, lanes, align=lanes * type.bytes) for one in range(vectors)
+        ]
+        for place, row in zip(rows, registers):
+            factor = f.splat(f.load(place, k, type), lanes)
+            for vector, column in zip(row, columns):
+                vector.set(f.fma(factor, column, vector.get()))
+
+    with f.loop(0, whole, unroll) as k:
+        for number in range(unroll):
+            add(sums[number % len(sums)], k + number)
+    if unroll > 1:
+        with f.loop(whole, depth) as k:
+            add(sums[0], k)
+
+
+def chain_weight(target: Target, chain: Chain, lanes: int) -> int:
+    """About how many instructions a chain takes per vector."""
+    f = KernelFunction(target)
+    row = ChainCode(f, chain).row([f.const(I64, 0)] * (chain.rank - 1))
+    before = len(f._lines)
+    row.emit(f.begin, lanes, given=[f.const(chain.items[0].type.computed.vector(lanes), 0)])
+    return len(f._lines) - before
+
+
+def grain_for(work: Dim) -> Dim:
+    """How many items of so many multiplications are worth handing to another thread."""
+    return dim.maximum(1, dim.floordiv(PIECE_WORK, dim.maximum(1, work)))

@@ -1,0 +1,46 @@
+"""Values whose content the shapes tell: what is left of a model's shape arithmetic. They are stored only where somebody reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sardonyx.compiler.types import I64, Type, of_elements
+from sardonyx.ir import Dim, Node, TensorType, Value
+from sardonyx.ir.dim import Expression
+from sardonyx.providers.native.kernel import KernelFunction, kernel
+
+if TYPE_CHECKING:
+    from sardonyx.providers.native.lowering import Lowerer
+    from sardonyx.providers.native.views import View
+
+MAX_SIZES = 64
+"""Longer contents are computed like any other value."""
+
+
+def known_sizes(value: Value) -> list[Dim] | None:
+    """The content of an integer tensor, flat, if inference has followed it; None if it depends on data."""
+    array = value.constant.numpy() if value.is_constant and value.constant is not None else value.known
+    type = of_elements(value.type.dtype) if isinstance(value.type, TensorType) else None
+    if array is None or type is None or not type.is_integer or array.size > MAX_SIZES:
+        return None
+    items = array.reshape(-1).tolist()
+    return items if all(isinstance(item, (int, Expression)) for item in items) else None
+
+
+def is_symbolic(node: Node) -> bool:
+    """Whether all that a node makes is known without computing it."""
+    return bool(node.outputs) and all(known_sizes(value) is not None for value in node.outputs)
+
+
+def sizes_step(lowerer: Lowerer, sizes: Sequence[Dim], target: View) -> None:
+    """Add the step that stores sizes."""
+    lowerer.call(sizes_kernel(lowerer.target, target.type, len(sizes)), [target.place, *sizes], 1)
+
+
+@kernel("sizes")
+def sizes_kernel(f: KernelFunction, type: Type, count: int) -> None:
+    """Numbers among the arguments as a tensor."""
+    target = f.pointer()
+    for index in range(count):
+        f.store(f.convert(f.size(), type), target, f.const(I64, index), type)

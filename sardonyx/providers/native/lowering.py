@@ -1,0 +1,627 @@
+"""From the nodes of a cluster to a program. Elementwise nodes wait until somebody needs their values, and then become one loop together."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Union
+
+import numpy as np
+
+from sardonyx.compiler.jit import Kernel
+from sardonyx.compiler.target import Target
+from sardonyx.compiler.types import Type, of_elements
+from sardonyx.formats import mapping
+from sardonyx.ir import Dim, Node, TensorType, Value, dim
+from sardonyx.ops import checking
+from sardonyx.optimizer import matching
+from sardonyx.providers.lowering.table import Scalar, name_of, scalars_of
+from sardonyx.providers.native.chain import Apply, Chain, Given, Item, Load, Number, Store, pattern, stride_arguments
+from sardonyx.providers.native.copying import copy_step
+from sardonyx.providers.native.elementwise import elementwise_step
+from sardonyx.providers.native.interleaving import interleaved_rows
+from sardonyx.providers.native.joining import part_of
+from sardonyx.providers.native.known import is_symbolic, known_sizes, sizes_step
+from sardonyx.providers.native.program import Argument, Buffer, Program, Step
+from sardonyx.providers.native.table import lowering_of
+from sardonyx.providers.native.transposing import transposed_step
+from sardonyx.providers.native.views import Dims, View, collapse, contiguous_strides, dense_order, dense_strides, permuted
+from sardonyx.providers.provider import CannotCompile, Cluster, attribute_value
+
+MAPPED_BYTES = 1 << 20
+"""Constants from here on are read where the file has them, even if their elements are not aligned: the CPUs that we generate code for can."""
+GIVE_BACK_BYTES = 32 << 20
+"""After how many bytes of constants the pages of mapped files are given back, so that weights never lie in memory twice."""
+MAX_OPERANDS = 24
+"""How many buffers one loop may read and write: beyond that addresses no longer fit into registers."""
+
+
+def element_of(value: Value) -> Type | None:
+    """The type of a value's elements in generated code; None for what it does not know."""
+    return of_elements(value.type.dtype) if isinstance(value.type, TensorType) else None
+
+
+def shape_of(value: Value) -> Dims | None:
+    """The sizes of a tensor, None if not even the rank is known."""
+    return tuple(value.type.shape) if isinstance(value.type, TensorType) and value.type.shape is not None else None
+
+
+def is_plain(value: Value | None) -> bool:
+    """Whether a value is a tensor that generated code can hold."""
+    return value is None or (element_of(value) is not None and shape_of(value) is not None)
+
+
+def find_scalar(node: Node) -> Scalar | None:
+    """The scalar function of an elementwise node, None for other nodes."""
+    entries = scalars_of(node.domain if node.domain != "ai.onnx" else "", node.op_type)
+    if (
+        not entries
+        or len([one for one in node.outputs if one.name]) != 1
+        or not all(map(is_plain, (*node.inputs, *node.outputs)))
+    ):
+        return None
+    version = checking.signature_of(node).since_version
+    first = next((value for value in node.inputs if value is not None), node.outputs[0])
+    dtype = first.type.dtype if isinstance(first.type, TensorType) else None
+    for entry in entries:
+        if entry.since <= version <= entry.until and (entry.types is None or dtype in entry.types):
+            count = len(node.inputs)
+            if (
+                (entry.variadic or count <= len(entry.positional))
+                and _attributes_fit(node, entry)
+                and (entry.claims is None or entry.claims(node))
+            ):
+                return entry
+    return None
+
+
+def _attributes_fit(node: Node, entry: Scalar) -> bool:
+    """Whether every attribute that is set is one that the function knows, and of a kind that can be compared."""
+    return all(
+        name in entry.parameters and isinstance(one.value, (int, float, str, bytes)) for name, one in node.attributes.items()
+    )
+
+
+def scalar_attributes(node: Node, entry: Scalar) -> tuple[tuple[str, Any], ...]:
+    """What a scalar function gets by name: the node's attributes and the defaults of its version."""
+    signature = checking.signature_of(node)
+    found = {}
+    for name, definition in signature.attributes.items():
+        given = node.attributes.get(name)
+        value = attribute_value(given.value) if given is not None else definition.default
+        if name in entry.parameters and value is not None:
+            found[name] = value
+    return tuple(sorted(found.items()))
+
+
+@dataclass(frozen=True)
+class Sink:
+    """Where a kernel's result goes: through a chain of scalar operations that followed, into one or more buffers.
+
+    The kernel makes `ChainCode(f, sink.chain)` after having asked for its own arguments, and for each row of the domain calls
+    `code.row(outer).emit(column, lanes, remaining, given=[value])`.
+    """
+
+    shape: Dims
+    """The sizes of the domain's axes, as the kernel asked for them."""
+    chain: Chain
+    arguments: Sequence[Argument]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An elementwise op of its newest version, applied to what a kernel computes before it counts as the node's output."""
+
+    op_type: str
+    operands: Sequence[Union[Value, float, Operation, None]]
+    """None stands for what the kernel computes, or for the result of the operation before."""
+    attributes: tuple[tuple[str, Any], ...] = ()
+    domain: str = ""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a kernel's operand comes from: a chain without stores, whose last item is the element. Its rows give `values(…)[-1]`."""
+
+    chain: Chain
+    arguments: Sequence[Argument]
+
+
+class Lowerer:
+    """Makes the program of one cluster. Lowerings of nodes get it to ask for views of values, and to add steps."""
+
+    def __init__(self, cluster: Cluster, target: Target, threads: int = 1, options: Mapping[str, str] | None = None):
+        self.target = target
+        self.threads = threads
+        """How many threads a run may have; a kernel's `worker` is below it."""
+        self.options = dict(options or {})
+        """The provider's."""
+        self.joints: dict[Node, View] = {}
+        """Results of Concat whose parts are being put there."""
+        self.packed: dict[Hashable, Any] = {}
+        """What lowerings of products have packed, for others that need the same."""
+        self.cluster = cluster
+        self.program = Program(cluster.name, cluster.inputs, cluster.outputs)
+        self._views: dict[Value, View] = {}
+        self._pending: dict[Value, Node] = {}
+        self._absorbed: set[Node] = set()
+        self._members = set(cluster.nodes)
+        self._wanted = set(cluster.outputs)
+        self._constants: dict[int, Buffer] = {}
+        self._label = ""
+        self._packed_bytes = 0
+        for index, value in enumerate(cluster.inputs):
+            self._views[value] = self._contiguous_view(value, Buffer(value.name, self._bytes(value), "input", index))
+        self._outputs = {value: index for index, value in enumerate(cluster.outputs)}
+
+    def _bytes(self, value: Value) -> Dim:
+        type, shape = element_of(value), shape_of(value)
+        assert type is not None and shape is not None
+        return dim.product(shape) * type.bytes
+
+    def _contiguous_view(self, value: Value, buffer: Buffer) -> View:
+        type, shape = element_of(value), shape_of(value)
+        if type is None or shape is None:
+            raise CannotCompile(f"{value.name} is {value.type}")
+        return View(buffer, type, shape, contiguous_strides(shape))
+
+    # --- the way through the cluster
+
+    def lower(self) -> Program:
+        """The program of all nodes."""
+        for node in self.cluster.nodes:
+            if node in self._absorbed or is_symbolic(node):
+                continue
+            if find_scalar(node) is not None:
+                self._pending[node.outputs[0]] = node
+                continue
+            entry = lowering_of(node, checking.signature_of(node).since_version)
+            if entry is None:
+                raise CannotCompile(f"{node} has no lowering")
+            self._label = node.op_type
+            entry.function(self, node)
+        for value in self.cluster.outputs:
+            self._deliver(value)
+        return self.program
+
+    def _deliver(self, value: Value) -> None:
+        """Have an output of the cluster in its own buffer."""
+        view = self.view(value)
+        if view.buffer.kind != "output" or view.buffer.index != self._outputs[value] or not view.is_contiguous:
+            self._label = "copy"
+            self.copy(
+                view, self._contiguous_view(value, Buffer(value.name, self._bytes(value), "output", self._outputs[value]))
+            )
+
+    # --- what lowerings ask
+
+    def view(self, value: Value) -> View:
+        """How a value lies in memory; if it is still to be computed, the step that does so is added."""
+        found = self._views.get(value)
+        if found is not None:
+            return found
+        if value.constant is not None:
+            return self._views.setdefault(value, self._contiguous_view(value, self.constant(value.constant.peek())))
+        sizes = known_sizes(value)
+        if sizes is not None:
+            sizes_step(self, sizes, self.output(value))
+            return self._views[value]
+        self._compute(value)
+        return self._views[value]
+
+    def contiguous(self, value: Value) -> View:
+        """A value without gaps, copied if it has some."""
+        view = self.view(value)
+        if view.is_contiguous:
+            return view
+        made = self.output(value)
+        self.copy(view, made)
+        return made
+
+    def constant(self, array: np.ndarray) -> Buffer:
+        """A buffer of fixed content: a weight as it is, or packed."""
+        array = np.ascontiguousarray(array)
+        if not array.flags.aligned and array.nbytes < MAPPED_BYTES:
+            array = array.copy()
+        self._packed_bytes += array.nbytes
+        if self._packed_bytes > GIVE_BACK_BYTES:
+            self._packed_bytes = 0
+            mapping.give_back_pages()
+        found = self._constants.get(array.ctypes.data)
+        if found is None or found.array is None or found.array.nbytes != array.nbytes:
+            found = Buffer("constant", array.nbytes, "constant", len(self.program.constants), array)
+            self.program.constants.append(found)
+            self._constants[array.ctypes.data] = found
+        return found
+
+    def scratch(self, bytes: Dim) -> Buffer:
+        """Memory in the arena, from the first to the last step that names it."""
+        return Buffer("scratch", bytes)
+
+    def status(self) -> Buffer:
+        """A word (int64) that a kernel sets when data is not as it must be, an index out of bounds say.
+
+        The run's results are then thrown away, and NumPy computes the cluster: it finds the same fault and says what is wrong.
+        """
+        return Buffer("status", 8, "status")
+
+    def output(self, value: Value, order: Sequence[int] | None = None) -> View:
+        """Where a node's output is to be written, without gaps; with `order` its axes lie so in memory, the outermost first."""
+        if order is not None and list(order) != sorted(order):
+            if self._is_private(value) and value.users[0] in self._members:
+                part = part_of(self, value, order, self.joints)
+                if part is not None:
+                    self._views[value] = part
+                    return part
+            view = self._contiguous_view(value, Buffer(value.name, self._bytes(value)))
+            view = self._views[value] = replace(view, strides=dense_strides(view.shape, order))
+            return view
+        index = self._outputs.get(final_form(value, self._members, self._wanted))
+        buffer = (
+            Buffer(value.name, self._bytes(value)) if index is None else Buffer(value.name, self._bytes(value), "output", index)
+        )
+        view = self._views[value] = self._contiguous_view(value, buffer)
+        return view
+
+    def known_view(self, value: Value) -> View | None:
+        """How a value lies in memory, if it is there already."""
+        return self._views.get(value)
+
+    def set_view(self, value: Value, view: View) -> None:
+        """Let a node's output be a view of memory that is there already."""
+        self._views[value] = view
+
+    def call(
+        self,
+        kernel: Kernel,
+        arguments: Sequence[Argument],
+        items: Dim,
+        grain: Dim = 1,
+        *,
+        flops: Dim = 0,
+        traffic: Dim = 0,
+        scratch: Sequence[Buffer] = (),
+    ) -> None:
+        """Add a step."""
+        self.program.steps.append(Step(kernel, list(arguments), items, grain, self._label, flops, traffic, scratch))
+
+    def copy(self, source: View, target: View) -> None:
+        """Add a step that copies elements between views of one shape, converting them if the types differ."""
+        if source.type == target.type:
+            copy_step(self, source, target)
+            return
+        same = Chain(0, (Load(source.type, ()),), (Store(0, target.type, ()),))
+        self._elementwise(target.shape, same.items, [source], [(0, target)])
+
+    def store(self, value: Value, target: View) -> None:
+        """Have a value in a part of a larger buffer: computed right there if it is still to be computed and nobody else needs it."""
+        if value not in self._pending or not self._is_private(value):
+            self.copy(self.view(value), target)
+            return
+        found = _Expression(self, _shape(value))
+        found.add(value)
+        self._finish(found)
+        self._label = "+".join([*(node.op_type for node in found.nodes), self._label])
+        self._views[value] = target  # who takes it a second time reads it there
+        results = [(item, target if one is value else self.output(one)) for one, item in self._results(found)]
+        self._elementwise(found.shape, found.items, found.views, results)
+
+    def require(self, left: Dim, right: Dim) -> None:
+        """Have NumPy compute the cluster whenever two sizes differ."""
+        if isinstance(left - right, int) and left != right:
+            raise CannotCompile(f"the sizes {left} and {right} differ")
+        if left != right and (left, right) not in self.program.conditions:
+            self.program.conditions.append((left, right))
+
+    def broadcast(self, view: View, shape: Dims) -> View:
+        """A view repeated to a shape, refused at run time if it does not fit."""
+        for size, wanted in zip(view.shape, shape[len(shape) - len(view.shape) :]):
+            if size != wanted and size != 1:
+                self.require((size - 1) * (size - wanted), 0)
+        return view.broadcast(shape)
+
+    def operand(self, node: Node, name: str) -> Any:
+        """An attribute or constant input by its name in the spec; a `Value` if it is an input that is not constant."""
+        return matching.operand(node, name)
+
+    # --- chains
+
+    def source(self, value: Value, groups: Sequence[int]) -> Source:
+        """A kernel's operand, element by element, in a domain of as many axes as `groups` has numbers.
+
+        Each number says how many axes of the value one axis of the domain stands for. A pending elementwise node whose value nobody
+        else needs is computed on the fly.
+        """
+        node = self._pending.get(value)
+        if node is None or not self._is_private(value):
+            views, items = [self.view(value)], [Load(self.view(value).type, ())]
+        else:
+            found = _Expression(self, _shape(value))
+            found.add(value)
+            # all of it stays pending: somebody else may need a part, and we the whole if the operands do not fit the domain
+            views, items = found.views, found.items
+        strides = [regrouped(_shape(value), self.broadcast(view, _shape(value)).strides, groups) for view in views]
+        if any(one is None for one in strides):
+            self._materialize(value)
+            view = self.contiguous(value)
+            views, items, strides = [view], [Load(view.type, ())], [regrouped(_shape(value), view.strides, groups)]
+        return Source(*_placed(len(groups), items, views, [one for one in strides if one is not None], [], [], []))
+
+    def _is_private(self, value: Value) -> bool:
+        return value not in self._wanted and len(value.users) == 1
+
+    def _materialize(self, value: Value) -> None:
+        if value not in self._views:
+            self._compute(value)
+
+    def sink(
+        self,
+        node: Node,
+        groups: Sequence[int],
+        output: int = 0,
+        operations: Sequence[Operation] = (),
+        order: Sequence[int] | None = None,
+    ) -> Sink:
+        """Where a node's output goes. Elementwise nodes that follow are taken along, if all else that they need is there.
+
+        `groups` says how many axes of the output each axis of the kernel's domain stands for: (2, 1) for rows and columns of a
+        tensor with three axes. `operations` make the output out of what the kernel computes. With `order` the results lie in memory
+        with their axes so (channels last, say), and `groups` counts the axes in that order.
+        """
+        value = node.outputs[output]
+        shape = _shape(value)
+        axes = range(len(shape)) if order is None else order
+        found = _Expression(self, shape)
+        found.give(value, operations)
+        self._absorb(found, value, groups, axes)
+        results = self._results(found)
+        targets = [self.output(one, order) for one, _ in results]
+        views = [self.broadcast(view, shape) for view in found.views]
+        shape = permuted(shape, axes)
+        strides = [regrouped(shape, permuted(view.strides, axes), groups) for view in views]
+        stored = [regrouped(shape, permuted(target.strides, axes), groups) for target in targets]
+        assert None not in strides and None not in stored
+        chain, arguments = _placed(
+            len(groups),
+            found.items,
+            found.views,
+            [one for one in strides if one is not None],
+            [item for _, item in results],
+            targets,
+            [one for one in stored if one is not None],
+        )
+        return Sink(grouped_shape(shape, groups), chain, arguments)
+
+    def _absorb(self, found: _Expression, value: Value, groups: Sequence[int], axes: Sequence[int]) -> None:
+        """Take elementwise nodes behind `value` into the expression, for as long as there are any that fit."""
+        shape = found.shape
+        pending = list(value.users)
+        while pending:
+            node = pending.pop(0)
+            if (
+                node in self._absorbed
+                or node not in self._members
+                or find_scalar(node) is None
+                or node.outputs[0] in found.numbers
+            ):
+                continue
+            if _shape(node.outputs[0]) != shape or not all(self._is_at_hand(one, found, groups, axes) for one in node.inputs):
+                continue
+            if len(found.views) + len(node.inputs) > MAX_OPERANDS:
+                continue
+            found.apply(node)
+            self._absorbed.add(node)
+            pending += node.outputs[0].users
+
+    def _is_at_hand(self, operand: Value | None, found: _Expression, groups: Sequence[int], axes: Sequence[int]) -> bool:
+        """Whether an operand is in the expression already or can be read where the kernel runs."""
+        if operand is None or operand in found.numbers:
+            return True
+        if operand not in self._views and not operand.is_constant and operand not in self._pending:
+            return False
+        view = self.view(operand)
+        strides = permuted(view.broadcast(found.shape).strides, axes)
+        return regrouped(permuted(found.shape, axes), strides, groups) is not None
+
+    def _results(self, found: _Expression) -> list[tuple[Value, int]]:
+        """The values of an expression that somebody outside it needs, with the numbers of their items."""
+        return [
+            (value, number)
+            for value, number in found.made.items()
+            if value in self._wanted or any(user not in found.nodes for user in value.users)
+        ]
+
+    def _compute(self, value: Value) -> None:
+        """Add the loop that computes a pending value, and with it those that it depends on and whose shape is the same."""
+        if value not in self._pending:
+            raise CannotCompile(f"{value.name} is needed before it is computed")
+        found = _Expression(self, _shape(value))
+        found.add(value)
+        self._finish(found)
+        self._label = "+".join(node.op_type for node in found.nodes)
+        made = self._results(found)
+        order = None if any(one in self._wanted for one, _ in made) else _common_order(found)
+        results = [(item, self.output(one, order)) for one, item in made]
+        self._elementwise(found.shape, found.items, found.views, results)
+
+    def _finish(self, found: _Expression) -> None:
+        for one in found.made:
+            self._pending.pop(one, None)
+
+    def _elementwise(
+        self, shape: Dims, items: Sequence[Item], views: Sequence[View], results: Sequence[tuple[int, View]]
+    ) -> None:
+        targets = [view for _, view in results]
+        axes = dense_order(targets[0]) or range(len(shape))
+        steps = [permuted(self.broadcast(view, shape).strides, axes) for view in (*views, *targets)]
+        domain, strides = collapse(permuted(shape, axes), steps)
+        if transposed_step(self, domain, items, views, results, strides):
+            return
+        untangled = [self._untangled(view, shape, axes, domain, steps) for view, steps in zip(views, strides)]
+        if untangled != list(views):
+            self._elementwise(shape, items, untangled, results)
+            return
+        chain, arguments = _placed(
+            len(domain), items, views, strides[: len(views)], [item for item, _ in results], targets, strides[len(views) :]
+        )
+        elementwise_step(self, domain, chain, arguments)
+
+    def _untangled(self, view: View, shape: Dims, axes: Sequence[int], domain: Dims, strides: Dims) -> View:
+        """What a loop reads, but in the order in which it goes where a copy can bring it there quickly."""
+        if 0 in strides or interleaved_rows(domain, strides, contiguous_strides(domain)) is None:
+            return view
+        made = View(self.scratch(dim.product(shape) * view.type.bytes), view.type, shape, dense_strides(shape, axes))
+        copy_step(self, view, made)
+        return made
+
+
+def _common_order(found: _Expression) -> tuple[int, ...] | None:
+    """The order in memory of what an expression reads, if all operands of the full shape have the same: its results get it too."""
+    orders = {dense_order(view) for view in found.views if view.shape == found.shape}
+    return orders.pop() if len(orders) == 1 else None
+
+
+class _Expression:
+    """A chain being collected over one shape."""
+
+    def __init__(self, lowerer: Lowerer, shape: Dims):
+        self.lowerer = lowerer
+        self.shape = shape
+        self.items: list[Item] = []
+        self.views: list[View] = []
+        """What the loads read, in their order."""
+        self.numbers: dict[Value, int] = {}
+        self.made: dict[Value, int] = {}
+        """Values that are computed here."""
+        self.nodes: list[Node] = []
+
+    def _new(self, value: Value | None, item: Item) -> int:
+        self.items.append(item)
+        if value is not None:
+            self.numbers[value] = len(self.items) - 1
+        return len(self.items) - 1
+
+    def give(self, value: Value, operations: Sequence[Operation] = ()) -> None:
+        """Begin with a value that the kernel around makes, up to some operations."""
+        type = element_of(value)
+        assert type is not None
+        number = self._new(None, Given(type))
+        for operation in operations:
+            number = self._operate(operation, number, type)
+        self.numbers[value] = self.made[value] = number
+
+    def _operate(self, operation: Operation, given: int, type: Type) -> int:
+        """The number of an operation's result; `given` is what the kernel made, or the operation before."""
+        inputs = []
+        for operand in operation.operands:
+            if operand is None:
+                inputs.append(given)
+            elif isinstance(operand, Operation):
+                inputs.append(self._operate(operand, given, type))
+            elif isinstance(operand, Value):
+                self.lowerer.view(operand)
+                inputs.append(self.add(operand))
+            else:
+                inputs.append(self._new(None, Number(type, repr(operand))))
+        entry = scalars_of(operation.domain, operation.op_type)[-1]
+        return self._new(None, Apply(name_of(entry), tuple(inputs), type, operation.attributes))
+
+    def add(self, value: Value) -> int:
+        """The number of the item that a value is: computed here if it is pending and has this shape, else loaded."""
+        if value in self.numbers:
+            return self.numbers[value]
+        node = self.lowerer._pending.get(value)
+        if node is not None and _shape(value) == self.shape and len(self.views) < MAX_OPERANDS:
+            return self.apply(node)
+        number = _number_of(value)
+        if number is not None:
+            return self._new(value, number)
+        view = self.lowerer.view(value)
+        self.views.append(view)
+        return self._new(value, Load(view.type, ()))
+
+    def apply(self, node: Node) -> int:
+        entry = find_scalar(node)
+        type = element_of(node.outputs[0])
+        assert entry is not None and type is not None
+        inputs = tuple(-1 if value is None else self.add(value) for value in node.inputs)
+        self.nodes.append(node)
+        number = self._new(node.outputs[0], Apply(name_of(entry), inputs, type, scalar_attributes(node, entry)))
+        self.made[node.outputs[0]] = number
+        return number
+
+
+def _number_of(value: Value) -> Number | None:
+    """A constant of one element as a number in the code."""
+    type = element_of(value)
+    if not value.is_constant or value.constant is None or type is None or dim.product(_shape(value)) != 1:
+        return None
+    number = value.constant.numpy().reshape(()).item()
+    if isinstance(number, float) and number != number:
+        return None
+    return Number(type, repr(int(number) if isinstance(number, bool) else float(number) if type.is_float else number))
+
+
+RESHAPES = ("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity")
+
+
+def final_form(value: Value, members: Container[Node], wanted: Container[Value]) -> Value:
+    """What a value becomes when nothing but its shape changes any more: then it is written where that is wanted."""
+    while value not in wanted and len(value.users) == 1:
+        (user,) = value.users
+        if (
+            user not in members
+            or user.op_type not in RESHAPES
+            or user.domain not in ("", "ai.onnx")
+            or user.inputs[0] is not value
+        ):
+            break
+        value = user.outputs[0]
+    return value
+
+
+def _shape(value: Value) -> Dims:
+    shape = shape_of(value)
+    assert shape is not None
+    return shape
+
+
+def grouped_shape(shape: Dims, groups: Sequence[int]) -> Dims:
+    """The sizes of a domain's axes, each standing for some axes of a shape."""
+    sizes, axis = [], 0
+    for count in groups:
+        sizes.append(dim.product(shape[axis : axis + count]))
+        axis += count
+    return tuple(sizes)
+
+
+def regrouped(shape: Dims, strides: Dims, groups: Sequence[int]) -> Dims | None:
+    """Strides along the axes of a domain; None where an operand does not step evenly through the axes that one of them stands for."""
+    found: list[Dim] = []
+    axis = 0
+    for count in groups:
+        sizes, steps = collapse(shape[axis : axis + count], [strides[axis : axis + count]])
+        if len(sizes) > 1:
+            return None
+        found.append(steps[0][0])
+        axis += count
+    return tuple(found)
+
+
+def _placed(
+    rank: int,
+    items: Sequence[Item],
+    views: Sequence[View],
+    strides: Sequence[Dims],
+    results: Sequence[int],
+    targets: Sequence[View],
+    stored: Sequence[Dims],
+) -> tuple[Chain, list[Argument]]:
+    """A chain with the strides of its loads and stores, and the arguments that it asks for."""
+    rest = iter(strides)
+    placed = tuple(Load(item.type, pattern(next(rest))) if isinstance(item, Load) else item for item in items)
+    stores = tuple(Store(item, view.type, pattern(steps)) for item, view, steps in zip(results, targets, stored))
+    arguments: list[Argument] = []
+    for view, steps in zip((*views, *targets), (*strides, *stored)):
+        arguments += stride_arguments(view, steps)
+    return Chain(rank, placed, stores), arguments

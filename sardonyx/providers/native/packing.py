@@ -1,0 +1,233 @@
+"""Operands of matrix products in the order in which a micro-kernel reads them. Lowerings of products call it.
+
+A packed operand is cut along its outer axis (rows of A, columns of B) into tiles; a tile holds for each k the `width` elements side by
+side. Constants are packed when the model is lowered, everything else by a step of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sardonyx.compiler.builder import Value
+from sardonyx.compiler.jit import Kernel, jit
+from sardonyx.compiler.pool import ARGUMENTS, GRAIN, KERNEL, STEP_WORDS, TOTAL, available_threads, pool
+from sardonyx.compiler.target import Target
+from sardonyx.compiler.types import F32, I64, U16, Type
+from sardonyx.ir import Dim, dim
+from sardonyx.providers.native.kernel import KernelFunction, kernel
+from sardonyx.providers.native.lowering import Lowerer
+from sardonyx.providers.native.program import Argument, Buffer
+from sardonyx.providers.native.views import View, collapse
+
+PIECE_ELEMENTS = 16384
+"""How many elements are worth handing to another thread."""
+WORTH_A_KERNEL = 1 << 20
+"""From how many bytes on constants are packed by generated code: NumPy is slower, but needs nothing to be compiled."""
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Where a packed operand lies: tiles of `tile_stride` elements, one batch after the other."""
+
+    buffer: Buffer
+    type: Type
+    tile_stride: Dim
+    batch_stride: Dim
+
+
+@dataclass(frozen=True)
+class Packing:
+    """What shapes the code that packs."""
+
+    source: Type
+    target: Type
+    width: int
+    limit: int
+    """Into tiles of how many the outer axis is cut; there may be fewer in the last."""
+    along: str
+    """Which axis lies without gaps: "outer", "k" or "none"."""
+    batch_axes: int
+
+    def lanes(self, target: Target) -> int:
+        """How many elements are moved at once."""
+        return min(self.width, target.lanes(self.target), target.lanes(F32))
+
+
+def aligned_empty(shape: Sequence[int], dtype: Any) -> np.ndarray:
+    """An array that begins at a cache line."""
+    dtype = np.dtype(dtype)
+    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    raw = np.empty(size + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + size].view(dtype).reshape(shape)
+
+
+def packed_constant(array: np.ndarray, type: Type, width: int) -> tuple[np.ndarray, int]:
+    """Weights (…, K, N) in panels, and how many elements a panel takes. Large ones are packed by generated code, on all threads."""
+    if array.nbytes < WORTH_A_KERNEL:
+        return pack_columns(array, width), array.shape[-2] * width
+    target = jit().target
+    raw = type if type.bytes > 2 else U16
+    outer = array.swapaxes(-1, -2)
+    steps = [step // array.itemsize for step in outer.strides]
+    batches, (strides,) = collapse(outer.shape[:-2], [tuple(steps[:-2])])
+    packing = Packing(raw, raw, width, width, _unit_axis(steps[-2], steps[-1]), len(batches))
+    tile_stride = -(-outer.shape[-1] // packing.lanes(target)) * packing.lanes(target) * width
+    panels = -(-outer.shape[-2] // width)
+    packed = aligned_empty((*array.shape[:-2], panels, tile_stride), array.dtype)
+    numbers = [*outer.shape[-2:], tile_stride, *steps[-2:], *batches, *strides]
+    words = np.array([array.ctypes.data, packed.ctypes.data, *numbers], np.int64)
+    run_now(pack_kernel(target, packing), words, packed.size // tile_stride)
+    return packed, tile_stride
+
+
+def run_now(made: Kernel, words: np.ndarray, items: int) -> None:
+    """Run a kernel while the model is lowered, its arguments as they lie in memory."""
+    threads = pool()
+    step = np.zeros(STEP_WORDS, np.int64)
+    step[[KERNEL, ARGUMENTS, TOTAL, GRAIN]] = jit().addresses([made])[0], words.ctypes.data, items, 1
+    stop = np.zeros(1, np.int64)
+    threads.run(step.ctypes.data, 1, threads.address, threads.ensure(available_threads()), stop.ctypes.data)
+
+
+def _unit_axis(outer_step: Dim, inner_step: Dim) -> str:
+    return "k" if inner_step == 1 else "outer" if outer_step == 1 else "none"
+
+
+def pack_columns(weights: np.ndarray, width: int) -> np.ndarray:
+    """(…, K, N) as (…, panels, K, width); what is missing in the last panel is 0."""
+    *batch, inner, columns = weights.shape
+    whole, rest = divmod(columns, width)
+    packed = aligned_empty((*batch, whole + bool(rest), inner, width), weights.dtype)
+    panels = weights[..., : whole * width].reshape(*batch, inner, whole, width)
+    packed[..., :whole, :, :] = np.moveaxis(panels, -3, -2)
+    if rest:
+        packed[..., whole, :, :rest] = weights[..., whole * width :]
+        packed[..., whole, :, rest:] = 0
+    return packed
+
+
+def packed_view(lowerer: Lowerer, view: View, type: Type, width: int, limit: int) -> Packed:
+    """A view (batch…, outer, k) in tiles of `limit`, packed by a step that is added when it is first wanted."""
+    key = (view, type, width, limit)
+    if key not in lowerer.packed:
+        lowerer.packed[key] = _pack_step(lowerer, view, type, width, limit)
+    found: Packed = lowerer.packed[key]
+    return found
+
+
+def _pack_step(lowerer: Lowerer, view: View, type: Type, width: int, limit: int) -> Packed:
+    *batch, outer, inner = view.shape
+    *steps, outer_step, inner_step = view.strides
+    batches, (strides,) = collapse(tuple(batch), [tuple(steps)])
+    packing = Packing(view.type, type, width, limit, _unit_axis(outer_step, inner_step), len(batches))
+    lanes = packing.lanes(lowerer.target)
+    tile_stride = dim.ceildiv(inner, lanes) * lanes * width
+    tiles = dim.ceildiv(outer, limit)
+    count = dim.product(batches)
+    buffer = lowerer.scratch(count * tiles * tile_stride * type.bytes)
+    numbers: list[Argument] = [outer, inner, tile_stride, outer_step, inner_step, *batches, *strides]
+    lowerer.call(
+        pack_kernel(lowerer.target, packing),
+        [view.place, buffer, *numbers],
+        count * tiles,
+        dim.maximum(1, dim.floordiv(PIECE_ELEMENTS, dim.maximum(1, inner * limit))),
+        traffic=count * outer * inner * (view.type.bytes + type.bytes),
+    )
+    return Packed(buffer, type, tile_stride, tiles * tile_stride)
+
+
+def batch_offset(f: KernelFunction, number: Value, sizes: Sequence[Value], strides: Sequence[Sequence[Value]]) -> list[Value]:
+    """Where a batch begins in each of some operands."""
+    if len(sizes) == 1:
+        return [number * steps[0] for steps in strides]
+    offsets = [f.const(I64, 0) for _ in strides]
+    for axis in reversed(range(len(sizes))):
+        coordinate = number % sizes[axis] if axis else number
+        number = number // sizes[axis] if axis else number
+        offsets = [offset + coordinate * steps[axis] for offset, steps in zip(offsets, strides)]
+    return offsets
+
+
+@kernel("pack")
+def pack_kernel(f: KernelFunction, packing: Packing) -> None:
+    """Items are tiles."""
+    source, target = f.pointer(), f.pointer()
+    outer, inner, tile_stride, outer_step, inner_step = (f.size() for _ in range(5))
+    sizes = [f.size() for _ in range(packing.batch_axes)]
+    steps = [f.size() for _ in range(packing.batch_axes)]
+    tiles = f.maximum((outer + (packing.limit - 1)) // packing.limit, 1)
+    with f.loop(f.begin, f.end) as item:
+        batch, tile = item // tiles, item % tiles
+        (offset,) = batch_offset(f, batch, sizes, [steps])
+        place = f.address(source, offset + tile * outer_step * packing.limit, packing.source)
+        to = f.address(target, item * tile_stride, packing.target)
+        count = f.minimum(outer - tile * packing.limit, packing.limit)
+        if packing.along == "k":
+            _transpose_tile(f, packing, place, to, count, outer_step, inner)
+        else:
+            _copy_tile(f, packing, place, to, count, outer_step, inner, inner_step)
+
+
+def _copy_tile(
+    f: KernelFunction,
+    packing: Packing,
+    place: Value,
+    to: Value,
+    count: Value,
+    outer_step: Value,
+    inner: Value,
+    inner_step: Value,
+) -> None:
+    """The elements of one k after those of the other."""
+    lanes = packing.lanes(f.target)
+    with f.loop(0, inner) as k:
+        row = f.address(place, k * inner_step, packing.source)
+        for first in range(0, packing.width, lanes):
+            remaining = count - first
+            if packing.along == "outer":
+                found = f.load(row, first, packing.source, lanes, remaining=remaining)
+            else:
+                indices = (f.iota(I64, lanes) + first) * f.splat(outer_step, lanes)
+                found = f.gather(row, indices, packing.source, mask=f.first_lanes(remaining, lanes))
+            f.store(found, to, k * packing.width + first, packing.target)
+
+
+def _transpose_tile(
+    f: KernelFunction, packing: Packing, place: Value, to: Value, count: Value, outer_step: Value, inner: Value
+) -> None:
+    """Squares of as many rows as a vector has lanes; rows that are not there are read as the last one."""
+    lanes = packing.lanes(f.target)
+    whole = (inner // lanes) * lanes
+    with f.loop(0, f.minimum(count, packing.width), lanes) as first:
+        rows = [f.address(place, f.minimum(first + row, count - 1) * outer_step, packing.source) for row in range(lanes)]
+
+        def square(k: Value, remaining: Value | None) -> None:
+            vectors = transposed(f, [f.load(row, k, packing.source, lanes, remaining=remaining) for row in rows])
+            for number, vector in enumerate(vectors):
+                f.store(vector, to, (k + number) * packing.width + first, packing.target)
+
+        with f.loop(0, whole, lanes) as k:
+            square(k, None)
+        with f.if_(whole < inner):
+            square(whole, inner - whole)
+
+
+def transposed(f: KernelFunction, rows: Sequence[Value]) -> list[Value]:
+    """A square of as many vectors as they have lanes, mirrored: in each round the first half is interleaved with the second."""
+    lanes = len(rows)
+    half = lanes // 2
+    low = [lane // 2 + (lane % 2) * lanes for lane in range(lanes)]
+    found = list(rows)
+    for _ in range(lanes.bit_length() - 1):
+        mixed = []
+        for row in range(half):
+            pair = found[row], found[row + half]
+            mixed += [f.shuffle(*pair, low), f.shuffle(*pair, [lane + half for lane in low])]
+        found = mixed
+    return found

@@ -1,0 +1,74 @@
+"""What a cluster becomes: steps of compiled kernels over buffers, with sizes that are known once the inputs' shapes are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Union
+
+import numpy as np
+
+from sardonyx.compiler.jit import Kernel
+from sardonyx.ir import Dim, Value
+
+
+class Buffer:
+    """A piece of memory without gaps: an input, an output, a constant, or a part of the arena."""
+
+    __slots__ = ("name", "bytes", "kind", "index", "array")
+
+    def __init__(self, name: str, bytes: Dim, kind: str = "arena", index: int = 0, array: np.ndarray | None = None):
+        self.name = name
+        self.bytes = bytes
+        self.kind = kind
+        """input, output, constant, status or arena."""
+        self.index = index
+        """Which input, output or constant; for the arena which slot, once `memory` has given it one."""
+        self.array = array
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} {self.name}: {self.bytes} bytes>"
+
+
+@dataclass(frozen=True)
+class At:
+    """A place in a buffer, some bytes from its beginning."""
+
+    buffer: Buffer
+    offset: Dim
+
+
+Argument = Union[Buffer, At, Dim, float]
+"""Pointers, sizes and numbers that kernels are given."""
+
+
+@dataclass
+class Step:
+    """One kernel with its arguments. Items are shared among threads, at least `grain` to a piece."""
+
+    kernel: Kernel
+    arguments: Sequence[Argument]
+    items: Dim
+    grain: Dim
+    label: str
+    """The nodes that it computes, for people."""
+    flops: Dim = 0
+    traffic: Dim = 0
+    """Bytes that it must read and write at least."""
+    scratch: Sequence[Buffer] = ()
+
+    def buffers(self) -> list[Buffer]:
+        return [one.buffer if isinstance(one, At) else one for one in self.arguments if isinstance(one, (Buffer, At))]
+
+
+@dataclass
+class Program:
+    """The steps of a cluster, in order."""
+
+    name: str
+    inputs: Sequence[Value]
+    outputs: Sequence[Value]
+    steps: list[Step] = field(default_factory=list)
+    constants: list[Buffer] = field(default_factory=list)
+    conditions: list[tuple[Dim, Dim]] = field(default_factory=list)
+    """Sizes that must be equal for the program to be right. Where they are not, NumPy computes, and raises what there is to raise."""

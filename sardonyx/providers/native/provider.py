@@ -1,0 +1,149 @@
+"""The provider: claims maximal clusters of what it can lower, and compiles each into a program of machine code."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+from sardonyx.compiler.jit import jit
+from sardonyx.compiler.pool import available_threads, pool
+from sardonyx.ir import Dim, Graph, Node, Value
+from sardonyx.ops import checking
+from sardonyx.providers.clustering import maximal_clusters
+from sardonyx.providers.cpu.provider import CPUExecutionProvider
+from sardonyx.providers.native.compiled import CompiledProgram
+from sardonyx.providers.native.known import is_symbolic, known_sizes
+from sardonyx.providers.native.lowering import Lowerer, find_scalar, is_plain, shape_of
+from sardonyx.providers.native.sizes import Sizes, UnboundSymbol
+from sardonyx.providers.native.table import lowering_of
+from sardonyx.providers.provider import CannotCompile, Capability, Cluster, Compiled, ExecutionProvider
+
+LOWERINGS = (
+    "sardonyx.providers.lowering.elementwise",
+    "sardonyx.providers.lowering.logical",
+    "sardonyx.providers.lowering.activation",
+    "sardonyx.providers.lowering.cast",
+    "sardonyx.providers.lowering.contrib",
+    "sardonyx.providers.native.shape",
+    "sardonyx.providers.native.movement",
+    "sardonyx.providers.native.indexing",
+    "sardonyx.providers.native.filling",
+    "sardonyx.providers.native.matmul",
+    "sardonyx.providers.native.conv",
+    "sardonyx.providers.native.pool",
+    "sardonyx.providers.native.rows",
+    "sardonyx.providers.native.channels",
+    "sardonyx.providers.native.reduction",
+    "sardonyx.providers.native.selection",
+    "sardonyx.providers.native.attention",
+    "sardonyx.providers.native.recurrent",
+    "sardonyx.providers.native.trees",
+    "sardonyx.providers.native.ml",
+)
+"""Modules whose functions enter the tables when they are imported."""
+
+
+STRICT = "SARDONYX_STRICT"
+"""An environment variable: "1" lets faults of the compiler be seen, as tests want it."""
+
+
+@functools.cache
+def load_lowerings() -> None:
+    """Fill the tables."""
+    for module in LOWERINGS:
+        import_module(module)
+
+
+class NativeExecutionProvider(ExecutionProvider):
+    """Machine code for the host's CPU. `intra_op_num_threads` is how many threads a run may use, 0 for all there are."""
+
+    name = "NativeExecutionProvider"
+    public_name = "CPUExecutionProvider"
+
+    def __init__(self, options: Mapping[str, str] | None = None, threads: int = 0, spinning: bool = True):
+        super().__init__(options)
+        load_lowerings()
+        self.jit = jit()
+        workers = pool()
+        self.threads = workers.ensure(threads or available_threads())
+        if not spinning:
+            workers.sleep_at_once()
+
+    def get_capability(self, graph: Graph, nodes: Sequence[Node]) -> Iterable[Capability]:
+        able = {node for node in nodes if self.can_lower(node)}
+        while able:
+            clusters = maximal_clusters(graph, nodes, able.__contains__)
+            unbound = [node for cluster in clusters for node in _unbound(cluster)]
+            if not unbound:
+                return [Capability(cluster, fused=True) for cluster in clusters if any(map(_is_costly, cluster))]
+            able -= set(unbound)
+        return []
+
+    def can_lower(self, node: Node) -> bool:
+        """Whether there is generated code for a node with its types and shapes."""
+        if next(node.subgraphs, None) is not None or not all(map(is_plain, (*node.inputs, *node.outputs))):
+            return False
+        if is_symbolic(node):
+            return True
+        return find_scalar(node) is not None or lowering_of(node, checking.signature_of(node).since_version) is not None
+
+    def compile(self, cluster: Cluster) -> Compiled:
+        try:
+            program = Lowerer(cluster, self.jit.target, self.threads, self.options).lower()
+            return CompiledProgram(program, Sizes(cluster.inputs), self.jit, self.threads, Interpreted(cluster))
+        except CannotCompile:
+            raise
+        except UnboundSymbol as error:
+            raise CannotCompile(str(error)) from error
+        except Exception as error:
+            if os.environ.get(STRICT) == "1":
+                raise
+            raise CannotCompile(f"{type(error).__name__}: {error}") from error  # a fault of ours; NumPy computes the nodes
+
+
+def _unbound(cluster: Sequence[Node]) -> list[Node]:
+    """Nodes with sizes that the shapes of the cluster's inputs do not tell."""
+    made = {value for node in cluster for value in node.outputs}
+    used = (value for node in cluster for value in node.inputs if value is not None)
+    sizes = Sizes(list(dict.fromkeys(value for value in used if value not in made and not value.is_constant)))
+    return [node for node in cluster if not all(map(sizes.knows, _sizes_of(node)))]
+
+
+def _sizes_of(node: Node) -> Iterator[Dim]:
+    for value in node.outputs:
+        yield from shape_of(value) or ()
+        yield from known_sizes(value) or ()
+
+
+def _is_costly(node: Node) -> bool:
+    if is_symbolic(node):
+        return False
+    entry = None if find_scalar(node) else lowering_of(node, checking.signature_of(node).since_version)
+    return entry is None or entry.costly
+
+
+class Interpreted:
+    """A cluster computed node by node in NumPy: for shapes of another form than the model says."""
+
+    def __init__(self, cluster: Cluster):
+        self._cluster = cluster
+
+    @functools.cached_property
+    def _steps(self) -> list[tuple[Node, Any]]:
+        provider = CPUExecutionProvider()
+        return [(node, provider.bind_kernel(node)) for node in self._cluster.nodes]
+
+    def __call__(self, inputs: Sequence[Any]) -> list[Any]:
+        found: dict[Value, Any] = dict(zip(self._cluster.inputs, inputs))
+        for node, kernel in self._steps:
+            given = [None if one is None else found[one] if one in found else _constant(one) for one in node.inputs]
+            found.update(zip(node.outputs, kernel(given)))
+        return [found[value] for value in self._cluster.outputs]
+
+
+def _constant(value: Value) -> Any:
+    assert value.constant is not None
+    return value.constant.numpy()

@@ -1,0 +1,237 @@
+"""Passes along the rows of a domain, in vectors: what kernels of softmax, normalizations and reductions are made of."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sardonyx.compiler.builder import Value, Variable
+from sardonyx.compiler.types import BOOL, F64, I64, Type
+from sardonyx.ir import Dim, dim
+from sardonyx.providers.native.chain import Apply, Chain, ChainRow, Load
+from sardonyx.providers.native.elementwise import advance
+from sardonyx.providers.native.kernel import KernelFunction
+from sardonyx.providers.native.program import Argument
+
+if TYPE_CHECKING:
+    from sardonyx.providers.native.lowering import Lowerer
+
+BLOCK = 4096
+"""Terms of a float32 sum that are added in that precision; the sums of such blocks are added in double precision."""
+
+Body = Callable[[int, Value, "Value | None"], None]
+"""What is done for a vector: given the number of the unrolled copy, the first column, and how many columns are left if that is less
+than a vector."""
+
+
+@contextlib.contextmanager
+def items(f: KernelFunction, sizes: Sequence[Value]) -> Iterator[tuple[Value, list[Value]]]:
+    """Each item of the step and its coordinates; `sizes` are those of all axes but the first."""
+    counters = counters_at(f, f.begin, sizes)
+    with f.loop(f.begin, f.end) as item:
+        yield item, [counter.get() for counter in counters]
+        advance(f, counters, sizes)
+
+
+def counters_at(f: KernelFunction, index: Value, sizes: Sequence[Value]) -> list[Variable]:
+    """Variables with the coordinates of a flat index."""
+    counters: list[Variable] = []
+    for size in reversed(sizes):
+        counters.append(f.variable(index % size))
+        index = index // size
+    return [f.variable(index), *reversed(counters)]
+
+
+def sweep(f: KernelFunction, start: Value | int, stop: Value, lanes: int, unroll: int, body: Body) -> None:
+    """Do the columns from `start` to `stop`: several vectors at a time, then single ones, then the rest."""
+    first = f.as_value(start, I64)
+    # numbers of lanes are powers of two, so that this rounds down to whole vectors
+    many = first + ((stop - first) & -(lanes * unroll))
+    if unroll > 1:
+        with f.loop(first, many, lanes * unroll) as column:
+            for copy in range(unroll):
+                body(copy, column + copy * lanes, None)
+    whole = first + ((stop - first) & -lanes)
+    with f.loop(many if unroll > 1 else first, whole, lanes) as column:
+        body(0, column, None)
+    if lanes > 1:
+        with f.if_(whole < stop):
+            body(0, whole, stop - whole)
+
+
+def unroll_of(*chains: Chain, most: int = 4) -> int:
+    """How many vectors are worth computing at a time: fewer where each is long work already."""
+    work = sum(isinstance(item, Apply) for chain in chains for item in chain.items)
+    return most if work == 0 else min(most, 2) if work <= 4 else 1
+
+
+def last_value(row: ChainRow, column: Value, lanes: int, remaining: Value | None, type: Type) -> Value:
+    """The element that a source gives, in the type that it is computed in."""
+    value = row.values(column, lanes, remaining)[-1]
+    assert value is not None
+    return row.f.convert(value, type)
+
+
+@dataclass(frozen=True)
+class Fold:
+    """How elements become one: "add", "mul", "max" or "min". Extremes of floats are NaN if one element is, unless `lenient`."""
+
+    how: str
+    type: Type
+    lenient: bool = False
+
+    @property
+    def neutral(self) -> float:
+        """What changes no result."""
+        if self.how in ("add", "mul"):
+            return 0 if self.how == "add" else 1
+        if self.type.is_float:
+            return -math.inf if self.how == "max" else math.inf
+        if self.type.kind == "bool":
+            return self.how == "min"
+        low = -(1 << self.type.bits - 1) if self.type.is_signed else 0
+        return low if self.how == "max" else low + (1 << self.type.bits) - 1
+
+    @property
+    def watches_nan(self) -> bool:
+        return self.how in ("max", "min") and self.type.is_float and not self.lenient
+
+    @property
+    def total_type(self) -> Type:
+        """What results have: float32 sums are double at the end."""
+        return F64 if self.how == "add" and self.type.is_float else self.type
+
+    def join(self, f: KernelFunction, one: Value, other: Value) -> Value:
+        if self.type.kind == "bool":
+            return one | other if self.how == "max" else one & other
+        if self.how == "max":
+            return f.maximum(other, one)
+        if self.how == "min":
+            return f.minimum(other, one)
+        return f.binary(self.how, one, other)
+
+    def join_in(self, f: KernelFunction) -> Callable[[Value, Value], Value]:
+        return lambda one, other: self.join(f, one, other)
+
+    def across(self, f: KernelFunction, vector: Value) -> Value:
+        """All lanes as one."""
+        if self.type.kind == "bool":
+            return f.reduce("or" if self.how == "max" else "and", vector)
+        return f.reduce(self.how, vector)
+
+
+class Accumulator:
+    """A fold under way: one vector for each unrolled copy."""
+
+    def __init__(self, f: KernelFunction, fold: Fold, lanes: int, copies: int):
+        self.f = f
+        self.fold = fold
+        self.lanes = lanes
+        self.vectors = [f.variable(fold.neutral, fold.type.vector(lanes)) for _ in range(copies)]
+        self.nans = [f.variable(False, BOOL.vector(lanes)) for _ in range(copies)] if fold.watches_nan else []
+
+    def reset(self) -> None:
+        for one in self.vectors:
+            one.set(self.fold.neutral)
+        for one in self.nans:
+            one.set(False)
+
+    def take(self, copy: int, value: Value, remaining: Value | None) -> None:
+        f = self.f
+        if remaining is not None and self.lanes > 1:
+            value = f.select(f.first_lanes(remaining, self.lanes), value, self.fold.neutral)
+        variable = self.vectors[copy]
+        variable.set(self.fold.join(f, variable.get(), value))
+        if self.nans:
+            self.nans[copy].set(self.nans[copy].get() | f.is_nan(value))
+
+    def result(self) -> Value:
+        """All that was taken, as one number."""
+        f, fold = self.f, self.fold
+        vector = joined([one.get() for one in self.vectors], fold.join_in(f))
+        found = fold.across(f, vector)
+        if self.nans:
+            any_nan = f.reduce("or", joined([one.get() for one in self.nans], lambda a, b: a | b))
+            found = f.select(any_nan, math.nan, found)
+        return f.convert(found, fold.total_type)
+
+
+def joined(parts: Sequence[Value], join: Callable[[Value, Value], Value]) -> Value:
+    """Neighbours joined until one is left."""
+    while len(parts) > 1:
+        parts = [join(*parts[n : n + 2]) if n + 1 < len(parts) else parts[n] for n in range(0, len(parts), 2)]
+    return parts[0]
+
+
+def fold_columns(
+    f: KernelFunction,
+    start: Value | int,
+    stop: Value,
+    lanes: int,
+    unroll: int,
+    fold: Fold,
+    values: Callable[[Value, Value | None], Value],
+) -> Value:
+    """One number of the values in the columns from `start` to `stop`; `values` gives a vector of them at a column."""
+    accumulator = Accumulator(f, fold, lanes, unroll)
+
+    def take(copy: int, column: Value, remaining: Value | None) -> None:
+        accumulator.take(copy, values(column, remaining), remaining)
+
+    if fold.how != "add" or not fold.type.is_float:
+        sweep(f, start, stop, lanes, unroll, take)
+        return accumulator.result()
+    total = f.variable(0.0, F64)
+    with f.loop(start, stop, BLOCK) as column:
+        accumulator.reset()
+        sweep(f, column, f.minimum(column + BLOCK, stop), lanes, unroll, take)
+        total.set(total.get() + accumulator.result())
+    return total.get()
+
+
+STAGE = 8192
+"""The longest row whose intermediate values are kept on the stack."""
+
+
+def is_direct(chain: Chain) -> bool:
+    """Whether a source is read at no cost, so that each pass may do so again."""
+    return len(chain.items) == 1 and isinstance(chain.items[0], Load) and chain.items[0].strides[-1] in ("0", "1")
+
+
+def is_plain_store(sink: Chain, type: Type) -> bool:
+    """Whether a result is written as it is computed, so that its row can hold intermediate values before."""
+    return (
+        len(sink.items) == len(sink.stores) == 1
+        and sink.stores[0].type == type
+        and bool(sink.stores[0].strides)
+        and sink.stores[0].strides[-1] == "1"
+    )
+
+
+class Stage:
+    """A row of values between passes: the row of the result itself where that can hold them, else memory of its own."""
+
+    def __init__(self, f: KernelFunction, sink: Chain, type: Type):
+        self.f = f
+        self.type = type
+        self.in_result = is_plain_store(sink, type)
+        self._far = None if self.in_result else f.pointer()
+        self._near = None if self.in_result else f.stack(type, STAGE)
+
+    def row(self, target: ChainRow, item: Value, columns: Value) -> Value:
+        """Where the values of an item stand."""
+        if self._far is None or self._near is None:
+            return target.target()
+        f = self.f
+        return f.select(columns <= STAGE, self._near, f.address(self._far, item * columns, self.type))
+
+
+def stage_arguments(lowerer: Lowerer, sink: Chain, type: Type, rows: Dim, columns: Dim) -> list[Argument]:
+    """What `Stage` asks for: memory for all rows if they are too long for the stack."""
+    if is_plain_store(sink, type):
+        return []
+    is_long = dim.minimum(1, dim.maximum(0, columns - STAGE))
+    return [lowerer.scratch(rows * columns * type.bytes * is_long)]

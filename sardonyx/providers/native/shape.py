@@ -1,0 +1,223 @@
+"""Ops that only look at a value in another way: reshaping, transposing, slicing, expanding. They become views, without a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from sardonyx.ir import Dim, Node, TensorType, Value, dim
+from sardonyx.ops import checking
+from sardonyx.ops.shape import INFINITE
+from sardonyx.optimizer import matching
+from sardonyx.providers.native.known import known_sizes
+from sardonyx.providers.native.lowering import Lowerer, element_of, shape_of
+from sardonyx.providers.native.table import lower
+from sardonyx.providers.native.views import Dims, View
+
+
+def first_input(node: Node) -> Value:
+    value = node.inputs[0]
+    assert value is not None
+    return value
+
+
+def known_shape(value: Value) -> Dims:
+    shape = shape_of(value)
+    assert shape is not None
+    return shape
+
+
+def rank_of(value: Value) -> int:
+    return len(known_shape(value))
+
+
+def input_named(node: Node, name: str) -> Value | None:
+    """An input by its name in the spec; None if it is absent."""
+    names = checking.signature_of(node).operand_names
+    position = names.index(name) if name in names else len(node.inputs)
+    return node.inputs[position] if position < len(node.inputs) else None
+
+
+def content(node: Node, name: str) -> list[Dim] | None:
+    """The whole numbers that an operand is made of, some of them symbolic; None if it is absent or depends on data."""
+    value = input_named(node, name)
+    if value is not None:
+        return known_sizes(value)
+    given = matching.operand(node, name)
+    if given is None:
+        return None
+    return [given] if isinstance(given, int) else [int(item) for item in np.reshape(given, -1)]
+
+
+def is_known(node: Node, *names: str) -> bool:
+    """Whether those of these operands that are there have contents that don't depend on data."""
+    return all(input_named(node, name) is None or content(node, name) is not None for name in names)
+
+
+def axis_of(node: Node, rank: int, default: int = 0) -> int:
+    """The attribute `axis`, counted from the front."""
+    given = matching.operand(node, "axis")
+    return (default if given is None else int(given)) % max(rank, 1)
+
+
+# --- the same elements in another shape -----------------------------------------------------------------------------
+
+
+@lower("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", costly=False)
+@lower("ExpandDims", domain="com.microsoft", costly=False)
+def reshape(lowerer: Lowerer, node: Node) -> None:
+    """The same elements in the shape that inference has found."""
+    value, result = first_input(node), node.outputs[0]
+    shape = known_shape(result)
+    lowerer.require(dim.product(known_shape(value)), dim.product(shape))
+    view = lowerer.view(value).reshaped(shape) or lowerer.contiguous(value).reshaped(shape)
+    assert view is not None
+    lowerer.set_view(result, view)
+
+
+@lower("Transpose")
+def transpose(lowerer: Lowerer, node: Node) -> None:
+    """The axes in another order."""
+    view = lowerer.view(first_input(node))
+    perm = node.attribute("perm") or list(reversed(range(len(view.shape))))
+    lowerer.set_view(node.outputs[0], view.transposed(perm))
+
+
+@lower("Expand", costly=False)
+def expand(lowerer: Lowerer, node: Node) -> None:
+    """The same elements again and again."""
+    lowerer.set_view(node.outputs[0], lowerer.broadcast(lowerer.view(first_input(node)), known_shape(node.outputs[0])))
+
+
+# --- parts ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Window:
+    """What a slice takes of an axis."""
+
+    axis: int
+    start: Dim
+    size: Dim
+    step: int
+
+
+def slice_windows(node: Node) -> list[Window] | None:
+    """What a Slice takes; None if that depends on data."""
+    data = first_input(node)
+    shape = known_shape(data)
+    starts, ends = content(node, "starts"), content(node, "ends")
+    if starts is None or ends is None or not is_known(node, "axes", "steps"):
+        return None
+    axes = content(node, "axes") or list(range(len(starts)))
+    steps = content(node, "steps") or [1] * len(starts)
+    windows = []
+    for start, end, axis, step in zip(starts, ends, axes, steps):
+        if not isinstance(axis, int) or not isinstance(step, int) or step == 0:
+            return None
+        found = _window(axis % len(shape), shape[axis], start, end, step)
+        if found is None:
+            return None
+        windows.append(found)
+    return windows
+
+
+def _window(axis: int, size: Dim, start: Dim, end: Dim, step: int) -> Window | None:
+    """The spec's rules for bounds: negative ones count from the end, and all are clamped into the axis."""
+    if step < 0:
+        return _window_backward(axis, size, start, end, step)
+    first = _clamped(size, start)
+    if first is None:
+        return None
+    if isinstance(start, int) and start < 0 and isinstance(end, int) and end >= INFINITE:
+        return Window(axis, first, dim.ceildiv(dim.minimum(size, -start), step), step)
+    last = _clamped(size, end)
+    return None if last is None else Window(axis, first, dim.maximum(0, dim.ceildiv(last - first, step)), step)
+
+
+def _clamped(size: Dim, bound: Dim) -> Dim | None:
+    """A bound inside [0, size], None if it is not known on which side it counts."""
+    if isinstance(bound, int):
+        if bound >= INFINITE:
+            return size
+        return dim.minimum(bound, size) if bound >= 0 else dim.maximum(0, size + bound)
+    return dim.minimum(bound, size) if dim.is_nonnegative(bound) else None
+
+
+def _window_backward(axis: int, size: Dim, start: Dim, end: Dim, step: int) -> Window | None:
+    if isinstance(size, int) and isinstance(start, int) and isinstance(end, int):
+        start, end = (bound + size if bound < 0 else bound for bound in (start, end))
+        start, end = max(min(start, size - 1), 0), min(max(end, -1), size - 1)
+        return Window(axis, start, len(range(start, end, step)) if size else 0, step)
+    from_end = isinstance(start, int) and (start == -1 or start >= INFINITE)
+    to_front = isinstance(end, int) and end <= -INFINITE
+    return Window(axis, size - 1, dim.ceildiv(size, -step), step) if from_end and to_front else None
+
+
+def _claims_slice(node: Node) -> bool:
+    windows = slice_windows(node)
+    if windows is None:
+        return False
+    result = known_shape(node.outputs[0])
+    return all(result[window.axis] == window.size for window in windows)
+
+
+@lower("Slice", claims=_claims_slice, costly=False)
+def slice_data(lowerer: Lowerer, node: Node) -> None:
+    """A part of a value."""
+    view = lowerer.view(first_input(node))
+    for window in slice_windows(node) or ():
+        view = view.sliced(window.axis, window.start, window.size, window.step)
+    lowerer.set_view(node.outputs[0], view)
+
+
+@lower("Split", claims=lambda node: is_known(node, "split"), costly=False)
+def split(lowerer: Lowerer, node: Node) -> None:
+    """Parts of a value side by side along an axis."""
+    view = lowerer.view(first_input(node))
+    axis = axis_of(node, len(view.shape))
+    start: Dim = 0
+    for result in node.outputs:
+        size = known_shape(result)[axis]
+        lowerer.set_view(result, view.sliced(axis, start, size))
+        start = start + size
+    lowerer.require(start, view.shape[axis])
+
+
+@lower("UnfoldTensor", domain="com.microsoft", costly=False)
+def unfold_tensor(lowerer: Lowerer, node: Node) -> None:
+    """Overlapping parts of an axis, each of them along a new last axis."""
+    view = lowerer.view(first_input(node))
+    axis = int(matching.operand(node, "dim")) % len(view.shape)
+    step, size = int(matching.operand(node, "step")), int(matching.operand(node, "size"))
+    count = known_shape(node.outputs[0])[axis]
+    lowerer.require(dim.maximum(count, 0), count)
+    parts = view.sliced(axis, 0, count, step)
+    lowerer.set_view(node.outputs[0], replace(parts, shape=(*parts.shape, size), strides=(*parts.strides, view.strides[axis])))
+
+
+# --- one element everywhere -----------------------------------------------------------------------------------------
+
+
+def filled(lowerer: Lowerer, number: np.ndarray, value: Value) -> View:
+    """A view of a value's shape that shows one element everywhere."""
+    type = element_of(value)
+    assert type is not None and isinstance(value.type, TensorType) and value.type.dtype is not None
+    one = lowerer.constant(np.array(number, value.type.dtype.numpy).reshape(1))
+    shape = known_shape(value)
+    return View(one, type, shape, (0,) * len(shape))
+
+
+@lower("ConstantOfShape", claims=lambda node: content(node, "input") is not None, costly=False)
+def constant_of_shape(lowerer: Lowerer, node: Node) -> None:
+    """One number in a shape."""
+    number = matching.operand(node, "value")
+    result = node.outputs[0]
+    lowerer.set_view(result, filled(lowerer, np.zeros(1) if number is None else number, result))
+
+
+def broadcast_element(view: View, shape: Sequence[Dim]) -> View:
+    """A view of one element as it stands everywhere in a shape."""
+    return replace(view, shape=tuple(shape), strides=(0,) * len(shape))

@@ -1,0 +1,235 @@
+"""Loops over a domain in which some operand's elements lie in a row along another axis than the innermost: square tiles of it are
+loaded along that axis and transposed in registers. Copies and elementwise chains come here before they take the ordinary way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sardonyx.compiler.builder import Value
+from sardonyx.compiler.types import Type
+from sardonyx.ir import Dim, dim
+from sardonyx.providers.native.chain import Chain, ChainCode, ChainRow, Item, Load, Store, pattern, stride_arguments
+from sardonyx.providers.native.elementwise import chain_lanes
+from sardonyx.providers.native.kernel import KernelFunction, kernel
+from sardonyx.providers.native.program import Argument
+from sardonyx.providers.native.views import Dims, View
+
+if TYPE_CHECKING:
+    from sardonyx.providers.native.lowering import Lowerer
+
+MAX_WIDTH = 16
+"""Tiles have at most so many rows and columns: more do not fit into registers."""
+BLOCK_ROWS, BLOCK_COLUMNS = 2, 32
+"""How many tiles one below and beside the other are an item. Items follow each other down the rows, along which operands are read:
+what a tile leaves of a cache line is used while it is near, and pages are read through."""
+
+
+def transposed_step(
+    lowerer: Lowerer,
+    domain: Dims,
+    items: Sequence[Item],
+    views: Sequence[View],
+    results: Sequence[tuple[int, View]],
+    strides: Sequence[Dims],
+) -> bool:
+    """Add the step that computes a chain over a domain by tiles; False if no operand of it is transposed.
+
+    `strides` are those of the loads' views, then of the results'.
+    """
+    axis = _transposed_axis(domain, strides[: len(views)])
+    if axis is None:
+        return False
+    order = [*(one for one in range(len(domain) - 1) if one != axis), axis, len(domain) - 1]
+    strides = [tuple(steps[one] for one in order) for steps in strides]
+    *outer, rows, columns = (domain[one] for one in order)
+    chain, arguments = _placed(len(domain), items, views, results, strides)
+    loads = [number for number, item in enumerate(items) if isinstance(item, Load)]
+    tiled = tuple(
+        number
+        for number, steps in zip(loads, strides)
+        if not _is_even(steps[-1]) and isinstance(steps[-2], int) and steps[-2] == 1
+    )
+    width = _width(lowerer, chain, rows, columns)
+    if width < 4:
+        return False
+    moved = sum(one.type.bytes for one in (*chain.items, *chain.stores) if isinstance(one, (Load, Store)))
+    lowerer.call(
+        tiles_kernel(lowerer.target, chain, tiled, width),
+        [*outer[1:], rows, columns, *arguments],
+        dim.product(outer) * dim.ceildiv(rows, BLOCK_ROWS * width) * dim.ceildiv(columns, BLOCK_COLUMNS * width),
+        traffic=dim.product(domain) * moved,
+    )
+    return True
+
+
+def _is_even(stride: Dim) -> bool:
+    """Whether a row is read without gaps, or is one element."""
+    return isinstance(stride, int) and stride in (0, 1)
+
+
+def _transposed_axis(domain: Dims, strides: Sequence[Dims]) -> int | None:
+    """The axis along which the elements of an operand lie in a row, if that is not the innermost one."""
+    for steps in strides:
+        if _is_even(steps[-1]):
+            continue
+        found = [axis for axis, step in enumerate(steps[:-1]) if isinstance(step, int) and step == 1]
+        if found:
+            return max(found, key=lambda axis: _supposed(domain[axis]))
+    return None
+
+
+def _supposed(size: Dim) -> int:
+    """A size as a number; a symbolic one is taken for large."""
+    return size if isinstance(size, int) else 1 << 62
+
+
+def _width(lowerer: Lowerer, chain: Chain, rows: Dim, columns: Dim) -> int:
+    """How many rows and columns a tile has: no more than fit into registers, or than there are."""
+    width = min(MAX_WIDTH, chain_lanes(KernelFunction(lowerer.target), chain))
+    if lowerer.target.vector_registers < 32:
+        width = min(width, 8)
+    for size in (rows, columns):
+        while isinstance(size, int) and size < width:
+            width //= 2
+    return width
+
+
+def _placed(
+    rank: int, items: Sequence[Item], views: Sequence[View], results: Sequence[tuple[int, View]], strides: Sequence[Dims]
+) -> tuple[Chain, list[Argument]]:
+    """The chain with its operands' strides, and the arguments that it asks for."""
+    rest = iter(strides)
+    placed = tuple(Load(item.type, pattern(next(rest))) if isinstance(item, Load) else item for item in items)
+    stores = tuple(Store(item, view.type, pattern(next(rest))) for item, view in results)
+    arguments: list[Argument] = []
+    for view, steps in zip((*views, *(view for _, view in results)), strides):
+        arguments += stride_arguments(view, steps)
+    return Chain(rank, placed, stores), arguments
+
+
+@kernel("tiles")
+def tiles_kernel(f: KernelFunction, chain: Chain, tiled: tuple[int, ...], width: int) -> None:
+    """A chain over a domain whose last two axes are cut into tiles. Items are blocks of them."""
+    outer_sizes = [f.size() for _ in range(chain.rank - 3)]
+    rows, columns = f.size(), f.size()
+    code = ChainCode(f, chain)
+    tiles = {n: f.stack(code.loads[n].type, width * width) for n in tiled}
+    high, wide = BLOCK_ROWS * width, BLOCK_COLUMNS * width
+    down, across = (rows + (high - 1)) // high, (columns + (wide - 1)) // wide
+    with f.loop(f.begin, f.end) as item:
+        outer = _outer_coordinates(f, item // (down * across), outer_sizes, chain.rank - 2)
+        first_row, first_column = (item % down) * high, ((item // down) % across) * wide
+        last_row, last_column = f.minimum(first_row + high, rows), f.minimum(first_column + wide, columns)
+        with f.if_else((rows >= width) & (columns >= width)) as otherwise:
+            with f.loop(first_row, last_row, width) as i:
+                row = f.minimum(i, rows - width)
+                with f.loop(first_column, last_column, width) as j:
+                    _tile(f, code, tiles, outer, row, f.minimum(j, columns - width), width)
+            otherwise()
+            with f.loop(first_row, last_row) as i:
+                line = code.row([*outer, i])
+                with f.loop(first_column, last_column) as j:
+                    line.emit(j, 1)
+
+
+def _outer_coordinates(f: KernelFunction, number: Value, sizes: Sequence[Value], count: int) -> list[Value]:
+    """The coordinates of the outer axes; `sizes` are those of all but the first."""
+    found: list[Value] = []
+    for size in reversed(sizes):
+        found.append(number % size)
+        number = number // size
+    return [*([number] if count else []), *reversed(found)]
+
+
+def _tile(
+    f: KernelFunction, code: ChainCode, tiles: dict[int, Value], outer: Sequence[Value], row: Value, column: Value, width: int
+) -> None:
+    """One tile: operands that lie along its columns are transposed, then it is computed row by row."""
+    lines = {n: _transposed_load(f, code, n, [*outer, row], column, width) for n in tiles}
+    is_copy = len(code.chain.items) == len(code.chain.stores) == 1 and code.stores[0].type == _bits(code.loads[0].type)
+    if is_copy and code.stores[0].kinds[-1] == "1":
+        target, type = code.stores[0], code.chain.stores[0].type
+        for number, line in enumerate(lines[0]):
+            f.store(line, f.address(target.at([*outer, row + number]), column, type), 0, type)
+        return
+    for n, tile in tiles.items():
+        type = _bits(code.loads[n].type)
+        for number, line in enumerate(lines[n]):
+            f.store(line, tile, number * width, type, align=width * type.bytes)
+    with f.loop(0, width) as index:
+        _TileRow(
+            code, [*outer, row + index], {n: f.address(tile, index * width, code.loads[n].type) for n, tile in tiles.items()}
+        ).emit(column, width)
+
+
+def _bits(type: Type) -> Type:
+    return Type("uint", 8 * type.bytes)
+
+
+def _transposed_load(
+    f: KernelFunction, code: ChainCode, n: int, outer: Sequence[Value], column: Value, width: int
+) -> list[Value]:
+    """The rows of a tile whose columns lie in a row each."""
+    operand = code.loads[n]
+    stride = operand.strides[-1]
+    assert stride is not None
+    place = operand.at(outer)
+    type = _bits(operand.type)
+    return transpose(f, [f.load(place, (column + index) * stride, type, width) for index in range(width)])
+
+
+def transpose(f: KernelFunction, vectors: Sequence[Value]) -> list[Value]:
+    """A square of as many vectors as they have lanes, with rows and columns exchanged.
+
+    First inside parts of 16 bytes, where one instruction zips two vectors, then these parts among each other.
+    """
+    width = len(vectors)
+    inside = min(width, 16 // vectors[0].type.bytes)
+    parts = width // inside
+    groups = [_zipped(f, vectors[first : first + inside], parts) for first in range(0, width, inside)]
+    found: list[list[Value]] = [_dealt(f, [group[index] for group in groups], inside) for index in range(inside)]
+    return [found[index][part] for part in range(parts) for index in range(inside)]
+
+
+def _zipped(f: KernelFunction, vectors: Sequence[Value], parts: int) -> list[Value]:
+    """Squares side by side, each in its part of the vectors, transposed."""
+    count = len(vectors)
+    found = list(vectors)
+    lanes = count * parts
+    halves = [
+        [
+            base + lane // 2 + (lane % 2) * lanes + half * (count // 2)
+            for base in range(0, lanes, count)
+            for lane in range(count)
+        ]
+        for half in (0, 1)
+    ]
+    for _ in range(count.bit_length() - 1):
+        found = [
+            f.shuffle(found[index], found[index + count // 2], halves[half]) for index in range(count // 2) for half in (0, 1)
+        ]
+    return found
+
+
+def _dealt(f: KernelFunction, vectors: list[Value], inside: int) -> list[Value]:
+    """As many vectors as they have parts of `inside` lanes, with vectors and parts exchanged."""
+    parts = len(vectors)
+    choices = [[part * inside + lane for part in range(first, 2 * parts, 2) for lane in range(inside)] for first in (0, 1)]
+    for _ in range(parts.bit_length() - 1):
+        vectors = [f.shuffle(vectors[index], vectors[index + 1], chosen) for chosen in choices for index in range(0, parts, 2)]
+    return vectors
+
+
+class _TileRow(ChainRow):
+    """A row of a tile: transposed operands are read from where the tile has been put."""
+
+    def __init__(self, code: ChainCode, outer: Sequence[Value], tiles: dict[int, Value]):
+        super().__init__(code, outer)
+        self._tiles = tiles
+
+    def load(self, n: int, column: Value, lanes: int, remaining: Value | None) -> Value:
+        if n in self._tiles:
+            return self.f.load(self._tiles[n], 0, self.code.loads[n].type, lanes)
+        return super().load(n, column, lanes, remaining)

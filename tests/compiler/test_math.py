@@ -1,0 +1,164 @@
+"""Elementary functions in generated code: units in the last place over the whole range, and special values, for every feature set."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from sardonyx.compiler import math as functions_of_math
+from sardonyx.compiler import trigonometry
+from sardonyx.compiler.types import F32, F64
+from tests.compiler.functions import each_level, run
+
+SPECIAL = [
+    0.0,
+    -0.0,
+    math.inf,
+    -math.inf,
+    math.nan,
+    1.0,
+    -1.0,
+    0.5,
+    2.0,
+    1e-45,
+    -1e-45,
+    1e-38,
+    3.4e38,
+    -3.4e38,
+    88.7,
+    88.8,
+    -87.4,
+    -103.9,
+]
+
+
+def bit_patterns() -> np.ndarray:
+    """float32 of all magnitudes, more of them where functions bend."""
+    every = np.linspace(0, 2**32 - 1, 2**18).astype(np.uint32).view(np.float32)
+    parts = [np.linspace(-bound, bound, 2**15).astype(np.float32) for bound in (1, 12, 110)]
+    return np.concatenate([every, *parts, np.array(SPECIAL, np.float32)])
+
+
+def doubles() -> np.ndarray:
+    every = np.linspace(0, 2**64 - 2**12, 2**16).astype(np.uint64).view(np.float64)
+    parts = [np.linspace(-bound, bound, 2**14 + 1) for bound in (1e-9, 1, 12, 800)]
+    return np.concatenate([every, *parts, np.array([*SPECIAL, 5e-324, 1e-310, 1e308, 709.7, 709.8, 710.4, -745.0, -746.0])])
+
+
+def off(got: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """How many units in the last place results are from the wanted ones, known more precisely; inf where specials or signs differ."""
+    with np.errstate(all="ignore"):
+        nearest = wanted.astype(got.dtype)
+        units = np.abs(got.astype(wanted.dtype) - wanted) / np.spacing(np.abs(nearest)).astype(wanted.dtype)
+        same = (got == nearest) | (np.isnan(got) & np.isnan(nearest))
+        units = np.where(same, 0, np.where(np.isnan(units), np.inf, units))
+    return np.where((np.signbit(got) != np.signbit(nearest)) & ~np.isnan(nearest), np.inf, units)
+
+
+def assert_within(units: float, got: np.ndarray, wanted: np.ndarray, *operands: np.ndarray) -> None:
+    found = off(got, wanted)
+    worst = int(np.argmax(found))
+    assert found[worst] <= units, f"{found[worst]} units at {[x[worst] for x in operands]}: {got[worst]}, not {wanted[worst]}"
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    small = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1, small) / (1 + small)
+
+
+def softplus(x: np.ndarray) -> np.ndarray:
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+
+
+SINGLE = {
+    "exp": (np.exp, 1.1),
+    "exp2": (np.exp2, 1.1),
+    "expm1": (np.expm1, 1.7),
+    "log": (np.log, 1),
+    "log1p": (np.log1p, 1),
+    "tanh": (np.tanh, 2.25),
+    "sigmoid": (sigmoid, 2.25),
+    "softplus": (softplus, 1.8),
+    "erf": (np.vectorize(math.erf), 1.3),
+    "sinh": (np.sinh, 0.51),
+    "cosh": (np.cosh, 0.51),
+    "asinh": (np.arcsinh, 0.51),
+    "acosh": (np.arccosh, 0.51),
+    "atanh": (np.arctanh, 0.51),
+    "rsqrt": (lambda x: 1 / np.sqrt(x), 1.6),
+    "reciprocal": (lambda x: 1 / x, 0.51),
+}
+CIRCULAR = {
+    "sin": (np.sin, 1.6),
+    "cos": (np.cos, 1.6),
+    "tan": (np.tan, 0.51),
+    "asin": (np.arcsin, 0.51),
+    "acos": (np.arccos, 0.51),
+    "atan": (np.arctan, 0.51),
+}
+DOUBLE = {
+    "exp": (np.exp, 1.5),
+    "exp2": (np.exp2, 1.5),
+    "expm1": (np.expm1, 3),
+    "log": (np.log, 1.5),
+    "log1p": (np.log1p, 2),
+    "tanh": (np.tanh, 3),
+    "sigmoid": (sigmoid, 3),
+    "softplus": (softplus, 3),
+    "sinh": (np.sinh, 4),
+    "cosh": (np.cosh, 4),
+    "asinh": (np.arcsinh, 4),
+    "acosh": (np.arccosh, 4),
+    "atanh": (np.arctanh, 4),
+    "asin": (np.arcsin, 4),
+    "acos": (np.arccos, 4),
+    "atan": (np.arctan, 2),
+}
+
+
+def function_of(name: str):
+    return getattr(functions_of_math, name, None) or getattr(trigonometry, name)
+
+
+@each_level
+@pytest.mark.parametrize("name", [*SINGLE, *CIRCULAR])
+def test_float32_is_near_the_exact_value_everywhere(name, level):
+    reference, units = (SINGLE | CIRCULAR)[name]
+    x = bit_patterns()
+    with np.errstate(all="ignore"):
+        wanted = reference(x.astype(np.longdouble if name in CIRCULAR else np.float64))
+    assert_within(units, run(function_of(name), level, [(x, F32)], (x.dtype, F32)), wanted, x)
+
+
+@each_level
+@pytest.mark.parametrize("name", DOUBLE)
+def test_float64_is_near_the_exact_value_everywhere(name, level):
+    reference, units = DOUBLE[name]
+    x = doubles()
+    with np.errstate(all="ignore"):
+        wanted = reference(x.astype(np.longdouble))
+    assert_within(units, run(function_of(name), level, [(x, F64)], (x.dtype, F64)), wanted, x)
+
+
+@each_level
+def test_powers_of_float32_are_those_of_c(level):
+    rng = np.random.default_rng(1)
+    every = bit_patterns()[::2]
+    edges = np.array([*SPECIAL, 3.0, -3.0, -0.5, 16777215.0, -16777215.0, 1e9, -2.0], np.float32)
+    grid = np.array(np.meshgrid(edges, edges), np.float32).reshape(2, -1)
+    bases = np.exp(rng.uniform(-20, 20, 2**14)).astype(np.float32)
+    x = np.concatenate([every, grid[0], bases])
+    y = np.concatenate([rng.permutation(every), grid[1], rng.uniform(-8, 8, len(bases)).astype(np.float32)])
+    with np.errstate(all="ignore"):
+        wanted = np.power(x.astype(np.float64), y.astype(np.float64))
+    got = run(functions_of_math.pow, level, [(x, F32), (y, F32)], (x.dtype, F32))
+    assert_within(0.51, got, wanted, x, y)
+
+
+@pytest.mark.parametrize("function", [functions_of_math.erf, trigonometry.sin, trigonometry.tan], ids=lambda one: one.__name__)
+def test_what_is_not_known_in_float64_is_refused(function):
+    x = np.ones(4)
+    with pytest.raises(TypeError, match="double"):
+        run(function, "sse2", [(x, F64)], (x.dtype, F64))

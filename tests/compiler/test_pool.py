@@ -1,0 +1,140 @@
+"""The threads: every item is done once, whoever does it, also with many callers, after fork, and when the process ends meanwhile."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from sardonyx.compiler import pool as module
+from sardonyx.compiler.builder import Function
+from sardonyx.compiler.jit import PLACEHOLDER, Kernel, jit
+from sardonyx.compiler.pool import ARGUMENTS, GRAIN, KERNEL, STEP_WORDS, TICKS, TOTAL, Pool, available_threads, pool
+from sardonyx.compiler.types import I64, PTR
+
+
+def add_one() -> int:
+    """A kernel that adds 1 to each of its items, slowly enough that workers get some."""
+    f = Function([("args", PTR), ("begin", I64), ("end", I64), ("worker", I64)])
+    data = f.load(f["args"], 0, PTR)
+    with f.loop(f["begin"], f["end"]) as i, f.loop(0, 50):
+        f.line(f"store volatile {f.load(data, i, I64)}, {f.address(data, i, I64)}")
+    with f.loop(f["begin"], f["end"]) as i:
+        f.store(f.load(data, i, I64) + 1, data, i, I64)
+    return jit().addresses([Kernel("add one", f.text(PLACEHOLDER))])[0]
+
+
+class Job:
+    """A list of equal steps over one array."""
+
+    def __init__(self, items: int, steps: int, grain: int):
+        self.data = np.zeros(items, np.int64)
+        self.arguments = np.array([self.data.ctypes.data], np.int64)
+        self.steps = np.zeros((steps, STEP_WORDS), np.int64)
+        self.steps[:, KERNEL] = add_one()
+        self.steps[:, ARGUMENTS] = self.arguments.ctypes.data
+        self.steps[:, TOTAL] = items
+        self.steps[:, GRAIN] = grain
+        self.stop = ctypes.c_int64(0)
+
+    def run(self, workers: Pool, width: int, timed: bool = False) -> None:
+        call = workers.run_timed if timed else workers.run
+        call(self.steps.ctypes.data, len(self.steps), workers.address, width, ctypes.addressof(self.stop))
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 5])
+@pytest.mark.parametrize(("items", "grain"), [(0, 1), (1, 1), (7, 1), (100, 3), (1000, 1000), (1000, 2000)])
+def test_every_item_is_done_once(width: int, items: int, grain: int) -> None:
+    job = Job(items, 20, grain)
+    workers = pool()
+    job.run(workers, workers.ensure(width))
+    assert (job.data == 20).all()
+
+
+def test_callers_at_the_same_time_do_not_disturb_each_other() -> None:
+    workers = pool()
+    width = workers.ensure(3)
+    jobs = [Job(64, 50, 4) for _ in range(6)]
+
+    def repeat(job: Job) -> None:
+        for _ in range(30):
+            job.run(workers, width)
+
+    threads = [threading.Thread(target=repeat, args=(job,)) for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all((job.data == 1500).all() for job in jobs)
+
+
+def test_workers_that_sleep_wake_up() -> None:
+    workers = Pool()
+    workers.sleep_at_once()
+    width = workers.ensure(2)
+    job = Job(100, 3, 1)
+    for _ in range(50):
+        job.run(workers, width)
+    assert (job.data == 150).all()
+    workers.stop()
+
+
+def test_a_run_that_is_stopped_leaves_out_the_rest() -> None:
+    job = Job(10, 5, 100)
+    job.stop.value = 1
+    job.run(pool(), 1)
+    assert (job.data == 0).all()
+
+
+def test_timed_runs_count_ticks() -> None:
+    job = Job(1000, 3, 10)
+    job.run(pool(), pool().ensure(2), timed=True)
+    assert (job.data == 3).all() and (job.steps[:, TICKS] > 0).all()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_forked_child_has_threads_of_its_own() -> None:
+    parent = pool()
+    parent.ensure(2)
+    child = os.fork()
+    if child == 0:
+        job = Job(100, 20, 1)
+        workers = pool()
+        job.run(workers, workers.ensure(2))
+        os._exit(0 if workers is not parent and (job.data == 20).all() else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    job = Job(100, 20, 1)
+    job.run(parent, 2)
+    assert (job.data == 20).all()
+
+
+EXIT_WHILE_RUNNING = """
+import threading, time
+from tests.compiler.test_pool import Job, pool
+workers = pool()
+width = workers.ensure(2)
+def forever():
+    job = Job(1000, 1000, 10)
+    while True:
+        job.run(workers, width)
+for _ in range(2):
+    threading.Thread(target=forever, daemon=True).start()
+time.sleep(0.05)
+"""
+
+
+def test_the_process_may_end_while_threads_run() -> None:
+    for _ in range(3):
+        ended = subprocess.run([sys.executable, "-c", EXIT_WHILE_RUNNING], capture_output=True, text=True, timeout=60)
+        assert ended.returncode == 0, ended.stderr
+
+
+def test_available_threads_respects_the_quota(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert available_threads() >= 1
+    monkeypatch.setattr(module, "_quota", lambda: 1)
+    assert available_threads.__wrapped__() == 1

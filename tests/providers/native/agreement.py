@@ -1,0 +1,84 @@
+"""How tests of generated code compare it: the same model through the native and the NumPy provider, with any number of threads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx.parser
+
+from sardonyx import formats, ops
+from sardonyx.ir import Model
+from sardonyx.optimizer.pipeline import Level, optimize
+from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
+from sardonyx.providers.native.compiled import CompiledProgram
+from sardonyx.providers.native.provider import NativeExecutionProvider
+from sardonyx.runtime.executor import execute
+from sardonyx.runtime.plan import Plan, make_plan
+
+TOLERANCES = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 2e-6, "float64": 1e-14}
+"""Largest difference, relative to the largest magnitude of a result."""
+
+
+def model_of(source: str | bytes | Any, opset: int = 21) -> Model:
+    """A typed model from ONNX text (a bare graph gets opset imports), bytes or a ModelProto."""
+    if isinstance(source, str) and not source.lstrip().startswith("<"):
+        source = f'<ir_version: 10, opset_import: ["" : {opset}, "com.microsoft" : 1, "ai.onnx.ml" : 5]>' + source
+    if isinstance(source, str):
+        source = onnx.parser.parse_model(source)
+    model = formats.load(source)
+    ops.infer(model, evaluate)
+    return model
+
+
+def native_plan(source: Any, *, threads: int = 1, opset: int = 21, level: int = 0) -> Plan:
+    model = model_of(source, opset)
+    if level:
+        optimize(model, Level(level), evaluate=evaluate)
+    return make_plan(model.graph, [NativeExecutionProvider(threads=threads), CPUExecutionProvider()])
+
+
+def programs(plan: Plan) -> list[CompiledProgram]:
+    return [step.call for step in plan.steps if isinstance(step.call, CompiledProgram)]
+
+
+def assert_agrees(
+    source: Any,
+    feeds: Mapping[str, np.ndarray] | Sequence[Mapping[str, np.ndarray]],
+    *,
+    opset: int = 21,
+    tolerance: float | None = None,
+    all_native: bool = True,
+    steps: int | None = None,
+    level: int = 0,
+) -> None:
+    """Check that native code and NumPy compute the same on each set of feeds, with one thread and with two.
+
+    `all_native` asks that nothing is left to NumPy, `steps` that so many kernels run.
+    """
+    sets = [feeds] if isinstance(feeds, Mapping) else feeds
+    reference = make_plan(model_of(source, opset).graph, [CPUExecutionProvider()])
+    for threads in (1, 2):
+        plan = native_plan(source, threads=threads, opset=opset, level=level)
+        found = programs(plan)
+        assert found, "nothing was compiled"
+        if all_native:
+            left = [step.node.op_type for step in plan.steps if not isinstance(step.call, CompiledProgram)]
+            assert not left, f"left to NumPy: {left}"
+        if steps is not None:
+            assert sum(len(program.program.steps) for program in found) == steps
+        for given in sets:
+            compare(execute(plan, given), execute(reference, given), tolerance)
+
+
+def compare(got: Sequence[Any], wanted: Sequence[Any], tolerance: float | None = None) -> None:
+    for mine, his in zip(got, wanted, strict=True):
+        assert mine.dtype == his.dtype and mine.shape == his.shape, f"{mine.dtype}{mine.shape} for {his.dtype}{his.shape}"
+        bound = TOLERANCES.get(str(his.dtype), 0.0) if tolerance is None else tolerance
+        if not bound:
+            np.testing.assert_array_equal(mine, his)
+            continue
+        a, b = np.asarray(mine, np.float64), np.asarray(his, np.float64)
+        scale = np.abs(b[np.isfinite(b)]).max(initial=0)
+        np.testing.assert_allclose(a, b, rtol=bound, atol=bound * scale)

@@ -1,0 +1,261 @@
+"""Generated convolutions agree with NumPy's for all windows, groups, channel counts, images and what follows them."""
+
+import numpy as np
+import onnx.numpy_helper
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+from tests.providers.native.agreement import assert_agrees, model_of, native_plan, programs
+
+from sardonyx.providers.cpu.provider import CPUExecutionProvider
+from sardonyx.providers.native import winograd
+from sardonyx.providers.native.provider import NativeExecutionProvider
+from sardonyx.runtime.executor import execute
+from sardonyx.runtime.plan import make_plan
+
+TYPES = {np.float32: TensorProto.FLOAT, np.float64: TensorProto.DOUBLE, np.float16: TensorProto.FLOAT16}
+SYMBOLS = ["n", "h", "w"]
+
+
+def random(*shape, dtype=np.float32, seed=0):
+    return np.random.RandomState(seed).standard_normal(shape).astype(dtype)
+
+
+def conv_model(
+    channels, filters, kernel, *, group=1, dtype=np.float32, bias=True, then=(), fused=None, sum=False, **attributes
+):
+    """A model of one convolution with constant filters, whose images have any sizes, and nodes that follow it."""
+    rank = len(kernel)
+    spatial = ["d", "h", "w"][-rank:]
+    scale = 1 / np.sqrt(channels // group * np.prod(kernel))
+    weights = {"W": (random(filters, channels // group, *kernel) * scale).astype(dtype)}
+    if bias:
+        weights["B"] = random(filters, dtype=dtype, seed=1)
+    inputs = ["X", "W", "B" if bias else "", "Z"] if sum else ["X", *weights]
+    result = "Y" if not then else "T"
+    op = dict(op_type="FusedConv", domain="com.microsoft") if fused is not None else dict(op_type="Conv")
+    node = helper.make_node(inputs=inputs, outputs=[result], group=group, **op, **attributes, **(fused or {}))
+    values = [helper.make_tensor_value_info("X", TYPES[dtype], ["n", channels, *spatial])]
+    if sum:
+        values.append(helper.make_tensor_value_info("Z", TYPES[dtype], None))
+    graph = helper.make_graph(
+        [node, *then],
+        "g",
+        values,
+        [helper.make_tensor_value_info("Y", TYPES[dtype], None)],
+        [onnx.numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+def image(channels, *sizes, batch=1, dtype=np.float32):
+    return {"X": random(batch, channels, *sizes, dtype=dtype, seed=2)}
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_any_window(data):
+    draw = data.draw
+    kernel = [draw(st.integers(1, 5)) for _ in range(2)]
+    strides, dilations = ([draw(st.integers(1, 3)) for _ in range(2)] for _ in range(2))
+    pads = [draw(st.integers(0, 4)) for _ in range(4)]
+    spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations)]
+    sizes = [draw(st.integers(max(1, span - pads[axis] - pads[axis + 2]), 20)) for axis, span in enumerate(spans)]
+    group = draw(st.sampled_from([1, 1, 2, 3]))
+    channels, filters = (group * draw(st.integers(1, 24)) for _ in range(2))
+    model = conv_model(channels, filters, kernel, group=group, strides=strides, dilations=dilations, pads=pads)
+    assert_agrees(model, image(channels, *sizes, batch=draw(st.integers(1, 3))))
+
+
+@pytest.mark.parametrize("filters", [1, 7, 16, 17, 31, 33, 48, 63, 70, 128])
+@pytest.mark.parametrize("channels", [1, 5, 33])
+def test_any_number_of_channels(channels, filters):
+    feeds = [image(channels, 9, 11), image(channels, 1, 1), image(channels, 4, 40, batch=2)]
+    assert_agrees(conv_model(channels, filters, [3, 3], pads=[1, 1, 1, 1]), feeds)
+    assert_agrees(conv_model(channels, filters, [1, 1]), feeds)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_depthwise(data):
+    draw = data.draw
+    kernel = [draw(st.integers(1, 7)), draw(st.sampled_from([3, 5, 9]))]
+    stride, dilation = draw(st.integers(1, 2)), draw(st.sampled_from([1, 1, 2]))
+    pads = [draw(st.integers(0, 4)) for _ in range(4)]
+    spans = [(k - 1) * dilation + 1 for k in kernel]
+    sizes = [draw(st.integers(max(1, span - pads[axis] - pads[axis + 2]), 30)) for axis, span in enumerate(spans)]
+    channels = draw(st.integers(2, 70))
+    model = conv_model(channels, channels, kernel, group=channels, strides=[stride] * 2, dilations=[dilation] * 2, pads=pads)
+    assert_agrees(model, image(channels, *sizes, batch=draw(st.integers(1, 2))))
+
+
+@pytest.mark.parametrize("inputs, outputs", [(1, 2), (2, 2), (4, 4), (1, 8), (3, 4), (8, 8), (4, 2), (2, 3)])
+@pytest.mark.parametrize("groups", [2, 7, 16, 18])
+def test_small_groups(inputs, outputs, groups):
+    model = conv_model(inputs * groups, outputs * groups, [3, 3], group=groups, pads=[1, 1, 1, 1], strides=[1, 2])
+    assert_agrees(model, [image(inputs * groups, 6, 17), image(inputs * groups, 2, 3, batch=2)])
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+def test_depthwise_of_one_and_three_axes(rank):
+    model = conv_model(40, 40, [3] * rank, group=40, pads=[1] * 2 * rank, then=[helper.make_node("Sigmoid", ["T"], ["Y"])])
+    assert_agrees(model, [image(40, *[4, 9, 12][-rank:], batch=batch) for batch in (0, 2)])
+
+
+@pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER", "VALID"])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+def test_auto_pad(auto_pad, stride):
+    model = conv_model(8, 20, [3, 4], strides=[stride, stride], auto_pad=auto_pad)
+    assert_agrees(model, [image(8, height, width) for height, width in [(3, 4), (8, 9), (13, 30)]])
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+def test_one_and_three_spatial_axes(rank):
+    model = conv_model(6, 18, [3] * rank, strides=[2] * rank, pads=[1, 2, 1, 0, 1, 3][: 2 * rank], dilations=[1, 2, 1][:rank])
+    assert_agrees(model, [image(6, *[7, 9, 12][-rank:], batch=batch) for batch in (0, 1, 3)])
+
+
+@pytest.mark.parametrize("count", range(1, 16))
+def test_every_number_of_pixels(count):
+    assert_agrees(conv_model(16, 32, [1, 1]), image(16, 1, count))
+    assert_agrees(conv_model(16, 16, [1, 1]), image(16, count, 1))
+
+
+def test_pixels_that_would_meet_in_one_set_of_the_cache():
+    assert_agrees(conv_model(1024, 72, [1, 1]), [image(1024, 3, 5), image(1024, 1, 1)])
+
+
+def test_more_taps_than_the_table_holds():
+    assert_agrees(conv_model(2, 20, [15, 13], pads=[7, 6, 7, 6]), image(2, 17, 19))
+
+
+def test_long_kernels_of_one_axis():
+    assert_agrees(conv_model(1, 66, [400], strides=[160]), [image(1, 1600), image(1, 400, batch=2)])
+    assert_agrees(conv_model(1, 5, [300], pads=[150, 149]), image(1, 40))
+
+
+def test_negative_pads_crop():
+    assert_agrees(conv_model(4, 8, [3, 3], pads=[-1, 0, -2, 1]), image(4, 9, 9))
+
+
+def test_empty_batch():
+    assert_agrees(conv_model(4, 8, [3, 3]), image(4, 5, 5, batch=0))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float16])
+def test_types(dtype):
+    model = conv_model(20, 40, [3, 3], dtype=dtype, pads=[1, 1, 1, 1], then=[helper.make_node("Relu", ["T"], ["Y"])])
+    assert_agrees(model, [image(20, 8, 9, dtype=dtype), image(20, 1, 1, batch=2, dtype=dtype)])
+
+
+ACTIVATIONS = [
+    {"activation": "Relu"},
+    {"activation": "Tanh"},
+    {"activation": "Sigmoid"},
+    {"activation": "LeakyRelu", "activation_params": [0.3]},
+    {"activation": "HardSigmoid", "activation_params": [0.3, 0.4]},
+    {"activation": "Clip", "activation_params": [-0.5, 0.75]},
+    {},
+]
+
+
+@pytest.mark.parametrize("fused", ACTIVATIONS, ids=lambda fused: fused.get("activation", "none"))
+def test_fused_activations(fused):
+    assert_agrees(conv_model(8, 24, [3, 3], fused=fused, pads=[1, 1, 1, 1]), image(8, 7, 9), steps=3)
+
+
+def test_what_follows_is_taken_along():
+    then = [
+        helper.make_node("Mul", ["T", "T"], ["U"]),
+        helper.make_node("Add", ["U", "X"], ["V"]),
+        helper.make_node("HardSwish", ["V"], ["Y"]),
+    ]
+    assert_agrees(conv_model(24, 24, [3, 3], pads=[1, 1, 1, 1], then=then), image(24, 6, 10, batch=2), steps=3)
+
+
+def test_chains_of_convolutions_stay_channels_last():
+    then = [
+        helper.make_node("Relu", ["T"], ["R"]),
+        helper.make_node("Conv", ["R", "W"], ["U"], pads=[1, 1, 1, 1]),
+        helper.make_node("Add", ["U", "R"], ["V"]),
+        helper.make_node("Conv", ["V", "W"], ["Y"]),
+    ]
+    assert_agrees(conv_model(20, 20, [3, 3], pads=[1, 1, 1, 1], then=then), image(20, 9, 8), steps=5, tolerance=1e-5)
+
+
+def test_convolutions_write_into_what_joins_them():
+    then = [
+        helper.make_node("Conv", ["X", "W"], ["U"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["U"], ["V"]),
+        helper.make_node("Concat", ["T", "V", "X"], ["C"], axis=1),
+        helper.make_node("Relu", ["C"], ["Y"]),
+    ]
+    model = conv_model(12, 20, [3, 3], pads=[1, 1, 1, 1], then=then)
+    assert_agrees(model, [image(12, 9, 8), image(12, 3, 5, batch=2)], steps=5)
+
+
+@pytest.mark.parametrize("pads", [[0, 0, 0, 0], [1, 1, 1, 1], [2, 0, 1, 3]])
+def test_transformed_tiles(pads):
+    feeds = [image(24, height, width) for height, width in [(3, 3), (8, 9), (31, 18)]]
+    assert_agrees(conv_model(24, 40, [3, 3], pads=pads), [*feeds, image(24, 6, 40, batch=3)], tolerance=1e-5)
+
+
+@pytest.mark.parametrize("channels, filters", [(16, 16), (17, 70), (64, 33), (70, 128)])
+def test_transformed_tiles_of_any_number_of_channels(channels, filters):
+    then = [helper.make_node("Sigmoid", ["T"], ["S"]), helper.make_node("Mul", ["T", "S"], ["Y"])]
+    model = conv_model(channels, filters, [3, 3], pads=[1, 1, 1, 1], then=then)
+    assert_agrees(model, [image(channels, 13, 10), image(channels, 1, 1)], tolerance=1e-5)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_transformed_sums_are_nearly_as_exact_as_direct_ones(size):
+    X, W = random(1, 64, 32, 32).astype(np.float64), random(32, 64, 3, 3, seed=1).astype(np.float64) / 24
+    exact = sum_of_windows(X, W)
+    direct, transformed = (run_conv(X, W, sizes) for sizes in ([], [size]))
+    assert error(transformed, exact) <= 10 * error(direct, exact)
+    assert error(transformed, exact) <= 2e-6
+
+
+def error(found, exact):
+    return np.abs(found - exact).max() / np.abs(exact).max()
+
+
+def sum_of_windows(X, W):
+    from numpy.lib.stride_tricks import sliding_window_view
+
+    return np.einsum("nchwij,ocij->nohw", sliding_window_view(X, (3, 3), axis=(2, 3)), W, optimize=True)
+
+
+def run_conv(X, W, sizes):
+    """A convolution by the transforms of these sizes only."""
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["X", "W"], ["Y"])],
+        "g",
+        [helper.make_tensor_value_info("X", TensorProto.FLOAT, X.shape)],
+        [helper.make_tensor_value_info("Y", TensorProto.FLOAT, None)],
+        [onnx.numpy_helper.from_array(W.astype(np.float32), "W")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(winograd, "PAIRS", {size: winograd.PAIRS[size] for size in sizes})
+        plan = native_plan(model)
+    (program,) = programs(plan)
+    assert any(step.kernel.title == "winograd" for step in program.program.steps) == bool(sizes)
+    return execute(plan, {"X": X.astype(np.float32)})[0]
+
+
+def test_the_provider_can_be_told_not_to_transform():
+    model = model_of(conv_model(64, 64, [3, 3], pads=[1, 1, 1, 1]))
+    titles = set()
+    for choice in ("off", "auto"):
+        plan = make_plan(model.graph, [NativeExecutionProvider({"winograd": choice}), CPUExecutionProvider()])
+        titles.add(frozenset(step.kernel.title for step in programs(plan)[0].program.steps))
+    assert titles == {frozenset({"tiles", "conv"}), frozenset({"tiles", "winograd"})}
+
+
+def test_infinities_stay_where_the_window_meets_them():
+    X = random(1, 4, 9, 9)
+    X[0, 1, 4, 4], X[0, 2, 0, 0] = np.inf, np.nan
+    assert_agrees(conv_model(4, 8, [3, 3], pads=[1, 1, 1, 1]), {"X": X})

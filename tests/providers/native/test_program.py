@@ -1,0 +1,154 @@
+"""What stands between lowered nodes and machine code: sizes, slots in the arena, runs with any shapes and any number of threads."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sardonyx import dtypes
+from sardonyx.compiler.jit import Kernel, jit
+from sardonyx.ir import TensorType, Value, dim
+from sardonyx.providers.native.addresses import _quickly, _slowly, address_of
+from sardonyx.providers.native.memory import assign_slots
+from sardonyx.providers.native.program import Buffer, Step
+from sardonyx.providers.native.sizes import ShapeMismatch, Sizes, UnboundSymbol
+from sardonyx.runtime.executor import execute
+from tests.providers.native.agreement import assert_agrees, native_plan, programs
+
+N, S = dim.symbol("N"), dim.symbol("S")
+
+
+def tensor(*shape: dim.Dim) -> Value:
+    return Value("x", TensorType(dtypes.float32, shape))
+
+
+def test_sizes_come_from_the_shapes_of_inputs() -> None:
+    sizes = Sizes([tensor(N, 4), tensor(2 * S + 1, N)])
+    wanted = [N * S, dim.floordiv(N, 3), dim.maximum(N, S) + 1, 7, dim.mod(S, 4), N * N]
+    numbers = [sizes(one) for one in wanted]
+    found = sizes.compile()(((5, 4), (7, 5)))
+    assert [found[number] for number in numbers] == [15, 1, 6, 7, 3, 25]
+
+
+@pytest.mark.parametrize("shapes", [((5, 3), (7, 5)), ((5, 4), (7, 6)), ((5, 4), (6, 5)), ((5, 4, 1), (7, 5))])
+def test_shapes_of_another_form_are_noticed(shapes: tuple[tuple[int, ...], ...]) -> None:
+    with pytest.raises(ShapeMismatch):
+        Sizes([tensor(N, 4), tensor(2 * S + 1, N)]).compile()(shapes)
+
+
+def test_a_symbol_that_no_input_tells_is_refused() -> None:
+    with pytest.raises(UnboundSymbol, match="S"):
+        Sizes([tensor(N, N * S)])(S)
+
+
+def test_a_hostile_name_of_a_size_is_only_a_name() -> None:
+    name = "__import__('os').abort()"
+    size = dim.symbol(name)
+    sizes = Sizes([tensor(size)])
+    number = sizes(size * 2)
+    assert sizes.compile()(((4,),))[number] == 8
+
+
+@st.composite
+def lifetimes(draw: st.DrawFn) -> tuple[list[list[int]], list[dim.Dim]]:
+    """Steps as lists of the buffers that they name, and the sizes of these."""
+    count = draw(st.integers(1, 12))
+    sizes = [draw(st.sampled_from([64, 100, 4096, N, N * S, 2 * N + 8])) for _ in range(count)]
+    steps = draw(st.lists(st.lists(st.integers(0, count - 1), max_size=4), min_size=1, max_size=20))
+    return steps, sizes
+
+
+@settings(max_examples=200, deadline=None)
+@given(lifetimes())
+def test_buffers_that_live_together_lie_in_different_slots(case: tuple[list[list[int]], list[dim.Dim]]) -> None:
+    named, sizes = case
+    buffers = [Buffer(str(number), size) for number, size in enumerate(sizes)]
+    kernel = Kernel("none", "")
+    steps = [Step(kernel, [buffers[one] for one in step], 1, 1, "") for step in named]
+    slots = assign_slots(steps)
+    spans = {
+        buffer: [number for number, step in enumerate(steps) if buffer in step.buffers()]
+        for buffer in buffers
+        if any(buffer in step.buffers() for step in steps)
+    }
+    for a, first in spans.items():
+        assert a.bytes in slots[a.index]
+        for b, second in spans.items():
+            if a is not b and first[0] <= second[-1] and second[0] <= first[-1]:
+                assert a.index != b.index
+
+
+@given(st.lists(st.integers(0, 5), max_size=3), st.sampled_from([np.int8, np.float64, np.bool_]))
+def test_addresses_are_numpys(shape: list[int], type: type) -> None:
+    array = np.zeros(shape, type)
+    assert address_of(array) == _slowly(array) == array.ctypes.data
+    assert address_of(array.T) == _slowly(array.T) and address_of in (_quickly, _slowly)
+
+
+CHAIN = "g (float[N,S,8] x, float[8] b) => (float[N,S,8] y) { t = Add(x, b) u = Mul(t, x) v = Sub(u, t) y = Mul(v, v) }"
+
+
+def feeds(n: int, s: int) -> dict[str, np.ndarray]:
+    generator = np.random.default_rng(n * 1000 + s)
+    return {"x": generator.standard_normal((n, s, 8), np.float32), "b": generator.standard_normal(8, np.float32)}
+
+
+def test_a_chain_of_elementwise_nodes_is_one_loop() -> None:
+    assert_agrees(CHAIN, [feeds(3, 5), feeds(1, 1), feeds(0, 4), feeds(2, 1000)], steps=1)
+
+
+def test_two_hundred_shapes_compile_once() -> None:
+    plan = native_plan(CHAIN)
+    execute(plan, feeds(1, 1))
+    before = jit().compilations
+    for number in range(200):
+        given = feeds(1 + number % 7, 1 + number)
+        t = given["x"] + given["b"]
+        wanted = (t * given["x"] - t) ** 2
+        np.testing.assert_allclose(execute(plan, given)[0], wanted, rtol=1e-5, atol=1e-5)
+    assert jit().compilations == before
+
+
+def test_threads_share_one_program() -> None:
+    plan = native_plan(CHAIN, threads=2)
+    wrong: list[Exception] = []
+
+    def repeat(seed: int) -> None:
+        try:
+            for number in range(40):
+                given = feeds(1 + seed, 1 + number % 9)
+                t = given["x"] + given["b"]
+                np.testing.assert_allclose(execute(plan, given)[0], (t * given["x"] - t) ** 2, rtol=1e-5, atol=1e-5)
+        except Exception as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=repeat, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_shapes_that_contradict_the_model_are_computed_in_numpy() -> None:
+    text = "g (float[N] x, float[N] y) => (float[M] z) { t = Add(x, y) z = Mul(t, t) }"
+    plan = native_plan(text)
+    x, y = np.ones(3, np.float32), np.ones(1, np.float32)
+    np.testing.assert_array_equal(execute(plan, {"x": x, "y": y})[0], np.full(3, 4, np.float32))
+
+
+def test_strided_and_reversed_inputs_are_read_right() -> None:
+    plan = native_plan(CHAIN)
+    given = feeds(4, 6)
+    for x in (given["x"][::-1], given["x"][:, ::2], given["x"].transpose(1, 0, 2), np.asfortranarray(given["x"])):
+        t = x + given["b"]
+        np.testing.assert_allclose(execute(plan, {"x": x, "b": given["b"]})[0], (t * x - t) ** 2, rtol=1e-5, atol=1e-5)
+
+
+def test_the_workspace_is_what_the_arena_takes() -> None:
+    (program,) = programs(native_plan("g (float[N,8] x) => (float[8,N] y) { t = Add(x, x) u = Transpose(t) y = Mul(u, u) }"))
+    assert dim.evaluate(program.workspace, {"N": 10}) >= 320
