@@ -575,9 +575,10 @@ class Function:
         self._entry.append(f"  {ref} = alloca [{count} x {self._memory_type(type)}], align {align}")
         return Value(self, PTR, ref)
 
-    def prefetch(self, pointer: Value, index: Value | int, type: Type) -> None:
+    def prefetch(self, pointer: Value, index: Value | int, type: Type, *, near: bool = True) -> None:
+        """Begin to fetch what lies there: into the first-level cache, or only into the second if it is not needed soon."""
         self.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-        self.line(f"call void @llvm.prefetch.p0({self.address(pointer, index, type)}, i32 0, i32 3, i32 1)")
+        self.line(f"call void @llvm.prefetch.p0({self.address(pointer, index, type)}, i32 0, i32 {3 if near else 2}, i32 1)")
 
     def opaque(self, value: Value) -> Value:
         """The same value, of which LLVM forgets how it was computed: what it cannot see through it does not rearrange."""

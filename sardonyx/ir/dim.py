@@ -8,6 +8,7 @@ they are never negative.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Union
 
@@ -351,6 +352,11 @@ def is_nonnegative(dim: Dim) -> bool:
 def is_positive(dim: Dim) -> bool:
     """Whether `dim` is certainly 1 or more."""
     return is_nonnegative(dim - 1)
+
+
+def common_factor(dim: Dim) -> int:
+    """A number that `dim` is certainly a multiple of, the largest that its terms show."""
+    return math.gcd(*_terms(dim).values())
 
 
 def is_capped(dim: Dim, by: Dim) -> bool:

@@ -24,6 +24,7 @@ class Value:
         "type",
         "declared",
         "known",
+        "inferred",
         "producer",
         "uses",
         "constant",
@@ -40,6 +41,8 @@ class Value:
         self.type = type
         self.declared: Type | None = type
         """What the model's file said of the type; inference never changes it."""
+        self.inferred: Type | None = None
+        """What inference found, where the type says more because the model declares it; nobody has checked that."""
         self.known: np.ndarray | None = None
         """What inference found of the content: numbers, or an object array with symbolic sizes among them."""
         self.producer: Node | None = None

@@ -205,6 +205,7 @@ class Driver:
 
     def _assign(self, node: Node, value: Value, found: Operand) -> None:
         value.type = self._merged(node, value, found.type)
+        value.inferred = found.type if found.type != value.type else None
         value.known = found.value
 
     def _merged(self, node: Node, value: Value, found: Type | None) -> Type | None:

@@ -42,6 +42,10 @@ def _broadcast_dim(dims: Sequence[Dim], shapes: Sequence[Shape]) -> Dim:
     largest = next((one for one in others if all(dim.is_capped(other, one) for other in others)), None)
     if largest is not None:
         return largest
+    # a multiple of 2 is never the 1 that stands for others: maps of a pyramid are doubled and added to the next
+    multiple = next((one for one in others if dim.common_factor(one) > 1), None)
+    if multiple is not None:
+        return multiple
     return dim.fresh() if others else 1
 
 

@@ -43,7 +43,16 @@ class Cluster:
 
 
 class CannotCompile(Exception):
-    """A provider finds, while it compiles, that it cannot have what it claimed: the nodes are offered to the providers after it."""
+    """A provider finds, while it compiles, that it cannot have what it claimed: the nodes are offered to the providers after it.
+
+    `nodes` are those that are in the way, if it can tell; then only these are taken from it. `quiet` says that this is nothing to
+    worry users with.
+    """
+
+    def __init__(self, message: str, nodes: Sequence[Node] = (), *, quiet: bool = False):
+        super().__init__(message)
+        self.nodes = tuple(nodes)
+        self.quiet = quiet
 
 
 class ExecutionProvider:

@@ -73,7 +73,8 @@ def partition_graphs(
         failed = compiler.compile(ordered)
         if failed is None:
             return {one: [compiler.done(assignment) for assignment in found] for one, found in ordered.items()}
-        refused.setdefault(failed.provider, set()).update(failed.nodes)
+        provider, nodes = failed
+        refused.setdefault(provider, set()).update(nodes)
 
 
 def claim(
@@ -209,8 +210,8 @@ class _Compiler:
     def __init__(self) -> None:
         self._made: dict[tuple[ExecutionProvider, frozenset[Node]], Assignment] = {}
 
-    def compile(self, assigned: Assigned) -> Assignment | None:
-        """Compile what is not compiled yet; returns the first assignment that cannot be."""
+    def compile(self, assigned: Assigned) -> tuple[ExecutionProvider, Sequence[Node]] | None:
+        """Compile what is not compiled yet; if that fails, returns who could not and the nodes that it shall not be offered again."""
         for assignment in (one for found in assigned.values() for one in found if one.cluster is not None):
             key = assignment.provider, frozenset(assignment.nodes)
             if key in self._made or assignment.cluster is None:
@@ -218,8 +219,9 @@ class _Compiler:
             try:
                 call = assignment.provider.compile(assignment.cluster)
             except CannotCompile as error:
-                logger.warning("%s gives up %s: %s", assignment.provider.name, assignment.cluster.name, error)
-                return assignment
+                level = logging.INFO if error.quiet else logging.WARNING
+                logger.log(level, "%s gives up %s: %s", assignment.provider.name, assignment.cluster.name, error)
+                return assignment.provider, [node for node in assignment.nodes if node in error.nodes] or assignment.nodes
             self._made[key] = replace(assignment, call=call)
         return None
 

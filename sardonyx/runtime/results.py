@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,8 @@ def _fresh(array: np.ndarray, owners: dict[int, np.ndarray]) -> np.ndarray:
     owner = array
     while isinstance(owner.base, np.ndarray):
         owner = owner.base
-    whole = owner.base is None and owner.nbytes <= 2 * array.nbytes  # else a view would keep much alive that nobody sees
+    owned = owner.base is None or isinstance(owner.base, ctypes.Array)  # the latter is memory that comes back to a provider
+    whole = owned and owner.nbytes <= 2 * array.nbytes  # else a view would keep much alive that nobody sees
     if whole and array.flags.writeable and array.flags.c_contiguous and id(owner) not in owners:
         owners[id(owner)] = owner
         return array

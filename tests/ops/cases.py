@@ -379,8 +379,7 @@ def _run(variant: Variant) -> None:
     native = execution.start_native(build(signature, variant.version, one, inputs, wanted))
     if native is not None:
         compiled = native(_feeds(inputs))
-        _check_results(one, expected, compiled)
-        assert_close(list(compiled), list(results), rtol=one.rtol, atol=one.atol, where="NumPy's result")
+        assert_close(list(compiled), list(results), rtol=one.rtol, atol=one.atol or None, where="NumPy's result")
         assert_close(
             list(native(_feeds(inputs, strange=True))), list(compiled), where="result for inputs with negative strides"
         )

@@ -31,7 +31,9 @@ def outputs(runtime, model, feeds) -> list[np.ndarray]:
 
 def assert_close(got, want) -> None:
     for mine, theirs in zip(got, want, strict=True):
-        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5 * np.abs(theirs).max(initial=0))
+        scale = np.abs(theirs).max(initial=0)
+        rtol, atol = (1e-4, 1e-5) if theirs.dtype == np.float32 else (1e-2, 1e-2)  # half precision is rounded in other places
+        np.testing.assert_allclose(mine, theirs, rtol=rtol, atol=atol * scale)
 
 
 @pytest.mark.parametrize("level", LEVELS)

@@ -200,3 +200,30 @@ def test_sessions_give_back_their_memory() -> None:
             break
         time.sleep(0.01)
     assert gone() is None
+
+
+LARGE = models.parsed("g (float[N] x) => (float[N] y) { y = Add(x, x) }")
+
+
+def test_memory_of_large_outputs_is_used_again_but_never_while_somebody_holds_it() -> None:
+    session = sardonyx.InferenceSession(LARGE)
+    x = np.ones(1 << 20, np.float32)
+    first = session.run(None, {"x": x})[0]
+    part = first[10:20].reshape(2, 5)
+    address = first.ctypes.data
+    del first
+    second = session.run(None, {"x": 2 * x})[0]
+    assert second.ctypes.data != address and (part == 2).all() and (second == 4).all()
+    del part
+    gc.collect()
+    third = session.run(None, {"x": 3 * x})[0]
+    assert third.ctypes.data == address and (third == 6).all() and (second == 4).all()
+    assert third.flags.writeable and third.flags.c_contiguous
+
+
+def test_a_session_may_go_before_its_results() -> None:
+    session = sardonyx.InferenceSession(LARGE)
+    result = session.run(None, {"x": np.ones(1 << 20, np.float32)})[0]
+    del session
+    gc.collect()
+    assert (result == 2).all()

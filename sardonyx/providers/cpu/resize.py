@@ -59,7 +59,7 @@ def resize(
     positions = {step.axis: transform(step, np.arange(step.resized, dtype=np.float32)) for step in plan if step.changes}
     steps = [step for step in plan if step.changes]
     if mode == "nearest":
-        Y = _gather(X, {step.axis: _nearest(positions[step.axis], step.length, nearest_mode) for step in steps})
+        Y = _gather(X, {step.axis: nearest_pixels(positions[step.axis], step.length, nearest_mode) for step in steps})
     elif mode in ("linear", "cubic"):
         stencils = {
             step: stencil(step, positions[step.axis], mode, antialias, exclude_outside, cubic_coeff_a) for step in steps
@@ -83,7 +83,7 @@ def upsample(X, scales=None, mode="nearest", height_scale=None, width_scale=None
     for step in plan_axes(X.shape, None, scales, None, None, "stretch"):
         if step.changes:
             positions = _asymmetric(step, np.arange(step.resized, dtype=np.float32))
-            indices[step.axis] = _nearest(positions, step.length, "ceil" if step.scale < 1 else "floor")
+            indices[step.axis] = nearest_pixels(positions, step.length, "ceil" if step.scale < 1 else "floor")
     return _gather(X, indices)
 
 
@@ -184,7 +184,7 @@ COORDINATES = {
 # --- pixels ---------------------------------------------------------------------------------------------------------
 
 
-def _nearest(positions, length, nearest_mode):
+def nearest_pixels(positions, length, nearest_mode):
     below = np.floor(positions)
     above = {
         "floor": lambda rest: rest < 0,

@@ -165,6 +165,14 @@ class ChainRow:
         """Where the row of a store begins."""
         return self._stores[number]
 
+    def prefetch(self, columns: Sequence[Value]) -> None:
+        """Begin to fetch what will be read and written at some columns, where it lies in a row of its own."""
+        loads = [(operand, self._loads[n]) for n, operand in self.code.loads.items()]
+        for operand, place in (*loads, *zip(self.code.stores, self._stores)):
+            if operand.kinds[-1:] == ("1",) and any(kind != "0" for kind in operand.kinds[:-1]):
+                for column in columns:
+                    self.f.prefetch(place, column, operand.type)
+
     def load(self, n: int, column: Value, lanes: int, remaining: Value | None) -> Value:
         operand, place = self.code.loads[n], self._loads[n]
         if n in self._fixed:

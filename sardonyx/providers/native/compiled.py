@@ -15,6 +15,7 @@ from sardonyx.ir import TensorType, Value
 from sardonyx.providers.native.addresses import address_of
 from sardonyx.providers.native.layout import Layout, Shape
 from sardonyx.providers.native.memory import ALIGNMENT
+from sardonyx.providers.native.outputs import Outputs
 from sardonyx.providers.native.program import Program
 from sardonyx.providers.native.sizes import ShapeMismatch, Shapes, Sizes
 
@@ -72,6 +73,7 @@ class CompiledProgram:
         self._fallback = fallback
         self._stop = np.zeros(1, np.int64)
         self._stop_address = self._stop.ctypes.data
+        self._memory = Outputs()
         self._shapes: dict[Shapes, Shape] = {}
         self._idle: list[_State] = []
         self._output_types = [_numpy_type(value) for value in program.outputs]
@@ -88,7 +90,7 @@ class CompiledProgram:
                 shape = self._remember(shapes)
             except ShapeMismatch:
                 return self._fallback(inputs)
-        outputs = [np.empty(size, type) for size, type in zip(shape.outputs, self._output_types)]
+        outputs = [self._memory.empty(size, type) for size, type in zip(shape.outputs, self._output_types)]
         failed = self._run(shape, [*arrays, *outputs], stop)
         return self._fallback(inputs) if failed else outputs
 
@@ -104,7 +106,7 @@ class CompiledProgram:
         shape = self._shapes.get(tuple([array.shape for array in arrays]))
         if shape is None:
             return None
-        outputs = [np.empty(size, type) for size, type in zip(shape.outputs, self._output_types)]
+        outputs = [self._memory.empty(size, type) for size, type in zip(shape.outputs, self._output_types)]
         return None if self._run(shape, [*arrays, *outputs], 0) else outputs
 
     def _run(self, shape: Shape, arrays: list[np.ndarray], stop: int, times: list[int] | None = None) -> bool:
@@ -152,7 +154,7 @@ class CompiledProgram:
             shape = self._remember(shapes)
         except ShapeMismatch:
             return self._fallback(inputs), []
-        outputs = [np.empty(size, type) for size, type in zip(shape.outputs, self._output_types)]
+        outputs = [self._memory.empty(size, type) for size, type in zip(shape.outputs, self._output_types)]
         ticks: list[int] = []
         if self._run(shape, [*arrays, *outputs], 0, ticks):
             return self._fallback(inputs), []

@@ -109,14 +109,20 @@ def sink_of(lowerer: Lowerer, node: Node) -> Sink:
 
 
 def direct_steps(lowerer: Lowerer, node: Node, geometry: Geometry, view: View) -> None:
+    product_step(lowerer, geometry, view, weights_of(node), bias_of(node), sink_of(lowerer, node))
+
+
+def product_step(
+    lowerer: Lowerer, geometry: Geometry, view: View, weights: np.ndarray, bias: np.ndarray | None, sink: Sink
+) -> None:
+    """Add the step of a direct convolution; `sink` is a domain of images, pixels and filters."""
     flat = _even_step(view) if geometry.is_pointwise else None
     axes = 0 if flat is not None else len(geometry.kernel)
     tile = tile_for(lowerer.target, view.type, geometry.filters, axes, view.strides[-1] * geometry.strides[-1])
     dtype = np.dtype(f"f{view.type.bytes}")
-    packed = lowerer.constant(pack_panels(lowerer.target, weights_of(node), geometry.groups, tile.width, view.type))
-    bias = lowerer.constant(pack_bias(bias_of(node), geometry.groups, geometry.filters, tile.width, dtype))
+    packed = lowerer.constant(pack_panels(lowerer.target, weights, geometry.groups, tile.width, view.type))
+    offsets = lowerer.constant(pack_bias(bias, geometry.groups, geometry.filters, tile.width, dtype))
     zeros = lowerer.constant(np.zeros(geometry.channels, dtype))
-    sink = sink_of(lowerer, node)
     tiles = dim.ceildiv(geometry.positions, tile.pixels)
     numbers: list[Argument] = [geometry.groups, geometry.channels, geometry.filters, geometry.positions, _block(geometry, tile)]
     numbers += [view.strides[0], 0 if flat is None else flat]
@@ -126,7 +132,7 @@ def direct_steps(lowerer: Lowerer, node: Node, geometry: Geometry, view: View) -
             numbers += [geometry.strides[axis], geometry.dilations[axis], geometry.begin[axis], view.strides[2 + axis]]
     lowerer.call(
         conv_kernel(lowerer.target, tile, sink.chain),
-        [view.place, packed, bias, zeros, *numbers, *sink.arguments],
+        [view.place, packed, offsets, zeros, *numbers, *sink.arguments],
         geometry.batch * tiles * (geometry.groups * -(-geometry.filters // tile.width)),
         grain_of(tile, geometry.positions, geometry.channels * geometry.taps),
         flops=geometry.flops,

@@ -1,8 +1,8 @@
 """Direct convolutions: sums of products of pixels by filters, in registers. Lowerings of convolutions call it.
 
-A micro-kernel holds a tile of the result, some pixels by some vectors of filters. For every tap and pixel a table on the stack says where the
-channels of the pixel under that tap begin, in the image or, where the window hangs over its edge, in a row of zeros. So the innermost loop, over
-channels, knows nothing of strides, dilations and pads; the pixels of a tile are any that follow each other, across rows.
+A micro-kernel holds a tile of the result, some pixels by some vectors of filters. For every tap and pixel a table on the stack says where
+the channels of the pixel under that tap begin, in the image or, where the window hangs over its edge, in a row of zeros. So the innermost
+loop, over channels, knows nothing of strides, dilations and pads; the pixels of a tile are any that follow each other, across rows.
 """
 
 from __future__ import annotations
@@ -199,6 +199,9 @@ class _Direct:
         before = 0
         for pixels in sizes_up_to(shape.pixels):
             with f.if_((height > before) & (height <= pixels)):
+                if pixels == shape.pixels:
+                    for pixel in range(pixels):
+                        self.code.row([image, start + pixel]).prefetch([column + one * shape.lanes for one in range(shape.vectors)])
                 sums = self._sums(pixels, first, stop)
                 if pixels == shape.pixels and self.is_light:
                     self._hand_on(sums, image, start, column, is_last)

@@ -10,7 +10,7 @@ import numpy as np
 from sardonyx.compiler.types import Type
 from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.ops import checking
-from sardonyx.ops.window import SAME, output_size, per_axis, span_of, split_pads
+from sardonyx.ops.window import SAME, output_sizes, per_axis, split_pads
 from sardonyx.providers.native.lowering import Lowerer, Operation, element_of, shape_of
 from sardonyx.providers.native.views import Dims, View, dense_strides
 from sardonyx.providers.provider import attribute_value
@@ -93,6 +93,11 @@ def bias_of(node: Node) -> np.ndarray | None:
     return None if B is None or B.constant is None else B.constant.peek()
 
 
+def _pads_of(node: Node, rank: int) -> tuple[Dims, Dims]:
+    begin, end = split_pads(attribute_of(node, "pads"), rank)
+    return tuple(begin), tuple(end)
+
+
 def geometry_of(node: Node) -> Geometry:
     """All sizes of a convolution that `claims_convolution` took."""
     last = is_channels_last(node)
@@ -106,9 +111,9 @@ def geometry_of(node: Node) -> Geometry:
     strides = tuple(per_axis(attribute_of(node, "strides"), rank, "strides"))
     dilations = tuple(per_axis(attribute_of(node, "dilations"), rank, "dilations"))
     auto_pad = attribute_of(node, "auto_pad") or "NOTSET"
-    begin, end = (tuple(side) for side in split_pads(attribute_of(node, "pads"), rank))
-    spans = [span_of(*one) for one in zip(kernel, dilations)]
-    output = tuple(output_size(*axis, auto_pad=auto_pad) for axis in zip(image, spans, strides, begin, end))
+    begin, end = _pads_of(node, rank)
+    spans = [(size - 1) * dilation + 1 for size, dilation in zip(kernel, dilations)]
+    output = tuple(output_sizes(image, kernel, strides, dilations, attribute_of(node, "pads"), auto_pad))
     if auto_pad in SAME:
         totals = [dim.maximum(0, (o - 1) * t + s - i) for o, t, s, i in zip(output, strides, spans, image)]
         smaller = tuple(dim.floordiv(total, 2) for total in totals)

@@ -17,6 +17,8 @@ from sardonyx.providers.native.kernel import KernelFunction
 ALIGNMENT = 64
 CHAINS_OF_ADDITIONS = 8
 """How many sums must be under way for the units to be always busy."""
+FEW_REGISTERS = 16
+"""With more sums than this a step of the innermost loop takes long enough not to be unrolled."""
 PIECE_WORK = 1 << 19
 """Multiplications that are worth handing to another thread."""
 
@@ -33,7 +35,7 @@ def aligned_empty(shape: Sequence[int], dtype: Any) -> np.ndarray:
 class EvenTiles:
     """An axis of a size known at run time, cut as evenly as can be into tiles of at most `limit`."""
 
-    def __init__(self, f: KernelFunction, total: Value, limit: int):
+    def __init__(self, f: KernelFunction, total: Value, limit: Value | int):
         self.f = f
         self.count = (total + (limit - 1)) // limit
         divisor = f.maximum(self.count, 1)
@@ -81,13 +83,16 @@ def add_products(
 ) -> None:
     """Add the product of rows, each a pointer to `depth` elements, and a panel of as many rows of vectors."""
     vectors = len(sums[0][0])
-    unroll = len(sums) if len(rows) * vectors > 16 else max(len(sums), 2)
+    unroll = len(sums) if len(rows) * vectors > FEW_REGISTERS else max(len(sums), 2)
     whole = depth - depth % unroll if unroll > 1 else depth
 
     def add(registers: list[list[Variable]], k: Value) -> None:
         columns = [
             f.load(panel, k * (vectors * lanes) + one * lanes, type, lanes, align=lanes * type.bytes) for one in range(vectors)
         ]
+        if len(rows) * vectors > FEW_REGISTERS:
+            for one in range(vectors):  # the next panel is likely to come next, and may be far away
+                f.prefetch(panel, (k + depth) * (vectors * lanes) + one * lanes, type, near=False)
         for place, row in zip(rows, registers):
             factor = f.splat(f.load(place, k, type), lanes)
             for vector, column in zip(row, columns):

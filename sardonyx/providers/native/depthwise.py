@@ -143,7 +143,8 @@ class _Depthwise:
     def line(self, item: Value) -> None:
         """One row of an image."""
         f = self.f
-        places, rest = [], item
+        places: list[Value] = []
+        rest = item
         for axis in reversed(self.axes):
             places.insert(0, rest % axis.output)
             rest = rest // axis.output

@@ -150,6 +150,8 @@ class Lowerer:
         self._constants: dict[int, Buffer] = {}
         self._label = ""
         self._packed_bytes = 0
+        self._node: Node | None = None
+        """The node that is being lowered."""
         for index, value in enumerate(cluster.inputs):
             self._views[value] = self._contiguous_view(value, Buffer(value.name, self._bytes(value), "input", index))
         self._outputs = {value: index for index, value in enumerate(cluster.outputs)}
@@ -170,6 +172,7 @@ class Lowerer:
     def lower(self) -> Program:
         """The program of all nodes."""
         for node in self.cluster.nodes:
+            self._check_declared(node)
             if node in self._absorbed or is_symbolic(node):
                 continue
             if find_scalar(node) is not None:
@@ -178,11 +181,26 @@ class Lowerer:
             entry = lowering_of(node, checking.signature_of(node).since_version)
             if entry is None:
                 raise CannotCompile(f"{node} has no lowering")
-            self._label = node.op_type
-            entry.function(self, node)
+            self._label, self._node = node.op_type, node
+            try:
+                entry.function(self, node)
+            except CannotCompile as error:
+                raise CannotCompile(str(error), [node], quiet=True) from error
         for value in self.cluster.outputs:
             self._deliver(value)
         return self.program
+
+    def _check_declared(self, node: Node) -> None:
+        """Sizes that the model declares where inference finds others: memory is laid out for them, so they must be true."""
+        for value in node.outputs:
+            found = value.inferred
+            if found is None or not isinstance(found, TensorType):
+                continue
+            shape = shape_of(value) or ()
+            if found.shape is None or len(found.shape) != len(shape):
+                raise CannotCompile(f"{node}: nobody knows whether {value.name} is {value.type}", [node], quiet=True)
+            for size, declared in zip(found.shape, shape):
+                self.require(size, declared)
 
     def _deliver(self, value: Value) -> None:
         """Have an output of the cluster in its own buffer."""
@@ -283,7 +301,7 @@ class Lowerer:
         scratch: Sequence[Buffer] = (),
     ) -> None:
         """Add a step."""
-        self.program.steps.append(Step(kernel, list(arguments), items, grain, self._label, flops, traffic, scratch))
+        self.program.steps.append(Step(kernel, list(arguments), items, grain, self._label, flops, traffic, scratch, self._node))
 
     def copy(self, source: View, target: View) -> None:
         """Add a step that copies elements between views of one shape, converting them if the types differ."""
@@ -315,10 +333,16 @@ class Lowerer:
 
     def broadcast(self, view: View, shape: Dims) -> View:
         """A view repeated to a shape, refused at run time if it does not fit."""
-        for size, wanted in zip(view.shape, shape[len(shape) - len(view.shape) :]):
-            if size != wanted and size != 1:
+        sizes = list(view.shape)
+        for axis, (size, wanted) in enumerate(zip(view.shape, shape[len(shape) - len(view.shape) :])):
+            if size == wanted or size == 1:
+                continue
+            if _is_alike(size, wanted):
+                self.require(size, wanted)
+                sizes[axis] = wanted
+            else:
                 self.require((size - 1) * (size - wanted), 0)
-        return view.broadcast(shape)
+        return replace(view, shape=tuple(sizes)).broadcast(shape)
 
     def operand(self, node: Node, name: str) -> Any:
         """An attribute or constant input by its name in the spec; a `Value` if it is an input that is not constant."""
@@ -420,7 +444,7 @@ class Lowerer:
         if operand not in self._views and not operand.is_constant and operand not in self._pending:
             return False
         view = self.view(operand)
-        strides = permuted(view.broadcast(found.shape).strides, axes)
+        strides = permuted(self.broadcast(view, found.shape).strides, axes)
         return regrouped(permuted(found.shape, axes), strides, groups) is not None
 
     def _results(self, found: _Expression) -> list[tuple[Value, int]]:
@@ -560,6 +584,12 @@ def _number_of(value: Value) -> Number | None:
     if isinstance(number, float) and number != number:
         return None
     return Number(type, repr(int(number) if isinstance(number, bool) else float(number) if type.is_float else number))
+
+
+def _is_alike(size: Dim, wanted: Dim) -> bool:
+    """Whether two sizes are computed from the same ones, so that they are rather equal than 1 and something else."""
+    both = [one for one in (size, wanted) if not isinstance(one, int) and one.symbol is None]
+    return len(both) == 2 and set(dim.symbols(size)) == set(dim.symbols(wanted))
 
 
 RESHAPES = ("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity")

@@ -80,7 +80,11 @@ def _is_four_dimensional(node: Node) -> bool:
     return shape_of(first_input(node)) is not None and rank_of(first_input(node)) == 4
 
 
-@lower("DepthToSpace", claims=_is_four_dimensional)
+def _has_known_mode(node: Node) -> bool:
+    return _is_four_dimensional(node) and matching.operand(node, "mode") in ("DCR", "CRD", None)
+
+
+@lower("DepthToSpace", claims=_has_known_mode)
 def depth_to_space(lowerer: Lowerer, node: Node) -> None:
     """Channels become blocks of pixels."""
     value, result = first_input(node), node.outputs[0]

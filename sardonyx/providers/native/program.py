@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Union
 
 import numpy as np
 
 from sardonyx.compiler.jit import Kernel
-from sardonyx.ir import Dim, Value
+from sardonyx.ir import Dim, Node, Value
 
 
 class Buffer:
@@ -56,6 +56,18 @@ class Step:
     traffic: Dim = 0
     """Bytes that it must read and write at least."""
     scratch: Sequence[Buffer] = ()
+    node: Node | None = None
+    """The node that asked for it."""
+
+    def sizes(self) -> Iterator[Dim]:
+        """All sizes that a run must know for it."""
+        yield from (self.items, self.grain, self.flops, self.traffic)
+        for argument in self.arguments:
+            if isinstance(argument, At):
+                yield argument.offset
+            elif not isinstance(argument, (Buffer, float)):
+                yield argument
+        yield from (buffer.bytes for buffer in (*self.buffers(), *self.scratch))
 
     def buffers(self) -> list[Buffer]:
         return [one.buffer if isinstance(one, At) else one for one in self.arguments if isinstance(one, (Buffer, At))]

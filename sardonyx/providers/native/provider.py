@@ -34,6 +34,8 @@ LOWERINGS = (
     "sardonyx.providers.native.matmul",
     "sardonyx.providers.native.conv",
     "sardonyx.providers.native.pool",
+    "sardonyx.providers.native.resize",
+    "sardonyx.providers.native.conv_transpose",
     "sardonyx.providers.native.rows",
     "sardonyx.providers.native.channels",
     "sardonyx.providers.native.reduction",
@@ -93,11 +95,15 @@ class NativeExecutionProvider(ExecutionProvider):
     def compile(self, cluster: Cluster) -> Compiled:
         try:
             program = Lowerer(cluster, self.jit.target, self.threads, self.options).lower()
-            return CompiledProgram(program, Sizes(cluster.inputs), self.jit, self.threads, Interpreted(cluster))
+            sizes = Sizes(cluster.inputs)
+            for step in program.steps:
+                if not all(map(sizes.knows, step.sizes())):
+                    raise CannotCompile("a size depends on data", [] if step.node is None else [step.node], quiet=True)
+            return CompiledProgram(program, sizes, self.jit, self.threads, Interpreted(cluster))
         except CannotCompile:
             raise
         except UnboundSymbol as error:
-            raise CannotCompile(str(error)) from error
+            raise CannotCompile(str(error), quiet=True) from error
         except Exception as error:
             if os.environ.get(STRICT) == "1":
                 raise
@@ -115,6 +121,9 @@ def _unbound(cluster: Sequence[Node]) -> list[Node]:
 def _sizes_of(node: Node) -> Iterator[Dim]:
     for value in node.outputs:
         yield from shape_of(value) or ()
+        yield from known_sizes(value) or ()
+        yield from getattr(value.inferred, "shape", None) or ()
+    for value in filter(None, node.inputs):
         yield from known_sizes(value) or ()
 
 

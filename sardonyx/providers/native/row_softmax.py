@@ -7,7 +7,7 @@ import math
 
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.math import LOG2_E, exp, log, polynomial
-from sardonyx.compiler.types import I64, U32, Type
+from sardonyx.compiler.types import F16, I64, U32, Type
 from sardonyx.providers.native.chain import Chain, ChainCode, ChainRow, Load
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.row_passes import (
@@ -65,8 +65,8 @@ def _with_rounding(x: Value, name: str, operands: str) -> Value:
 
 
 @kernel("softmax")
-def softmax_kernel(f: KernelFunction, source: Chain, sink: Chain, type: Type, logarithm: bool) -> None:
-    """Rows of exp(x - max) / sum, or of its logarithm. Items are rows."""
+def softmax_kernel(f: KernelFunction, source: Chain, sink: Chain, type: Type, logarithm: bool, halves: bool = False) -> None:
+    """Rows of exp(x - max) / sum, or of its logarithm. Items are rows. With `halves` every step is rounded to float16."""
     columns = f.size()
     outer = [f.size() for _ in range(source.rank - 2)]
     stage = Stage(f, sink, type)
@@ -77,9 +77,9 @@ def softmax_kernel(f: KernelFunction, source: Chain, sink: Chain, type: Type, lo
         with contextlib.ExitStack() as branches:
             for vectors in IN_REGISTERS if _fits_masks(f, source, sink) else ():
                 otherwise = branches.enter_context(f.if_else(columns <= vectors * f.lanes(type)))
-                _in_registers(f, given, target, columns, vectors, type, logarithm)
+                _in_registers(f, given, target, columns, vectors, type, logarithm, halves)
                 otherwise()
-            _in_passes(f, given, target, kept, columns, type, logarithm)
+            _in_passes(f, given, target, kept, columns, type, logarithm, halves)
 
 
 def _fits_masks(f: KernelFunction, source: Chain, sink: Chain) -> bool:
@@ -90,7 +90,7 @@ def _fits_masks(f: KernelFunction, source: Chain, sink: Chain) -> bool:
 
 
 def _in_registers(
-    f: KernelFunction, given: ChainRow, target: ChainRow, columns: Value, vectors: int, type: Type, logarithm: bool
+    f: KernelFunction, given: ChainRow, target: ChainRow, columns: Value, vectors: int, type: Type, logarithm: bool, halves: bool
 ) -> None:
     """A row of so few vectors, without loops."""
     lanes = f.lanes(type)
@@ -100,20 +100,23 @@ def _in_registers(
     x = [last_value(given, start, lanes, rest, type) for start, rest in zip(columns_of, left)]
     shown = [f.select(mask, one, -math.inf) for mask, one in zip(masks, x)]
     largest = f.splat(f.reduce("max", joined(shown, lambda a, b: f.maximum(b, a))), lanes)
-    below = [one - largest for one in x]
-    weights = [f.select(mask, weight_of(one), 0.0) for mask, one in zip(masks, below)]
-    total = f.reduce("add", joined(weights, lambda a, b: a + b))
-    factor = f.splat(log(total) if logarithm else 1.0 / total, lanes)
+    half = F16 if halves else type
+    below = [f.rounded(one - largest, half) for one in x]
+    weights = [f.select(mask, f.rounded(weight_of(one), half), 0.0) for mask, one in zip(masks, below)]
+    total = f.rounded(f.reduce("add", joined(weights, lambda a, b: a + b)), half)
+    factor = f.splat(total if halves else log(total) if logarithm else 1.0 / total, lanes)
     for start, rest, under, weight in zip(columns_of, left, below, weights):
+        value = weight / factor if halves else under - factor if logarithm else weight * factor
         with f.if_(rest > 0):  # a store of no lane at all is slow
-            target.emit(start, lanes, rest, given=[under - factor if logarithm else weight * factor])
+            target.emit(start, lanes, rest, given=[value])
 
 
 def _in_passes(
-    f: KernelFunction, given: ChainRow, target: ChainRow, kept: Value, columns: Value, type: Type, logarithm: bool
+    f: KernelFunction, given: ChainRow, target: ChainRow, kept: Value, columns: Value, type: Type, logarithm: bool, halves: bool
 ) -> None:
     """A row of any length: the maximum, the weights and their sum, the result. `kept` is where weights stand in between."""
     lanes, source = f.lanes(type), given.code.chain
+    half = F16 if halves else type
     direct = is_direct(source)
 
     def x(column: Value, remaining: Value | None) -> Value:
@@ -131,19 +134,20 @@ def _in_passes(
     largest = f.splat(highest, lanes)
 
     def weight(column: Value, remaining: Value | None) -> Value:
-        value = weight_of(x(column, remaining) - largest)
+        value = f.rounded(weight_of(f.rounded(x(column, remaining) - largest, half)), half)
         if not logarithm:
             f.store(value, kept, column, type, remaining=remaining)
         return value
 
-    total = f.convert(fold_columns(f, 0, columns, lanes, 2, Fold("add", type), weight), type)
-    factor = f.splat(log(total) if logarithm else 1.0 / total, lanes)
+    total = f.rounded(f.convert(fold_columns(f, 0, columns, lanes, 2, Fold("add", type), weight), type), half)
+    factor = f.splat(total if halves else log(total) if logarithm else 1.0 / total, lanes)
 
     def finish(copy: int, column: Value, remaining: Value | None) -> None:
         if logarithm:
             value = x(column, remaining) - largest - factor
         else:
-            value = f.load(kept, column, type, lanes, remaining=remaining) * factor
+            weights = f.load(kept, column, type, lanes, remaining=remaining)
+            value = weights / factor if halves else weights * factor
         target.emit(column, lanes, remaining, given=[value])
 
     sweep(f, 0, columns, lanes, unroll_of(target.code.chain), finish)

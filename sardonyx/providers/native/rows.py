@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sardonyx.compiler.types import Type
+from sardonyx.compiler.types import F16, Type
 from sardonyx.ir import Dim, Node, Value, dim
+from sardonyx.ops.checking import signature_of
 from sardonyx.optimizer.matching import operand
 from sardonyx.providers.native.chain import Chain, Given, Load, Store, pattern, stride_arguments
-from sardonyx.providers.native.lowering import Lowerer, Sink, Source, grouped_shape
+from sardonyx.providers.native.lowering import Lowerer, Sink, Source, element_of, grouped_shape
 from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.row_domain import (
     broadcast_source,
@@ -55,6 +56,11 @@ def softmax_flattened(lowerer: Lowerer, node: Node) -> None:
     softmax_rows(lowerer, node, axis + rank if axis < 0 else axis)
 
 
+def _rounds_each_step(node: Node) -> bool:
+    """Softmax in float16 is rounded after every step from opset 13 on, as the standard's suite has it."""
+    return node.op_type == "Softmax" and element_of(present(node.inputs[0])) == F16 and signature_of(node).since_version >= 13
+
+
 def softmax_rows(lowerer: Lowerer, node: Node, axis: int) -> None:
     value = present(node.inputs[0])
     groups = (*outer_groups(value, axis), len(dims(value)) - axis)
@@ -63,7 +69,7 @@ def softmax_rows(lowerer: Lowerer, node: Node, axis: int) -> None:
     *outer, columns = sink.shape
     rows, type = dim.product(outer), computed(value)
     lowerer.call(
-        softmax_kernel(lowerer.target, source.chain, sink.chain, type, node.op_type == "LogSoftmax"),
+        softmax_kernel(lowerer.target, source.chain, sink.chain, type, node.op_type == "LogSoftmax", _rounds_each_step(node)),
         [
             columns,
             *outer[1:],
@@ -325,9 +331,14 @@ def _claims_embed(node: Node) -> bool:
     width = dims(present(words))[1:]
     if not all(dims(one)[1:] == width for one in (present(positions), kinds) if one is not None):
         return False
-    fits = places is None or dims(places) in (shape, (1, shape[1]))
+    fits = places is None or _covers(dims(places), shape)
     vectors = all(dims(present(one)) == width for one in (gamma, beta))
     return fits and vectors and (segments is None or dims(segments) == shape)
+
+
+def _covers(places: Dims, shape: Dims) -> bool:
+    """Whether there are positions for ids of a shape: for each, or for one row of them; a table's end may cap their number."""
+    return len(places) == 2 and places[0] in (1, shape[0]) and dim.is_capped(places[1], shape[1])
 
 
 @lower("EmbedLayerNormalization", domain="com.microsoft", claims=_claims_embed)
@@ -337,7 +348,9 @@ def embed_layer_normalization(lowerer: Lowerer, node: Node) -> None:
     batch, length = dims(present(ids))
     shape, groups = dims(node.outputs[0]), (2, 1)
     found: list[tuple[Lookup, list[Argument]]] = [_lookup(lowerer, words, ids, None)]
-    is_shared = places is None or dims(places) != (batch, length)
+    is_shared = places is None or dims(places)[0] != batch
+    if places is not None:
+        lowerer.require(dims(places)[1], length)
     found.append(_lookup(lowerer, positions, places, length if is_shared else None))
     tables = [words, positions]
     if kinds is not None:

@@ -1,8 +1,8 @@
 """Convolutions by 3×3 filters in fewer multiplications: Winograd's F(2×2) and F(4×4). Lowerings of convolutions ask whether it pays.
 
-An output tile of m×m pixels comes from n×n input pixels, n = m + 2. Transformed at n points per axis, input and filters are multiplied point
-by point and summed over channels, n² matrix products, and the sums are transformed back. The points are 0, ±p…, ∞; with p = 3/4, 3/2 for
-F(4×4) the error is about twice that of the direct sum, where the usual 1, 2 have it five times as large.
+An output tile of m×m pixels comes from n×n input pixels, n = m + 2. Transformed at n points per axis, input and filters are multiplied
+point by point and summed over channels, n² matrix products, and the sums are transformed back. The points are 0, ±p…, ∞; with p = 3/4 and
+3/2 for F(4×4) the error is about twice that of the direct sum, where the usual 1 and 2 have it five times as large.
 
 A NaN or an infinity spoils its whole tile, not only the pixels whose windows meet it.
 """
@@ -29,6 +29,10 @@ ROWS = {"avx512": 14, "avx2": 6, "neon": 12}
 VECTORS = 2
 SCRATCH_BYTES = 640 << 10
 """Transformed input and sums of a block of tiles should stay in the second-level cache."""
+CACHED_BYTES = 16 << 20
+"""Transformed filters up to this size are likely to stay in the last-level cache from one block of tiles to the next."""
+LARGE_SCRATCH_BYTES = 2 << 20
+"""What transformed input and sums may take if filters are larger."""
 FEWEST_CHANNELS = 16
 FILTER_BYTES = 40 << 20
 """Transformed filters of a layer take at most so much memory."""
@@ -38,7 +42,7 @@ GAIN = 0.9
 """It is taken if it needs at most this part of the direct sum's time."""
 CYCLES_PER_POINT = 6
 """Of a transform, per vector of channels."""
-BYTES_PER_CYCLE = 16
+BYTES_PER_CYCLE = 8
 """At which filters come from memory."""
 ALIASING = 4096
 
@@ -152,17 +156,22 @@ def winograd_steps(
 
 
 def _blocks(lowerer: Lowerer, geometry: Geometry, form: WinogradForm, total: Dim, panels: int) -> _Blocks:
-    """Blocks that fit into the cache, and enough pieces of work for all threads."""
-    width = form.vectors * form.lanes
+    """Blocks of tiles that fit into a cache, and enough pieces of work for all threads.
+
+    Filters that stay in the last-level cache are read again for each block of tiles. Larger ones should be read once: then blocks are
+    larger. Where there are few blocks, threads share the filters, and each transforms the input for itself.
+    """
+    width, points, threads = form.vectors * form.lanes, form.transform.width**2, lowerer.threads
     v_pitch = _pitch(-(-geometry.channels // form.lanes) * form.lanes)
     supposed = total if isinstance(total, int) else (SUPPOSED_SIZE // form.transform.size) ** 2
-    bytes_per_tile = form.transform.width**2 * 4 * (v_pitch + panels * width)
-    tiles = max(1, SCRATCH_BYTES // bytes_per_tile // form.rows) * form.rows
-    wanted = 1 if lowerer.threads == 1 else 4 * lowerer.threads
-    while tiles > form.rows and -(-supposed // tiles) < wanted:
+    is_large = points * geometry.channels * geometry.filters * 4 > CACHED_BYTES
+    budget = LARGE_SCRATCH_BYTES if is_large else SCRATCH_BYTES
+    tiles = max(1, budget // (points * 4 * (v_pitch + panels * width)) // form.rows) * form.rows
+    while threads > 1 and not is_large and tiles > form.rows and -(-supposed // tiles) < 4 * threads:
         tiles -= form.rows
     tiles = max(1, min(tiles, supposed)) if isinstance(total, int) else tiles
-    chunks = min(panels, -(-wanted // max(1, -(-supposed // tiles))))
+    blocks = max(1, -(-supposed // tiles))
+    chunks = 1 if threads == 1 or blocks >= 2 * threads else min(panels, -(-2 * threads // blocks))
     chunk = -(-panels // chunks)
     return _Blocks(tiles, chunk, v_pitch, _pitch(chunk * width))
 

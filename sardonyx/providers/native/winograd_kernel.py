@@ -275,6 +275,6 @@ class _Winograd:
         for i, line in enumerate(pixels):
             for j, pixel in enumerate(line):
                 f.store(pixel, self.spilled, (i * size + j) * lanes, F32)
-        with f.loop(0, f.minimum(down, size)) as i, f.loop(0, f.minimum(across, size)) as j:
-            target = self.code.row([image, position + self.axes[1].output * i + j])
-            target.emit(channel, lanes, remaining, given=[f.load(self.spilled, (i * size + j) * lanes, F32, lanes)])
+        with f.loop(0, f.minimum(down, size)) as y, f.loop(0, f.minimum(across, size)) as x:
+            target = self.code.row([image, position + self.axes[1].output * y + x])
+            target.emit(channel, lanes, remaining, given=[f.load(self.spilled, (y * size + x) * lanes, F32, lanes)])

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
-from tests.providers.native.agreement import assert_agrees, model_of, native_plan, programs
 
 from sardonyx.providers.cpu.provider import CPUExecutionProvider
 from sardonyx.providers.native import winograd
 from sardonyx.providers.native.provider import NativeExecutionProvider
 from sardonyx.runtime.executor import execute
 from sardonyx.runtime.plan import make_plan
+from tests.providers.native.agreement import assert_agrees, model_of, native_plan, programs
 
 TYPES = {np.float32: TensorProto.FLOAT, np.float64: TensorProto.DOUBLE, np.float16: TensorProto.FLOAT16}
 SYMBOLS = ["n", "h", "w"]
@@ -34,8 +34,8 @@ def conv_model(
         weights["B"] = random(filters, dtype=dtype, seed=1)
     inputs = ["X", "W", "B" if bias else "", "Z"] if sum else ["X", *weights]
     result = "Y" if not then else "T"
-    op = dict(op_type="FusedConv", domain="com.microsoft") if fused is not None else dict(op_type="Conv")
-    node = helper.make_node(inputs=inputs, outputs=[result], group=group, **op, **attributes, **(fused or {}))
+    op, domain = ("Conv", "") if fused is None else ("FusedConv", "com.microsoft")
+    node = helper.make_node(op, inputs, [result], domain=domain, group=group, **attributes, **(fused or {}))
     values = [helper.make_tensor_value_info("X", TYPES[dtype], ["n", channels, *spatial])]
     if sum:
         values.append(helper.make_tensor_value_info("Z", TYPES[dtype], None))
