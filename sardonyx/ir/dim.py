@@ -113,11 +113,13 @@ class Expression:
 
     def __init__(self, terms: Mapping[Monomial, int]):
         self.terms = terms
-        self._hash = hash(frozenset(terms.items()))
+        self._hash: int | None = None
 
     def __add__(self, other: Dim) -> Dim:
         if not isinstance(other, (int, Expression)):
             return NotImplemented
+        if isinstance(other, int) and other == 0:
+            return self
         terms = dict(self.terms)
         for monomial, factor in _terms(other).items():
             terms[monomial] = terms.get(monomial, 0) + factor
@@ -126,14 +128,21 @@ class Expression:
     def __mul__(self, other: Dim) -> Dim:
         if not isinstance(other, (int, Expression)):
             return NotImplemented
+        if isinstance(other, int):
+            return self._scaled(other)
         terms: dict[Monomial, int] = {}
-        for (left, a), (right, b) in itertools.product(self.terms.items(), _terms(other).items()):
+        for (left, a), (right, b) in itertools.product(self.terms.items(), other.terms.items()):
             monomial = _times(left, right)
             terms[monomial] = terms.get(monomial, 0) + a * b
         return _normal(terms)
 
+    def _scaled(self, factor: int) -> Dim:
+        if factor == 0 or factor == 1:
+            return self if factor else 0
+        return Expression({monomial: coefficient * factor for monomial, coefficient in self.terms.items()})
+
     def __neg__(self) -> Dim:
-        return self * -1
+        return self._scaled(-1)
 
     def __sub__(self, other: Dim) -> Dim:
         return self + -other
@@ -157,9 +166,11 @@ class Expression:
         return mod(other, self)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Expression) and self._hash == other._hash and self.terms == other.terms
+        return self is other or (isinstance(other, Expression) and self.terms == other.terms)
 
     def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash(frozenset(self.terms.items()))
         return self._hash
 
     def __bool__(self) -> bool:
@@ -213,9 +224,9 @@ def _normal(terms: Mapping[Monomial, int]) -> Dim:
         return 0
     if len(kept) == 1 and () in kept:
         return kept[()]
-    if len(kept) > MAX_TERMS or any(len(monomial) > MAX_ATOMS for monomial in kept):
+    if len(kept) > MAX_TERMS or max(map(len, kept)) > MAX_ATOMS:
         return fresh()
-    return Expression(dict(sorted(kept.items(), key=_term_order)))
+    return Expression(kept if len(kept) == 1 else dict(sorted(kept.items(), key=_term_order)))
 
 
 def _term_order(term: tuple[Monomial, int]) -> tuple[int, list[tuple[tuple[int, str], int]]]:
@@ -224,6 +235,8 @@ def _term_order(term: tuple[Monomial, int]) -> tuple[int, list[tuple[tuple[int, 
 
 
 def _times(left: Monomial, right: Monomial) -> Monomial:
+    if not left or not right:
+        return left or right
     powers: dict[Atom, int] = dict(left)
     for atom, power in right:
         powers[atom] = powers.get(atom, 0) + power

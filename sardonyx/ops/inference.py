@@ -7,6 +7,7 @@ what the model's file declares.
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -65,16 +66,24 @@ class Driver:
         self.model = model
         self.evaluate = evaluate
         self.strict = strict
-        self._budget = REPEAT_BUDGET * (1000 + sum(1 for _ in model.graph.all_nodes()) + len(model.functions))
+        self._inferred = 0
+        """How many nodes were inferred, each time counted."""
         self._calls: list[FunctionKey] = []
-        self._given = {
+
+    @functools.cached_property
+    def _budget(self) -> int:
+        return REPEAT_BUDGET * (1000 + sum(1 for _ in self.model.graph.all_nodes()) + len(self.model.functions))
+
+    @functools.cached_property
+    def _given(self) -> set[str]:
+        """Symbols whose sizes the inputs tell."""
+        return {
             symbol.name
-            for value in model.graph.inputs
+            for value in self.model.graph.inputs
             if isinstance(value.type, TensorType)
             for size in value.type.shape or ()
             for symbol in dim.symbols(size)
         }
-        """Symbols whose sizes the inputs tell."""
 
     def run(self) -> None:
         _load_families()
@@ -88,8 +97,8 @@ class Driver:
             self.node(node)
 
     def node(self, node: Node) -> None:
-        self._budget -= 1
-        if self._budget < 0:
+        self._inferred += 1
+        if self._inferred > self._budget:
             raise Fail(f"{node}: control flow or functions are nested too deeply to infer types")
         function = self.model.functions.get((node.domain, node.op_type, node.overload))
         if function is not None:

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from sardonyx.ir import Dim, Node, dim
+from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.providers.native import winograd
-from sardonyx.providers.native.conv_direct import Tile, conv_kernel, grain_of, pack_bias, tile_for
-from sardonyx.providers.native.conv_filters import pack_panels
+from sardonyx.providers.native.conv_direct import Tile, conv_kernel, grain_of, tile_for
+from sardonyx.providers.native.conv_filters import panels_of
 from sardonyx.providers.native.conv_form import (
     Geometry,
     arrange_sum,
@@ -17,6 +17,7 @@ from sardonyx.providers.native.conv_form import (
     bias_of,
     claims_convolution,
     geometry_of,
+    has_constant_filters,
     input_view,
     is_channels_last,
     last_order,
@@ -59,8 +60,9 @@ def convolution_steps(lowerer: Lowerer, node: Node) -> None:
         direct_steps(lowerer, node, folded, view)
         return
     view = input_view(lowerer, node)
-    transform = winograd.choose(lowerer, geometry, view.type)
-    if has_small_groups(lowerer, geometry, view.type):
+    is_fixed = has_constant_filters(node)
+    transform = winograd.choose(lowerer, geometry, view.type) if is_fixed else None
+    if is_fixed and has_small_groups(lowerer, geometry, view.type):
         depthwise_steps(lowerer, geometry, view, weights_of(node), bias_of(node), sink_of(lowerer, node))
     elif transform is not None:
         sink = sink_of(lowerer, node)
@@ -109,19 +111,26 @@ def sink_of(lowerer: Lowerer, node: Node) -> Sink:
 
 
 def direct_steps(lowerer: Lowerer, node: Node, geometry: Geometry, view: View) -> None:
-    product_step(lowerer, geometry, view, weights_of(node), bias_of(node), sink_of(lowerer, node))
+    W, B = (*node.inputs, None)[1:3]
+    assert W is not None
+    product_step(lowerer, geometry, view, W, B, sink_of(lowerer, node))
 
 
 def product_step(
-    lowerer: Lowerer, geometry: Geometry, view: View, weights: np.ndarray, bias: np.ndarray | None, sink: Sink
+    lowerer: Lowerer,
+    geometry: Geometry,
+    view: View,
+    weights: np.ndarray | Value,
+    bias: np.ndarray | Value | None,
+    sink: Sink,
 ) -> None:
     """Add the step of a direct convolution; `sink` is a domain of images, pixels and filters."""
     flat = _even_step(view) if geometry.is_pointwise else None
     axes = 0 if flat is not None else len(geometry.kernel)
     tile = tile_for(lowerer.target, view.type, geometry.filters, axes, view.strides[-1] * geometry.strides[-1])
     dtype = np.dtype(f"f{view.type.bytes}")
-    packed = lowerer.constant(pack_panels(lowerer.target, weights, geometry.groups, tile.width, view.type))
-    offsets = lowerer.constant(pack_bias(bias, geometry.groups, geometry.filters, tile.width, dtype))
+    bias = np.zeros(geometry.groups * geometry.filters, dtype) if bias is None else bias
+    packed, offsets = (panels_of(lowerer, array, geometry.groups, tile.width, view.type) for array in (weights, bias))
     zeros = lowerer.constant(np.zeros(geometry.channels, dtype))
     tiles = dim.ceildiv(geometry.positions, tile.pixels)
     numbers: list[Argument] = [geometry.groups, geometry.channels, geometry.filters, geometry.positions, _block(geometry, tile)]

@@ -201,7 +201,9 @@ class _Direct:
             with f.if_((height > before) & (height <= pixels)):
                 if pixels == shape.pixels:
                     for pixel in range(pixels):
-                        self.code.row([image, start + pixel]).prefetch([column + one * shape.lanes for one in range(shape.vectors)])
+                        self.code.row([image, start + pixel]).prefetch(
+                            [column + one * shape.lanes for one in range(shape.vectors)]
+                        )
                 sums = self._sums(pixels, first, stop)
                 if pixels == shape.pixels and self.is_light:
                     self._hand_on(sums, image, start, column, is_last)
@@ -262,16 +264,34 @@ class _Direct:
             coordinates.insert(0, rest % axis.output)
             rest = rest // axis.output
         coordinates.insert(0, rest)
-        places = [f.const(I64.vector(lanes), 0) for _ in self.axes]
-        for lane in range(self.shape.pixels):
-            places = [f.insert(place, one, lane) for place, one in zip(places, coordinates)]
-            if lane + 1 < self.shape.pixels:
-                coordinates = self._following(coordinates, height > lane + 1)
+        places = self._coordinates(coordinates, height)
         offsets = f.const(I64.vector(lanes), 0)
         for number, axis in enumerate(self.axes):
             places[number] = places[number] * f.splat(axis.stride, lanes) - f.splat(axis.begin, lanes)
             offsets = offsets + places[number] * f.splat(axis.step, lanes)
         return [f.convert(place, I32) for place in places], offsets
+
+    def _coordinates(self, first: list[Value], height: Value) -> list[Value]:
+        """The coordinates of all pixels of a tile, the last of which stands for those behind it too."""
+        f, lanes = self.f, self.shape.row
+        places = [f.variable(f.const(I64.vector(lanes), 0)) for _ in self.axes]
+        with f.if_else(self.axes[-1].output >= self.shape.pixels) as otherwise:
+            # a tile reaches into the next row at most
+            step = f.minimum(f.iota(I64, lanes), f.splat(height - 1, lanes))
+            for number in reversed(range(len(self.axes))):
+                moved, size = step + f.splat(first[number], lanes), f.splat(self.axes[number].output, lanes)
+                wraps = (moved >= size) if number else f.const(BOOL.vector(lanes), False)
+                places[number].set(f.select(wraps, moved - size, moved))
+                step = f.convert(wraps, I64)
+            otherwise()
+            vectors = [f.const(I64.vector(lanes), 0) for _ in self.axes]
+            coordinates = first
+            for lane in range(self.shape.pixels):
+                vectors = [f.insert(vector, one, lane) for vector, one in zip(vectors, coordinates)]
+                coordinates = self._following(coordinates, height > lane + 1)
+            for place, vector in zip(places, vectors):
+                place.set(vector)
+        return [place.get() for place in places]
 
     def _following(self, coordinates: list[Value], has_more: Value) -> list[Value]:
         """The next pixel's coordinates; the last pixel is its own successor."""

@@ -1,4 +1,4 @@
-"""Filters in the order in which kernels of convolutions read them, packed by generated code when a node is lowered.
+"""Filters in the order in which kernels of convolutions read them, packed by generated code: when a node is lowered, if they are constant.
 
 A panel holds, for each tap and channel, as many filters side by side as a register tile is wide. Winograd's filters have points for taps.
 """
@@ -11,14 +11,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sardonyx.compiler.builder import Value
+from sardonyx.compiler.builder import Value as Register
 from sardonyx.compiler.jit import Kernel, jit
 from sardonyx.compiler.pool import ARGUMENTS, GRAIN, KERNEL, STEP_WORDS, TOTAL, pool
 from sardonyx.compiler.target import Target
 from sardonyx.compiler.types import F64, I64, Type, of_elements
 from sardonyx.dtypes import from_numpy
-from sardonyx.providers.native.conv_tiles import aligned_empty
+from sardonyx.ir import Value
+from sardonyx.providers.native.conv_tiles import aligned_empty, grain_for
 from sardonyx.providers.native.kernel import KernelFunction, kernel
+from sardonyx.providers.native.lowering import Lowerer
+from sardonyx.providers.native.program import Buffer
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,24 @@ def pack_panels(
     return packed
 
 
+def panels_of(lowerer: Lowerer, value: np.ndarray | Value, groups: int, width: int, type: Type) -> Buffer:
+    """Filters, or a bias as filters of one tap, in panels: packed now if they are known, else by a step."""
+    if isinstance(value, Value) and value.is_constant and value.constant is not None:
+        value = value.constant.peek()
+    if isinstance(value, np.ndarray):
+        shaped = value.reshape(len(value), 1, 1) if value.ndim == 1 else value
+        return lowerer.constant(pack_panels(lowerer.target, shaped, groups, width, type))
+    view = lowerer.contiguous(value)
+    count, channels, *kernel = (*(int(size) for size in view.shape), 1, 1)[: max(3, len(view.shape))]  # type: ignore[arg-type]
+    taps, panels = int(np.prod(kernel)), -(-(count // groups) // width)
+    buffer = lowerer.scratch(groups * panels * taps * channels * width * type.bytes)
+    numbers = [count // groups, channels, taps, panels, channels * width, channels * width * taps]
+    items = groups * panels * channels
+    kernel_code = panels_kernel(lowerer.target, PanelForm(view.type, type, width))
+    lowerer.call(kernel_code, [view.place, buffer, *numbers], items, grain_for(taps * width * 8))
+    return buffer
+
+
 def run_at_once(kernel: Kernel, arrays: Sequence[np.ndarray], numbers: Sequence[int], items: int) -> None:
     """Run a kernel on arrays and sizes, on this thread."""
     arguments = np.array([*(array.ctypes.data for array in arrays), *numbers], np.int64)
@@ -79,7 +100,7 @@ def panels_kernel(f: KernelFunction, form: PanelForm) -> None:
             mask = f.first_lanes(f.maximum(count - first - column, 0), lanes)
             indices = (f.iota(I64, lanes) + column) * f.splat(channels * taps, lanes)
 
-            def tap(number: Value | int, mask: Value = mask, indices: Value = indices) -> Value:
+            def tap(number: Register | int, mask: Register = mask, indices: Register = indices) -> Register:
                 return f.gather(f.address(start, number, form.source), indices, form.source, mask=mask)
 
             if form.matrix:
@@ -89,7 +110,7 @@ def panels_kernel(f: KernelFunction, form: PanelForm) -> None:
                     f.store(tap(number), to, number * tap_step + column, form.target)
 
 
-def _transform(f: KernelFunction, form: PanelForm, taps: list[Value], target: Value, tap_step: Value) -> None:
+def _transform(f: KernelFunction, form: PanelForm, taps: list[Register], target: Register, tap_step: Register) -> None:
     """A filter of 3×3 taps at all points, in float64."""
     wide = [f.convert(tap, F64) for tap in taps]
     columns = [_at_points(f, form.matrix, [wide[3 * row + column] for row in range(3)]) for column in range(3)]
@@ -98,7 +119,7 @@ def _transform(f: KernelFunction, form: PanelForm, taps: list[Value], target: Va
             f.store(f.convert(value, form.target), target, tap_step * (i * len(form.matrix) + j), form.target)
 
 
-def _at_points(f: KernelFunction, matrix: Sequence[Sequence[float]], taps: list[Value]) -> list[Value]:
+def _at_points(f: KernelFunction, matrix: Sequence[Sequence[float]], taps: list[Register]) -> list[Register]:
     found = []
     for row in matrix:
         terms = [(factor, tap) for factor, tap in zip(row, taps) if factor]

@@ -88,6 +88,11 @@ def weights_of(node: Node) -> np.ndarray:
     return W.constant.peek()
 
 
+def has_constant_filters(node: Node) -> bool:
+    """Whether filters and bias are known, so that they can be transformed beforehand."""
+    return all(value is None or value.is_constant for value in node.inputs[1:3])
+
+
 def bias_of(node: Node) -> np.ndarray | None:
     B = node.inputs[2] if len(node.inputs) > 2 else None
     return None if B is None or B.constant is None else B.constant.peek()
@@ -126,7 +131,7 @@ def geometry_of(node: Node) -> Geometry:
 
 
 def claims_convolution(node: Node) -> bool:
-    """Floats, filters and bias that are constant, sizes that fit."""
+    """Floats, filters of known sizes, all sizes that fit."""
     if len(node.inputs) < 2 or any(value is None for value in node.inputs[:2]):
         return False
     types = {element_of(value) for value in (*node.inputs, *node.outputs) if value is not None}
@@ -134,8 +139,6 @@ def claims_convolution(node: Node) -> bool:
         return False
     X, W, B, Z = (*node.inputs, None, None)[:4]
     assert X is not None and W is not None
-    if not W.is_constant or (B is not None and not B.is_constant):
-        return False
     return _sizes_fit(node, X, W, B) and _is_known_activation(node) and (Z is None or shape_of(Z) == shape_of(node.outputs[0]))
 
 

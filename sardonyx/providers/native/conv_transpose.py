@@ -203,9 +203,7 @@ def _spread(lowerer: Lowerer, node: Node, sizes: Transposed, view: View) -> None
     pixels = dim.product(sizes.output)
     if in_rows:
         lowerer.require(dim.minimum(sizes.output[-1], LONGEST_ROW), sizes.output[-1])
-    kernel, items = (
-        (spread_rows_kernel, channels * dim.product(sizes.output[:-1])) if in_rows else (spread_kernel, pixels)
-    )
+    kernel, items = (spread_rows_kernel, channels * dim.product(sizes.output[:-1])) if in_rows else (spread_kernel, pixels)
     each = sizes.output[-1] if in_rows else channels
     total = view.shape[0] * pixels * channels
     lowerer.call(

@@ -5,32 +5,65 @@ A kernel that writes with strides puts the channels of its result between those 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING
 
 from sardonyx.ir import Dim, Node, Value
+from sardonyx.ops.schemas import normal_domain
 from sardonyx.optimizer import matching
-from sardonyx.providers.native.views import View, dense_order
+from sardonyx.providers.lowering.table import scalars_of
+from sardonyx.providers.native.views import Dims, View, memory_order
 
 if TYPE_CHECKING:
     from sardonyx.providers.native.lowering import Lowerer
 
 
-def part_of(lowerer: Lowerer, value: Value, order: Sequence[int], joints: dict[Node, View]) -> View | None:
-    """The place of a value, whose only user is `node`, in the result of that if it is a Concat; None if it is another op."""
-    (node,) = value.users
-    if node.op_type != "Concat" or node.domain not in ("", "ai.onnx") or list(node.inputs).count(value) != 1:
+DEPTH = 8
+"""How far back the operands of elementwise nodes are followed."""
+STRIDED = frozenset(
+    "Conv FusedConv ConvTranspose MaxPool AveragePool LpPool GlobalAveragePool GlobalMaxPool Resize Upsample Concat Split".split()
+)
+"""Ops that read pixels with gaps between them as well as without."""
+
+
+def part_of(lowerer: Lowerer, value: Value, order: Sequence[int], members: Container[Node]) -> View | None:
+    """The place of a value in the result of a Concat, if one takes it and nobody else minds; None if there is none."""
+    users = list(dict.fromkeys(value.users))
+    if not all(user in members and (user.op_type in STRIDED or scalars_of(normal_domain(user.domain), user.op_type)) for user in users):
         return None
+    for user in users:
+        parts = [value]
+        node = user
+        if user.op_type == "Split" and len(users) == 1:
+            parts = list(user.outputs)
+            node = next((one for one in parts[0].users if one.op_type == "Concat"), user)
+            if _axis_of(user, 0) != _axis_of(node, 1):
+                continue
+        if node.op_type == "Concat" and node in members and node.domain in ("", "ai.onnx"):
+            found = _place_in(lowerer, node, parts, order)
+            if found is not None:
+                return found
+    return None
+
+
+def _place_in(lowerer: Lowerer, node: Node, parts: Sequence[Value], order: Sequence[int]) -> View | None:
+    """Where values that a Concat takes side by side stand in its result; None if it takes one of them elsewhere too."""
     sizes, axis = _sizes_of(node)
-    if sizes is None:
+    inputs = list(node.inputs)
+    first = inputs.index(parts[0]) if parts[0] in inputs else len(inputs)
+    if sizes is None or inputs[first : first + len(parts)] != list(parts) or any(inputs.count(one) != 1 for one in parts):
         return None
-    if node not in joints:
-        joints[node] = lowerer.output(node.outputs[0], order)
-    number = list(node.inputs).index(value)
-    start: Dim = 0
-    for size in sizes[:number]:
-        start = start + size
-    return joints[node].sliced(axis, start, sizes[number])
+    if node not in lowerer.joints:
+        lowerer.joints[node] = lowerer.output(node.outputs[0], order)
+    start = sum(sizes[:first], start=0)
+    return lowerer.joints[node].sliced(axis, start, sum(sizes[first : first + len(parts)], start=0))
+
+
+def _axis_of(node: Node, default: int) -> int:
+    """The attribute `axis` of a node with known rank, counted from the front."""
+    given = matching.operand(node, "axis")
+    shape = getattr(node.outputs[0].type, "shape", None) or (1,)
+    return (default if given is None else int(given)) % len(shape)
 
 
 def _sizes_of(node: Node) -> tuple[list[Dim] | None, int]:
@@ -47,7 +80,26 @@ def joint_of(lowerer: Lowerer, node: Node, joints: dict[Node, View]) -> View:
     """Where the result of a Concat is: where some part of it has been put already, else in the order of all its parts."""
     if node in joints:
         return joints[node]
-    views = [lowerer.known_view(value) for value in node.inputs if value is not None]
-    orders = {dense_order(view) for view in views if view is not None}
-    order = orders.pop() if len(orders) == 1 and None not in views else None
-    return lowerer.output(node.outputs[0], order)
+    orders = {_order_of(lowerer, value, DEPTH) for value in node.inputs if value is not None}
+    return lowerer.output(node.outputs[0], orders.pop() if len(orders) == 1 else None)
+
+
+def _order_of(lowerer: Lowerer, value: Value, depth: int) -> tuple[int, ...] | None:
+    """The order of a value's axes in memory; of one that is still to be computed, that of what it is computed from."""
+    view = lowerer.known_view(value)
+    if view is not None:
+        return memory_order(view)
+    node = value.producer
+    if node is None or depth == 0 or not scalars_of(normal_domain(node.domain), node.op_type):
+        return None
+    shape = getattr(value.type, "shape", None)
+    whole = [one for one in node.inputs if one is not None and _is_alike(getattr(one.type, "shape", None), shape)]
+    orders = {_order_of(lowerer, one, depth - 1) for one in whole if not one.is_constant}
+    return orders.pop() if len(orders) == 1 else None
+
+
+def _is_alike(shape: Dims | None, other: Dims | None) -> bool:
+    """Whether an operand is not repeated along any axis."""
+    if shape is None or other is None or len(shape) != len(other):
+        return False
+    return all((one == 1) == (two == 1) for one, two in zip(shape, other))

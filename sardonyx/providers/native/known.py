@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sardonyx.compiler.types import I64, Type, of_elements
-from sardonyx.ir import Dim, Node, TensorType, Value
+from sardonyx.ir import Dim, Node, Tensor, TensorType, Value
 from sardonyx.ir.dim import Expression
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 
@@ -20,10 +20,11 @@ MAX_SIZES = 64
 
 def known_sizes(value: Value) -> list[Dim] | None:
     """The content of an integer tensor, flat, if inference has followed it; None if it depends on data."""
-    array = value.constant.numpy() if value.is_constant and value.constant is not None else value.known
     type = of_elements(value.type.dtype) if isinstance(value.type, TensorType) else None
-    if array is None or type is None or not type.is_integer or array.size > MAX_SIZES:
+    content = value.constant if value.is_constant else value.known
+    if content is None or type is None or not type.is_integer or content.size > MAX_SIZES:
         return None
+    array = content.numpy() if isinstance(content, Tensor) else content
     items = array.reshape(-1).tolist()
     return items if all(isinstance(item, (int, Expression)) for item in items) else None
 

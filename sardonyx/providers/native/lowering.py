@@ -25,7 +25,7 @@ from sardonyx.providers.native.known import is_symbolic, known_sizes, sizes_step
 from sardonyx.providers.native.program import Argument, Buffer, Program, Step
 from sardonyx.providers.native.table import lowering_of
 from sardonyx.providers.native.transposing import transposed_step
-from sardonyx.providers.native.views import Dims, View, collapse, contiguous_strides, dense_order, dense_strides, permuted
+from sardonyx.providers.native.views import Dims, View, collapse, contiguous_strides, dense_order, dense_strides, memory_order, permuted
 from sardonyx.providers.provider import CannotCompile, Cluster, attribute_value
 
 MAPPED_BYTES = 1 << 20
@@ -266,8 +266,8 @@ class Lowerer:
     def output(self, value: Value, order: Sequence[int] | None = None) -> View:
         """Where a node's output is to be written, without gaps; with `order` its axes lie so in memory, the outermost first."""
         if order is not None and list(order) != sorted(order):
-            if self._is_private(value) and value.users[0] in self._members:
-                part = part_of(self, value, order, self.joints)
+            if value not in self._wanted:
+                part = part_of(self, value, order, self._members)
                 if part is not None:
                     self._views[value] = part
                     return part
@@ -342,6 +342,9 @@ class Lowerer:
                 sizes[axis] = wanted
             else:
                 self.require((size - 1) * (size - wanted), 0)
+        order = dense_order(view)
+        if tuple(sizes) != view.shape and order is not None:
+            view = replace(view, strides=dense_strides(sizes, order))
         return replace(view, shape=tuple(sizes)).broadcast(shape)
 
     def operand(self, node: Node, name: str) -> Any:
@@ -350,11 +353,11 @@ class Lowerer:
 
     # --- chains
 
-    def source(self, value: Value, groups: Sequence[int]) -> Source:
+    def source(self, value: Value, groups: Sequence[int], order: Sequence[int] | None = None) -> Source:
         """A kernel's operand, element by element, in a domain of as many axes as `groups` has numbers.
 
         Each number says how many axes of the value one axis of the domain stands for. A pending elementwise node whose value nobody
-        else needs is computed on the fly.
+        else needs is computed on the fly. With `order` the groups count the axes in that order.
         """
         node = self._pending.get(value)
         if node is None or not self._is_private(value):
@@ -364,12 +367,24 @@ class Lowerer:
             found.add(value)
             # all of it stays pending: somebody else may need a part, and we the whole if the operands do not fit the domain
             views, items = found.views, found.items
-        strides = [regrouped(_shape(value), self.broadcast(view, _shape(value)).strides, groups) for view in views]
+        axes = range(len(_shape(value))) if order is None else order
+        shape = permuted(_shape(value), axes)
+        strides = [regrouped(shape, permuted(self.broadcast(view, _shape(value)).strides, axes), groups) for view in views]
         if any(one is None for one in strides):
             self._materialize(value)
-            view = self.contiguous(value)
-            views, items, strides = [view], [Load(view.type, ())], [regrouped(_shape(value), view.strides, groups)]
+            view = self.contiguous(value) if order is None else self._arranged(value, order)
+            views, items, strides = [view], [Load(view.type, ())], [regrouped(shape, permuted(view.strides, axes), groups)]
         return Source(*_placed(len(groups), items, views, [one for one in strides if one is not None], [], [], []))
+
+    def _arranged(self, value: Value, order: Sequence[int]) -> View:
+        """A value without gaps with its axes in this order in memory, copied if it lies otherwise."""
+        view = self.view(value)
+        strides = dense_strides(view.shape, order)
+        if view.strides == strides:
+            return view
+        made = View(self.scratch(self._bytes(value)), view.type, view.shape, strides)
+        self.copy(view, made)
+        return made
 
     def _is_private(self, value: Value) -> bool:
         return value not in self._wanted and len(value.users) == 1
@@ -476,7 +491,7 @@ class Lowerer:
         self, shape: Dims, items: Sequence[Item], views: Sequence[View], results: Sequence[tuple[int, View]]
     ) -> None:
         targets = [view for _, view in results]
-        axes = dense_order(targets[0]) or range(len(shape))
+        axes = memory_order(targets[0]) or range(len(shape))
         steps = [permuted(self.broadcast(view, shape).strides, axes) for view in (*views, *targets)]
         domain, strides = collapse(permuted(shape, axes), steps)
         if transposed_step(self, domain, items, views, results, strides):
@@ -501,7 +516,7 @@ class Lowerer:
 
 def _common_order(found: _Expression) -> tuple[int, ...] | None:
     """The order in memory of what an expression reads, if all operands of the full shape have the same: its results get it too."""
-    orders = {dense_order(view) for view in found.views if view.shape == found.shape}
+    orders = {memory_order(view) for view in found.views if view.shape == found.shape and view.buffer.kind != "constant"}
     return orders.pop() if len(orders) == 1 else None
 
 

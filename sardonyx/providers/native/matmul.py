@@ -355,7 +355,7 @@ def _packed_weights(lowerer: Lowerer, node: Node, B: Value, type: Type, width: i
     key = (B, arrangement, width)
     if key not in lowerer.packed:
         assert B.constant is not None
-        array = B.constant.numpy()
+        array = B.constant.peek()
         arranged = array[:, None] if array.ndim == 1 else array.transpose(_axes(array.ndim, *arrangement))
         panels, stride = packed_constant(arranged, type, width)
         lowerer.packed[key] = Packed(lowerer.constant(panels), type, stride, -(-arranged.shape[-1] // width) * stride)

@@ -35,6 +35,7 @@ LOWERINGS = (
     "sardonyx.providers.native.conv",
     "sardonyx.providers.native.pool",
     "sardonyx.providers.native.resize",
+    "sardonyx.providers.native.lrn",
     "sardonyx.providers.native.conv_transpose",
     "sardonyx.providers.native.rows",
     "sardonyx.providers.native.channels",

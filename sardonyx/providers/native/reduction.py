@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sardonyx.compiler.types import F64, I64, U64, Type
-from sardonyx.ir import Dim, Node, dim
+from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.optimizer.matching import operand
 from sardonyx.providers.native.chain import Chain, Given, Load, Store, pattern, stride_arguments
 from sardonyx.providers.native.lowering import Lowerer, Sink, Source, element_of, grouped_shape, shape_of
@@ -21,7 +21,7 @@ from sardonyx.providers.native.reduction_kernels import (
 )
 from sardonyx.providers.native.row_domain import borders_of
 from sardonyx.providers.native.table import lower
-from sardonyx.providers.native.views import Dims, View, contiguous_strides
+from sardonyx.providers.native.views import Dims, View, contiguous_strides, permuted
 
 PIECE_ELEMENTS = 16384
 """How many elements are worth handing to another thread."""
@@ -122,10 +122,11 @@ def _claims_pool(node: Node) -> bool:
 
 
 @lower("GlobalAveragePool", "GlobalMaxPool", claims=_claims_pool)
+@lower("GlobalLpPool", claims=lambda node: _claims_pool(node) and operand(node, "p") in (1, 2))
 def global_pool(lowerer: Lowerer, node: Node) -> None:
     shape = shape_of(node.outputs[0])
     assert shape is not None
-    op = "Mean" if node.op_type == "GlobalAveragePool" else "Max"
+    op = {"GlobalAveragePool": "Mean", "GlobalMaxPool": "Max"}.get(node.op_type) or f"L{int(operand(node, 'p'))}"
     _reduce(lowerer, node, op, frozenset(range(2, len(shape))), True)
 
 
@@ -135,9 +136,12 @@ def _reduce(lowerer: Lowerer, node: Node, op: str, axes: frozenset[int], keepdim
     assert data is not None
     shape, element = shape_of(data), element_of(data)
     assert shape is not None and element is not None
-    runs = runs_of(shape, axes, keepdims, borders_of(data))
-    source = lowerer.source(data, runs.groups)
-    sizes = grouped_shape(shape, runs.groups)
+    runs, order = runs_of(shape, axes, keepdims, borders_of(data)), None
+    if _is_over_pixels_with_channels_last(lowerer, data, axes):
+        order = (0, *range(2, len(shape)), 1)
+        runs = Runs("KRK", (1, len(shape) - 2, 1), (1, len(shape) - 1 if keepdims else 1))
+    source = lowerer.source(data, runs.groups, order)
+    sizes = grouped_shape(shape if order is None else permuted(shape, order), runs.groups)
     sink = lowerer.sink(node, runs.kept)
     type = computed_type(op, element)
     reduction = Reduction(op, _FOLDS.get(op, "add"), type, runs.kinds, source.chain, sink.chain)
@@ -146,6 +150,15 @@ def _reduce(lowerer: Lowerer, node: Node, op: str, axes: frozenset[int], keepdim
         _in_two_steps(lowerer, reduction, source, sink, sizes, count)
     else:
         add_step(lowerer, reduction, source.arguments, sink.arguments, sizes, count)
+
+
+def _is_over_pixels_with_channels_last(lowerer: Lowerer, data: Value, axes: frozenset[int]) -> bool:
+    """Whether whole images become one element per channel, and channels lie in a row: pixels are then added up in vectors of channels."""
+    rank = len(shape_of(data) or ())
+    if rank < 4 or axes != frozenset(range(2, rank)):
+        return False
+    strides = lowerer.view(data).strides
+    return strides[1] == 1 and strides[-1] != 1
 
 
 def _is_worth_sharing(reduction: Reduction, sizes: Sequence[Dim]) -> bool:

@@ -105,6 +105,29 @@ def dense_order(view: View) -> tuple[int, ...] | None:
     return (*ones, *reversed(found))
 
 
+def memory_order(view: View) -> tuple[int, ...] | None:
+    """The axes from the outermost in memory to the innermost, behind whose elements alone there may be gaps: some channels of pixels."""
+    found = dense_order(view)
+    if found is not None:
+        return found
+    inner = next((axis for axis in reversed(range(len(view.shape))) if view.strides[axis] == 1 and view.shape[axis] != 1), None)
+    if inner is None:
+        return None
+    for axis, size in enumerate(view.shape):
+        if axis != inner and size != 1:
+            # as if the gaps belonged to the elements: pixels of so many channels each
+            rest = [one for one in range(len(view.shape)) if one != inner]
+            whole = replace(
+                view,
+                shape=(*permuted(view.shape, rest), view.strides[axis]),
+                strides=(*permuted(view.strides, rest), 1),
+            )
+            order = dense_order(whole)
+            if order is not None and order[-1] == len(rest):
+                return (*(rest[place] for place in order[:-1]), inner)
+    return None
+
+
 def dense_strides(shape: Sequence[Dim], order: Sequence[int]) -> Dims:
     """Strides of elements that lie without gaps with the axes in this order, the outermost first."""
     strides = dict(zip(order, contiguous_strides(permuted(shape, order))))

@@ -2,7 +2,7 @@
 
 An output tile of m×m pixels comes from n×n input pixels, n = m + 2. Transformed at n points per axis, input and filters are multiplied
 point by point and summed over channels, n² matrix products, and the sums are transformed back. The points are 0, ±p…, ∞; with p = 3/4 and
-3/2 for F(4×4) the error is about twice that of the direct sum, where the usual 1 and 2 have it five times as large.
+3/2 for F(4×4) the error is at most about twice that of the direct sum, where the usual 1 and 2 have it five times as large.
 
 A NaN or an infinity spoils its whole tile, not only the pixels whose windows meet it.
 """
@@ -34,7 +34,7 @@ CACHED_BYTES = 16 << 20
 LARGE_SCRATCH_BYTES = 2 << 20
 """What transformed input and sums may take if filters are larger."""
 FEWEST_CHANNELS = 16
-FILTER_BYTES = 40 << 20
+FILTER_BYTES = 20 << 20
 """Transformed filters of a layer take at most so much memory."""
 SUPPOSED_SIZE = 56
 """For how large an image it must pay if sizes are not known."""

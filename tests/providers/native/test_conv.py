@@ -1,5 +1,6 @@
 """Generated convolutions agree with NumPy's for all windows, groups, channel counts, images and what follows them."""
 
+import ml_dtypes
 import numpy as np
 import onnx.numpy_helper
 import pytest
@@ -14,7 +15,12 @@ from sardonyx.runtime.executor import execute
 from sardonyx.runtime.plan import make_plan
 from tests.providers.native.agreement import assert_agrees, model_of, native_plan, programs
 
-TYPES = {np.float32: TensorProto.FLOAT, np.float64: TensorProto.DOUBLE, np.float16: TensorProto.FLOAT16}
+TYPES = {
+    np.float32: TensorProto.FLOAT,
+    np.float64: TensorProto.DOUBLE,
+    np.float16: TensorProto.FLOAT16,
+    ml_dtypes.bfloat16: TensorProto.BFLOAT16,
+}
 SYMBOLS = ["n", "h", "w"]
 
 
@@ -23,7 +29,7 @@ def random(*shape, dtype=np.float32, seed=0):
 
 
 def conv_model(
-    channels, filters, kernel, *, group=1, dtype=np.float32, bias=True, then=(), fused=None, sum=False, **attributes
+    channels, filters, kernel, *, group=1, dtype=np.float32, bias=True, then=(), fused=None, sum=False, opset=17, **attributes
 ):
     """A model of one convolution with constant filters, whose images have any sizes, and nodes that follow it."""
     rank = len(kernel)
@@ -46,7 +52,7 @@ def conv_model(
         [helper.make_tensor_value_info("Y", TYPES[dtype], None)],
         [onnx.numpy_helper.from_array(array, name) for name, array in weights.items()],
     )
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
@@ -164,6 +170,58 @@ ACTIVATIONS = [
 @pytest.mark.parametrize("fused", ACTIVATIONS, ids=lambda fused: fused.get("activation", "none"))
 def test_fused_activations(fused):
     assert_agrees(conv_model(8, 24, [3, 3], fused=fused, pads=[1, 1, 1, 1]), image(8, 7, 9), steps=3)
+
+
+@pytest.mark.parametrize("fused", [{}, {"activation": "Relu"}])
+def test_fused_sums(fused):
+    model = conv_model(8, 24, [3, 3], fused=fused, sum=True, pads=[1, 1, 1, 1])
+    model.graph.input[1].type.tensor_type.shape.CopyFrom(
+        helper.make_tensor_type_proto(TensorProto.FLOAT, ["n", 24, "h", "w"]).tensor_type.shape
+    )
+    assert_agrees(model, [{**image(8, 7, 9), "Z": random(1, 24, 7, 9, seed=3)}], steps=4)
+
+
+def test_channels_last_in_the_model():
+    weights = [random(24, 8, 3, 3) / 9, random(24, seed=1)]
+    node = helper.make_node(
+        "NhwcFusedConv", ["X", "W", "B"], ["Y"], domain="com.microsoft", pads=[1, 1, 1, 1], activation="Relu"
+    )
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info("X", TensorProto.FLOAT, ["n", "h", "w", 8])],
+        [helper.make_tensor_value_info("Y", TensorProto.FLOAT, None)],
+        [onnx.numpy_helper.from_array(array.astype(np.float32), name) for name, array in zip("WB", weights)],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    assert_agrees(model, {"X": random(2, 7, 9, 8, seed=2)}, steps=2)
+
+
+def test_what_the_optimizer_fuses():
+    then = [
+        helper.make_node("Relu", ["T"], ["R"]),
+        helper.make_node("Conv", ["R", "W", "B"], ["U"], pads=[1, 1, 1, 1]),
+        helper.make_node("Add", ["U", "R"], ["V"]),
+        helper.make_node("Relu", ["V"], ["Y"]),
+    ]
+    model = conv_model(20, 20, [3, 3], pads=[1, 1, 1, 1], then=then)
+    assert_agrees(model, image(20, 9, 8), level=2, steps=4, tolerance=1e-5)
+
+
+@pytest.mark.parametrize("group", [1, 4])
+def test_filters_that_are_computed(group):
+    text = f"""g (float[n,8,h,w] X, float[20,{8 // group},3,2] W, float[20] B) => (float[n,20,h2,w2] Y) {{
+        V = Neg(W)
+        Y = Conv<group={group}, pads=[1,0,1,1]>(X, V, B)
+    }}"""
+    feeds = {**image(8, 7, 9, batch=2), "W": random(20, 8 // group, 3, 2), "B": random(20, seed=1)}
+    assert_agrees(text, feeds, opset=17)
+
+
+def test_bfloat16():
+    model = conv_model(20, 40, [3, 3], dtype=ml_dtypes.bfloat16, pads=[1, 1, 1, 1], opset=22)
+    assert_agrees(model, image(20, 8, 9, dtype=ml_dtypes.bfloat16))
 
 
 def test_what_follows_is_taken_along():

@@ -110,3 +110,19 @@ def test_windows_in_the_padding_alone(op, channels_last):
 def test_what_follows_is_taken_along():
     then = [helper.make_node("Mul", ["P", "P"], ["Q"]), helper.make_node("Sigmoid", ["Q"], ["Y"])]
     assert_agrees(pool_model("MaxPool", kernel_shape=[2, 2], strides=[2, 2], then=then), images(1, 3, 8, 40), steps=1)
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("op", ["GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"])
+def test_whole_images(op, channels_last):
+    model = pool_model(op, channels_last=channels_last)
+    shapes = [(1, 70, 7, 9), (3, 5, 1, 30), (0, 20, 3, 3), (2, 1, 2, 2), (1, 2100, 3, 2)]
+    assert_agrees(model, [images(*shape, channels_last=channels_last) for shape in shapes], steps=1)
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("size, beta", [(5, 0.75), (4, 0.6), (1, 0.5)])
+def test_neighbouring_channels(size, beta, channels_last):
+    model = pool_model("LRN", channels_last=channels_last, size=size, alpha=0.02, beta=beta, bias=1.5)
+    shapes = [(1, 70, 4, 9), (2, 3, 1, 1), (0, 4, 2, 2), (1, 1100, 1, 2)]
+    assert_agrees(model, [images(*shape, channels_last=channels_last) for shape in shapes], tolerance=1e-5)
