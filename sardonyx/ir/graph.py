@@ -16,6 +16,9 @@ from sardonyx.ir.tensor import SparseTensor, Tensor
 from sardonyx.ir.types import Type, described
 
 
+_GRAPHS = (Kind.GRAPH, Kind.GRAPHS)
+
+
 class Value:
     """Something that flows: a graph input, an initializer, or an output of a node."""
 
@@ -172,10 +175,8 @@ class Node:
     def subgraphs(self) -> Iterator[Graph]:
         """The graphs among the attributes."""
         for attribute in self.attributes.values():
-            if attribute.kind is Kind.GRAPH and attribute.value is not None:
-                yield attribute.value
-            elif attribute.kind is Kind.GRAPHS and attribute.value is not None:
-                yield from attribute.value
+            if attribute.kind in _GRAPHS and attribute.value is not None:
+                yield from [attribute.value] if attribute.kind is Kind.GRAPH else attribute.value
 
     def implicit_inputs(self) -> list[Value]:
         """Values of the surrounding graphs that the subgraphs use."""
@@ -331,6 +332,12 @@ class Graph:
                 continue
             yield node
             stack.extend(graph.nodes for graph in node.subgraphs)
+
+    def inner_graphs(self) -> Iterator[Graph]:
+        """The graphs among the attributes of this graph's own nodes."""
+        for node in self.nodes:
+            if node.attributes:
+                yield from node.subgraphs
 
     def values(self) -> Iterator[Value]:
         """Inputs, initializers and outputs of nodes, each once."""

@@ -44,13 +44,15 @@ def _may_be(call: Call, node: Node, pattern: Pattern) -> bool:
     """Whether ops and constants are there at all, in whichever order: most nodes are dismissed by this, without binding anything."""
     if (node.domain, node.op_type) not in call.ops:
         return False
-    return all(
-        any(_term_may_be(term, value, pattern) for value in node.inputs) for term in call.arguments if _asks(term, pattern)
-    )
-
-
-def _asks(term: Term, pattern: Pattern) -> bool:
-    return not isinstance(term, Name) or term.name in pattern.definitions
+    for term in call.arguments:
+        if isinstance(term, Name) and term.name not in pattern.definitions:
+            continue
+        for value in node.inputs:
+            if _term_may_be(term, value, pattern):
+                break
+        else:
+            return False
+    return True
 
 
 def _term_may_be(term: Term, value: Value | None, pattern: Pattern) -> bool:

@@ -93,11 +93,16 @@ _TOKEN = re.compile(r"\s*(\.\.\.|-?\d+\.\d*(?:e-?\d+)?|-?\d+(?:e-?\d+)?|[A-Za-z_
 
 
 @functools.cache
+def read(text: str) -> Pattern:
+    """Parse a pattern, whatever ops it names."""
+    return _Parser(text).pattern()
+
+
+@functools.cache
 def parse(text: str) -> Pattern:
     """Parse a pattern; refuses ops and operands that no version of an op has."""
     ops.load_families()
-    parser = _Parser(text)
-    pattern = parser.pattern()
+    pattern = read(text)
     for call in pattern.calls():
         _check_ops(call, text)
     return pattern
@@ -163,7 +168,7 @@ class _Parser:
 
     def _left_side(self) -> list[str]:
         end = self.at
-        while re.fullmatch(r"\w+", self.tokens[end]) and end + 1 < len(self.tokens) and self.tokens[end + 1] == ",":
+        while self.tokens[end].isidentifier() and end + 1 < len(self.tokens) and self.tokens[end + 1] == ",":
             end += 2
         if end + 1 >= len(self.tokens) or self.tokens[end + 1] != "=":
             return []
@@ -173,7 +178,7 @@ class _Parser:
 
     def term(self) -> Term:
         token = self.take()
-        if re.fullmatch(r"-?\d.*", token):
+        if _is_number(token):
             return Number(float(token))
         if self.peek() in ("(", "<", "|", ":") or (self.peek() == "?" and self.peek(1) in ("(", "<")):
             return self.call(token)
@@ -229,7 +234,7 @@ class _Parser:
             return token[1:-1]
         if re.fullmatch(r"-?\d+", token):
             return int(token)
-        if re.fullmatch(r"-?\d.*", token):
+        if _is_number(token):
             return float(token)
         optional = self.peek() == "?"
         if optional:
@@ -251,6 +256,10 @@ class _Parser:
                 self.take(",")
         self.take(")")
         return tuple(terms), open_ended
+
+
+def _is_number(token: str) -> bool:
+    return token.lstrip("-")[:1].isdigit()
 
 
 def _op(spelled: str) -> tuple[str, str]:

@@ -85,12 +85,19 @@ def run_level(level: Level, context: Context, disabled: Collection[str] = ()) ->
 
     stages = [stage for stage in levels.LEVELS.get(level, ()) if stage.name not in disabled and _is_enabled(stage, context)]
     rounds = 1 if level > Level.BASIC and context.options.get(LOOP_KEY) == "0" else MAX_ROUNDS
+    changes = 0
+    settled: dict[int, int] = {}
+    """How many changes there had been when a stage, by its number, found nothing to do: it need not look at the same graph again."""
     for round_number in range(rounds):
-        changed = False
-        for stage in stages:
-            if not (stage.once and round_number):
-                changed = _run_stage(stage, context, disabled) or changed
-        if not changed:
+        before = changes
+        for number, stage in enumerate(stages):
+            if (stage.once and round_number) or settled.get(number) == changes:
+                continue
+            if _run_stage(stage, context, disabled):
+                changes += 1
+            else:
+                settled[number] = changes
+        if changes == before:
             return
 
 
@@ -122,5 +129,5 @@ def _run_pass(run: Pass, context: Context) -> bool:
     while pending:
         graph = pending.pop()
         changed = run(graph, context) or changed
-        pending.extend(inner for node in graph.nodes for inner in node.subgraphs)
+        pending.extend(graph.inner_graphs())
     return changed

@@ -11,6 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import FunctionType
 from typing import Any, Union
 
 from sardonyx.ir import Graph, Model, Node, Type, Value, described, edit
@@ -18,7 +19,7 @@ from sardonyx.ops.builder import Builder
 from sardonyx.ops.inference import Driver, Evaluate, refined, same_kind
 from sardonyx.optimizer import matching
 from sardonyx.optimizer.matching import Match
-from sardonyx.optimizer.pattern import Pattern, PatternError, parse
+from sardonyx.optimizer.pattern import Pattern, PatternError, read
 
 logger = logging.getLogger("sardonyx.optimizer")
 
@@ -62,26 +63,19 @@ class Rule:
         return self.function(*arguments, **keywords)
 
 
-def rule(*texts: str, keep: Iterable[str] = (), name: str | None = None) -> Callable[[Callable[..., Any]], Rule]:
+def rule(*texts: str, keep: Iterable[str] = (), name: str | None = None) -> Callable[[FunctionType], Rule]:
     """Make a rewrite rule of a function `(op, names of the pattern…) -> value, list of values, or skip(reason)`."""
 
-    def make(function: Callable[..., Any]) -> Rule:
-        patterns = tuple(parse(text) for text in texts)
-        wanted = frozenset(inspect.signature(function).parameters)
+    def make(function: FunctionType) -> Rule:
+        patterns = tuple(read(text) for text in texts)  # whether there are such ops a test asks, not every process
+        names = function.__code__.co_varnames[: function.__code__.co_argcount]
+        needed = set(names[: len(names) - len(function.__defaults__ or ())]) - {"op", "root"}
         for pattern in patterns:
-            unknown = {parameter for parameter in wanted - {"op", "root"} if parameter not in pattern.names}
-            unknown -= _defaulted(function)
-            if unknown:
-                raise PatternError(
-                    f"rule {function.__name__} asks for {unknown.pop()!r}, which its pattern {pattern.text!r} lacks"
-                )
-        return Rule(name or function.__name__, patterns, function, frozenset(keep), wanted)
+            for unknown in needed - pattern.names:
+                raise PatternError(f"rule {function.__name__} asks for {unknown!r}, which its pattern {pattern.text!r} lacks")
+        return Rule(name or function.__name__, patterns, function, frozenset(keep), frozenset(names))
 
     return make
-
-
-def _defaulted(function: Callable[..., Any]) -> set[str]:
-    return {p.name for p in inspect.signature(function).parameters.values() if p.default is not p.empty}
 
 
 @dataclass(frozen=True)
@@ -132,7 +126,7 @@ def apply_rules(
     while pending:
         graph = pending.pop()
         changed = rewriter.graph(graph) or changed
-        pending.extend(inner for node in graph.nodes for inner in node.subgraphs)
+        pending.extend(graph.inner_graphs())
     return changed
 
 

@@ -17,11 +17,11 @@ from sardonyx.optimizer.matching import constant, operand
 from sardonyx.optimizer.passes.attention_heads import Heads
 from sardonyx.optimizer.passes.attention_scores import Unfit
 from sardonyx.optimizer.passes.building import TypingBuilder, replace_value
-from sardonyx.optimizer.pattern import parse
+from sardonyx.optimizer.pattern import read
 from sardonyx.optimizer.values import dtype_of, rank_of, scalar, shape_of
 
 NAME = "RotaryEmbeddingFusion"
-PATTERN = parse("Add(Mul(x, cos), Mul(turned:Concat(Neg(high), low), sin))")
+PATTERN = read("Add(Mul(x, cos), Mul(turned:Concat(Neg(high), low), sin))")
 
 MAX_DEPTH = 16
 

@@ -106,6 +106,9 @@ def _unique_rows(rows):
 # --- NonMaxSuppression ----------------------------------------------------------------------------------------------
 
 
+CLASSES_AT_ONCE = 256
+
+
 @cpu.kernel("NonMaxSuppression")
 def non_max_suppression(
     boxes, scores, max_output_boxes_per_class=None, iou_threshold=None, score_threshold=None, center_point_box=0
@@ -114,16 +117,13 @@ def non_max_suppression(
     overlap = np.float32(0 if iou_threshold is None else np.reshape(iou_threshold, ()))
     if not 0 <= overlap <= 1:
         raise KernelError(f"iou_threshold must be in range [0, 1], it is {overlap}")
-    selected = [np.zeros((0, 3), np.int64)]
-    if limit > 0:
-        corners = _corners(boxes, center_point_box)
-        candidates = np.ones(scores.shape, bool) if score_threshold is None else scores > np.reshape(score_threshold, ())
-        for batch, label in np.argwhere(candidates.any(axis=-1)):
-            chosen = np.flatnonzero(candidates[batch, label])
-            ranked = chosen[np.argsort(-scores[batch, label, chosen], kind="stable")]
-            kept = _suppress(corners[batch], ranked, limit, overlap)
-            selected.append(np.array([(batch, label, box) for box in kept], dtype=np.int64))
-    return np.concatenate(selected)
+    if limit <= 0:
+        return np.zeros((0, 3), np.int64)
+    candidates = np.ones(scores.shape, bool) if score_threshold is None else scores > np.reshape(score_threshold, ())
+    places = np.argwhere(candidates.any(axis=-1))
+    kept = _kept_boxes(_corners(boxes, center_point_box), scores, candidates, places, limit, overlap)
+    rows = [np.column_stack([np.tile(place, (len(chosen), 1)), chosen]) for place, chosen in zip(places, kept)]
+    return np.concatenate([np.zeros((0, 3), np.int64), *rows])
 
 
 def _corners(boxes, center_point_box: int):
@@ -135,17 +135,60 @@ def _corners(boxes, center_point_box: int):
     return np.concatenate([np.minimum(one, other), np.maximum(one, other)], axis=-1)
 
 
-def _suppress(corners, ranked, limit: int, overlap: np.float32) -> list[int]:
-    """Take the best box that is left and drop those that overlap it too much, until none is left."""
-    kept: list[int] = []
-    low, high = corners[ranked, :2], corners[ranked, 2:]
-    area = np.prod(high - low, axis=-1)
-    while len(ranked) and len(kept) < limit:
-        kept.append(int(ranked[0]))
-        shared = np.prod(np.maximum(np.minimum(high[0], high[1:]) - np.maximum(low[0], low[1:]), 0), axis=-1)
-        # boxes without area overlap nothing
-        real = (area[0] > 0) & (area[1:] > 0)
-        union = np.where(real, area[0] + area[1:] - shared, 1)
-        apart = ~(real & (shared / union > overlap))
-        ranked, low, high, area = ranked[1:][apart], low[1:][apart], high[1:][apart], area[1:][apart]
+def _kept_boxes(corners, scores, candidates, places, limit: int, overlap: np.float32) -> list[np.ndarray]:
+    """The boxes that stay of each class of each image. Few of the best ones are looked at first, more where these are not enough."""
+    kept: list[np.ndarray] = [np.zeros(0, np.int64)] * len(places)
+    pending, count = list(range(len(places))), 2 * limit
+    while pending:
+        ranked = [_best(scores[tuple(places[row])], candidates[tuple(places[row])], count) for row in pending]
+        for some in range(0, len(pending), CLASSES_AT_ONCE):
+            part = slice(some, some + CLASSES_AT_ONCE)
+            images = [corners[places[row][0]] for row in pending[part]]
+            for row, chosen in zip(pending[part], _suppress(images, ranked[part], limit, overlap)):
+                kept[row] = chosen
+        total = [np.count_nonzero(candidates[tuple(places[row])]) for row in pending]
+        pending = [
+            row for row, best, all_of_them in zip(pending, ranked, total) if len(kept[row]) < limit and len(best) < all_of_them
+        ]
+        count *= 8
     return kept
+
+
+def _best(scores, candidates, count: int) -> np.ndarray:
+    """Candidates by their score, the highest first and of equal ones the first; at least `count` of them if there are so many."""
+    chosen = np.flatnonzero(candidates)
+    if len(chosen) > count:
+        among = scores[chosen]
+        chosen = chosen[~(among < np.partition(among, -count)[-count])]
+    return chosen[np.argsort(-scores[chosen], kind="stable")]
+
+
+def _suppress(images, ranked, limit: int, overlap: np.float32) -> list[np.ndarray]:
+    """Take the best box that is left and drop those that overlap it too much, until none is left; for many classes at once."""
+    length = max(map(len, ranked))
+    alive = np.zeros((len(ranked), length), bool)
+    sides = np.zeros((4, len(ranked), length), images[0].dtype)
+    for row, (corners, best) in enumerate(zip(images, ranked)):
+        alive[row, : len(best)] = True
+        sides[:, row, : len(best)] = corners[best].T
+    left, low, right, high = sides
+    area = (right - left) * (high - low)
+    classes = np.arange(len(ranked))
+    kept: list[list[int]] = [[] for _ in ranked]
+    for _ in range(min(limit, length)):
+        first = alive.argmax(axis=1)
+        found = alive[classes, first]
+        if not found.any():
+            break
+        for row in np.flatnonzero(found):
+            kept[row].append(int(ranked[row][first[row]]))
+        a, b, c, d, size = (one[classes, first, np.newaxis] for one in (left, low, right, high, area))
+        wide = np.maximum(np.minimum(c, right) - np.maximum(a, left), 0)
+        shared = wide * np.maximum(np.minimum(d, high) - np.maximum(b, low), 0)
+        # boxes without area overlap nothing
+        real = (size > 0) & (area > 0)
+        union = np.where(real, size + area - shared, 1)
+        alive &= ~(real & (shared / union > overlap))
+        alive[classes, first] = False
+    return [np.array(chosen, np.int64) for chosen in kept]
+

@@ -60,6 +60,8 @@ class Tile:
 PIXELS = {"avx512": {1: 14, 2: 14, 3: 9, 4: 7}, "avx2": {1: 12, 2: 6, 3: 4}, "neon": {1: 14, 2: 12, 3: 8, 4: 6}}
 """How many pixels of so many vectors fit into registers."""
 FEW_PIXELS = {1: 8, 2: 5, 3: 3}
+SPLITTING_CPUS = ("znver4",)
+"""CPUs that compute on a vector in two halves: half as wide ones are as fast, and may fit better."""
 ALIASING = 4096
 """Pixels that lie a multiple of this apart (bytes) meet in one set of the first-level cache, which holds eight lines."""
 
@@ -68,9 +70,18 @@ def tile_for(target: Target, type: Type, filters: int, axes: int, distance: Dim)
     """The tile that wastes least of its last vectors; few pixels of many filters if pixels lie at an unlucky `distance`."""
     lanes = target.lanes(type)
     counts = PIXELS.get(target.name, FEW_PIXELS)
-    order = (4, 2, 3, 1) if 4 in counts and isinstance(distance, int) and distance * type.bytes % ALIASING == 0 else (2, 3, 1)
-    vectors = min(order, key=lambda count: -(-filters // (count * lanes)) * count)
-    return Tile(type, counts[vectors], vectors, lanes, axes)
+    is_unlucky = isinstance(distance, int) and distance * type.bytes % ALIASING == 0
+    shapes = [(lanes, count) for count in ((4, 2, 3, 1) if 4 in counts and is_unlucky else (2, 3, 1))]
+    if target.cpu in SPLITTING_CPUS:
+        shapes += [(lanes // 2, count) for count in (3, 2, 1)]
+
+    def cost(shape: tuple[int, int]) -> float:
+        """Lanes that are multiplied; with few and narrow vectors reading the pixels takes longer than that."""
+        width = shape[0] * shape[1]
+        return -(-filters // width) * width * (1.0 if width >= lanes else 1.6)
+
+    width, vectors = min(shapes, key=cost)
+    return Tile(type, counts[vectors], vectors, width, axes)
 
 
 def pack_bias(bias: np.ndarray | None, groups: int, filters: int, width: int, dtype: np.dtype) -> np.ndarray:

@@ -6,6 +6,7 @@ A panel holds, for each tap and channel, as many filters side by side as a regis
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -89,7 +90,7 @@ def panels_kernel(f: KernelFunction, form: PanelForm) -> None:
     """Items are channels of panels."""
     source, target = f.pointer(), f.pointer()
     count, channels, taps, panels, tap_step, panel_step = (f.size() for _ in range(6))
-    lanes = f.lanes(form.target)
+    lanes = math.gcd(f.lanes(form.target), form.width)
     with f.loop(f.begin, f.end) as item:
         channel, rest = item % channels, item // channels
         panel, group = rest % panels, rest // panels

@@ -166,9 +166,9 @@ class _Depthwise:
         whole = self.channels - self.channels % width
 
         def block(channel: Value, vectors: int, remaining: Value | None) -> None:
-            if __import__("os").environ.get("EXP") == "P":
-                for pixel in range(PIXELS):
-                    self.code.row([batch, position + (PIXELS + pixel)]).prefetch([channel + one * self.lanes for one in range(vectors)])
+            for pixel in range(PIXELS):  # what follows needs the next tile's place soon
+                columns = [channel + one * self.lanes for one in range(vectors)]
+                self.code.row([batch, position + (PIXELS + pixel)]).prefetch(columns)
             sums = self._sums(image, firsts, origin, channel, vectors, remaining)
             self._hand_on(sums, batch, position, count, channel, remaining)
 

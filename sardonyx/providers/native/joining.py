@@ -29,7 +29,9 @@ STRIDED = frozenset(
 def part_of(lowerer: Lowerer, value: Value, order: Sequence[int], members: Container[Node]) -> View | None:
     """The place of a value in the result of a Concat, if one takes it and nobody else minds; None if there is none."""
     users = list(dict.fromkeys(value.users))
-    if not all(user in members and (user.op_type in STRIDED or scalars_of(normal_domain(user.domain), user.op_type)) for user in users):
+    if not all(
+        user in members and (user.op_type in STRIDED or scalars_of(normal_domain(user.domain), user.op_type)) for user in users
+    ):
         return None
     for user in users:
         parts = [value]

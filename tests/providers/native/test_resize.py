@@ -16,7 +16,14 @@ CODES = {
     ml_dtypes.bfloat16: TensorProto.BFLOAT16,
     np.uint8: TensorProto.UINT8,
 }
-COORDINATES = ["half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_half_pixel_for_nn"]
+COORDINATES = [
+    "half_pixel",
+    "half_pixel_symmetric",
+    "pytorch_half_pixel",
+    "align_corners",
+    "asymmetric",
+    "tf_half_pixel_for_nn",
+]
 ROUNDINGS = ["floor", "ceil", "round_prefer_floor", "round_prefer_ceil"]
 
 
