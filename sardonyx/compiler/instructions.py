@@ -92,7 +92,7 @@ class Instructions:
             return self.const(type, operand)
         if operand.type.lanes == 1 and type.lanes > 1:
             operand = self.splat(operand, type.lanes)
-        if str(operand.type) != str(type):
+        if operand.type is not type and str(operand.type) != str(type):
             raise TypeError(f"expected {type}, got {operand.type}")
         return operand
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import functools
+from dataclasses import dataclass
 
 from sardonyx import dtypes
 from sardonyx.dtypes import ElementType
@@ -42,17 +43,21 @@ class Type:
 
     @property
     def scalar(self) -> Type:
-        return replace(self, lanes=1)
+        return self.vector(1)
 
     @property
     def computed(self) -> Type:
         """The type in which arithmetic on values of this storage type is done."""
-        return replace(F32, lanes=self.lanes) if self.is_narrow_float else self
+        return F32.vector(self.lanes) if self.is_narrow_float else self
 
     def vector(self, lanes: int) -> Type:
-        return replace(self, lanes=lanes)
+        return self if lanes == self.lanes else _type(self.kind, self.bits, lanes, self.brain)
 
     def __str__(self) -> str:
+        return self._text
+
+    @functools.cached_property
+    def _text(self) -> str:
         one = self._name()
         return one if self.lanes == 1 else f"<{self.lanes} x {one}>"
 
@@ -62,6 +67,12 @@ class Type:
         if self.kind == "float":
             return {16: "bfloat" if self.brain else "half", 32: "float", 64: "double"}[self.bits]
         return f"i{self.bits}"
+
+
+@functools.cache
+def _type(kind: str, bits: int, lanes: int, brain: bool) -> Type:
+    """There are few, and code names them again and again."""
+    return Type(kind, bits, lanes, brain)
 
 
 F16 = Type("float", 16)

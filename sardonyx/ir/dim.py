@@ -7,6 +7,7 @@ they are never negative.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -323,15 +324,17 @@ def ceildiv(a: Dim, b: Dim) -> Dim:
 
 def minimum(*dims: Dim) -> Dim:
     """The smallest of some sizes."""
-    return _extreme("min", dims)
+    return min(dims) if all(isinstance(one, int) for one in dims) else _extreme("min", dims)  # type: ignore[type-var]
 
 
 def maximum(*dims: Dim) -> Dim:
     """The largest of some sizes."""
-    return _extreme("max", dims)
+    return max(dims) if all(isinstance(one, int) for one in dims) else _extreme("max", dims)  # type: ignore[type-var]
 
 
-def _extreme(function: str, dims: Iterable[Dim]) -> Dim:
+@functools.lru_cache(maxsize=4096)
+def _extreme(function: str, dims: tuple[Dim, ...]) -> Dim:
+    """The layers of a model ask for the same again and again."""
     kept: list[Dim] = []
     for dim in _flattened(function, dims):
         beaten = [other for other in kept if _beats(function, dim, other)]

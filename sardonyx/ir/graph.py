@@ -19,6 +19,12 @@ from sardonyx.ir.types import Type, described
 _GRAPHS = (Kind.GRAPH, Kind.GRAPHS)
 
 
+def _graphs_of(attribute: Attribute) -> list[Graph]:
+    if attribute.value is None:
+        return []
+    return [attribute.value] if attribute.kind is Kind.GRAPH else list(attribute.value)
+
+
 class Value:
     """Something that flows: a graph input, an initializer, or an output of a node."""
 
@@ -175,8 +181,8 @@ class Node:
     def subgraphs(self) -> Iterator[Graph]:
         """The graphs among the attributes."""
         for attribute in self.attributes.values():
-            if attribute.kind in _GRAPHS and attribute.value is not None:
-                yield from [attribute.value] if attribute.kind is Kind.GRAPH else attribute.value
+            if attribute.kind in _GRAPHS:
+                yield from _graphs_of(attribute)
 
     def implicit_inputs(self) -> list[Value]:
         """Values of the surrounding graphs that the subgraphs use."""
@@ -336,8 +342,9 @@ class Graph:
     def inner_graphs(self) -> Iterator[Graph]:
         """The graphs among the attributes of this graph's own nodes."""
         for node in self.nodes:
-            if node.attributes:
-                yield from node.subgraphs
+            for attribute in node.attributes.values():
+                if attribute.kind in _GRAPHS:
+                    yield from _graphs_of(attribute)
 
     def values(self) -> Iterator[Value]:
         """Inputs, initializers and outputs of nodes, each once."""

@@ -137,10 +137,11 @@ class Driver:
         self, entry: Inference, node: Node, signature: Signature, operands: Sequence[Operand | None]
     ) -> dict[str, Any]:
         arguments: dict[str, Any] = {}
-        newest = schemas.versions(signature.domain, signature.name)
-        input_names = {parameter.name for parameter in newest[max(newest)].inputs}
-        for name, definition in signature.attributes.items():
-            arguments[name] = self._attribute(name, node.attributes.get(name), definition.default, name in input_names)
+        if signature.attributes:
+            newest = schemas.versions(signature.domain, signature.name)
+            input_names = {parameter.name for parameter in newest[max(newest)].inputs}
+            for name, definition in signature.attributes.items():
+                arguments[name] = self._attribute(name, node.attributes.get(name), definition.default, name in input_names)
         for index, parameter in enumerate(signature.inputs):
             name = signature.operand_names[index]
             if parameter.variadic:

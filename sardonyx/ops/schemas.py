@@ -117,9 +117,11 @@ _lock = threading.Lock()
 
 def find(domain: str, name: str, version: int) -> Signature | None:
     """The signature of op `name` in force at opset `version`, or None if there is none."""
-    history = versions(normal_domain(domain), name)
-    since = max((number for number in history if number <= version), default=None)
-    return history[since] if since is not None else None
+    found, newest = None, -1
+    for since, signature in versions(normal_domain(domain), name).items():
+        if newest < since <= version:
+            found, newest = signature, since
+    return found
 
 
 def versions(domain: str, name: str) -> Mapping[int, Signature]:

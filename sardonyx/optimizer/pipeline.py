@@ -6,6 +6,7 @@ Names are onnxruntime's, so that `disabled_optimizers` and saved settings keep t
 from __future__ import annotations
 
 import enum
+import functools
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -59,6 +60,11 @@ class Stage:
     once: bool = False
     """Not repeated in later rounds."""
 
+    @functools.cached_property
+    def roots(self) -> frozenset[tuple[str, str]]:
+        """Ops (domain, name) one of which must be there for the rules to find anything."""
+        return frozenset(op for rule in self.rules for pattern in rule.patterns for op in pattern.root.ops)
+
 
 def optimize(
     model: Model,
@@ -85,7 +91,7 @@ def run_level(level: Level, context: Context, disabled: Collection[str] = ()) ->
 
     stages = [stage for stage in levels.LEVELS.get(level, ()) if stage.name not in disabled and _is_enabled(stage, context)]
     rounds = 1 if level > Level.BASIC and context.options.get(LOOP_KEY) == "0" else MAX_ROUNDS
-    changes = 0
+    changes, present = 0, _ops_of(context.model)
     settled: dict[int, int] = {}
     """How many changes there had been when a stage, by its number, found nothing to do: it need not look at the same graph again."""
     for round_number in range(rounds):
@@ -93,12 +99,18 @@ def run_level(level: Level, context: Context, disabled: Collection[str] = ()) ->
         for number, stage in enumerate(stages):
             if (stage.once and round_number) or settled.get(number) == changes:
                 continue
+            if stage.rules and present.isdisjoint(stage.roots):
+                continue
             if _run_stage(stage, context, disabled):
-                changes += 1
+                changes, present = changes + 1, _ops_of(context.model)
             else:
                 settled[number] = changes
         if changes == before:
             return
+
+
+def _ops_of(model: Model) -> set[tuple[str, str]]:
+    return {(node.domain, node.op_type) for node in model.graph.all_nodes()}
 
 
 def _is_enabled(stage: Stage, context: Context) -> bool:

@@ -47,6 +47,8 @@ MAX_FETCHES = 64
 """How many different choices of outputs keep their own plan."""
 SHAPES_KEY = "sardonyx.shapes_after_parents"
 """Our own: "1" puts Shape and Size right after what they read, in any execution order."""
+WINOGRAD_KEY = "session.winograd"
+"""Our own: "off" keeps convolutions to the sums that the standard writes down."""
 SHRINK_KEY = "memory.enable_memory_arena_shrinkage"
 
 logger = logging.getLogger("sardonyx.runtime")
@@ -111,7 +113,11 @@ class Engine:
     def _open_providers(self, names: Sequence[str], options: Sequence[Mapping[str, str]]) -> list[ExecutionProvider]:
         given = self.session_options
         spinning = given._config.get("session.intra_op.allow_spinning", "1") != "0"
-        return open_providers(names, options, given.intra_op_num_threads, spinning)
+        winograd = given._config.get(WINOGRAD_KEY)
+        if winograd not in ("", "off", "auto"):
+            raise InvalidArgument(f"{WINOGRAD_KEY} is off or auto, not {winograd!r}")
+        defaults = {"winograd": winograd} if winograd else {}
+        return open_providers(names, options, given.intra_op_num_threads, spinning, defaults)
 
     def _give_custom_kernels(self) -> None:
         """Custom ops are computed by NumPy functions, so they are the CPU's."""

@@ -94,19 +94,23 @@ def get_all_providers() -> list[str]:
 
 
 def open_providers(
-    names: Sequence[str], options: Sequence[Mapping[str, str]], threads: int = 0, spinning: bool = True
+    names: Sequence[str],
+    options: Sequence[Mapping[str, str]],
+    threads: int = 0,
+    spinning: bool = True,
+    defaults: Mapping[str, str] | None = None,
 ) -> list[ExecutionProvider]:
     """Provider objects in the order of `names`, those that are merely known left out, CPU added as the last.
 
     `threads` and `spinning` are for those that run native code: how many threads a run may use, 0 for all, and whether idle ones may
-    look for work a while before they sleep.
+    look for work a while before they sleep. `defaults` are options of the CPU where the user gives none.
     """
     opened: list[ExecutionProvider] = []
     for name, given in zip([*names, CPU_PROVIDER], [*options, {}], strict=True):
         if name != CPU_PROVIDER:
             opened += filter(None, [_open(name, given)])
         elif not any(provider.name == CPU_PROVIDER for provider in opened):
-            opened += _open_cpu(given, threads, spinning)
+            opened += _open_cpu({**(defaults or {}), **given}, threads, spinning)
     return opened
 
 

@@ -106,7 +106,8 @@ def _unique_rows(rows):
 # --- NonMaxSuppression ----------------------------------------------------------------------------------------------
 
 
-CLASSES_AT_ONCE = 256
+BOXES_AT_ONCE = 1 << 18
+"""Candidates of several classes that are compared together."""
 
 
 @cpu.kernel("NonMaxSuppression")
@@ -121,12 +122,12 @@ def non_max_suppression(
         return np.zeros((0, 3), np.int64)
     candidates = np.ones(scores.shape, bool) if score_threshold is None else scores > np.reshape(score_threshold, ())
     places = np.argwhere(candidates.any(axis=-1))
-    kept = _kept_boxes(_corners(boxes, center_point_box), scores, candidates, places, limit, overlap)
+    kept = _kept_boxes(corners_of(boxes, center_point_box), scores, candidates, places, limit, overlap)
     rows = [np.column_stack([np.tile(place, (len(chosen), 1)), chosen]) for place, chosen in zip(places, kept)]
     return np.concatenate([np.zeros((0, 3), np.int64), *rows])
 
 
-def _corners(boxes, center_point_box: int):
+def corners_of(boxes, center_point_box: int):
     """Boxes as low and high corner, two coordinates each, whichever way they were given."""
     if center_point_box:
         center, half = boxes[..., :2], boxes[..., 2:] / 2
@@ -141,8 +142,9 @@ def _kept_boxes(corners, scores, candidates, places, limit: int, overlap: np.flo
     pending, count = list(range(len(places))), 2 * limit
     while pending:
         ranked = [_best(scores[tuple(places[row])], candidates[tuple(places[row])], count) for row in pending]
-        for some in range(0, len(pending), CLASSES_AT_ONCE):
-            part = slice(some, some + CLASSES_AT_ONCE)
+        together = max(1, BOXES_AT_ONCE // max(map(len, ranked)))
+        for some in range(0, len(pending), together):
+            part = slice(some, some + together)
             images = [corners[places[row][0]] for row in pending[part]]
             for row, chosen in zip(pending[part], _suppress(images, ranked[part], limit, overlap)):
                 kept[row] = chosen
@@ -180,8 +182,8 @@ def _suppress(images, ranked, limit: int, overlap: np.float32) -> list[np.ndarra
         found = alive[classes, first]
         if not found.any():
             break
-        for row in np.flatnonzero(found):
-            kept[row].append(int(ranked[row][first[row]]))
+        for number in np.flatnonzero(found):
+            kept[number].append(int(ranked[number][first[number]]))
         a, b, c, d, size = (one[classes, first, np.newaxis] for one in (left, low, right, high, area))
         wide = np.maximum(np.minimum(c, right) - np.maximum(a, left), 0)
         shared = wide * np.maximum(np.minimum(d, high) - np.maximum(b, low), 0)
@@ -191,4 +193,3 @@ def _suppress(images, ranked, limit: int, overlap: np.float32) -> list[np.ndarra
         alive &= ~(real & (shared / union > overlap))
         alive[classes, first] = False
     return [np.array(chosen, np.int64) for chosen in kept]
-

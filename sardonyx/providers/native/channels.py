@@ -11,6 +11,8 @@ from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.ops import checking
 from sardonyx.optimizer.matching import operand
 from sardonyx.providers.native.chain import Chain, Load, pattern, stride_arguments
+from sardonyx.providers.native.channel_norm import normalize_pixels
+from sardonyx.providers.native.conv_form import last_order
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.row_channels import GroupNorm, affine_kernel, batch_factors_kernel, group_norm_kernel
@@ -41,11 +43,16 @@ def _claims_batch(node: Node) -> bool:
 def batch_normalization(lowerer: Lowerer, node: Node) -> None:
     X, *parameters = (present(value) for value in node.inputs)
     shape, type = dims(X), computed(X)
-    groups = (1, len(shape) - 1) if dim.product(shape[2:]) == 1 else (1, 1, len(shape) - 2)
+    groups: tuple[int, ...] = (1, 1, len(shape) - 2)
+    strides: Dims = (0, 1, 0)
+    order: tuple[int, ...] | None = None
+    if dim.product(shape[2:]) == 1:
+        groups, strides = (1, len(shape) - 1), (0, 1)
+    elif len(shape) > 3 and has_channels_last(lowerer.view(X)):
+        groups, strides, order = (1, len(shape) - 2, 1), (0, 0, 1), last_order(len(shape))
     factor, shift = _batch_factors(lowerer, node, parameters, type, shape[1])
-    source = lowerer.source(X, groups)
-    sink = lowerer.sink(node, groups)
-    strides: Dims = (0, 1) if len(groups) == 2 else (0, 1, 0)
+    source = lowerer.source(X, groups, order)
+    sink = lowerer.sink(node, groups, order=order)
     chain = Chain(len(groups), (Load(type, pattern(strides)),), ())
     *outer, columns = sink.shape
     arguments: list[Argument] = [columns, *outer[1:], *source.arguments]
@@ -58,6 +65,11 @@ def batch_normalization(lowerer: Lowerer, node: Node) -> None:
         flops=dim.product(shape) * 2,
         traffic=dim.product(shape) * type.bytes * 2,
     )
+
+
+def has_channels_last(view: View) -> bool:
+    """Whether the channels of a pixel lie in a row in memory, and pixels do not."""
+    return view.strides[1] == 1 and view.strides[-1] != 1
 
 
 def _batch_factors(lowerer: Lowerer, node: Node, parameters: Sequence[Value], type: Type, channels: Dim) -> tuple[View, View]:
@@ -108,6 +120,9 @@ def group_step(lowerer: Lowerer, node: Node, count: Dim, by_group: bool = False)
     lowerer.require(channels * count, shape[1])
     groups = (1, 1, len(shape) - 2)
     parameters = [lowerer.contiguous(one) for one in (scale, bias)]
+    if len(shape) > 3 and has_channels_last(lowerer.view(X)):
+        normalize_pixels(lowerer, node, count, by_group, parameters, type)
+        return
     source = cheap_source(lowerer, X, groups)
     sink = lowerer.sink(node, groups)
     samples, _, columns = sink.shape

@@ -143,6 +143,10 @@ class _Direct:
         self.is_light = chain_weight(f.target, chain, tile.lanes) <= LIGHT
         self.spilled = f.stack(tile.type, tile.pixels * tile.width)
         self.table = f.stack(I64, (TABLE_TAPS if tile.axes else 1) * tile.row)
+        self.numbers = f.stack(I64, TABLE_TAPS)
+        """Which taps the rows of the table are for."""
+        self.used = f.variable(0, I64)
+        """How many rows there are: a tap that lies outside the image for all pixels has none."""
         self.tiles = EvenTiles(f, self.positions, tile.pixels)
         self.panels = (self.filters + (tile.width - 1)) // tile.width
         self.taps = f.const(I64, 1)
@@ -197,14 +201,11 @@ class _Direct:
             with f.if_((key != place.built.get()) | (self.taps > TABLE_TAPS)):
                 self.build(start, height, first)
                 place.built.set(key)
-            stop = f.minimum(first + TABLE_TAPS, self.taps)
-            self._round(first, stop, image, start, height, column, exact & (stop == self.taps))
+            self._round(first, image, start, height, column, exact & (first + TABLE_TAPS >= self.taps))
         with f.if_(~exact if self.is_light else f.const(BOOL, True)):
             self._finish(image, start, height, column, f.minimum(left, shape.width))
 
-    def _round(
-        self, first: Value, stop: Value, image: Value, start: Value, height: Value, column: Value, is_last: Value
-    ) -> None:
+    def _round(self, first: Value, image: Value, start: Value, height: Value, column: Value, is_last: Value) -> None:
         """The taps that are in the table, by the code for this number of pixels."""
         f, shape = self.f, self.shape
         before = 0
@@ -215,7 +216,7 @@ class _Direct:
                         self.code.row([image, start + pixel]).prefetch(
                             [column + one * shape.lanes for one in range(shape.vectors)]
                         )
-                sums = self._sums(pixels, first, stop)
+                sums = self._sums(pixels, first)
                 if pixels == shape.pixels and self.is_light:
                     self._hand_on(sums, image, start, column, is_last)
                 else:
@@ -258,6 +259,7 @@ class _Direct:
             numbers = f.minimum(numbers, f.splat(start + height - 1, lanes)) * f.splat(self.pixel_step, lanes)
             f.store(self._addresses(numbers), self.table, 0, I64)
             return
+        self.used.set(0)
         origins, offsets = self._origins(start, height)
         self._fill(origins, offsets, 0, None, f.const(I64, 0), f.const(I64, 0), first)
 
@@ -334,19 +336,23 @@ class _Direct:
             if depth + 1 < len(self.axes):
                 self._fill(origins, offsets, depth + 1, inside, here, number, first)
             else:
-                self._enter(inside, offsets + f.splat(here, lanes), number - first)
+                self._enter(inside, offsets + f.splat(here, lanes), number, first)
 
-    def _enter(self, inside: Value, offsets: Value, row: Value) -> None:
-        """One tap's row of the table, if it is among those that have a place now."""
+    def _enter(self, inside: Value, offsets: Value, tap: Value, first: Value) -> None:
+        """One tap's row of the table, if it is among those that have a place now and any pixel has something under it."""
         f, lanes = self.f, self.shape.row
-        zeros = f.emit(I64, f"ptrtoint {self.zeros} to i64")
-        found = f.select(inside, self._addresses(offsets), f.splat(zeros, lanes))
-        with f.if_((row >= 0) & (row < TABLE_TAPS)):
-            f.store(found, self.table, row * lanes, I64)
+        bits = Type("uint", lanes)
+        wanted = (f.bitcast(inside, bits) != 0) & (tap >= first) & (tap < first + TABLE_TAPS)
+        with f.if_(wanted):
+            zeros = f.emit(I64, f"ptrtoint {self.zeros} to i64")
+            row = self.used.get()
+            f.store(f.select(inside, self._addresses(offsets), f.splat(zeros, lanes)), self.table, row * lanes, I64)
+            f.store(tap, self.numbers, row, I64)
+            self.used.set(row + 1)
 
     # --- sums
 
-    def _sums(self, pixels: int, first: Value, stop: Value) -> list[list[Value]]:
+    def _sums(self, pixels: int, first: Value) -> list[list[Value]]:
         """The tile of so many pixels, from the bias on or from where the round before left it."""
         f, shape = self.f, self.shape
         sums = zero_sums(f, pixels, shape.vectors, shape.type, shape.lanes)
@@ -354,8 +360,8 @@ class _Direct:
         if not self.axes:
             self._add_tap(sums, f.const(I64, 0), f.const(I64, 0))
         else:
-            with f.loop(first, stop) as tap:
-                self._add_tap(sums, tap - first, tap)
+            with f.loop(0, self.used.get()) as row:
+                self._add_tap(sums, row, f.load(self.numbers, row, I64))
         return totals_of(sums)
 
     def _begin(self, sums: list[list[Variable]], first: Value) -> None:

@@ -1,4 +1,4 @@
-"""Lowerings of transposed convolutions: every pixel times all filters and taps, then for each pixel of the result the sum of what it is given.
+"""Lowerings of transposed convolutions: all products of pixels and taps, then for each pixel of the result the sum of its own.
 
 Where windows neither overlap nor leave gaps, each product is a pixel of the result already, and is written there.
 """
@@ -76,8 +76,8 @@ def _begin(
     if not attribute_of(node, "output_shape") and auto_pad not in SAME:
         return tuple(split_pads(attribute_of(node, "pads") if auto_pad == "NOTSET" else None, rank)[0])
     extra = attribute_of(node, "output_padding") or (0,) * rank
-    spans = [span_of(*one) for one in zip(kernel, dilations)]
-    full = [transposed_size(*one) for one in zip(image, spans, strides, extra)]
+    spans = [span_of(*one) for one in zip(kernel, dilations)]  # type: ignore[no-untyped-call]
+    full = [transposed_size(*one) for one in zip(image, spans, strides, extra)]  # type: ignore[no-untyped-call]
     totals = [dim.maximum(0, size - wanted) for size, wanted in zip(full, output)]
     smaller = tuple(dim.floordiv(total, 2) for total in totals)
     return smaller if auto_pad == "SAME_UPPER" else tuple(total - less for total, less in zip(totals, smaller))

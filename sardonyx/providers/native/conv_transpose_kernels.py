@@ -59,7 +59,7 @@ class _Code:
         self.type = spread.type
         self.products, self.bias = f.pointer(), f.pointer()
         self.groups, self.filters, self.image_step, self.taps = (f.size() for _ in range(4))
-        self.axes = [_Axis(*(f.size() for _ in range(10)), f.pointer()) for _ in range(spread.axes)]
+        self.axes = [_Axis(*(f.size() if number < 10 else f.pointer() for number in range(11))) for _ in range(spread.axes)]
         self.code = ChainCode(f, chain)
 
     def position(self, places: Sequence[Value]) -> Value:

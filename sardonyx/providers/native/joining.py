@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 DEPTH = 8
 """How far back the operands of elementwise nodes are followed."""
 STRIDED = frozenset(
-    "Conv FusedConv ConvTranspose MaxPool AveragePool LpPool GlobalAveragePool GlobalMaxPool Resize Upsample Concat Split".split()
+    ["Conv", "FusedConv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool", "GlobalAveragePool", "GlobalMaxPool", "Resize"]
+    + ["Upsample", "Concat", "Split"]
 )
 """Ops that read pixels with gaps between them as well as without."""
 

@@ -25,7 +25,17 @@ from sardonyx.providers.native.known import is_symbolic, known_sizes, sizes_step
 from sardonyx.providers.native.program import Argument, Buffer, Program, Step
 from sardonyx.providers.native.table import lowering_of
 from sardonyx.providers.native.transposing import transposed_step
-from sardonyx.providers.native.views import Dims, View, collapse, contiguous_strides, dense_order, dense_strides, memory_order, permuted
+from sardonyx.providers.native.views import (
+    Dims,
+    View,
+    collapse,
+    contiguous_strides,
+    dense_order,
+    dense_strides,
+    memory_order,
+    permuted,
+)
+from sardonyx.providers.native.weights import WeightMemory
 from sardonyx.providers.provider import CannotCompile, Cluster, attribute_value
 
 MAPPED_BYTES = 1 << 20
@@ -140,6 +150,7 @@ class Lowerer:
         """Results of Concat whose parts are being put there."""
         self.packed: dict[Hashable, Any] = {}
         """What lowerings of products have packed, for others that need the same."""
+        self.weights = WeightMemory()
         self.cluster = cluster
         self.program = Program(cluster.name, cluster.inputs, cluster.outputs)
         self._views: dict[Value, View] = {}
@@ -359,6 +370,7 @@ class Lowerer:
         Each number says how many axes of the value one axis of the domain stands for. A pending elementwise node whose value nobody
         else needs is computed on the fly. With `order` the groups count the axes in that order.
         """
+        items: list[Item]
         node = self._pending.get(value)
         if node is None or not self._is_private(value):
             views, items = [self.view(value)], [Load(self.view(value).type, ())]

@@ -357,7 +357,7 @@ def _packed_weights(lowerer: Lowerer, node: Node, B: Value, type: Type, width: i
         assert B.constant is not None
         array = B.constant.peek()
         arranged = array[:, None] if array.ndim == 1 else array.transpose(_axes(array.ndim, *arrangement))
-        panels, stride = packed_constant(arranged, type, width)
+        panels, stride = packed_constant(lowerer.weights, arranged, type, width)
         lowerer.packed[key] = Packed(lowerer.constant(panels), type, stride, -(-arranged.shape[-1] // width) * stride)
     found: Packed = lowerer.packed[key]
     return found

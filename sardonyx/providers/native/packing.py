@@ -22,6 +22,7 @@ from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.program import Argument, Buffer
 from sardonyx.providers.native.views import View, collapse
+from sardonyx.providers.native.weights import WeightMemory
 
 PIECE_ELEMENTS = 16384
 """How many elements are worth handing to another thread."""
@@ -67,7 +68,7 @@ def aligned_empty(shape: Sequence[int], dtype: Any) -> np.ndarray:
     return raw[start : start + size].view(dtype).reshape(shape)
 
 
-def packed_constant(array: np.ndarray, type: Type, width: int) -> tuple[np.ndarray, int]:
+def packed_constant(memory: WeightMemory, array: np.ndarray, type: Type, width: int) -> tuple[np.ndarray, int]:
     """Weights (…, K, N) in panels, and how many elements a panel takes. Large ones are packed by generated code, on all threads."""
     if array.nbytes < WORTH_A_KERNEL:
         return pack_columns(array, width), array.shape[-2] * width
@@ -79,7 +80,7 @@ def packed_constant(array: np.ndarray, type: Type, width: int) -> tuple[np.ndarr
     packing = Packing(raw, raw, width, width, _unit_axis(steps[-2], steps[-1]), len(batches))
     tile_stride = -(-outer.shape[-1] // packing.lanes(target)) * packing.lanes(target) * width
     panels = -(-outer.shape[-2] // width)
-    packed = aligned_empty((*array.shape[:-2], panels, tile_stride), array.dtype)
+    packed = memory.empty((*array.shape[:-2], panels, tile_stride), array.dtype)
     numbers = [*outer.shape[-2:], tile_stride, *steps[-2:], *batches, *strides]
     words = np.array([array.ctypes.data, packed.ctypes.data, *numbers], np.int64)
     run_now(pack_kernel(target, packing), words, packed.size // tile_stride)

@@ -81,7 +81,7 @@ def pads_of(
     """The padding before and after each axis."""
     auto_pad = attribute_of(node, "auto_pad") or "NOTSET"
     if auto_pad in SAME:
-        spans = [span_of(*one) for one in zip(kernel, dilations)]
+        spans = [span_of(*one) for one in zip(kernel, dilations)]  # type: ignore[no-untyped-call]
         totals = [dim.maximum(0, (o - 1) * t + s - i) for o, t, s, i in zip(output, strides, spans, image)]
         smaller = tuple(dim.floordiv(total, 2) for total in totals)
         larger = tuple(total - less for total, less in zip(totals, smaller))

@@ -18,6 +18,7 @@ from sardonyx.providers.native.compiled import CompiledProgram
 from sardonyx.providers.native.known import is_symbolic, known_sizes
 from sardonyx.providers.native.lowering import Lowerer, find_scalar, is_plain, shape_of
 from sardonyx.providers.native.sizes import Sizes, UnboundSymbol
+from sardonyx.providers.native.suppression import Suppression, claims_suppression
 from sardonyx.providers.native.table import lowering_of
 from sardonyx.providers.provider import CannotCompile, Capability, Cluster, Compiled, ExecutionProvider
 
@@ -76,6 +77,10 @@ class NativeExecutionProvider(ExecutionProvider):
             workers.sleep_at_once()
 
     def get_capability(self, graph: Graph, nodes: Sequence[Node]) -> Iterable[Capability]:
+        alone = [Capability([node], fused=True, name="suppression") for node in nodes if claims_suppression(node)]
+        return [*self._clusters(graph, nodes), *alone]
+
+    def _clusters(self, graph: Graph, nodes: Sequence[Node]) -> list[Capability]:
         able = {node for node in nodes if self.can_lower(node)}
         while able:
             clusters = maximal_clusters(graph, nodes, able.__contains__)
@@ -94,6 +99,8 @@ class NativeExecutionProvider(ExecutionProvider):
         return find_scalar(node) is not None or lowering_of(node, checking.signature_of(node).since_version) is not None
 
     def compile(self, cluster: Cluster) -> Compiled:
+        if len(cluster.nodes) == 1 and claims_suppression(cluster.nodes[0]):
+            return Suppression(cluster, self.jit, self.threads)
         try:
             program = Lowerer(cluster, self.jit.target, self.threads, self.options).lower()
             sizes = Sizes(cluster.inputs)

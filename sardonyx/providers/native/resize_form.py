@@ -1,7 +1,7 @@
 """How the axes of an image are resized, read off a node: which pixels each result is made of, and their weights. Resize asks here.
 
-If all sizes are known, the tables are NumPy's. Else a kernel computes them at each run, in the same order and precision: where the nearest pixel
-changes from one to the next depends on the last bit.
+If all sizes are known, the tables are NumPy's. Else a kernel computes them at each run, in the same order and precision: where the
+nearest pixel changes from one to the next depends on the last bit.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ class Resizing:
 
 def resizing_of(node: Node) -> Resizing | None:
     """None if something depends on data."""
-    return _upsampling(node) if checking.signature_of(node).since_version < 11 or node.op_type == "Upsample" else _resizing(node)
+    return (
+        _upsampling(node) if checking.signature_of(node).since_version < 11 or node.op_type == "Upsample" else _resizing(node)
+    )
 
 
 def _floats(node: Node, name: str) -> list[float] | None:
@@ -72,15 +74,13 @@ def _upsampling(node: Node) -> Resizing | None:
     mode = "linear" if mode == "bilinear" else mode
     if scales is None or mode not in ("nearest", "linear"):
         return None
-    return Resizing(
-        mode, "asymmetric", "floor", tuple(scales), known_shape(node.outputs[0]), rounds_up_when_shrinking=True
-    )
+    return Resizing(mode, "asymmetric", "floor", tuple(scales), known_shape(node.outputs[0]), rounds_up_when_shrinking=True)
 
 
 def _resizing(node: Node) -> Resizing | None:
     rank = len(known_shape(first_input(node)))
     axes = content(node, "axes")
-    chosen = [int(axis) % rank for axis in axes or ()] if axes is not None else list(range(rank))  # type: ignore[call-overload]
+    chosen = [axis % rank for axis in axes if isinstance(axis, int)] if axes is not None else list(range(rank))
     scales = _floats(node, "scales")
     if not scales:
         given = input_named(node, "scales")
@@ -169,11 +169,15 @@ def _same(size: Any) -> tuple[np.ndarray, np.ndarray]:
 def _static_table(node: Node, form: Resizing, axis: int) -> tuple[np.ndarray, np.ndarray]:
     """Pixels and weights, (size, taps), as the NumPy provider has them."""
     step = _step_of(node, form, axis)
-    positions = COORDINATES[form.coordinates](step, np.arange(step.resized, dtype=np.float32))
+    positions = COORDINATES[form.coordinates](step, np.arange(step.resized, dtype=np.float32))  # type: ignore[no-untyped-call]
     if form.mode == "nearest":
-        pixels = nearest_pixels(positions, step.length, _rounding(form, float(step.scale)))[:, np.newaxis]
+        rounding = _rounding(form, float(step.scale))
+        pixels = nearest_pixels(positions, step.length, rounding)[:, np.newaxis]  # type: ignore[no-untyped-call]
         return pixels, np.ones(pixels.shape)
-    return stencil(step, positions, form.mode, form.antialias, form.exclude_outside, form.coefficient)  # type: ignore[no-any-return]
+    found: tuple[np.ndarray, np.ndarray] = stencil(  # type: ignore[no-untyped-call]
+        step, positions, form.mode, form.antialias, form.exclude_outside, form.coefficient
+    )
+    return found
 
 
 def _step_of(node: Node, form: Resizing, axis: int) -> ResizedAxis:
@@ -221,7 +225,10 @@ def _computed_table(lowerer: Lowerer, node: Node, form: Resizing, axis: int, typ
     weights = lowerer.scratch(size * (taps * type.bytes)) if form.is_weighted else None
     numbers: list[Argument] = [length, size, float(scale), float(form.coefficient)]
     lowerer.call(
-        table_kernel(lowerer.target, code), [*numbers, pixels, *([] if weights is None else [weights])], size, dim.maximum(1, size)
+        table_kernel(lowerer.target, code),
+        [*numbers, pixels, *([] if weights is None else [weights])],
+        size,
+        dim.maximum(1, size),
     )
     return Table(taps, pixels, weights)
 

@@ -72,9 +72,23 @@ def reshape(lowerer: Lowerer, node: Node) -> None:
     value, result = first_input(node), node.outputs[0]
     shape = known_shape(result)
     lowerer.require(dim.product(known_shape(value)), dim.product(shape))
-    view = lowerer.view(value).reshaped(shape) or lowerer.contiguous(value).reshaped(shape)
+    view = lowerer.view(value).reshaped(shape) or _channels_last(lowerer, lowerer.view(value), result)
+    view = view or lowerer.contiguous(value).reshaped(shape)
     assert view is not None
     lowerer.set_view(result, view)
+
+
+def _channels_last(lowerer: Lowerer, view: View, result: Value) -> View | None:
+    """A copy of images whose channels are grouped otherwise, shuffled say, that leaves them last in memory if they are; else None."""
+    shape = known_shape(result)
+    lead = len(view.shape) - (len(shape) - 2)
+    if not 4 <= len(shape) <= 5 or lead < 2 or view.shape[lead:] != shape[2:] or 1 not in view.strides[:lead]:
+        return None
+    back = lowerer.output(result, (0, *range(2, len(shape)), 1)).reshaped(view.shape)
+    if back is None:
+        return None
+    lowerer.copy(view, back)
+    return lowerer.view(result)
 
 
 @lower("Transpose")

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
+
 from tests.providers.native.agreement import assert_agrees
 
 CODES = {

@@ -11,6 +11,7 @@ from sardonyx import dtypes
 from sardonyx.compiler.types import of_elements
 from sardonyx.providers.native import packing
 from sardonyx.providers.native.packing import pack_columns
+from sardonyx.providers.native.weights import WeightMemory
 from sardonyx.runtime.executor import execute
 from tests.providers.native.agreement import assert_agrees, native_plan, programs
 
@@ -238,7 +239,7 @@ def test_large_weights_are_packed_by_generated_code(monkeypatch, dtype, width, s
     monkeypatch.setattr(packing, "WORTH_A_KERNEL", 0)
     weights = random(*shape, dtype=dtype).transpose(axes)
     inner, columns = weights.shape[-2:]
-    found, stride = packing.packed_constant(weights, of_elements(dtypes.from_numpy(np.dtype(dtype))), width)
+    found, stride = packing.packed_constant(WeightMemory(), weights, of_elements(dtypes.from_numpy(np.dtype(dtype))), width)
     assert found.shape == (*weights.shape[:-2], -(-columns // width), stride)
     panels = np.moveaxis(found.reshape(*found.shape[:-1], stride // width, width), -3, -2)
     got = panels.reshape(*weights.shape[:-2], stride // width, -1)[..., :inner, :columns]

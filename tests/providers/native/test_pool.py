@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
+
 from tests.providers.native.agreement import assert_agrees
 
 CODES = {
@@ -48,7 +49,8 @@ def test_any_window(data):
     spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations)]
     pads = [draw(st.integers(0, span)) for span in spans * 2]
     sizes = [draw(st.integers(max(1, span - pads[axis] - pads[axis + 2]), 40)) for axis, span in enumerate(spans)]
-    attributes = dict(kernel_shape=kernel, strides=strides, dilations=dilations, pads=pads, ceil_mode=draw(st.integers(0, 1)))
+    attributes = {"kernel_shape": kernel, "strides": strides, "dilations": dilations, "pads": pads}
+    attributes["ceil_mode"] = draw(st.integers(0, 1))
     if op == "AveragePool":
         attributes["count_include_pad"] = draw(st.integers(0, 1))
     channels_last = draw(st.booleans())

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
+
 from tests.providers.native.agreement import assert_agrees
 
 CODES = {
@@ -63,7 +64,7 @@ def images(*shape, dtype=np.float32, channels_last=False):
 def test_any_size(data):
     draw = data.draw
     mode = draw(st.sampled_from(["nearest", "linear", "cubic"]))
-    attributes = dict(mode=mode, coordinate_transformation_mode=draw(st.sampled_from(COORDINATES)))
+    attributes = {"mode": mode, "coordinate_transformation_mode": draw(st.sampled_from(COORDINATES))}
     if mode == "nearest":
         attributes["nearest_mode"] = draw(st.sampled_from(ROUNDINGS))
     if mode == "cubic":

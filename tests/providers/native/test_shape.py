@@ -171,3 +171,12 @@ def test_a_transposed_and_reshaped_result_is_copied_once() -> None:
         y = Reshape(t, shape)
     }"""
     assert_agrees(text, [{"x": numbers(*shape)} for shape in ((2, 4, 3), (1, 4, 1), (3, 4, 40))], steps=1)
+
+
+def test_shuffled_channels_stay_last():
+    text = """g (float[n,h,w,40] X) => (float[n,h,w,40] Y) <int64[5] split = {0, 2, 20, 5, 6}, int64[4] whole = {0, 40, 5, 6}> {
+        T = Transpose<perm=[0, 3, 1, 2]>(X)  A = Reshape(T, split)  B = Transpose<perm=[0, 2, 1, 3, 4]>(A)
+        C = Reshape(B, whole)  D = Relu(C)  Y = Transpose<perm=[0, 2, 3, 1]>(D)
+    }"""
+    feeds = [{"X": np.random.RandomState(0).standard_normal((batch, 5, 6, 40)).astype(np.float32)} for batch in (1, 3)]
+    assert_agrees(text.replace("n,h,w,40", "n,5,6,40"), feeds)
