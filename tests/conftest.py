@@ -5,8 +5,13 @@ from __future__ import annotations
 import os
 
 import pytest
+from hypothesis import settings
 
 os.environ["SARDONYX_STRICT"] = "1"
+settings.register_profile("same", derandomize=True)
+settings.register_profile("new")
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
+"""The same examples in each run; HYPOTHESIS_PROFILE=new looks for others."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -15,7 +15,6 @@ from sardonyx.ir.attribute import Attribute, Kind
 from sardonyx.ir.tensor import SparseTensor, Tensor
 from sardonyx.ir.types import Type, described
 
-
 _GRAPHS = (Kind.GRAPH, Kind.GRAPHS)
 
 
@@ -337,7 +336,9 @@ class Graph:
                 stack.pop()
                 continue
             yield node
-            stack.extend(graph.nodes for graph in node.subgraphs)
+            for attribute in node.attributes.values():
+                if attribute.kind in _GRAPHS:
+                    stack.extend(graph.nodes for graph in _graphs_of(attribute))
 
     def inner_graphs(self) -> Iterator[Graph]:
         """The graphs among the attributes of this graph's own nodes."""

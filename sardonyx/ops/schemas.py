@@ -150,13 +150,13 @@ def newest_version(domain: str) -> int | None:
     """The highest opset of `domain` that we know, None for an unknown domain."""
     domain = normal_domain(domain)
     own = [since for (other, _), history in _defined.items() if other == domain for since in history]
-    standard = _standard_index()[1].get(domain)
+    standard = _newest_standard(domain) if domain in STANDARD_DOMAINS else None
     return max([*own, *([standard] if standard else [])], default=None)
 
 
 def operators(domain: str) -> list[str]:
     """Names of all ops of a domain."""
-    standard = {name for (other, name) in _standard_index()[0] if other == domain} if domain in STANDARD_DOMAINS else set()
+    standard = _standard_operators(domain) if domain in STANDARD_DOMAINS else frozenset()
     return sorted(standard | {name for (other, name) in _defined if other == domain})
 
 
@@ -164,24 +164,38 @@ def operators(domain: str) -> list[str]:
 
 
 @functools.cache
-def _standard_index() -> tuple[dict[tuple[str, str], dict[int, Any]], dict[str, int]]:
+def _standard_operators(domain: str) -> frozenset[str]:
     import onnx.defs
 
-    index: dict[tuple[str, str], dict[int, Any]] = {}
-    for schema in onnx.defs.get_all_schemas_with_history():
-        index.setdefault((schema.domain, schema.name), {})[schema.since_version] = schema
-    return index, {
-        domain: onnx.defs.onnx_opset_version() if not domain else _newest(index, domain) for domain in STANDARD_DOMAINS
-    }
+    return frozenset(schema.name for schema in onnx.defs.get_all_schemas() if schema.domain == domain)
 
 
-def _newest(index: Mapping[tuple[str, str], Mapping[int, Any]], domain: str) -> int:
-    return max(since for (other, _), history in index.items() if other == domain for since in history)
+@functools.cache
+def _newest_standard(domain: str) -> int:
+    import onnx.defs
+
+    if not domain:
+        return onnx.defs.onnx_opset_version()
+    return max(since for name in _standard_operators(domain) for since in _standard_history(domain, name))
+
+
+@functools.cache
+def _standard_history(domain: str, name: str) -> Mapping[int, Any]:
+    """The onnx package's own schema objects of one op, the newest first; all of them at once would take their time."""
+    import onnx.defs
+
+    history: dict[int, Any] = {}
+    version = 2**31 - 1
+    while version > 0 and onnx.defs.has(name, version, domain):
+        schema = onnx.defs.get_schema(name, version, domain)
+        history[schema.since_version] = schema
+        version = schema.since_version - 1
+    return history
 
 
 @functools.cache
 def _standard_versions(domain: str, name: str) -> Mapping[int, Signature]:
-    history = _standard_index()[0].get((domain, name), {})
+    history = _standard_history(domain, name)
     if not history:
         return {}
     newest = history[max(history)]
@@ -190,7 +204,7 @@ def _standard_versions(domain: str, name: str) -> Mapping[int, Signature]:
 
 def standard_schema(signature: Signature) -> Any:
     """The onnx package's own schema object, for function bodies."""
-    return _standard_index()[0][signature.domain, signature.name][signature.since_version]
+    return _standard_history(signature.domain, signature.name)[signature.since_version]
 
 
 def _from_schema(schema: Any, newest: Any) -> Signature:

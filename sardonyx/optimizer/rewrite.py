@@ -63,10 +63,11 @@ class Rule:
         return self.function(*arguments, **keywords)
 
 
-def rule(*texts: str, keep: Iterable[str] = (), name: str | None = None) -> Callable[[FunctionType], Rule]:
+def rule(*texts: str, keep: Iterable[str] = (), name: str | None = None) -> Callable[[Callable[..., Any]], Rule]:
     """Make a rewrite rule of a function `(op, names of the pattern…) -> value, list of values, or skip(reason)`."""
 
-    def make(function: FunctionType) -> Rule:
+    def make(function: Callable[..., Any]) -> Rule:
+        assert isinstance(function, FunctionType)
         patterns = tuple(read(text) for text in texts)  # whether there are such ops a test asks, not every process
         names = function.__code__.co_varnames[: function.__code__.co_argcount]
         needed = set(names[: len(names) - len(function.__defaults__ or ())]) - {"op", "root"}

@@ -10,7 +10,8 @@ import threading
 import numpy as np
 
 _lock = threading.Lock()
-_process = np.random.RandomState()
+_process: np.random.RandomState | None = None
+"""Made when it is first asked: NumPy takes its time to import generators."""
 
 
 def set_seed(seed: int) -> None:
@@ -24,5 +25,8 @@ def generator(seed: float | None = None) -> np.random.RandomState:
     """A generator for one run of one node. The same seed always gives the same numbers."""
     if seed is not None:
         return np.random.RandomState(int(seed) & 0xFFFFFFFF)
+    global _process
     with _lock:
+        if _process is None:
+            _process = np.random.RandomState()
         return np.random.RandomState(_process.randint(0, 2**32, dtype=np.uint32))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sardonyx.optimizer import matching
+from sardonyx.optimizer.levels import LEVELS
+from sardonyx.optimizer.passes import rotary
 from sardonyx.optimizer.pattern import PatternError, parse
 from sardonyx.optimizer.rewrite import Journal, apply_rules, rule, skip
 from sardonyx.providers.cpu.provider import evaluate
@@ -245,6 +247,13 @@ def test_what_was_known_of_the_old_value_holds_for_the_new_one():
 )
 def test_a_misspelt_pattern_fails_at_once(text, reason):
     with pytest.raises(PatternError, match=reason):
+        parse(text)
+
+
+def test_the_patterns_of_all_rules_name_ops_and_operands_that_exist():
+    patterns = {p.text for stages in LEVELS.values() for stage in stages for one in stage.rules for p in one.patterns}
+    assert len(patterns) > 100
+    for text in (*patterns, rotary.PATTERN.text):
         parse(text)
 
 

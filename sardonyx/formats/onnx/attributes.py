@@ -57,10 +57,7 @@ def read_attribute(proto: Any, owner: str, context: Context, scope: Scope | None
     if kind in (Kind.FLOATS, Kind.INTS):
         return ir.Attribute(kind, list(value), doc=text(proto.doc_string))
     if kind is Kind.STRINGS:
-        texts: dict[bytes, str | bytes] = {}  # one object for equal ones: tree ensembles name the mode of every node
-        return ir.Attribute(
-            kind, [texts.get(one) or texts.setdefault(one, _text(one)) for one in value], doc=text(proto.doc_string)
-        )
+        return ir.Attribute(kind, list(map(_Texts().__getitem__, value)), doc=text(proto.doc_string))
     single = SINGLE.get(kind)
     if single is not None:
         return ir.Attribute(
@@ -122,6 +119,14 @@ def _text(value: bytes) -> str | bytes:
         return value.decode()
     except UnicodeDecodeError:
         return value
+
+
+class _Texts(dict[bytes, str | bytes]):
+    """One object for equal texts: tree ensembles name the mode of every node."""
+
+    def __missing__(self, value: bytes) -> str | bytes:
+        self[value] = _text(value)
+        return self[value]
 
 
 def _read_subgraph(value: Any, label: str, context: Context, scope: Scope | None) -> ir.Graph:

@@ -65,8 +65,14 @@ class Held:
     wanted: dict[Layout, int]
     size: int
     _essences: dict[Layout, Hashable] = field(default_factory=dict)
+    _cost: Cost | None = None
 
     def cost(self) -> Cost:
+        if self._cost is None:
+            self._cost = self._reckoned()
+        return self._cost
+
+    def _reckoned(self) -> Cost:
         if self.is_in_place:
             return 0, 0
         if self.value.is_constant:
@@ -81,8 +87,13 @@ class Held:
             self._essences[layout] = essence(self.shape, layout)
         return self._essences[layout]
 
+    def make(self, layout: Layout) -> None:
+        """Have the value made in a layout."""
+        self.made, self._cost = layout, None
+
     def want(self, layout: Layout, times: int = 1) -> None:
         """Count wishes for a layout up or down."""
+        self._cost = None
         count = self.wanted.get(layout, 0) + times
         if count:
             self.wanted[layout] = count
@@ -114,7 +125,7 @@ class Movable:
             held.want(compose(view, placed(port, self.order)), -1)
             held.want(compose(view, placed(port, order)))
         for held, port in self.outputs:
-            held.made = placed(port, order)
+            held.make(placed(port, order))
         self.order = order
 
     def cost(self) -> Cost:
@@ -340,8 +351,10 @@ def _settle(region: Sequence[Movable]) -> None:
         turned = False
         for nodes in (region, reversed(region)):
             for node in nodes:
-                if any(not held.is_in_place for held in node.around):
-                    turned = _take_best(node, _nearby(node), is_better) or turned
+                for held in node.around:
+                    if not held.is_in_place:
+                        turned = _take_best(node, _nearby(node), is_better) or turned
+                        break
         if not turned:
             break
     for nodes in (reversed(region), region):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from sardonyx.compiler.types import Type
 from sardonyx.ir import Node, dim
 from sardonyx.ops.window import SAME, per_axis, span_of, split_pads
+from sardonyx.providers.cpu.window import MAX_TAPS
 from sardonyx.providers.native.conv_form import MAX_SPATIAL, attribute_of
 from sardonyx.providers.native.lowering import element_of, shape_of
 from sardonyx.providers.native.program import Argument
@@ -105,7 +107,7 @@ def claims_pool(node: Node) -> bool:
     if not 3 <= len(shape) <= 2 + MAX_SPATIAL or not kernel or len(kernel) != len(shape) - 2 or len(output) != len(shape):
         return False
     rest = [*kernel, *(attribute_of(node, "strides") or ()), *(attribute_of(node, "dilations") or ())]
-    return min(rest) > 0 and node.op_type in OPS and _norm_is_positive(node)
+    return min(rest) > 0 and math.prod(kernel) <= MAX_TAPS and _norm_is_positive(node)
 
 
 def _norm_is_positive(node: Node) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -49,16 +49,32 @@ LOWERINGS = (
 )
 """Modules whose functions enter the tables when they are imported."""
 
+ONLY_FOR = {
+    "sardonyx.providers.native.conv": {"Conv", "FusedConv", "NhwcFusedConv"},
+    "sardonyx.providers.native.pool": {"AveragePool", "LpPool", "MaxPool"},
+    "sardonyx.providers.native.resize": {"Resize", "Upsample"},
+    "sardonyx.providers.native.conv_transpose": {"ConvTranspose"},
+    "sardonyx.providers.native.selection": {"ArgMax", "ArgMin", "CumProd", "CumSum", "Hardmax", "TopK"},
+    "sardonyx.providers.native.attention": {"Attention", "GroupQueryAttention", "MultiHeadAttention", "RotaryEmbedding"},
+    "sardonyx.providers.native.recurrent": {"GRU", "LSTM", "RNN"},
+    "sardonyx.providers.native.trees": {"TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"},
+    "sardonyx.providers.native.ml": {
+        *("ArrayFeatureExtractor", "Binarizer", "FeatureVectorizer", "Imputer", "LabelEncoder", "LinearClassifier"),
+        *("LinearRegressor", "Normalizer", "OneHotEncoder", "SVMClassifier", "SVMRegressor", "Scaler"),
+    },
+}
+"""Large modules that are imported only when a model has one of these ops: all that they lower."""
+
 
 STRICT = "SARDONYX_STRICT"
 """An environment variable: "1" lets faults of the compiler be seen, as tests want it."""
 
 
-@functools.cache
-def load_lowerings() -> None:
-    """Fill the tables."""
+def load_lowerings(ops: Container[str] | None = None) -> None:
+    """Fill the tables with all that nodes of some ops need, by default with everything."""
     for module in LOWERINGS:
-        import_module(module)
+        if ops is None or module not in ONLY_FOR or any(op in ops for op in ONLY_FOR[module]):
+            import_module(module)
 
 
 class NativeExecutionProvider(ExecutionProvider):
@@ -69,7 +85,6 @@ class NativeExecutionProvider(ExecutionProvider):
 
     def __init__(self, options: Mapping[str, str] | None = None, threads: int = 0, spinning: bool = True):
         super().__init__(options)
-        load_lowerings()
         self.jit = jit()
         workers = pool()
         self.threads = workers.ensure(threads or available_threads())
@@ -77,6 +92,7 @@ class NativeExecutionProvider(ExecutionProvider):
             workers.sleep_at_once()
 
     def get_capability(self, graph: Graph, nodes: Sequence[Node]) -> Iterable[Capability]:
+        load_lowerings({node.op_type for node in nodes})
         alone = [Capability([node], fused=True, name="suppression") for node in nodes if claims_suppression(node)]
         return [*self._clusters(graph, nodes), *alone]
 

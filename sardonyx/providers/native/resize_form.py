@@ -156,8 +156,9 @@ def table_of(lowerer: Lowerer, node: Node, form: Resizing, axis: int, type: Type
     is_resized = axis in resized_axes(node, form)
     if is_static(node, form, axis):
         pixels, weights = _static_table(node, form, axis) if is_resized else _same(known_shape(first_input(node))[axis])
-        dtype = np.dtype(f"f{type.bytes}")
-        packed = lowerer.constant(np.ascontiguousarray(weights.T.astype(dtype))) if form.is_weighted else None
+        packed = None
+        if form.is_weighted:
+            packed = lowerer.constant(np.ascontiguousarray(weights.T.astype(f"f{type.bytes}")))
         return Table(pixels.shape[1], lowerer.constant(np.ascontiguousarray(pixels.T)), packed)
     return _computed_table(lowerer, node, form, axis, type, is_resized)
 

@@ -12,7 +12,7 @@ import numpy as np
 from sardonyx.compiler.builder import Value as Code
 from sardonyx.compiler.jit import Jit
 from sardonyx.compiler.pool import ARGUMENTS, GRAIN, KERNEL, STEP_WORDS, TOTAL, pool
-from sardonyx.compiler.types import F32, I32, I64
+from sardonyx.compiler.types import BOOL, F32, I32, I64, Type
 from sardonyx.ir import Node
 from sardonyx.optimizer.matching import operand
 from sardonyx.providers.cpu.selection import corners_of, non_max_suppression
@@ -22,8 +22,6 @@ from sardonyx.providers.provider import Cluster
 
 MOST_KEPT = 1 << 22
 """Boxes for which room is made; beyond, NumPy computes."""
-DEAD = -math.inf
-"""The score of a box that is dropped."""
 
 
 def claims_suppression(node: Node) -> bool:
@@ -56,7 +54,9 @@ class Suppression:
             return [non_max_suppression(boxes, scores, **given, center_point_box=center)]  # type: ignore[no-untyped-call]
         corners = corners_of(boxes, center)  # type: ignore[no-untyped-call]
         return [
-            self._select(corners, np.ascontiguousarray(scores), limit, overlap or 0.0, DEAD if threshold is None else threshold)
+            self._select(
+                corners, np.ascontiguousarray(scores), limit, overlap or 0.0, -math.inf if threshold is None else threshold
+            )
         ]
 
     def _value(self, value: Any, inputs: Sequence[Any]) -> Any:
@@ -69,10 +69,12 @@ class Suppression:
         sides[:4] = np.moveaxis(corners, -1, 0)
         with np.errstate(all="ignore"):
             np.multiply(sides[2] - sides[0], sides[3] - sides[1], out=sides[4])
-        work, kept, counts = np.empty((rows, count), np.float32), np.empty((rows, limit), np.int64), np.zeros(rows, np.int64)
+        heap = np.empty((rows, count), np.int64)
+        kept, counts = np.empty((rows, limit), np.int64), np.zeros(rows, np.int64)
+        work = np.empty((rows, 5, limit), np.float32)
         numbers = np.array([images, labels, count, limit], np.int64)
         floats = np.array([overlap, threshold], np.float64).view(np.int64)
-        pointers = [array.ctypes.data for array in (sides, scores, work, kept, counts)]
+        pointers = [array.ctypes.data for array in (sides, scores, heap, work, kept, counts)]
         arguments = np.array([*pointers, *numbers, *floats], np.int64)
         step = np.zeros(STEP_WORDS, np.int64)
         step[[KERNEL, ARGUMENTS, TOTAL, GRAIN]] = [self._address, arguments.ctypes.data, rows, 1]
@@ -85,56 +87,79 @@ class Suppression:
 
 @kernel("suppress")
 def suppress_kernel(f: KernelFunction) -> None:
-    """Items are classes of images. One pass drops what overlaps the box that was kept last, and finds the best of the rest."""
-    sides, scores, work, kept, counts = (f.pointer() for _ in range(5))
+    """Items are classes of images. Boxes come by their scores; one is kept if it overlaps none of those that were kept too much."""
+    sides, scores, heap, work, kept, counts = (f.pointer() for _ in range(6))
     images, labels, count, limit = (f.size() for _ in range(4))
     overlap, threshold = f.number(F32), f.number(F32)
     lanes = f.lanes(F32)
     with f.exact(), f.loop(f.begin, f.end) as item:
-        line, mine = (f.address(one, item * count, F32) for one in (scores, work))
-        result = f.address(kept, item * limit, I64)
         planes = [f.address(sides, (images * number + item // labels) * count, F32) for number in range(5)]
-
-        def best_of(score: object) -> tuple[Code, Code]:
-            """Write scores, and find the highest and where it stands first."""
-            assert callable(score)
-            high, place = f.variable(f.const(F32.vector(lanes), DEAD)), f.variable(f.const(I32.vector(lanes), -1))
-            with f.loop(0, count, lanes) as start:
-                value = score(start, count - start)
-                f.store(value, mine, start, F32, remaining=count - start)
-                value = f.select(f.first_lanes(count - start, lanes), value, DEAD)
-                better = value > high.get()
-                number = f.iota(I32, lanes) + f.splat(f.convert(start, I32), lanes)
-                place.set(f.select(better, number, place.get()))
-                high.set(f.select(better, value, high.get()))
-            top = f.reduce("max", high.get())
-            first = f.select(high.get() == f.splat(top, lanes), place.get(), (1 << 31) - 1)
-            return top, f.convert(f.reduce("min", first), I64)
-
-        def admitted(start: Code, remaining: Code) -> Code:
-            value = f.load(line, start, F32, lanes, remaining=remaining)
-            return f.select(value > f.splat(threshold, lanes), value, DEAD)
-
-        top, place = (f.variable(one) for one in best_of(admitted))
+        chosen = [f.address(work, (item * 5 + number) * limit, F32) for number in range(5)]
+        result = f.address(kept, item * limit, I64)
+        words = f.address(heap, item * count, I64)
+        left = f.variable(_filled(f, words, f.address(scores, item * count, F32), count, threshold))
         number = f.variable(0, I64)
         with f.while_() as body:
-            body.leave_if((number.get() >= limit) | (top.get() == DEAD))
-            f.store(place.get(), result, number.get(), I64)
-            number.set(number.get() + 1)
-            f.store(DEAD, mine, place.get(), F32)
-            chosen = [f.splat(f.load(plane, place.get(), F32), lanes) for plane in planes]
-
-            def left_over(start: Code, remaining: Code, chosen: list[Code] = chosen) -> Code:
-                value = f.load(mine, start, F32, lanes, remaining=remaining)
-                left, low, right, high, area = (f.load(one, start, F32, lanes, remaining=remaining) for one in planes)
-                wide = f.maximum(f.minimum(chosen[2], right) - f.maximum(chosen[0], left), 0.0)
-                tall = f.maximum(f.minimum(chosen[3], high) - f.maximum(chosen[1], low), 0.0)
-                shared = wide * tall
-                real = (chosen[4] > 0.0) & (area > 0.0)
-                union = f.select(real, chosen[4] + area - shared, 1.0)
-                return f.select(real & (shared / union > f.splat(overlap, lanes)), DEAD, value)
-
-            following = best_of(left_over)
-            top.set(following[0])
-            place.set(following[1])
+            body.leave_if((left.get() <= 0) | (number.get() >= limit))
+            box = f.load(words, 0, I64) & 0xFFFFFFFF
+            left.set(left.get() - 1)
+            _sink_down(f, words, f.const(I64, 0), f.load(words, left.get(), I64), left.get())
+            mine = [f.load(plane, box, F32) for plane in planes]
+            is_free = f.variable(True, BOOL)
+            start = f.variable(0, I64)
+            with f.while_() as others:
+                others.leave_if((start.get() >= number.get()) | ~is_free.get())
+                is_free.set(~_overlaps(f, mine, chosen, start.get(), number.get() - start.get(), overlap, lanes))
+                start.set(start.get() + lanes)
+            with f.if_(is_free.get()):
+                f.store(box, result, number.get(), I64)
+                for value, plane in zip(mine, chosen):
+                    f.store(value, plane, number.get(), F32)
+                number.set(number.get() + 1)
         f.store(number.get(), counts, item, I64)
+
+
+def _filled(f: KernelFunction, words: Code, scores: Code, count: Code, threshold: Code) -> Code:
+    """Fill a heap, and say how many boxes are in it. The smallest word is the box of the highest score, of equal ones the first."""
+    total = f.variable(0, I64)
+    with f.loop(0, count) as box:
+        score = f.load(scores, box, F32)
+        with f.if_(score > threshold):
+            bits = f.bitcast(score + 0.0, I32)  # -0 becomes 0, from which it would differ
+            falling = ~(bits ^ ((bits >> 31) & 0x7FFFFFFF))
+            f.store((f.convert(falling, I64) << 32) | box, words, total.get(), I64)
+            total.set(total.get() + 1)
+    size = total.get()
+    half = size // 2
+    with f.loop(0, half) as number:
+        place = half - 1 - number
+        _sink_down(f, words, place, f.load(words, place, I64), size)
+    return size
+
+
+def _sink_down(f: KernelFunction, words: Code, place: Code, word: Code, size: Code) -> None:
+    """Put a word where no smaller one lies below it, from `place` on."""
+    here = f.variable(place)
+    with f.while_() as body:
+        below = here.get() * 2 + 1
+        body.leave_if(below >= size)
+        other = f.minimum(below + 1, size - 1)
+        a, b = f.load(words, below, I64), f.load(words, other, I64)
+        body.leave_if(f.minimum(a, b) >= word)
+        f.store(f.minimum(a, b), words, here.get(), I64)
+        here.set(f.select(b < a, other, below))
+    f.store(word, words, here.get(), I64)
+
+
+def _overlaps(
+    f: KernelFunction, mine: Sequence[Code], chosen: Sequence[Code], start: Code, remaining: Code, overlap: Code, lanes: int
+) -> Code:
+    """Whether a box shares too much with one of a vector of others. Boxes without area overlap nothing."""
+    a, b, c, d, size = (f.splat(value, lanes) for value in mine)
+    left, low, right, high, area = (f.load(plane, start, F32, lanes, remaining=remaining) for plane in chosen)
+    wide = f.maximum(f.minimum(c, right) - f.maximum(a, left), 0.0)
+    shared = wide * f.maximum(f.minimum(d, high) - f.maximum(b, low), 0.0)
+    real = (size > 0.0) & (area > 0.0)
+    union = f.select(real, size + area - shared, 1.0)
+    found = real & (shared / union > f.splat(overlap, lanes))
+    return f.bitcast(found, Type("uint", lanes)) != 0

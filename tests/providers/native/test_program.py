@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -152,3 +154,24 @@ def test_strided_and_reversed_inputs_are_read_right() -> None:
 def test_the_workspace_is_what_the_arena_takes() -> None:
     (program,) = programs(native_plan("g (float[N,8] x) => (float[8,N] y) { t = Add(x, x) u = Transpose(t) y = Mul(u, u) }"))
     assert dim.evaluate(program.workspace, {"N": 10}) >= 320
+
+
+def test_modules_that_wait_for_their_ops_lower_no_others() -> None:
+    code = """
+from importlib import import_module
+from sardonyx.providers.lowering import table as scalars
+from sardonyx.providers.native import table
+from sardonyx.providers.native.provider import LOWERINGS, ONLY_FOR, load_lowerings
+
+def known():
+    lowered = {(op, one.function) for (_, op), entries in table._table.items() for one in entries}
+    return lowered | {(name.rpartition(":")[2], one.function) for name, entries in scalars._table.items() for one in entries}
+
+load_lowerings(())
+for module in LOWERINGS:
+    before = known()
+    import_module(module)
+    assert {op for op, _ in known() - before} <= ONLY_FOR.get(module, set()), module
+assert set(ONLY_FOR) <= set(LOWERINGS)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -106,8 +106,9 @@ def test_any_axes(scales, mode):
 def test_types(dtype, channels_last):
     feeds = images(1, 70, 5, 33, dtype=dtype, channels_last=channels_last)
     for mode in ["nearest"] if dtype is np.uint8 else ["nearest", "linear"]:
-        model = resize_model(["n", 70, "h", "w"], scales=[1, 1, 2, 2], dtype=dtype, mode=mode, channels_last=channels_last)
-        assert_agrees(model, feeds)
+        for shape in (["n", 70, "h", "w"], [1, 70, 5, 33]):
+            model = resize_model(shape, scales=[1, 1, 2, 2], dtype=dtype, mode=mode, channels_last=channels_last)
+            assert_agrees(model, feeds)
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
