@@ -15,7 +15,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A module with op cases has one test function; here it becomes one test per case, opset, element type and provider."""
+    """A module with op cases has one test function; here it becomes one test per case, opset and element type."""
     cases = getattr(metafunc.module, "CASES", None)
     if cases is not None and "variant" in metafunc.fixturenames:
         from tests.ops.cases import variants

@@ -1,6 +1,6 @@
 """Op cases as data: `case` describes one application of an op, and every module under tests/ops is made of them.
 
-A case becomes one test per opset, per element type and per provider (`tests/conftest.py` asks `variants`). Each test builds the
+A case becomes one test per opset and per element type (`tests/conftest.py` asks `variants`), in NumPy and in native code. Each test builds the
 one-node model, infers its types three times (concrete sizes, small operands known, all sizes symbolic), runs it and compares
 what comes out with the inferred types and with `expect`.
 """
@@ -113,7 +113,7 @@ def typed(value: Any, type_string: str) -> Typed:
 
 @dataclass(frozen=True)
 class Case:
-    """One application of an op, still without opset, types and provider."""
+    """One application of an op, still without opset and types."""
 
     op: str
     operands: Mapping[str, Any]
