@@ -10,7 +10,6 @@ import numpy as np
 from sardonyx import ir
 from sardonyx.runtime.sparse import SparseTensor
 
-
 _PLAIN = frozenset({int, float, str, bool})
 
 

@@ -1,6 +1,6 @@
 """Op cases as data: `case` describes one application of an op, and every module under tests/ops is made of them.
 
-A case becomes one test per opset and per element type (`tests/conftest.py` asks `variants`), in NumPy and in native code. Each test builds the
+A case becomes one test per opset and per element type (`tests/conftest.py` asks `variants`), for NumPy and native code. Each builds the
 one-node model, infers its types three times (concrete sizes, small operands known, all sizes symbolic), runs it and compares
 what comes out with the inferred types and with `expect`.
 """
@@ -44,7 +44,6 @@ from sardonyx.ops.schemas import Parameter, Signature
 from tests import onnxruntime_peer
 from tests.ops import execution
 from tests.tolerance import assert_close
-
 
 # --- operands --------------------------------------------------------------------------------------------------------
 

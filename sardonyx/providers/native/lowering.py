@@ -17,14 +17,14 @@ from sardonyx.ops import checking
 from sardonyx.optimizer import matching
 from sardonyx.providers.lowering.table import Scalar, name_of, scalars_of
 from sardonyx.providers.native.chain import Apply, Chain, Given, Item, Load, Number, Store, pattern, stride_arguments
-from sardonyx.providers.native.copying import copy_step
 from sardonyx.providers.native.elementwise import elementwise_step
-from sardonyx.providers.native.interleaving import interleaved_rows
-from sardonyx.providers.native.joining import part_of
 from sardonyx.providers.native.known import is_symbolic, known_sizes, sizes_step
+from sardonyx.providers.native.movement.copying import copy_step
+from sardonyx.providers.native.movement.interleaving import interleaved_rows
+from sardonyx.providers.native.movement.joining import part_of
+from sardonyx.providers.native.movement.transposing import transposed_step
 from sardonyx.providers.native.program import Argument, Buffer, Program, Step
 from sardonyx.providers.native.table import lowering_of
-from sardonyx.providers.native.transposing import transposed_step
 from sardonyx.providers.native.views import (
     Dims,
     View,
@@ -39,7 +39,7 @@ from sardonyx.providers.native.weights import WeightMemory
 from sardonyx.providers.provider import CannotCompile, Cluster, attribute_value
 
 MAPPED_BYTES = 1 << 20
-"""Constants from here on are read where the file has them, even if their elements are not aligned: the CPUs that we generate code for can."""
+"""Constants from here on are read where the file has them, aligned or not: the CPUs that we generate code for can."""
 GIVE_BACK_BYTES = 32 << 20
 """After how many bytes of constants the pages of mapped files are given back, so that weights never lie in memory twice."""
 MAX_OPERANDS = 24

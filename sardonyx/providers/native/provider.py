@@ -15,10 +15,10 @@ from sardonyx.ops import checking
 from sardonyx.providers.clustering import maximal_clusters
 from sardonyx.providers.cpu.provider import CPUExecutionProvider
 from sardonyx.providers.native.compiled import CompiledProgram
+from sardonyx.providers.native.image.suppression import Suppression, claims_suppression
 from sardonyx.providers.native.known import is_symbolic, known_sizes
 from sardonyx.providers.native.lowering import Lowerer, find_scalar, is_plain, shape_of
 from sardonyx.providers.native.sizes import Sizes, UnboundSymbol
-from sardonyx.providers.native.suppression import Suppression, claims_suppression
 from sardonyx.providers.native.table import lowering_of
 from sardonyx.providers.provider import CannotCompile, Capability, Cluster, Compiled, ExecutionProvider
 
@@ -28,37 +28,42 @@ LOWERINGS = (
     "sardonyx.providers.lowering.activation",
     "sardonyx.providers.lowering.cast",
     "sardonyx.providers.lowering.contrib",
-    "sardonyx.providers.native.shape",
-    "sardonyx.providers.native.movement",
-    "sardonyx.providers.native.indexing",
-    "sardonyx.providers.native.filling",
-    "sardonyx.providers.native.matmul",
-    "sardonyx.providers.native.conv",
-    "sardonyx.providers.native.pool",
-    "sardonyx.providers.native.resize",
-    "sardonyx.providers.native.lrn",
-    "sardonyx.providers.native.conv_transpose",
-    "sardonyx.providers.native.rows",
-    "sardonyx.providers.native.channels",
-    "sardonyx.providers.native.reduction",
-    "sardonyx.providers.native.selection",
-    "sardonyx.providers.native.attention",
-    "sardonyx.providers.native.recurrent",
-    "sardonyx.providers.native.trees",
-    "sardonyx.providers.native.ml",
+    "sardonyx.providers.native.movement.views",
+    "sardonyx.providers.native.movement.blocks",
+    "sardonyx.providers.native.movement.indexing",
+    "sardonyx.providers.native.movement.filling",
+    "sardonyx.providers.native.matrix.matmul",
+    "sardonyx.providers.native.convolution.operators",
+    "sardonyx.providers.native.image.pool",
+    "sardonyx.providers.native.image.resize",
+    "sardonyx.providers.native.image.lrn",
+    "sardonyx.providers.native.convolution.transpose",
+    "sardonyx.providers.native.rows.operators",
+    "sardonyx.providers.native.rows.channels",
+    "sardonyx.providers.native.rows.reduction",
+    "sardonyx.providers.native.rows.selection",
+    "sardonyx.providers.native.attention.operators",
+    "sardonyx.providers.native.recurrent.operators",
+    "sardonyx.providers.native.ml.trees",
+    "sardonyx.providers.native.ml.operators",
 )
 """Modules whose functions enter the tables when they are imported."""
 
 ONLY_FOR = {
-    "sardonyx.providers.native.conv": {"Conv", "FusedConv", "NhwcFusedConv"},
-    "sardonyx.providers.native.pool": {"AveragePool", "LpPool", "MaxPool"},
-    "sardonyx.providers.native.resize": {"Resize", "Upsample"},
-    "sardonyx.providers.native.conv_transpose": {"ConvTranspose"},
-    "sardonyx.providers.native.selection": {"ArgMax", "ArgMin", "CumProd", "CumSum", "Hardmax", "TopK"},
-    "sardonyx.providers.native.attention": {"Attention", "GroupQueryAttention", "MultiHeadAttention", "RotaryEmbedding"},
-    "sardonyx.providers.native.recurrent": {"GRU", "LSTM", "RNN"},
-    "sardonyx.providers.native.trees": {"TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"},
-    "sardonyx.providers.native.ml": {
+    "sardonyx.providers.native.convolution.operators": {"Conv", "FusedConv", "NhwcFusedConv"},
+    "sardonyx.providers.native.image.pool": {"AveragePool", "LpPool", "MaxPool"},
+    "sardonyx.providers.native.image.resize": {"Resize", "Upsample"},
+    "sardonyx.providers.native.convolution.transpose": {"ConvTranspose"},
+    "sardonyx.providers.native.rows.selection": {"ArgMax", "ArgMin", "CumProd", "CumSum", "Hardmax", "TopK"},
+    "sardonyx.providers.native.attention.operators": {
+        "Attention",
+        "GroupQueryAttention",
+        "MultiHeadAttention",
+        "RotaryEmbedding",
+    },
+    "sardonyx.providers.native.recurrent.operators": {"GRU", "LSTM", "RNN"},
+    "sardonyx.providers.native.ml.trees": {"TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"},
+    "sardonyx.providers.native.ml.operators": {
         *("ArrayFeatureExtractor", "Binarizer", "FeatureVectorizer", "Imputer", "LabelEncoder", "LinearClassifier"),
         *("LinearRegressor", "Normalizer", "OneHotEncoder", "SVMClassifier", "SVMRegressor", "Scaler"),
     },

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from sardonyx.providers.cpu.provider import CPUExecutionProvider
-from sardonyx.providers.native import winograd
+from sardonyx.providers.native.convolution import winograd
 from sardonyx.providers.native.provider import NativeExecutionProvider
 from sardonyx.runtime.executor import execute
 from sardonyx.runtime.plan import make_plan
@@ -317,3 +317,9 @@ def test_infinities_stay_where_the_window_meets_them():
     X = random(1, 4, 9, 9)
     X[0, 1, 4, 4], X[0, 2, 0, 0] = np.inf, np.nan
     assert_agrees(conv_model(4, 8, [3, 3], pads=[1, 1, 1, 1]), {"X": X})
+
+
+@pytest.mark.parametrize("kernel", [[1, 2], [1, 5], [2, 1], [1, 1]])
+def test_windows_of_one_row_or_column_stay_in_their_rows(kernel):
+    model = conv_model(1, 1, kernel)
+    assert_agrees(model, [image(1, 2, 5), image(1, 7, 6), image(1, 40, 33, batch=2)])

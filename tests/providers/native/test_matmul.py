@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from sardonyx import dtypes
 from sardonyx.compiler.types import of_elements
-from sardonyx.providers.native import packing
-from sardonyx.providers.native.packing import pack_columns
+from sardonyx.providers.native.matrix import packing
+from sardonyx.providers.native.matrix.packing import pack_columns
 from sardonyx.providers.native.weights import WeightMemory
 from sardonyx.runtime.executor import execute
 from tests.providers.native.agreement import assert_agrees, native_plan, programs

@@ -148,7 +148,9 @@ def test_skip_normalizations_with_the_sum(type):
     ]
     head = f"g ({type}[n,m,k] x, {type}[n,m,k] z, {type}[k] s, {type}[k] b, {type}[k] e) => ({type}[n,m,k] y, {type}[n,m,k] w)"
     bound = 2e-5 if type == "float" else None  # a row of two nearly equal numbers magnifies its rounding errors
-    assert_agrees(head + " { y, a, c, w = com.microsoft.SkipLayerNormalization(x, z, s, b, e) }", given, steps=1, tolerance=bound)
+    assert_agrees(
+        head + " { y, a, c, w = com.microsoft.SkipLayerNormalization(x, z, s, b, e) }", given, steps=1, tolerance=bound
+    )
     text = f"""g ({type}[n,m,k] x, {type}[n,m,k] z, {type}[k] s) => ({type}[n,m,k] v, float[n,m,1] c) {{
         y, a, c, w = com.microsoft.SkipSimplifiedLayerNormalization(x, z, s) v = Add(y, w) }}"""
     assert_agrees(text, [{name: one[name] for name in "xzs"} for one in given], steps=1, tolerance=bound)

@@ -1,0 +1,141 @@
+"""ONNX's own Attention."""
+
+from __future__ import annotations
+
+from sardonyx import dtypes
+from sardonyx.compiler.types import BOOL, F16, F32, F64
+from sardonyx.ir import Node, dim
+from sardonyx.providers.native.attention.cache import check_lengths
+from sardonyx.providers.native.attention.form import ENDLESS, Attention, Bounds, Form
+from sardonyx.providers.native.attention.steps import attend, merged_output, rows_before
+from sardonyx.providers.native.attention.views import (
+    caches_of,
+    can_broadcast,
+    can_follow,
+    heads_shape,
+    heads_view,
+    input_of,
+    is_known,
+    mask_of,
+    may_equal,
+    output_of,
+    size_of,
+)
+from sardonyx.providers.native.lowering import Lowerer, element_of, shape_of
+from sardonyx.providers.native.table import lower
+from sardonyx.providers.native.views import Dims
+
+TYPES = (F32, F16, F64)
+"""bfloat16 is rounded after every step, which one kernel for all of them does not do."""
+
+
+def _shapes(node: Node) -> tuple[Dims, Dims, Dims] | None:
+    """Q, K and V as (batch, heads, sequence, size)."""
+    heads = (node.attribute("q_num_heads"), *[node.attribute("kv_num_heads")] * 2)
+    shapes = [heads_shape(value, count) for value, count in zip(node.inputs, heads) if value is not None]
+    query, key, value = shapes
+    if query is None or key is None or value is None:
+        return None
+    return query, key, value
+
+
+def claims_standard(node: Node) -> bool:
+    q, k, v, mask, past_key, past_value, lengths = (input_of(node, index) for index in range(7))
+    assert q is not None and k is not None and v is not None
+    shapes = _shapes(node)
+    if shapes is None or len({element_of(one) for one in (q, k, v)}) > 1 or element_of(q) not in TYPES or output_of(node, 3):
+        return False
+    query, key, value = shapes
+    if not all(map(is_known, shapes)) or query[3] != key[3] or key[1] != value[1] or query[1] % key[1]:
+        return False
+    if not may_equal(query[0], key[0]) or not may_equal(key[0], value[0]) or not may_equal(key[2], value[2]):
+        return False
+    if node.attribute("softmax_precision") not in (None, dtypes.float64.code if element_of(q) is F64 else dtypes.float32.code):
+        return False
+    keys = key[2]
+    if (past_key is None) != (past_value is None):
+        return False
+    if past_key is not None and past_value is not None:
+        if not can_follow(shape_of(past_key), key) or not can_follow(shape_of(past_value), value):
+            return False
+        keys = keys + (shape_of(past_key) or ())[2]
+    if lengths is not None and not (len(shape_of(lengths) or ()) == 1 and may_equal((shape_of(lengths) or ())[0], query[0])):
+        return False
+    if mask is None:
+        return True
+    shape = shape_of(mask) or ()
+    return (
+        element_of(mask) in (BOOL, element_of(q))
+        and len(shape) >= 2
+        and may_equal(shape[-1], keys)
+        and can_broadcast(shape, (*query[:3], keys))
+    )
+
+
+@lower("Attention", claims=claims_standard)
+def attention(lowerer: Lowerer, node: Node) -> None:
+    """Softmax of the scaled products of queries and keys, as weights of the values."""
+    q, k, v, mask, past_key, past_value, lengths = (input_of(node, index) for index in range(7))
+    assert q is not None and k is not None and v is not None
+    key_heads = node.attribute("kv_num_heads")
+    query = heads_view(lowerer, q, node.attribute("q_num_heads"))
+    key, value = heads_view(lowerer, k, key_heads), heads_view(lowerer, v, key_heads)
+    for left, right in ((query, key), (key, value)):
+        lowerer.require(left.shape[0], right.shape[0])
+    lowerer.require(key.shape[2], value.shape[2])
+    past, present = caches_of(lowerer, (past_key, past_value), (output_of(node, 1), output_of(node, 2)))
+    before = rows_before(lowerer, past, key)
+    wanted = (*query.shape[:3], before + key.shape[2])
+    masks = []
+    if mask is not None:
+        # a mask of another length means more than repeating it
+        lowerer.require((shape_of(mask) or ())[-1], wanted[3])
+        masks.append(mask_of(lowerer, mask, wanted, is_final=True))
+    is_bounded, bounds = _bounds(node, before)
+    told = None
+    if lengths is not None:
+        told = lowerer.contiguous(lengths)
+        lowerer.require(told.shape[0], query.shape[0])
+        check_lengths(lowerer, told, 0, 0, wanted[3])
+        from_length = 1 if past is None else 1 - dim.minimum(1, before)
+        bounds = Bounds(bounds.offset, bounds.left, bounds.right, told.place, 0, from_length)
+    softcap = node.attribute("softcap") or 0.0
+    form = Form(
+        query.type,
+        key.type,
+        value.type,
+        query.type,
+        size_of(query),
+        size_of(value),
+        tuple(one for one, _ in masks),
+        bounded=is_bounded,
+        lengths=None if told is None else told.type,
+        capped=softcap > 0,
+        empty_is_zero=True,
+    )
+    scale = node.attribute("scale")
+    attend(
+        lowerer,
+        Attention(
+            form,
+            query,
+            key,
+            value,
+            merged_output(lowerer, node.outputs[0], query.shape[1], size_of(value)),
+            keys=wanted[3],
+            scale=size_of(query) ** -0.5 if scale is None else scale,
+            masks=[view for _, view in masks],
+            bounds=bounds,
+            cap=softcap,
+            past=past,
+            present=present,
+        ),
+    )
+
+
+def _bounds(node: Node, before: dim.Dim) -> tuple[bool, Bounds]:
+    """Whether queries see some keys only, by their positions, and which."""
+    left, right = (-1 if (given := node.attribute(f"{side}_window_size")) is None else given for side in ("left", "right"))
+    upper = (0 if right < 0 else min(0, right)) if node.attribute("is_causal") else right
+    is_bounded = upper >= 0 or left >= 0
+    return is_bounded, Bounds(before, ENDLESS if left < 0 else left, ENDLESS if upper < 0 else upper)

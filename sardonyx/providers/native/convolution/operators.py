@@ -1,0 +1,173 @@
+"""Lowerings of convolutions. Inside a cluster their images lie with the channels last, whatever the order of the axes in the model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from sardonyx.ir import Dim, Node, Value, dim
+from sardonyx.providers.native.convolution import winograd
+from sardonyx.providers.native.convolution.depthwise import depthwise_steps, has_small_groups
+from sardonyx.providers.native.convolution.direct import Tile, conv_kernel, grain_of, tile_for
+from sardonyx.providers.native.convolution.filters import panels_of
+from sardonyx.providers.native.convolution.form import (
+    Geometry,
+    arrange_sum,
+    arranged_view,
+    bias_of,
+    claims_convolution,
+    geometry_of,
+    has_constant_filters,
+    input_view,
+    is_channels_last,
+    last_order,
+    operations_of,
+    weights_of,
+)
+from sardonyx.providers.native.convolution.rows import padded_rows
+from sardonyx.providers.native.lowering import Lowerer, Sink
+from sardonyx.providers.native.program import Argument
+from sardonyx.providers.native.table import lower
+from sardonyx.providers.native.views import View, collapse
+
+CONTRIB = "com.microsoft"
+WEIGHT_BYTES = 192 << 10
+"""Filters up to this size stay in the second-level cache: then all panels are taken for one tile of pixels after the other."""
+FEW_CHANNELS = 8
+"""Up to so many channels the taps of a row are summed as one."""
+BLOCK_BYTES = 256 << 10
+"""Else so much of an image is used with one panel of filters after the other."""
+
+
+@lower("Conv", claims=claims_convolution)
+def conv(lowerer: Lowerer, node: Node) -> None:
+    convolution_steps(lowerer, node)
+
+
+@lower("FusedConv", "NhwcFusedConv", domain=CONTRIB, claims=claims_convolution)
+def fused_conv(lowerer: Lowerer, node: Node) -> None:
+    convolution_steps(lowerer, node)
+
+
+def convolution_steps(lowerer: Lowerer, node: Node) -> None:
+    """Add the steps of a convolution, by the algorithm that is quickest for it."""
+    geometry = geometry_of(node)
+    for size in geometry.output:
+        lowerer.require(dim.maximum(size, 0), size)
+    if _has_short_rows(geometry):
+        view, folded = _with_taps_as_channels(lowerer, node, geometry)
+        direct_steps(lowerer, node, folded, view)
+        return
+    view = input_view(lowerer, node)
+    is_fixed = has_constant_filters(node)
+    transform = winograd.choose(lowerer, geometry, view.type) if is_fixed else None
+    if is_fixed and has_small_groups(lowerer, geometry, view.type):
+        depthwise_steps(lowerer, geometry, view, weights_of(node), bias_of(node), sink_of(lowerer, node))
+    elif transform is not None:
+        sink = sink_of(lowerer, node)
+        winograd.winograd_steps(lowerer, geometry, transform, view, weights_of(node), bias_of(node), sink)
+    else:
+        direct_steps(lowerer, node, geometry, view)
+
+
+def _has_short_rows(geometry: Geometry) -> bool:
+    """Whether there are so few channels that a row of the window should be summed over as one."""
+    is_padded = all(not isinstance(size, int) or size >= 0 for size in (geometry.begin[-1], geometry.end[-1]))
+    few = geometry.groups == 1 and geometry.channels <= FEW_CHANNELS
+    return few and geometry.kernel[-1] > 1 and geometry.dilations[-1] == 1 and is_padded
+
+
+def _with_taps_as_channels(lowerer: Lowerer, node: Node, geometry: Geometry) -> tuple[View, Geometry]:
+    """The same convolution with the taps along the last axis as channels: windows of one row follow each other in memory."""
+    view = arranged_view(lowerer, node)
+    taps, stride = geometry.kernel[-1], geometry.strides[-1]
+    width = dim.maximum((geometry.output[-1] - 1) * stride + taps, 0)
+    if not _has_even_rows(view, geometry):
+        view = padded_rows(lowerer, view, view.type.computed, geometry.begin[-1], width)
+    folded = replace(
+        geometry,
+        channels=geometry.channels * taps,
+        kernel=(*geometry.kernel[:-1], 1),
+        begin=(*geometry.begin[:-1], 0),
+        end=(*geometry.end[:-1], 0),
+        input=(*geometry.input[:-1], width),
+    )
+    return view, folded
+
+
+def _has_even_rows(view: View, geometry: Geometry) -> bool:
+    """Whether an image can be read as it is, because no zeros are wanted beside its rows."""
+    is_dense = view.strides[-1] == geometry.channels and (view.strides[1] == 1 or geometry.channels == 1)
+    return is_dense and view.type == view.type.computed and geometry.begin[-1] == 0 and geometry.end[-1] == 0
+
+
+def sink_of(lowerer: Lowerer, node: Node) -> Sink:
+    """Where the result goes, as images of pixels of channels."""
+    arrange_sum(lowerer, node)
+    rank = len(geometry_of(node).kernel) + 2
+    order = None if is_channels_last(node) else last_order(rank)
+    return lowerer.sink(node, (1, rank - 2, 1), operations=operations_of(node), order=order)
+
+
+def direct_steps(lowerer: Lowerer, node: Node, geometry: Geometry, view: View) -> None:
+    W, B = (*node.inputs, None)[1:3]
+    assert W is not None
+    product_step(lowerer, geometry, view, W, B, sink_of(lowerer, node))
+
+
+def product_step(
+    lowerer: Lowerer,
+    geometry: Geometry,
+    view: View,
+    weights: np.ndarray | Value,
+    bias: np.ndarray | Value | None,
+    sink: Sink,
+) -> None:
+    """Add the step of a direct convolution; `sink` is a domain of images, pixels and filters."""
+    # with rows folded into channels the last pixels of a row have no window of their own
+    covers_all = geometry.is_pointwise and tuple(geometry.output) == tuple(view.shape[2:])
+    flat = _even_step(view) if covers_all else None
+    axes = 0 if flat is not None else len(geometry.kernel)
+    tile = tile_for(lowerer.target, view.type, geometry.filters, axes, view.strides[-1] * geometry.strides[-1])
+    dtype = np.dtype(f"f{view.type.bytes}")
+    bias = np.zeros(geometry.groups * geometry.filters, dtype) if bias is None else bias
+    packed, offsets = (panels_of(lowerer, array, geometry.groups, tile.width, view.type) for array in (weights, bias))
+    zeros = lowerer.constant(np.zeros(geometry.channels, dtype))
+    tiles = dim.ceildiv(geometry.positions, tile.pixels)
+    numbers: list[Argument] = [geometry.groups, geometry.channels, geometry.filters, geometry.positions, _block(geometry, tile)]
+    numbers += [view.strides[0], 0 if flat is None else flat]
+    if flat is None:
+        for axis in range(len(geometry.kernel)):
+            numbers += [geometry.output[axis], geometry.input[axis], geometry.kernel[axis]]
+            numbers += [geometry.strides[axis], geometry.dilations[axis], geometry.begin[axis], view.strides[2 + axis]]
+    lowerer.call(
+        conv_kernel(lowerer.target, tile, sink.chain),
+        [view.place, packed, offsets, zeros, *numbers, *sink.arguments],
+        geometry.batch * tiles * (geometry.groups * -(-geometry.filters // tile.width)),
+        grain_of(tile, geometry.positions, geometry.channels * geometry.taps),
+        flops=geometry.flops,
+        traffic=_traffic(geometry, view.type.bytes),
+    )
+
+
+def _even_step(view: View) -> Dim | None:
+    """How far pixels lie apart, if that is the same for all."""
+    sizes, (steps,) = collapse(view.shape[2:], [view.strides[2:]])
+    return steps[0] if len(sizes) == 1 else None
+
+
+def _block(geometry: Geometry, tile: Tile) -> Dim:
+    """How many tiles pass by a panel of filters before the next panel comes."""
+    depth = geometry.channels * geometry.taps
+    if depth * geometry.filters * tile.type.bytes <= WEIGHT_BYTES:
+        return 1
+    # neighbouring tiles share most of what their windows cover
+    fresh = tile.pixels * geometry.channels * int(np.prod(geometry.strides)) * tile.type.bytes
+    return max(1, BLOCK_BYTES // max(1, fresh))
+
+
+def _traffic(geometry: Geometry, bytes: int) -> Dim:
+    pixels = dim.product(geometry.input) * geometry.channels + geometry.positions * geometry.filters
+    weights = geometry.groups * geometry.filters * geometry.channels * geometry.taps
+    return (geometry.batch * geometry.groups * pixels + weights) * bytes

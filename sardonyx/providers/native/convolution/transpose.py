@@ -1,0 +1,249 @@
+"""Lowerings of transposed convolutions: all products of pixels and taps, then for each pixel of the result the sum of its own.
+
+Where windows neither overlap nor leave gaps, each product is a pixel of the result already, and is written there.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from sardonyx.compiler.types import Type
+from sardonyx.ir import Dim, Node, Value, dim
+from sardonyx.ops.window import SAME, per_axis, span_of, split_pads, transposed_size
+from sardonyx.providers.native.chain import Chain, Given, Load, Store, pattern, stride_arguments
+from sardonyx.providers.native.convolution.form import (
+    MAX_SPATIAL,
+    Geometry,
+    attribute_of,
+    bias_of,
+    input_view,
+    last_order,
+    weights_of,
+)
+from sardonyx.providers.native.convolution.operators import product_step
+from sardonyx.providers.native.convolution.transpose_kernels import Spread, spread_kernel, spread_rows_kernel
+from sardonyx.providers.native.lowering import Lowerer, Sink, element_of, shape_of
+from sardonyx.providers.native.program import Argument, At, Buffer
+from sardonyx.providers.native.rows.domain import dims, present
+from sardonyx.providers.native.table import lower
+from sardonyx.providers.native.views import Dims, View, collapse, contiguous_strides
+
+PIECE_ELEMENTS = 16384
+"""How many sums are worth handing to another thread."""
+FEW_CHANNELS = 8
+"""Below so many channels vectors run along rows."""
+LONGEST_ROW = 1 << 22
+"""Positions along a row are divided as float32."""
+
+
+@dataclass(frozen=True)
+class Transposed:
+    """A transposed convolution's sizes. `channels` and `filters` are those of one group."""
+
+    groups: int
+    channels: int
+    filters: int
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    begin: Dims
+    """How many pixels are left out before each axis of the result."""
+    input: Dims
+    output: Dims
+
+    @property
+    def taps(self) -> int:
+        return math.prod(self.kernel)
+
+    @property
+    def is_tiling(self) -> bool:
+        """Whether each pixel of the result is given one product."""
+        covered = all(o == i * k for o, i, k in zip(self.output, self.input, self.kernel))
+        even = all(one == 1 or k == 1 for one, k in zip(self.dilations, self.kernel))
+        return self.kernel == self.strides and even and covered and all(one == 0 for one in self.begin)
+
+
+def transposed_of(node: Node) -> Transposed:
+    image, output, filters = dims(present(node.inputs[0]))[2:], dims(node.outputs[0])[2:], dims(present(node.inputs[1]))
+    rank, groups = len(image), int(attribute_of(node, "group") or 1)
+    kernel = tuple(int(size) for size in filters[2:])  # type: ignore[arg-type]
+    strides = tuple(per_axis(attribute_of(node, "strides"), rank, "strides"))
+    dilations = tuple(per_axis(attribute_of(node, "dilations"), rank, "dilations"))
+    begin = _begin(node, image, output, kernel, strides, dilations)
+    depth, count = int(filters[0]) // groups, int(filters[1])  # type: ignore[arg-type]
+    return Transposed(groups, depth, count, kernel, strides, dilations, begin, image, output)
+
+
+def _begin(
+    node: Node, image: Dims, output: Dims, kernel: tuple[int, ...], strides: tuple[int, ...], dilations: tuple[int, ...]
+) -> Dims:
+    auto_pad, rank = attribute_of(node, "auto_pad") or "NOTSET", len(image)
+    if not attribute_of(node, "output_shape") and auto_pad not in SAME:
+        return tuple(split_pads(attribute_of(node, "pads") if auto_pad == "NOTSET" else None, rank)[0])
+    extra = attribute_of(node, "output_padding") or (0,) * rank
+    spans = [span_of(*one) for one in zip(kernel, dilations)]  # type: ignore[no-untyped-call]
+    full = [transposed_size(*one) for one in zip(image, spans, strides, extra)]  # type: ignore[no-untyped-call]
+    totals = [dim.maximum(0, size - wanted) for size, wanted in zip(full, output)]
+    smaller = tuple(dim.floordiv(total, 2) for total in totals)
+    return smaller if auto_pad == "SAME_UPPER" else tuple(total - less for total, less in zip(totals, smaller))
+
+
+def _claims(node: Node) -> bool:
+    """Floats, filters and bias that are constant, sizes that fit."""
+    X, W, B = (*node.inputs, None, None)[:3]
+    if X is None or W is None or W.constant is None or (B is not None and B.constant is None):
+        return False
+    types = {element_of(value) for value in (X, W, B, node.outputs[0]) if value is not None}
+    type = types.pop()
+    if types or type is None or not type.is_float:
+        return False
+    return _sizes_fit(node, X, W, B)
+
+
+def _sizes_fit(node: Node, X: Value, W: Value, B: Value | None) -> bool:
+    shape, filters, output = shape_of(X), shape_of(W), shape_of(node.outputs[0])
+    if shape is None or filters is None or output is None or not 3 <= len(shape) <= 2 + MAX_SPATIAL:
+        return False
+    group, kernel_shape = int(attribute_of(node, "group") or 1), attribute_of(node, "kernel_shape")
+    sizes = [size for size in filters if isinstance(size, int)]
+    if len(sizes) < len(filters) or len(filters) != len(shape) or min(sizes) < 1 or group < 1 or sizes[0] % group:
+        return False
+    if kernel_shape and tuple(kernel_shape) != tuple(sizes[2:]):
+        return False
+    steps = [*(attribute_of(node, "strides") or ()), *(attribute_of(node, "dilations") or ())]
+    return shape[1] == sizes[0] and min(steps, default=1) > 0 and (B is None or shape_of(B) == (sizes[1] * group,))
+
+
+@lower("ConvTranspose", claims=_claims)
+def conv_transpose(lowerer: Lowerer, node: Node) -> None:
+    sizes = transposed_of(node)
+    for size in sizes.output:
+        lowerer.require(dim.maximum(size, 0), size)
+    view = input_view(lowerer, node)
+    is_wide = sizes.groups == 1 and sizes.filters >= FEW_CHANNELS
+    if sizes.is_tiling and is_wide and _rows_are_even(view):
+        _tiled(lowerer, node, sizes, view)
+    else:
+        _spread(lowerer, node, sizes, view)
+
+
+def pointwise(sizes: Transposed, batch: Dim, image: Dims, filters: int) -> Geometry:
+    """The convolution that multiplies each pixel by some filters per group."""
+    one, none = (1,) * len(image), (0,) * len(image)
+    return Geometry(batch, sizes.groups, sizes.channels, filters, one, one, one, none, none, image, image)
+
+
+# --- windows side by side -------------------------------------------------------------------------------------------
+
+
+def _rows_are_even(view: View) -> bool:
+    """Whether rows of all images lie equally far apart."""
+    sizes, _ = collapse(view.shape[:1] + view.shape[2:-1], [view.strides[:1] + view.strides[2:-1]])
+    return len(view.shape) <= 4 and len(sizes) == 1
+
+
+def _tiled(lowerer: Lowerer, node: Node, sizes: Transposed, view: View) -> None:
+    """A product for each tap, written to its pixels of the result."""
+    rank, width = len(view.shape), sizes.kernel[-1]
+    sink = lowerer.sink(node, (rank - 2, 1, 1), order=last_order(rank))
+    weights = weights_of(node).astype(_dtype(view.type)).reshape(sizes.channels, sizes.filters, sizes.taps)
+    lines, (steps,) = collapse(view.shape[:1] + view.shape[2:-1], [view.strides[:1] + view.strides[2:-1]])
+    image = view.shape[-1:]
+    rows = replace(view, shape=(*lines, view.shape[1], *image), strides=(*steps, view.strides[1], view.strides[-1]))
+    geometry = pointwise(sizes, lines[0], image, sizes.filters)
+    for tap in range(sizes.taps):
+        filters = np.ascontiguousarray(weights[:, :, tap].T).reshape(sizes.filters, sizes.channels, 1)
+        target = every(sink, (tap // width, tap % width), (sizes.taps // width, width))
+        product_step(lowerer, geometry, rows, filters, bias_of(node), target)
+
+
+def every(sink: Sink, first: tuple[int, int], step: tuple[int, int]) -> Sink:
+    """Of a sink of rows, pixels and channels every so-and-so-manieth row and pixel."""
+    rest = iter(sink.arguments)
+    arguments: list[Argument] = []
+
+    def placed(one: Load | Store) -> tuple[str, ...]:
+        place = next(rest)
+        assert isinstance(place, At)
+        strides = [_stride(next(rest)) if kind == "n" else int(kind) for kind in one.strides]
+        offset = strides[0] * first[0] + strides[1] * first[1]
+        moved = (strides[0] * step[0], strides[1] * step[1], strides[2])
+        arguments.append(At(place.buffer, place.offset + offset * one.type.bytes))
+        arguments.extend(stride for stride, kind in zip(moved, pattern(moved)) if kind == "n")
+        return pattern(moved)
+
+    items = [Load(item.type, placed(item)) if isinstance(item, Load) else item for item in sink.chain.items]
+    stores = tuple(Store(one.item, one.type, placed(one)) for one in sink.chain.stores)
+    return Sink((), Chain(3, tuple(items), stores), arguments)
+
+
+def _stride(argument: Argument) -> Dim:
+    assert not isinstance(argument, (float, At, Buffer))
+    return argument
+
+
+def _dtype(type: Type) -> np.dtype:
+    return np.dtype(f"f{type.bytes}")
+
+
+# --- windows that overlap -------------------------------------------------------------------------------------------
+
+
+def _spread(lowerer: Lowerer, node: Node, sizes: Transposed, view: View) -> None:
+    """All products into memory; then each pixel of the result adds up its own."""
+    products = _products(lowerer, node, sizes, view)
+    rank, type = len(view.shape), view.type
+    in_rows = sizes.filters < FEW_CHANNELS
+    sink = lowerer.sink(node, (1, 1, rank - 2) if in_rows else (1, rank - 2, 1), order=None if in_rows else last_order(rank))
+    bias = bias_of(node)
+    channels = sizes.groups * sizes.filters
+    offsets = np.zeros(channels, _dtype(type)) if bias is None else bias.astype(_dtype(type))
+    numbers: list[Argument] = [products.place, lowerer.constant(offsets), sizes.groups, sizes.filters, products.strides[0]]
+    numbers += [sizes.taps]
+    pixel_steps = contiguous_strides((*sizes.input, products.shape[-1]))
+    tap_steps = contiguous_strides((*sizes.kernel, sizes.filters))
+    for axis, size in enumerate(sizes.output):
+        numbers += [size, sizes.input[axis], sizes.kernel[axis], sizes.strides[axis], sizes.dilations[axis], sizes.begin[axis]]
+        numbers += [pixel_steps[axis], tap_steps[axis], *_phases(lowerer, sizes, axis)]
+    pixels = dim.product(sizes.output)
+    if in_rows:
+        lowerer.require(dim.minimum(sizes.output[-1], LONGEST_ROW), sizes.output[-1])
+    kernel, items = (spread_rows_kernel, channels * dim.product(sizes.output[:-1])) if in_rows else (spread_kernel, pixels)
+    each = sizes.output[-1] if in_rows else channels
+    total = view.shape[0] * pixels * channels
+    lowerer.call(
+        kernel(lowerer.target, Spread(type, len(sizes.kernel)), sink.chain),
+        [*numbers, *sink.arguments],
+        view.shape[0] * items,
+        dim.maximum(1, dim.floordiv(PIECE_ELEMENTS, dim.maximum(1, each))),
+        flops=dim.product(products.shape),
+        traffic=(dim.product(products.shape) + total) * type.bytes,
+    )
+
+
+def _products(lowerer: Lowerer, node: Node, sizes: Transposed, view: View) -> View:
+    """(images, pixels, groups · taps · filters)."""
+    filters = sizes.taps * sizes.filters
+    shape = (view.shape[0], dim.product(sizes.input), sizes.groups * filters)
+    made = View(lowerer.scratch(dim.product(shape) * view.type.bytes), view.type, shape, contiguous_strides(shape))
+    weights = weights_of(node).astype(_dtype(view.type)).reshape(sizes.groups, sizes.channels, sizes.filters, sizes.taps)
+    ordered = np.ascontiguousarray(weights.transpose(0, 3, 2, 1)).reshape(sizes.groups * filters, sizes.channels)
+    chain = Chain(3, (Given(view.type),), (Store(0, view.type, pattern(made.strides)),))
+    sink = Sink(shape, chain, stride_arguments(made, made.strides))
+    geometry = pointwise(sizes, view.shape[0], view.shape[2:], filters)
+    product_step(lowerer, geometry, view, ordered.reshape(*ordered.shape, *(1,) * len(sizes.kernel)), None, sink)
+    return made
+
+
+def _phases(lowerer: Lowerer, sizes: Transposed, axis: int) -> list[Argument]:
+    """Which taps meet a pixel of the result: the first one, by the pixel's place modulo the stride (or none: the kernel's size), how
+    many taps further the next one is, and how many pixels before."""
+    kernel, stride, dilation = sizes.kernel[axis], sizes.strides[axis], sizes.dilations[axis]
+    common = math.gcd(stride, dilation)
+    first = np.full(stride, kernel, np.int64)
+    for tap in reversed(range(kernel)):
+        first[tap * dilation % stride] = tap
+    return [stride // common, dilation // common, lowerer.constant(first)]

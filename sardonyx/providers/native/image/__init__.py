@@ -1,0 +1,1 @@
+"""Windows over pictures: pooling, resizing and their like."""

@@ -1,0 +1,145 @@
+"""LRN: each element divided by a power of the squares around it in neighbouring channels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sardonyx.compiler.builder import Value
+from sardonyx.compiler.math import pow
+from sardonyx.compiler.types import I64, Type
+from sardonyx.ir import Node, dim
+from sardonyx.optimizer.matching import operand
+from sardonyx.providers.native.chain import Chain, ChainCode, ChainRow
+from sardonyx.providers.native.convolution.form import last_order
+from sardonyx.providers.native.kernel import KernelFunction, kernel
+from sardonyx.providers.native.lowering import Lowerer
+from sardonyx.providers.native.movement.copying import fill_row
+from sardonyx.providers.native.movement.walking import runs
+from sardonyx.providers.native.rows.domain import dims, is_float, present, row_grain
+from sardonyx.providers.native.rows.passes import items, sweep
+from sardonyx.providers.native.table import lower
+
+BLOCK = 1024
+"""Channels whose squares are held at once."""
+WIDEST = 256
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """What shapes the code."""
+
+    type: Type
+    beta: float
+
+
+def _claims(node: Node) -> bool:
+    return is_float(node) and len(dims(present(node.inputs[0]))) >= 3 and 1 <= int(operand(node, "size")) <= WIDEST
+
+
+@lower("LRN", claims=_claims)
+def lrn(lowerer: Lowerer, node: Node) -> None:
+    """Vectors run along the channels where these lie in a row, else along the pixels of each channel."""
+    X = present(node.inputs[0])
+    view = lowerer.view(X)
+    rank, size = len(view.shape), int(operand(node, "size"))
+    pixels = dim.product(view.shape[2:])
+    along_channels = view.strides[1] == 1 and view.strides[-1] != 1
+    order = last_order(rank) if along_channels else None
+    groups = (1, rank - 2, 1) if along_channels else (1, 1, rank - 2)
+    source, sink = lowerer.source(X, groups, order), lowerer.sink(node, groups, order=order)
+    form = Neighbours(view.type.computed, float(operand(node, "beta")))
+    numbers = [size, float(operand(node, "alpha")) / size, float(operand(node, "bias")), view.shape[1], pixels]
+    kernel = lrn_kernel if along_channels else lrn_planes_kernel
+    lowerer.call(
+        kernel(lowerer.target, form, source.chain, sink.chain),
+        [*numbers, *source.arguments, *sink.arguments],
+        view.shape[0] * (pixels if along_channels else view.shape[1]),
+        row_grain((view.shape[1] if along_channels else pixels) * 4),
+        flops=dim.product(view.shape) * (size + 20),
+        traffic=dim.product(view.shape) * 2 * view.type.bytes,
+    )
+
+
+class _Code:
+    """What both kernels have in common."""
+
+    def __init__(self, f: KernelFunction, form: Neighbours, source: Chain, sink: Chain):
+        self.f = f
+        self.form = form
+        self.lanes = f.lanes(form.type)
+        self.size, self.alpha, self.bias = f.size(), f.number(form.type), f.number(form.type)
+        self.channels, self.pixels = f.size(), f.size()
+        self.read, self.write = ChainCode(f, source), ChainCode(f, sink)
+        self.before, self.after = (self.size - 1) // 2, self.size // 2
+
+    def load(self, row: ChainRow, column: Value, remaining: Value | None) -> Value:
+        found = row.values(column, self.lanes, remaining)[-1]
+        assert found is not None
+        return found
+
+    def finished(self, x: Value, total: Value) -> Value:
+        f, beta = self.f, self.form.beta
+        base = total * f.splat(self.alpha, self.lanes) + f.splat(self.bias, self.lanes)
+        if beta == 0.75:
+            root = f.sqrt(base)
+            return x / (root * f.sqrt(root))
+        return x / (f.sqrt(base) if beta == 0.5 else pow(base, f.const(base.type, beta)))
+
+
+@kernel("neighbouring channels")
+def lrn_kernel(f: KernelFunction, form: Neighbours, source: Chain, sink: Chain) -> None:
+    """Channels lie in a row. Items are pixels."""
+    code = _Code(f, form, source, sink)
+    type, lanes = form.type, code.lanes
+    squares = f.stack(type, BLOCK + WIDEST + 2 * lanes)
+    zero = f.const(type, 0)
+
+    def run(outer: list[Value], column: Value, count: Value) -> None:
+        with f.loop(column, column + count) as pixel:
+            row, target = (one.row([outer[0], pixel]) for one in (code.read, code.write))
+            with f.loop(0, code.channels, BLOCK) as start:
+                block(row, target, start, f.minimum(start + BLOCK, code.channels))
+
+    def block(row: ChainRow, target: ChainRow, start: Value, stop: Value) -> None:
+        origin = start - code.before
+        low, high = f.maximum(origin, 0), f.minimum(stop + code.after, code.channels)
+        fill_row(f, zero, squares, low - origin, type)
+        fill_row(f, zero, f.address(squares, high - origin, type), stop + code.after - high, type)
+
+        def square(copy: int, column: Value, remaining: Value | None) -> None:
+            x = code.load(row, column, remaining)
+            f.store(x * x, squares, column - origin, type, remaining=remaining)
+
+        sweep(f, low, high, lanes, 2, square)
+
+        def finish(copy: int, column: Value, remaining: Value | None) -> None:
+            total = f.variable(f.const(type.vector(lanes), 0))
+            with f.loop(0, code.size) as tap:
+                total.set(total.get() + f.load(squares, column - start + tap, type, lanes))
+            x = code.load(row, column, remaining)
+            target.emit(column, lanes, remaining, given=[code.finished(x, total.get())])
+
+        sweep(f, start, stop, lanes, 1, finish)
+
+    runs(f, [code.pixels], run)  # type: ignore[arg-type]
+
+
+@kernel("neighbouring planes")
+def lrn_planes_kernel(f: KernelFunction, form: Neighbours, source: Chain, sink: Chain) -> None:
+    """Items are channels; vectors run along their pixels."""
+    code = _Code(f, form, source, sink)
+    lanes = code.lanes
+    with items(f, [code.channels]) as (_, (image, channel)):
+        row, target = (one.row([image, channel]) for one in (code.read, code.write))
+        low = f.maximum(channel - code.before, 0)
+        high = f.minimum(channel + code.after + 1, code.channels)
+
+        def finish(copy: int, column: Value, remaining: Value | None) -> None:
+            total = f.variable(f.const(form.type.vector(lanes), 0))
+            with f.loop(low, high) as other:
+                x = code.load(code.read.row([image, other]), column, remaining)
+                total.set(total.get() + x * x)
+            x = code.load(row, column, remaining)
+            target.emit(column, lanes, remaining, given=[code.finished(x, total.get())])
+
+        sweep(f, f.const(I64, 0), code.pixels, lanes, 1, finish)

@@ -1,0 +1,86 @@
+"""Lowerings of pools over windows. The table of lowerings holds them; pools over whole images are reductions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sardonyx.ir import Dim, Node, dim
+from sardonyx.providers.native.convolution.form import last_order
+from sardonyx.providers.native.image.pool_form import Windows, claims_pool, pool_of, windows_of
+from sardonyx.providers.native.image.pool_kernels import pool_kernel, pool_rows_kernel
+from sardonyx.providers.native.lowering import Lowerer
+from sardonyx.providers.native.program import Argument
+from sardonyx.providers.native.rows.domain import present
+from sardonyx.providers.native.table import lower
+from sardonyx.providers.native.views import View
+
+PIECE_TAPS = 32768
+"""How many pixels under windows are worth handing to another thread."""
+
+
+@lower("MaxPool", "AveragePool", "LpPool", claims=claims_pool)
+def pool(lowerer: Lowerer, node: Node) -> None:
+    """Channels last if X lies so."""
+    windows = windows_of(node)
+    for size in windows.output:
+        lowerer.require(dim.maximum(size, 0), size)
+    X = present(node.inputs[0])
+    view = lowerer.view(X)
+    if lies_in_rows(view):
+        _along_rows(lowerer, node, windows, view)
+    elif view.strides[1] == 1:
+        _along_channels(lowerer, node, windows, view)
+    else:
+        _along_rows(lowerer, node, windows, lowerer.contiguous(X))
+
+
+def lies_in_rows(view: View) -> bool:
+    """Whether pixels of a row lie side by side."""
+    return view.strides[-1] == 1
+
+
+def _along_channels(lowerer: Lowerer, node: Node, windows: Windows, view: View) -> None:
+    rank = len(view.shape)
+    sink = lowerer.sink(node, (1, rank - 2, 1), order=last_order(rank))
+    channels = view.shape[1]
+    lowerer.call(
+        pool_kernel(lowerer.target, pool_of(node), sink.chain),
+        [*_arguments(windows, view), *sink.arguments],
+        view.shape[0] * dim.product(windows.output),
+        _grain(windows, channels),
+        flops=_work(windows, view),
+        traffic=_traffic(windows, view),
+    )
+
+
+def _along_rows(lowerer: Lowerer, node: Node, windows: Windows, view: View) -> None:
+    sink = lowerer.sink(node, (1, 1, len(view.shape) - 2))
+    stride = windows.strides[-1]
+    lowerer.call(
+        pool_rows_kernel(lowerer.target, replace(pool_of(node), stride=stride if stride <= 2 else 0), sink.chain),
+        [*_arguments(windows, view), *sink.arguments],
+        view.shape[0] * view.shape[1] * dim.product(windows.output[:-1]),
+        _grain(windows, windows.output[-1]),
+        flops=_work(windows, view),
+        traffic=_traffic(windows, view),
+    )
+
+
+def _arguments(windows: Windows, view: View) -> list[Argument]:
+    return [view.place, view.shape[1], view.strides[0], view.strides[1], *windows.arguments(view)]
+
+
+def _taps(windows: Windows) -> Dim:
+    return dim.product(windows.kernel)
+
+
+def _grain(windows: Windows, each: Dim) -> Dim:
+    return dim.maximum(1, dim.floordiv(PIECE_TAPS, dim.maximum(1, each * _taps(windows))))
+
+
+def _work(windows: Windows, view: View) -> Dim:
+    return view.shape[0] * view.shape[1] * dim.product(windows.output) * _taps(windows)
+
+
+def _traffic(windows: Windows, view: View) -> Dim:
+    return view.shape[0] * view.shape[1] * (dim.product(windows.input) + dim.product(windows.output)) * view.type.bytes

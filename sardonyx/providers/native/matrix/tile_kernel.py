@@ -1,0 +1,317 @@
+"""The kernel of matrix products: register tiles with what follows them. `matmul.py` prepares its operands and calls it.
+
+A micro-kernel holds a tile of the result in registers, up to `rows` by `vectors`, and runs once through all of K: per k it reads a
+vector row of B's panel and broadcasts one element of A per row. Items are tiles; the panels of a block stay in the second-level cache
+while the rows of A pass by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sardonyx.compiler.builder import Value, Variable
+from sardonyx.compiler.target import Target
+from sardonyx.compiler.types import I8, I64, Type
+from sardonyx.ir import Dim, dim
+from sardonyx.providers.native.chain import Chain, ChainCode
+from sardonyx.providers.native.kernel import KernelFunction, kernel
+from sardonyx.providers.native.matrix.packing import batch_offset
+
+BLOCK_BYTES = 384 << 10
+"""How much of B is used with one tile of rows after the other: it should stay in the second-level cache."""
+PIECE_WORK = 1 << 19
+"""Multiplications that are worth handing to another thread."""
+CHAINS_OF_ADDITIONS = 8
+"""How many sums must be under way for the units to be always busy."""
+UNROLL = 4
+MAX_SINGLE_VECTORS = 9
+ROWS_PER_POINTER = 3
+LIGHT = 16
+"""Up to how many instructions per vector what follows is repeated for each register of a tile; beyond, it is a loop."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A micro-kernel's shape and how it reads its operands."""
+
+    left: Type
+    """How A is stored."""
+    right: Type
+    """How B is stored."""
+    rows: int
+    vectors: int
+    lanes: int
+    along: str
+    """Which axis of A lies without gaps: "k" or "rows"."""
+    packed_right: bool
+    """Whether B is packed in panels; else its columns lie without gaps."""
+
+    @property
+    def width(self) -> int:
+        """Columns of a panel."""
+        return self.vectors * self.lanes
+
+    @property
+    def heights(self) -> list[int]:
+        """Numbers of rows that there is code for: a rest is made up of them."""
+        smaller = [1 << bit for bit in reversed(range(self.rows.bit_length())) if 1 << bit < self.rows]
+        return [self.rows, *smaller]
+
+
+def tile_vectors(target: Target, type: Type, columns: Dim) -> int:
+    """One vector to a row where two would leave much of the last panel empty."""
+    if not isinstance(columns, int):
+        return 2
+    count = -(-columns // target.lanes(type))
+    return 1 if count % 2 and count <= MAX_SINGLE_VECTORS else 2
+
+
+def tile_rows(target: Target, vectors: int) -> int:
+    """How many rows leave registers for a row of B and an element of A."""
+    if target.vector_registers >= 32:
+        return 14
+    if target.fma:
+        return 6 if vectors == 2 else 12
+    return 4 if vectors == 2 else 8
+
+
+def grain_of(tile: Tile, rows: Dim, inner: Dim) -> Dim:
+    """How many tiles are worth handing to another thread. A tile of few rows takes as long as reading its panel."""
+    work = inner * tile.width * (dim.minimum(rows, tile.rows) + 6)
+    return dim.maximum(1, dim.floordiv(PIECE_WORK, dim.maximum(1, work)))
+
+
+@kernel("gemm")
+def gemm_kernel(f: KernelFunction, tile: Tile, batch_axes: int, chain: Chain) -> None:
+    """Items are tiles of the result: batch by batch, block by block, in a block row of tiles by row of tiles."""
+    product = _Product(f, tile, batch_axes, chain)
+    place = product.first()
+    with f.loop(f.begin, f.end):
+        product.tile(place)
+        product.advance(place)
+
+
+@dataclass
+class _Place:
+    """Which tile comes next; `panel` is counted within its block."""
+
+    panel: Variable
+    tile: Variable
+    block: Variable
+    batch: Variable
+
+
+class _Product:
+    """The code of a product, with its arguments."""
+
+    def __init__(self, f: KernelFunction, tile: Tile, batch_axes: int, chain: Chain):
+        self.f = f
+        self.shape = tile
+        self.sum_type = tile.right.computed
+        self.a, self.b = f.pointer(), f.pointer()
+        self.rows, self.columns, self.inner = (f.size() for _ in range(3))
+        self.a_tile, self.a_step, self.b_panel, self.b_step = (f.size() for _ in range(4))
+        self.batch_sizes = [f.size() for _ in range(batch_axes)]
+        self.a_steps = [f.size() for _ in range(batch_axes)]
+        self.b_steps = [f.size() for _ in range(batch_axes)]
+        self.code = ChainCode(f, chain)
+        self.is_light = chain_weight(f.target, chain, tile.lanes) <= LIGHT
+        self.spilled = f.stack(self.sum_type, (tile.rows + 1) * tile.width)
+        self.tiles = (self.rows + (tile.rows - 1)) // tile.rows
+        self.panels = (self.columns + (tile.width - 1)) // tile.width
+        self._make_blocks()
+
+    def _make_blocks(self) -> None:
+        """How many panels stay in the cache: blocks are as even as can be."""
+        f = self.f
+        panel_bytes = f.maximum(self.inner, 1) * (self.shape.width * self.shape.right.bytes)
+        limit = f.maximum(f.const(I64, BLOCK_BYTES) // panel_bytes, 1)
+        count = f.maximum(self.panels, 1)
+        blocks = (count + (limit - 1)) // limit
+        self.block = (count + (blocks - 1)) // blocks
+
+    def _panels_in(self, block: Value) -> Value:
+        return self.f.minimum(self.block, self.panels - block * self.block)
+
+    def first(self) -> _Place:
+        """Where the item `begin` is."""
+        f = self.f
+        per_batch = f.maximum(self.tiles * self.panels, 1)
+        batch, rest = f.begin // per_batch, f.begin % per_batch
+        per_block = f.maximum(self.block * self.tiles, 1)
+        block, rest = rest // per_block, rest % per_block
+        panels = f.maximum(self._panels_in(block), 1)
+        return _Place(*(f.variable(one) for one in (rest % panels, rest // panels, block, batch)))
+
+    def advance(self, place: _Place) -> None:
+        f = self.f
+        place.panel.set(place.panel.get() + 1)
+        with f.if_(place.panel.get() >= self._panels_in(place.block.get())):
+            place.panel.set(0)
+            place.tile.set(place.tile.get() + 1)
+            with f.if_(place.tile.get() >= self.tiles):
+                place.tile.set(0)
+                place.block.set(place.block.get() + 1)
+                with f.if_(place.block.get() * self.block >= self.panels):
+                    place.block.set(0)
+                    place.batch.set(place.batch.get() + 1)
+
+    def tile(self, place: _Place) -> None:
+        """Compute one tile and hand it on; at the last rows it is made up of smaller ones."""
+        f, shape = self.f, self.shape
+        batch, number = place.batch.get(), place.tile.get()
+        a_offset, b_offset = batch_offset(f, batch, self.batch_sizes, [self.a_steps, self.b_steps])
+        panel = place.block.get() * self.block + place.panel.get()
+        a = f.address(self.a, a_offset + number * self.a_tile, shape.left)
+        start, column = number * shape.rows, panel * shape.width
+        b = f.address(self.b, b_offset + self._panel_offset(panel, column), shape.right)
+        height = f.minimum(self.rows - start, shape.rows)
+        outer = [batch] if self.code.chain.rank == 3 else []
+        is_whole = self.columns - column >= shape.width
+        row_step = self.a_step if shape.along == "k" else 1
+        done = f.variable(0, I64)
+        for rows in shape.heights:
+            with f.while_() as more:
+                row = done.get()
+                more.leave_if(height - row < rows)
+                sums = self._sums(rows, f.address(a, row * row_step, shape.left), b)
+                self._hand_on(sums, row, outer, start, column, is_whole)
+                done.set(row + rows)
+        self._finish(outer, start, height, column, is_whole)
+
+    def _panel_offset(self, panel: Value, column: Value) -> Value:
+        """Where a panel begins. One that is not packed and would reach beyond the last column begins further left."""
+        if self.shape.packed_right:
+            return panel * self.b_panel
+        return self.f.minimum(column, self.columns - self.shape.width)
+
+    def _hand_on(
+        self, sums: Sequence[Sequence[Value]], first: Value, outer: list[Value], start: Value, column: Value, is_whole: Value
+    ) -> None:
+        """Through what follows, or to the stack where that is a loop."""
+        f, lanes = self.f, self.shape.lanes
+        if not self.is_light:
+            self._spill(sums, first)
+            return
+        with f.if_else(is_whole) as otherwise:
+            for row, vectors in enumerate(sums):
+                target = self.code.row([*outer, start + first + row])
+                for number, vector in enumerate(vectors):
+                    target.emit(column + number * lanes, lanes, given=[vector])
+            otherwise()
+            self._spill(sums, first)
+
+    def _spill(self, sums: Sequence[Sequence[Value]], first: Value) -> None:
+        place = self.f.address(self.spilled, first * self.shape.width, self.sum_type)
+        for row, vectors in enumerate(sums):
+            for number, vector in enumerate(vectors):
+                self.f.store(vector, place, row * self.shape.width + number * self.shape.lanes, self.sum_type)
+
+    def _finish(self, outer: list[Value], start: Value, height: Value, column: Value, is_whole: Value) -> None:
+        """What follows, for a tile on the stack."""
+        f = self.f
+        if self.is_light:
+            with f.if_(~is_whole):
+                self._finish_rows(outer, start, height, column, masked=True)
+            return
+        with f.if_else(is_whole) as otherwise:
+            self._finish_rows(outer, start, height, column, masked=False)
+            otherwise()
+            self._finish_rows(outer, start, height, column, masked=True)
+
+    def _finish_rows(self, outer: list[Value], start: Value, height: Value, column: Value, masked: bool) -> None:
+        f, shape = self.f, self.shape
+        stop = f.minimum(self.columns - column, shape.width)
+        skipped = f.const(I64, 0) if shape.packed_right else shape.width - stop
+        with f.loop(0, height) as row:
+            target = self.code.row([*outer, start + row])
+            with f.loop(0, stop, shape.lanes) as first:
+                vector = f.load(self.spilled, row * shape.width + skipped + first, self.sum_type, shape.lanes)
+                target.emit(column + first, shape.lanes, stop - first if masked else None, given=[vector])
+
+    # --- the inner loop
+
+    def _sums(self, rows: int, a: Value, b: Value) -> list[list[Value]]:
+        """The tile of so many rows. Few of them would wait for their own sums, so several k are summed apart."""
+        f, shape = self.f, self.shape
+        apart = max(1, CHAINS_OF_ADDITIONS // (rows * shape.vectors))
+        unroll = max(apart, 2 if rows * shape.vectors >= CHAINS_OF_ADDITIONS else UNROLL)
+        zero = f.const(self.sum_type.vector(shape.lanes), 0)
+        sums = [[[f.variable(zero) for _ in range(shape.vectors)] for _ in range(rows)] for _ in range(apart)]
+        walk = _Walk(self, rows, a, b)
+        whole = self.inner - self.inner % unroll
+        with f.loop(0, whole, unroll):
+            walk.step([sums[number % apart] for number in range(unroll)])
+        with f.loop(whole, self.inner):
+            walk.step(sums[:1])
+        return [
+            [_total([sums[number][row][one].get() for number in range(apart)]) for one in range(shape.vectors)]
+            for row in range(rows)
+        ]
+
+
+class _Walk:
+    """Pointers into both operands that go along K.
+
+    Each row of A would take a register for its address, more than there are: three rows share one, the others lie one and two strides
+    from it. LLVM must not see that the pointers are related, or it computes one from the other.
+    """
+
+    def __init__(self, product: _Product, rows: int, a: Value, b: Value):
+        self.f = f = product.f
+        self.product = product
+        self.shape = shape = product.shape
+        self.b = f.variable(b)
+        self.stride = product.a_step * shape.left.bytes
+        starts = range(0, rows, ROWS_PER_POINTER) if shape.along == "k" else [0]
+        self.a = [f.variable(f.address(a, product.a_step * row if row else 0, shape.left)) for row in starts]
+
+    def step(self, sums: Sequence[list[list[Variable]]]) -> None:
+        """As many k as there are tiles of sums: an element of A times a vector of B for each register."""
+        f, shape, product = self.f, self.shape, self.product
+        pointers = [f.opaque(one.get()) for one in self.a]
+        b = f.opaque(self.b.get())
+        b_step = shape.width if shape.packed_right else product.b_step
+        for k, tile in enumerate(sums):
+            columns = self._columns(f.address(b, b_step * k if k else 0, shape.right))
+            for row, vectors in enumerate(tile):
+                factor = f.splat(self._element(pointers, row, k), shape.lanes)
+                for vector, column in zip(vectors, columns):
+                    vector.set(f.fma(factor, column, vector.get()))
+        ahead = len(sums) if shape.along == "k" else product.a_step * len(sums)
+        for pointer, variable in zip(pointers, self.a):
+            variable.set(f.address(pointer, ahead, shape.left))
+        self.b.set(f.address(b, b_step * len(sums), shape.right))
+
+    def _columns(self, place: Value) -> list[Value]:
+        shape = self.shape
+        align = shape.lanes * shape.right.bytes if shape.packed_right else 0
+        return [
+            self.f.load(place, number * shape.lanes, shape.right, shape.lanes, align=align) for number in range(shape.vectors)
+        ]
+
+    def _element(self, pointers: Sequence[Value], row: int, k: int) -> Value:
+        f, shape = self.f, self.shape
+        if shape.along == "rows":
+            return f.load(f.address(pointers[0], self.product.a_step * k if k else 0, shape.left), row, shape.left)
+        group, number = divmod(row, ROWS_PER_POINTER)
+        place = f.address(pointers[group], self.stride * number, I8) if number else pointers[group]
+        return f.load(place, k, shape.left)
+
+
+def _total(values: list[Value]) -> Value:
+    while len(values) > 1:
+        values = [left + right for left, right in zip(values[::2], values[1::2])] + values[len(values) & ~1 :]
+    return values[0]
+
+
+def chain_weight(target: Target, chain: Chain, lanes: int) -> int:
+    """About how many instructions a chain takes per vector."""
+    f = KernelFunction(target)
+    code = ChainCode(f, chain)
+    row = code.row([f.const(I64, 0)] * (chain.rank - 1))
+    before = len(f._lines)
+    given = f.const(chain.items[0].type.computed.vector(lanes), 0)
+    row.emit(f.begin, lanes, given=[given])
+    return len(f._lines) - before

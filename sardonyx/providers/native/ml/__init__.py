@@ -1,0 +1,1 @@
+"""ai.onnx.ml: tree ensembles, linear models, scalers, encoders."""

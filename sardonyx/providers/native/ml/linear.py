@@ -1,0 +1,136 @@
+"""LinearClassifier and LinearRegressor of ai.onnx.ml: a product of rows and few coefficients, finished by the code of `ml_scores`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sardonyx.compiler.builder import Value
+from sardonyx.compiler.types import F32, Type
+from sardonyx.ir import Dim, Node, dim
+from sardonyx.providers.native.kernel import KernelFunction, kernel
+from sardonyx.providers.native.lowering import Lowerer, shape_of
+from sardonyx.providers.native.ml.scores import TRANSFORMS, Scores, ScoreSpec, attributes_of, finish_scores
+from sardonyx.providers.native.program import Argument
+from sardonyx.providers.native.table import lower
+
+ROWS = 4
+"""How many rows are computed together."""
+PRODUCTS_PER_PIECE = 100_000
+
+
+def _claims(node: Node) -> bool:
+    shape = None if node.inputs[0] is None else shape_of(node.inputs[0])
+    named = [one.name for one in node.outputs if one.name]
+    return (
+        len(named) == (2 if node.op_type == "LinearClassifier" else 1)
+        and shape is not None
+        and len(shape) in (1, 2)
+        and attributes_of(node)["post_transform"] in TRANSFORMS
+    )
+
+
+@lower("LinearRegressor", domain="ai.onnx.ml", claims=lambda node: _claims(node) and _fits(node, _targets(node)))
+def linear_regressor(lowerer: Lowerer, node: Node) -> None:
+    given = attributes_of(node)
+    targets, transform = given["targets"], given["post_transform"]
+    scores = _products(lowerer, node, given["coefficients"], given.get("intercepts"), targets)
+    if targets == 1 and transform != "PROBIT":
+        transform = "NONE"
+    output = lowerer.output(node.outputs[0])
+    finish_scores(lowerer, ScoreSpec(F32, F32, output.type, transform), scores, output, None)
+
+
+@lower(
+    "LinearClassifier",
+    domain="ai.onnx.ml",
+    claims=lambda node: len(node.outputs) == 2 and _claims(node) and _fits(node, _classes(node)),
+)
+def linear_classifier(lowerer: Lowerer, node: Node) -> None:
+    given = attributes_of(node)
+    count, labels, transform = _classes(node), given.get("classlabels_ints") or [], given["post_transform"]
+    scores = _products(lowerer, node, given["coefficients"], given.get("intercepts"), count)
+    second = ""
+    if count == 1 and len(labels) == 2:
+        second = "negative" if transform == "PROBIT" else "complement"
+    elif count == 1:
+        labels, transform = [0, 1], transform if transform == "PROBIT" else "NONE"
+    scores.labels = labels
+    output, label = lowerer.output(node.outputs[1]), lowerer.output(node.outputs[0])
+    spec = ScoreSpec(F32, F32, output.type, transform, second, "best" if count > 1 else "above")
+    finish_scores(lowerer, spec, scores, output, label)
+
+
+def _features(node: Node) -> Dim:
+    assert node.inputs[0] is not None
+    return (shape_of(node.inputs[0]) or (0,))[-1]
+
+
+def _targets(node: Node) -> int:
+    return int(attributes_of(node)["targets"])
+
+
+def _classes(node: Node) -> int:
+    """How many scores a classifier computes."""
+    given, features = attributes_of(node), _features(node)
+    count = len(given.get("intercepts") or ())
+    return count or (len(given["coefficients"]) // features if isinstance(features, int) and features else 0)
+
+
+def _fits(node: Node, targets: int) -> bool:
+    """Whether there are as many coefficients and, if a class is chosen among scores, labels as it takes."""
+    given, features = attributes_of(node), _features(node)
+    if not isinstance(features, int) or targets < 1 or len(given["coefficients"]) < targets * features:
+        return False
+    labels = given.get("classlabels_ints")
+    return len(given.get("intercepts") or ()) in (0, targets) and (
+        node.op_type == "LinearRegressor" or targets == 1 or (labels is not None and len(labels) >= targets)
+    )
+
+
+def _products(lowerer: Lowerer, node: Node, coefficients: list[float], intercepts: list[float] | None, targets: int) -> Scores:
+    """Add the step that computes scores, [rows, targets filled up to whole vectors]."""
+    assert node.inputs[0] is not None
+    X = lowerer.contiguous(node.inputs[0])
+    rows, features = (1, *X.shape)[-2:]
+    for value in node.outputs:
+        lowerer.require((shape_of(value) or (0,))[0], rows)
+    assert isinstance(features, int)
+    lanes = min(lowerer.target.lanes(F32), max(4, 1 << (targets - 1).bit_length()))
+    padded = -(-targets // lanes) * lanes
+    weights = np.zeros((features + 1, padded), np.float32)
+    weights[:features, :targets] = np.asarray(coefficients[: targets * features], np.float32).reshape(targets, features).T
+    weights[features, :targets] = 0 if not intercepts else np.asarray(intercepts, np.float32)
+    place = lowerer.scratch(dim.ceildiv(rows, ROWS) * (ROWS * padded * 4))
+    grain = max(1, PRODUCTS_PER_PIECE // max(1, features * padded * ROWS))
+    arguments: list[Argument] = [X.place, rows, features, lowerer.constant(weights), padded, place]
+    lowerer.call(
+        product_kernel(lowerer.target, X.type, lanes),
+        arguments,
+        dim.ceildiv(rows, ROWS),
+        grain,
+        flops=rows * (2 * features * targets),
+        traffic=rows * (features * X.type.bytes + targets * 4),
+    )
+    return Scores(place=place, stride=padded, rows=rows, count=targets)
+
+
+@kernel("linear")
+def product_kernel(f: KernelFunction, type: Type, lanes: int) -> None:
+    """Items are groups of `ROWS` rows; those behind the last row are like it. The last row of weights is added."""
+    X, rows, features, weights, padded, scores = f.pointer(), f.size(), f.size(), f.pointer(), f.size(), f.pointer()
+    with f.loop(f.begin, f.end) as item:
+        numbers = [item * ROWS + row for row in range(ROWS)]
+        starts = [f.address(X, f.minimum(number, rows - 1) * features, type) for number in numbers]
+        with f.loop(0, padded, lanes) as column:
+            sums = [f.variable(f.const(F32.vector(lanes), 0.0)) for _ in numbers]
+            with f.loop(0, features) as feature:
+                weight = f.load(weights, feature * padded + column, F32, lanes)
+                for start, total in zip(starts, sums):
+                    total.set(f.fma(_spread(f, start, feature, type, lanes), weight, total.get()))
+            last = f.load(weights, features * padded + column, F32, lanes)
+            for number, total in zip(numbers, sums):
+                f.store(total.get() + last, scores, number * padded + column, F32)
+
+
+def _spread(f: KernelFunction, start: Value, feature: Value, type: Type, lanes: int) -> Value:
+    return f.splat(f.convert(f.load(start, feature, type), F32), lanes)

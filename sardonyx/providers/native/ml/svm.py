@@ -1,0 +1,336 @@
+"""SVMClassifier and SVMRegressor of ai.onnx.ml: kernels between rows and support vectors, summed at once; then votes and probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sardonyx.compiler import math
+from sardonyx.compiler.builder import Value, Variable
+from sardonyx.compiler.types import F32, I64, Type
+from sardonyx.ir import Dim, Node, dim
+from sardonyx.providers.cpu.ml.svm import duel_weights
+from sardonyx.providers.native.kernel import KernelFunction, kernel
+from sardonyx.providers.native.lowering import Lowerer, shape_of
+from sardonyx.providers.native.ml.scores import TRANSFORMS, Scores, ScoreSpec, attributes_of, finish_scores, logistic
+from sardonyx.providers.native.program import Argument, Buffer
+from sardonyx.providers.native.table import lower
+
+KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
+ROWS = 4
+"""How many rows are computed together."""
+MAX_SUMS = 64
+"""How many sums a row may have: they are kept on the stack."""
+MAX_CLASSES = 11
+"""So that there are no more pairs of them than that."""
+PRODUCTS_PER_PIECE = 100_000
+ITERATIONS = 100
+_weights_of_pairs: Callable[..., np.ndarray] = duel_weights
+TOLERANCE = 0.005
+"""When probabilities are good enough, divided by the number of classes: as libsvm has it."""
+
+
+@dataclass(frozen=True)
+class SupportSpec:
+    input: Type
+    kernel: str
+
+
+def _claims(node: Node) -> bool:
+    shape = None if node.inputs[0] is None else shape_of(node.inputs[0])
+    given = attributes_of(node)
+    if shape is None or len(shape) not in (1, 2) or not isinstance(shape[-1], int) or not all(one.name for one in node.outputs):
+        return False
+    return given["kernel_type"] in KERNELS and given["post_transform"] in TRANSFORMS
+
+
+def _claims_regressor(node: Node) -> bool:
+    given = attributes_of(node)
+    count = given.get("n_supports") or 0
+    vectors, weights = given.get("support_vectors") or (), given.get("coefficients") or ()
+    return _claims(node) and 0 < count <= len(weights) and len(vectors) == count * _features(node) and len(given["rho"]) >= 1
+
+
+def _claims_classifier(node: Node) -> bool:
+    given = attributes_of(node)
+    sizes, labels = given.get("vectors_per_class") or [], given.get("classlabels_ints") or []
+    vectors, weights, pairs = (
+        given.get("support_vectors") or (),
+        given.get("coefficients") or (),
+        len(sizes) * (len(sizes) - 1) // 2,
+    )
+    if len(node.outputs) != 2 or not _claims(node) or not 2 <= len(sizes) == len(labels) <= MAX_CLASSES or min(sizes) < 0:
+        return False
+    whole = len(vectors) == sum(sizes) * _features(node) > 0 and len(weights) >= (len(sizes) - 1) * sum(sizes)
+    chances = [given.get(name) or [] for name in ("prob_a", "prob_b")]
+    return whole and len(given["rho"]) >= pairs and (not chances[0] or all(len(one) == pairs for one in chances))
+
+
+def _features(node: Node) -> int:
+    assert node.inputs[0] is not None
+    size = (shape_of(node.inputs[0]) or (0,))[-1]
+    assert isinstance(size, int)
+    return size
+
+
+@lower("SVMRegressor", domain="ai.onnx.ml", claims=_claims_regressor)
+def svm_regressor(lowerer: Lowerer, node: Node) -> None:
+    given = attributes_of(node)
+    weights = np.asarray(given["coefficients"][: given["n_supports"]], np.float32)[:, None]
+    scores = _sums(lowerer, node, given, weights, np.asarray(given["rho"][:1], np.float32))
+    output = lowerer.output(node.outputs[0])
+    spec = ScoreSpec(F32, F32, output.type, sign=bool(given.get("one_class")))
+    finish_scores(lowerer, spec, scores, output, None)
+
+
+@lower("SVMClassifier", domain="ai.onnx.ml", claims=_claims_classifier)
+def svm_classifier(lowerer: Lowerer, node: Node) -> None:
+    """Classes are compared in pairs, and vote."""
+    given = attributes_of(node)
+    weights = _weights_of_pairs(given["coefficients"], given["vectors_per_class"])
+    labels, transform = given["classlabels_ints"], given["post_transform"]
+    scores = _sums(lowerer, node, given, weights, np.asarray(given["rho"][: weights.shape[1]], np.float32))
+    output, second = lowerer.output(node.outputs[1]), ""
+    chances = lowerer.scratch(scores.rows * (len(labels) * 4)) if given.get("prob_a") else None
+    _duel(lowerer, node, scores, given, chances)
+    if chances is not None:
+        scores = Scores(place=chances, stride=len(labels), rows=scores.rows, count=len(labels))
+    elif len(labels) == 2:
+        second = "negative" if transform in ("NONE", "PROBIT") else "complement"
+    finish_scores(lowerer, ScoreSpec(F32, F32, output.type, transform, second), scores, output, None)
+
+
+# --- kernels and sums
+
+
+def _sums(lowerer: Lowerer, node: Node, given: dict[str, Any], weights: np.ndarray, rho: np.ndarray) -> Scores:
+    """Add the step that sums the kernels of each row with columns of weights."""
+    assert node.inputs[0] is not None
+    X = lowerer.contiguous(node.inputs[0])
+    rows: Dim = (1, *X.shape)[-2]
+    features, count, sums = _features(node), len(weights), weights.shape[1]
+    for value in node.outputs:
+        lowerer.require((shape_of(value) or (0,))[0], rows)
+    lanes = lowerer.target.lanes(F32)
+    padded = -(-count // lanes) * lanes
+    vectors = np.zeros((features, padded), np.float32)
+    vectors[:, :count] = np.asarray(given["support_vectors"], np.float32).reshape(count, features).T
+    table = np.zeros((sums, padded), np.float32)
+    table[:, :count] = weights.T
+    place = lowerer.scratch(dim.ceildiv(rows, ROWS) * (ROWS * sums * 4))
+    parameters = np.asarray([*(given.get("kernel_params") or ()), 0.0, 0.0, 0.0][:3], np.float32)
+    arguments: list[Argument] = [X.place, rows, features, lowerer.constant(vectors), lowerer.constant(table), count, padded]
+    arguments += [sums, lowerer.constant(rho), lowerer.constant(parameters), place]
+    work = max(1, (features + sums + 8) * count * ROWS)
+    lowerer.call(
+        support_kernel(lowerer.target, SupportSpec(X.type, given["kernel_type"])),
+        arguments,
+        dim.ceildiv(rows, ROWS),
+        max(1, PRODUCTS_PER_PIECE // work),
+        flops=rows * (2 * (features + sums) * count),
+        traffic=rows * (features * X.type.bytes + sums * 4),
+    )
+    return Scores(place=place, stride=sums, rows=rows, count=sums)
+
+
+@kernel("support vectors")
+def support_kernel(f: KernelFunction, spec: SupportSpec) -> None:
+    """Items are groups of `ROWS` rows; those behind the last row are like it."""
+    X, rows, features, vectors, table = f.pointer(), f.size(), f.size(), f.pointer(), f.pointer()
+    count, padded, sums, rho, parameters, scores = f.size(), f.size(), f.size(), f.pointer(), f.pointer(), f.pointer()
+    lanes = f.lanes(F32)
+    numbers = [f.splat(f.load(parameters, place, F32), lanes) for place in range(3)]
+    parts = f.stack(F32, MAX_SUMS * ROWS * lanes)
+    with f.loop(f.begin, f.end) as item:
+        starts = [f.address(X, f.minimum(item * ROWS + row, rows - 1) * features, spec.input) for row in range(ROWS)]
+        with f.loop(0, sums * ROWS) as part:
+            f.store(f.const(F32.vector(lanes), 0.0), parts, part * lanes, F32)
+        with f.loop(0, padded, lanes) as column:
+            totals = [f.variable(f.const(F32.vector(lanes), 0.0)) for _ in range(ROWS)]
+            with f.loop(0, features) as feature:
+                vector = f.load(vectors, feature * padded + column, F32, lanes)
+                for start, total in zip(starts, totals):
+                    _add(f, total, f.splat(f.convert(f.load(start, feature, spec.input), F32), lanes), vector, spec.kernel)
+            there = f.first_lanes(count - column, lanes)
+            values = [f.select(there, _kernel_value(total.get(), numbers, spec.kernel), 0.0) for total in totals]
+            with f.loop(0, sums) as number:
+                weight = f.load(table, number * padded + column, F32, lanes)
+                for row, value in enumerate(values):
+                    place = (number * ROWS + row) * lanes
+                    f.store(f.fma(value, weight, f.load(parts, place, F32, lanes)), parts, place, F32)
+        with f.loop(0, sums) as number:
+            for row in range(ROWS):
+                whole = f.reduce("add", f.load(parts, (number * ROWS + row) * lanes, F32, lanes))
+                f.store(whole + f.load(rho, number, F32), scores, (item * ROWS + row) * sums + number, F32)
+
+
+def _add(f: KernelFunction, total: Variable, x: Value, vector: Value, kernel: str) -> None:
+    """One feature's part of a product or, for RBF, of a squared distance."""
+    if kernel == "RBF":
+        x = vector = x - vector
+    total.set(f.fma(x, vector, total.get()))
+
+
+def _kernel_value(total: Value, parameters: list[Value], kernel: str) -> Value:
+    gamma, coef0, degree = parameters
+    if kernel == "RBF":
+        return math.exp(-gamma * total)
+    if kernel == "POLY":
+        return math.pow(gamma * total + coef0, degree)
+    return math.tanh(gamma * total + coef0) if kernel == "SIGMOID" else total
+
+
+# --- votes and probabilities
+
+
+def _duel(lowerer: Lowerer, node: Node, scores: Scores, given: dict[str, Any], chances: Buffer | None) -> None:
+    """Add the step that counts votes for labels and, if it is given a place for them, computes probabilities."""
+    label = lowerer.output(node.outputs[0])
+    labels = np.asarray(given["classlabels_ints"], np.int64)
+    arguments: list[Argument] = [scores.place, scores.rows, len(labels), label.place, lowerer.constant(labels)]
+    if chances is not None:
+        sigmoids = np.stack([np.asarray(given[name], np.float32) for name in ("prob_a", "prob_b")])
+        arguments += [lowerer.constant(sigmoids), chances]
+    lanes = lowerer.target.lanes(F32)
+    lowerer.call(duel_kernel(lowerer.target, chances is not None), arguments, dim.ceildiv(scores.rows, lanes), 8)
+
+
+@kernel("duels")
+def duel_kernel(f: KernelFunction, probable: bool) -> None:
+    """Items are vectors of rows; lanes behind the last row do that one again."""
+    _Duels(f, probable).emit()
+
+
+class _Duels:
+    def __init__(self, f: KernelFunction, probable: bool):
+        self.f = f
+        self.scores, self.rows, self.classes, self.label, self.labels = (
+            f.pointer(),
+            f.size(),
+            f.size(),
+            f.pointer(),
+            f.pointer(),
+        )
+        self.sigmoids = f.pointer() if probable else None
+        self.chances = f.pointer() if probable else None
+        self.pairs = (self.classes * (self.classes - 1)) // 2
+        self.lanes = f.lanes(F32)
+        self.type = F32.vector(self.lanes)
+        self.row = f.iota(I64, self.lanes)
+        self.votes = f.stack(F32, MAX_CLASSES * self.lanes)
+        self.p, self.Qp = (f.stack(F32, MAX_CLASSES * self.lanes) for _ in range(2))
+        self.Q = f.stack(F32, MAX_CLASSES * MAX_CLASSES * self.lanes)
+
+    def get(self, memory: Value, place: Value) -> Value:
+        return self.f.load(memory, place * self.lanes, F32, self.lanes)
+
+    def set(self, memory: Value, place: Value, value: Value | float) -> None:
+        value = value if isinstance(value, Value) else self.f.const(self.type, value)
+        self.f.store(value, memory, place * self.lanes, F32)
+
+    def emit(self) -> None:
+        f = self.f
+        with f.loop(f.begin, f.end) as item:
+            rows = f.iota(I64, self.lanes) + f.splat(item * self.lanes, self.lanes)
+            self.row = f.minimum(rows, f.splat(self.rows - 1, self.lanes))
+            with f.loop(0, self.classes) as one:
+                self.set(self.votes, one, 0.0)
+                if self.sigmoids is not None:
+                    self.set(self.Q, one * self.classes + one, 0.0)
+            pair = f.variable(0, I64)
+            with f.loop(0, self.classes) as one, f.loop(one + 1, self.classes) as other:
+                self._compare(one, other, pair.get())
+                pair.set(pair.get() + 1)
+            self._write_label()
+            if self.chances is not None:
+                self._couple()
+
+    def _compare(self, one: Value, other: Value, pair: Value) -> None:
+        f = self.f
+        place = self.row * f.splat(self.pairs, self.lanes) + f.splat(pair, self.lanes)
+        score = f.gather(self.scores, place, F32)
+        first = score > 0.0
+        zero, vote = f.const(self.type, 0.0), f.const(self.type, 1.0)
+        self.set(self.votes, one, self.get(self.votes, one) + f.select(first, vote, zero))
+        self.set(self.votes, other, self.get(self.votes, other) + f.select(first, zero, vote))
+        if self.sigmoids is not None:
+            a, b = (f.splat(f.load(self.sigmoids, pair + shift, F32), self.lanes) for shift in (f.const(I64, 0), self.pairs))
+            with f.exact():
+                self._remember(one, other, 1.0 - logistic(score * a + b))
+
+    def _remember(self, one: Value, other: Value, won: Value) -> None:
+        """What a pair adds to Q: products of both chances beside the diagonal, and on it the squares of a class's opponents."""
+        low, high = float(np.float32(1e-7)), float(np.float32(1 - 1e-7))
+        won = math.within(low, won, high)
+        lost = 1.0 - won
+        for row, column in ((one, other), (other, one)):
+            self.set(self.Q, row * self.classes + column, -(won * lost))
+        for place, chance in ((one, lost), (other, won)):
+            diagonal = place * self.classes + place
+            self.set(self.Q, diagonal, self.get(self.Q, diagonal) + chance * chance)
+
+    def _write_label(self) -> None:
+        f = self.f
+        best = f.variable(f.const(self.type, -1.0))
+        winner = f.variable(f.const(I64.vector(self.lanes), 0))
+        with f.loop(0, self.classes) as one:
+            votes = self.get(self.votes, one)
+            better = votes > best.get()
+            best.set(f.select(better, votes, best.get()))
+            winner.set(f.select(better, f.splat(one, self.lanes), winner.get()))
+        f.scatter(f.gather(self.labels, winner.get(), I64), self.label, self.row, I64)
+
+    def _couple(self) -> None:
+        """Class probabilities from pairwise ones: the second method of Wu, Lin and Weng, JMLR 5 (2004)."""
+        f = self.f
+        assert self.chances is not None
+        count = f.splat(f.convert(self.classes, F32), self.lanes)
+        with f.loop(0, self.classes) as one:
+            self.set(self.p, one, 1.0 / count)
+        rounds = f.variable(0, I64)
+        with f.while_() as improving:
+            improving.leave_if(rounds.get() >= ITERATIONS)
+            rounds.set(rounds.get() + 1)
+            pQp = f.variable(f.const(self.type, 0.0))
+            with f.loop(0, self.classes) as one:
+                self.set(self.Qp, one, self._row_times_p(one))
+                pQp.set(pQp.get() + self.get(self.p, one) * self.get(self.Qp, one))
+            going = self._far(pQp.get(), TOLERANCE / count)
+            improving.leave_if(f.reduce("max", f.select(going, f.const(self.type, 1.0), 0.0)) == 0.0)
+            with f.loop(0, self.classes) as one:
+                self._improve(one, pQp, going)
+        with f.loop(0, self.classes) as one:
+            place = self.row * f.splat(self.classes, self.lanes) + f.splat(one, self.lanes)
+            f.scatter(self.get(self.p, one), self.chances, place, F32)
+
+    def _row_times_p(self, row: Value) -> Value:
+        total = self.f.variable(self.f.const(self.type, 0.0))
+        with self.f.loop(0, self.classes) as column:
+            total.set(total.get() + self.get(self.Q, row * self.classes + column) * self.get(self.p, column))
+        return total.get()
+
+    def _far(self, pQp: Value, tolerance: Value) -> Value:
+        """Which rows are not good enough yet."""
+        f = self.f
+        error = f.variable(f.const(self.type, 0.0))
+        with f.loop(0, self.classes) as one:
+            mine, before = f.abs(self.get(self.Qp, one) - pQp), error.get()
+            error.set(f.select((mine > before) | f.is_nan(mine), mine, before))
+        return error.get() >= tolerance
+
+    def _improve(self, one: Value, pQp: Variable, going: Value) -> None:
+        """Set one class's probability to its best value; rows that are good enough keep what they have."""
+        f = self.f
+        own = self.get(self.Q, one * self.classes + one)
+        mine = self.get(self.Qp, one)
+        step = f.select(going, (pQp.get() - mine) / own, 0.0)
+        grown = 1.0 + step
+        pQp.set((pQp.get() + step * (step * own + 2.0 * mine)) / (grown * grown))
+        self.set(self.p, one, self.get(self.p, one) + step)
+        with f.loop(0, self.classes) as other:
+            toward = self.get(self.Q, one * self.classes + other)
+            self.set(self.Qp, other, (self.get(self.Qp, other) + step * toward) / grown)
+            self.set(self.p, other, self.get(self.p, other) / grown)

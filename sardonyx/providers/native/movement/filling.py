@@ -1,0 +1,237 @@
+"""Ops that make a tensor out of positions: ranges, unit and triangular matrices, one-hot vectors, reversed sequences."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sardonyx.compiler.builder import Value as Code
+from sardonyx.compiler.types import BOOL, I64, U64, Type
+from sardonyx.ir import Dim, Node, Value, dim
+from sardonyx.optimizer import matching
+from sardonyx.providers.native.kernel import KernelFunction, kernel
+from sardonyx.providers.native.lowering import Lowerer, element_of
+from sardonyx.providers.native.movement.copying import PIECE_BYTES, copy_row, fill_row, raw
+from sardonyx.providers.native.movement.views import axis_of, content, first_input, input_named, known_shape, rank_of
+from sardonyx.providers.native.table import lower
+
+_ZERO = np.zeros(1, np.int64)
+
+
+def _rows_per_piece(length: Dim, type: Type) -> Dim:
+    return dim.maximum(1, dim.floordiv(PIECE_BYTES // type.bytes, dim.maximum(1, length)))
+
+
+def _is_number(value: Value | None) -> bool:
+    return value is not None and dim.product(known_shape(value)) == 1
+
+
+# --- Range ----------------------------------------------------------------------------------------------------------
+
+
+def _claims_range(node: Node) -> bool:
+    """Only numbers that the shapes tell: the size of the result depends on them."""
+    type = element_of(node.outputs[0])
+    given = [value for value in node.inputs if value is not None]
+    return (
+        type is not None
+        and type.is_integer
+        and all(map(_is_number, given))
+        and all(content(node, name) is not None for name in ("start", "limit"))
+        and (input_named(node, "delta") is None or content(node, "delta") not in (None, [0]))
+    )
+
+
+@lower("Range", claims=_claims_range, costly=False)
+@lower("Range", domain="com.microsoft", claims=_claims_range, costly=False)
+def range_of_numbers(lowerer: Lowerer, node: Node) -> None:
+    """Numbers at even distances."""
+    (start,) = content(node, "start") or [0]
+    (delta,) = content(node, "delta") or [1]
+    target = lowerer.output(node.outputs[0])
+    lowerer.call(
+        range_kernel(lowerer.target, target.type),
+        [start, delta, target.place],
+        target.shape[0],
+        PIECE_BYTES // target.type.bytes,
+        traffic=target.shape[0] * target.type.bytes,
+    )
+
+
+@kernel("range")
+def range_kernel(f: KernelFunction, type: Type) -> None:
+    """Items are elements. What is out of the type's range wraps around."""
+    start, delta, target = f.size(), f.size(), f.pointer()
+    with f.loop(f.begin, f.end) as item:
+        f.store(f.convert(start + item * delta, type), target, item, type)
+
+
+# --- matrices -------------------------------------------------------------------------------------------------------
+
+
+@lower("EyeLike", claims=lambda node: rank_of(node.outputs[0]) == 2)
+def eye_like(lowerer: Lowerer, node: Node) -> None:
+    """Ones along a diagonal."""
+    target = lowerer.output(node.outputs[0])
+    rows, columns = target.shape
+    k = int(matching.operand(node, "k") or 0)
+    lowerer.call(
+        eye_kernel(lowerer.target, target.type),
+        [target.place, columns, max(-(1 << 62), min(k, 1 << 62))],
+        rows,
+        _rows_per_piece(columns, target.type),
+        traffic=rows * columns * target.type.bytes,
+    )
+
+
+@kernel("unit matrix")
+def eye_kernel(f: KernelFunction, type: Type) -> None:
+    """Items are rows."""
+    target, columns, diagonal = f.pointer(), f.size(), f.size()
+    zero, one = (f.const(type.computed, number) for number in (0, 1))
+    with f.loop(f.begin, f.end) as row:
+        line = f.address(target, row * columns, type)
+        fill_row(f, zero, line, columns, type)
+        place = row + diagonal
+        with f.if_((place >= 0) & (place < columns)):
+            f.store(one, line, place, type)
+
+
+def _claims_trilu(node: Node) -> bool:
+    k = node.inputs[1] if len(node.inputs) > 1 else None
+    return rank_of(first_input(node)) >= 2 and (k is None or _is_number(k))
+
+
+@lower("Trilu", claims=_claims_trilu)
+@lower("Trilu", domain="com.microsoft", claims=_claims_trilu)
+def trilu(lowerer: Lowerer, node: Node) -> None:
+    """The part of matrices on one side of a diagonal, zeros elsewhere."""
+    source = lowerer.contiguous(first_input(node))
+    k = node.inputs[1] if len(node.inputs) > 1 else None
+    target, type = lowerer.output(node.outputs[0]), raw(source.type)
+    upper = matching.operand(node, "upper")
+    given = lowerer.constant(_ZERO) if k is None else lowerer.view(k).place
+    *outer, rows, columns = source.shape
+    total = dim.product(outer) * rows
+    lowerer.call(
+        trilu_kernel(lowerer.target, type, upper is None or bool(upper)),
+        [source.place, target.place, given, rows, columns],
+        total,
+        _rows_per_piece(columns, type),
+        traffic=2 * total * columns * type.bytes,
+    )
+
+
+@kernel("triangle")
+def trilu_kernel(f: KernelFunction, type: Type, upper: bool) -> None:
+    """Items are rows."""
+    source, target, given = f.pointer(), f.pointer(), f.pointer()
+    rows, columns = f.size(), f.size()
+    diagonal = f.maximum(f.minimum(f.load(given, 0, I64), columns + 1), -rows - 1)
+    zero = f.const(type, 0)
+    with f.loop(f.begin, f.end) as item:
+        edge = (item % rows) + diagonal + (0 if upper else 1)
+        edge = f.maximum(f.minimum(edge, columns), 0)
+        line, result = (f.address(one, item * columns, type) for one in (source, target))
+        after, after_result = (f.address(one, edge, type) for one in (line, result))
+        if upper:
+            fill_row(f, zero, result, edge, type)
+            copy_row(f, after, after_result, columns - edge, type)
+        else:
+            copy_row(f, line, result, edge, type)
+            fill_row(f, zero, after_result, columns - edge, type)
+
+
+# --- OneHot ---------------------------------------------------------------------------------------------------------
+
+
+def _claims_one_hot(node: Node) -> bool:
+    """The depth must be known, for it is a size of the result."""
+    type, depth, values = element_of(first_input(node)), input_named(node, "depth"), input_named(node, "values")
+    known = depth is not None and (depth.is_constant or depth.known is not None) and _is_number(depth)
+    return known and type not in (None, BOOL, U64) and values is not None and known_shape(values) == (2,)
+
+
+@lower("OneHot", claims=_claims_one_hot)
+def one_hot(lowerer: Lowerer, node: Node) -> None:
+    """For each index a row of one value, with another one at its place."""
+    indices, values = lowerer.contiguous(first_input(node)), input_named(node, "values")
+    assert values is not None
+    target = lowerer.output(node.outputs[0])
+    axis = axis_of(node, len(target.shape), default=-1)
+    inner, depth = dim.product(target.shape[axis + 1 :]), target.shape[axis]
+    outer, type = dim.product(target.shape[:axis]), raw(target.type)
+    lowerer.call(
+        one_hot_kernel(lowerer.target, type, indices.type),
+        [indices.place, lowerer.contiguous(values).place, target.place, depth, inner],
+        outer,
+        _rows_per_piece(depth * inner, type),
+        traffic=outer * inner * (depth * type.bytes + indices.type.bytes),
+    )
+
+
+def _whole(f: KernelFunction, index: Code) -> Code:
+    """An index as int64. A float that is out of its range, or not a number, is out of any depth's range too."""
+    if not index.type.is_float:
+        return f.convert(index, I64)
+    fits = f.abs(index) < 2.0**62
+    return f.select(fits, f.convert(f.select(fits, index, 0.0), I64), -(1 << 62))
+
+
+@kernel("one hot")
+def one_hot_kernel(f: KernelFunction, type: Type, index_type: Type) -> None:
+    """Items are blocks of `depth` rows of `inner` elements. An index out of range is marked nowhere."""
+    indices, values, target = f.pointer(), f.pointer(), f.pointer()
+    depth, inner = f.size(), f.size()
+    off, on = f.load(values, 0, type), f.load(values, 1, type)
+    with f.loop(f.begin, f.end) as item:
+        block = f.address(target, item * depth * inner, type)
+        fill_row(f, off, block, depth * inner, type)
+        with f.loop(0, inner) as column:
+            index = _whole(f, f.load(indices, item * inner + column, index_type))
+            place = f.select(index < 0, index + depth, index)
+            with f.if_((place >= 0) & (place < depth)):
+                f.store(on, block, place * inner + column, type)
+
+
+# --- ReverseSequence ------------------------------------------------------------------------------------------------
+
+
+def _claims_reverse(node: Node) -> bool:
+    axes = {int(matching.operand(node, name)) for name in ("batch_axis", "time_axis")}
+    return axes == {0, 1} and rank_of(first_input(node)) >= 2
+
+
+@lower("ReverseSequence", claims=_claims_reverse)
+def reverse_sequence(lowerer: Lowerer, node: Node) -> None:
+    """The first steps of each sequence backward, the rest as it is."""
+    value, lengths = (one for one in node.inputs if one is not None)
+    source, given = lowerer.contiguous(value), lowerer.contiguous(lengths)
+    batch_axis, time_axis = (int(matching.operand(node, name)) for name in ("batch_axis", "time_axis"))
+    lowerer.require(given.shape[0], source.shape[batch_axis])
+    target, type = lowerer.output(node.outputs[0]), raw(source.type)
+    inner = dim.product(source.shape[2:])
+    rows = source.shape[0] * source.shape[1]
+    lowerer.call(
+        reverse_kernel(lowerer.target, type, time_axis),
+        [source.place, given.place, target.place, source.shape[1], source.shape[time_axis], inner, lowerer.status()],
+        rows,
+        _rows_per_piece(inner, type),
+        traffic=2 * rows * inner * type.bytes,
+    )
+
+
+@kernel("reverse")
+def reverse_kernel(f: KernelFunction, type: Type, time_axis: int) -> None:
+    """Items are rows of the first two axes."""
+    source, lengths, target = f.pointer(), f.pointer(), f.pointer()
+    second, steps, inner, status = f.size(), f.size(), f.size(), f.pointer()
+    with f.loop(f.begin, f.end) as item:
+        places: list[Code] = [item // second, item % second]
+        time, batch = places[time_axis], places[1 - time_axis]
+        length = f.load(lengths, batch, I64)
+        bad = (length < 0) | (length > steps)
+        with f.if_(bad):
+            f.store(1, status, 0, I64)
+        places[time_axis] = f.select((time < length) & ~bad, length - 1 - time, time)
+        found = places[0] * second + places[1]
+        copy_row(f, f.address(source, found * inner, type), f.address(target, item * inner, type), inner, type)

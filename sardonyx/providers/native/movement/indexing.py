@@ -1,0 +1,427 @@
+"""Ops that take or put elements at positions given as data. A position out of bounds is told through the program's status word."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+from sardonyx.compiler.builder import Value as Code
+from sardonyx.compiler.types import BOOL, I64, U64, Type
+from sardonyx.ir import Dim, Node, Value, dim
+from sardonyx.optimizer import matching
+from sardonyx.providers.native.kernel import KernelFunction, kernel
+from sardonyx.providers.native.lowering import Lowerer, element_of, regrouped
+from sardonyx.providers.native.movement.copying import PIECE_BYTES, copy_row, raw
+from sardonyx.providers.native.movement.views import axis_of, known_shape, rank_of
+from sardonyx.providers.native.movement.walking import offset_of, runs
+from sardonyx.providers.native.program import Argument
+from sardonyx.providers.native.table import lower
+from sardonyx.providers.native.views import Dims, View, collapse
+
+
+def _operands(node: Node) -> list[Value]:
+    return [value for value in node.inputs if value is not None]
+
+
+def _type_of(value: Value) -> Type:
+    type = element_of(value)
+    assert type is not None
+    return type
+
+
+def _with_groups(lowerer: Lowerer, value: Value, groups: Sequence[int]) -> tuple[View, Sequence[Dim]]:
+    """A view of a value, copied if need be, and its strides along groups of its axes."""
+    view = lowerer.view(value)
+    strides = regrouped(view.shape, view.strides, groups)
+    if strides is None:
+        view = lowerer.contiguous(value)
+        strides = regrouped(view.shape, view.strides, groups)
+    assert strides is not None
+    return view, strides
+
+
+VECTOR = 8
+"""How many indices are looked at together where they lie in a row."""
+
+
+class Bounds:
+    """Makes positions of indices inside a kernel, and remembers whether one was out of bounds."""
+
+    def __init__(self, f: KernelFunction, status: Code):
+        self.f = f
+        self._status = status
+        self._bad = f.variable(False, BOOL)
+
+    @contextlib.contextmanager
+    def inside(self, size: Code) -> Iterator[None]:
+        """What is done only if an axis is not empty. If it is, every index is out of bounds."""
+        self._bad.set(self._bad.get() | (size == 0))
+        with self.f.if_(size > 0):
+            yield
+
+    def position(self, index: Code, size: Code) -> Code:
+        """Where an index points in an axis of `size`, counted from its front; 0 for one out of bounds."""
+        f = self.f
+        found = f.select(index < 0, index + size, index)
+        outside = f.convert(found, U64) >= f.convert(size, U64)
+        some = outside if outside.type.lanes == 1 else f.bitcast(outside, Type("uint", outside.type.lanes)) != 0
+        self._bad.set(self._bad.get() | some)
+        return f.select(outside, 0, found)
+
+    def tell(self) -> None:
+        """Set the program's status word if there was one; at the end of the kernel."""
+        with self.f.if_(self._bad.get()):
+            self.f.store(1, self._status, 0, I64)
+
+
+def load_index(f: KernelFunction, pointer: Code, place: Code, type: Type, lanes: int = 1) -> Code:
+    return f.convert(f.load(pointer, place, type, lanes), I64)
+
+
+def _grain(inner: Dim, type: Type) -> Dim:
+    """How many rows of `inner` elements are worth handing to another thread."""
+    return dim.maximum(1, dim.floordiv(PIECE_BYTES // type.bytes, dim.maximum(1, inner)))
+
+
+# --- Gather ---------------------------------------------------------------------------------------------------------
+
+
+@lower("Gather")
+def gather(lowerer: Lowerer, node: Node) -> None:
+    """Slices of `data` along an axis, at the positions in `indices`."""
+    data, indices = _operands(node)
+    rank = rank_of(data)
+    axis = axis_of(node, rank)
+    source, strides = _with_groups(lowerer, data, (axis, 1, rank - axis - 1))
+    places, (step,) = _with_groups(lowerer, indices, (rank_of(indices),))
+    shape = known_shape(data)
+    count, inner = dim.product(known_shape(indices)), dim.product(shape[axis + 1 :])
+    rows = dim.product(shape[:axis]) * count
+    target, type = lowerer.output(node.outputs[0]), raw(source.type)
+    by_row = not (isinstance(inner, int) and inner == 1)
+    if by_row and strides[2] != 1:
+        source = lowerer.contiguous(data)
+        strides = regrouped(source.shape, source.strides, (axis, 1, rank - axis - 1)) or ()
+    lowerer.call(
+        gather_kernel(lowerer.target, type, _type_of(indices), by_row),
+        [source.place, strides[0], strides[1], places.place, step, target.place, count, shape[axis], inner, lowerer.status()],
+        rows,
+        _grain(inner, type),
+        traffic=2 * rows * inner * type.bytes,
+    )
+
+
+@kernel("gather")
+def gather_kernel(f: KernelFunction, type: Type, index_type: Type, by_row: bool) -> None:
+    """Items are rows of the result, of `inner` elements each: one if not `by_row`."""
+    source, outer_stride, axis_stride = f.pointer(), f.size(), f.size()
+    indices, step, target = f.pointer(), f.size(), f.pointer()
+    count, size, inner, bounds = f.size(), f.size(), f.size(), Bounds(f, f.pointer())
+    outer, column = f.variable(f.begin // count), f.variable(f.begin % count)
+    with f.loop(f.begin, f.end) as item:
+        found = bounds.position(load_index(f, indices, column.get() * step, index_type), size)
+        row = f.address(source, outer.get() * outer_stride + found * axis_stride, type)
+        with f.if_(size > 0):
+            if by_row:
+                copy_row(f, row, f.address(target, item * inner, type), inner, type)
+            else:
+                f.store(f.load(row, 0, type), target, item, type)
+        column.set(column.get() + 1)
+        with f.if_(column.get() >= count):
+            column.set(0)
+            outer.set(outer.get() + 1)
+    bounds.tell()
+
+
+# --- GatherElements and ScatterElements -----------------------------------------------------------------------------
+
+
+def _check_bounds(lowerer: Lowerer, indices: Dims, data: Dims, axis: int) -> None:
+    """Along all axes but the one that is indexed, there must not be more indices than data."""
+    for position, (count, size) in enumerate(zip(indices, data)):
+        if position != axis:
+            lowerer.require(dim.minimum(count, size), count)
+
+
+def _kind(stride: Dim) -> str:
+    """A stride, as far as it shapes the code."""
+    return str(stride) if isinstance(stride, int) and stride in (0, 1) else "n"
+
+
+def _without(strides: Dims, axis: int) -> Dims:
+    """Strides of an operand that does not move along an axis."""
+    return (*strides[:axis], 0, *strides[axis + 1 :])
+
+
+def _are_elementwise(node: Node) -> bool:
+    return rank_of(_operands(node)[0]) >= 1
+
+
+@lower("GatherElements", claims=_are_elementwise)
+def gather_elements(lowerer: Lowerer, node: Node) -> None:
+    """For each element of `indices` one of `data`, taken from the same place but for the axis."""
+    data, indices = _operands(node)
+    axis = axis_of(node, rank_of(data))
+    source, places = lowerer.view(data), lowerer.view(indices)
+    target, type = lowerer.output(node.outputs[0]), raw(source.type)
+    _check_bounds(lowerer, places.shape, source.shape, axis)
+    sizes, strides = collapse(places.shape, [_without(source.strides, axis), places.strides, target.strides])
+    total = dim.product(sizes)
+    arguments: list[Argument] = [*sizes[1:], source.place, *strides[0], places.place, *strides[1], target.place, *strides[2]]
+    kinds = "".join(map(_kind, (*(steps[-1] for steps in strides), source.strides[axis])))
+    lowerer.call(
+        gather_elements_kernel(lowerer.target, type, _type_of(indices), len(sizes), kinds),
+        [*arguments, source.strides[axis], source.shape[axis], lowerer.status()],
+        total,
+        PIECE_BYTES // type.bytes // 4,
+        traffic=total * (2 * type.bytes + _type_of(indices).bytes),
+    )
+
+
+@kernel("gather elements")
+def gather_elements_kernel(f: KernelFunction, type: Type, index_type: Type, rank: int, kinds: str) -> None:
+    """Items are indices. `kinds` says how data, indices and result are stepped through along a row, and data along the axis."""
+    sizes = [f.size() for _ in range(rank - 1)]
+    source, steps_in = f.pointer(), [f.size() for _ in range(rank)]
+    indices, steps = f.pointer(), [f.size() for _ in range(rank)]
+    target, steps_out = f.pointer(), [f.size() for _ in range(rank)]
+    axis_stride, size, bounds = f.size(), f.size(), Bounds(f, f.pointer())
+    asked = (steps_in[-1], steps[-1], steps_out[-1], axis_stride)
+    data_step, index_step, result_step, axis_step = (
+        stride if kind == "n" else f.const(I64, int(kind)) for kind, stride in zip(kinds, asked)
+    )
+
+    def run(outer: Sequence[Code], column: Code, count: Code) -> None:
+        here = [*outer, column]
+        a = f.address(source, offset_of(f, here, steps_in), type)
+        at = f.address(indices, offset_of(f, here, steps), index_type)
+        b = f.address(target, offset_of(f, here, steps_out), type)
+        whole = (count // VECTOR) * VECTOR if kinds[1:3] == "11" else f.const(I64, 0)
+        with f.loop(0, whole, VECTOR) as index:
+            found = bounds.position(load_index(f, at, index, index_type, VECTOR), size)
+            moved = (f.iota(I64, VECTOR) + f.splat(index, VECTOR)) * f.splat(data_step, VECTOR)
+            f.store(f.gather(a, found * axis_step + moved, type), b, index, type)
+        with f.loop(whole, count) as index:
+            found = bounds.position(load_index(f, at, index * index_step, index_type), size)
+            f.store(f.load(a, found * axis_step + index * data_step, type), b, index * result_step, type)
+
+    with bounds.inside(size):
+        if rank == 1:
+            run([], f.begin, f.end - f.begin)
+        else:
+            runs(f, sizes, run)
+    bounds.tell()
+
+
+REDUCTIONS = ("none", "add", "mul", "min", "max")
+
+
+def _reduction_of(node: Node) -> str:
+    return str(matching.operand(node, "reduction") or "none")
+
+
+def _claims_scatter(node: Node) -> bool:
+    """Sums of narrow floats are collected in float32 before they are rounded, and booleans are joined otherwise: left to NumPy."""
+    type, reduction = _type_of(_operands(node)[0]), _reduction_of(node)
+    plain = type.kind != "bool" and not type.is_narrow_float
+    return rank_of(_operands(node)[0]) >= 1 and reduction in REDUCTIONS and (reduction == "none" or plain)
+
+
+def _joined(f: KernelFunction, reduction: str, old: Code, new: Code) -> Code:
+    """Two elements as one. A NaN among them is the result of min and max."""
+    if reduction in ("add", "mul"):
+        return f.binary(reduction, old, new)
+    least = f.minimum(old, new) if reduction == "min" else f.maximum(old, new)
+    return f.select(f.is_nan(old), old, least) if old.type.is_float else least
+
+
+def _put(f: KernelFunction, reduction: str, new: Code, target: Code, place: Code, type: Type) -> None:
+    f.store(new if reduction == "none" else _joined(f, reduction, f.load(target, place, type), new), target, place, type)
+
+
+def _copied_data(lowerer: Lowerer, node: Node) -> View:
+    """The result, with `data` in it."""
+    target = lowerer.output(node.outputs[0])
+    lowerer.copy(lowerer.view(_operands(node)[0]), target)
+    return target
+
+
+@lower("ScatterElements", "Scatter", claims=_claims_scatter)
+def scatter_elements(lowerer: Lowerer, node: Node) -> None:
+    """`data` with each element of `updates` put in or joined at the same place but for the axis."""
+    data, indices, updates = _operands(node)
+    axis, reduction = axis_of(node, rank_of(data)), _reduction_of(node)
+    for left, right in zip(known_shape(indices), known_shape(updates)):
+        lowerer.require(left, right)
+    places, given = lowerer.view(indices), lowerer.view(updates)
+    target = _copied_data(lowerer, node)
+    type = raw(target.type) if reduction == "none" else target.type
+    _check_bounds(lowerer, places.shape, target.shape, axis)
+    rest = [position for position in range(rank_of(data)) if position != axis]
+    views = (target, places, given)
+    sizes, strides = collapse(
+        tuple(places.shape[one] for one in rest), [tuple(view.strides[one] for one in rest) for view in views]
+    )
+    # what is put along the axis stays in its order, so threads share all else
+    arguments: list[Argument] = [places.shape[axis], *sizes[1:]]
+    for view, own, steps in zip(views, (0, places.strides[axis], given.strides[axis]), strides):
+        arguments += [view.place, own, *steps]
+    others = dim.product(sizes)
+    lowerer.call(
+        scatter_elements_kernel(lowerer.target, type, _type_of(indices), len(sizes), reduction),
+        [*arguments, target.strides[axis], target.shape[axis], lowerer.status()],
+        others,
+        _grain(places.shape[axis] * 4, type),
+        traffic=others * places.shape[axis] * (2 * type.bytes + _type_of(indices).bytes),
+    )
+
+
+@kernel("scatter elements")
+def scatter_elements_kernel(f: KernelFunction, type: Type, index_type: Type, rank: int, reduction: str) -> None:
+    """Items are places along the other axes, of which there are `rank`; the one that is indexed comes first among strides."""
+    length, *sizes = [f.size() for _ in range(rank)]
+    target, steps_out = f.pointer(), [f.size() for _ in range(rank + 1)]
+    indices, steps = f.pointer(), [f.size() for _ in range(rank + 1)]
+    updates, steps_in = f.pointer(), [f.size() for _ in range(rank + 1)]
+    axis_stride, size, bounds = f.size(), f.size(), Bounds(f, f.pointer())
+
+    def run(outer: Sequence[Code], column: Code, count: Code) -> None:
+        with f.loop(0, length) as along:
+            here = [along, *outer, column]
+            b = f.address(target, offset_of(f, here, steps_out), type)
+            at = f.address(indices, offset_of(f, here, steps), index_type)
+            a = f.address(updates, offset_of(f, here, steps_in), type)
+            with f.loop(0, count) as index:
+                found = bounds.position(load_index(f, at, index * steps[-1], index_type), size)
+                with f.if_(size > 0):
+                    new = f.load(a, index * steps_in[-1], type)
+                    _put(f, reduction, new, b, found * axis_stride + index * steps_out[-1], type)
+
+    if rank == 1:
+        run([], f.begin, f.end - f.begin)
+    else:
+        runs(f, sizes, run)
+    bounds.tell()
+
+
+# --- GatherND and ScatterND -----------------------------------------------------------------------------------------
+
+
+def _tuple_length(indices: Value) -> int | None:
+    shape = known_shape(indices)
+    return shape[-1] if shape and isinstance(shape[-1], int) else None
+
+
+def _claims_tuples(node: Node) -> bool:
+    data, indices = _operands(node)[:2]
+    length = _tuple_length(indices)
+    return length is not None and int(matching.operand(node, "batch_dims") or 0) + length <= rank_of(data)
+
+
+@lower("GatherND", claims=_claims_tuples)
+@lower("GatherND", domain="com.microsoft", claims=_claims_tuples)
+def gather_nd(lowerer: Lowerer, node: Node) -> None:
+    """Slices of `data`, each at the position that a tuple of indices says."""
+    data, indices = _operands(node)
+    batch_dims, length = int(matching.operand(node, "batch_dims") or 0), _tuple_length(indices)
+    assert length is not None
+    source, places = lowerer.contiguous(data), lowerer.contiguous(indices)
+    shape = source.shape
+    for left, right in zip(shape[:batch_dims], places.shape):
+        lowerer.require(left, right)
+    target, type = lowerer.output(node.outputs[0]), raw(source.type)
+    inner = dim.product(shape[batch_dims + length :])
+    rows = dim.product(places.shape[:-1])
+    indexed = shape[batch_dims : batch_dims + length]
+    per_batch = dim.product(places.shape[batch_dims:-1])
+    lowerer.call(
+        gather_nd_kernel(lowerer.target, type, _type_of(indices), length),
+        [source.place, places.place, target.place, *indexed, dim.maximum(1, per_batch), inner, lowerer.status()],
+        rows,
+        _grain(inner, type),
+        traffic=2 * rows * inner * type.bytes,
+    )
+
+
+def _tuple_position(f: KernelFunction, indices: Code, item: Code, sizes: Sequence[Code], type: Type, bounds: Bounds) -> Code:
+    """A tuple of indices as one number."""
+    found = f.const(I64, 0)
+    for part, size in enumerate(sizes):
+        index = load_index(f, indices, item * len(sizes) + part, type)
+        found = found * size + bounds.position(index, size)
+    return found
+
+
+def _product(f: KernelFunction, sizes: Sequence[Code]) -> Code:
+    total = f.const(I64, 1)
+    for size in sizes:
+        total = total * size
+    return total
+
+
+@kernel("gather slices")
+def gather_nd_kernel(f: KernelFunction, type: Type, index_type: Type, length: int) -> None:
+    """Items are tuples of indices."""
+    source, indices, target = f.pointer(), f.pointer(), f.pointer()
+    sizes = [f.size() for _ in range(length)]
+    per_batch, inner, bounds = f.size(), f.size(), Bounds(f, f.pointer())
+    slices = _product(f, sizes)
+    with f.loop(f.begin, f.end) as item:
+        found = _tuple_position(f, indices, item, sizes, index_type, bounds) + (item // per_batch) * slices
+        with f.if_(slices > 0):
+            copy_row(f, f.address(source, found * inner, type), f.address(target, item * inner, type), inner, type)
+    bounds.tell()
+
+
+def _claims_scatter_tuples(node: Node) -> bool:
+    return _claims_scatter(node) and _claims_tuples(node)
+
+
+@lower("ScatterND", claims=_claims_scatter_tuples)
+def scatter_nd(lowerer: Lowerer, node: Node) -> None:
+    """`data` with slices put in or joined, each at the position that a tuple of indices says."""
+    data, indices, updates = _operands(node)
+    length, reduction = _tuple_length(indices), _reduction_of(node)
+    assert length is not None
+    places, given = lowerer.contiguous(indices), lowerer.contiguous(updates)
+    shape = known_shape(data)
+    for left, right in zip(given.shape, (*places.shape[:-1], *shape[length:])):
+        lowerer.require(left, right)
+    target = _copied_data(lowerer, node)
+    type = raw(target.type) if reduction == "none" else target.type
+    inner, rows = dim.product(shape[length:]), dim.product(places.shape[:-1])
+    # slices are put one after the other, so threads share what is inside of them
+    lowerer.call(
+        scatter_nd_kernel(lowerer.target, type, _type_of(indices), length, reduction),
+        [target.place, places.place, given.place, *shape[:length], rows, inner, lowerer.status()],
+        inner,
+        dim.maximum(16, _grain(rows * 2, type)),
+        traffic=2 * rows * inner * type.bytes,
+    )
+
+
+@kernel("scatter slices")
+def scatter_nd_kernel(f: KernelFunction, type: Type, index_type: Type, length: int, reduction: str) -> None:
+    """Items are elements of a slice: those from `begin` to `end` of every slice are put."""
+    target, indices, updates = f.pointer(), f.pointer(), f.pointer()
+    sizes = [f.size() for _ in range(length)]
+    rows, inner, bounds = f.size(), f.size(), Bounds(f, f.pointer())
+    slices, lanes, count = _product(f, sizes), f.lanes(type), f.end - f.begin
+    whole = (count // lanes) * lanes
+    with f.loop(0, rows) as item:
+        found = _tuple_position(f, indices, item, sizes, index_type, bounds)
+        with f.if_(slices > 0):
+            a = f.address(updates, item * inner + f.begin, type)
+            b = f.address(target, found * inner + f.begin, type)
+            with f.loop(0, whole, lanes) as index:
+                _put_vector(f, reduction, a, b, index, type, lanes)
+            with f.loop(whole, count) as index:
+                _put_vector(f, reduction, a, b, index, type, 1)
+    bounds.tell()
+
+
+def _put_vector(f: KernelFunction, reduction: str, source: Code, target: Code, index: Code, type: Type, lanes: int) -> None:
+    new = f.load(source, index, type, lanes)
+    if reduction != "none":
+        new = _joined(f, reduction, f.load(target, index, type, lanes), new)
+    f.store(new, target, index, type)

@@ -1,0 +1,396 @@
+"""LSTM, GRU and RNN in generated code: weights are packed here, and the steps added that project the inputs and run through time.
+
+The inputs of all steps are projected in one product; then each direction runs through time in one call, rows of the batch in blocks.
+Directions and blocks are shared among threads, and where the recurrent weights are large two threads share each step.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from sardonyx.compiler.target import Target
+from sardonyx.compiler.types import Type
+from sardonyx.ir import Dim, Node, Value, dim
+from sardonyx.optimizer import matching
+from sardonyx.providers.native.chain import Chain, Given, Store, pattern, stride_arguments
+from sardonyx.providers.native.lowering import Lowerer, element_of, shape_of
+from sardonyx.providers.native.matrix.tile_kernel import Tile, gemm_kernel, grain_of
+from sardonyx.providers.native.program import Argument, Buffer
+from sardonyx.providers.native.recurrent.cells import (
+    ACTIVATIONS,
+    Activation,
+    Cell,
+    padded_size,
+    recurrence_kernel,
+    sizes_kernel,
+    state_kernel,
+)
+from sardonyx.providers.native.recurrent.product import BLOCK_ROWS, aligned, packed, packed_units
+from sardonyx.providers.native.recurrent.team import MEMBERS, team_words
+from sardonyx.providers.native.table import lower
+from sardonyx.providers.native.views import Dims, View
+
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+DEFAULT_ACTIVATIONS = {"LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh"), "RNN": ("tanh",)}
+PARAMETERS: dict[str, tuple[float | None, float | None]] = {
+    "affine": (1.0, 0.0),
+    "leakyrelu": (0.01, None),
+    "thresholdedrelu": (1.0, None),
+    "scaledtanh": (1.0, 1.0),
+    "hardsigmoid": (0.2, 0.5),
+    "elu": (1.0, None),
+}
+"""Default alpha and beta of the activations that have them."""
+TEAM_BYTES = 1 << 18
+"""How many bytes of recurrent weights make it worth that two threads share each step."""
+PIECE_BYTES = 1 << 15
+"""Weights in a piece that one thread of a team takes."""
+ITEM_WORK = 1 << 18
+"""How many multiplications are worth handing to another thread."""
+
+AHEAD = (8, 4)
+"""For how many steps a single row's inputs are projected together: the largest number for which there are registers enough."""
+
+
+# --- what is claimed
+
+
+def _input(node: Node, number: int) -> Value | None:
+    return node.inputs[number] if number < len(node.inputs) else None
+
+
+def _directions(node: Node) -> int:
+    return 2 if matching.operand(node, "direction") == "bidirectional" else 1
+
+
+def activations_of(node: Node) -> list[tuple[Activation, ...]] | None:
+    """The activations of each direction; None if there are too few or unknown ones. Alphas and betas are handed out in order."""
+    defaults, directions = DEFAULT_ACTIVATIONS[node.op_type], _directions(node)
+    names = [str(name).lower() for name in matching.operand(node, "activations") or defaults * directions]
+    count = len(defaults)
+    if len(names) < count * directions or not all(name in ACTIVATIONS for name in names[: count * directions]):
+        return None
+    alphas = iter(matching.operand(node, "activation_alpha") or ())
+    betas = iter(matching.operand(node, "activation_beta") or ())
+    found = []
+    for name in names[: count * directions]:
+        alpha, beta = PARAMETERS.get(name, (None, None))
+        found.append(
+            Activation(name, None if alpha is None else next(alphas, alpha), None if beta is None else next(betas, beta))
+        )
+    return [tuple(found[k * count : (k + 1) * count]) for k in range(directions)]
+
+
+def _claims(node: Node) -> bool:
+    """Constant weights whose shapes fit together, and attributes that mean something."""
+    X, W, R = (_input(node, number) for number in range(3))
+    if X is None or W is None or R is None or matching.operand(node, "layout") not in (None, 0, 1):
+        return False
+    type, shape = element_of(X), shape_of(X)
+    if type is None or not type.is_float or shape is None or len(shape) != 3:
+        return False
+    direction = matching.operand(node, "direction")
+    if direction not in ("forward", "foward", "reverse", "bidirectional") or activations_of(node) is None:
+        return False
+    return _weights_fit(node, W, R) and _states_fit(node)
+
+
+def _weights_fit(node: Node, W: Value, R: Value) -> bool:
+    shape = shape_of(R)
+    if shape is None or len(shape) != 3 or not isinstance(shape[2], int) or shape[2] < 1:
+        return False
+    directions, rows, hidden = _directions(node), GATES[node.op_type] * shape[2], shape[2]
+    depth = (shape_of(W) or (None,))[-1]
+    wanted: list[tuple[Value | None, tuple[Any, ...]]] = [
+        (W, (directions, rows, depth)),
+        (R, (directions, rows, hidden)),
+        (_input(node, 3), (directions, 2 * rows)),
+    ]
+    if node.op_type == "LSTM":
+        wanted.append((_input(node, 7), (directions, 3 * hidden)))
+    declared = matching.operand(node, "hidden_size")
+    return declared in (None, 0, hidden) and all(
+        value is None or (value.is_constant and value.constant is not None and shape_of(value) == shape)
+        for value, shape in wanted
+    )
+
+
+def _states_fit(node: Node) -> bool:
+    """Whether lengths and initial states have the right number of axes, and no size that is known to be wrong."""
+    lengths = _input(node, 4)
+    if lengths is not None and (len(shape_of(lengths) or ()) != 1 or str(element_of(lengths)) != "i32"):
+        return False
+    states = [_input(node, number) for number in (5, 6)[: 2 if node.op_type == "LSTM" else 1]]
+    if any(value is not None and len(shape_of(value) or ()) != 3 for value in states):
+        return False
+    return all(not (isinstance(a, int) and isinstance(b, int)) or a == b for a, b in size_pairs(node))
+
+
+def size_pairs(node: Node) -> list[tuple[Dim, Dim]]:
+    """Sizes of the inputs that must be the same."""
+    X, W, R = (shape_of(value) for value in node.inputs[:3] if value is not None)
+    assert X is not None and W is not None and R is not None
+    layout = matching.operand(node, "layout")
+    batch = X[0] if layout else X[1]
+    pairs = [(X[2], W[2])]
+    lengths = _input(node, 4)
+    if lengths is not None:
+        pairs += zip(shape_of(lengths) or (), (batch,))
+    for number in (5, 6)[: 2 if node.op_type == "LSTM" else 1]:
+        value = _input(node, number)
+        wanted = (batch, _directions(node), R[2]) if layout else (_directions(node), batch, R[2])
+        pairs += zip((shape_of(value) or ()) if value is not None else (), wanted)
+    return pairs
+
+
+# --- packing
+
+
+def _array(value: Value | None, dtype: type[np.floating[Any]]) -> np.ndarray | None:
+    return None if value is None or value.constant is None else value.constant.numpy().astype(dtype)
+
+
+class _Weights:
+    """The packed weights of a node, all directions one behind the other."""
+
+    def __init__(self, node: Node, cell: Cell, lanes: int):
+        dtype = np.float64 if cell.type.bits == 64 else np.float32
+        W, R, B = (_array(_input(node, number), dtype) for number in (1, 2, 3))
+        assert W is not None and R is not None
+        self.lanes = lanes
+        self.gates = cell.gates
+        self.hidden, self.depth = R.shape[2], W.shape[2]
+        step = cell.input_vectors
+        groups = [self._pack(W, slice(first, first + step)) for first in range(0, cell.gates, step)]
+        self.inputs = aligned(np.stack(groups, 2))
+        bounds = np.cumsum((0, *cell.products))
+        self.recurrent = [self._pack(R, slice(first, last)) for first, last in itertools.pairwise(bounds)]
+        bias = np.zeros((len(R), 2, cell.gates, self.hidden), dtype) if B is None else B.reshape(len(R), 2, cell.gates, -1)
+        summed = bias.sum(1)
+        self.beside: np.ndarray | None = None
+        if cell.linear_before_reset:
+            summed[:, 2] = bias[:, 0, 2]
+            self.beside = self._padded(bias[:, 1, 2])
+        elif cell.peepholes:
+            P = _array(_input(node, 7), dtype)
+            assert P is not None
+            self.beside = self._padded(P.reshape(len(R), 3, -1))
+        self.bias = aligned(packed_units(summed, lanes))
+
+    def _pack(self, weights: np.ndarray, gates: slice) -> np.ndarray:
+        """Some gates of [directions, gates · units, depth]."""
+        chosen = weights.reshape(len(weights), self.gates, self.hidden, -1)[:, gates]
+        count = chosen.shape[1]
+        return aligned(np.stack([packed(one.reshape(count * self.hidden, -1), count, self.lanes) for one in chosen]))
+
+    def _padded(self, vectors: np.ndarray) -> np.ndarray:
+        missing = padded_size(self.hidden, self.lanes) - self.hidden
+        return aligned(np.pad(vectors, [(0, 0)] * (vectors.ndim - 1) + [(0, missing)]))
+
+
+# --- steps
+
+
+@lower("LSTM", "GRU", "RNN", claims=_claims)
+def recurrent(lowerer: Lowerer, node: Node) -> None:
+    """Project the inputs, set up the state, then run through time."""
+    activations = activations_of(node)
+    assert activations is not None
+    _Layer(lowerer, node, activations).lower(_check_sizes(lowerer, node))
+
+
+def _check_sizes(lowerer: Lowerer, node: Node) -> Dim:
+    """Where only a run can tell whether sizes fit, have it tell. Returns 1 if they do, else 0: the other steps then have nothing to do."""
+    pairs = [(a, b) for a, b in size_pairs(node) if a != b]
+    if not pairs:
+        return 1
+    arguments: list[Argument] = [lowerer.status(), *(size for pair in pairs for size in pair)]
+    lowerer.call(sizes_kernel(lowerer.target, len(pairs)), arguments, 1)
+    return dim.product(dim.maximum(0, 1 - dim.maximum(a - b, b - a)) for a, b in pairs)
+
+
+class _Layer:
+    """A node on its way into steps."""
+
+    def __init__(self, lowerer: Lowerer, node: Node, activations: Sequence[tuple[Activation, ...]]):
+        self.lowerer = lowerer
+        self.node = node
+        self.activations = activations
+        self.layout = matching.operand(node, "layout") or 0
+        X = node.inputs[0]
+        assert X is not None
+        self.X = self._rows(X)
+        stored = self.X.type
+        self.lanes = lowerer.target.lanes(stored)
+        sizes = self.X.shape[:2]
+        self.steps, self.batch = (sizes[1], sizes[0]) if self.layout else sizes
+        self.cell = self._cell(stored)
+        self.weights = _Weights(node, self.cell, self.lanes)
+        self.hidden = self.weights.hidden
+        self.padded = padded_size(self.hidden, self.lanes)
+        self.number = len(activations)
+        self.bytes = stored.computed.bytes
+
+    def _cell(self, stored: Type) -> Cell:
+        node, outputs = self.node, 3 if self.node.op_type == "LSTM" else 2
+        R = shape_of(node.inputs[2]) if node.inputs[2] is not None else None
+        assert R is not None and isinstance(R[1], int) and isinstance(R[2], int)
+        clip = matching.operand(node, "clip")
+        return Cell(
+            node.op_type,
+            stored,
+            self.activations[0],
+            clip if clip and clip > 0 else None,
+            _input(node, 4) is not None,
+            tuple(number < len(node.outputs) and bool(node.outputs[number].name) for number in range(outputs)),
+            peepholes=node.op_type == "LSTM" and _input(node, 7) is not None,
+            input_forget=bool(matching.operand(node, "input_forget")),
+            linear_before_reset=bool(matching.operand(node, "linear_before_reset")),
+            team=R[1] * R[2] * stored.computed.bytes >= TEAM_BYTES and len(set(self.activations)) == 1,
+        )
+
+    def _rows(self, value: Value) -> View:
+        """A value whose innermost axis has no gaps."""
+        view = self.lowerer.view(value)
+        return view if view.strides[-1] == 1 else self.lowerer.contiguous(value)
+
+    def lower(self, fits: Dim) -> None:
+        """Add the steps. Nothing is computed if `fits` turns out to be 0."""
+        ahead = self._ahead()
+        single = dim.minimum(1, dim.maximum(0, 2 - self.batch)) if ahead else 0
+        self.panels = self.padded // self.lanes
+        blocks = dim.ceildiv(self.batch, BLOCK_ROWS) * fits
+        state = self.lowerer.scratch(self.number * self.batch * self.cell.planes * self.padded * self.bytes)
+        words = self.lowerer.scratch(self.number * blocks * team_words(self.panels) * 8) if self.cell.team else None
+        self._begin(state, words, self.number * blocks * team_words(self.panels), fits)
+        outputs = zip(self.node.outputs, self.cell.outputs)
+        self.outputs = [self.lowerer.output(value) if wanted else None for value, wanted in outputs]
+        if single != 0:
+            projected = self.lowerer.scratch(self.number * 2 * ahead * self.cell.gates * self.padded * self.bytes)
+            self._run_directions(replace(self.cell, ahead=ahead), projected, state, words, blocks * single)
+        if single != 1:
+            projected = self._project((1 - single) * fits)
+            self._run_directions(self.cell, projected, state, words, blocks * (1 - single))
+
+    def _ahead(self) -> int:
+        """For how many steps together a single row's inputs are projected while earlier steps are under way; 0 if they are not."""
+        cell = self.cell
+        for count in AHEAD:
+            if cell.gates + (count + 1) * cell.input_vectors + 2 <= self.lowerer.target.vector_registers:
+                return count
+        return 0
+
+    def _run_directions(self, cell: Cell, projected: Buffer, state: Buffer, words: Buffer | None, blocks: Dim) -> None:
+        """Together if they are alike, else one after the other."""
+        if len(set(self.activations)) == 1:
+            self._run(cell, projected, state, words, blocks, 0, self.number)
+            return
+        for number, activations in enumerate(self.activations):
+            self._run(replace(cell, activations=activations), projected, state, words, blocks, number, 1)
+
+    def _project(self, wanted: Dim) -> Buffer:
+        """The step that multiplies the inputs of all steps with W; it does nothing if `wanted` turns out to be 0.
+
+        Rows of the batch are batches of the product, for in X they may lie anywhere; where steps and rows follow each other they are one.
+        """
+        columns, depth, type = self.number * self.cell.gates * self.padded, self.weights.depth, self.cell.type.computed
+        step_stride, row_stride = self._input_strides()
+        batch, rows = self.batch * wanted, self.steps
+        strides: Dims = (columns, self.batch * columns, 1)
+        if step_stride == row_stride * self.batch:
+            batch, rows, step_stride, strides = wanted, self.steps * self.batch, row_stride, (0, columns, 1)
+        result = self.lowerer.scratch(self.steps * self.batch * wanted * columns * self.bytes)
+        vectors = self.cell.input_vectors
+        tile = Tile(self.cell.type, type, _tile_rows(self.lowerer.target, vectors), vectors, self.lanes, "k", True)
+        view = View(result, type, (batch, rows, columns), strides)
+        arguments: list[Argument] = [self.X.place, self.lowerer.constant(self.weights.inputs), rows, columns, depth]
+        arguments += [step_stride * tile.rows, step_stride, depth * tile.width, tile.width, batch, row_stride, 0]
+        self.lowerer.call(
+            gemm_kernel(self.lowerer.target, tile, 1, Chain(3, (Given(type),), (Store(0, type, pattern(strides)),))),
+            [*arguments, *stride_arguments(view, strides)],
+            batch * dim.ceildiv(rows, tile.rows) * (columns // tile.width),
+            grain_of(tile, rows, depth),
+            flops=2 * batch * rows * columns * depth,
+            traffic=columns * depth * self.bytes,
+        )
+        return result
+
+    def _input_strides(self) -> tuple[Dim, Dim]:
+        """Of X: from step to step, from row to row."""
+        first, second = self.X.strides[:2]
+        return (second, first) if self.layout else (first, second)
+
+    def _begin(self, state: Buffer, words: Buffer | None, count: Dim, fits: Dim) -> None:
+        """The step that puts the initial state in place."""
+        arguments: list[Argument] = [state, self.batch, self.hidden, self.padded]
+        for number in (5, 6)[: 2 if self.cell.op == "LSTM" else 1]:
+            value = _input(self.node, number)
+            if value is None:
+                zeros = np.zeros(self.hidden, np.float64)  # as many zero bytes as the widest type needs
+                arguments += [self.lowerer.constant(zeros), 0, 0]
+            else:
+                view = self._rows(value)
+                arguments += [view.place, *self._state_strides(view)]
+        if words is not None:
+            arguments += [words, count]
+        kernel = state_kernel(self.lowerer.target, self.cell.type, self.cell.planes, self.cell.op == "LSTM", words is not None)
+        self.lowerer.call(kernel, arguments, self.number * self.batch * fits, max(1, ITEM_WORK // self.hidden))
+
+    def _state_strides(self, view: View) -> tuple[Dim, Dim]:
+        """Of a state: from direction to direction, from row to row."""
+        first, second = view.strides[:2]
+        return (second, first) if self.layout else (first, second)
+
+    def _run(
+        self, cell: Cell, projected: Buffer, state: Buffer, words: Buffer | None, blocks: Dim, first: int, count: int
+    ) -> None:
+        """The step that runs `count` directions through time."""
+        reverse = {"reverse": 0, "bidirectional": 1}.get(matching.operand(self.node, "direction"), self.number)
+        block_rows = dim.ceildiv(self.batch, dim.maximum(blocks, 1))
+        teams = blocks * count
+        arguments: list[Argument] = [self.steps, self.batch, self.hidden, self.padded]
+        arguments += [self.number, first, reverse, dim.maximum(blocks, 1), block_rows, teams]
+        arguments += [projected, self.lowerer.constant(self.weights.bias), state]
+        arguments += [self.lowerer.constant(one) for one in self.weights.recurrent]
+        if self.weights.beside is not None:
+            arguments.append(self.lowerer.constant(self.weights.beside))
+        lengths = _input(self.node, 4)
+        if lengths is not None:
+            arguments += [self.lowerer.contiguous(lengths).place, self.lowerer.status()]
+        if words is not None:
+            size = sum(one.nbytes for one in self.weights.recurrent) // self.number
+            arguments += [words, team_words(self.panels), max(1, min(self.panels, size // PIECE_BYTES))]
+        if cell.ahead:
+            inputs = self.lowerer.constant(self.weights.inputs)
+            arguments += [self.X.place, self._input_strides()[0], self.weights.depth, inputs]
+        arguments += self._output_arguments()
+        work = cell.gates * self.hidden * (self.hidden + (self.weights.depth if cell.ahead else 0))
+        self.lowerer.call(
+            recurrence_kernel(self.lowerer.target, cell),
+            arguments,
+            teams * (MEMBERS if cell.team else 1),
+            dim.ceildiv(ITEM_WORK, dim.maximum(1, self.steps * block_rows * work)),
+            flops=2 * self.steps * self.batch * count * work,
+            traffic=self.steps * count * cell.gates * self.hidden * self.hidden * self.bytes,
+        )
+
+    def _output_arguments(self) -> list[Argument]:
+        Y, *final = self.outputs
+        arguments: list[Argument] = []
+        if Y is not None:
+            a, b, c, _ = Y.strides
+            arguments += [Y.place, b, c, a] if self.layout else [Y.place, a, b, c]
+        for view in final:
+            if view is not None:
+                arguments += [view.place, *self._state_strides(view)]
+        return arguments
+
+
+def _tile_rows(target: Target, vectors: int) -> int:
+    """How many rows of sums leave registers for a row of weights and an element of X."""
+    return max(1, (target.vector_registers - vectors - 1) // vectors)

@@ -1,0 +1,1 @@
+"""What goes along rows: softmax, normalizations, reductions, selection."""

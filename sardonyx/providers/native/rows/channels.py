@@ -1,0 +1,138 @@
+"""Lowerings of normalizations with parameters for each channel: batch, instance and group. The table of lowerings holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sardonyx.compiler.types import Type
+from sardonyx.ir import Dim, Node, Value, dim
+from sardonyx.ops import checking
+from sardonyx.optimizer.matching import operand
+from sardonyx.providers.native.chain import Chain, Load, pattern, stride_arguments
+from sardonyx.providers.native.convolution.form import last_order
+from sardonyx.providers.native.lowering import Lowerer
+from sardonyx.providers.native.program import Argument
+from sardonyx.providers.native.rows.channel_norm_kernels import normalize_pixels
+from sardonyx.providers.native.rows.channels_kernel import GroupNorm, affine_kernel, batch_factors_kernel, group_norm_kernel
+from sardonyx.providers.native.rows.domain import (
+    PIECE_ELEMENTS,
+    cheap_source,
+    computed,
+    dims,
+    epsilon_of,
+    is_float,
+    present,
+    row_grain,
+    wanted,
+)
+from sardonyx.providers.native.table import lower
+from sardonyx.providers.native.views import Dims, View
+
+
+def _claims_batch(node: Node) -> bool:
+    """Inference alone: outputs for running statistics, or the attribute that asks for them, mean training."""
+    shape = dims(present(node.inputs[0]))
+    if len(shape) < 2 or not is_float(node) or operand(node, "spatial") == 0 or operand(node, "training_mode"):
+        return False
+    return all(wanted(node, output) is None for output in range(1, len(node.outputs)))
+
+
+@lower("BatchNormalization", claims=_claims_batch)
+def batch_normalization(lowerer: Lowerer, node: Node) -> None:
+    X, *parameters = (present(value) for value in node.inputs)
+    shape, type = dims(X), computed(X)
+    groups: tuple[int, ...] = (1, 1, len(shape) - 2)
+    strides: Dims = (0, 1, 0)
+    order: tuple[int, ...] | None = None
+    if dim.product(shape[2:]) == 1:
+        groups, strides = (1, len(shape) - 1), (0, 1)
+    elif len(shape) > 3 and has_channels_last(lowerer.view(X)):
+        groups, strides, order = (1, len(shape) - 2, 1), (0, 0, 1), last_order(len(shape))
+    factor, shift = _batch_factors(lowerer, node, parameters, type, shape[1])
+    source = lowerer.source(X, groups, order)
+    sink = lowerer.sink(node, groups, order=order)
+    chain = Chain(len(groups), (Load(type, pattern(strides)),), ())
+    *outer, columns = sink.shape
+    arguments: list[Argument] = [columns, *outer[1:], *source.arguments]
+    arguments += [*stride_arguments(factor, strides), *stride_arguments(shift, strides), *sink.arguments]
+    lowerer.call(
+        affine_kernel(lowerer.target, type, source.chain, chain, chain, sink.chain),
+        arguments,
+        dim.product(outer),
+        row_grain(columns),
+        flops=dim.product(shape) * 2,
+        traffic=dim.product(shape) * type.bytes * 2,
+    )
+
+
+def has_channels_last(view: View) -> bool:
+    """Whether the channels of a pixel lie in a row in memory, and pixels do not."""
+    return view.strides[1] == 1 and view.strides[-1] != 1
+
+
+def _batch_factors(lowerer: Lowerer, node: Node, parameters: Sequence[Value], type: Type, channels: Dim) -> tuple[View, View]:
+    """What each channel is multiplied with and what is added to it: known now if the parameters are constant."""
+    epsilon = operand(node, "epsilon")
+    if all(one.is_constant and one.constant is not None for one in parameters):
+        wide = np.dtype(np.float64 if type.bits == 64 else np.float32)
+        scale, B, mean, var = (present_array(one).astype(wide) for one in parameters)
+        with np.errstate(all="ignore"):
+            factor = scale / np.sqrt(var + wide.type(epsilon))
+            arrays = (factor, B - mean * factor)
+        first, second = (View(lowerer.constant(one), type, one.shape, (1,)) for one in arrays)
+        return first, second
+    places = [lowerer.contiguous(one) for one in parameters]
+    factors, shifts = (View(lowerer.scratch(channels * type.bytes), type, (channels,), (1,)) for _ in range(2))
+    arguments: list[Argument] = [float(epsilon), *(one.place for one in places), factors.place, shifts.place]
+    kernel = batch_factors_kernel(lowerer.target, type, tuple(one.type for one in places))
+    lowerer.call(kernel, arguments, channels, PIECE_ELEMENTS)
+    return factors, shifts
+
+
+def present_array(value: Value) -> np.ndarray:
+    assert value.constant is not None
+    return value.constant.numpy()
+
+
+def _claims_channels(node: Node) -> bool:
+    return is_float(node) and len(dims(present(node.inputs[0]))) > 2
+
+
+@lower("InstanceNormalization", claims=_claims_channels)
+def instance_normalization(lowerer: Lowerer, node: Node) -> None:
+    group_step(lowerer, node, dims(present(node.inputs[0]))[1])
+
+
+@lower("GroupNormalization", claims=_claims_channels)
+def group_normalization(lowerer: Lowerer, node: Node) -> None:
+    """Before opset 21 scale and bias belonged to the groups, not to the channels."""
+    by_group = checking.signature_of(node).since_version < 21
+    group_step(lowerer, node, int(operand(node, "num_groups")), by_group)
+
+
+def group_step(lowerer: Lowerer, node: Node, count: Dim, by_group: bool = False) -> None:
+    """Add the step that normalizes groups of channels."""
+    X, scale, bias = (present(value) for value in node.inputs)
+    shape, type = dims(X), computed(X)
+    channels = dim.floordiv(shape[1], count)
+    lowerer.require(channels * count, shape[1])
+    groups = (1, 1, len(shape) - 2)
+    parameters = [lowerer.contiguous(one) for one in (scale, bias)]
+    if len(shape) > 3 and has_channels_last(lowerer.view(X)):
+        normalize_pixels(lowerer, node, count, by_group, parameters, type)
+        return
+    source = cheap_source(lowerer, X, groups)
+    sink = lowerer.sink(node, groups)
+    samples, _, columns = sink.shape
+    norm = GroupNorm(type, source.chain, sink.chain, (parameters[0].type, parameters[1].type), by_group)
+    arguments: list[Argument] = [count, channels, columns, epsilon_of(node, type), *(one.place for one in parameters)]
+    lowerer.call(
+        group_norm_kernel(lowerer.target, norm),
+        [*arguments, *source.arguments, *sink.arguments],
+        samples * count,
+        row_grain(channels * columns),
+        flops=dim.product(shape) * 7,
+        traffic=dim.product(shape) * type.bytes * 2,
+    )

@@ -1,0 +1,191 @@
+"""The kernel of normalizations along rows: LayerNormalization and its relatives, with what is added before and the statistics beside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sardonyx.compiler.builder import Value
+from sardonyx.compiler.types import F64, I32, I64, Type
+from sardonyx.providers.native.chain import Chain, ChainCode, ChainRow
+from sardonyx.providers.native.kernel import KernelFunction, kernel
+from sardonyx.providers.native.rows.passes import Fold, Stage, fold_columns, is_direct, items, last_value, sweep, unroll_of
+
+CENTRED = ("layer", "deviation")
+"""Forms that subtract the mean."""
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """How a source's row is found in a table: by an index from memory, or by the item's own number."""
+
+    index: Type | None
+    repeats: bool
+    """Whether items count from 0 again after some time, as positions in a sequence do."""
+
+
+@dataclass(frozen=True)
+class Norm:
+    """What shapes the code of a normalization."""
+
+    form: str
+    """layer: (x - mean) / √(variance + ε); deviation: (x - mean) / (√variance + ε); rms: x / √(mean square + ε);
+    l1, l2: x / norm, or x where the norm is 0."""
+    type: Type
+    sources: tuple[Chain, ...]
+    """What is added up to be normalized."""
+    sink: Chain
+    scale: Chain | None = None
+    bias: Chain | None = None
+    total: Chain | None = None
+    """Where the sum of the sources goes, if somebody wants it."""
+    mean: Type | None = None
+    inverse: Type | None = None
+    lookups: tuple[Lookup, ...] = ()
+    """For each source how its row is found, if they are tables."""
+
+    @property
+    def is_direct(self) -> bool:
+        return len(self.sources) == 1 and is_direct(self.sources[0])
+
+
+@kernel("normalize")
+def norm_kernel(f: KernelFunction, norm: Norm) -> None:
+    """Rows with a mean of 0 and a deviation of 1, or another norm. Items are rows."""
+    columns, epsilon = f.size(), f.number(F64)
+    outer = [f.size() for _ in range(norm.sink.rank - 2)]
+    mean_place, inverse_place = (None if one is None else f.pointer() for one in (norm.mean, norm.inverse))
+    stage = Stage(f, norm.sink, norm.type)
+    sources = [ChainCode(f, one) for one in norm.sources]
+    scale, bias, total = (None if one is None else ChainCode(f, one) for one in (norm.scale, norm.bias, norm.total))
+    write = ChainCode(f, norm.sink)
+    tables = [_Table(f, one) for one in norm.lookups]
+    status = f.pointer() if tables else None
+    share = 1.0 / f.convert(columns, F64)
+    with items(f, outer) as (index, place):
+        target = write.row(place)
+        places = [place] * len(sources) if status is None else [[one.find(index, status)] for one in tables]
+        rows = [one.row(where) for one, where in zip(sources, places)]
+        row = _Row(f, norm, rows, stage.row(target, index, columns), columns)
+        row.total = None if total is None else total.row(place)
+        mean, inverse = row.statistics(share, epsilon)
+        row.write(target, None if scale is None else scale.row(place), None if bias is None else bias.row(place), mean, inverse)
+        for pointer, type, value in ((mean_place, norm.mean, mean), (inverse_place, norm.inverse, inverse)):
+            if pointer is not None and type is not None:
+                f.store(f.convert(value, type), pointer, index, type)
+
+
+class _Table:
+    """A table of rows being looked up."""
+
+    def __init__(self, f: KernelFunction, lookup: Lookup):
+        self.f = f
+        self.lookup = lookup
+        self.size = f.size()
+        self.indices = None if lookup.index is None else f.pointer()
+        self.period = f.size() if lookup.repeats else None
+
+    def find(self, item: Value, status: Value) -> Value:
+        """The row for an item. One that is not there is told, and the first row comes instead."""
+        f = self.f
+        if self.period is not None:
+            item = item % self.period
+        if self.indices is not None and self.lookup.index is not None:
+            item = f.convert(f.load(self.indices, item, self.lookup.index), I64)
+        inside = (item >= 0) & (item < self.size)
+        with f.if_(~inside):
+            f.store(1, status, 0, I64)
+        return f.select(inside, item, 0)
+
+
+class _Row:
+    """One row while it goes through the passes."""
+
+    def __init__(self, f: KernelFunction, norm: Norm, sources: list[ChainRow], kept: Value, columns: Value):
+        self.f = f
+        self.norm = norm
+        self.sources = sources
+        self.kept = kept
+        self.columns = columns
+        self.lanes = f.lanes(norm.type)
+        self.unroll = unroll_of(*norm.sources)
+        self.total: ChainRow | None = None
+
+    def first(self, column: Value, remaining: Value | None) -> Value:
+        """The sum of the sources, kept for later passes if it cost something."""
+        norm = self.norm
+        values = [last_value(one, column, self.lanes, remaining, norm.type) for one in self.sources]
+        value = values[0]
+        for other in values[1:]:
+            value = value + other
+        if self.total is not None:
+            self.total.emit(column, self.lanes, remaining, given=[value])
+        if not norm.is_direct:
+            self.f.store(value, self.kept, column, norm.type, remaining=remaining)
+        return value
+
+    def again(self, column: Value, remaining: Value | None) -> Value:
+        if self.norm.is_direct:
+            return last_value(self.sources[0], column, self.lanes, remaining, self.norm.type)
+        return self.f.load(self.kept, column, self.norm.type, self.lanes, remaining=remaining)
+
+    def _sum(self, unroll: int, values: object) -> Value:
+        assert callable(values)
+        return fold_columns(self.f, 0, self.columns, self.lanes, unroll, Fold("add", self.norm.type), values)
+
+    def statistics(self, share: Value, epsilon: Value) -> tuple[Value, Value]:
+        """The mean, 0 for forms that don't subtract it, and what to multiply with, or to divide by for l1 and l2."""
+        f, form = self.f, self.norm.form
+        if form == "l1":
+            found = self._sum(self.unroll, lambda column, remaining: f.abs(self.first(column, remaining)))
+            return f.const(F64, 0.0), f.select(found == 0.0, 1.0, found)
+        if form not in CENTRED:
+            squares = self._sum(self.unroll, lambda column, remaining: _square(self.first(column, remaining)))
+            if form == "rms":
+                return f.const(F64, 0.0), 1.0 / f.sqrt(squares * share + epsilon)
+            return f.const(F64, 0.0), f.select(squares == 0.0, 1.0, f.sqrt(squares))
+        mean = self._sum(self.unroll, self.first) * share
+        middle = f.splat(f.convert(mean, self.norm.type), self.lanes)
+        squares = self._sum(4, lambda column, remaining: _square(self.again(column, remaining) - middle))
+        variance = squares * share
+        return mean, 1.0 / (f.sqrt(variance + epsilon) if form == "layer" else f.sqrt(variance) + epsilon)
+
+    def write(self, target: ChainRow, scale: ChainRow | None, bias: ChainRow | None, mean: Value, inverse: Value) -> None:
+        f, norm, lanes = self.f, self.norm, self.lanes
+        middle = f.splat(f.convert(mean, norm.type), lanes)
+        factor = f.splat(f.convert(inverse, norm.type), lanes)
+
+        def finish(copy: int, column: Value, remaining: Value | None) -> None:
+            value = self.again(column, remaining)
+            if norm.form in CENTRED:
+                value = value - middle
+            value = value / factor if norm.form in ("l1", "l2") else value * factor
+            if scale is not None:
+                value = value * last_value(scale, column, lanes, remaining, norm.type)
+            if bias is not None:
+                value = value + last_value(bias, column, lanes, remaining, norm.type)
+            target.emit(column, lanes, remaining, given=[value])
+
+        sweep(f, 0, self.columns, lanes, unroll_of(norm.sink, most=2), finish)
+
+
+def _square(value: Value) -> Value:
+    return value * value
+
+
+@kernel("count ones")
+def count_ones_kernel(f: KernelFunction, has_mask: bool) -> None:
+    """How many elements of each row of a mask are 1; none if there is no mask. Items are rows."""
+    columns, target = f.size(), f.pointer()
+    mask = f.pointer() if has_mask else None
+    lanes = f.lanes(I32)
+    with f.loop(f.begin, f.end) as row:
+        if mask is None:
+            f.store(f.const(I32, 0), target, row, I32)
+        else:
+            start = f.address(mask, row * columns, I32)
+
+            def ones(column: Value, remaining: Value | None) -> Value:
+                is_one = f.load(start, column, I32, lanes, remaining=remaining) == 1
+                return f.select(is_one, f.const(I32.vector(lanes), 1), 0)
+
+            f.store(fold_columns(f, 0, columns, lanes, 1, Fold("add", I32), ones), target, row, I32)

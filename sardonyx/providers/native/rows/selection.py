@@ -1,0 +1,197 @@
+"""Lowerings of ops that choose elements by rank, and of running sums and products. The table of lowerings holds them."""
+
+from __future__ import annotations
+
+from sardonyx.compiler.types import I64, Type
+from sardonyx.ir import Dim, Node, dim
+from sardonyx.optimizer.matching import operand
+from sardonyx.providers.native.lowering import Lowerer, element_of
+from sardonyx.providers.native.program import Argument
+from sardonyx.providers.native.rows.domain import cheap_source, dims, is_float, present, row_grain, stored, strip_width
+from sardonyx.providers.native.rows.selection_kernels import (
+    STRIP,
+    arg_rows_kernel,
+    arg_strips_kernel,
+    hardmax_kernel,
+    scan_rows_kernel,
+    scan_strips_kernel,
+)
+from sardonyx.providers.native.rows.topk_kernel import top_k_kernel
+from sardonyx.providers.native.table import lower
+from sardonyx.providers.native.views import View, contiguous_strides
+
+
+def _axis(node: Node) -> int:
+    return int(operand(node, "axis")) % len(dims(present(node.inputs[0])))
+
+
+# --- where the extreme is -------------------------------------------------------------------------------------------
+
+
+def _claims_arg(node: Node) -> bool:
+    shape = dims(present(node.inputs[0]))
+    return bool(shape) and shape[_axis(node)] != 0
+
+
+@lower("ArgMax", "ArgMin", claims=_claims_arg)
+def arg_extreme(lowerer: Lowerer, node: Node) -> None:
+    value = present(node.inputs[0])
+    shape, axis = dims(value), _axis(node)
+    lowerer.require(dim.minimum(1, shape[axis]), 1)
+    type = stored(value).computed
+    how, last = ("max" if node.op_type == "ArgMax" else "min"), bool(operand(node, "select_last_index"))
+    result_rank = len(dims(node.outputs[0]))
+    total = dim.product(shape)
+    if dim.product(shape[axis + 1 :]) == 1:
+        source = cheap_source(lowerer, value, (axis, len(shape) - axis))
+        sink = lowerer.sink(node, (result_rank,))
+        lowerer.call(
+            arg_rows_kernel(lowerer.target, source.chain, sink.chain, type, how, last),
+            [shape[axis], *source.arguments, *sink.arguments],
+            dim.product(shape[:axis]),
+            row_grain(shape[axis]),
+            flops=total,
+            traffic=total * type.bytes,
+        )
+        return
+    source = lowerer.source(value, (axis, 1, len(shape) - axis - 1))
+    sink = lowerer.sink(node, (axis, result_rank - axis))
+    outer, columns = sink.shape
+    width = strip_width(columns, STRIP)
+    strips = dim.ceildiv(columns, width)
+    lowerer.call(
+        arg_strips_kernel(lowerer.target, source.chain, sink.chain, type, how, last),
+        [shape[axis], columns, strips, width, *source.arguments, *sink.arguments],
+        outer * strips,
+        row_grain(shape[axis] * width),
+        flops=total,
+        traffic=total * type.bytes,
+    )
+
+
+def _claims_hardmax(node: Node) -> bool:
+    """Along rows; a single number and other axes are left to NumPy."""
+    shape = dims(present(node.inputs[0]))
+    return bool(shape) and is_float(node) and dim.product(shape[_axis(node) + 1 :]) == 1
+
+
+def _claims_flattened(node: Node) -> bool:
+    return is_float(node) and bool(dims(present(node.inputs[0])))
+
+
+@lower("Hardmax", since=13, claims=_claims_hardmax)
+def hardmax(lowerer: Lowerer, node: Node) -> None:
+    _hardmax(lowerer, node, _axis(node))
+
+
+@lower("Hardmax", until=12, claims=_claims_flattened)
+def hardmax_flattened(lowerer: Lowerer, node: Node) -> None:
+    """Up to opset 12 the axes from `axis` on were one flat row."""
+    axis = int(operand(node, "axis"))
+    _hardmax(lowerer, node, axis + len(dims(present(node.inputs[0]))) if axis < 0 else axis)
+
+
+def _hardmax(lowerer: Lowerer, node: Node, axis: int) -> None:
+    value = present(node.inputs[0])
+    groups = (axis, len(dims(value)) - axis)
+    source = cheap_source(lowerer, value, groups)
+    sink = lowerer.sink(node, groups)
+    rows, columns = sink.shape
+    # rows without columns have no maximum to look for
+    items = rows * dim.minimum(1, columns)
+    kernel = hardmax_kernel(lowerer.target, source.chain, sink.chain, stored(value).computed)
+    lowerer.call(kernel, [columns, *source.arguments, *sink.arguments], items, row_grain(columns))
+
+
+# --- running sums and products --------------------------------------------------------------------------------------
+
+
+def _scanned_axis(node: Node) -> int | None:
+    axis = operand(node, "axis")
+    while isinstance(axis, list):
+        axis = axis[0] if axis else None
+    rank = len(dims(present(node.inputs[0])))
+    return int(axis) % rank if isinstance(axis, int) and -rank <= axis < rank else None
+
+
+def _claims_scan(node: Node) -> bool:
+    type = element_of(present(node.inputs[0]))
+    return type is not None and type.kind != "bool" and _scanned_axis(node) is not None
+
+
+@lower("CumSum", "CumProd", claims=_claims_scan)
+def scan(lowerer: Lowerer, node: Node) -> None:
+    value = present(node.inputs[0])
+    shape, axis = dims(value), _scanned_axis(node)
+    assert axis is not None
+    type: Type = stored(value).computed
+    how = "add" if node.op_type == "CumSum" else "mul"
+    form = (type, how, bool(operand(node, "exclusive")), bool(operand(node, "reverse")))
+    total = dim.product(shape)
+    if dim.product(shape[axis + 1 :]) == 1:
+        groups: tuple[int, ...] = (axis, len(shape) - axis)
+        source, sink = lowerer.source(value, groups), lowerer.sink(node, groups)
+        rows, columns = sink.shape
+        kernel, items, grain = scan_rows_kernel(lowerer.target, source.chain, sink.chain, *form), rows, row_grain(columns)
+        own: list[Argument] = [columns]
+    else:
+        groups = (axis, 1, len(shape) - axis - 1)
+        source, sink = lowerer.source(value, groups), lowerer.sink(node, groups)
+        outer, rows, columns = sink.shape
+        width = strip_width(columns, STRIP)
+        strips = dim.ceildiv(columns, width)
+        kernel = scan_strips_kernel(lowerer.target, source.chain, sink.chain, *form)
+        items, grain, own = outer * strips, row_grain(rows * width), [rows, columns, strips, width]
+    arguments = [*own, *source.arguments, *sink.arguments]
+    lowerer.call(kernel, arguments, items, grain, flops=total, traffic=total * type.bytes * 2)
+
+
+# --- the k best -----------------------------------------------------------------------------------------------------
+
+
+def _claims_top_k(node: Node) -> bool:
+    """Sorted results whose number is known when shapes are."""
+    value = present(node.inputs[0])
+    type, shape = element_of(value), dims(value)
+    if type is None or type.kind == "bool" or not shape or operand(node, "sorted") == 0 or len(node.outputs) != 2:
+        return False
+    return len(node.inputs) < 2 or (node.inputs[1] is not None and node.inputs[1].known is not None) or _is_constant(node)
+
+
+def _is_constant(node: Node) -> bool:
+    return node.inputs[1] is not None and node.inputs[1].is_constant
+
+
+@lower("TopK", claims=_claims_top_k)
+def top_k(lowerer: Lowerer, node: Node) -> None:
+    """Along the last axis; where it is another, in a copy whose results are looked at in the old order."""
+    value = present(node.inputs[0])
+    shape, axis = dims(value), _axis(node)
+    k, size = dims(node.outputs[0])[axis], shape[axis]
+    lowerer.require(dim.minimum(k, size), k)
+    order = [*(one for one in range(len(shape)) if one != axis), axis]
+    rows = dim.product(shape[one] for one in order[:-1])
+    type = stored(value)
+    if order == sorted(order):
+        source = lowerer.contiguous(value)
+        values, indices = (lowerer.output(one) for one in node.outputs)
+    else:
+        view = lowerer.view(value).transposed(order)
+        source = _fresh(lowerer, type, view.shape)
+        lowerer.copy(view, source)
+        values, indices = (_fresh(lowerer, one, (*view.shape[:-1], k)) for one in (type, I64))
+        back = [order.index(one) for one in range(len(shape))]
+        for one, result in zip(node.outputs, (values, indices)):
+            lowerer.set_view(one, result.transposed(back))
+    lowerer.call(
+        top_k_kernel(lowerer.target, type, operand(node, "largest") != 0),
+        [size, k, source.place, values.place, indices.place],
+        rows,
+        row_grain(size),
+        flops=rows * size,
+        traffic=rows * size * type.bytes,
+    )
+
+
+def _fresh(lowerer: Lowerer, type: Type, shape: tuple[Dim, ...]) -> View:
+    return View(lowerer.scratch(dim.product(shape) * type.bytes), type, shape, contiguous_strides(shape))
