@@ -8,12 +8,14 @@ sessions and threads never use more threads than there are.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import functools
 import os
 import platform
 import sys
 import threading
+from typing import Any
 
 import numpy as np
 
@@ -186,6 +188,9 @@ class Pool:
         self.address = self._memory.ctypes.data
         self._memory[SLEEP] = _sleep_function()
         self._memory[SPINS] = SPINS_AWAKE
+        self._words_view = self._memory.data
+        self._cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+        self._caller = -1
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
         run, timed, work = jit().addresses([_run_kernel(False), _run_kernel(True), _worker_kernel()])
@@ -212,6 +217,21 @@ class Pool:
         self._threads.append(thread)
         thread.start()
 
+    def arrange(self) -> None:
+        """Before a run: have workers that sleep get up on other CPUs than the caller's.
+
+        Some systems wake a thread where its waker runs, and leave it waiting there while another CPU is idle.
+        """
+        if not self._words_view[SLEEPERS] or _current_cpu is None:
+            return
+        here = _current_cpu()
+        if here != self._caller:
+            self._caller = here
+            others = [cpu for cpu in self._cpus if cpu != here] or self._cpus
+            with contextlib.suppress(OSError):
+                for number, thread in enumerate(self._threads):
+                    os.sched_setaffinity(thread.native_id or 0, {others[number % len(others)]})
+
     def stop(self) -> None:
         """Let the workers leave; for the end of the process."""
         self._memory[STOP] = 1
@@ -228,6 +248,15 @@ class Pool:
             place = ctypes.c_void_p(self.address + 8 * GENERATION)
             ctypes.CDLL(None).syscall(_FUTEX[platform.machine()], place, 129, MAX_THREADS, None)
 
+
+def _cpu_function() -> Any:
+    """What tells the CPU that the calling thread runs on; None where threads cannot be bound."""
+    if not hasattr(os, "sched_setaffinity"):
+        return None
+    return getattr(ctypes.CDLL(None), "sched_getcpu", None)
+
+
+_current_cpu = _cpu_function()
 
 _pool: Pool | None = None
 _pool_lock = threading.Lock()

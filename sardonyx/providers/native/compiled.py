@@ -123,6 +123,8 @@ class CompiledProgram:
         for place, which, offset in shape.outside:
             words[place] = addresses[which] + offset
         threads = pool()
+        if self.threads > 1:
+            threads.arrange()
         call = threads.run if times is None else threads.run_timed
         call(state.steps_address, len(shape.steps), threads.address, self.threads, stop or self._stop_address)
         if times is not None:
