@@ -25,9 +25,8 @@ _ORDERED = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne
 class Instructions:
     """Arithmetic, comparisons, conversions and vectors: the part of a function being written that touches no memory."""
 
-    def __init__(self, parameters: Sequence[tuple[str, Type]], returns: Type | None = None, *, target: Target | None = None):
+    def __init__(self, parameters: Sequence[tuple[str, Type]], *, target: Target | None = None):
         self._parameters = list(parameters)
-        self._returns = returns
         self.target = target
         """The CPU that the code is for; without one it may have all instructions that LLVM makes of it."""
         self._entry: list[str] = []
@@ -67,16 +66,10 @@ class Instructions:
 
     def text(self, name: str) -> str:
         """The module with this function in it."""
-        returns = "void" if self._returns is None else str(self._returns)
         parameters = ", ".join(f"{type} %{given}" for given, type in self._parameters)
-        lines = [f"define {returns} @{name}({parameters}) #0 {{", "entry:", *self._entry, *self._lines]
-        if self._returns is None:
-            lines.append("  ret void")
-        lines += ["}", *self._declared, f"attributes #0 = {{ {ATTRIBUTES} }}"]
+        lines = [f"define void @{name}({parameters}) #0 {{", "entry:", *self._entry, *self._lines, "  ret void", "}"]
+        lines += [*self._declared, f"attributes #0 = {{ {ATTRIBUTES} }}"]
         return "\n".join(lines) + "\n"
-
-    def ret(self, value: Value) -> None:
-        self.line(f"ret {value}")
 
     # --- values
 

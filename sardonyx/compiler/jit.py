@@ -26,15 +26,6 @@ class NoCompiler(Exception):
     """LLVM is not installed, or does not work on this machine."""
 
 
-def is_available() -> bool:
-    """Whether machine code can be made here."""
-    try:
-        host()
-    except NoCompiler:
-        return False
-    return True
-
-
 @functools.cache
 def _llvm() -> Any:
     try:

@@ -402,6 +402,20 @@ def evaluate(dim: Dim, bindings: Mapping[str, int]) -> int:
     return total
 
 
+SUPPOSED_SIZE = 64
+"""What a symbolic size is taken for where plans are compared before any size is known."""
+
+
+class _Supposed(dict[str, int]):
+    def __missing__(self, name: str) -> int:
+        return SUPPOSED_SIZE
+
+
+def supposed(dim: Dim) -> int:
+    """A size as a number when nothing is known of its symbols; never below 0."""
+    return max(evaluate(dim, _Supposed()), 0)
+
+
 def substitute(dim: Dim, bindings: Mapping[str, Dim]) -> Dim:
     """`dim` with some symbols replaced."""
     if isinstance(dim, int):

@@ -17,7 +17,7 @@ from sardonyx.errors import InvalidArgument
 from sardonyx.ir import Dim, MapType, TensorType, Value, dim
 from sardonyx.providers.base import ANY, NO_SHARING, Sharing
 from sardonyx.runtime.arena import Layout, aligned, find_conflicts, place, side_by_side
-from sardonyx.runtime.sizes import bytes_of, given_symbols, size_with, supposed
+from sardonyx.runtime.sizes import bytes_of, given_symbols, size_with
 
 if TYPE_CHECKING:
     from sardonyx.runtime.plan import Step
@@ -319,7 +319,7 @@ class _Planner:
         buffer = self.buffers[number]
         others = [self.last.get(one, position) for one in step.outputs if one >= 0 and one != slot]
         until = max(buffer.last, *others, position)
-        part, whole = supposed(size), supposed(buffer.bytes)
+        part, whole = dim.supposed(size), dim.supposed(buffer.bytes)
         return (whole - part) * (self.last.get(slot, position) - until) > COPY_COST * part * (until - position + 1)
 
     def _overwritten(self, position: int, step: Step, index: int, size: Dim) -> int | None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
 
-from sardonyx.ir import Graph, Value
+from sardonyx.ir import Graph, Value, dim
 from sardonyx.runtime.enums import ExecutionOrder
 from sardonyx.runtime.partition import Assignment
-from sardonyx.runtime.sizes import bytes_of, supposed
+from sardonyx.runtime.sizes import bytes_of
 
 SHAPE_READERS = frozenset({"Shape", "Size"})
 
@@ -162,7 +162,7 @@ class _Memory:
 
 def _supposed_bytes(value: Value) -> int:
     size = bytes_of(value.type)
-    return 0 if size is None else supposed(size)
+    return 0 if size is None else dim.supposed(size)
 
 
 def _greedy(units: Units, memory: _Memory, default: Sequence[int]) -> list[int]:

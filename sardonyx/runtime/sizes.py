@@ -42,17 +42,3 @@ def sizes_in(types: Mapping[str, Type | None], shapes: Mapping[str, Sequence[int
         for symbol, axis in given_symbols(type)
         if axis < len(shapes[name])
     }
-
-
-SUPPOSED_SIZE = 64
-"""What a symbolic size is taken for where plans are compared before any size is known."""
-
-
-class _Supposed(dict[str, int]):
-    def __missing__(self, name: str) -> int:
-        return SUPPOSED_SIZE
-
-
-def supposed(size: Dim) -> int:
-    """A size as a number when nothing is known of its symbols."""
-    return max(dim.evaluate(size, _Supposed()), 0)

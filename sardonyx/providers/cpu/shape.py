@@ -10,10 +10,8 @@ import math
 import numpy as np
 
 from sardonyx.errors import InvalidArgument, KernelError
+from sardonyx.providers.base import LARGEST_BYTES
 from sardonyx.providers.cpu.table import EVERY, FIRST, cpu
-
-LARGEST_BYTES = 2**40
-"""No output may be larger. A size beyond it comes from broken data, and asking for it could end the process."""
 
 
 def integers(values) -> tuple[int, ...]:

@@ -11,12 +11,11 @@ import numpy as np
 from sardonyx.compiler.jit import Jit
 from sardonyx.compiler.pool import GRAIN, KERNEL, STEP_WORDS, TOTAL
 from sardonyx.ir import Dim, TensorType, Value, dim
+from sardonyx.providers.base import LARGEST_BYTES
 from sardonyx.providers.native.memory import ALIGNMENT, assign_slots
 from sardonyx.providers.native.program import Argument, At, Buffer, Program
 from sardonyx.providers.native.sizes import ShapeMismatch, Shapes, Sizes
 
-LARGEST_BYTES = 1 << 40
-"""More than this no run gets: a model that asks for it is broken or hostile."""
 PIECES_PER_THREAD = 4
 """Into how many pieces per thread a step is cut, if its grain allows: what evens out threads that are not equally quick."""
 

@@ -7,14 +7,7 @@ from collections.abc import Sequence
 from sardonyx.ir import Dim, dim
 from sardonyx.providers.native.program import Buffer, Step
 
-SUPPOSED_SIZE = 64
-"""What a symbolic size is taken for when slots are compared."""
 ALIGNMENT = 64
-
-
-class _Supposed(dict[str, int]):
-    def __missing__(self, name: str) -> int:
-        return SUPPOSED_SIZE
 
 
 def assign_slots(steps: Sequence[Step]) -> list[list[Dim]]:
@@ -43,7 +36,7 @@ def assign_slots(steps: Sequence[Step]) -> list[list[Dim]]:
 
 def _choose(size: Dim, slots: list[list[Dim]], supposed: list[int], free: set[int]) -> int:
     """The free slot that fits best, else a new one."""
-    want = dim.evaluate(size, _Supposed())
+    want = dim.supposed(size)
     same = [slot for slot in free if size in slots[slot]]
     # a slot that is too small grows to `want`, one that is too large keeps a gap: take the least waste
     found = min(same or free, key=lambda slot: (abs(supposed[slot] - want), slot), default=None)

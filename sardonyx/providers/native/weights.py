@@ -27,14 +27,18 @@ class WeightMemory:
         dtype = np.dtype(dtype)
         size = math.prod(shape) * dtype.itemsize
         if size > PIECE_BYTES:
-            return _aligned(size)[:size].view(dtype).reshape(shape)
+            return aligned_empty(shape, dtype)
         if size > len(self._left):
-            self._left = _aligned(PIECE_BYTES)
+            self._left = aligned_empty([PIECE_BYTES], np.uint8)
         found = self._left[:size]
         self._left = self._left[-(-size // ALIGNMENT) * ALIGNMENT :]
         return found.view(dtype).reshape(shape)
 
 
-def _aligned(size: int) -> np.ndarray:
+def aligned_empty(shape: Sequence[int], dtype: Any) -> np.ndarray:
+    """An array of its own that begins at a cache line."""
+    dtype = np.dtype(dtype)
+    size = math.prod(shape) * dtype.itemsize
     raw = np.empty(size + ALIGNMENT, np.uint8)
-    return raw[-raw.ctypes.data % ALIGNMENT :]
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + size].view(dtype).reshape(shape)

@@ -17,11 +17,12 @@ from sardonyx.compiler.types import I64, PTR, Type
 from sardonyx.ir import Dim, dim
 from sardonyx.providers.native.chain import Chain, ChainCode
 from sardonyx.providers.native.convolution.form import Geometry
-from sardonyx.providers.native.convolution.tiles import aligned_empty, chain_weight, grain_for
+from sardonyx.providers.native.convolution.tiles import Axis, chain_weight, grain_for
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer, Sink
 from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.views import View
+from sardonyx.providers.native.weights import aligned_empty
 
 MAX_TAPS = 7
 """How many taps of a row are multiplied by a column while it is at hand."""
@@ -99,25 +100,6 @@ def depthwise_kernel(f: KernelFunction, rows: Rows, chain: Chain) -> None:
         code.line(item)
 
 
-@dataclass(frozen=True)
-class _Axis:
-    """A spatial axis that is not the innermost, as numbers among the kernel's arguments."""
-
-    output: Value
-    input: Value
-    kernel: Value
-    stride: Value
-    dilation: Value
-    begin: Value
-    step: Value
-
-    def range(self, f: KernelFunction, first: Value) -> tuple[Value, Value]:
-        """Which taps lie inside the image, for a window that begins at `first`."""
-        low = f.maximum(0, (self.dilation - 1 - first) // self.dilation)
-        high = f.minimum(self.kernel, (self.input - first + self.dilation - 1) // self.dilation)
-        return low, high
-
-
 class _Depthwise:
     """The code, with its arguments."""
 
@@ -129,7 +111,7 @@ class _Depthwise:
         self.channels, self.image_step, self.input, self.output, self.kernel, self.begin, self.step = (
             f.size() for _ in range(7)
         )
-        self.axes = [_Axis(*(f.size() for _ in range(7))) for _ in range(rows.outer)]
+        self.axes = [Axis(*(f.size() for _ in range(7))) for _ in range(rows.outer)]
         self.code = ChainCode(f, chain)
         self.is_light = chain_weight(f.target, chain, self.lanes) <= LIGHT
         self.spilled = f.stack(rows.type, PIXELS * rows.vectors * self.lanes)

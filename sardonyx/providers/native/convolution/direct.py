@@ -18,9 +18,9 @@ from sardonyx.compiler.types import BOOL, I32, I64, PTR, Type
 from sardonyx.ir import Dim, dim
 from sardonyx.providers.native.chain import Chain, ChainCode
 from sardonyx.providers.native.convolution.tiles import (
+    Axis,
     EvenTiles,
     add_products,
-    aligned_empty,
     chain_weight,
     grain_for,
     sizes_up_to,
@@ -28,6 +28,7 @@ from sardonyx.providers.native.convolution.tiles import (
     zero_sums,
 )
 from sardonyx.providers.native.kernel import KernelFunction, kernel
+from sardonyx.providers.native.weights import aligned_empty
 
 TABLE_TAPS = 128
 """How many taps the table holds; a larger kernel is summed in several rounds."""
@@ -116,19 +117,6 @@ class _Place:
     """Of which tile the table is."""
 
 
-@dataclass(frozen=True)
-class _Axis:
-    """A spatial axis, as numbers of the kernel's arguments."""
-
-    output: Value
-    input: Value
-    kernel: Value
-    stride: Value
-    dilation: Value
-    begin: Value
-    step: Value
-
-
 class _Direct:
     """The code of a convolution, with its arguments."""
 
@@ -138,7 +126,7 @@ class _Direct:
         self.x, self.w, self.bias, self.zeros = (f.pointer() for _ in range(4))
         self.groups, self.channels, self.filters, self.positions, self.block = (f.size() for _ in range(5))
         self.image_step, self.pixel_step = f.size(), f.size()
-        self.axes = [_Axis(*(f.size() for _ in range(7))) for _ in range(tile.axes)]
+        self.axes = [Axis(*(f.size() for _ in range(7))) for _ in range(tile.axes)]
         self.code = ChainCode(f, chain)
         self.is_light = chain_weight(f.target, chain, tile.lanes) <= LIGHT
         self.spilled = f.stack(tile.type, tile.pixels * tile.width)

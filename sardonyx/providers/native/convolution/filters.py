@@ -19,10 +19,11 @@ from sardonyx.compiler.target import Target
 from sardonyx.compiler.types import F64, I64, Type, of_elements
 from sardonyx.dtypes import from_numpy
 from sardonyx.ir import Value
-from sardonyx.providers.native.convolution.tiles import aligned_empty, grain_for
+from sardonyx.providers.native.convolution.tiles import grain_for
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.program import Buffer
+from sardonyx.providers.native.weights import aligned_empty
 
 
 @dataclass(frozen=True)

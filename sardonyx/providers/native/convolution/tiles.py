@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
+from dataclasses import dataclass
 
 from sardonyx.compiler.builder import Value, Variable
 from sardonyx.compiler.target import Target
@@ -14,7 +12,6 @@ from sardonyx.ir import Dim, dim
 from sardonyx.providers.native.chain import Chain, ChainCode
 from sardonyx.providers.native.kernel import KernelFunction
 
-ALIGNMENT = 64
 CHAINS_OF_ADDITIONS = 8
 """How many sums must be under way for the units to be always busy."""
 FEW_REGISTERS = 16
@@ -23,13 +20,23 @@ PIECE_WORK = 1 << 19
 """Multiplications that are worth handing to another thread."""
 
 
-def aligned_empty(shape: Sequence[int], dtype: Any) -> np.ndarray:
-    """An array that begins at a cache line."""
-    dtype = np.dtype(dtype)
-    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    raw = np.empty(size + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    return raw[start : start + size].view(dtype).reshape(shape)
+@dataclass(frozen=True)
+class Axis:
+    """A spatial axis of a convolution, as numbers among the kernel's arguments."""
+
+    output: Value
+    input: Value
+    kernel: Value
+    stride: Value
+    dilation: Value
+    begin: Value
+    step: Value
+
+    def range(self, f: KernelFunction, first: Value) -> tuple[Value, Value]:
+        """Which taps lie inside the image, for a window that begins at `first`."""
+        low = f.maximum(0, (self.dilation - 1 - first) // self.dilation)
+        high = f.minimum(self.kernel, (self.input - first + self.dilation - 1) // self.dilation)
+        return low, high
 
 
 class EvenTiles:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -22,13 +21,12 @@ from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.program import Argument, Buffer
 from sardonyx.providers.native.views import View, collapse
-from sardonyx.providers.native.weights import WeightMemory
+from sardonyx.providers.native.weights import WeightMemory, aligned_empty
 
 PIECE_ELEMENTS = 16384
 """How many elements are worth handing to another thread."""
 WORTH_A_KERNEL = 1 << 20
 """From how many bytes on constants are packed by generated code: NumPy is slower, but needs nothing to be compiled."""
-ALIGNMENT = 64
 
 
 @dataclass(frozen=True)
@@ -57,15 +55,6 @@ class Packing:
     def lanes(self, target: Target) -> int:
         """How many elements are moved at once."""
         return min(self.width, target.lanes(self.target), target.lanes(F32))
-
-
-def aligned_empty(shape: Sequence[int], dtype: Any) -> np.ndarray:
-    """An array that begins at a cache line."""
-    dtype = np.dtype(dtype)
-    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    raw = np.empty(size + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    return raw[start : start + size].view(dtype).reshape(shape)
 
 
 def packed_constant(memory: WeightMemory, array: np.ndarray, type: Type, width: int) -> tuple[np.ndarray, int]:

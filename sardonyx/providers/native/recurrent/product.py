@@ -11,7 +11,7 @@ import numpy as np
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import I64, Type
 from sardonyx.providers.native.kernel import KernelFunction
-from sardonyx.providers.native.matrix.packing import aligned_empty
+from sardonyx.providers.native.weights import aligned_empty
 
 BLOCK_ROWS = 8
 """How many rows go through a panel while it is in the nearest cache."""
