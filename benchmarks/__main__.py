@@ -14,6 +14,7 @@ import platform
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.networks import NETWORKS
-from sardonyx.cli.bench import compare_outputs, enter, environment, measure
+from benchmarks.convnets import CONVNETS
+from benchmarks.networks import NETWORKS as OTHERS
+from benchmarks.networks import Network
+from sardonyx.cli.bench import Contestant, compare_outputs, enter, environment, measure
 from sardonyx.cli.terminal import time_text
 
+NETWORKS = OTHERS | CONVNETS
 PEER = "onnxruntime"
 HERE = Path(__file__).parent
 PAGES = (HERE / "README.md", HERE.parent / "README.md")
@@ -40,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--threads", type=int, action="append", help="threads inside an op, 0 for all cores (default: 1, then 0)"
     )
+    parser.add_argument("--openvino", action="store_true", help="measure OpenVINO too, on the convolutional networks")
     parser.add_argument("--update", action="store_true", help="also put the table into README.md here and at the root")
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -48,9 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"no network {unknown[0]!r}, there are {', '.join(NETWORKS)}")
     names = options.networks or list(NETWORKS)
     if options.child is not None:
-        print(json.dumps([measure_network(name, options.child, options.runs) for name in names]))
+        print(json.dumps([measure_network(name, options.child, options.runs, options.openvino) for name in names]))
         return 0
-    rows = [row for threads in options.threads or [1, 0] for row in _in_child(names, threads, options.runs)]
+    rows = [row for threads in options.threads or [1, 0] for row in _in_child(names, threads, options.runs, options.openvino)]
     table = Measured(rows)
     table.show()
     if options.update:
@@ -59,25 +64,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if any(row["difference"] > TOLERANCE for row in rows) else 0
 
 
-def measure_network(name: str, threads: int, runs: int) -> dict[str, Any]:
+def measure_network(name: str, threads: int, runs: int, openvino: bool = False) -> dict[str, Any]:
     """Ratios and times of one network."""
     network = NETWORKS[name]()
     contestants = [enter(module, network.model, network.feeds, threads) for module in ("sardonyx", PEER)]
     difference = compare_outputs(contestants)
+    if openvino and name in CONVNETS:
+        contestants.append(enter_openvino(network, threads))
     measure(contestants, range(runs))
-    ours, theirs = (contestant.report() for contestant in contestants)
+    ours, theirs, *others = (contestant.report() for contestant in contestants)
     return {
         "network": name,
         "about": (NETWORKS[name].__doc__ or "").strip(),
         "threads": threads,
         "ours": ours,
         "theirs": theirs,
+        "openvino": others[0] if others else None,
         "difference": difference,
     }
 
 
-def _in_child(names: Sequence[str], threads: int, runs: int) -> list[dict[str, Any]]:
+def enter_openvino(network: Network, threads: int) -> Contestant:
+    """OpenVINO's own runtime, set to least latency and to float32."""
+    import openvino
+
+    core = openvino.Core()
+    settings = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
+    settings |= {"INFERENCE_NUM_THREADS": str(threads)} if threads else {}
+    start = time.perf_counter()
+    compiled = core.compile_model(core.read_model(network.model), "CPU", settings)
+    request = compiled.create_infer_request()
+    creation = time.perf_counter() - start
+    return Contestant(f"openvino {openvino.__version__}", creation, lambda: list(request.infer(network.feeds).values()))
+
+
+def _in_child(names: Sequence[str], threads: int, runs: int, openvino: bool) -> list[dict[str, Any]]:
     command = [sys.executable, "-m", "benchmarks", *names, "--child", str(threads), "--runs", str(runs)]
+    command += ["--openvino"] if openvino else []
     finished = subprocess.run(command, env=environment(threads), stdout=subprocess.PIPE, check=True, text=True)
     return list(json.loads(finished.stdout))
 
@@ -85,10 +108,13 @@ def _in_child(names: Sequence[str], threads: int, runs: int) -> list[dict[str, A
 class Measured:
     """Rows of one measurement as a table, for the terminal or for a page."""
 
-    headings = ("network", "threads", "sardonyx", PEER, "speed", "creation")
+    headings: tuple[str, ...] = ("network", "threads", "sardonyx", PEER, "speed", "creation")
     note = f"speed and creation: time of {PEER} / time of sardonyx, above 1 we are faster; medians of runs in turns"
 
     def __init__(self, rows: Sequence[dict[str, Any]]):
+        third = any(row["openvino"] for row in rows)
+        if third:
+            self.headings += ("OpenVINO's time / ours",)
         self.about = f"{datetime.date.today()}, {_machine()}, {rows[0]['ours']['runtime']} and {rows[0]['theirs']['runtime']}"
         self.cells = [
             (
@@ -98,6 +124,7 @@ class Measured:
                 time_text(row["theirs"]["median"]),
                 f"{row['theirs']['median'] / row['ours']['median']:.2f}",
                 f"{row['theirs']['creation'] / row['ours']['creation']:.2f}",
+                *([_ratio(row["openvino"], row["ours"])] if third else []),
             )
             for row in rows
         ]
@@ -114,6 +141,10 @@ class Measured:
         head = "| " + " | ".join(self.headings) + " |\n|---|" + "---:|" * (len(self.headings) - 1)
         body = "\n".join("| " + " | ".join(row) + " |" for row in self.cells)
         return f"{self.about}; {self.note}.\n\n{head}\n{body}"
+
+
+def _ratio(theirs: dict[str, Any] | None, ours: dict[str, Any]) -> str:
+    return "" if theirs is None else f"{theirs['median'] / ours['median']:.2f}"
 
 
 def with_table(page: str, table: str) -> str:

@@ -69,7 +69,10 @@ _MODULES = {
     ),
     "runtime.providers": ("get_all_providers", "get_available_providers", "register_provider", "unregister_provider"),
     "runtime.custom_ops": ("CustomOp", "custom_op", "register_custom_op", "unregister_custom_op"),
+    "runtime.model_compiler": ("ModelCompiler",),
+    "runtime.context_data": ("OrtEpContextData", "OrtEpContextDataBuffer"),
     "runtime.log": ("set_default_logger_severity", "set_default_logger_verbosity"),
+    "providers.prepacking": ("PrepackedWeightsContainer",),
     "compat": ("install_as_onnxruntime",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
@@ -97,6 +100,7 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:
     from sardonyx.compat import install_as_onnxruntime
+    from sardonyx.providers.prepacking import PrepackedWeightsContainer
     from sardonyx.runtime.custom_ops import CustomOp, custom_op, register_custom_op, unregister_custom_op
     from sardonyx.runtime.devices import (
         OrtArenaCfg,

@@ -23,14 +23,15 @@ LAYERS = (
     {"quantization", "training", "serving", "datasets"},
     {"sardonyx", "backend", "capi", "compat"},  # the package's face: the names that users import
     {"cli"},
+    {"__main__"},
 )
 """From the bottom up. A part imports itself and what is below; parts of one layer do not know each other, except in the face."""
 
-FACE = LAYERS[-2]
+FACE = next(layer for layer in LAYERS if "sardonyx" in layer)
 VERSION = "sardonyx.__version__"
 """Everybody may ask for it: the package itself is there before any of its modules."""
 FOREIGN = {"onnxruntime", "scipy", "torch", "tensorflow"}
-ONLY_WHEN_NEEDED = {"onnx", "google", "openvino", "PIL", "llvmlite"}
+ONLY_WHEN_NEEDED = {"onnx", "google", "openvino", "PIL", "llvmlite", "flatbuffers"}
 
 
 def modules() -> list[Path]:

@@ -22,6 +22,7 @@ from sardonyx.errors import (
     NotImplemented,  # noqa: A004 - the original's name
     RuntimeException,
 )
+from sardonyx.runtime.context_data import OrtEpContextData, OrtEpContextDataBuffer
 from sardonyx.runtime.devices import (
     OrtArenaCfg,
     OrtDevice,
@@ -73,6 +74,7 @@ from sardonyx.runtime.metadata import (
     OrtEpAssignedSubgraph,
     OrtExternalInitializerInfo,
 )
+from sardonyx.runtime.model_compiler import ModelCompiler
 from sardonyx.runtime.options import RunOptions, SessionOptions
 from sardonyx.runtime.providers import get_all_providers, get_available_providers
 from sardonyx.runtime.sparse import SparseBlockSparseView, SparseCooView, SparseCsrView, SparseTensor
@@ -100,6 +102,7 @@ __all__ = [
     "InvalidArgument",
     "InvalidGraph",
     "InvalidProtobuf",
+    "ModelCompiler",
     "ModelLoadCanceled",
     "ModelLoaded",
     "ModelMetadata",
@@ -118,6 +121,8 @@ __all__ = [
     "OrtDeviceMemoryType",
     "OrtEpAssignedNode",
     "OrtEpAssignedSubgraph",
+    "OrtEpContextData",
+    "OrtEpContextDataBuffer",
     "OrtEpDevice",
     "OrtExecutionProviderDevicePolicy",
     "OrtExternalInitializerInfo",

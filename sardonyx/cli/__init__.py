@@ -1,4 +1,4 @@
-"""The command `sardonyx`: run, inspect, check and bench models from a terminal. One module per command.
+"""The command `sardonyx`: run, inspect, check, bench, compile and convert models from a terminal. One module per command.
 
 Exit codes: 0 all right, 1 something is wrong with the model, its inputs or its run, 2 the command line itself is wrong.
 """
@@ -9,10 +9,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from sardonyx.cli import bench, check, inspect, run
+from sardonyx.cli import bench, check, compile, convert, inspect, run
 from sardonyx.cli.terminal import Terminal, UsageError, one_line
 
-COMMANDS = (run, inspect, check, bench)
+COMMANDS = (run, inspect, check, bench, compile)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,13 +41,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="sardonyx", description="Run and look into ONNX models.")
     parser.add_argument("--version", action="version", version=f"sardonyx {_version()}")
-    shared = argparse.ArgumentParser(add_help=False)
-    shared.add_argument("model", metavar="MODEL", help="path of a .onnx file")
-    shared.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
-    shared.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+    common.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    shared = argparse.ArgumentParser(add_help=False, parents=[common])
+    shared.add_argument("model", metavar="MODEL", help="path of a .onnx or .ort file")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for command in COMMANDS:
         command.add_parser(commands, shared)
+    convert.add_parser(commands, common)
     return parser
 
 

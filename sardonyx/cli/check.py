@@ -14,6 +14,7 @@ from sardonyx.ir import Graph, Model, Node, edit
 from sardonyx.ir.verify import verify
 from sardonyx.ops import checking
 from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
+from sardonyx.providers.matching import resolver_of
 from sardonyx.providers.provider import missing_kernel
 from sardonyx.runtime.expand import expand_functions
 
@@ -61,6 +62,7 @@ def check(source: Any) -> tuple[Counter[str], list[Problem]]:
         ("inline", lambda: _raised("inline", lambda: edit.inline_functions(model))),
         ("ops", lambda: _unknown_ops(model)),
         ("infer", lambda: _raised("infer", lambda: ops.infer(model, evaluate))),
+        ("types", lambda: _raised("types", lambda: _use_types(model, providers[0]))),
         ("expand", lambda: _raised("expand", lambda: expand_functions(model, providers))),
         ("kernels", lambda: _missing_kernels(model, providers[0])),
     )
@@ -85,6 +87,11 @@ def _unknown_ops(model: Model) -> Iterator[Problem]:
             checking.check_node(node, checking.signature_of(node))
         except errors.CODED as error:
             yield Problem("ops", place(node), one_line(error))
+
+
+def _use_types(model: Model, provider: CPUExecutionProvider) -> None:
+    """Match kernels by the type strings that came with the model, if some did; they must be all that it needs."""
+    provider.resolver = resolver_of(model)
 
 
 def _missing_kernels(model: Model, provider: CPUExecutionProvider) -> Iterator[Problem]:

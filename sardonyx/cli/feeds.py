@@ -17,6 +17,9 @@ import numpy as np
 from sardonyx import dtypes
 from sardonyx.cli.terminal import UsageError
 from sardonyx.dtypes import ElementType
+from sardonyx.formats.onnx.external import ExternalFolder
+from sardonyx.formats.onnx.messages import messages
+from sardonyx.formats.onnx.tensors import read_tensor
 from sardonyx.ir import MapType, OptionalType, SequenceType, TensorType, Type, Value, described, dim
 
 GENERATORS = ("random", "zeros", "ones")
@@ -111,9 +114,8 @@ def _from_file(name: str, path: Path) -> Any:
     if not path.exists():
         raise UsageError(f"--input {name}={path}: there is no such file")
     if path.suffix == ".pb":
-        import onnx
-
-        return onnx.numpy_helper.to_array(onnx.TensorProto.FromString(path.read_bytes()))
+        proto = messages().TensorProto.FromString(path.read_bytes())
+        return read_tensor(proto, ExternalFolder(path.parent), name).numpy()
     loaded = np.load(path, allow_pickle=False)
     if isinstance(loaded, np.ndarray):
         return loaded

@@ -82,6 +82,7 @@ def summary(model: Model, path: Path) -> dict[str, Any]:
     return {
         "file": str(path),
         "bytes": path.stat().st_size,
+        "ort_version": model.ort_version,
         "ir_version": model.ir_version,
         "opsets": {domain or "ai.onnx": version for domain, version in model.opsets.items()},
         "producer": " ".join(filter(None, (model.producer_name, model.producer_version))),
@@ -110,6 +111,7 @@ def _show(terminal: Terminal, about: dict[str, Any]) -> None:
     opsets = ", ".join(f"{domain} {version}" for domain, version in about["opsets"].items())
     rows = [
         ("file", f"{about['file']} ({size_text(about['bytes'])})"),
+        ("ORT format", "" if about["ort_version"] is None else f"version {about['ort_version']}"),
         ("graph", about["graph"]),
         ("opsets", opsets),
         ("IR version", about["ir_version"]),
@@ -133,7 +135,7 @@ def after(model: Model, options: argparse.Namespace, journal: Journal) -> str:
         "load": lambda: None,
         "inline": lambda: edit.inline_functions(model),
         "infer": lambda: ops.infer(model, evaluate),
-        "optimize": lambda: optimize(model, level, evaluate=evaluate, journal=journal),
+        "optimize": lambda: model.ort_version is None and optimize(model, level, evaluate=evaluate, journal=journal),
         "expand": lambda: expand_functions(model, providers),
     }
     for name in STAGES[: STAGES.index(stage) + 1]:

@@ -6,26 +6,29 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sardonyx.cli.terminal import Terminal, UsageError, size_text, time_text
-from sardonyx.compiler.jit import Kernel
+from sardonyx.compiler.jit import Jit, Kernel
 from sardonyx.providers.native.compiled import CompiledProgram, StepTime
-from sardonyx.providers.native.program import Argument, At, Buffer
+from sardonyx.providers.native.program import Argument, At, Buffer, Program
 from sardonyx.runtime.plan import Plan, all_steps
 
 SHOWN_DIGITS = 8
 """How much of a kernel's digest names it."""
 
 
-def programs(plan: Plan) -> Iterator[CompiledProgram]:
-    return (step.call for step in all_steps(plan) if isinstance(step.call, CompiledProgram))
+def programs(plan: Plan) -> Iterator[tuple[Program, Jit]]:
+    """What was compiled here, with the compiler."""
+    for step in all_steps(plan):
+        if isinstance(step.call, CompiledProgram) and step.call.program is not None and step.call.jit is not None:
+            yield step.call.program, step.call.jit
 
 
 def program_text(plan: Plan) -> str:
     """Every cluster with its steps in order, then the loops of each kernel once; what runs in NumPy is listed at the end."""
     lines: list[str] = []
     kernels: dict[str, Kernel] = {}
-    for program in programs(plan):
-        steps = program.program.steps
-        lines.append(f"{program.program.name}: {len(steps)} steps")
+    for program, _ in programs(plan):
+        steps = program.steps
+        lines.append(f"{program.name}: {len(steps)} steps")
         for number, step in enumerate(steps):
             kernels.setdefault(step.kernel.symbol, step.kernel)
             arguments = ", ".join(map(_argument_text, step.arguments))
@@ -56,14 +59,14 @@ def _argument_text(argument: Argument) -> str:
 
 def assembly(plan: Plan, wanted: str) -> str:
     """The machine code of the kernels whose names begin as `wanted` says."""
-    found: dict[str, tuple[CompiledProgram, Kernel]] = {}
-    for program in programs(plan):
-        for step in program.program.steps:
-            found.setdefault(_name(step.kernel), (program, step.kernel))
+    found: dict[str, tuple[Jit, Kernel]] = {}
+    for program, jit in programs(plan):
+        for step in program.steps:
+            found.setdefault(_name(step.kernel), (jit, step.kernel))
     chosen = [name for name in found if name.startswith(wanted)]
     if not chosen:
         raise UsageError(f"no kernel is called {wanted!r}; there are {', '.join(found) or 'none'}")
-    return "\n".join(f"; {name}\n{program.jit.assembly(kernel)}" for name in chosen for program, kernel in [found[name]])
+    return "\n".join(f"; {name}\n{jit.assembly(kernel)}" for name in chosen for jit, kernel in [found[name]])
 
 
 def show_times(terminal: Terminal, times: Sequence[StepTime]) -> list[dict[str, Any]]:

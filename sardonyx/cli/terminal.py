@@ -7,9 +7,12 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+try:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.table import Table
+except ModuleNotFoundError as missing:  # a minimal install
+    raise SystemExit(f"sardonyx: the command line needs the package rich ({missing}): 'pip install rich'") from missing
 
 FATAL = 4
 """Log severity of sessions here: what goes wrong is said once, by the command."""

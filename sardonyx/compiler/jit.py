@@ -6,7 +6,7 @@ import functools
 import hashlib
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -57,6 +57,17 @@ def host() -> Target:
     return replace(X86_LEVELS[wanted], cpu=llvm.get_host_cpu_name(), features=features.flatten())
 
 
+def host_features() -> frozenset[str]:
+    """LLVM's names of what this CPU has."""
+    return frozenset(name for name, has in _llvm().get_host_cpu_features().items() if has)
+
+
+def description() -> str:
+    """LLVM's version and what code is generated for, for people; raises `NoCompiler` where there is none."""
+    version = ".".join(map(str, _llvm().llvm_version_info))
+    return f"LLVM {version} for {host().cpu} ({host().name})"
+
+
 @dataclass(frozen=True)
 class Kernel:
     """A function's text with `PLACEHOLDER` as its name, and what it is called in reports."""
@@ -100,15 +111,27 @@ class Jit:
             return [self._addresses[kernel.symbol] for kernel in kernels]
 
     def _load(self, kernels: list[Kernel]) -> None:
-        objects = [self.cache.get(self._key(kernel)) for kernel in kernels]
-        compiled = _in_parallel(self._compile, [kernel for kernel, found in zip(kernels, objects) if found is None])
-        fresh = iter(compiled)
+        self._link({kernel.symbol: found for kernel, found in zip(kernels, self.objects(kernels))})
+
+    def _link(self, objects: Mapping[str, bytes]) -> None:
         llvm, engine = _llvm(), self._engine
-        for found in objects:
-            engine.add_object_file(llvm.ObjectFileRef.from_data(next(fresh) if found is None else found))
+        for found in objects.values():
+            engine.add_object_file(llvm.ObjectFileRef.from_data(found))
         engine.finalize_object()
-        for kernel in kernels:
-            self._addresses[kernel.symbol] = engine.get_function_address(kernel.symbol)
+        for symbol in objects:
+            self._addresses[symbol] = engine.get_function_address(symbol)
+
+    def objects(self, kernels: Sequence[Kernel]) -> list[bytes]:
+        """The object code of these texts, compiled if it is not in the cache."""
+        found = [self.cache.get(self._key(kernel)) for kernel in kernels]
+        fresh = iter(_in_parallel(self._compile, [kernel for kernel, one in zip(kernels, found) if one is None]))
+        return [next(fresh) if one is None else one for one in found]
+
+    def link(self, objects: Mapping[str, bytes]) -> list[int]:
+        """Where the functions of object code lie that was compiled elsewhere; each object has the one of its name."""
+        with self._lock:
+            self._link({symbol: found for symbol, found in objects.items() if symbol not in self._addresses})
+            return [self._addresses[symbol] for symbol in objects]
 
     def _key(self, kernel: Kernel) -> str:
         return hashlib.blake2b(f"{self._version}\n{kernel.text}".encode(), digest_size=20).hexdigest()

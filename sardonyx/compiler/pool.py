@@ -15,17 +15,20 @@ import os
 import platform
 import sys
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from sardonyx.compiler.builder import Function, Value
-from sardonyx.compiler.jit import Kernel, jit
-from sardonyx.compiler.types import I32, I64, PTR
-
 STEP_WORDS = 6
 """A step in memory: kernel, its arguments, number of items, items per piece, ticks it took, unused."""
 KERNEL, ARGUMENTS, TOTAL, GRAIN, TICKS = range(5)
+
+CALL_WORDS = 16
+"""A call in memory, the one argument of a run. What a run of small steps costs is the way from Python to them, so little goes over it."""
+CALL_STEPS, CALL_COUNT, CALL_POOL, CALL_WIDTH, CALL_STOP, CALL_STATUS, CALL_ARRAYS, CALL_PLACES, CALL_PLACE_COUNT = range(9)
+PLACE_WORDS = 3
+"""An argument that is the address of an array: where it stands, the array's place in the tuple at CALL_ARRAYS in bytes, an offset."""
 
 # the pool in memory: words of 64 bits, each group on a cache line of its own
 GENERATION, OPEN, NEXT, INSIDE, JOB, LOCK, SLEEPERS, STOP, SETTINGS = (8 * line for line in range(9))
@@ -36,134 +39,10 @@ POOL_WORDS = 80
 MAX_THREADS = 64
 SPINS_AWAKE = 4000
 """How often a worker looks for work before it sleeps: some tens of microseconds."""
-_FUTEX = {"x86_64": 202, "aarch64": 98}
-_PAUSE = {"x86_64": "llvm.x86.sse2.pause", "AMD64": "llvm.x86.sse2.pause"}.get(platform.machine(), "")
+FUTEX = {"x86_64": 202, "aarch64": 98}
 
 
-class _Words:
-    """The pool's memory as generated code sees it: every access is atomic and in order."""
-
-    def __init__(self, f: Function, base: Value):
-        self.f = f
-        self.base = base
-
-    def _place(self, word: int) -> Value:
-        return self.f.address(self.base, word, I64)
-
-    def get(self, word: int) -> Value:
-        return self.f.emit(I64, f"load atomic i64, {self._place(word)} seq_cst, align 8")
-
-    def set(self, word: int, value: Value | int) -> None:
-        self.f.line(f"store atomic {self.f.as_value(value, I64)}, {self._place(word)} seq_cst, align 8")
-
-    def add(self, word: int, value: Value | int) -> Value:
-        """Add, and return what was there before."""
-        return self.f.emit(I64, f"atomicrmw add {self._place(word)}, {self.f.as_value(value, I64)} seq_cst")
-
-    def swap(self, word: int, value: int) -> Value:
-        return self.f.emit(I64, f"atomicrmw xchg {self._place(word)}, i64 {value} seq_cst")
-
-
-def _pause(f: Function) -> None:
-    if _PAUSE:
-        f.declare(f"declare void @{_PAUSE}()")
-        f.line(f"call void @{_PAUSE}()")
-
-
-def _take_items(f: Function, pool: _Words, worker: Value) -> None:
-    """Run pieces of the open job until none is left."""
-    kernel, arguments = f.as_pointer(pool.get(JOB_KERNEL)), f.as_pointer(pool.get(JOB_ARGUMENTS))
-    total, grain = pool.get(JOB_TOTAL), pool.get(JOB_GRAIN)
-    with f.while_() as body:
-        begin = pool.add(NEXT, grain)
-        body.leave_if(begin >= total)
-        f.call(kernel, arguments, begin, f.minimum(begin + grain, total), worker)
-
-
-def _futex(f: Function, pool: _Words, operation: int, value: Value) -> None:
-    """Wait on the generation's word while it has this value, or wake those who do; elsewhere than on Linux, nap."""
-    sleep = f.as_pointer(pool.get(SLEEP))
-    number = _FUTEX.get(platform.machine(), 0) if sys.platform == "linux" else 0
-    if number:
-        place = f.address(pool.base, GENERATION, I64)
-        f.emit(
-            I64, f"call i64 (i64, ...) {sleep.ref}(i64 {number}, {place}, i32 {operation}, {f.convert(value, I32)}, ptr null)"
-        )
-    elif operation == 128:
-        f.line(f"call void {sleep.ref}(i32 {1 if sys.platform == 'win32' else 50})")
-
-
-def _worker_kernel() -> Kernel:
-    """The loop in which a worker lives: look for a new job, sleep if none comes, join it."""
-    f = Function([("pool", PTR), ("worker", I64)])
-    pool, worker = _Words(f, f["pool"]), f["worker"]
-    seen = f.variable(pool.get(GENERATION))
-    with f.while_() as life:
-        spins = f.variable(0, I64)
-        with f.while_() as waiting:
-            waiting.leave_if((pool.get(GENERATION) != seen.get()) | (pool.get(STOP) != 0) | (spins.get() >= pool.get(SPINS)))
-            _pause(f)
-            spins.set(spins.get() + 1)
-        life.leave_if(pool.get(STOP) != 0)
-        with f.if_(pool.get(GENERATION) == seen.get()):
-            pool.add(SLEEPERS, 1)
-            _futex(f, pool, 128, seen.get())  # returns at once if the generation has changed meanwhile
-            pool.add(SLEEPERS, -1)
-        with f.if_(pool.get(GENERATION) != seen.get()):
-            seen.set(pool.get(GENERATION))
-            pool.add(INSIDE, 1)  # before looking whether the job is open: then whoever closes it waits for us
-            with f.if_((pool.get(OPEN) != 0) & (worker < pool.get(JOB_WIDTH))):
-                _take_items(f, pool, worker)
-            pool.add(INSIDE, -1)
-    return Kernel("worker", f.text("kernel"))
-
-
-def _run_kernel(timed: bool) -> Kernel:
-    """Run a list of steps, each shared with up to `width` - 1 workers."""
-    f = Function([("steps", PTR), ("count", I64), ("pool", PTR), ("width", I64), ("stop", PTR)])
-    pool, width = _Words(f, f["pool"]), f["width"]
-    mine = f.variable(0, I64)
-    with f.if_(width > 1):
-        mine.set(f.select(pool.swap(LOCK, 1) == 0, width, 0))
-    with f.loop(0, f["count"]) as index:
-        step = f.address(f["steps"], index * STEP_WORDS, I64)
-        kernel, arguments = f.load(step, KERNEL, PTR), f.load(step, ARGUMENTS, PTR)
-        total, grain = f.load(step, TOTAL, I64), f.load(step, GRAIN, I64)
-        start = _ticks(f) if timed else None
-        with f.if_(f.load(f["stop"], 0, I64) == 0), f.if_else((mine.get() > 1) & (total > grain)) as otherwise:
-            _share(f, pool, kernel, arguments, total, grain, mine.get())
-            otherwise()
-            with f.if_(total > 0):
-                f.call(kernel, arguments, f.const(I64, 0), total, f.const(I64, 0))
-        if start is not None:
-            f.store(_ticks(f) - start, step, TICKS, I64)
-    with f.if_(mine.get() > 1):
-        pool.set(LOCK, 0)
-    return Kernel("run timed" if timed else "run", f.text("kernel"))
-
-
-def _share(f: Function, pool: _Words, kernel: Value, arguments: Value, total: Value, grain: Value, width: Value) -> None:
-    for word, value in ((JOB_TOTAL, total), (JOB_GRAIN, grain), (JOB_WIDTH, width), (NEXT, 0)):
-        pool.set(word, value)
-    for word, pointer in ((JOB_KERNEL, kernel), (JOB_ARGUMENTS, arguments)):
-        pool.set(word, f.emit(I64, f"ptrtoint {pointer} to i64"))
-    pool.set(OPEN, 1)
-    pool.add(GENERATION, 1)
-    with f.if_(pool.get(SLEEPERS) > 0):
-        _futex(f, pool, 129, f.const(I64, MAX_THREADS))
-    _take_items(f, pool, f.const(I64, 0))
-    pool.set(OPEN, 0)
-    with f.while_() as waiting:
-        waiting.leave_if(pool.get(INSIDE) == 0)
-        _pause(f)
-
-
-def _ticks(f: Function) -> Value:
-    f.declare("declare i64 @llvm.readcyclecounter()")
-    return f.emit(I64, "call i64 @llvm.readcyclecounter()")
-
-
-_RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
+_RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
 
 
@@ -173,7 +52,7 @@ def _sleep_function() -> int:
         function = ctypes.windll.kernel32.Sleep
     else:
         function = getattr(
-            ctypes.CDLL(None), "syscall" if _FUTEX.get(platform.machine()) and sys.platform == "linux" else "usleep"
+            ctypes.CDLL(None), "syscall" if FUTEX.get(platform.machine()) and sys.platform == "linux" else "usleep"
         )
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
@@ -193,10 +72,10 @@ class Pool:
         self._caller = -1
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
-        run, timed, work = jit().addresses([_run_kernel(False), _run_kernel(True), _worker_kernel()])
-        self.run = _RUN(run)
-        """run(steps, count, pool address, width, address of a word that is set to leave out the rest)."""
-        self.run_timed = _RUN(timed)
+        run, timed, work = _code or _generated()
+        self.enter = _RUN(run)
+        """Run the call at an address."""
+        self.enter_timed = _RUN(timed)
         self._work = _WORK(work)
 
     def ensure(self, width: int) -> int:
@@ -207,6 +86,13 @@ class Pool:
                 while len(self._threads) < width - 1:
                     self._start(len(self._threads) + 1)
         return width
+
+    def run(self, steps: np.ndarray, width: int, stop: int = 0, timed: bool = False) -> None:
+        """Run a list of steps with all arguments in place. `stop` is the address of a word that is set to leave out the rest."""
+        call = np.zeros(CALL_WORDS, np.int64)
+        call[[CALL_STEPS, CALL_COUNT, CALL_POOL, CALL_WIDTH]] = steps.ctypes.data, steps.size // STEP_WORDS, self.address, width
+        call[CALL_STOP] = stop or call.ctypes.data + 8 * CALL_STATUS
+        (self.enter_timed if timed else self.enter)(call.ctypes.data)
 
     def sleep_at_once(self) -> None:
         """Let idle workers sleep without looking for work first: less CPU time, slower starts. Holds for the whole process."""
@@ -244,9 +130,9 @@ class Pool:
     def _wake(self) -> None:
         """An empty job: every sleeper gets up and sees that it shall stop."""
         self._memory[GENERATION] += 1
-        if sys.platform == "linux" and platform.machine() in _FUTEX:
+        if sys.platform == "linux" and platform.machine() in FUTEX:
             place = ctypes.c_void_p(self.address + 8 * GENERATION)
-            ctypes.CDLL(None).syscall(_FUTEX[platform.machine()], place, 129, MAX_THREADS, None)
+            ctypes.CDLL(None).syscall(FUTEX[platform.machine()], place, 129, MAX_THREADS, None)
 
 
 def _cpu_function() -> Any:
@@ -258,8 +144,22 @@ def _cpu_function() -> Any:
 
 _current_cpu = _cpu_function()
 
+_code: Sequence[int] = ()
 _pool: Pool | None = None
 _pool_lock = threading.Lock()
+
+
+def use_code(addresses: Sequence[int]) -> None:
+    """Have pools that are made later run code that came with a compiled model: then none needs to be generated."""
+    global _code
+    _code = _code or addresses
+
+
+def _generated() -> Sequence[int]:
+    from sardonyx.compiler.jit import jit
+    from sardonyx.compiler.pool_code import kernels
+
+    return jit().addresses(kernels())
 
 
 def pool() -> Pool:

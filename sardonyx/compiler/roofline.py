@@ -86,11 +86,10 @@ def _seconds(kernel: Kernel, data: np.ndarray, items: int, threads: int) -> floa
         items,
         -(-items // threads),
     ]
-    stop = ctypes.c_int64(0)
     best = float("inf")
     for _ in range(REPEATS):
         start = time.perf_counter()
-        workers.run(step.ctypes.data, 1, workers.address, threads, ctypes.addressof(stop))
+        workers.run(step, threads)
         best = min(best, time.perf_counter() - start)
     return best
 

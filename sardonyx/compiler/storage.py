@@ -180,5 +180,12 @@ class Storage(Instructions):
         """The same value, of which LLVM forgets how it was computed: what it cannot see through it does not rearrange."""
         return self.emit(value.type, f'call {value.type} asm "", "=r,0"({value})')
 
+    def empty_registers(self) -> None:
+        """Let no vector register keep its value across this place: constants of one loop do not take registers from another."""
+        if self.target is not None and self.target.name != "generic":
+            name = "v" if self.target.name == "neon" else "xmm"
+            names = ",".join(f"~{{{name}{number}}}" for number in range(self.target.vector_registers))
+            self.line(f'call void asm sideeffect "", "{names}"()')
+
     def as_pointer(self, number: Value) -> Value:
         return self.emit(PTR, f"inttoptr {number} to ptr")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sardonyx import ir
-from sardonyx.errors import Fail
+from sardonyx.errors import Fail, InvalidProtobuf
 from sardonyx.formats import mapping
+
+if TYPE_CHECKING:
+    from sardonyx.formats.onnx.saving import PackedForms
+    from sardonyx.formats.ort.derived import Definitions
 
 ORT_IDENTIFIER = b"ORTM"
 
@@ -18,36 +21,64 @@ def load(source: Any, folder: str | os.PathLike[str] | None = None) -> ir.Model:
 
     `folder` is where external data lies; by default beside the file. Without a file it must be given if there is such data.
     """
-    from sardonyx.formats.onnx.reader import read_model
-
     if hasattr(source, "read"):
         source = source.read()
-    if _is_ort(source):
-        where = f"Load model from {os.fspath(source)} failed:" if isinstance(source, (str, os.PathLike)) else ""
-        raise Fail(f"{where}ORT format models are not supported yet in this version.")
-    return read_model(source, folder)
+    if is_ort(source):
+        from sardonyx.formats.ort import reader
+
+        return reader.read_model(source)
+    from sardonyx.formats.onnx.reader import read_model
+
+    try:
+        return read_model(source, folder)
+    except InvalidProtobuf as error:
+        if not has_ort_identifier(source):
+            raise
+        raise InvalidProtobuf(f"{error.message} It is an ORT format model, whose name must end in .ort.") from error
 
 
-def save(model: ir.Model, path: str | os.PathLike[str], external_data: str | None = None, size_threshold: int = 1024) -> None:
+def save(
+    model: ir.Model,
+    path: str | os.PathLike[str],
+    external_data: str | None = None,
+    size_threshold: int = 1024,
+    packed: PackedForms | None = None,
+    known: Definitions | None = None,
+) -> None:
     """Write the model to `path`; initializers of `size_threshold` bytes or more go to the file `external_data` beside it, if given.
 
-    "per-tensor" gives each of them a file of its own.
+    "per-tensor" gives each of them a file of its own. `packed` tells the packed forms of each that shall follow it there. A name that
+    ends in .ort asks for the ORT format, which holds all weights itself and needs `known`, which tells what ops are.
     """
     from sardonyx.formats.onnx import saving
 
-    if Path(path).suffix == ".ort":
-        raise Fail(f"{os.fspath(path)}: ORT format models are not supported yet in this version.")
-    saving.save(model, path, external_data, size_threshold)
+    if is_ort(path):
+        from sardonyx.formats.ort import writer
+
+        if known is None:
+            raise Fail(
+                f"{os.fspath(path)}: a file in the ORT format says what its ops are, which must be given here. "
+                "`sardonyx convert` and sessions with optimized_model_filepath do that."
+            )
+        if external_data is not None:
+            raise Fail(f"{os.fspath(path)}: the ORT format holds all weights in its one file.")
+        writer.save_model(model, path, known)
+        return
+    saving.save(model, path, external_data, size_threshold, packed or (lambda tensor: ()))
 
 
-def _is_ort(source: Any) -> bool:
-    return (isinstance(source, (str, os.PathLike)) and Path(source).suffix == ".ort") or has_ort_identifier(source)
+def is_ort(source: Any) -> bool:
+    """Whether a model is taken for one in the ORT format: a file by its name, bytes by their identifier."""
+    if isinstance(source, (str, os.PathLike)):
+        name = os.fspath(source)
+        return len(name) > 4 and name.lower().endswith(".ort")
+    return has_ort_identifier(source)
 
 
 def has_ort_identifier(source: Any) -> bool:
     """Whether bytes, or the file at a path, say of themselves that they are an ORT format model."""
     if isinstance(source, (bytes, bytearray, memoryview)):
-        return bytes(source[4:8]) == ORT_IDENTIFIER
+        return len(source) > 8 and bytes(source[4:8]) == ORT_IDENTIFIER
     if not isinstance(source, (str, os.PathLike)):
         return False
     try:

@@ -1,4 +1,8 @@
-"""Files as read-only memory: large ones are mapped, small ones read. The ONNX and ORT readers open models and weights here."""
+"""Files as read-only memory: large ones are mapped, small ones read. The ONNX and ORT readers open models and weights here.
+
+Memory knows the file that it shows: `place_of` tells where in which file an array's elements lie, so weights can be told apart, and
+known again in another session, without being read.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +11,46 @@ import errno
 import mmap
 import os
 import stat
+import threading
 import weakref
+from typing import NamedTuple
+
+import numpy as np
 
 READ_BELOW = 16 << 20
 """Smaller files are read whole: a map dies with the process if somebody truncates the file under it, as re-exporting a model to
 the same path does, and each map holds a file descriptor."""
 
 
-_maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
+class FileIdentity(NamedTuple):
+    """A file as it was when it was opened; one that has been written since has another identity."""
+
+    device: int
+    inode: int
+    size: int
+    modified: int
+    changed: int
 
 
-def give_back_pages() -> None:
-    """Let the system have the memory of mapped files again: what is read later comes back from the file.
+class _Map(mmap.mmap):
+    """A mapped file, shared by all who open it while it stays the same."""
 
-    A session calls this when it has packed its weights: the originals need not stay in memory beside them.
-    """
-    if hasattr(mmap, "MADV_DONTNEED"):
-        for mapped in list(_maps):
-            with contextlib.suppress(ValueError, OSError):  # closed meanwhile
-                mapped.madvise(mmap.MADV_DONTNEED)
+    identity: FileIdentity
+    address: int
+    """Where it begins."""
+    kept: set[tuple[int, int]]
+    """Parts, from page to page, that are in use: they are not given back."""
+
+
+class _Contents(bytearray):
+    """A file that was read."""
+
+    identity: FileIdentity
+    address: int
+
+
+_maps: weakref.WeakValueDictionary[FileIdentity, _Map] = weakref.WeakValueDictionary()
+_lock = threading.Lock()
 
 
 def open_regular(path: str | os.PathLike[str], follow: bool = True) -> int:
@@ -41,19 +66,106 @@ def open_regular(path: str | os.PathLike[str], follow: bool = True) -> int:
     raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
 
 
-def contents(path: str | os.PathLike[str], follow: bool = True) -> memoryview:
-    """All bytes of a file; with `follow=False` the last part of the path must not be a symbolic link."""
+def contents(path: str | os.PathLike[str], follow: bool = True, read_below: int = READ_BELOW) -> memoryview:
+    """All bytes of a file, mapped unless it is smaller than `read_below`; with `follow=False` the last part of the path must not be
+    a symbolic link."""
     descriptor = open_regular(path, follow)
     try:
-        size = os.fstat(descriptor).st_size
-        if size >= READ_BELOW:
-            try:
-                mapped = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
-                _maps.add(mapped)
-                return memoryview(mapped)
-            except OSError:  # no more maps or descriptors, or a file system that cannot: reading always works
-                pass
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            return memoryview(file.read())
+        status = os.fstat(descriptor)
+        identity = FileIdentity(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        if identity.size >= READ_BELOW:
+            # no more maps or descriptors, or a file system that cannot: reading always works
+            with contextlib.suppress(OSError):
+                return memoryview(_mapped(descriptor, identity))
+        return _read(descriptor, identity)
     finally:
         os.close(descriptor)
+
+
+def _mapped(descriptor: int, identity: FileIdentity) -> _Map:
+    with _lock:
+        found = _maps.get(identity)
+        if found is None:
+            found = _Map(descriptor, identity.size, access=mmap.ACCESS_READ)
+            found.identity, found.address, found.kept = identity, _address(found), set()
+            _maps[identity] = found
+        return found
+
+
+def _read(descriptor: int, identity: FileIdentity) -> memoryview:
+    data = _Contents(identity.size)
+    data.identity, data.address = identity, _address(data)
+    with os.fdopen(descriptor, "rb", closefd=False, buffering=0) as file:
+        view, at = memoryview(data), 0
+        while at < identity.size:
+            count = file.readinto(view[at:])
+            if not count:  # it became shorter
+                break
+            at += count
+        return view[:at].toreadonly()
+
+
+# --- where arrays lie
+
+
+def _address(data: bytearray | mmap.mmap) -> int:
+    return np.frombuffer(data, np.uint8).ctypes.data if len(data) else 0
+
+
+def _owner(array: np.ndarray) -> _Map | _Contents | None:
+    """The file under an array, None if it lies elsewhere."""
+    base: object = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if isinstance(base, memoryview):
+        base = base.obj
+    return base if isinstance(base, (_Map, _Contents)) else None
+
+
+def _start(array: np.ndarray, owner: _Map | _Contents) -> int:
+    """Where in its file an array begins."""
+    return array.ctypes.data - owner.address
+
+
+def place_of(array: np.ndarray) -> tuple[FileIdentity, int] | None:
+    """The file that an array shows, and where in it the array begins; None for other memory."""
+    owner = _owner(array)
+    return None if owner is None or not array.size else (owner.identity, _start(array, owner))
+
+
+def keep(array: np.ndarray) -> None:
+    """Let an array that shows a mapped file stay in memory when pages are given back."""
+    owner = _owner(array)
+    if isinstance(owner, _Map) and array.size:
+        start = _start(array, owner)
+        part = (start // mmap.PAGESIZE * mmap.PAGESIZE, -(-(start + array.nbytes) // mmap.PAGESIZE) * mmap.PAGESIZE)
+        with _lock:
+            owner.kept.add(part)
+
+
+def give_back(array: np.ndarray) -> None:
+    """Let the system have the memory of an array that shows a mapped file: what is read later comes back from the file."""
+    owner = _owner(array)
+    if isinstance(owner, _Map) and array.flags.c_contiguous and array.size:
+        start = _start(array, owner)
+        _give_back(owner, -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, (start + array.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE)
+
+
+def give_back_pages() -> None:
+    """The same for all of every mapped file, save what is kept.
+
+    A session calls this when it is ready: what it has read to get there need not stay in memory.
+    """
+    for mapped in list(_maps.values()):
+        with _lock:
+            kept = sorted(mapped.kept)
+        at = 0
+        for start, end in [*kept, (mapped.identity.size, mapped.identity.size)]:
+            _give_back(mapped, at, start)
+            at = max(at, end)
+
+
+def _give_back(mapped: _Map, start: int, end: int) -> None:
+    if end > start and hasattr(mmap, "MADV_DONTNEED"):
+        with contextlib.suppress(ValueError, OSError):  # closed meanwhile
+            mapped.madvise(mmap.MADV_DONTNEED, start, end - start)

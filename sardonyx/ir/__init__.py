@@ -3,9 +3,9 @@
 from sardonyx.ir import dim
 from sardonyx.ir.attribute import Attribute, Kind
 from sardonyx.ir.dim import Dim
-from sardonyx.ir.graph import Graph, Node, Value
-from sardonyx.ir.model import Function, FunctionKey, Model
-from sardonyx.ir.tensor import ExternalLocation, SparseTensor, Tensor
+from sardonyx.ir.graph import Denotation, Graph, Node, Value
+from sardonyx.ir.model import Function, FunctionKey, Model, SavedOptimization, SavedOptimizations, TypeStrings
+from sardonyx.ir.tensor import ExternalLocation, PackedLocation, SparseTensor, Tensor
 from sardonyx.ir.types import (
     MapType,
     OpaqueType,
@@ -20,6 +20,7 @@ from sardonyx.ir.types import (
 
 __all__ = [
     "Attribute",
+    "Denotation",
     "Dim",
     "ExternalLocation",
     "Function",
@@ -31,6 +32,9 @@ __all__ = [
     "Node",
     "OpaqueType",
     "OptionalType",
+    "PackedLocation",
+    "SavedOptimization",
+    "SavedOptimizations",
     "SequenceType",
     "Shape",
     "SparseTensor",
@@ -38,6 +42,7 @@ __all__ = [
     "Tensor",
     "TensorType",
     "Type",
+    "TypeStrings",
     "Value",
     "described",
     "dim",

@@ -82,7 +82,7 @@ class Cloner:
         """A new value like `value`, without producer and uses."""
         copy = Value(self.value_name(value.name) if value.name else "", value.type, value.constant)
         copy.declared, copy.known, copy.sparse, copy.doc = value.declared, value.known, value.sparse, value.doc
-        copy.metadata = dict(value.metadata)
+        copy.metadata, copy.denotation = dict(value.metadata), value.denotation
         self.values[value] = copy
         return copy
 
@@ -172,7 +172,7 @@ def clone_function(function: Function) -> Function:
 
 
 def clone_model(model: Model) -> Model:
-    """A deep copy that shares tensors only."""
+    """A deep copy that shares tensors only. Saved optimizations, which speak of nodes, are left out."""
     return Model(
         clone_graph(model.graph),
         dict(model.opsets),
@@ -186,4 +186,6 @@ def clone_model(model: Model) -> Model:
         dict(model.metadata),
         model.path,
         model.folder,
+        model.ort_version,
+        model.stored_types,
     )

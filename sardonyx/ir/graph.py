@@ -17,6 +17,9 @@ from sardonyx.ir.types import Type, described
 
 _GRAPHS = (Kind.GRAPH, Kind.GRAPHS)
 
+Denotation = tuple[str, tuple[str, ...]]
+"""Words for a type and for each of its sizes, such as IMAGE and DATA_BATCH; empty where there is none."""
+
 
 def _graphs_of(attribute: Attribute) -> list[Graph]:
     if attribute.value is None:
@@ -41,6 +44,7 @@ class Value:
         "is_input",
         "doc",
         "metadata",
+        "denotation",
         "__weakref__",
     )
 
@@ -63,6 +67,8 @@ class Value:
         self.is_input = False
         self.doc = ""
         self.metadata: dict[str, str] = {}
+        self.denotation: Denotation | None = None
+        """What the file says its type and each of its sizes stand for."""
 
     @property
     def users(self) -> list[Node]:

@@ -19,6 +19,15 @@ from sardonyx.ir.types import SparseTensorType, TensorType
 
 
 @dataclass(frozen=True)
+class PackedLocation:
+    """A tensor in the order in which some kernel reads it, stored in the same file: what it is, and where each of its buffers lies."""
+
+    key: str
+    buffers: tuple[tuple[int, int, str], ...]
+    """Offset, length and checksum."""
+
+
+@dataclass(frozen=True)
 class ExternalLocation:
     """Where a tensor's bytes lie outside the model's file."""
 
@@ -26,12 +35,13 @@ class ExternalLocation:
     offset: int = 0
     length: int | None = None
     checksum: str | None = None
+    prepacked: tuple[PackedLocation, ...] = ()
 
 
 class Tensor:
     """A constant. Made from an array, or from a function that fetches the array when it is first needed."""
 
-    __slots__ = ("name", "dtype", "shape", "doc", "external", "metadata", "_array", "_fetch", "_lock")
+    __slots__ = ("name", "dtype", "shape", "doc", "external", "beside", "metadata", "_array", "_fetch", "_lock")
 
     def __init__(
         self,
@@ -48,6 +58,8 @@ class Tensor:
         self.shape = shape
         self.doc = doc
         self.external = external
+        self.beside: Callable[[int, int], memoryview] | None = None
+        """Reads other bytes of the file that holds the tensor's, given offset and length: its packed forms."""
         self.metadata: dict[str, str] = {}
         self._array: np.ndarray | None = None
         self._fetch: Callable[[], np.ndarray] | None = fetch
@@ -100,6 +112,11 @@ class Tensor:
                 return self._array
             assert self._fetch is not None
             return self._fetch()
+
+    def release(self, fetch: Callable[[], np.ndarray]) -> None:
+        """Let go of the data; should somebody ask for it after all, `fetch` brings it back."""
+        with self._lock:
+            self._array, self._fetch = None, fetch
 
     def __repr__(self) -> str:
         return f"Tensor({self.name!r}, {self.dtype}{list(self.shape)})"

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from sardonyx.ir.graph import Graph, Node
 from sardonyx.ir.model import Function, Model
+from sardonyx.ir.opsets import NEWEST
 from sardonyx.ir.text_link import Context, Fetch, link_function, link_graph, link_model
 from sardonyx.ir.text_print import Printer
 from sardonyx.ir.text_syntax import Parser
@@ -21,7 +22,7 @@ def parse_model(text: str, fetch: Fetch | None = None) -> Model:
     parser = Parser(text)
     tree = parser.model()
     parser.expect_end()
-    return link_model(tree, _newest_opset, fetch)
+    return link_model(tree, fetch)
 
 
 def parse_graph(text: str, opsets: Mapping[str, int] | None = None, fetch: Fetch | None = None) -> Graph:
@@ -29,7 +30,7 @@ def parse_graph(text: str, opsets: Mapping[str, int] | None = None, fetch: Fetch
     parser = Parser(text)
     tree = parser.graph()
     parser.expect_end()
-    return link_graph(tree, Context({"": _newest_opset()} if opsets is None else opsets, fetch, lenient=True))
+    return link_graph(tree, Context({"": NEWEST[""]} if opsets is None else opsets, fetch, lenient=True))
 
 
 def parse_function(text: str, fetch: Fetch | None = None) -> Function:
@@ -37,13 +38,7 @@ def parse_function(text: str, fetch: Fetch | None = None) -> Function:
     parser = Parser(text)
     tree = parser.function()
     parser.expect_end()
-    return link_function(tree, _newest_opset, fetch)
-
-
-def _newest_opset() -> int:
-    import onnx.defs
-
-    return int(onnx.defs.onnx_opset_version())
+    return link_function(tree, fetch)
 
 
 def to_text(what: Model | Function | Graph | Node, max_elements: int | None = None, types: bool = True) -> str:

@@ -12,6 +12,7 @@ from sardonyx.ir import edit
 from sardonyx.ir.attribute import Attribute, Kind
 from sardonyx.ir.graph import Graph, Node, Value
 from sardonyx.ir.model import Function, Model
+from sardonyx.ir.opsets import NEWEST
 from sardonyx.ir.scope import Scope
 from sardonyx.ir.tensor import ExternalLocation, Tensor
 from sardonyx.ir.text_syntax import (
@@ -58,10 +59,10 @@ class Context:
         return tensor
 
 
-def link_model(tree: ModelText, newest_opset: Callable[[], int], fetch: Fetch | None) -> Model:
+def link_model(tree: ModelText, fetch: Fetch | None) -> Model:
     """The model that a text means."""
     header = dict(tree.header)
-    context = Context(_opsets(header, newest_opset), fetch, _number(header, "ir_version", 10))
+    context = Context(_opsets(header), fetch, _number(header, "ir_version", 10))
     model = Model(
         link_graph(tree.graph, context),
         dict(context.opsets),
@@ -75,17 +76,17 @@ def link_model(tree: ModelText, newest_opset: Callable[[], int], fetch: Fetch | 
     )
     _check_empty(header)
     for one in tree.functions:
-        function = link_function(one, newest_opset, fetch)
+        function = link_function(one, fetch)
         if function.key in model.functions:
             raise Fail(f"Duplicate definition of function ({function.domain}:{function.name}:{function.overload}).")
         model.functions[function.key] = function
     return model
 
 
-def link_function(tree: FunctionText, newest_opset: Callable[[], int], fetch: Fetch | None) -> Function:
+def link_function(tree: FunctionText, fetch: Fetch | None) -> Function:
     """The function that a text means."""
     header = dict(tree.header)
-    context = Context(_opsets(header, newest_opset), fetch)
+    context = Context(_opsets(header), fetch)
     function = Function(
         _domain(_text(header, "domain")),
         tree.name,
@@ -100,10 +101,10 @@ def link_function(tree: FunctionText, newest_opset: Callable[[], int], fetch: Fe
     return function
 
 
-def _opsets(header: dict[str, Any], newest_opset: Callable[[], int]) -> dict[str, int]:
+def _opsets(header: dict[str, Any]) -> dict[str, int]:
     given = header.pop("opset_import", None)
     if given is None:
-        return {"": newest_opset()}
+        return {"": NEWEST[""]}
     if not isinstance(given, dict) or not all(isinstance(version, int) for version in given.values()):
         raise InvalidArgument(f"ONNX text: opset_import must be versions by domain, not {given!r}.")
     return {_domain(domain): version for domain, version in given.items()}

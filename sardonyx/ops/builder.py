@@ -15,7 +15,7 @@ import numpy as np
 
 from sardonyx.ir import Attribute, Graph, Kind, Node, Tensor, Value
 from sardonyx.ops import schemas
-from sardonyx.ops.schemas import Signature
+from sardonyx.ops.signatures import Signature
 
 
 class Builder:

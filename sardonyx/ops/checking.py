@@ -19,7 +19,7 @@ from sardonyx.ir import (
     described,
 )
 from sardonyx.ops import schemas
-from sardonyx.ops.schemas import Parameter, Signature
+from sardonyx.ops.signatures import Parameter, Signature
 
 
 def signature_of(node: Node) -> Signature:

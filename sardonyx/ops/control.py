@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sardonyx import dtypes
-from sardonyx.errors import InferenceError
+from sardonyx.errors import Fail, InferenceError
 from sardonyx.ir import OptionalType, SequenceType, TensorType, dim
 from sardonyx.ops.operand import Known, Operand
 from sardonyx.ops.sequence import common_type
@@ -18,12 +18,26 @@ MAX_ROUNDS = 8
 
 @infer("If")
 def if_else(cond, then_branch, else_branch, output_count):
+    if cond.item is not None:
+        taken, other = (then_branch, else_branch) if cond.item else (else_branch, then_branch)
+        _infer_if_it_fits(other)
+        outputs = taken()
+        if len(outputs) < output_count:
+            raise InferenceError(f"the branch that is taken has {len(outputs)} outputs, the node {output_count}")
+        return outputs
     then, other = then_branch(), else_branch()
     if len(then) != len(other) or len(then) < output_count:
         raise InferenceError(f"then_branch has {len(then)} outputs, else_branch {len(other)}, the node {output_count}")
-    if cond.item is not None:
-        return then if cond.item else other
     return [_either(a, b) for a, b in zip(then, other, strict=True)]
+
+
+def _infer_if_it_fits(branch):
+    """Infer a branch that never runs: shapes that it could not take are no fault of the model."""
+    try:
+        branch()
+    except Fail as error:
+        if "[ShapeInferenceError]" not in error.message:
+            raise
 
 
 def _either(a, b):

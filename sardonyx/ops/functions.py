@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from sardonyx.ir import Attribute, Function, Node
-from sardonyx.ops import checking, schemas
-from sardonyx.ops.schemas import Signature
+from sardonyx.ops import checking, onnx_schemas
+from sardonyx.ops.signatures import Signature
 
 
 def body_of(node: Node) -> Function | None:
@@ -27,9 +27,14 @@ def body_of(node: Node) -> Function | None:
 
 
 def _body_proto(node: Node, signature: Signature) -> Any:
-    import onnx
-
-    schema = schemas.standard_schema(signature)
+    """The body as the onnx package has it; none where that package is missing."""
+    try:
+        import onnx.defs
+    except ImportError:
+        return None
+    schema = onnx_schemas.schema_of(signature)
+    if schema is None:
+        return None
     if schema.has_function:
         versions = [version for version in schema.function_opset_versions if version <= node.version]
         return (

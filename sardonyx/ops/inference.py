@@ -38,7 +38,7 @@ from sardonyx.ir.dim import Dim
 from sardonyx.ir.types import MAX_RANK, Shape
 from sardonyx.ops import checking, schemas
 from sardonyx.ops.operand import MAX_KNOWN_ELEMENTS, Known, Operand, settled
-from sardonyx.ops.schemas import Signature
+from sardonyx.ops.signatures import Signature
 from sardonyx.ops.table import Inference, find_inference
 
 logger = logging.getLogger("sardonyx.ops")

@@ -338,6 +338,8 @@ def _clamped(size, bound):
 def _backward(size, start, end, step):
     from_end = isinstance(start, int) and (start == -1 or start >= INFINITE)
     to_front = isinstance(end, int) and end <= -INFINITE
+    if to_front and not from_end and isinstance(start, int) and start >= 0:
+        return dim.ceildiv(dim.minimum(start + 1, size), -step)
     return dim.ceildiv(size, -step) if from_end and to_front else dim.fresh()
 
 

@@ -11,7 +11,8 @@ from types import MappingProxyType
 from typing import Any
 
 from sardonyx.ops import schemas
-from sardonyx.ops.schemas import Signature, normal_domain
+from sardonyx.ops.schemas import normal_domain
+from sardonyx.ops.signatures import Signature
 
 NEWEST = 2**31 - 1
 

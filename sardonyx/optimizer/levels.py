@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from sardonyx.optimizer.passes.attention import fuse_attention
+from sardonyx.optimizer.passes.categories import number_texts
 from sardonyx.optimizer.passes.constants import fold_constants, remove_unused, share_constants
 from sardonyx.optimizer.passes.control import inline_taken_branches
 from sardonyx.optimizer.passes.label_encoder import compose_label_encoders
+from sardonyx.optimizer.passes.loops import keep_invariants
 from sardonyx.optimizer.passes.nchwc import KEY as NCHWC_KEY
 from sardonyx.optimizer.passes.nchwc import block_convolutions
 from sardonyx.optimizer.passes.nhwc import KEY as NHWC_KEY
@@ -13,6 +15,7 @@ from sardonyx.optimizer.passes.nhwc import convolve_channels_last
 from sardonyx.optimizer.passes.qdq import merge_dequantization, quantize_weights_and_biases, unique_dequantization
 from sardonyx.optimizer.passes.qdq_bits import multiply_few_bits
 from sardonyx.optimizer.passes.rotary import fuse_rotary_embeddings
+from sardonyx.optimizer.passes.scanning import find_distances
 from sardonyx.optimizer.passes.splitting import split_once
 from sardonyx.optimizer.passes.subexpressions import eliminate_common_subexpressions
 from sardonyx.optimizer.passes.transpose import optimize_transposes
@@ -102,6 +105,7 @@ LEVELS: dict[Level, list[Stage]] = {
         Stage("CommonSubexpressionElimination", run=eliminate_common_subexpressions),
         Stage("ConstantFolding", run=fold_constants),
         Stage("ConstantFolding", run=inline_taken_branches),
+        Stage("LoopInvariants", run=keep_invariants),
         Stage("LabelEncoderFusion", run=compose_label_encoders),
         Stage("ReshapeFusion", [shape.constant_shape, shape.eliminate_view, shape.merge_views]),
         Stage("SliceConcatToSpaceToDepthFusion", [conv.space_to_depth, conv.reorder_weights]),
@@ -114,6 +118,8 @@ LEVELS: dict[Level, list[Stage]] = {
     ],
     Level.EXTENDED: [
         *QDQ_UNITS,
+        Stage("CategoryNumbering", run=number_texts),
+        Stage("DistanceFusion", run=find_distances),
         Stage("GeluFusion", [activation.contrib_gelu]),
         Stage("LayerNormFusion", [normalization.old_layer_normalization, normalization.add_bias]),
         Stage("SimplifiedLayerNormFusion", [normalization.rms_normalization]),

@@ -23,6 +23,11 @@ LOOP_KEY = "session.graph_optimizations_loop_level"
 """Config entry: "0" runs the levels after the basic one once instead of until nothing changes."""
 
 
+MINIMAL_KEY = "optimization.minimal_build_optimizations"
+"""Config entry: after the basic level "apply" makes those rewrites alone that could be saved in an ORT format file, "save" makes none
+and notes them on the model."""
+
+
 class StageFailed(Exception):
     """A stage raised; the model may be half changed. Whoever optimizes begins again with that stage disabled."""
 
@@ -77,19 +82,36 @@ def optimize(
 ) -> Journal:
     """Optimize a typed model in place, up to and including `level`; returns what was applied and refused."""
     context = Context(model, evaluate, options or {}, journal or Journal())
+    saves = context.options.get(MINIMAL_KEY) == "save"
     for number in Level:
-        if number <= level:
+        if number <= level and not (saves and number > Level.BASIC):
             run_level(number, context, disabled)
+    if saves and level > Level.BASIC:
+        _record(context, disabled)
     for node in model.graph.all_nodes():
         model.opsets.setdefault(node.domain, node.version)
     return context.journal
 
 
+def _record(context: Context, disabled: Collection[str]) -> None:
+    """Note what is left to the runtime."""
+    from sardonyx.optimizer import levels, recording
+
+    stages = [stage for stage in levels.LEVELS[Level.EXTENDED] if stage.name not in disabled and _is_enabled(stage, context)]
+    rules = {
+        name: [rule for stage in stages if stage.name == name for rule in stage.rules if rule.name not in disabled]
+        for name in recording.OPTIMIZERS
+    }
+    recording.record(context, rules)
+
+
 def run_level(level: Level, context: Context, disabled: Collection[str] = ()) -> None:
     """Run the stages of one level again and again until none changes anything."""
-    from sardonyx.optimizer import levels
+    from sardonyx.optimizer import levels, recording
 
     stages = [stage for stage in levels.LEVELS.get(level, ()) if stage.name not in disabled and _is_enabled(stage, context)]
+    if level > Level.BASIC and context.options.get(MINIMAL_KEY) == "apply":
+        stages = [stage for stage in stages if stage.name in recording.OPTIMIZERS]
     rounds = 1 if level > Level.BASIC and context.options.get(LOOP_KEY) == "0" else MAX_ROUNDS
     changes, present = 0, _ops_of(context.model)
     settled: dict[int, int] = {}

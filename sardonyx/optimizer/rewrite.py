@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any, Union
@@ -131,6 +131,18 @@ def apply_rules(
     return changed
 
 
+def applicable(
+    model: Model, rules: Sequence[Rule], *, evaluate: Evaluate | None = None, journal: Journal | None = None
+) -> Iterator[Match]:
+    """What the rules would be applied to in a model's graphs as they are; nothing is changed."""
+    rewriter = _Rewriter(model, rules, Driver(model, evaluate), journal or Journal())
+    for graph in list(edit.all_graphs(model.graph)):
+        for node in list(graph.nodes):
+            match = rewriter.applicable(graph, node)
+            if match is not None:
+                yield match
+
+
 class _Rewriter:
     def __init__(self, model: Model, rules: Sequence[Rule], driver: Driver, journal: Journal):
         self.model = model
@@ -183,6 +195,18 @@ class _Rewriter:
         self._explain(node, refusals)
         return None
 
+    def applicable(self, graph: Graph, node: Node) -> Match | None:
+        """What the first rule that fits at `node` would replace."""
+        for one, pattern in self.by_op.get((node.domain, node.op_type), ()):
+            for match in matching.find_all(pattern, node):
+                if self._used_elsewhere(one, match) is None:
+                    op = self._builder(graph, one, match)
+                    results = self._tried(one, match, op)
+                    self._undo(graph, op)
+                    if not isinstance(results, Skip):
+                        return match
+        return None
+
     def _explain(self, node: Node, refusals: Iterable[tuple[str, str]]) -> None:
         for name, reason in refusals:
             self.journal.add(name, node, reason)
@@ -201,19 +225,26 @@ class _Rewriter:
         return None
 
     def _apply(self, graph: Graph, one: Rule, match: Match) -> list[Node] | Skip:
-        op = Builder(graph, before=match.root, opsets=_opsets(self.model, match.root), prefix=match.root.name or one.name)
-        try:
-            results = self._results(one, match, op)
-        except Exception as error:
-            if self.journal.strict:
-                raise
-            logger.warning("rule %s failed at %s and is skipped: %s", one.name, match.root, error)
-            results = skip(f"the rule raised {type(error).__name__}: {error}")
+        op = self._builder(graph, one, match)
+        results = self._tried(one, match, op)
         if isinstance(results, Skip):
             self._undo(graph, op)
             return results
         self.journal.add(one.name, match.root)
         return self._replace(match, op, results)
+
+    def _builder(self, graph: Graph, one: Rule, match: Match) -> Builder:
+        return Builder(graph, before=match.root, opsets=_opsets(self.model, match.root), prefix=match.root.name or one.name)
+
+    def _tried(self, one: Rule, match: Match, op: Builder) -> list[tuple[Value, Value]] | Skip:
+        """What the rule makes, or its refusal, for which an error counts too."""
+        try:
+            return self._results(one, match, op)
+        except Exception as error:
+            if self.journal.strict:
+                raise
+            logger.warning("rule %s failed at %s and is skipped: %s", one.name, match.root, error)
+            return skip(f"the rule raised {type(error).__name__}: {error}")
 
     def _results(self, one: Rule, match: Match, op: Builder) -> list[tuple[Value, Value]] | Skip:
         """Old values and what stands in their place."""

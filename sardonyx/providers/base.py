@@ -14,7 +14,8 @@ import numpy as np
 
 from sardonyx import dtypes
 from sardonyx.dtypes import ElementType
-from sardonyx.ops.schemas import Signature, normal_domain
+from sardonyx.ops.schemas import normal_domain
+from sardonyx.ops.signatures import Signature
 from sardonyx.ops.table import NEWEST
 from sardonyx.providers import random_state
 
@@ -65,6 +66,11 @@ class Kernel:
     """Parameters that have a default value."""
     takes_everything: bool
     sharing: Sharing = NO_SHARING
+    plain: bool = False
+    """Whether it looks up rather than computes, one output from inputs that are its first parameters, and what it returns is new: then a
+    run need not watch over it."""
+    derived: tuple[tuple[str, Callable[..., Any]], ...] = ()
+    """Parameters that a function of attributes gives, which is called once for each node."""
 
     def covers(self, signature: Signature) -> bool:
         return self.since <= signature.since_version <= self.until
@@ -99,12 +105,15 @@ class KernelTable:
         alias: Pairs = (),
         view: Pairs = (),
         inplace: Pairs = (),
+        plain: bool = False,
+        derive: Mapping[str, Callable[..., Any]] | None = None,
         **constraints: Collection[ElementType],
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Register a function as the kernel of `ops` for op versions `since`…`until`.
 
         `widen` computes narrow types (float16, bfloat16, float8, 4-bit…) in float32 or int32 and rounds the outputs once. `alias`,
-        `view` and `inplace` are those of `Sharing`; a kernel that takes `out` may write it over any input of the same size. The other
+        `view` and `inplace` are those of `Sharing`; a kernel that takes `out` may write it over any input of the same size. `plain` is
+        that of `Kernel`. `derive` gives parameters by functions of attributes, which are called before a node's first run. The other
         keywords narrow a type constraint of the schema: `T=FLOATS`.
         """
 
@@ -114,9 +123,13 @@ class KernelTable:
             defaulted = frozenset(p.name for p in signature if p.default is not p.empty)
             everything = any(p.kind is p.VAR_KEYWORD for p in signature)
             narrowed = {name: frozenset(types) for name, types in constraints.items()}
-            sharing = Sharing(alias, view, inplace)
+            sharing, derived = Sharing(alias, view, inplace), tuple((derive or {}).items())
+            asked = names.union(*(inspect.signature(make).parameters for _, make in derived)) - {name for name, _ in derived}
             for op in ops:
-                self._add(Kernel(function, domain, op, since, until, narrowed, widen, names, defaulted, everything, sharing))
+                made = Kernel(
+                    function, domain, op, since, until, narrowed, widen, asked, defaulted, everything, sharing, plain, derived
+                )
+                self._add(made)
             return function
 
         return register
@@ -218,7 +231,10 @@ def _attribute_values(
 class BoundKernel:
     """A kernel with everything fixed but its inputs: call it with a list of them, get the tuple of outputs."""
 
-    __slots__ = ("kernel", "sharing", "takes_out", "_slots", "_fixed", "_output_types", "_seed", "_wants_rng", "_widens")
+    __slots__ = (
+        *("kernel", "sharing", "takes_out"),
+        *("_slots", "_fixed", "_is_settled", "_output_types", "_seed", "_wants_rng", "_widens"),
+    )
 
     def __init__(
         self,
@@ -232,6 +248,7 @@ class BoundKernel:
         self.kernel = kernel
         self._slots = slots
         self._fixed = fixed
+        self._is_settled = not kernel.derived
         self._output_types = output_types
         self._seed = seed
         self._wants_rng = "rng" in kernel.parameters
@@ -249,6 +266,8 @@ class BoundKernel:
     ) -> tuple[Any, ...]:
         if self._widens:
             inputs = [widened(value) for value in inputs]
+        if not self._is_settled:
+            self._settle()
         arguments = self._fixed.copy()
         for slot in self._slots:
             value = list(inputs[slot.first :]) if slot.variadic else inputs[slot.first]
@@ -263,6 +282,24 @@ class BoundKernel:
         result = self.kernel.function(**arguments)
         outputs = result if isinstance(result, tuple) else (result,)
         return tuple([conform(value, dtype) for value, dtype in zip(outputs, self._output_types, strict=False)])
+
+    def look_up(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """The same for a plain kernel, whose inputs are its first parameters and which has one output."""
+        if not self._is_settled:
+            self._settle()
+        return (conform(self.kernel.function(*inputs, **self._fixed), self._output_types[0]),)
+
+    def _settle(self) -> None:
+        """Put what is derived from attributes in their place. Two threads may both do it."""
+        fixed, found = self._fixed, {}
+        used: set[str] = set()
+        for name, make in self.kernel.derived:
+            wanted = inspect.signature(make).parameters.keys()
+            found[name] = make(**{one: fixed[one] for one in wanted if one in fixed})
+            used.update(wanted)
+        used -= inspect.signature(self.kernel.function).parameters.keys()
+        self._fixed = {name: value for name, value in fixed.items() if name not in used} | found
+        self._is_settled = True
 
 
 _WIDE = {t.numpy: np.dtype(np.float32) for t in dtypes.WIDENED} | {t.numpy: np.dtype(np.int32) for t in dtypes.SUB_BYTE_INTS}
@@ -281,6 +318,8 @@ def widened(value: Any) -> Any:
 def conform(value: Any, dtype: ElementType | None) -> Any:
     """What a kernel returned, as an array of the output's declared element type. Sequences, maps and None stay."""
     if value is None or dtype is None or isinstance(value, (list, dict)):
+        return value
+    if value.__class__ is np.ndarray and value.dtype is dtype.numpy:
         return value
     if not isinstance(value, (np.ndarray, np.generic)) and hasattr(value, "dense_shape"):
         return value

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from sardonyx.errors import Fail
-from sardonyx.ir import Node, Type
+from sardonyx.ir import Model, Node, Type
 from sardonyx.ops import checking
-from sardonyx.ops.schemas import NHWC_DOMAIN, Signature, normal_domain
+from sardonyx.ops.schemas import NHWC_DOMAIN, normal_domain
+from sardonyx.ops.signatures import Signature
 
 OPEN = 2**31 - 1
 """The end of a range of versions that has none."""
@@ -123,14 +124,69 @@ class StoredResolver:
                 {key: [Argument(Side(side), position) for side, position in pairs] for key, pairs in strings.items()},
             )
 
-    def arguments(self, op: OpId) -> Arguments:
+    def find(self, op: OpId) -> Arguments | None:
         # ops moved to another layout are resolved as the ops that they come from
         domains = (op.domain, "", "com.microsoft") if op.domain == NHWC_DOMAIN else (op.domain,)
-        for domain in domains:
-            found = self.table.get(op._replace(domain=domain))
-            if found is not None:
-                return found
-        raise Fail(f"the stored table of type strings has no entry for {op}")
+        found = (self.table.get(op._replace(domain=domain)) for domain in domains)
+        return next((arguments for arguments in found if arguments is not None), None)
+
+    def arguments(self, op: OpId) -> Arguments:
+        found = self.find(op)
+        if found is None:
+            raise Fail(f"Failed to find op_id: {op}, the stored table of type strings has no entry for it")
+        return found
+
+
+def resolver_of(model: Model) -> StoredResolver | None:
+    """The type strings that came with a model, which must have all of its ops; None if the signatures are to be asked.
+
+    Ops that rewrites of the layout make need not be stored: what the original adds to each table for them is added here too.
+    """
+    if model.stored_types is None:
+        return None
+    resolver = StoredResolver.of(model.stored_types)
+    resolver.merge(_built_in())
+    for op in dict.fromkeys(op_id(node) for node in model.graph.all_nodes()):
+        resolver.arguments(op)
+    return resolver
+
+
+def op_id(node: Node) -> OpId:
+    """The op version that a node applies."""
+    return OpId(normal_domain(node.domain), node.op_type, checking.signature_of(node).since_version)
+
+
+def _built_in() -> dict[str, dict[str, list[tuple[int, int]]]]:
+    same = "T=00,10"
+    quantize, dequantize = "T1=00,01 T2=02,10", "T1=00,02 T2=01,10"
+    table = (
+        (":DequantizeLinear", "10 13", "T=00,02 x_scale=01 y=10"),
+        (":DequantizeLinear", "19 21", dequantize),
+        (":DequantizeLinear", "23 24 25", "T1=00,02 T2=01 T3=10"),
+        (":QuantizeLinear", "10 13", "T1=00 T2=02,10 y_scale=01"),
+        (":QuantizeLinear", "19 21", quantize),
+        (":QuantizeLinear", "23 24 25", "T1=00 T2=01 T3=02,10"),
+        (":Identity", "1 13", same),
+        (":Identity", "14 16 19 21 23 24 25", "V=00,10"),
+        (":Squeeze", "1 11", same),
+        (":Squeeze", "13 21 23 24 25", f"{same} axes=01"),
+        (":Unsqueeze", "1 11", same),
+        (":Unsqueeze", "13 21 23 24 25", f"{same} axes=01"),
+        (":Transpose", "1 13 21 23 24 25", same),
+        (":Gather", "1 11 13", f"{same} Tind=01"),
+        ("com.microsoft:DequantizeLinear", "1", dequantize),
+        ("com.microsoft:QuantizeLinear", "1", quantize),
+        ("com.microsoft:NhwcFusedConv", "1", "T=00,01,02,03,10"),
+        ("com.microsoft:NhwcMaxPool", "1", same),
+        ("com.microsoft:QLinearConv", "1", "T1=00,02 T2=03,05 T3=07,10 T4=08 w_scale=04 x_scale=01 y_scale=06"),
+    )
+    return {f"{op}:{version}": _parsed(strings) for op, versions, strings in table for version in versions.split()}
+
+
+def _parsed(strings: str) -> dict[str, list[tuple[int, int]]]:
+    """Type strings from a line such as `T=00,10 axes=01`: of each argument its side and its position."""
+    parts = (part.split("=") for part in strings.split())
+    return {key: [(int(text[0]), int(text[1])) for text in arguments.split(",")] for key, arguments in parts}
 
 
 def first_type(node: Node, arguments: Sequence[Argument]) -> Type | None:

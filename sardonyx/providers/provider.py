@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from sardonyx.dtypes import ElementType
-from sardonyx.errors import InvalidArgument
+from sardonyx.errors import Fail, InvalidArgument
 from sardonyx.errors import NotImplemented as NotImplementedByUs
-from sardonyx.ir import Graph, Kind, Node, SparseTensorType, Tensor, TensorType, Value
+from sardonyx.ir import Graph, Kind, Model, Node, SparseTensorType, Tensor, TensorType, Value
 from sardonyx.ops import checking
 from sardonyx.providers.base import BoundKernel, Kernel, KernelTable, UnsupportedAttribute, bind
-from sardonyx.providers.matching import SCHEMAS, first_type
+from sardonyx.providers.matching import SCHEMAS, Arguments, OpId, StoredResolver, first_type
+from sardonyx.providers.prepacking import Prepacking
 
 Compiled = Callable[[Sequence[Any]], Sequence[Any]]
 """A compiled cluster: given the values of its inputs, it returns those of its outputs."""
@@ -74,8 +75,12 @@ class ExecutionProvider:
 
     def __init__(self, options: Mapping[str, str] | None = None):
         self.options = dict(options or {})
+        self.prepacking: Prepacking | None = None
+        """The session's packed weights, for providers that compile."""
         self.custom_kernels: list[KernelTable] = []
         """Tables of the session's custom ops: asked before `kernels`, the latest first."""
+        self.resolver: StoredResolver | None = None
+        """Type strings that came with the session's model."""
 
     @property
     def constant_limit(self) -> int | None:
@@ -97,13 +102,17 @@ class ExecutionProvider:
         """Whether a node that depends on the layout shall be moved, for a provider that prefers NHWC."""
         return True
 
+    def begin(self, model: Model, prepacking: Prepacking) -> None:
+        """A session is about to prepare its model, and will keep packed weights in `prepacking`."""
+        self.prepacking = prepacking
+
     def compile(self, cluster: Cluster) -> Compiled:
         """Turn a fused subgraph into one callable."""
         raise NotImplementedByUs(f"{self.name} claimed {cluster.name} as fused but does not compile")
 
     def find_kernel(self, node: Node) -> Kernel | None:
         """The kernel that fits a node's op, version and types."""
-        signature, types = checking.signature_of(node), constraint_types(node)
+        signature, types = checking.signature_of(node), constraint_types(node, self.resolver)
         tables = (*reversed(self.custom_kernels), self.kernels)
         return next((kernel for table in tables if (kernel := table.find(signature, types)) is not None), None)
 
@@ -149,11 +158,25 @@ def element_type(value: Value) -> ElementType | None:
     return value.type.dtype if isinstance(value.type, (TensorType, SparseTensorType)) else None
 
 
-def constraint_types(node: Node) -> dict[str, ElementType | None]:
-    """The element type behind each type string of the node's op, by the first argument that exists; None for other than tensors."""
-    arguments = SCHEMAS.of(checking.signature_of(node))
+def constraint_types(node: Node, resolver: StoredResolver | None = None) -> dict[str, ElementType | None]:
+    """The element type behind each type string of the node's op, by the first argument that exists; None for other than tensors.
+
+    An op that `resolver` has nothing about was not in the model's file: the signature is asked.
+    """
+    signature = checking.signature_of(node)
+    arguments = SCHEMAS.of(signature)
+    if resolver is not None:
+        stored = resolver.find(OpId(signature.domain, signature.name, signature.since_version))
+        arguments = arguments if stored is None else _complete(stored, arguments, node)
     types = ((key, first_type(node, found)) for key, found in arguments.items())
     return {key: type.dtype if isinstance(type, (TensorType, SparseTensorType)) else None for key, type in types}
+
+
+def _complete(stored: Arguments, needed: Arguments, node: Node) -> Arguments:
+    missing = next((key for key in needed if key not in stored), None)
+    if missing is not None:
+        raise Fail(f"{node}: Failed to find the type string {missing!r} in the table that came with the model")
+    return stored
 
 
 def attribute_value(value: Any) -> Any:

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 from sardonyx import ops
 from sardonyx.dtypes import ElementType
 from sardonyx.ir import Kind
-from sardonyx.ops import checking, schemas, table
-from sardonyx.ops.schemas import AttributeDef, Signature
+from sardonyx.ops import checking, schemas, signatures, table
+from sardonyx.ops.signatures import AttributeDef, Signature
 from sardonyx.providers.base import RUNTIME_PARAMETERS, KernelTable
 from sardonyx.providers.cpu.table import cpu
 
@@ -38,7 +38,7 @@ def custom_op(
     if since < 1:
         raise ValueError(f"{name}: versions begin at 1, since is {since}")
     try:
-        parsed = schemas.parse(schemas.normal_domain(domain), op_type, since, signature, **constraints)
+        parsed = signatures.parse(schemas.normal_domain(domain), op_type, since, signature, **constraints)
     except KeyError as error:
         known = ", ".join(constraints) or "none"
         raise ValueError(f"{name}: {error} is neither an element type nor a type constraint (given: {known})") from None

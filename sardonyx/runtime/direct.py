@@ -1,48 +1,56 @@
-"""The shortest way through a model that is one compiled program: arrays of shapes that have run before go straight into native code.
+"""The shortest way through a model that is compiled programs, look-ups and choices: arrays of known shapes go straight into them.
 
 Whatever is not that plain (another type of feed, a new shape, an input too many) is left to the ordinary way, which also finds the errors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from sardonyx.runtime.plan import Plan
+from sardonyx.errors import KernelError
+from sardonyx.ir import TensorType, Value
+from sardonyx.runtime.feeds import fits, is_text
+from sardonyx.runtime.plan import ABSENT, Plan, Step
+
+MAX_SHAPES = 64
+"""How many sets of shapes are known to be right."""
+
+Call = Callable[[list[Any]], Any]
+"""What a step does: the list or tuple of its results, None if it cannot do it in this way."""
+_shape_of = operator.attrgetter("shape")
 
 
 class Direct:
-    """A plan of one step whose callable has `run_known`: outputs for arrays of known shapes, None for others."""
+    """A plan of steps that need nothing from the executor, and the inputs that it takes."""
 
-    __slots__ = ("_inputs", "_run", "_order")
+    __slots__ = ("_values", "_inputs", "_texts", "_program", "_block", "_vouched", "_known")
 
-    def __init__(self, inputs: list[tuple[str, np.dtype[Any]]], run: Any, order: list[int] | None):
-        self._inputs = inputs
-        self._run = run
-        self._order = order
+    def __init__(self, plan: Plan, block: _Block):
+        first = plan.steps[0]
+        alone = len(block.steps) == 1 and sorted(first.inputs) == sorted(plan.inputs) and first.outputs == plan.outputs
+        self._program = block.steps[0][0] if alone else None
+        self._block = block
+        self._values = [plan.values[slot] for slot in (first.inputs if alone else plan.inputs)]
+        self._inputs = [(value.name, np.dtype(value.type.dtype.numpy)) for value in self._values]  # type: ignore[union-attr]
+        self._texts = [place for place, (_, dtype) in enumerate(self._inputs) if dtype.kind == "O"]
+        programs = [step.inputs for step in plan.steps if hasattr(step.call, "run_known")]
+        self._vouched = set(plan.inputs).issubset(slot for slots in programs for slot in slots)
+        """Whether programs see all inputs: they know what shapes have come in the ordinary way."""
+        self._known: set[tuple[Any, ...]] = set()
 
     @classmethod
     def of(cls, plan: Plan) -> Direct | None:
         """The direct way through a plan, None if it has none."""
-        if len(plan.steps) != 1 or not hasattr(plan.steps[0].call, "run_known"):
-            return None
-        (step,) = plan.steps
-        call: Any = step.call
-        distinct = len(set(plan.outputs)) == len(plan.outputs)
-        if set(step.inputs) != set(plan.inputs) or not distinct or not set(plan.outputs) <= set(step.outputs):
-            return None
-        order = [step.outputs.index(slot) for slot in plan.outputs]
-        values = [plan.values[slot] for slot in step.inputs]
-        if any(value.constant is not None for value in values):
-            return None  # an input with a default may be left out
-        types = [(value.name, np.dtype(value.type.dtype.numpy)) for value in values]  # type: ignore[union-attr]
-        return cls(types, call.run_known, None if order == list(range(len(step.outputs))) else order)
+        block = _Block.of(plan, plan.inputs, set()) if plan.steps and all(map(_is_plain, plan.graph.inputs)) else None
+        return None if block is None else cls(plan, block)
 
     def __call__(self, feeds: Mapping[str, Any]) -> list[Any] | None:
         """The outputs, or None if the ordinary way must be taken."""
-        if feeds.__class__ is not dict:
+        if feeds.__class__ is not dict or len(feeds) != len(self._inputs):
             return None
         arrays = []
         for name, dtype in self._inputs:
@@ -50,9 +58,113 @@ class Direct:
             if array.__class__ is not np.ndarray or array.dtype is not dtype or not array.flags.carray:
                 return None
             arrays.append(array)
-        if len(feeds) != len(arrays):
+        if self._program is not None:
+            made: list[Any] | None = self._program(arrays)
+            return made
+        return self._block(arrays) if self._vouched or self._are_right(arrays) else None
+
+    def _are_right(self, arrays: list[Any]) -> bool:
+        """Whether arrays are what the model declares; their shapes are looked at once."""
+        shapes = tuple(map(_shape_of, arrays))
+        if shapes not in self._known:
+            if not all(map(fits, self._values, shapes)):
+                return False
+            if len(self._known) >= MAX_SHAPES:
+                self._known.clear()
+            self._known.add(shapes)
+        return not self._texts or all(map(is_text, map(arrays.__getitem__, self._texts)))
+
+
+class _Block:
+    """The steps of a plan. Each adds its results to a list, which begins with what is given and the constants."""
+
+    __slots__ = ("steps", "_constants", "_outputs")
+
+    def __init__(self, plan: Plan, given: Sequence[int], calls: Sequence[tuple[Call, Sequence[int]]]):
+        constants = [slot for slot, value in enumerate(plan.template) if value is not None]
+        slots = [*given, *constants, *(slot for step in plan.steps for slot in step.outputs)]
+        places = {slot: place for place, slot in enumerate(slots)}
+        self.steps = [
+            (call, [places[slot] for slot in operands], len(step.outputs))
+            for (call, operands), step in zip(calls, plan.steps, strict=True)
+        ]
+        """What to call, on which values, and how many come out."""
+        self._constants = [plan.template[slot] for slot in constants]
+        self._outputs = [places[slot] for slot in plan.outputs]
+
+    @classmethod
+    def of(cls, plan: Plan, given: Sequence[int], own: set[int]) -> _Block | None:
+        """None if there is another kind of step, or an output that somebody else may hold. `own` are slots given that nobody does."""
+        calls = []
+        for step in plan.steps:
+            found = None if ABSENT in step.inputs else _call_of(step, own)
+            if found is None:
+                return None
+            calls.append(found)
+            own |= {*step.outputs}
+        distinct = len(set(plan.outputs)) == len(plan.outputs)
+        return cls(plan, given, calls) if distinct and own.issuperset(plan.outputs) else None
+
+    def __call__(self, given: list[Any]) -> list[Any] | None:
+        values = [*given, *self._constants]
+        find = values.__getitem__
+        for call, operands, count in self.steps:
+            try:
+                made = call(list(map(find, operands)))
+            except KernelError:
+                return None
+            if made is None or len(made) != count:
+                return None
+            values += made
+        return list(map(find, self._outputs))
+
+
+class _Choice:
+    """An If: the condition comes first, then what the one branch reads, then what the other does."""
+
+    __slots__ = ("_then", "_other", "_end")
+
+    def __init__(self, then: _Block, other: _Block, end: int):
+        self._then = then
+        self._other = other
+        self._end = end
+
+    def __call__(self, operands: list[Any]) -> list[Any] | None:
+        if operands[0].size != 1:
             return None
-        outputs = self._run(arrays)
-        if outputs is None or self._order is None:
-            return outputs
-        return [outputs[index] for index in self._order]
+        return self._then(operands[1 : self._end]) if operands[0].item() else self._other(operands[self._end :])
+
+
+def _call_of(step: Step, own: set[int]) -> tuple[Call, Sequence[int]] | None:
+    """What computes a step without the executor's help, and the slots of its operands.
+
+    A result that is an operand takes it away from `own`, the slots that nobody else holds.
+    """
+    if getattr(getattr(step.call, "kernel", None), "plain", False):
+        return step.call.look_up, step.inputs  # type: ignore[attr-defined]
+    if step.node.op_type == "Identity" and not step.compiled and step.inputs[0] in own:
+        own -= {*step.inputs}
+        return list, step.inputs
+    if step.node.op_type == "If" and step.bodies:
+        return _choice_of(step, own)
+    known = getattr(step.call, "run_known", None)
+    return None if known is None else (known, step.inputs)
+
+
+def _choice_of(step: Step, own: set[int]) -> tuple[Call, Sequence[int]] | None:
+    blocks, captured = [], []
+    for name in ("then_branch", "else_branch"):
+        body = step.bodies[name]
+        there, here = zip(*body.capture_slots) if body.capture_slots else ((), ())
+        blocks.append(_Block.of(body, here, {inner for outer, inner in body.capture_slots if outer in own}))
+        captured.append(there)
+    own -= {slot for slots in captured for slot in slots}
+    then, other = blocks
+    if then is None or other is None:
+        return None
+    return _Choice(then, other, 1 + len(captured[0])), [step.inputs[0], *captured[0], *captured[1]]
+
+
+def _is_plain(value: Value) -> bool:
+    """Whether an input is a tensor that must be fed: one with a default may be left out."""
+    return value.constant is None and isinstance(value.type, TensorType) and value.type.dtype is not None

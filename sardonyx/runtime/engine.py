@@ -1,7 +1,7 @@
 """What stands behind a session: one model, loaded and then prepared for its providers, and the runs of it.
 
 Sessions hold an engine in `_sess`, under the names that the original's raw session has; `set_providers` replaces it by a new one. An engine
-does not change after `initialize_session`, so any number of threads may run it.
+only adds plans after `initialize_session`, so any number of threads may run it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,12 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sardonyx import formats
 from sardonyx.errors import CODED, Fail, InvalidArgument, ModelLoadCanceled, ModelRequiresCompilation
 from sardonyx.formats import mapping
-from sardonyx.ir import OptionalType, Type, Value
-from sardonyx.optimizer.pipeline import Level, StageFailed
-from sardonyx.optimizer.rewrite import Journal
+from sardonyx.ir import Model, OptionalType, Type, Value
+from sardonyx.providers.prepacking import PrepackedWeightsContainer, Prepacking
 from sardonyx.providers.provider import ExecutionProvider
 from sardonyx.runtime import arguments, background, custom_ops, environment, log
 from sardonyx.runtime.configuration import Configuration
@@ -36,12 +34,19 @@ from sardonyx.runtime.loading import load_model, options_from_model
 from sardonyx.runtime.memory import MemoryOptions
 from sardonyx.runtime.metadata import ModelMetadata, NodeArg, OrtEpAssignedSubgraph
 from sardonyx.runtime.options import RunOptions, SessionOptions
+from sardonyx.runtime.originals import EXTERNAL_FILE_KEY, SAVE_PACKED_KEY, Originals, open_prepacking
 from sardonyx.runtime.plan import Plan, PlanOptions, all_steps
-from sardonyx.runtime.prepare import Optimization, prepare
 from sardonyx.runtime.profile import Profiler
 from sardonyx.runtime.providers import CPU_PROVIDER, open_providers
 from sardonyx.runtime.results import release
+from sardonyx.runtime.specialized import Shapes, Specialized, Values, fix_inputs
 from sardonyx.runtime.value import OrtValue, OrtValueVector
+
+if TYPE_CHECKING:
+    from sardonyx.optimizer.rewrite import Journal
+    from sardonyx.providers.native.aot.opening import Context
+    from sardonyx.providers.native.aot.writing import Written
+    from sardonyx.runtime.contexts import Compiled, Target
 
 MAX_FETCHES = 64
 """How many different choices of outputs keep their own plan."""
@@ -49,6 +54,8 @@ SHAPES_KEY = "sardonyx.shapes_after_parents"
 """Our own: "1" puts Shape and Size right after what they read, in any execution order."""
 WINOGRAD_KEY = "session.winograd"
 """Our own: "off" keeps convolutions to the sums that the standard writes down."""
+FATAL = 4
+"""The severity above that of warnings and errors."""
 SHRINK_KEY = "memory.enable_memory_arena_shrinkage"
 
 logger = logging.getLogger("sardonyx.runtime")
@@ -72,6 +79,18 @@ class Engine:
                 options_from_model(self._model, self.session_options)
                 self._profiler = self._profiler or self._open_profiler()
         self.providers: list[ExecutionProvider] = []
+        self._specialized: Specialized | None = None
+        self.prepacking = Prepacking()
+        """What happened to constant weights."""
+        self.journal: Journal | None = None
+        """What the optimizer did, if it was asked."""
+        self.compile_to: Target | None = None
+        """Where the compiled form of the model is to be written, if the configuration does not say so."""
+        self.written: Written | None = None
+        self._compiled: Compiled | None = None
+        self._context: Context | None = None
+        """The code in the model, if it was compiled ahead of time and may be used."""
+        self._of_source: Engine | None = None
 
     def _open_profiler(self) -> Profiler | None:
         if not self.session_options.enable_profiling:
@@ -97,13 +116,21 @@ class Engine:
         providers: Sequence[str] = (),
         provider_options: Sequence[Mapping[str, str]] = (),
         disabled_optimizers: Collection[str] = (),
+        prepacked_weights_container: PrepackedWeightsContainer | None = None,
     ) -> None:
-        """Prepare the model for providers, asked in this order, CPU last. `disabled_optimizers` names rewrites to leave out."""
+        """Prepare the model for providers, asked in this order, CPU last.
+
+        `disabled_optimizers` names rewrites to leave out; packed weights are shared through `prepacked_weights_container`.
+        """
         self.disabled_optimizers = frozenset(disabled_optimizers)
+        self.prepacking = open_prepacking(self.session_options, prepacked_weights_container)
         with self._scope(), self._event("session_initialization"):
             logger.info("Initializing session.")
             self._check_cancelled()
-            self.providers = self._open_providers(providers, provider_options or [{}] * len(providers))
+            options = provider_options or [{}] * len(providers)
+            self._asked = providers, options
+            self._open_context(dict(zip(providers, options)).get(CPU_PROVIDER, {}))
+            self.providers = self._open_providers(providers, options)
             self._give_custom_kernels()
             _check_fallback(self.session_options._config, providers)
             self._prepare()
@@ -113,41 +140,101 @@ class Engine:
     def _open_providers(self, names: Sequence[str], options: Sequence[Mapping[str, str]]) -> list[ExecutionProvider]:
         given = self.session_options
         spinning = given._config.get("session.intra_op.allow_spinning", "1") != "0"
-        winograd = given._config.get(WINOGRAD_KEY)
+        return open_providers(names, options, given.intra_op_num_threads, spinning, self._cpu_defaults(), self._context)
+
+    def _cpu_defaults(self) -> dict[str, str]:
+        """Options of the CPU where the user gives none."""
+        winograd = self.session_options._config.get(WINOGRAD_KEY)
         if winograd not in ("", "off", "auto"):
             raise InvalidArgument(f"{WINOGRAD_KEY} is off or auto, not {winograd!r}")
-        defaults = {"winograd": winograd} if winograd else {}
-        return open_providers(names, options, given.intra_op_num_threads, spinning, defaults)
+        return {"winograd": winograd} if winograd else {}
+
+    def _open_context(self, options: Mapping[str, str]) -> None:
+        """If the model was compiled ahead of time, use the code in it, or take the model that it was made from."""
+        if not any(node.op_type == "EPContext" for node in self._model.graph.all_nodes()):
+            return
+        from sardonyx.runtime import contexts
+
+        self._compiled = contexts.Compiled.of(self._model, self.session_options)
+        if self._compiled is None:
+            return
+        if options.get("native", "1") != "0" and not self._is_to_compile:
+            self._context = self._compiled.open({**self._cpu_defaults(), **options})
+        if self._context is None:
+            self._source = self._compiled.source()
+            self._model = load_model(self._source, self.session_options)
+            self._compiled = None
 
     def _give_custom_kernels(self) -> None:
         """Custom ops are computed by NumPy functions, so they are the CPU's."""
-        if self.session_options._custom_ops:
-            cpu = next(provider for provider in self.providers if provider.name == CPU_PROVIDER)
+        cpu = next((provider for provider in self.providers if provider.name == CPU_PROVIDER), None)
+        if self.session_options._custom_ops and cpu is not None:
             cpu.custom_kernels.append(custom_ops.kernel_table(self.session_options._custom_ops))
 
     def _prepare(self) -> None:
+        if self._context is not None:
+            self._prepare_context()
+            return
+        # a model that was compiled ahead of time needs no optimizer, and loads in the time that importing it takes
+        from sardonyx.optimizer.pipeline import Level, StageFailed
+        from sardonyx.optimizer.rewrite import Journal
+        from sardonyx.runtime.prepare import Optimization, assign, improve
+
         options, model = self.session_options, self._model
         strict = options._config.is_on("session.strict_shape_type_inference")
         self.journal = Journal()
         level = Level(int(options.graph_optimization_level))
         optimization = Optimization(level, self.disabled_optimizers, options._config.entries, self.journal)
+        for provider in self.providers:
+            provider.begin(model, self.prepacking)
         with custom_ops.known(options._custom_ops):
             try:
-                self.plan = prepare(
-                    model, self.providers, strict=strict, optimization=optimization, planning=_plan_options(options)
-                )
+                improve(model, self.providers, strict=strict, optimization=optimization)
             except StageFailed as error:
                 logger.warning("%s; the model is loaded again and prepared without it.", error)
                 self.disabled_optimizers |= {error.stage}
                 self._model = load_model(self._source, options)
                 self._prepare()
                 return
+            originals = Originals(model, self._source, options, self.disabled_optimizers)
+            self.plan = assign(model, self.providers, _plan_options(options))
         mapping.give_back_pages()
         _refuse_cpu(options._config, self.plan)
         _refuse_compiling(options._config, self.plan)
+        self._specialized = Specialized.of(self.plan, self._plan_for_inputs)
         self._describe()
         if options.optimized_model_filepath:
-            _save(self._model, options)
+            with custom_ops.known(options._custom_ops):
+                _save(self._model, options, self.plan, self.prepacking)
+            mapping.give_back_pages()
+        self._write_context()
+        if not any(provider.standard_ops_only for provider in self.providers):
+            originals.release(self.plan, self.prepacking)
+        self.prepacking.finish()
+
+    @property
+    def _is_to_compile(self) -> bool:
+        return self.compile_to is not None or self.session_options._config.is_on("ep.context_enable")
+
+    def _write_context(self) -> None:
+        """Write the model with what was compiled of it, if that is asked for."""
+        if not self._is_to_compile:
+            return
+        from sardonyx.runtime import contexts
+
+        target = self.compile_to or contexts.target_of(self._source, self.session_options._config)
+        with custom_ops.known(self.session_options._custom_ops):
+            self.written = contexts.write(self._model, self.plan, self._source, target)
+
+    def _prepare_context(self) -> None:
+        from sardonyx.runtime import contexts
+
+        assert self._context is not None
+        options = self.session_options
+        with custom_ops.known(options._custom_ops):
+            self.plan = contexts.prepare(self._model, self._context, self.providers, _plan_options(options))
+        _refuse_cpu(options._config, self.plan)
+        self._describe()
 
     def _describe(self) -> None:
         graph = self._model.graph
@@ -184,8 +271,10 @@ class Engine:
         self, output_names: Sequence[str] | None, feeds: Mapping[str, Any], run_options: RunOptions | None = None
     ) -> list[Any]:
         """One run: values in, values out that belong to the caller. Names may be those of any values of the main graph."""
-        plan = self._plan_for(output_names)
-        return self._run(plan, self._converted(feeds), run_options)
+        plan, values = self._plan_for(output_names), self._converted(feeds)
+        if self._specialized is not None and plan is self.plan:
+            plan = self._specialized.plan_for(values) or plan
+        return self._run(plan, values, run_options)
 
     def _plan_for(self, names: Sequence[str] | None) -> Plan:
         key = self.output_names if names is None else tuple(names)
@@ -202,16 +291,53 @@ class Engine:
             found = self._fetches[key] = plan.fetching(key)
         return found
 
+    def _plan_for_inputs(self, shapes: Shapes, values: Values) -> Plan:
+        """A plan for inputs of these shapes and values alone; if for all values, it brings the direct way."""
+        from sardonyx.optimizer.pipeline import Level
+        from sardonyx.runtime.prepare import Optimization, prepare
+
+        options = self.session_options
+        model = load_model(self._source, options)
+        fix_inputs(model, shapes, values)
+        packing = self.prepacking.another()
+        for provider in self.providers:
+            provider.begin(model, packing)
+        level = Level(int(options.graph_optimization_level))
+        optimization = Optimization(level, self.disabled_optimizers, options._config.entries)
+        with custom_ops.known(options._custom_ops), log.scope(options.logid, FATAL):  # warnings came when the session was made
+            plan = prepare(model, self.providers, optimization=optimization, planning=_plan_options(options))
+            packing.finish()
+        if self._profiler is None and not values:
+            self.direct = Direct.of(plan) or self.direct
+        return plan
+
     def _plan_as_loaded(self) -> Plan:
         """A plan without optimization and clusters, made when a value is asked for that these have hidden."""
         with self._unoptimized_lock:
             if self._unoptimized is None:
-                model = load_model(self._source, self.session_options)
+                from sardonyx.runtime.prepare import prepare
+
+                source = self._source if self._compiled is None else self._compiled.source()
+                model = load_model(source, self.session_options)
                 cpu = [provider for provider in self.providers if provider.name == CPU_PROVIDER]  # no cluster hides anything
+                cpu = cpu or open_providers([CPU_PROVIDER], [{"native": "0"}])
                 with custom_ops.known(self.session_options._custom_ops):
                     self._unoptimized = prepare(model, cpu, planning=_plan_options(self.session_options))
                 self._types_as_loaded = {value.name: value.type for value in model.graph.values()}
             return self._unoptimized
+
+    def _source_engine(self, error: BaseException) -> Engine:
+        """An engine of the model that a context model was compiled from, for data that compiled code does not take."""
+        assert self._compiled is not None
+        with self._unoptimized_lock:
+            if self._of_source is None:
+                source = self._compiled.source()
+                with self._scope():
+                    logger.warning("%s. %s is compiled for that.", error.__cause__, source)
+                made = Engine(self._compiled.plain_options(self.session_options), source, True)
+                made.initialize_session(*self._asked, self.disabled_optimizers)
+                self._of_source = made
+            return self._of_source
 
     def _converted(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         inputs = self.inputs
@@ -237,10 +363,16 @@ class Engine:
                     values = execute(plan, feeds, terminated=terminated, profiler=self._profiler)
                 return release(values)
         except CODED as error:
+            if self._compiled is not None and self._compiled.is_needed(error):
+                names = [plan.values[slot].name for slot in plan.outputs]
+                return self._source_engine(error).compute(names, feeds, run_options)
             if error.message.startswith("Non-zero status code"):  # type: ignore[attr-defined]
                 with self._run_scope(run_options):
                     logger.error("%s", error.message)  # type: ignore[attr-defined]
             raise
+        finally:
+            if run_options is not None and run_options._config.get(SHRINK_KEY):
+                _shrink(plan)
 
     def _run_scope(self, run_options: RunOptions | None) -> contextlib.AbstractContextManager[None]:
         options = self.session_options
@@ -396,6 +528,13 @@ def _watch(run_options: RunOptions) -> Callable[[], bool]:
     return lambda: run_options.terminate
 
 
+def _shrink(plan: Plan) -> None:
+    """Give back what compiled clusters keep between runs."""
+    for step in all_steps(plan):
+        if hasattr(step.call, "shrink"):
+            step.call.shrink()
+
+
 # --- options that only make sense together, or only with what is there
 
 
@@ -410,6 +549,13 @@ def _check_options(options: SessionOptions) -> None:
     style = config.get("optimization.minimal_build_optimizations")
     if style not in ("", "save", "apply"):
         raise InvalidArgument(f"Invalid value for optimization.minimal_build_optimizations: {style}")
+    if style == "save":
+        from sardonyx.runtime import saving
+
+        if not saving.is_ort_path(options.optimized_model_filepath, config.entries):
+            raise InvalidArgument(
+                "optimization.minimal_build_optimizations value of 'save' is only valid when saving an ORT format model."
+            )
 
 
 def _check_fallback(config: Configuration, providers: Iterable[str]) -> None:
@@ -443,14 +589,21 @@ def _refuse_compiling(config: Configuration, plan: Plan) -> None:
             )
 
 
-def _save(model: Any, options: SessionOptions) -> None:
-    """Write the model as it will run."""
+def _save(model: Model, options: SessionOptions, plan: Plan, prepacking: Prepacking) -> None:
+    """Write the model as it will run; in the ORT format with what is compiled still as nodes."""
+    from sardonyx.formats.onnx.saving import save as save_onnx
+    from sardonyx.runtime import saving
+
     config, path = options._config, options.optimized_model_filepath
-    if config.get("session.save_model_format") == "ORT" and not path.endswith(".ort"):
-        raise Fail(f"{path}: ORT format models are not supported yet in this version.")
-    external = config.get("session.optimized_model_external_initializers_file_name") or None
+    if saving.is_ort_path(path, config.entries):
+        if config.is_on(SAVE_PACKED_KEY):
+            logger.warning("An ORT format model has no pre-packed weights beside it; %s is ignored.", SAVE_PACKED_KEY)
+        providers = {node: step.provider.public_name for step in all_steps(plan) for node in step.nodes}
+        saving.save_optimized(model, path, options, lambda node: providers.get(node, CPU_PROVIDER))
+        return
+    external = config.get(EXTERNAL_FILE_KEY) or None
     smallest = int(config.get("session.optimized_model_external_initializers_min_size_in_bytes", "1024"))
     try:
-        formats.save(model, path, external, smallest)
+        save_onnx(model, path, external, smallest, prepacking.forms)
     except OSError as error:
         raise InvalidArgument(f"SystemError : {error.errno} ({os.fspath(path)}: {error.strerror})") from error

@@ -20,11 +20,33 @@ def get_version_string() -> str:
     return __version__
 
 
-def get_build_info() -> str:
-    """Versions of what we are made of."""
-    import numpy
+PACKAGES = ("numpy", "ml_dtypes", "onnx", "flatbuffers", "llvmlite", "rich", "pillow", "openvino")
+"""What we use where it is installed; docs/minimal.md says what for."""
 
-    return f"ORT Build Info: sardonyx {__version__}, NumPy {numpy.__version__}, Python {platform.python_version()}"
+
+def get_build_info() -> str:
+    """Which parts are there: versions of packages, "no" for those that are missing, and what native code is made for."""
+    from sardonyx.compiler import jit
+
+    try:
+        native = jit.description()
+    except jit.NoCompiler as error:
+        native = f"no ({error})"
+    parts = {"sardonyx": __version__, "python": platform.python_version(), **_installed(), "native": native}
+    return f"ORT Build Info: {', '.join(f'{name}={value}' for name, value in parts.items())}"
+
+
+def _installed() -> dict[str, str]:
+    """The versions of our packages, found without importing them."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "no"
+    return found
 
 
 def get_device() -> str:
@@ -108,12 +130,6 @@ def preload_dlls(cuda: bool = True, cudnn: bool = True, msvc: bool = True, direc
 
 def print_debug_info() -> None:
     """Write to stdout what a bug report should tell."""
-    from importlib.metadata import PackageNotFoundError, version
-
     lines = [f"package: sardonyx {__version__}", f"platform: {platform.platform()}", f"python: {sys.version.split()[0]}"]
-    for package in ("numpy", "ml_dtypes", "onnx"):
-        try:
-            lines.append(f"{package}: {version(package)}")
-        except PackageNotFoundError:
-            lines.append(f"{package}: not installed")
+    lines += [f"{package}: {'not installed' if found == 'no' else found}" for package, found in _installed().items()]
     sys.stdout.write("\n".join(lines) + "\n")

@@ -18,6 +18,8 @@ from sardonyx.ir import MapType, OptionalType, SequenceType, SparseTensorType, T
 from sardonyx.runtime.sparse import SparseTensor
 from sardonyx.runtime.value import OrtValue, type_of
 
+_TEXT = frozenset({str})
+
 
 def convert(declared: Value, given: Any) -> Any:
     """One fed value as the graph takes it, or the error that says why it does not fit."""
@@ -74,12 +76,17 @@ def _element_of(array: np.ndarray) -> ElementType:
 
 def as_strings(array: np.ndarray) -> np.ndarray:
     """Text of any kind as an object array of str. Bytes are taken as UTF-8, other objects by their str()."""
-    if array.dtype == object and all(item.__class__ is str for item in array.flat):
+    if array.dtype == object and is_text(array):
         return array
     texts = np.empty(array.shape, dtype=object)
     for index, item in enumerate(array.flat):
         texts.flat[index] = _text(item)
     return texts
+
+
+def is_text(array: np.ndarray) -> bool:
+    """Whether all elements of an array of objects are str."""
+    return _TEXT.issuperset(map(type, array.ravel().tolist()))
 
 
 def _text(item: Any) -> str:
@@ -146,6 +153,14 @@ def check_shape(name: str, declared: ir.Shape, shape: tuple[int, ...], what: str
             f"Got invalid dimensions for {what}: {name} for the following indices\n{lines}"
             " Please fix either the inputs/outputs or the model."
         )
+
+
+def fits(declared: Value, shape: tuple[int, ...]) -> bool:
+    """Whether `check_shape` has nothing against a tensor's shape."""
+    wanted = getattr(declared.type, "shape", None)
+    return wanted is None or (
+        len(wanted) == len(shape) and all(size.__class__ is not int or size == one for size, one in zip(wanted, shape))
+    )
 
 
 def _unexpected(actual: Type | None, expected: Type | None, wrapped: bool = False) -> InvalidArgument:

@@ -10,12 +10,14 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sardonyx import dtypes, formats
 from sardonyx.errors import Fail
+from sardonyx.formats.onnx.messages import messages
 from sardonyx.ir import (
     Graph,
     MapType,
@@ -29,10 +31,10 @@ from sardonyx.ir import (
     dim,
     packing,
 )
+from sardonyx.runtime import ort_models
 from sardonyx.runtime.enums import ExecutionMode, GraphOptimizationLevel
 from sardonyx.runtime.options import SessionOptions
 
-FORMAT_KEY = "session.load_model_format"
 FOLDER_KEY = "session.model_external_initializers_file_folder_path"
 EXTERNAL = 1
 OVERRIDABLE_SINCE_IR = 4
@@ -43,16 +45,19 @@ logger = logging.getLogger("sardonyx.runtime")
 
 def load_model(source: Any, options: SessionOptions) -> Model:
     """The model in `source` (a path, bytes or an `onnx.ModelProto`) as `options` want it."""
-    proto, supplied = _supplied_externals(source, options)
-    model = _read(source if proto is None else proto, source, options)
-    for name, tensor in supplied.items():
-        _replace_initializer(model.graph, name, tensor)
+    if ort_models.is_ort(source, options):
+        model = ort_models.load(source, options)
+    else:
+        proto, supplied = _supplied_externals(source, options)
+        model = _read(source if proto is None else proto, source, options)
+        for name, tensor in supplied.items():
+            _replace_initializer(model.graph, name, tensor)
     for name, value in options._initializers.items():
         if name in model.graph.initializers:  # names that the model lacks are ignored, as in the original
             _replace_initializer(model.graph, name, Tensor.of(value.numpy(), name))
     if model.ir_version < OVERRIDABLE_SINCE_IR:
         _fix_defaults(model.graph)
-    _override_dims(model, source, options)
+    _override_dims(model, options)
     _warn_about_initializers(model.graph)
     return model
 
@@ -62,13 +67,10 @@ def _read(source: Any, original: Any, options: SessionOptions) -> Model:
     if folder is None and not isinstance(source, (str, os.PathLike)):
         # the original takes external data of models in memory from the working directory
         folder = os.path.dirname(original) if isinstance(original, str) else os.getcwd()
-    match options._config.get(FORMAT_KEY):
-        case "ONNX":
-            from sardonyx.formats.onnx.reader import read_model
+    if options._config.get(ort_models.FORMAT_KEY):
+        from sardonyx.formats.onnx.reader import read_model
 
-            return read_model(source, folder)
-        case "ORT" if not formats.has_ort_identifier(source):
-            raise Fail("ORT model verification failed.")
+        return read_model(source, folder)
     return formats.load(source, folder)
 
 
@@ -93,13 +95,12 @@ def _supplied_externals(source: Any, options: SessionOptions) -> tuple[Any, dict
 
 def _message(source: Any) -> Any:
     """A ModelProto of its own, external data left where it is."""
-    import onnx
-
+    model = messages().ModelProto
     if isinstance(source, str):
-        return onnx.load_model(source, load_external_data=False)
+        return model.FromString(Path(source).read_bytes())
     if isinstance(source, bytes):
-        return onnx.load_model_from_string(source)
-    copied = onnx.ModelProto()
+        return model.FromString(source)
+    copied = model()
     copied.CopyFrom(source)
     return copied
 
@@ -175,10 +176,10 @@ def _warn_about_initializers(graph: Graph) -> None:
             logger.warning("Initializer '%s' is not used by any node and should be removed from the model.", name)
 
 
-def _override_dims(model: Model, source: Any, options: SessionOptions) -> None:
+def _override_dims(model: Model, options: SessionOptions) -> None:
     sizes = {name: size for name, size in options._dims_by_name.items() if size >= 0}
     if options._dims_by_denotation:
-        sizes.update(_denoted(model, source, options._dims_by_denotation))
+        sizes.update(_denoted(model, options._dims_by_denotation))
     if not sizes:
         return
     for graph in _graphs(model.graph):
@@ -192,16 +193,15 @@ def _graphs(graph: Graph) -> Iterable[Graph]:
         yield from node.subgraphs
 
 
-def _denoted(model: Model, source: Any, denotations: Mapping[str, int]) -> dict[str, int]:
-    """Sizes for the symbols of dims with such a denotation. Types do not carry denotations, so the file is asked again."""
-    inputs = {value.name: value for value in model.graph.inputs}
+def _denoted(model: Model, denotations: Mapping[str, int]) -> dict[str, int]:
+    """Sizes for the symbols of the inputs' dims with such a denotation."""
     found: dict[str, int] = {}
-    for proto in _message(source).graph.input:
-        type = inputs[proto.name].type if proto.name in inputs else None
-        if isinstance(type, TensorType) and type.shape is not None:
-            for size, mark in zip(type.shape, proto.type.tensor_type.shape.dim, strict=True):
-                if mark.denotation in denotations and not isinstance(size, int) and size.symbol is not None:
-                    found[size.symbol.name] = denotations[mark.denotation]
+    for value in model.graph.inputs:
+        if value.denotation is None or not isinstance(value.type, TensorType) or value.type.shape is None:
+            continue
+        for size, mark in zip(value.type.shape, value.denotation[1], strict=True):
+            if mark in denotations and not isinstance(size, int) and size.symbol is not None:
+                found[size.symbol.name] = denotations[mark]
     return found
 
 

@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from sardonyx.errors import InvalidArgument
 from sardonyx.ir import Dim, MapType, TensorType, Value, dim
+from sardonyx.providers.arena import Layout, aligned, find_conflicts, place, side_by_side
 from sardonyx.providers.base import ANY, NO_SHARING, Sharing
-from sardonyx.runtime.arena import Layout, aligned, find_conflicts, place, side_by_side
 from sardonyx.runtime.sizes import bytes_of, given_symbols, size_with
 
 if TYPE_CHECKING:
@@ -57,15 +57,32 @@ class Allocation:
     last: int
 
 
+class Workspace(Protocol):
+    """Memory that a compiled cluster uses inside."""
+
+    def bytes_for(self, symbols: Mapping[str, int]) -> int:
+        """How much it is for these values of symbols; KeyError if one is missing."""
+        ...
+
+
 @dataclass(frozen=True)
 class Buffer:
-    """Memory for one value after another."""
+    """Memory for one value after another, or inside a step."""
 
-    bytes: Dim
+    bytes: Dim | Workspace
     first: int
     last: int
     outside: bool
     """Whether it must outlive the run."""
+
+    def size(self, symbols: Mapping[str, int]) -> int | None:
+        """Its bytes for these values of symbols, None if one is missing."""
+        if isinstance(self.bytes, (int, dim.Expression)):
+            return size_with(self.bytes, symbols)
+        try:
+            return self.bytes.bytes_for(symbols)
+        except KeyError:
+            return None
 
 
 @dataclass(frozen=True)
@@ -116,7 +133,7 @@ class MemoryPlan:
         if not self.options.pattern:
             return Layout(0, (None,) * len(self.buffers))
         inside = [buffer for buffer in self.buffers if not buffer.outside]
-        lengths = [size_with(buffer.bytes, given) for buffer in inside]
+        lengths = [buffer.size(given) for buffer in inside]
         known = [length or 0 for length in lengths]
         spans = [(buffer.first, buffer.last) for buffer in inside]
         placed = place(known, spans, self._conflicts) if self.options.reuse else side_by_side(known)
@@ -132,7 +149,7 @@ class MemoryPlan:
         if not self.options.pattern:
             return max(self.in_use(given), default=0)
         inner = max((self._inner_peak(step, given) for step in self.inner), default=0)
-        outside = sum(aligned(size_with(buffer.bytes, given) or 0) for buffer in self.buffers if buffer.outside)
+        outside = sum(aligned(buffer.size(given) or 0) for buffer in self.buffers if buffer.outside)
         return self.layout(given).size + outside + inner
 
     def in_use(self, sizes: Mapping[str, int] | None = None, **named: int) -> list[int]:
@@ -140,7 +157,7 @@ class MemoryPlan:
         given = self._checked(sizes, named)
         changes = [0] * (self.step_count + 2)
         for buffer in self.buffers:
-            size = aligned(size_with(buffer.bytes, given) or 0)
+            size = aligned(buffer.size(given) or 0)
             changes[buffer.first] += size
             changes[buffer.last + 1] -= size
         total, result = 0, []
@@ -179,7 +196,7 @@ def plan_memory(
         planner.step(position, step)
     return MemoryPlan(
         allocations=[planner.allocations[slot] for slot in sorted(planner.allocations)],
-        buffers=[Buffer(one.bytes, one.first, one.last, one.outside) for one in planner.buffers],
+        buffers=[Buffer(one.bytes, one.first, one.last, one.outside) for one in planner.buffers] + planner.workspaces,
         step_count=len(steps),
         symbols=frozenset(name for slot in existing for name, _ in given_symbols(values[slot].type)),
         inner={position: [body.memory for body in step.bodies.values()] for position, step in enumerate(steps) if step.bodies},
@@ -216,6 +233,7 @@ class _Planner:
         self.last = _last_reads(steps) | dict.fromkeys({*self.outputs, *self.held}, len(steps))
         self.becoming_output = _becoming_output(steps, self.outputs)
         self.buffers: list[_Open] = []
+        self.workspaces: list[Buffer] = []
         self.buffer_of: dict[int, int] = {}
         self.permuted: set[int] = set()
         """Values that fill their buffer in another order. An alias of them is a copy."""
@@ -237,9 +255,9 @@ class _Planner:
         self.allocations[slot] = Allocation(value.name, slot, size, kind, self.buffer_of.get(slot), source, first, last)
 
     def step(self, position: int, step: Step) -> None:
-        workspace: Dim = getattr(step.call, "workspace", 0)
-        if not (isinstance(workspace, int) and workspace == 0):
-            self._new(workspace, position, outside=False)
+        workspace: Workspace | None = getattr(step.call, "workspace", None)
+        if workspace is not None:
+            self.workspaces.append(Buffer(workspace, position, position, outside=False))
         for index, slot in enumerate(step.outputs):
             if slot >= 0:
                 self._output(position, step, index, slot)

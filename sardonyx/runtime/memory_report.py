@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from sardonyx.errors import InvalidArgument
 from sardonyx.ir import Dim, described
-from sardonyx.runtime.arena import Layout
+from sardonyx.providers.arena import Layout
 from sardonyx.runtime.memory import Allocation, Kind, MemoryPlan
 from sardonyx.runtime.plan import Plan
 from sardonyx.runtime.sizes import size_with

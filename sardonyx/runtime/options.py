@@ -106,6 +106,7 @@ class SessionOptions:
         "_providers",
         "_custom_ops",
         "_cancelled",
+        "_context_reader",
         "__weakref__",
     )
 
@@ -139,6 +140,7 @@ class SessionOptions:
         self._providers: list[tuple[str, dict[str, str]]] = []
         self._custom_ops: list[Any] = []
         self._cancelled = False
+        self._context_reader: tuple[Callable[..., None], int] | None = None
 
     # --- settings by key
 
@@ -252,13 +254,18 @@ class SessionOptions:
         self._cancelled = arguments.boolean(cancel, "set_load_cancellation_flag")
 
     def set_ep_context_data_read_func(self, read_func: Callable[..., None], max_data_size: int) -> None:
-        """Accepted for compatibility: no provider of ours stores compiled data outside of the model."""
+        """Have compiled data that a model keeps elsewhere come from a function.
+
+        It is called with the data's name and an `OrtEpContextDataBuffer`, allocates that once, at most `max_data_size` bytes, and
+        writes the data into it.
+        """
         if not callable(read_func):
             raise arguments.mismatch("set_ep_context_data_read_func", "(read_func: Callable, max_data_size: int)", read_func)
-        arguments.integer(max_data_size, "set_ep_context_data_read_func", bits=64)
+        self._context_reader = read_func, arguments.integer(max_data_size, "set_ep_context_data_read_func", bits=64)
 
     def clear_ep_context_data_read_func(self) -> None:
         """Undo `set_ep_context_data_read_func`."""
+        self._context_reader = None
 
     def __copy__(self) -> SessionOptions:
         copied = SessionOptions()

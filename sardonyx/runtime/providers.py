@@ -10,9 +10,12 @@ import logging
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sardonyx.providers.provider import ExecutionProvider
+
+if TYPE_CHECKING:
+    from sardonyx.providers.native.aot.opening import Context
 
 CPU_PROVIDER = "CPUExecutionProvider"
 ENTRY_POINTS = "sardonyx.providers"
@@ -99,18 +102,20 @@ def open_providers(
     threads: int = 0,
     spinning: bool = True,
     defaults: Mapping[str, str] | None = None,
+    context: Context | None = None,
 ) -> list[ExecutionProvider]:
     """Provider objects in the order of `names`, those that are merely known left out, CPU added as the last.
 
     `threads` and `spinning` are for those that run native code: how many threads a run may use, 0 for all, and whether idle ones may
-    look for work a while before they sleep. `defaults` are options of the CPU where the user gives none.
+    look for work a while before they sleep. `defaults` are options of the CPU where the user gives none. `context` is the code of a
+    model that was compiled ahead of time.
     """
     opened: list[ExecutionProvider] = []
     for name, given in zip([*names, CPU_PROVIDER], [*options, {}], strict=True):
         if name != CPU_PROVIDER:
             opened += filter(None, [_open(name, given)])
         elif not any(provider.name == CPU_PROVIDER for provider in opened):
-            opened += _open_cpu({**(defaults or {}), **given}, threads, spinning)
+            opened += _open_cpu({**(defaults or {}), **given}, threads, spinning, context)
     return opened
 
 
@@ -128,10 +133,18 @@ def _open(name: str, options: Mapping[str, str]) -> ExecutionProvider | None:
     raise RuntimeError(f"Unknown Provider Type: {name}")
 
 
-def _open_cpu(options: Mapping[str, str], threads: int, spinning: bool) -> list[ExecutionProvider]:
+def _open_cpu(options: Mapping[str, str], threads: int, spinning: bool, context: Context | None) -> list[ExecutionProvider]:
     """The CPU's two: native code, unless the option "native" is "0" or there is no compiler, and NumPy for all the rest."""
+    if context is not None:
+        from sardonyx.providers.native.aot.provider import ContextExecutionProvider
+
+        compiled = ContextExecutionProvider(context, options, threads, spinning)
+        if context.is_whole:
+            return [compiled]
     from sardonyx.providers.cpu.provider import CPUExecutionProvider
 
+    if context is not None:
+        return [compiled, CPUExecutionProvider(options)]
     native = None if options.get("native", "1") == "0" else _open_native(options, threads, spinning)
     return [*filter(None, [native]), CPUExecutionProvider(options)]
 

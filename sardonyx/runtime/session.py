@@ -10,20 +10,23 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from sardonyx.errors import EPFail
+from sardonyx.providers.prepacking import PackingCounts, PrepackedWeightsContainer
 from sardonyx.runtime import arguments
 from sardonyx.runtime.devices import OrtDevice, OrtDeviceVendorId, OrtEpDevice, OrtMemoryInfo
 from sardonyx.runtime.engine import Engine
 from sardonyx.runtime.iobinding import IOBinding
-from sardonyx.runtime.memory_report import MemoryReport
 from sardonyx.runtime.metadata import ModelMetadata, NodeArg, OrtEpAssignedSubgraph
 from sardonyx.runtime.options import RunOptions, SessionOptions
 from sardonyx.runtime.providers import CPU_PROVIDER, check_and_normalize_provider_args, get_available_providers
 from sardonyx.runtime.value import OrtValue, OrtValueVector
+
+if TYPE_CHECKING:
+    from sardonyx.runtime.memory_report import MemoryReport
 
 Providers = Sequence[str | tuple[str, Mapping[Any, Any]]]
 LOAD_CONFIG = "ORT_LOAD_CONFIG_FROM_MODEL"
@@ -89,13 +92,20 @@ class Session:
 
     def explain(self) -> str:
         """What the optimizer did: each rewrite that was applied, and each that was refused with its reason."""
-        return "\n".join(map(str, self._engine.journal.events))
+        journal = self._engine.journal
+        return "" if journal is None else "\n".join(map(str, journal.events))
+
+    def prepacking_counts(self) -> PackingCounts:
+        """How many weights were packed when the session was made, and how many were there already: shared, or with the model."""
+        return copy.copy(self._engine.prepacking.counts)
 
     def memory_plan(self) -> MemoryReport:
         """Where each value of a run will lie and how much memory that takes; it prints as a table.
 
         `memory_plan().peak(N=8)` is the peak for a size, `.at(N=8)` the table with offsets, `.html()` and `.svg()` a picture of it.
         """
+        from sardonyx.runtime.memory_report import MemoryReport
+
         return MemoryReport.of(self._engine.plan)
 
     def set_providers(
@@ -259,7 +269,8 @@ class Session:
 class InferenceSession(Session):
     """A model, loaded and ready to run.
 
-    `path_or_bytes` is a path or a serialized model; also an `onnx.ModelProto`, a bytearray, a memoryview or a binary file.
+    `path_or_bytes` is a path or a serialized model; also an `onnx.ModelProto`, a bytearray, a memoryview or a binary file. Sessions
+    that are given the same `prepacked_weights_container` hold equal packed weights once.
     """
 
     def __init__(
@@ -268,6 +279,8 @@ class InferenceSession(Session):
         sess_options: SessionOptions | None = None,
         providers: Providers | None = None,
         provider_options: Sequence[Mapping[Any, Any]] | None = None,
+        *,
+        prepacked_weights_container: PrepackedWeightsContainer | None = None,
         **kwargs: Any,
     ):
         super().__init__(enable_fallback=bool(kwargs.get("enable_fallback", True)))
@@ -278,6 +291,10 @@ class InferenceSession(Session):
         self._fallback_providers = [CPU_PROVIDER]
         disabled = kwargs.get("disabled_optimizers")
         self._disabled_optimizers = set() if disabled is None else set(disabled)
+        if not isinstance(prepacked_weights_container, (PrepackedWeightsContainer, type(None))):
+            wanted = "(…, prepacked_weights_container: PrepackedWeightsContainer)"
+            raise arguments.mismatch("__init__", wanted, prepacked_weights_container)
+        self._prepacked_weights_container = prepacked_weights_container
         try:
             self._create_inference_session(providers, provider_options)
         except (ValueError, RuntimeError) as error:
@@ -307,7 +324,7 @@ class InferenceSession(Session):
         self._requested_providers = list(zip(names, given, strict=True))
         model: Any = self._model_bytes if self._model_path is None else self._model_path
         engine = Engine(options, model, self._model_path is not None, self._read_config_from_model)
-        engine.initialize_session(names, given, self._disabled_optimizers)
+        engine.initialize_session(names, given, self._disabled_optimizers, self._prepacked_weights_container)
         self._adopt(engine)
 
     def _adopt(self, engine: Engine) -> None:

@@ -7,7 +7,7 @@ import onnxruntime
 import pytest
 
 import sardonyx
-from benchmarks.networks import NETWORKS
+from benchmarks.__main__ import NETWORKS
 from tests.tolerance import assert_close
 
 

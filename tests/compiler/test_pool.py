@@ -43,8 +43,7 @@ class Job:
         self.stop = ctypes.c_int64(0)
 
     def run(self, workers: Pool, width: int, timed: bool = False) -> None:
-        call = workers.run_timed if timed else workers.run
-        call(self.steps.ctypes.data, len(self.steps), workers.address, width, ctypes.addressof(self.stop))
+        workers.run(self.steps, width, ctypes.addressof(self.stop), timed)
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 5])

@@ -1,12 +1,14 @@
-"""Feeds damaged models to the loader and says what went wrong: `python -m tests.fuzz.driver FIRST_CASE CASES`.
+"""Feeds damaged models to the loader and says what went wrong: `python -m tests.fuzz.driver FIRST_CASE CASES [--ort]`.
 
 A program of its own, so that a crash, a hang or a memory bomb is one failed test and not the end of all. Case numbers are seeds:
-`python -m tests.fuzz.driver 1234 1` repeats a failure, with `--save FILE` to keep the model.
+`python -m tests.fuzz.driver 1234 1` repeats a failure, with `--save FILE` to keep the model. With `--ort` models are in the ORT
+format; with `--load-only` no session is made of them.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import random
 import resource
 import signal
@@ -20,7 +22,8 @@ import sardonyx
 from sardonyx import errors, formats, ops
 from sardonyx.ir import edit
 from sardonyx.ir.verify import verify
-from tests.fuzz.mutation import MODELS, mutate, seeds
+from tests.fuzz import mutation, ort_mutation
+from tests.fuzz.mutation import MODELS
 
 SECONDS = 10
 MEMORY = 3 << 30
@@ -30,16 +33,19 @@ MEMORY = 3 << 30
 OPTIONS = sardonyx.SessionOptions()
 OPTIONS.log_severity_level = 4
 OPTIONS.add_session_config_entry("session.model_external_initializers_file_folder_path", str(MODELS))
+OPTIONS.add_session_config_entry("session.enable_saved_runtime_optimizations", "1")
 
 
 class Hang(BaseException):
     """A case took too long."""
 
 
-def run_case(data: bytes) -> None:
+def run_case(data: bytes, load_only: bool = False) -> None:
     """The stages that a session begins with, one by one, and then a session; only our own errors may come out."""
     model = formats.load(data, folder=MODELS)
     verify(model)
+    if load_only:
+        return
     edit.inline_functions(model, node_limit=10_000)
     verify(model)
     ops.infer(model)
@@ -62,21 +68,25 @@ def main() -> int:
     parser.add_argument("first", type=int)
     parser.add_argument("cases", type=int)
     parser.add_argument("--save", type=Path)
+    parser.add_argument("--ort", action="store_true")
+    parser.add_argument("--load-only", action="store_true")
     options = parser.parse_args()
     warnings.simplefilter("error")
-    models = seeds()
+    damage = ort_mutation if options.ort else mutation
+    models = damage.seeds()
     for data in models:
-        run_case(data)
+        with contextlib.suppress(errors.CODED):  # one of the ORT format names a rewrite that cannot be made
+            run_case(data, options.load_only)
     limit_memory()
     signal.signal(signal.SIGALRM, interrupt)
     failures = refused = 0
     for case in range(options.first, options.first + options.cases):
-        data = mutate(random.Random(case), models)
+        data = damage.mutate(random.Random(case), models)
         if options.save:
             options.save.write_bytes(data)
         signal.alarm(SECONDS)
         try:
-            run_case(data)
+            run_case(data, options.load_only)
         except errors.CODED:
             refused += 1
         except BaseException:

@@ -40,7 +40,7 @@ from sardonyx.ir import (
 )
 from sardonyx.ir.text import parse_graph
 from sardonyx.ops import checking, schemas
-from sardonyx.ops.schemas import Parameter, Signature
+from sardonyx.ops.signatures import Parameter, Signature
 from tests import onnxruntime_peer
 from tests.ops import execution
 from tests.tolerance import assert_close

@@ -236,6 +236,14 @@ def test_branches_of_different_shape_have_what_they_share():
     assert types["y"].startswith("float[N, ?")
 
 
+def test_a_branch_that_never_runs_need_not_take_the_shapes():
+    types = types_of("""g (float[2, 3] x) => (y) {
+        c = Constant <value_int = 0> () t = Cast <to = 9> (c) axes = Constant <value_ints = [1]> ()
+        y = If (t) <then_branch = p () => (u) { u = Squeeze(x, axes) }, else_branch = q () => (v) { v = Neg(x) }>
+    }""")
+    assert types["y"] == "float[2, 3]"
+
+
 def test_branches_of_different_type_are_refused():
     with pytest.raises(Fail, match="type"):
         types_of("""g (bool c, float[N, 2] x) => (y) {

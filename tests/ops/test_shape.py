@@ -205,7 +205,7 @@ CONSTANTS = """
     zero = Constant <value_int = 0> ()   one = Constant <value_int = 1> ()
     v0 = Constant <value_ints = [0]> ()  v1 = Constant <value_ints = [1]> ()  v2 = Constant <value_ints = [2]> ()
     rest = Constant <value_ints = [-1]> ()  heads = Constant <value_ints = [12]> ()
-    last = Constant <value_ints = [9223372036854775807]> ()
+    last = Constant <value_ints = [9223372036854775807]> ()  first = Constant <value_ints = [-9223372036854775807]> ()
 """
 
 
@@ -234,6 +234,7 @@ IDIOMS = {
     "squeezed": ("s = Shape <start = 1, end = 2> (x) t = Squeeze(s, v0) y = Range(zero, t, one)", "int64[S]"),
     "tail": ("y = Slice(x, v2, last, v1)", "float[B, max(0, S-min(2, S)), 768]"),
     "last": ("y = Slice(x, rest, last, v1)", "float[B, min(1, S), 768]"),
+    "first ones backward": ("y = Slice(x, v2, first, v1, rest)", "float[B, min(3, S), 768]"),
     "halves": ("y, z = Split <axis = 1, num_outputs = 2> (x)", "float[B, -((-S)//2), 768]"),
     "size": ("s = Size(x) n = Unsqueeze(s, v0) y = Reshape(x, n)", "float[768*B*S]"),
     "flat": ("y = Flatten <axis = 2> (x)", "float[B*S, 768]"),

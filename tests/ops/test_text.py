@@ -7,7 +7,7 @@ import pytest
 
 from sardonyx.errors import KernelError
 from sardonyx.providers.cpu.re2 import python_pattern
-from sardonyx.providers.cpu.text import regex_full_match, string_normalizer
+from sardonyx.providers.cpu.text import _word_changes, regex_full_match, string_normalizer
 from tests.ops.cases import case, refuse
 
 
@@ -46,7 +46,7 @@ refuse("StringNormalizer", X=DAYS, case_change_action="TITLE", match="TITLE")
 
 def test_no_locale_of_the_system_is_needed(monkeypatch):
     monkeypatch.setattr("locale.setlocale", None)
-    assert string_normalizer(words("É"), case_change_action="LOWER", locale="xx_YY").tolist() == ["é"]
+    assert string_normalizer(words("É"), _word_changes("LOWER", locale="xx_YY")).tolist() == ["é"]
 
 
 case(

@@ -28,7 +28,7 @@ def test_a_pipe_is_no_ort_model_and_nobody_waits(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     options = sardonyx.SessionOptions()
     options.add_session_config_entry("session.load_model_format", "ORT")
-    with pytest.raises(Fail, match="ORT model verification failed"):
+    with pytest.raises(Fail, match="not a regular file"):
         sardonyx.InferenceSession(tmp_path / "pipe", options)
 
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import sardonyx
 from sardonyx import formats, ops
 from sardonyx.errors import InvalidArgument
+from sardonyx.providers.arena import aligned, find_conflicts, place, side_by_side
 from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
-from sardonyx.runtime.arena import aligned, find_conflicts, place, side_by_side
 from sardonyx.runtime.enums import ExecutionOrder
 from sardonyx.runtime.executor import execute
 from sardonyx.runtime.memory import Kind, MemoryOptions

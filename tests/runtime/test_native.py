@@ -53,6 +53,19 @@ def test_native_can_be_turned_off() -> None:
     np.testing.assert_allclose(session.run(None, given)[0], wanted(given), rtol=1e-5, atol=1e-6)
 
 
+def test_a_run_may_ask_to_give_memory_back() -> None:
+    session = sardonyx.InferenceSession(MODEL)
+    given = feeds(300, 1000)
+    result = session.run(None, given)[0]
+    (program,) = (step.call for step in all_steps(session._engine.plan))
+    assert program._idle
+    options = sardonyx.RunOptions()
+    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+    np.testing.assert_array_equal(session.run(None, given, options)[0], result)
+    assert not program._idle
+    np.testing.assert_array_equal(session.run(None, given)[0], result)
+
+
 def test_assignment_names_the_public_provider() -> None:
     options = sardonyx.SessionOptions()
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")

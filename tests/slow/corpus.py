@@ -48,7 +48,7 @@ def compare(directory: Path, name: str) -> dict[str, Any]:
     path, family = directory / entry["file"], entry["family"]
     reference = open_session("onnxruntime", path)
     declared = reference.get_inputs()
-    feeds = [make_inputs(declared, _base(name), family, variant) for variant in range(variant_count(declared))]
+    feeds = [make_inputs(declared, base_name(name), family, variant) for variant in range(variant_count(declared))]
     names = [output.name for output in reference.get_outputs()] * len(feeds)
     started = time.perf_counter()
     expected = {"default": run(reference, feeds)}
@@ -63,7 +63,7 @@ def compare(directory: Path, name: str) -> dict[str, Any]:
         expected |= {setting: run(open_session("onnxruntime", path, setting), feeds) for setting in SETTINGS[1:]}
     tolerance = closeness.for_family(family)
     problems = min((closeness.disagreements(names, got, outputs, tolerance) for outputs in expected.values()), key=len)
-    base = directory / f"{_base(name)}.onnx"
+    base = directory / f"{base_name(name)}.onnx"
     if problems and family == "int8" and base != path and base.exists():
         exact = run(open_session("onnxruntime", base), feeds)
         if _as_near(got, list(expected.values()), exact):
@@ -78,7 +78,7 @@ def _as_near(got: list[Any], references: list[list[Any]], exact: list[Any]) -> b
     return closeness.distance(got, exact) <= 1.1 * allowed + 1e-3
 
 
-def _base(name: str) -> str:
+def base_name(name: str) -> str:
     """Quantized and float16 forms are named after their float model: bert.dyn, bert.fp16."""
     return name.partition(".")[0]
 

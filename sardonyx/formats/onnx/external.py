@@ -1,4 +1,4 @@
-"""Tensors whose bytes lie outside the model's file: where they may lie, and how they are fetched.
+"""Tensors whose bytes lie outside the model's file: where they may lie, and how they are fetched. So do their packed forms.
 
 The reader checks each location when the model is loaded; data is mapped when a tensor is first used. A model is not trusted: a
 location may name only files in the model's own folder, and a symbolic link does not change that.
@@ -17,10 +17,12 @@ from sardonyx.dtypes import ElementType
 from sardonyx.errors import Fail
 from sardonyx.formats import mapping
 from sardonyx.formats.onnx.texts import metadata
-from sardonyx.ir import ExternalLocation, packing
+from sardonyx.ir import ExternalLocation, PackedLocation, packing
 
 IN_MEMORY = "*/_ORT_MEM_ADDR_/*"
 """onnxruntime marks tensors at an address of its process so; from a file that would be a licence to read anything."""
+PREPACKED = "prepacked"
+"""How the keys of entries begin that tell of packed forms; numbers follow."""
 
 
 class ExternalFolder:
@@ -93,6 +95,10 @@ class ExternalFile:
 
     def fetch(self, offset: int, length: int, dtype: ElementType, shape: tuple[int, ...], owner: str) -> np.ndarray:
         """The tensor at `offset`."""
+        return packing.decode(self.read(owner, offset, length), dtype, shape)
+
+    def read(self, owner: str, offset: int, length: int) -> memoryview:
+        """Some bytes, which belong to the tensor that errors call `owner`."""
         with self._lock:
             if self._data is None:
                 try:
@@ -101,20 +107,36 @@ class ExternalFile:
                     raise Fail(f"External data of {owner}: {self.path} cannot be read: {error.strerror}") from error
         if offset + length > len(self._data):
             raise Fail(f"External data of {owner}: {self.path} became shorter after the model was loaded")
-        return packing.decode(self._data[offset : offset + length], dtype, shape)
+        return self._data[offset : offset + length]
 
 
 def read_location(proto: Any) -> ExternalLocation:
-    """Location, offset and length of a TensorProto; Fail with the reason if they make no sense."""
+    """Location, offset and length of a TensorProto, and its packed forms; Fail with the reason if they make no sense."""
     entries = metadata(proto.external_data)
-    length = _number(entries, "length") if "length" in entries else None
-    return ExternalLocation(entries.get("location", ""), _number(entries, "offset"), length, entries.get("checksum"))
+    length = _number(entries["length"], "length") if "length" in entries else None
+    offset = _number(entries.get("offset", "0"), "offset")
+    packed = [_packed_location(value) for key, value in entries.items() if key.startswith(PREPACKED)]
+    return ExternalLocation(
+        entries.get("location", ""), offset, length, entries.get("checksum"), tuple(one for one in packed if one is not None)
+    )
 
 
-def _number(entries: dict[str, str], key: str) -> int:
-    number = entries.get(key, "0")
+def _packed_location(value: str) -> PackedLocation | None:
+    """What an entry says: `key|offset;length;checksum`, the latter once per buffer. The original passes over what has no such form."""
+    key, *parts = value.split("|")
+    buffers = [fields for part in parts if len(fields := part.split(";")) == 3]
+    if not buffers:
+        return None
+    name = f"pre-packed data {key!r}"
+    return PackedLocation(
+        key,
+        tuple((_number(offset, f"offset of {name}"), _number(size, f"length of {name}"), sum) for offset, size, sum in buffers),
+    )
+
+
+def _number(number: str, name: str) -> int:
     if not (number.isascii() and number.isdigit() and len(number) < 20):
-        raise Fail(f"{key} is {number!r}, which is not a number of bytes")
+        raise Fail(f"{name} is {number!r}, which is not a number of bytes")
     return int(number)
 
 
@@ -127,3 +149,10 @@ def check_bounds(external: ExternalLocation, file: ExternalFile, needed: int) ->
             f"External initializer offset: {external.offset} size to read: {needed} given file_length: {file.size} "
             "are out of bounds or can not be read in full."
         )
+    for packed in external.prepacked:
+        for offset, length, _ in packed.buffers:
+            if offset + length > file.size:
+                raise Fail(
+                    f"Pre-packed blob: {packed.key} offset: {offset} file_length: {file.size} is out of bounds and can not read "
+                    f"in full length: {length}"
+                )

@@ -15,8 +15,9 @@ from sardonyx.formats.onnx.attributes import read_attribute
 from sardonyx.formats.onnx.external import ExternalFolder
 from sardonyx.formats.onnx.tensors import read_sparse_tensor, read_tensor
 from sardonyx.formats.onnx.texts import metadata, normal_domain, text
-from sardonyx.formats.onnx.types import read_type
+from sardonyx.formats.onnx.types import read_denotation, read_type
 from sardonyx.ir import edit
+from sardonyx.ir.opsets import NEWEST
 from sardonyx.ir.scope import Scope
 
 OVERRIDABLE_SINCE = 4
@@ -103,6 +104,7 @@ def _describe(value: ir.Value, info: Any) -> None:
         value.declared = declared
         value.type = value.type or declared
     value.doc = value.doc or text(info.doc_string)
+    value.denotation = value.denotation or read_denotation(info.type)
     value.metadata.update(metadata(info.metadata_props))
 
 
@@ -238,9 +240,7 @@ def _version(proto: Any, context: Context) -> int:
     if domain == "com.microsoft":
         return 1
     if context.lenient and not domain:
-        import onnx.defs
-
-        return int(onnx.defs.onnx_opset_version())
+        return NEWEST[""]
     if context.function is not None:
         raise Fail(
             f"No opset registered for domain {domain or 'ai.onnx'} in function {context.function}, which {_label(proto)} needs."

@@ -18,7 +18,9 @@ from sardonyx.formats.onnx import wire
 from sardonyx.formats.onnx.attributes import read_attribute
 from sardonyx.formats.onnx.external import ExternalFolder
 from sardonyx.formats.onnx.graphs import Context, read_body, read_graph
+from sardonyx.formats.onnx.messages import messages
 from sardonyx.formats.onnx.texts import metadata, normal_domain, text
+from sardonyx.ir.opsets import NEWEST
 
 
 @dataclass
@@ -78,10 +80,9 @@ def _parse_proto(proto: Any) -> _Parsed:
 
 
 def _parse_bytes(data: memoryview, failure: str) -> _Parsed:
-    import onnx
+    proto = messages().ModelProto()
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-    proto = onnx.ModelProto()
     skeleton = wire.skeleton(data)
     if skeleton is None and len(data) >= 2**31:
         raise InvalidProtobuf(failure)
@@ -125,12 +126,11 @@ def _model(parsed: _Parsed, folder: Path | None, path: Path | None) -> ir.Model:
 
 
 def _check_ir_version(proto: Any) -> None:
-    import onnx
-
+    newest = messages().IR_VERSION
     if not proto.HasField("ir_version"):
         raise Fail("Missing model IR version.")
-    if proto.ir_version > onnx.IR_VERSION:
-        raise Fail(f"Unsupported model IR version: {proto.ir_version}, max supported IR version: {onnx.IR_VERSION}")
+    if proto.ir_version > newest:
+        raise Fail(f"Unsupported model IR version: {proto.ir_version}, max supported IR version: {newest}")
 
 
 def read_opsets(imports: Any) -> dict[str, int]:
@@ -144,18 +144,25 @@ def read_opsets(imports: Any) -> dict[str, int]:
 
 
 def check_opsets(opsets: dict[str, int]) -> None:
-    """Refuse versions of the standard domains that the onnx package does not know yet."""
-    import onnx.defs
-
-    newest = onnx.defs.C.schema_version_map()
+    """Refuse versions of the standard domains that neither we nor the onnx package know yet."""
     for domain, version in opsets.items():
-        if domain in newest and version > newest[domain][1]:
+        if version <= NEWEST.get(domain, version):
+            continue
+        newest = max(NEWEST[domain], _newest_of_onnx(domain))
+        if version > newest:
             raise Fail(
                 "ONNX Runtime only *guarantees* support for models stamped with official released onnx opset versions. Opset "
                 f"{version} is under development and support for this is limited. The operator schemas and or other functionality "
                 "could possibly change before next ONNX release. "
-                f"Current official support for domain {domain or 'ai.onnx'} is till opset {newest[domain][1]}."
+                f"Current official support for domain {domain or 'ai.onnx'} is till opset {newest}."
             )
+
+
+def _newest_of_onnx(domain: str) -> int:
+    import onnx.defs
+
+    found = onnx.defs.C.schema_version_map().get(domain)
+    return found[1] if found else 0
 
 
 def _read_functions(proto: Any, context: Context) -> dict[ir.FunctionKey, ir.Function]:

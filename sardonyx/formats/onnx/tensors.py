@@ -79,7 +79,10 @@ def _external_tensor(
     except Fail as error:
         raise Fail(f"External data path validation failed for {owner}. Error: {error.message}") from error
     fetch = functools.partial(file.fetch, location.offset, needed, dtype, shape, owner)
-    return ir.Tensor(dtype, shape, fetch, external=location)
+    tensor = ir.Tensor(dtype, shape, fetch, external=location)
+    if location.prepacked:
+        tensor.beside = functools.partial(file.read, owner)
+    return tensor
 
 
 def _embedded_tensor(proto: Any, dtype: ElementType, shape: tuple[int, ...], raw: memoryview | None, owner: str) -> ir.Tensor:

@@ -1,4 +1,4 @@
-"""TypeProto <-> Type. Denotations are left out: nothing here or in onnxruntime reads them."""
+"""TypeProto <-> Type, and the denotations beside it, which types do not carry."""
 
 from __future__ import annotations
 
@@ -31,6 +31,25 @@ def read_type(proto: Any, owner: str, depth: int = 0) -> ir.Type | None:
         case "map_type":
             return ir.MapType(_map_key(proto.map_type.key_type, owner), _inner(proto.map_type.value_type, owner, depth))
     return ir.OpaqueType(text(proto.opaque_type.domain), text(proto.opaque_type.name))
+
+
+def read_denotation(proto: Any) -> ir.Denotation | None:
+    """What a type and its sizes stand for, None if it does not say."""
+    sizes = tuple(text(size.denotation) for size in proto.tensor_type.shape.dim) if proto.HasField("tensor_type") else ()
+    return (text(proto.denotation), sizes) if proto.denotation or any(sizes) else None
+
+
+def write_denotation(denotation: ir.Denotation | None, proto: Any) -> None:
+    """Fill in what a type that has been written and its sizes stand for."""
+    if denotation is None:
+        return
+    word, sizes = denotation
+    if word:
+        proto.denotation = word
+    dims = proto.tensor_type.shape.dim if proto.HasField("tensor_type") else ()
+    for dim, size in zip(dims, sizes, strict=False):
+        if size:
+            dim.denotation = size
 
 
 def element_type(code: int, owner: str) -> ElementType:

@@ -11,7 +11,8 @@ import numpy as np
 from sardonyx import dtypes, ir
 from sardonyx.errors import Fail, InvalidGraph
 from sardonyx.formats.onnx.attributes import FIELDS, SINGLE
-from sardonyx.formats.onnx.types import write_type
+from sardonyx.formats.onnx.messages import messages
+from sardonyx.formats.onnx.types import write_denotation, write_type
 from sardonyx.ir import Kind, packing
 from sardonyx.ir.scope import ScopedNames
 
@@ -34,9 +35,7 @@ class _Context:
 
 def write_model(model: ir.Model, place: Place = lambda tensor, name: None) -> Any:
     """The model as an `onnx.ModelProto`, with all data in it unless `place` sends some initializers elsewhere."""
-    import onnx
-
-    proto = onnx.ModelProto()
+    proto = messages().ModelProto()
     context = _Context(dict(model.opsets), model.ir_version, place)
     proto.ir_version = model.ir_version
     _write_texts(
@@ -77,9 +76,7 @@ def write_function(function: ir.Function, proto: Any, ir_version: int = 10) -> N
 
 def write_node(node: ir.Node) -> Any:
     """A node by itself as an `onnx.NodeProto`."""
-    import onnx
-
-    proto = onnx.NodeProto()
+    proto = messages().NodeProto()
     _write_node(node, proto, _Context({}, ir_version=10, place=lambda tensor, name: None), ScopedNames.of_node(node))
     return proto
 
@@ -145,6 +142,7 @@ def _fill_value_info(value: ir.Value, proto: Any, names: ScopedNames) -> None:
     type = value.type or value.declared
     if type is not None:
         write_type(type, proto.type)
+        write_denotation(value.denotation, proto.type)
     _write_texts(proto, doc_string=value.doc)
     write_metadata(proto.metadata_props, value.metadata)
 
@@ -259,11 +257,16 @@ def write_tensor(tensor: ir.Tensor, proto: Any, external: ir.ExternalLocation | 
     if external is not None:
         proto.data_location = 1
         entries = {"location": external.location, "offset": external.offset, "length": external.length}
+        entries |= {f"prepacked_{number}": _packed_entry(one) for number, one in enumerate(external.prepacked)}
         write_metadata(proto.external_data, {key: str(value) for key, value in entries.items() if value is not None})
     elif tensor.dtype is dtypes.string:
         proto.string_data.extend(_encoded(text) for text in tensor.numpy().reshape(-1))
     else:
         proto.raw_data = bytes(packing.encode(tensor.numpy(), tensor.dtype))
+
+
+def _packed_entry(packed: ir.PackedLocation) -> str:
+    return "|".join([packed.key, *(f"{offset};{length};{checksum}" for offset, length, checksum in packed.buffers)])
 
 
 def write_sparse_tensor(sparse: ir.SparseTensor, proto: Any, name: str) -> None:

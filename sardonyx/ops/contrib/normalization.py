@@ -23,9 +23,10 @@ define(
     "",
     "LayerNormalization",
     1,
-    "(X: T, Scale: T, B: T?, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1) -> (Y: T, Mean: U?, InvStdDev: U?)",
+    "(X: T, Scale: V, B: V?, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1) -> (Y: V, Mean: U?, InvStdDev: U?)",
     T=FLOATS,
     U={float32, float64},
+    V=FLOATS,
 )
 define(
     "com.microsoft",

@@ -42,20 +42,35 @@ def multiply_few_bits(graph: Graph, context: Context) -> bool:
     """Let MatMul and Gemm read their weights as they are stored."""
     changed = False
     for node in list(graph.nodes):
-        if node.op_type not in ("MatMul", "Gemm") or node.domain or not _is_plain(node):
-            continue
-        weights = _weights(node, context)
-        if weights is None:
-            continue
-        op = Builder(graph, node, context.model.opsets, node.name or node.outputs[0].name)
-        result = _product(op, node, weights, int(context.options.get(ACCURACY_KEY, 0)))
-        for made in op.made:
-            context.driver.node(made)
-        edit.replace_all_uses(node.outputs[0], result)
-        graph.remove(node)
-        context.journal.add(NAME, node)
-        changed = True
+        if multiply_node(graph, node, context):
+            context.journal.add(NAME, node)
+            changed = True
     return changed
+
+
+def multiply_node(graph: Graph, node: Node, context: Context) -> bool:
+    """The same for one node; False if its weights, or what it does with them, are not of that kind."""
+    if node.op_type not in ("MatMul", "Gemm") or node.domain or not _is_plain(node):
+        return False
+    weights = _weights(node, context)
+    if weights is None:
+        return False
+    op = Builder(graph, node, context.model.opsets, node.name or node.outputs[0].name)
+    result = _product(op, node, weights, int(context.options.get(ACCURACY_KEY, 0)))
+    for made in op.made:
+        context.driver.node(made)
+    edit.replace_all_uses(node.outputs[0], result)
+    graph.remove(node)
+    return True
+
+
+def dequantized_blocks(node: Node, context: Context) -> Node | None:
+    """The DequantizeLinear of the weights that a MatMul takes straight from it, if they have scales for blocks of their rows."""
+    if node.op_type != "MatMul" or node.domain or not _is_plain(node) or _weights(node, context) is None:
+        return None
+    assert node.inputs[1] is not None
+    found = parameters(node.inputs[1].producer)
+    return found.node if found is not None and found.block_size and found.axis == 0 else None
 
 
 def _is_plain(node: Node) -> bool:

@@ -27,12 +27,12 @@ def prepared(make: Callable[..., Result], *operands: Any, size: int = 1 << 16) -
     `size` is about how many bytes the result takes.
     """
     key = (make, *map(id, operands))
-    with _lock:
-        if key in _kept:
-            _kept.move_to_end(key)
-            found: Result = _kept[key][1]
-            return found
-    result = make(*operands)
+    try:  # without the lock, which a run on a small model would feel
+        _kept.move_to_end(key)
+        found: Result = _kept[key][1]
+        return found
+    except KeyError:
+        result = make(*operands)
     with _lock:
         _kept[key] = (operands, result, size)  # holding the operands keeps their ids from being given to others
         total = sum(kept[2] for kept in _kept.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 
@@ -16,7 +17,7 @@ def sample(image, coordinates, mode, outside="zeros", align_corners=False):
     """
     coordinates = [_bounded(positions, size) for positions, size in zip(coordinates, image.shape[1:], strict=True)]
     stencils = [STENCILS[mode](positions) for positions in coordinates]
-    flat = image.reshape(len(image), -1)
+    flat = image.reshape(len(image), math.prod(image.shape[1:]))
     total = None
     for choice in itertools.product(*stencils):
         pixels = [place(pixel, size, outside, align_corners) for (pixel, _), size in zip(choice, image.shape[1:], strict=True)]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -13,11 +15,10 @@ from sardonyx.providers.cpu.shape import braced
 from sardonyx.providers.cpu.table import cpu
 
 
-def _strings(items, shape) -> np.ndarray:
+def strings(items, shape) -> np.ndarray:
     """A tensor of strings from its elements in row-major order."""
-    array = np.empty(len(items), dtype=object)
-    array[:] = items
-    return array.reshape(shape)
+    array = np.array(items, dtype=object)
+    return array if array.shape == shape else array.reshape(shape)
 
 
 @cpu.kernel("StringConcat")
@@ -25,33 +26,34 @@ def string_concat(X, Y):
     return np.asarray(np.add(X, Y), dtype=object)
 
 
-@cpu.kernel("StringNormalizer")
-def string_normalizer(X, case_change_action="NONE", is_case_sensitive=0, locale="en_US", stopwords=()):
-    if X.ndim not in (1, 2) or (X.ndim == 2 and X.shape[0] != 1):
-        raise KernelError(f"Input dimensions are either [C > 0] or [1][C > 0] allowed, not {braced(X.shape)}", InvalidArgument)
+def _word_changes(case_change_action="NONE", is_case_sensitive=0, locale="en_US", stopwords=()):
+    """What is made of each word, if anything; how words are compared, and those that are left out."""
     if case_change_action not in ("NONE", "LOWER", "UPPER"):
         raise KernelError(f"case_change_action is NONE, LOWER or UPPER, not {case_change_action!r}", InvalidArgument)
-    compared = str if is_case_sensitive else functools.partial(_lower, locale=locale)
-    dropped = {compared(word) for word in stopwords}
-    kept = [word for word in X.reshape(-1).tolist() if compared(word) not in dropped] if dropped else X.reshape(-1).tolist()
-    if case_change_action != "NONE":
-        change = _lower if case_change_action == "LOWER" else _upper
-        kept = [change(word, locale) for word in kept]
+    lower, upper = _case_changes(locale)
+    compared = str if is_case_sensitive else lower
+    return {"LOWER": lower, "UPPER": upper}.get(case_change_action), compared, {compared(word) for word in stopwords}
+
+
+def _case_changes(locale: str) -> tuple[Callable[[str], str], Callable[[str], str]]:
+    """To lower and to upper case. Turkish and Azeri are the only locales in which single letters change in another way."""
+    if re.split("[_.@-]", locale.lower())[0] not in ("tr", "az"):
+        return str.lower, str.upper
+    return lambda text: text.replace("İ", "i").replace("I", "ı").lower(), lambda text: text.replace("i", "İ").upper()
+
+
+@cpu.kernel("StringNormalizer", plain=True, derive={"changes": _word_changes})
+def string_normalizer(X, changes):
+    if X.ndim not in (1, 2) or (X.ndim == 2 and X.shape[0] != 1):
+        raise KernelError(f"Input dimensions are either [C > 0] or [1][C > 0] allowed, not {braced(X.shape)}", InvalidArgument)
+    change, compared, dropped = changes
+    kept = X.ravel().tolist()
+    if dropped:
+        kept = [word for word in kept if compared(word) not in dropped]
+    if change is not None:
+        kept = list(map(change, kept))
     kept = kept or [""]
-    return _strings(kept, (len(kept),) if X.ndim == 1 else (1, len(kept)))
-
-
-def _lower(text: str, locale: str) -> str:
-    return (text.replace("İ", "i").replace("I", "ı") if _has_dotless_i(locale) else text).lower()
-
-
-def _upper(text: str, locale: str) -> str:
-    return (text.replace("i", "İ") if _has_dotless_i(locale) else text).upper()
-
-
-def _has_dotless_i(locale: str) -> bool:
-    """Turkish and Azeri are the only locales in which single letters change their case in another way."""
-    return re.split("[_.@-]", locale.lower())[0] in ("tr", "az")
+    return strings(kept, (len(kept),) if X.ndim == 1 else (1, len(kept)))
 
 
 @cpu.kernel("StringSplit")
@@ -64,7 +66,7 @@ def string_split(X, delimiter=None, maxsplit=None):
         parts = [text.strip().split(None, limit) for text in X.reshape(-1).tolist()]
     longest = max(map(len, parts), default=0)
     padded = [part for row in parts for part in (*row, *[""] * (longest - len(row)))]
-    return _strings(padded, (*X.shape, longest)), np.array([len(row) for row in parts], dtype=np.int64).reshape(X.shape)
+    return strings(padded, (*X.shape, longest)), np.array([len(row) for row in parts], dtype=np.int64).reshape(X.shape)
 
 
 @cpu.kernel("RegexFullMatch")
@@ -84,72 +86,58 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 # --- TfIdfVectorizer ------------------------------------------------------------------------------------------------
 
 
-@cpu.kernel("TfIdfVectorizer")
-def tf_idf_vectorizer(
-    X,
-    mode,
-    min_gram_length,
-    max_gram_length,
-    max_skip_count,
-    ngram_counts,
-    ngram_indexes,
-    pool_int64s=None,
-    pool_strings=None,
-    weights=None,
-):
+class _Gram:
+    """A known n-gram, or the beginning of one: its column, and by their last token those that are longer by one."""
+
+    __slots__ = ("column", "longer")
+
+    def __init__(self) -> None:
+        self.column = -1
+        self.longer: dict[Any, _Gram] = {}
+
+
+def _known_grams(ngram_counts, ngram_indexes, pool_int64s=None, pool_strings=None):
+    """The known n-grams by their first token, and how many columns there are. Of equal ones the first counts."""
+    pool = pool_int64s if pool_strings is None else pool_strings
+    root, columns = _Gram(), iter(ngram_indexes)
+    for length, (start, end) in enumerate(zip(ngram_counts, [*ngram_counts[1:], len(pool)], strict=True), start=1):
+        for place, column in zip(range(start, end, length), columns):
+            gram = root
+            for token in pool[place : place + length]:
+                gram = gram.longer.setdefault(token, _Gram())
+            gram.column = column if gram.column < 0 else gram.column
+    return root.longer, max(ngram_indexes, default=-1) + 1
+
+
+@cpu.kernel("TfIdfVectorizer", plain=True, derive={"grams": _known_grams})
+def tf_idf_vectorizer(X, mode, grams, min_gram_length, max_gram_length, max_skip_count, ngram_indexes, weights=None):
     if X.ndim not in (1, 2):
         raise KernelError(f"Input shape must have either [C] or [B,C] dimensions, it is {braced(X.shape)}", InvalidArgument)
     if mode not in ("TF", "IDF", "TFIDF"):
         raise KernelError(f"the mode is TF, IDF or TFIDF, not {mode!r}", InvalidArgument)
-    pool = np.array(pool_int64s, dtype=np.int64) if pool_strings is None else np.array(pool_strings, dtype=object)
-    vocabulary, codes = np.unique(pool, return_inverse=True)
-    tokens = _codes(vocabulary, X if X.ndim == 2 else X[None])
-    columns = np.array(ngram_indexes, dtype=np.int64)
-    counts = np.zeros((len(tokens), int(columns.max()) + 1 if columns.size else 0), np.float32)
-    seen = 0
-    for length, grams in enumerate(_pool_by_length(codes, ngram_counts), start=1):
-        if min_gram_length <= length <= max_gram_length:
-            for distance in range(1, 2 if length == 1 else max_skip_count + 2):
-                rows, found = _occurrences(tokens, grams, distance)
-                np.add.at(counts, (rows, columns[seen + found]), 1)
-        seen += len(grams)
-    return _weighted(counts, mode, columns, weights).reshape(*X.shape[:-1], counts.shape[-1])
+    first, width = grams
+    rows = (X if X.ndim == 2 else X[None]).tolist()
+    counts = np.zeros((len(rows), width), np.float32)
+    flat = counts.reshape(-1).data
+    for distance in range(1, max_skip_count + 2):
+        # a single token is no further from itself, whatever the distance
+        shortest = min_gram_length if distance == 1 else max(min_gram_length, 2)
+        for row, tokens in enumerate(rows):
+            for column in _columns(first, tokens, distance, shortest, max_gram_length):
+                flat[row * width + column] += 1
+    weighted = _weighted(counts, mode, ngram_indexes, weights)
+    return weighted if X.ndim == 2 else weighted[0]
 
 
-def _codes(vocabulary, tokens):
-    """Each token as its place in the sorted `vocabulary`, -1 where it is not in it."""
-    if not vocabulary.size:
-        return np.full(tokens.shape, -1)
-    places = np.minimum(np.searchsorted(vocabulary, tokens), len(vocabulary) - 1)
-    return np.where(vocabulary[places] == tokens, places, -1)
-
-
-def _pool_by_length(codes, ngram_counts):
-    """The pool cut into arrays of shape [how many, length] for the lengths 1, 2, 3 …"""
-    ends = [*ngram_counts[1:], len(codes)]
-    return [
-        codes[start:end].reshape(-1, length)
-        for length, (start, end) in enumerate(zip(ngram_counts, ends, strict=True), start=1)
-    ]
-
-
-def _occurrences(tokens, grams, distance: int):
-    """Rows of `tokens` in which n-grams occur with tokens `distance` apart, and which of `grams` each one is."""
-    length = grams.shape[1]
-    starts = tokens.shape[1] - (length - 1) * distance
-    if starts <= 0 or not len(grams):
-        return np.zeros(0, np.intp), np.zeros(0, np.intp)
-    # prefixes are numbered one token at a time, so that numbers stay small whatever the length
-    known, seen = grams[:, 0], tokens[:, :starts]
-    for position in range(1, length):
-        later = tokens[:, position * distance : position * distance + starts]
-        base = int(grams.max()) + 1
-        prefixes, known = np.unique(known * base + grams[:, position], return_inverse=True)
-        inside = (seen >= 0) & (later >= 0) & (later < base)
-        seen = _codes(prefixes, np.where(inside, seen * base + later, -1))
-    order = np.argsort(known, kind="stable")
-    rows, places = np.nonzero(np.isin(seen, known))
-    return rows, order[np.searchsorted(known, seen[rows, places], sorter=order)]
+def _columns(first, tokens, distance, shortest, longest):
+    """The columns of the n-grams of a row whose tokens are `distance` apart."""
+    for start, gram in enumerate(map(first.get, tokens)):
+        length = 1
+        while gram is not None:
+            if length >= shortest and gram.column >= 0:
+                yield gram.column
+            place, length = start + length * distance, length + 1
+            gram = gram.longer.get(tokens[place]) if length <= longest and place < len(tokens) else None
 
 
 def _weighted(counts, mode: str, columns, weights):

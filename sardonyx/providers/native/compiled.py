@@ -2,44 +2,70 @@
 
 from __future__ import annotations
 
+import math
+import operator
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sardonyx.compiler.jit import Jit
-from sardonyx.compiler.pool import ARGUMENTS, TICKS, pool
-from sardonyx.compiler.roofline import roofline
-from sardonyx.ir import TensorType, Value
-from sardonyx.providers.native.addresses import address_of
+from sardonyx.compiler.arrays import OBJECTS_ARE_OPEN, Arrays, imitation_of
+from sardonyx.compiler.pool import (
+    ARGUMENTS,
+    CALL_ARRAYS,
+    CALL_COUNT,
+    CALL_PLACE_COUNT,
+    CALL_PLACES,
+    CALL_POOL,
+    CALL_STATUS,
+    CALL_STEPS,
+    CALL_STOP,
+    CALL_WIDTH,
+    CALL_WORDS,
+    TICKS,
+    Pool,
+    pool,
+)
+from sardonyx.providers.arena import ALIGNMENT
 from sardonyx.providers.native.layout import Layout, Shape
-from sardonyx.providers.native.memory import ALIGNMENT
 from sardonyx.providers.native.outputs import Outputs
-from sardonyx.providers.native.program import Program
-from sardonyx.providers.native.sizes import ShapeMismatch, Shapes, Sizes
+from sardonyx.providers.native.sizes import ShapeMismatch, Shapes
+
+if TYPE_CHECKING:
+    from sardonyx.compiler.jit import Jit
+    from sardonyx.compiler.roofline import Roofline
+    from sardonyx.providers.native.program import Program
 
 MAX_SHAPES = 64
 """How many sets of input shapes keep their words; others are computed anew."""
 
 Fallback = Callable[[Sequence[Any]], Sequence[Any]]
+_shape_of = operator.attrgetter("shape")
 
 
 class _State:
     """Memory of one run at a time."""
 
-    __slots__ = ("arena", "base", "steps", "arguments", "words", "shape", "steps_address", "status", "status_address")
+    __slots__ = ("arena", "base", "steps", "arguments", "places", "call", "words", "address", "shape", "pool")
 
     def __init__(self) -> None:
         self.arena = np.empty(0, np.uint8)
         self.base = 0
         self.steps = np.empty(0, np.int64)
         self.arguments = np.empty(0, np.int64)
-        self.words: Any = self.arguments.data
+        self.places = np.empty(0, np.int64)
+        self.call = np.zeros(CALL_WORDS, np.int64)
+        self.words: Any = self.call.data
+        self.address = self.call.ctypes.data
         self.shape: Shape | None = None
-        self.steps_address = 0
-        self.status = np.zeros(1, np.int64)
-        self.status_address = self.status.ctypes.data
+        self.pool: Pool | None = None
+
+    @property
+    def status(self) -> int:
+        """Address of the word by which a kernel says that it cannot go on; what follows is left out then."""
+        return self.address + 8 * CALL_STATUS
 
 
 @dataclass(frozen=True)
@@ -66,32 +92,39 @@ class CompiledProgram:
 
     takes_stop = True
 
-    def __init__(self, program: Program, sizes: Sizes, jit: Jit, threads: int, fallback: Fallback):
+    def __init__(
+        self,
+        layout: Layout,
+        labels: Sequence[tuple[str, str]],
+        fallback: Fallback,
+        program: Program | None = None,
+        jit: Jit | None = None,
+    ):
+        self.layout = layout
+        self.labels = labels
+        """Of each step: what it computes, and its kernel."""
         self.program = program
+        """What it was made from, unless it comes out of a file."""
         self.jit = jit
-        self.threads = threads
+        self.threads = layout.threads
         self._fallback = fallback
-        self._stop = np.zeros(1, np.int64)
-        self._stop_address = self._stop.ctypes.data
         self._memory = Outputs()
         self._shapes: dict[Shapes, Shape] = {}
         self._idle: list[_State] = []
-        self._output_types = [_numpy_type(value) for value in program.outputs]
-        self.layout = Layout(program, sizes, jit, threads)
-        self.workspace = self.layout.workspace
+        self.workspace = layout.workspace
 
     def __call__(self, inputs: Sequence[Any], stop: int = 0) -> Sequence[Any]:
         """One run. `stop` is the address of a word that another thread may set to leave out the rest."""
         arrays = [array if _is_readable(array) else np.array(array, order="C") for array in inputs]
-        shapes = tuple([array.shape for array in arrays])
+        shapes = tuple(map(_shape_of, arrays))
         shape = self._shapes.get(shapes)
         if shape is None:
             try:
                 shape = self._remember(shapes)
             except ShapeMismatch:
                 return self._fallback(inputs)
-        outputs = [self._memory.empty(size, type) for size, type in zip(shape.outputs, self._output_types)]
-        failed = self._run(shape, [*arrays, *outputs], stop)
+        outputs = self._memory.empty(shape.outputs)
+        failed = self._run(shape, (*arrays, *outputs), stop)
         return self._fallback(inputs) if failed else outputs
 
     def _remember(self, shapes: Shapes) -> Shape:
@@ -101,52 +134,64 @@ class CompiledProgram:
         self._shapes[shapes] = shape
         return shape
 
-    def run_known(self, arrays: list[np.ndarray]) -> Sequence[Any] | None:
+    def run_known(self, arrays: Sequence[np.ndarray]) -> list[Any] | None:
         """One run on arrays without gaps whose shapes have run before; None for others."""
-        shape = self._shapes.get(tuple([array.shape for array in arrays]))
+        shape = self._shapes.get(tuple(map(_shape_of, arrays)))
         if shape is None:
             return None
-        outputs = [self._memory.empty(size, type) for size, type in zip(shape.outputs, self._output_types)]
-        return None if self._run(shape, [*arrays, *outputs], 0) else outputs
+        outputs = self._memory.empty(shape.outputs)
+        return None if self._run(shape, (*arrays, *outputs)) else outputs
 
-    def _run(self, shape: Shape, arrays: list[np.ndarray], stop: int, times: list[int] | None = None) -> bool:
+    def _run(self, shape: Shape, arrays: Arrays, stop: int = 0, times: list[int] | None = None) -> bool:
         """Run on memory that nobody else uses at this moment; whether a kernel has set the status word."""
         try:
             state = self._idle.pop()
         except IndexError:
             state = _State()
-        if state.shape is not shape:
-            self._prepare(state, shape)
-        addresses = [address_of(array) for array in arrays]
-        addresses.append(state.status_address)
-        words = state.words
-        for place, which, offset in shape.outside:
-            words[place] = addresses[which] + offset
         threads = pool()
-        if self.threads > 1:
+        if state.shape is not shape or state.pool is not threads:
+            self._prepare(state, shape, threads)
+        words = state.words
+        imitation = None if OBJECTS_ARE_OPEN else imitation_of(arrays)
+        words[CALL_ARRAYS] = id(arrays) if imitation is None else imitation.ctypes.data
+        if stop:
+            words[CALL_STOP] = stop
+        if shape.width > 1:
             threads.arrange()
-        call = threads.run if times is None else threads.run_timed
-        call(state.steps_address, len(shape.steps), threads.address, self.threads, stop or self._stop_address)
-        if times is not None:
-            times.extend(state.steps[:, TICKS].tolist())
-        failed = bool(state.status[0])
-        if failed:
-            state.status[0] = 0
+        if times is None:
+            threads.enter(state.address)
+        else:
+            threads.enter_timed(state.address)
+            times.extend(state.steps[:, TICKS].reshape(shape.parts, -1).sum(axis=0).tolist())
+        failed = bool(words[CALL_STATUS])
+        if failed or stop:
+            state.shape = None
         self._idle.append(state)
         return failed
 
-    def _prepare(self, state: _State, shape: Shape) -> None:
+    def _prepare(self, state: _State, shape: Shape, threads: Pool) -> None:
         """Lay out a run's memory for other shapes."""
         if state.arena.nbytes < shape.arena + ALIGNMENT:
             state.arena = np.empty(shape.arena + ALIGNMENT, np.uint8)
             state.base = -(-state.arena.ctypes.data // ALIGNMENT) * ALIGNMENT
         state.arguments = shape.arguments.copy()
-        state.arguments[self.layout.arena_places] += state.base
-        state.words = state.arguments.data
+        layout, tables = self.layout, self.layout.tables
+        state.arguments[layout.words_of(tables.arena[:, 0], shape)] += state.base
+        state.arguments[layout.words_of(tables.status, shape)] = state.status
+        state.places = shape.places.copy()
+        state.places[:, 0] = state.arguments.ctypes.data + 8 * shape.places[:, 0]
         state.steps = shape.steps.copy()
-        state.steps[:, ARGUMENTS] = state.arguments.ctypes.data + 8 * self.layout.starts
-        state.steps_address = state.steps.ctypes.data
-        state.shape = shape
+        state.steps[:, ARGUMENTS] = state.arguments.ctypes.data + 8 * layout.words_of(layout.starts, shape)
+        state.call[[CALL_STEPS, CALL_COUNT]] = state.steps.ctypes.data, len(state.steps)
+        state.call[[CALL_PLACES, CALL_PLACE_COUNT]] = state.places.ctypes.data, len(state.places)
+        state.call[[CALL_POOL, CALL_WIDTH]] = threads.address, shape.width
+        state.call[[CALL_STATUS, CALL_STOP]] = 0, state.status
+        state.shape, state.pool = shape, threads
+
+    def shrink(self) -> None:
+        """Let go of memory that waits for another run."""
+        self._idle.clear()
+        self._memory = Outputs()
 
     def profiled(self, inputs: Sequence[Any]) -> tuple[Sequence[Any], list[StepTime]]:
         """One run, and how long each step took; no times if NumPy had to compute it."""
@@ -156,24 +201,31 @@ class CompiledProgram:
             shape = self._remember(shapes)
         except ShapeMismatch:
             return self._fallback(inputs), []
-        outputs = [self._memory.empty(size, type) for size, type in zip(shape.outputs, self._output_types)]
+        outputs = self._memory.empty(shape.outputs)
         ticks: list[int] = []
-        if self._run(shape, [*arrays, *outputs], 0, ticks):
+        started = time.perf_counter()
+        if self._run(shape, (*arrays, *outputs), times=ticks):
             return self._fallback(inputs), []
-        limits = roofline(self.threads)
+        limits = _limits(self.threads, sum(ticks) / (time.perf_counter() - started))
         times = []
-        for step, spent, (flops, traffic) in zip(self.program.steps, ticks, self.layout.work(shapes), strict=True):
+        for (label, kernel), spent, (flops, traffic) in zip(self.labels, ticks, self.layout.work(shapes), strict=True):
             seconds = spent / limits.ticks
             share = limits.share(seconds, flops, traffic)
-            times.append(StepTime(step.label, step.kernel.title, seconds, flops, traffic, share))
+            times.append(StepTime(label, kernel, seconds, flops, traffic, share))
         return outputs, times
+
+
+def _limits(threads: int, ticks: float) -> Roofline:
+    """What the machine can do; without a compiler, which would measure it, only about how many ticks a second has."""
+    from sardonyx.compiler.jit import NoCompiler
+    from sardonyx.compiler.roofline import Roofline, roofline
+
+    try:
+        return roofline(threads)
+    except NoCompiler:
+        return Roofline(math.inf, math.inf, max(ticks, 1.0))
 
 
 def _is_readable(array: Any) -> bool:
     """Whether generated code can read an array as it is."""
     return array.__class__ is np.ndarray and array.flags.c_contiguous and array.flags.aligned
-
-
-def _numpy_type(value: Value) -> np.dtype[Any]:
-    assert isinstance(value.type, TensorType) and value.type.dtype is not None
-    return np.dtype(value.type.dtype.numpy)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import math
-import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from sardonyx.compiler.jit import Jit
+from sardonyx.compiler.arrays import TUPLE_ITEMS, WORD
 from sardonyx.compiler.pool import GRAIN, KERNEL, STEP_WORDS, TOTAL
-from sardonyx.ir import Dim, TensorType, Value, dim
+from sardonyx.dtypes import ElementType
 from sardonyx.providers.base import LARGEST_BYTES
-from sardonyx.providers.native.memory import ALIGNMENT, assign_slots
-from sardonyx.providers.native.program import Argument, At, Buffer, Program
-from sardonyx.providers.native.sizes import ShapeMismatch, Shapes, Sizes
+from sardonyx.providers.native.memory import Workspace
+from sardonyx.providers.native.outputs import Forms
+from sardonyx.providers.native.parts import Batch, entries_at_once
+from sardonyx.providers.native.sizes import ShapeMismatch, Shapes, SizeFunction, SizeRules
 
 PIECES_PER_THREAD = 4
 """Into how many pieces per thread a step is cut, if its grain allows: what evens out threads that are not equally quick."""
@@ -23,15 +25,17 @@ PIECES_PER_THREAD = 4
 class Shape:
     """All that depends on the shapes of the inputs: step and argument words, and the shapes of the outputs."""
 
-    __slots__ = ("steps", "arguments", "outputs", "arena", "outside")
+    __slots__ = ("steps", "arguments", "outputs", "arena", "places", "width", "parts")
 
     def __init__(
         self,
         steps: np.ndarray,
         arguments: np.ndarray,
-        outputs: list[tuple[int, ...]],
+        outputs: Forms,
         arena: int,
-        outside: list[tuple[int, int, int]],
+        places: np.ndarray,
+        threads: int,
+        parts: int = 1,
     ):
         self.steps = steps
         self.arguments = arguments
@@ -39,88 +43,129 @@ class Shape:
         self.outputs = outputs
         self.arena = arena
         """How many bytes the arena needs."""
-        self.outside = outside
-        """Arguments that are addresses of inputs, outputs and the status: word, which one, offset."""
+        self.places = places
+        """Arguments that are addresses of inputs and outputs: word, which one as generated code finds it, offset."""
+        self.width = threads if (steps[:, TOTAL] > steps[:, GRAIN]).any() else 1
+        """How many threads can have a part in it: one if no step is worth sharing."""
+        self.parts = parts
+        """How often the steps are gone through, each time with a part of the batch and argument words of their own."""
+
+
+@dataclass(frozen=True)
+class Tables:
+    """A program as plain numbers, without code, constants and addresses. Sizes are the numbers of rules."""
+
+    rules: SizeRules
+    kernels: np.ndarray
+    """Of each step: which kernel."""
+    items: np.ndarray
+    grains: np.ndarray
+    work: np.ndarray
+    """Of each step: arithmetic operations and bytes."""
+    counts: np.ndarray
+    """Of each step: how many argument words it has."""
+    fixed: np.ndarray
+    """All argument words of all steps, as far as they are always the same."""
+    numbers: np.ndarray
+    """Argument words to which a size is added, and which."""
+    arena: np.ndarray
+    """Argument words that are addresses in the arena, and of which of its buffers."""
+    outside: np.ndarray
+    """Argument words that are addresses of inputs and outputs, and of which: the outputs follow the inputs."""
+    constants: np.ndarray
+    """Argument words that are addresses of constants, and of which."""
+    status: np.ndarray
+    """Argument words that are the address of the status word."""
+    buffers: Sequence[int]
+    """The sizes of the arena's buffers."""
+    workspace: Workspace
+    outputs: Sequence[Sequence[int]]
+    """The shapes of the outputs."""
+    types: Sequence[ElementType]
+    """The element types of the outputs."""
+    batch: Batch | None = None
+    """Along which the program may be cut."""
 
 
 class Layout:
-    """Where each argument of a program stands. Made once; `shape` gives the words for the shapes of a run."""
+    """Where each argument of a program stands. Made once; `shape` gives the words for the shapes of a run.
 
-    def __init__(self, program: Program, sizes: Sizes, jit: Jit, threads: int):
-        self.program = program
+    `kernels` and `constants` are the addresses of the program's kernels and constants, `kept` whatever keeps these there.
+    """
+
+    def __init__(self, tables: Tables, kernels: Sequence[int], constants: Sequence[int], kept: object, threads: int):
+        self.tables = tables
         self.threads = threads
-        steps = program.steps
-        slots = assign_slots(steps)
-        self.workspace: Dim = sum((dim.maximum(*sizes_of_slot) for sizes_of_slot in slots), start=0)
-        """Bytes of the arena, for plans of memory."""
-        self._slot_sizes = [[sizes(size) for size in sizes_of_slot] for sizes_of_slot in slots]
-        self._kernels = np.array(jit.addresses([step.kernel for step in steps]), np.int64)
-        self._items = np.array([sizes(step.items) for step in steps], np.int64)
-        self._grains = np.array([sizes(step.grain) for step in steps], np.int64)
-        self._work = [(sizes(step.flops), sizes(step.traffic)) for step in steps]
-        self._output_shapes = [[sizes(size) for size in _dims(value)] for value in program.outputs]
-        for left, right in program.conditions:
-            sizes.require(left, right)
-        counts = [len(step.arguments) for step in steps]
-        self.starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)[: len(steps)]
+        self._kernels = np.array(kernels, np.int64)[tables.kernels]
+        self._output_types = [np.dtype(one.numpy) for one in tables.types]
+        self.starts = (np.cumsum(tables.counts) - tables.counts).astype(np.int64)
         """The first argument word of each step."""
-        self._fixed = np.zeros(sum(counts), np.int64)
-        self._numbers: list[tuple[int, int]] = []
-        self._arena: list[tuple[int, int]] = []
-        self._outside: list[tuple[int, int]] = []
-        self._kept: list[np.ndarray] = []
-        for place, argument in enumerate(argument for step in steps for argument in step.arguments):
-            self._place(place, argument, sizes)
-        self._number_places, self._number_indices = _columns(self._numbers)
-        self.arena_places, self._arena_slots = _columns(self._arena)
-        self._sizes = sizes.compile()
+        self._fixed = tables.fixed.copy()
+        self._fixed[tables.constants[:, 0]] = np.array(constants, np.int64)[tables.constants[:, 1]]
+        self._kept = kept
+        self._outside_arrays = TUPLE_ITEMS + WORD * tables.outside[:, 1]
+        self.workspace = tables.workspace
+        self.workspace.threads = threads
 
-    def _place(self, place: int, argument: Argument, sizes: Sizes) -> None:
-        """Note of what kind an argument word is."""
-        if isinstance(argument, At):
-            if not (isinstance(argument.offset, int) and argument.offset == 0):
-                self._numbers.append((place, sizes(argument.offset)))
-            argument = argument.buffer
-        if isinstance(argument, Buffer):
-            self._place_buffer(place, argument)
-        elif isinstance(argument, float):
-            self._fixed[place] = struct.unpack("<q", struct.pack("<d", argument))[0]
-        else:
-            self._numbers.append((place, sizes(argument)))
-
-    def _place_buffer(self, place: int, buffer: Buffer) -> None:
-        if buffer.kind == "arena":
-            self._arena.append((place, buffer.index))
-        elif buffer.kind == "constant":
-            assert buffer.array is not None
-            self._fixed[place] = buffer.array.ctypes.data
-            self._kept.append(buffer.array)
-        else:
-            inputs, outputs = len(self.program.inputs), len(self.program.outputs)
-            first = {"input": 0, "output": inputs, "status": inputs + outputs}[buffer.kind]
-            self._outside.append((place, first + buffer.index))
+    @functools.cached_property
+    def _sizes(self) -> SizeFunction:
+        return self.tables.rules.function()
 
     def shape(self, shapes: Shapes) -> Shape:
         """The words for these shapes of the inputs; ShapeMismatch if the program is not for them."""
-        numbers = self._sizes(shapes)
-        outputs = [tuple([numbers[size] for size in sizes]) for sizes in self._output_shapes]
+        whole, batch = self._whole(shapes), self.tables.batch
+        if batch is None:
+            return whole
+        count = batch.count(shapes)
+        at_once = entries_at_once(count, whole.arena, sum(flops for flops, _ in self.work(shapes)), batch.weights)
+        return whole if at_once >= count else self._in_parts(batch, shapes, at_once, whole.outputs)
+
+    def _in_parts(self, batch: Batch, shapes: Shapes, at_once: int, outputs: Forms) -> Shape:
+        """The words for all parts of a batch, one part after the other."""
+        count = batch.count(shapes)
+        sizes = [min(at_once, count - start) for start in range(0, count, at_once)]
+        made = {size: self._whole(batch.part(shapes, size)) for size in set(sizes)}
+        arrays = zip((*shapes, *outputs.shapes), batch.elements, strict=True)
+        entry = np.array([math.prod(shape[1:]) * bytes for shape, bytes in arrays], np.int64)[self.tables.outside[:, 1]]
+        places = []
+        for number, size in enumerate(sizes):
+            moved = made[size].places.copy()
+            moved[:, 0] += number * len(self._fixed)
+            moved[:, 2] += number * at_once * entry
+            places.append(moved)
+        steps, arguments = (np.concatenate([getattr(made[size], name) for size in sizes]) for name in ("steps", "arguments"))
+        arena = max(one.arena for one in made.values())
+        return Shape(steps, arguments, outputs, arena, np.concatenate(places), self.threads, len(sizes))
+
+    def words_of(self, places: np.ndarray, shape: Shape) -> np.ndarray:
+        """Places among the argument words of one part, as places among those of all parts."""
+        if shape.parts == 1:
+            return places
+        return np.add.outer(np.arange(shape.parts) * len(self._fixed), places).reshape(-1)
+
+    def _whole(self, shapes: Shapes) -> Shape:
+        numbers = self._sizes(shapes, self.threads)
+        tables = self.tables
+        outputs = [tuple([numbers[size] for size in sizes]) for sizes in tables.outputs]
         if any(min(shape, default=0) < 0 or math.prod(shape) > LARGEST_BYTES for shape in outputs):
             raise ShapeMismatch(shapes)  # NumPy says what is wrong
         words = np.array(numbers, np.int64)
-        offsets, end = [0], 0
-        for sizes in self._slot_sizes:
-            end += -(-max(numbers[size] for size in sizes) // ALIGNMENT) * ALIGNMENT
-            offsets.append(end)
-        if end > LARGEST_BYTES:
+        lengths = [numbers[size] for size in tables.buffers]
+        if min(lengths, default=0) < 0 or max(lengths, default=0) > LARGEST_BYTES:
+            raise ShapeMismatch(shapes)
+        arena = self.workspace.place(lengths)
+        if arena.size > LARGEST_BYTES:
             raise ShapeMismatch(shapes)
         arguments = self._fixed.copy()
-        np.add.at(arguments, self._number_places, words[self._number_indices])
-        outside = [(place, which, int(arguments[place])) for place, which in self._outside]
-        arguments[self.arena_places] += np.array(offsets, np.int64)[self._arena_slots]
-        return Shape(self._step_words(words), arguments, outputs, end, outside)
+        np.add.at(arguments, tables.numbers[:, 0], words[tables.numbers[:, 1]])
+        outside = tables.outside[:, 0]
+        places = np.stack([outside, self._outside_arrays, arguments[outside]], axis=1)
+        arguments[tables.arena[:, 0]] += np.array(arena.offsets, np.int64)[tables.arena[:, 1]]
+        forms = Forms(outputs, self._output_types)
+        return Shape(self._step_words(words), arguments, forms, arena.size, places, self.threads)
 
     def _step_words(self, words: np.ndarray) -> np.ndarray:
-        items, grains = words[self._items], words[self._grains]
+        items, grains = words[self.tables.items], words[self.tables.grains]
         steps = np.zeros((len(self._kernels), STEP_WORDS), np.int64)
         steps[:, KERNEL] = self._kernels
         steps[:, TOTAL] = items
@@ -129,15 +174,5 @@ class Layout:
 
     def work(self, shapes: Shapes) -> list[tuple[int, int]]:
         """Arithmetic operations and bytes of each step."""
-        numbers = self._sizes(shapes)
-        return [(numbers[flops], numbers[traffic]) for flops, traffic in self._work]
-
-
-def _columns(pairs: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
-    found = np.array(pairs, np.int64).reshape(-1, 2)
-    return found[:, 0].copy(), found[:, 1].copy()
-
-
-def _dims(value: Value) -> Sequence[Dim]:
-    assert isinstance(value.type, TensorType) and value.type.shape is not None
-    return value.type.shape
+        numbers = self._sizes(shapes, self.threads)
+        return [(numbers[flops], numbers[traffic]) for flops, traffic in self.tables.work.tolist()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Union
 
@@ -11,12 +11,12 @@ import numpy as np
 from sardonyx.compiler.jit import Kernel
 from sardonyx.compiler.target import Target
 from sardonyx.compiler.types import Type, of_elements
-from sardonyx.formats import mapping
 from sardonyx.ir import Dim, Node, TensorType, Value, dim
 from sardonyx.ops import checking
 from sardonyx.optimizer import matching
 from sardonyx.providers.lowering.table import Scalar, name_of, scalars_of
 from sardonyx.providers.native.chain import Apply, Chain, Given, Item, Load, Number, Store, pattern, stride_arguments
+from sardonyx.providers.native.digest import content_digest
 from sardonyx.providers.native.elementwise import elementwise_step
 from sardonyx.providers.native.known import is_symbolic, known_sizes, sizes_step
 from sardonyx.providers.native.movement.copying import copy_step
@@ -36,14 +36,15 @@ from sardonyx.providers.native.views import (
     permuted,
 )
 from sardonyx.providers.native.weights import WeightMemory
+from sardonyx.providers.prepacking import Layout, Prepacking, Request
 from sardonyx.providers.provider import CannotCompile, Cluster, attribute_value
 
 MAPPED_BYTES = 1 << 20
 """Constants from here on are read where the file has them, aligned or not: the CPUs that we generate code for can."""
-GIVE_BACK_BYTES = 32 << 20
-"""After how many bytes of constants the pages of mapped files are given back, so that weights never lie in memory twice."""
 MAX_OPERANDS = 24
 """How many buffers one loop may read and write: beyond that addresses no longer fit into registers."""
+MAX_HELD = 4
+"""How many values of full size may wait in memory for one that is put off, as the terms of a long sum do."""
 
 
 def element_of(value: Value) -> Type | None:
@@ -116,6 +117,8 @@ class Sink:
     """The sizes of the domain's axes, as the kernel asked for them."""
     chain: Chain
     arguments: Sequence[Argument]
+    results: Sequence[Value] = ()
+    """What the chain's stores write, where the lowerer made it."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,14 @@ class Source:
 class Lowerer:
     """Makes the program of one cluster. Lowerings of nodes get it to ask for views of values, and to add steps."""
 
-    def __init__(self, cluster: Cluster, target: Target, threads: int = 1, options: Mapping[str, str] | None = None):
+    def __init__(
+        self,
+        cluster: Cluster,
+        target: Target,
+        threads: int = 1,
+        options: Mapping[str, str] | None = None,
+        prepacking: Prepacking | None = None,
+    ):
         self.target = target
         self.threads = threads
         """How many threads a run may have; a kernel's `worker` is below it."""
@@ -148,19 +158,24 @@ class Lowerer:
         """The provider's."""
         self.joints: dict[Node, View] = {}
         """Results of Concat whose parts are being put there."""
-        self.packed: dict[Hashable, Any] = {}
-        """What lowerings of products have packed, for others that need the same."""
+        self.expansions: dict[Value, Any] = {}
+        """Values that the one convolution which reads them computes on the way: what `convolution.fused` needs for it."""
+        self.prepacking = prepacking or Prepacking()
+        """The session's packed weights; lowerings ask `packed` for them."""
+        self.packed_views: dict[Hashable, Any] = {}
+        """What steps pack in each run, for others that need the same."""
         self.weights = WeightMemory()
         self.cluster = cluster
         self.program = Program(cluster.name, cluster.inputs, cluster.outputs)
         self._views: dict[Value, View] = {}
         self._pending: dict[Value, Node] = {}
+        self._held: dict[Value, set[Value]] = {}
+        """Values of full size that wait in memory for a pending one."""
         self._absorbed: set[Node] = set()
         self._members = set(cluster.nodes)
         self._wanted = set(cluster.outputs)
         self._constants: dict[int, Buffer] = {}
         self._label = ""
-        self._packed_bytes = 0
         self._node: Node | None = None
         """The node that is being lowered."""
         for index, value in enumerate(cluster.inputs):
@@ -187,7 +202,7 @@ class Lowerer:
             if node in self._absorbed or is_symbolic(node):
                 continue
             if find_scalar(node) is not None:
-                self._pending[node.outputs[0]] = node
+                self._wait(node)
                 continue
             entry = lowering_of(node, checking.signature_of(node).since_version)
             if entry is None:
@@ -200,6 +215,20 @@ class Lowerer:
         for value in self.cluster.outputs:
             self._deliver(value)
         return self.program
+
+    def _wait(self, node: Node) -> None:
+        """Put an elementwise node off until somebody needs its value, unless it keeps too many others in memory."""
+        value, shape = node.outputs[0], shape_of(node.outputs[0])
+        self._pending[value] = node
+        held: set[Value] = set()
+        for operand in node.inputs:
+            if operand in self._pending:
+                held |= self._held[operand]
+            elif operand is not None and operand not in self.cluster.inputs and not operand.is_constant:
+                held |= {operand} if shape_of(operand) == shape else set()
+        self._held[value] = held
+        if len(held) > MAX_HELD:
+            self._compute(value)
 
     def _check_declared(self, node: Node) -> None:
         """Sizes that the model declares where inference finds others: memory is laid out for them, so they must be true."""
@@ -247,15 +276,38 @@ class Lowerer:
         self.copy(view, made)
         return made
 
+    def can_pack(self, *values: Value | None) -> bool:
+        """Whether values are constants that may be packed before runs."""
+        return self.prepacking.enabled and all(value is None or value.is_constant for value in values)
+
+    def packed(
+        self,
+        sources: Sequence[Value],
+        layout: Layout,
+        parameters: tuple[Hashable, ...],
+        sizes: Sequence[int],
+        pack: Callable[..., Sequence[np.ndarray]],
+    ) -> list[Buffer]:
+        """Constants in the order in which kernels read them: buffers of `sizes` bytes, which `pack` makes out of the sources' arrays.
+
+        It does so only if nobody has before: see `prepacking`. `parameters` are all that the result depends on, beside the sources and
+        the CPU's feature set.
+        """
+        if not self.can_pack(*sources):
+            raise CannotCompile("weights may not be packed before runs", quiet=True)
+        found = [source.constant for source in sources if source.constant is not None]
+        request = Request(found, layout, parameters, self.target.name, sizes)
+        return [self.constant(array) for array in self.prepacking.packed(request, pack, content_digest)]
+
+    def table(self, array: np.ndarray) -> Buffer:
+        """A constant that was computed from a node's attributes: sessions that share a container hold equal ones once."""
+        return self.constant(self.prepacking.shared(np.ascontiguousarray(array), content_digest))
+
     def constant(self, array: np.ndarray) -> Buffer:
         """A buffer of fixed content: a weight as it is, or packed."""
         array = np.ascontiguousarray(array)
         if not array.flags.aligned and array.nbytes < MAPPED_BYTES:
             array = array.copy()
-        self._packed_bytes += array.nbytes
-        if self._packed_bytes > GIVE_BACK_BYTES:
-            self._packed_bytes = 0
-            mapping.give_back_pages()
         found = self._constants.get(array.ctypes.data)
         if found is None or found.array is None or found.array.nbytes != array.nbytes:
             found = Buffer("constant", array.nbytes, "constant", len(self.program.constants), array)
@@ -292,6 +344,10 @@ class Lowerer:
         view = self._views[value] = self._contiguous_view(value, buffer)
         return view
 
+    def will_lower(self, node: Node) -> bool:
+        """Whether a node that is still to come will be lowered on its own."""
+        return node in self._members and node not in self._absorbed
+
     def known_view(self, value: Value) -> View | None:
         """How a value lies in memory, if it is there already."""
         return self._views.get(value)
@@ -318,13 +374,16 @@ class Lowerer:
         """Add a step that copies elements between views of one shape, converting them if the types differ."""
         if source.type == target.type:
             copy_step(self, source, target)
-            return
-        same = Chain(0, (Load(source.type, ()),), (Store(0, target.type, ()),))
-        self._elementwise(target.shape, same.items, [source], [(0, target)])
+        else:
+            self.combine([Load(source.type, ())], [source], target)
+
+    def combine(self, items: Sequence[Item], views: Sequence[View], target: View) -> None:
+        """Add the loop of a chain over the elements of a view: `views` are what its loads read, its last item is what is stored."""
+        self._elementwise(target.shape, items, views, [(len(items) - 1, target)])
 
     def store(self, value: Value, target: View) -> None:
         """Have a value in a part of a larger buffer: computed right there if it is still to be computed and nobody else needs it."""
-        if value not in self._pending or not self._is_private(value):
+        if value not in self._pending or not self.is_private(value):
             self.copy(self.view(value), target)
             return
         found = _Expression(self, _shape(value))
@@ -372,7 +431,7 @@ class Lowerer:
         """
         items: list[Item]
         node = self._pending.get(value)
-        if node is None or not self._is_private(value):
+        if node is None or not self.is_private(value):
             views, items = [self.view(value)], [Load(self.view(value).type, ())]
         else:
             found = _Expression(self, _shape(value))
@@ -398,7 +457,8 @@ class Lowerer:
         self.copy(view, made)
         return made
 
-    def _is_private(self, value: Value) -> bool:
+    def is_private(self, value: Value) -> bool:
+        """Whether one node alone needs a value."""
         return value not in self._wanted and len(value.users) == 1
 
     def _materialize(self, value: Value) -> None:
@@ -441,7 +501,7 @@ class Lowerer:
             targets,
             [one for one in stored if one is not None],
         )
-        return Sink(grouped_shape(shape, groups), chain, arguments)
+        return Sink(grouped_shape(shape, groups), chain, arguments, [one for one, _ in results])
 
     def _absorb(self, found: _Expression, value: Value, groups: Sequence[int], axes: Sequence[int]) -> None:
         """Take elementwise nodes behind `value` into the expression, for as long as there are any that fit."""

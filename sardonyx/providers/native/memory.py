@@ -1,51 +1,62 @@
-"""Places in the arena for a program's buffers: those that are not needed at the same time share a slot."""
+"""Places in the arena for a program's buffers: those that are not needed at the same time may lie on each other."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
 
 from sardonyx.ir import Dim, dim
+from sardonyx.providers.arena import Layout, Span, find_conflicts, place
+from sardonyx.providers.native.parts import Batch, entries_at_once
 from sardonyx.providers.native.program import Buffer, Step
-
-ALIGNMENT = 64
-
-
-def assign_slots(steps: Sequence[Step]) -> list[list[Dim]]:
-    """Give every arena buffer a slot; returns for each slot the sizes of the buffers in it, the largest of which it must hold."""
-    last = {
-        buffer: number
-        for number, step in enumerate(steps)
-        for buffer in (*step.buffers(), *step.scratch)
-        if buffer.kind == "arena"
-    }
-    ending: dict[int, list[Buffer]] = {}
-    for buffer, number in last.items():
-        ending.setdefault(number, []).append(buffer)
-    slots: list[list[Dim]] = []
-    supposed: list[int] = []
-    free: set[int] = set()
-    placed: set[Buffer] = set()
-    for number, step in enumerate(steps):
-        for buffer in (*step.buffers(), *step.scratch):
-            if buffer.kind == "arena" and buffer not in placed:
-                placed.add(buffer)
-                buffer.index = _choose(buffer.bytes, slots, supposed, free)
-        free.update(buffer.index for buffer in ending.get(number, ()))
-    return slots
+from sardonyx.providers.native.sizes import THREADS_NAME
 
 
-def _choose(size: Dim, slots: list[list[Dim]], supposed: list[int], free: set[int]) -> int:
-    """The free slot that fits best, else a new one."""
-    want = dim.supposed(size)
-    same = [slot for slot in free if size in slots[slot]]
-    # a slot that is too small grows to `want`, one that is too large keeps a gap: take the least waste
-    found = min(same or free, key=lambda slot: (abs(supposed[slot] - want), slot), default=None)
-    if found is None:
-        slots.append([])
-        supposed.append(0)
-        found = len(slots) - 1
-    free.discard(found)
-    if size not in slots[found]:
-        slots[found].append(size)
-    supposed[found] = max(supposed[found], want)
-    return found
+class Workspace:
+    """The arena of a program: its buffers, each with the steps during which it is in use. Buffers get their index here."""
+
+    def __init__(self, steps: Sequence[Step]):
+        first: dict[Buffer, int] = {}
+        last: dict[Buffer, int] = {}
+        for number, step in enumerate(steps):
+            for buffer in (*step.buffers(), *step.scratch):
+                if buffer.kind == "arena":
+                    first.setdefault(buffer, number)
+                    last[buffer] = number
+        for index, buffer in enumerate(first):
+            buffer.index = index
+        self.sizes: Sequence[Dim] = [buffer.bytes for buffer in first]
+        self.spans: Sequence[Span] = [(first[buffer], last[buffer]) for buffer in first]
+        self.flops: Dim = sum((step.flops for step in steps), start=0)
+        self.batch: Batch | None = None
+        """Along which the program may be cut; then the arena is only as large as for a part."""
+        self.threads = 1
+        """For which the sizes are asked."""
+
+    @classmethod
+    def restored(cls, sizes: Sequence[Dim], spans: Sequence[Span]) -> Workspace:
+        """The arena of a program that comes out of a file."""
+        made = cls([])
+        made.sizes, made.spans = sizes, spans
+        return made
+
+    @functools.cached_property
+    def _conflicts(self) -> list[list[int]] | None:
+        return find_conflicts(self.spans)
+
+    def place(self, sizes: Sequence[int]) -> Layout:
+        """Where the buffers lie once their sizes are known."""
+        return place(sizes, self.spans, self._conflicts)
+
+    def bytes_for(self, symbols: Mapping[str, int]) -> int:
+        """How large the arena is for these values of symbols; KeyError if one is missing."""
+        known = {**symbols, THREADS_NAME: self.threads}
+        whole = self._bytes(known)
+        if self.batch is None:
+            return whole
+        count = known[self.batch.symbol]
+        at_once = entries_at_once(count, whole, dim.evaluate(self.flops, known), self.batch.weights)
+        return whole if at_once >= count else self._bytes({**known, self.batch.symbol: at_once})
+
+    def _bytes(self, symbols: Mapping[str, int]) -> int:
+        return self.place([max(dim.evaluate(size, symbols), 0) for size in self.sizes]).size

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import math
 import weakref
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,17 +20,37 @@ KEPT_BLOCKS = 2
 KEPT_SIZES = 8
 
 
+_empty: Callable[[tuple[int, ...], np.dtype[Any]], np.ndarray] = np.empty
+
+
+class Forms:
+    """Shapes and types of a program's outputs."""
+
+    __slots__ = ("shapes", "types", "sizes", "large")
+
+    def __init__(self, shapes: Sequence[tuple[int, ...]], types: Sequence[np.dtype[Any]]):
+        self.shapes = shapes
+        self.types = types
+        self.sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in zip(shapes, types)]
+        self.large = any(size >= LARGE_BYTES for size in self.sizes)
+
+
 class Outputs:
     """Gives out arrays of one program's results."""
 
     def __init__(self) -> None:
         self._free: dict[int, list[Any]] = {}
 
-    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-        """A new array; if it is large, its memory comes back here when nothing refers to it any more, views included."""
-        size = math.prod(shape) * dtype.itemsize
-        if size < LARGE_BYTES:
-            return np.empty(shape, dtype)
+    def empty(self, forms: Forms) -> list[np.ndarray]:
+        """New arrays; the memory of large ones comes back here when nothing refers to it any more, views included."""
+        if not forms.large:
+            return list(map(_empty, forms.shapes, forms.types))
+        return [
+            self._large(shape, dtype, size) if size >= LARGE_BYTES else np.empty(shape, dtype)
+            for shape, dtype, size in zip(forms.shapes, forms.types, forms.sizes)
+        ]
+
+    def _large(self, shape: tuple[int, ...], dtype: np.dtype[Any], size: int) -> np.ndarray:
         blocks = self._blocks(size)
         try:
             block = blocks.pop()

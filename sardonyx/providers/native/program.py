@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Union
+from typing import TYPE_CHECKING, Union
 
 import numpy as np
 
-from sardonyx.compiler.jit import Kernel
 from sardonyx.ir import Dim, Node, Value
+from sardonyx.providers.native.parts import Batch
+
+if TYPE_CHECKING:
+    from sardonyx.compiler.jit import Kernel
 
 
 class Buffer:
@@ -23,7 +26,7 @@ class Buffer:
         self.kind = kind
         """input, output, constant, status or arena."""
         self.index = index
-        """Which input, output or constant; for the arena which slot, once `memory` has given it one."""
+        """Which input, output or constant; for the arena which of its buffers, once `memory` has counted them."""
         self.array = array
 
     def __repr__(self) -> str:
@@ -84,3 +87,14 @@ class Program:
     constants: list[Buffer] = field(default_factory=list)
     conditions: list[tuple[Dim, Dim]] = field(default_factory=list)
     """Sizes that must be equal for the program to be right. Where they are not, NumPy computes, and raises what there is to raise."""
+    batch: Batch | None = None
+    """Along which it may be cut into parts that run one after the other."""
+
+    @property
+    def constant_bytes(self) -> int:
+        return sum(buffer.array.nbytes for buffer in self.constants if buffer.array is not None)
+
+    @property
+    def kernels(self) -> list[Kernel]:
+        """The kernels of all steps, each once."""
+        return list({step.kernel.symbol: step.kernel for step in self.steps}.values())

@@ -10,16 +10,24 @@ from typing import Any
 
 from sardonyx.compiler.jit import jit
 from sardonyx.compiler.pool import available_threads, pool
-from sardonyx.ir import Dim, Graph, Node, Value
+from sardonyx.ir import Dim, Graph, Model, Node, Value
+from sardonyx.ir.edit import all_graphs
 from sardonyx.ops import checking
 from sardonyx.providers.clustering import maximal_clusters
 from sardonyx.providers.cpu.provider import CPUExecutionProvider
+from sardonyx.providers.native.batches import batch_of
 from sardonyx.providers.native.compiled import CompiledProgram
+from sardonyx.providers.native.digest import content_digest
 from sardonyx.providers.native.image.suppression import Suppression, claims_suppression
+from sardonyx.providers.native.image.suppression_kernel import suppress_kernel
 from sardonyx.providers.native.known import is_symbolic, known_sizes
+from sardonyx.providers.native.layout import Layout, Tables
 from sardonyx.providers.native.lowering import Lowerer, find_scalar, is_plain, shape_of
+from sardonyx.providers.native.placing import tabulate
+from sardonyx.providers.native.program import Program
 from sardonyx.providers.native.sizes import Sizes, UnboundSymbol
 from sardonyx.providers.native.table import lowering_of
+from sardonyx.providers.prepacking import Prepacking
 from sardonyx.providers.provider import CannotCompile, Capability, Cluster, Compiled, ExecutionProvider
 
 LOWERINGS = (
@@ -35,15 +43,22 @@ LOWERINGS = (
     "sardonyx.providers.native.matrix.matmul",
     "sardonyx.providers.native.convolution.operators",
     "sardonyx.providers.native.image.pool",
+    "sardonyx.providers.native.image.pool_places",
     "sardonyx.providers.native.image.resize",
+    "sardonyx.providers.native.image.affine_grid",
+    "sardonyx.providers.native.image.grid_sample",
+    "sardonyx.providers.native.image.roi_align",
     "sardonyx.providers.native.image.lrn",
     "sardonyx.providers.native.convolution.transpose",
     "sardonyx.providers.native.rows.operators",
     "sardonyx.providers.native.rows.channels",
     "sardonyx.providers.native.rows.reduction",
     "sardonyx.providers.native.rows.selection",
+    "sardonyx.providers.native.rows.distance",
     "sardonyx.providers.native.attention.operators",
     "sardonyx.providers.native.recurrent.operators",
+    "sardonyx.providers.native.matrix.einsum",
+    "sardonyx.providers.native.signal.operators",
     "sardonyx.providers.native.ml.trees",
     "sardonyx.providers.native.ml.operators",
 )
@@ -52,8 +67,15 @@ LOWERINGS = (
 ONLY_FOR = {
     "sardonyx.providers.native.convolution.operators": {"Conv", "FusedConv", "NhwcFusedConv"},
     "sardonyx.providers.native.image.pool": {"AveragePool", "LpPool", "MaxPool"},
+    "sardonyx.providers.native.image.pool_places": {"MaxPool", "MaxUnpool"},
     "sardonyx.providers.native.image.resize": {"Resize", "Upsample"},
+    "sardonyx.providers.native.image.affine_grid": {"AffineGrid"},
+    "sardonyx.providers.native.image.grid_sample": {"GridSample"},
+    "sardonyx.providers.native.image.roi_align": {"RoiAlign"},
     "sardonyx.providers.native.convolution.transpose": {"ConvTranspose"},
+    "sardonyx.providers.native.matrix.einsum": {"Einsum"},
+    "sardonyx.providers.native.signal.operators": {"DFT", "STFT"},
+    "sardonyx.providers.native.rows.distance": {"CDist"},
     "sardonyx.providers.native.rows.selection": {"ArgMax", "ArgMin", "CumProd", "CumSum", "Hardmax", "TopK"},
     "sardonyx.providers.native.attention.operators": {
         "Attention",
@@ -71,6 +93,8 @@ ONLY_FOR = {
 """Large modules that are imported only when a model has one of these ops: all that they lower."""
 
 
+SEPARATE_ROUNDS = 8
+"""How often nodes of unknown sizes are left out by themselves, before all that depend on them are."""
 STRICT = "SARDONYX_STRICT"
 """An environment variable: "1" lets faults of the compiler be seen, as tests want it."""
 
@@ -96,6 +120,11 @@ class NativeExecutionProvider(ExecutionProvider):
         if not spinning:
             workers.sleep_at_once()
 
+    def begin(self, model: Model, prepacking: Prepacking) -> None:
+        super().begin(model, prepacking)
+        tensors = [value.constant for graph in all_graphs(model.graph) for value in graph.initializers.values()]
+        prepacking.check_ahead([one for one in tensors if one is not None], self.jit.target.name, content_digest)
+
     def get_capability(self, graph: Graph, nodes: Sequence[Node]) -> Iterable[Capability]:
         load_lowerings({node.op_type for node in nodes})
         alone = [Capability([node], fused=True, name="suppression") for node in nodes if claims_suppression(node)]
@@ -103,12 +132,15 @@ class NativeExecutionProvider(ExecutionProvider):
 
     def _clusters(self, graph: Graph, nodes: Sequence[Node]) -> list[Capability]:
         able = {node for node in nodes if self.can_lower(node)}
+        rounds = 0
         while able:
             clusters = maximal_clusters(graph, nodes, able.__contains__)
             unbound = [node for cluster in clusters for node in _unbound(cluster)]
             if not unbound:
                 return [Capability(cluster, fused=True) for cluster in clusters if any(map(_is_costly, cluster))]
-            able -= set(unbound)
+            # what follows a node whose sizes only its data tells can be a cluster that reads them off its input
+            rounds += 1
+            able -= set(_first_of(unbound) if rounds <= SEPARATE_ROUNDS else unbound)
         return []
 
     def can_lower(self, node: Node) -> bool:
@@ -117,18 +149,22 @@ class NativeExecutionProvider(ExecutionProvider):
             return False
         if is_symbolic(node):
             return True
-        return find_scalar(node) is not None or lowering_of(node, checking.signature_of(node).since_version) is not None
+        if find_scalar(node) is not None:
+            return True
+        entry = lowering_of(node, checking.signature_of(node).since_version)
+        return entry is not None and (not entry.packs or self.prepacking is None or self.prepacking.enabled)
 
     def compile(self, cluster: Cluster) -> Compiled:
         if len(cluster.nodes) == 1 and claims_suppression(cluster.nodes[0]):
-            return Suppression(cluster, self.jit, self.threads)
+            return Suppression(cluster, self.jit.addresses([suppress_kernel(self.jit.target)])[0], self.threads)
         try:
-            program = Lowerer(cluster, self.jit.target, self.threads, self.options).lower()
+            program = Lowerer(cluster, self.jit.target, self.threads, self.options, self.prepacking).lower()
             sizes = Sizes(cluster.inputs)
             for step in program.steps:
                 if not all(map(sizes.knows, step.sizes())):
                     raise CannotCompile("a size depends on data", [] if step.node is None else [step.node], quiet=True)
-            return CompiledProgram(program, sizes, self.jit, self.threads, Interpreted(cluster))
+            program.batch = batch_of(cluster, program.constant_bytes)
+            return self._compiled(program, tabulate(program, sizes), Interpreted(cluster))
         except CannotCompile:
             raise
         except UnboundSymbol as error:
@@ -138,6 +174,14 @@ class NativeExecutionProvider(ExecutionProvider):
                 raise
             raise CannotCompile(f"{type(error).__name__}: {error}") from error  # a fault of ours; NumPy computes the nodes
 
+    def _compiled(self, program: Program, tables: Tables, fallback: Interpreted) -> CompiledProgram:
+        constants = [buffer.array for buffer in program.constants]
+        addresses = [array.ctypes.data for array in constants if array is not None]
+        assert len(addresses) == len(constants)
+        layout = Layout(tables, self.jit.addresses(program.kernels), addresses, constants, self.threads)
+        labels = [(step.label, step.kernel.title) for step in program.steps]
+        return CompiledProgram(layout, labels, fallback, program, self.jit)
+
 
 def _unbound(cluster: Sequence[Node]) -> list[Node]:
     """Nodes with sizes that the shapes of the cluster's inputs do not tell."""
@@ -145,6 +189,12 @@ def _unbound(cluster: Sequence[Node]) -> list[Node]:
     used = (value for node in cluster for value in node.inputs if value is not None)
     sizes = Sizes(list(dict.fromkeys(value for value in used if value not in made and not value.is_constant)))
     return [node for node in cluster if not all(map(sizes.knows, _sizes_of(node)))]
+
+
+def _first_of(nodes: Sequence[Node]) -> list[Node]:
+    """Those that depend on no other of them."""
+    members = set(nodes)
+    return [node for node in nodes if not any(value and value.producer in members for value in node.inputs)]
 
 
 def _sizes_of(node: Node) -> Iterator[Dim]:

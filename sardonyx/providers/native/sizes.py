@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sardonyx.ir import Dim, TensorType, Value, dim
+from sardonyx.providers.native.forms import Form, form_of, source_of
+
+THREADS_NAME = "?threads"
+THREADS = dim.symbol(THREADS_NAME)
+"""How many threads a run may have: a size like others, so that one program serves any number of them."""
 
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -60,7 +66,7 @@ class Sizes:
 
     def __call__(self, size: Dim) -> int:
         """The number under which a size will be found."""
-        missing = {symbol.name for symbol in dim.symbols(size)} - self._places.keys()
+        missing = {symbol.name for symbol in dim.symbols(size)} - self._places.keys() - {THREADS_NAME}
         if missing:
             raise UnboundSymbol(f"no input's shape tells {', '.join(sorted(missing))}")
         return self._numbers.setdefault(size, len(self._numbers))
@@ -72,23 +78,57 @@ class Sizes:
         self._conditions.append((left, right))
 
     def knows(self, size: Dim) -> bool:
-        return all(symbol.name in self._places for symbol in dim.symbols(size))
+        return all(symbol.name in self._places or symbol.name == THREADS_NAME for symbol in dim.symbols(size))
 
-    def compile(self) -> Callable[[Shapes], list[int]]:
-        """A function from the shapes of the inputs to the numbers, ShapeMismatch if they are of another form."""
-        names = {symbol: f"s{index}" for index, symbol in enumerate(self._places)}
-        lines = ["def sizes(shapes):"]
-        lines.append(f"    if [len(shape) for shape in shapes] != {self._ranks!r}: raise ShapeMismatch(shapes)")
-        for symbol, (number, axis, offset, factor) in self._places.items():
-            lines.append(f"    {names[symbol]} = (shapes[{number}][{axis}] - {offset}) // {factor}")
-        for number, axis, cap in self._caps:
+    def rules(self) -> SizeRules:
+        """How all that was asked for is computed."""
+        symbols = {name: number for number, name in enumerate([*self._places, THREADS_NAME])}
+        checks = [(number, axis, form_of(size, symbols)) for number, axis, size in self._checks if self.knows(size)]
+        conditions = [(form_of(left, symbols), form_of(right, symbols)) for left, right in self._conditions]
+        numbers = [form_of(size, symbols) for size in self._numbers]
+        places = list(self._places.values())
+        return SizeRules(list(self._places), self._ranks, places, self._caps, checks, conditions, numbers)
+
+    def compile(self) -> SizeFunction:
+        return self.rules().function()
+
+
+SizeFunction = Callable[..., list[int]]
+"""(shapes of the inputs, number of threads) -> sizes; ShapeMismatch if the shapes are of another form."""
+
+
+@dataclass(frozen=True)
+class SizeRules:
+    """How sizes are computed from the shapes of inputs: plain lists, which `aot` stores."""
+
+    symbols: Sequence[str]
+    """Names; the number of threads is the symbol after them."""
+    ranks: Sequence[int]
+    places: Sequence[Sequence[int]]
+    """Of each symbol: input, axis, and what to subtract from and divide that size by."""
+    caps: Sequence[Sequence[int]]
+    """Input, axis, and what that size must be below."""
+    checks: Sequence[tuple[int, int, Form]]
+    """Input, axis, and what that size must be."""
+    conditions: Sequence[tuple[Form, Form]]
+    """Sizes that must be equal."""
+    numbers: Sequence[Form]
+    """The sizes that are wanted."""
+
+    def function(self) -> SizeFunction:
+        """Python code that computes them."""
+        names = [*(f"s{number}" for number in range(len(self.places))), "threads"]
+        lines = ["def sizes(shapes, threads=1):"]
+        lines.append(f"    if [len(shape) for shape in shapes] != {list(self.ranks)!r}: raise ShapeMismatch(shapes)")
+        for name, (number, axis, offset, factor) in zip(names, self.places):
+            lines.append(f"    {name} = (shapes[{number}][{axis}] - {offset}) // {factor}")
+        for number, axis, cap in self.caps:
             lines.append(f"    if shapes[{number}][{axis}] >= {cap}: raise ShapeMismatch(shapes)")
-        for number, axis, size in self._checks:
-            if self.knows(size):
-                lines.append(f"    if shapes[{number}][{axis}] != {_source(size, names)}: raise ShapeMismatch(shapes)")
-        for left, right in self._conditions:
-            lines.append(f"    if {_source(left, names)} != {_source(right, names)}: raise ShapeMismatch(shapes)")
-        lines.append(f"    return [{', '.join(_source(size, names) for size in self._numbers)}]")
+        for number, axis, size in self.checks:
+            lines.append(f"    if shapes[{number}][{axis}] != {source_of(size, names)}: raise ShapeMismatch(shapes)")
+        for left, right in self.conditions:
+            lines.append(f"    if {source_of(left, names)} != {source_of(right, names)}: raise ShapeMismatch(shapes)")
+        lines.append(f"    return [{', '.join(source_of(size, names) for size in self.numbers)}]")
         scope: dict[str, Any] = {"ShapeMismatch": ShapeMismatch}
         exec("\n".join(lines), scope)  # only numbers and our own names stand in the text
         return scope["sizes"]
@@ -103,22 +143,3 @@ def _caps(size: dim.Expression) -> list[int]:
     """The numbers in a minimum."""
     atoms = [atom for monomial in size.terms for atom, _ in monomial]
     return [one for atom in atoms if isinstance(atom, dim.Call) for one in atom.arguments if isinstance(one, int)]
-
-
-def _source(size: Dim, names: dict[str, str]) -> str:
-    """A size as Python source."""
-    if isinstance(size, int):
-        return repr(int(size))
-    terms = []
-    for monomial, factor in size.terms.items():
-        atoms = [_atom_source(atom, names) for atom, power in monomial for _ in range(power)]
-        terms.append("*".join([repr(factor), *atoms]) if factor != 1 or not atoms else "*".join(atoms))
-    return f"({' + '.join(terms)})"
-
-
-def _atom_source(atom: dim.Atom, names: dict[str, str]) -> str:
-    if isinstance(atom, dim.Symbol):
-        return names[atom.name]
-    arguments = [_source(argument, names) for argument in atom.arguments]
-    infix = {"floordiv": "//", "mod": "%"}.get(atom.function)
-    return f"({infix.join(arguments)})" if infix else f"{atom.function}({', '.join(arguments)})"

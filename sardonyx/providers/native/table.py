@@ -27,18 +27,26 @@ class Lowering:
     until: int
     costly: bool
     """Whether nodes of it are worth a cluster; views and the like are taken along only."""
+    packs: bool = False
+    """Whether it must pack constants before runs."""
 
 
 _table: dict[tuple[str, str], list[Lowering]] = {}
 
 
 def lower(
-    *ops: str, domain: str = "", claims: Claims | None = None, since: int = 1, until: int = NEWEST, costly: bool = True
+    *ops: str,
+    domain: str = "",
+    claims: Claims | None = None,
+    since: int = 1,
+    until: int = NEWEST,
+    costly: bool = True,
+    packs: bool = False,
 ) -> Callable[[Lower], Lower]:
     """Register the lowering of `ops`. `claims(node)` says whether this node's types, shapes and attributes are supported."""
 
     def register(function: Lower) -> Lower:
-        entry = Lowering(function, claims or (lambda node: True), since, until, costly)
+        entry = Lowering(function, claims or (lambda node: True), since, until, costly, packs)
         for op in ops:
             _table.setdefault((domain, op), []).append(entry)
         return function

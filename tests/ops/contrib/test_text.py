@@ -56,4 +56,4 @@ def test_an_input_without_elements_comes_out_as_it_is():
     from sardonyx.providers.cpu.contrib.text import tokenizer
 
     for shape in ((0,), (2, 0)):
-        assert tokenizer(strings(*shape), mark=1, mincharnum=1, pad_value="#", separators=[" "]).shape == shape
+        assert tokenizer(strings(*shape), split=str.split, mark=1, mincharnum=1, pad_value="#").shape == shape

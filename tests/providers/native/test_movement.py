@@ -194,6 +194,17 @@ def test_work_that_is_shared_by_threads(node: str, result: str) -> None:
     assert_agrees(text, [{"x": numbers(*shape)} for shape in ((401, 307), (1, 150000), (70000, 2))])
 
 
+@pytest.mark.parametrize("start,step", [(0, -1), (3, -1), (7, -2), (-1, -3)])
+def test_the_beginning_of_an_axis_backward(start: int, step: int) -> None:
+    text = f"""agraph (float[a,b] x) => (float[a,c] y) {{
+        s = Constant<value_ints=[{start}]>() e = Constant<value_ints=[-9223372036854775807]>()
+        i = Constant<value_ints=[1]>() t = Constant<value_ints=[{step}]>()
+        z = Slice(x, s, e, i, t)
+        y = Add(z, z)
+    }}"""
+    assert_agrees(text, [{"x": numbers(*shape)} for shape in ((3, 4), (2, 1), (5, 40), (2, 0), (2, 8))], level=1)
+
+
 @pytest.mark.parametrize(
     "node",
     [

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
-
-import numpy as np
 
 from sardonyx.errors import InvalidArgument, KernelError
 from sardonyx.providers.cpu.re2 import python_pattern
 from sardonyx.providers.cpu.table import cpu
+from sardonyx.providers.cpu.text import strings
 
 START, END = "\x02", "\x03"
 
@@ -17,38 +17,41 @@ _PLAIN = re.compile(r"(?:\\.|\[[^\]]*\]|[^\\\[\]|(){}?*+])*[*+]?", re.DOTALL)
 """Patterns whose first match is also the longest one: no alternatives, nothing optional, at most one repetition at the end."""
 
 
-@cpu.kernel("Tokenizer", domain="com.microsoft")
-def tokenizer(X, *, mark, mincharnum, pad_value, separators=None, tokenexp=None):
+def _splitter(separators=None, tokenexp=None):
+    """What makes a list of tokens of a text; None if nothing says how."""
+    if tokenexp == "." or (separators is not None and list(separators) == [""]):
+        return list
+    if tokenexp:
+        compiled, plain = pattern = _compiled(tokenexp)
+        return compiled.findall if plain else functools.partial(_matches, pattern)
+    return functools.partial(_pieces, [_compiled(separator) for separator in separators]) if separators else None
+
+
+@cpu.kernel("Tokenizer", domain="com.microsoft", plain=True, derive={"split": _splitter})
+def tokenizer(X, *, split, mark, mincharnum, pad_value):
     if X.ndim not in (1, 2):
         raise KernelError("Input dimensions are either [C] or [N][C] allowed", InvalidArgument)
     if mincharnum < 1:
         raise KernelError(f"attribute mincharnum must have a positive value, not {mincharnum}", InvalidArgument)
     if not X.size:
-        return X
-    split = _splitter(separators, tokenexp)
-    rows = [[token for token in split(text) if len(token) >= mincharnum] for text in X.ravel().tolist()]
+        return X.copy()
+    if split is None:
+        raise KernelError("one of the attributes separators and tokenexp must be set", InvalidArgument)
+    rows = list(map(split, X.ravel().tolist()))
+    if mincharnum > 1:
+        rows = [[token for token in row if len(token) >= mincharnum] for row in rows]
     longest = max(map(len, rows))
     if mark and longest:
         rows = [[START, *row, END] for row in rows]
         longest += 2
-    padded = [row + [pad_value] * (longest - len(row)) for row in rows]
-    return np.array(padded, dtype=object).reshape(*X.shape, longest)
+    padded = [row if len(row) == longest else row + [pad_value] * (longest - len(row)) for row in rows]
+    return strings(padded[0] if len(padded) == 1 else list(itertools.chain(*padded)), (*X.shape, longest))
 
 
-def _splitter(separators, tokenexp):
-    if tokenexp == "." or (separators is not None and list(separators) == [""]):
-        return list
-    if tokenexp:
-        return functools.partial(_matches, _compiled(tokenexp))
-    if not separators:
-        raise KernelError("one of the attributes separators and tokenexp must be set", InvalidArgument)
-    patterns = [_compiled(separator) for separator in separators]
-    return functools.partial(_pieces, patterns)
-
-
-@functools.lru_cache(maxsize=256)
 def _compiled(pattern):
-    return re.compile(python_pattern(pattern)), _PLAIN.fullmatch(pattern) is not None
+    """A pattern, and whether its first matches are the longest ones and none is empty."""
+    compiled = re.compile(python_pattern(pattern))
+    return compiled, _PLAIN.fullmatch(pattern) is not None and not compiled.match("")
 
 
 def _pieces(patterns, text):

@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-import functools
+import itertools
 import re
 
 import numpy as np
 
 from sardonyx.errors import InvalidArgument, KernelError
 from sardonyx.providers.cpu.ml.scores import class_labels
-from sardonyx.providers.cpu.prepared import prepared
 from sardonyx.providers.cpu.table import cpu
 
 ml = cpu.in_domain("ai.onnx.ml")
 
 
-@ml("LabelEncoder", until=1)
-def label_encoder_of_classes(X, *, classes_strings=None, default_int64=-1, default_string="_Unused"):
+def _places_of(classes_strings=()):
+    return {label: place for place, label in enumerate(classes_strings)}
+
+
+@ml("LabelEncoder", until=1, plain=True, derive={"places": _places_of})
+def label_encoder_of_classes(X, *, places, classes_strings=(), default_int64=-1, default_string="_Unused"):
     """Version 1 maps strings to their place in one list, or places to strings."""
-    classes = list(classes_strings or ())
     if X.dtype == object:
-        places = {label: place for place, label in enumerate(classes)}
         return _mapped(X, places, default_int64, np.int64)
-    known = np.logical_and(X >= 0, np.less(X, len(classes)))
-    return np.array([*classes, default_string], dtype=object)[np.where(known, X, len(classes))]
+    known = np.logical_and(X >= 0, np.less(X, len(classes_strings)))
+    return np.array([*classes_strings, default_string], dtype=object)[np.where(known, X, len(classes_strings))]
 
 
-@ml("LabelEncoder", since=2)
-def label_encoder(
-    X,
-    *,
+def _label_mapping(
     default_float=-0.0,
     default_int64=-1,
     default_string="_Unused",
@@ -44,21 +42,31 @@ def label_encoder(
     values_tensor=None,
     domain_version=4,
 ):
-    keys = _given(keys_floats, keys_int64s, keys_strings, keys_tensor, "keys")
-    values = _given(values_floats, values_int64s, values_strings, values_tensor, "values")
-    lookup = prepared(_last_places if domain_version >= 4 else _first_places, keys)
-    values = prepared(_array, values)
-    if len(values) != lookup.count:
-        raise KernelError(f"{lookup.count} keys cannot be mapped to {len(values)} values", InvalidArgument)
+    """Keys, values, and the value of other keys. Of equal keys the first counts, from version 4 on the last."""
+    keys = _array(_given(keys_floats, keys_int64s, keys_strings, keys_tensor, "keys"))
+    values = _array(_given(values_floats, values_int64s, values_strings, values_tensor, "values"))
+    if len(keys) != len(values):
+        raise KernelError(f"{len(keys)} keys cannot be mapped to {len(values)} values", InvalidArgument)
     if default_tensor is not None:
         default = default_tensor.reshape(-1)[0]
     else:
         default = {"O": default_string, "i": default_int64, "f": default_float}[values.dtype.kind]
-    places = lookup.find(X)
-    found = places >= 0
+    if domain_version < 4:
+        keys, values = keys[::-1], values[::-1]
+    if keys.dtype.kind == "f" or object not in (keys.dtype, values.dtype):
+        return _Places(keys), values, default
+    return dict(zip(keys.tolist(), values.tolist())), values, default
+
+
+@ml("LabelEncoder", since=2, plain=True, derive={"mapping": _label_mapping})
+def label_encoder(X, *, mapping):
+    keys, values, default = mapping
+    if isinstance(keys, dict):
+        return _mapped(X, keys, default, values.dtype)
     if not len(values):
         return np.full(X.shape, default, values.dtype)
-    return np.where(found, values[np.where(found, places, 0)], np.asarray(default, dtype=values.dtype))
+    places = keys.find(X)
+    return np.where(places >= 0, values[np.maximum(places, 0)], np.asarray(default, dtype=values.dtype))
 
 
 def _given(floats, integers, strings, tensor, what):
@@ -77,25 +85,17 @@ def _array(values):
     return np.array(values, dtype=np.float32 if any(isinstance(value, float) for value in values) else np.int64)
 
 
-class _StringPlaces:
-    def __init__(self, keys, first):
-        pairs = list(enumerate(keys.tolist()))
-        self.count = len(pairs)
-        self._places = {key: place for place, key in (reversed(pairs) if first else pairs)}
+class _Places:
+    """Where numbers stand in a list; of equal ones the last counts."""
+
+    def __init__(self, numbers):
+        order = np.arange(len(numbers))[::-1]
+        self._sorted, first = np.unique(numbers[order], return_index=True)
+        self._places = order[first]
 
     def find(self, X):
-        return _mapped(X, self._places, -1, np.int64)
-
-
-class _NumberPlaces:
-    def __init__(self, keys, first):
-        self.count = len(keys)
-        order = np.arange(len(keys)) if first else np.arange(len(keys))[::-1]
-        self._sorted, place = np.unique(keys[order], return_index=True)  # of equal keys, the one that comes first
-        self._places = order[place]
-
-    def find(self, X):
-        if not self.count:
+        """The place of each element, -1 for those that are not there."""
+        if not self._sorted.size:
             return np.full(X.shape, -1)
         near = np.minimum(np.searchsorted(self._sorted, X), len(self._sorted) - 1)
         candidate = self._sorted[near]
@@ -105,23 +105,10 @@ class _NumberPlaces:
         return np.where(equal, self._places[near], -1)
 
 
-def _first_places(keys):
-    return _places(keys, first=True)
-
-
-def _last_places(keys):
-    """From version 4 on a repeated key means its last occurrence."""
-    return _places(keys, first=False)
-
-
-def _places(keys, first):
-    keys = _array(keys)
-    return (_StringPlaces if keys.dtype == object else _NumberPlaces)(keys, first)
-
-
 def _mapped(X, table, default, dtype):
     """Every element of an array of objects looked up in a dict."""
-    return np.array([table.get(item, default) for item in X.ravel().tolist()], dtype=dtype).reshape(X.shape)
+    found = map(table.get, X.ravel().tolist(), itertools.repeat(default))
+    return np.fromiter(found, dtype, count=X.size).reshape(X.shape)
 
 
 @ml("CategoryMapper")
@@ -134,18 +121,22 @@ def category_mapper(X, *, cats_int64s=None, cats_strings=None, default_int64=-1,
     return _mapped(X, dict(zip(integers, strings, strict=True)), default_string, object)
 
 
-@ml("OneHotEncoder")
-def one_hot_encoder(X, *, cats_int64s=None, cats_strings=None, zeros=1):
-    categories = cats_strings if X.dtype == object else cats_int64s
-    categories = [] if categories is None else categories
-    if X.dtype.kind == "f":
+def _categories(cats_int64s=None, cats_strings=None):
+    """Where integers stand, where strings do, and how many columns there are."""
+    strings, integers = cats_strings or (), np.array(cats_int64s or (), np.int64)
+    return _Places(integers), _places_of(strings), len(strings) or len(integers)
+
+
+@ml("OneHotEncoder", derive={"categories": _categories})
+def one_hot_encoder(X, *, categories, zeros=1):
+    integers, strings, count = categories
+    if X.dtype == object:
+        places = _mapped(X, strings, -1, np.int64)
+    else:
         with np.errstate(invalid="ignore"):
-            X = X.astype(np.int64)
-    lookup = prepared(_last_places, categories) if categories else None
-    places = np.full(X.shape, -1) if lookup is None else lookup.find(X)
+            places = integers.find(X.astype(np.int64))
     if not zeros and (places < 0).any():
         raise KernelError("Unknown Category and zeros = 0.")
-    count = len(cats_strings or cats_int64s or ())
     return (places[..., None] == np.arange(count)).astype(np.float32)
 
 
@@ -200,18 +191,17 @@ _CASTS = {
 }
 
 
-@ml("ZipMap")
-def zip_map(X, *, classlabels_int64s=None, classlabels_strings=None):
-    order, names = _sorted_labels(tuple(classlabels_strings or ()), tuple(classlabels_int64s or ()))
+def _sorted_labels(classlabels_strings=None, classlabels_int64s=None):
+    """The labels sorted, for a map is in order of its keys, and where they stand in the list; None for "as they come"."""
+    labels = class_labels(classlabels_strings or None, classlabels_int64s or None).tolist()
+    order = sorted(range(len(labels)), key=labels.__getitem__)
+    return [labels[place] for place in order], None if order == list(range(len(order))) else order
+
+
+@ml("ZipMap", plain=True, derive={"labels": _sorted_labels})
+def zip_map(X, *, labels):
+    names, order = labels
     rows = X.reshape(1, -1) if X.ndim == 1 else X
     if rows.shape[1] != len(names):
         raise KernelError(f"Input features_per_batch[{rows.shape[1]}] != number of classlabels[{len(names)}]", InvalidArgument)
-    return [dict(zip(names, row, strict=True)) for row in rows[:, order].tolist()]
-
-
-@functools.lru_cache(maxsize=64)
-def _sorted_labels(strings, numbers):
-    """Where the labels stand when they are sorted, and the labels so: a map is in order of its keys."""
-    labels = class_labels(list(strings) or None, list(numbers) or None).tolist()
-    order = sorted(range(len(labels)), key=labels.__getitem__)
-    return order, [labels[place] for place in order]
+    return [dict(zip(names, row)) for row in (rows if order is None else rows[:, order]).tolist()]

@@ -15,6 +15,7 @@ import numpy as np
 from sardonyx.compiler.builder import Value, Variable
 from sardonyx.compiler.types import I64, PTR, Type
 from sardonyx.ir import Dim, dim
+from sardonyx.ir import Value as Constant
 from sardonyx.providers.native.chain import Chain, ChainCode
 from sardonyx.providers.native.convolution.form import Geometry
 from sardonyx.providers.native.convolution.tiles import Axis, chain_weight, grain_for
@@ -23,7 +24,9 @@ from sardonyx.providers.native.lowering import Lowerer, Sink
 from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.views import View
 from sardonyx.providers.native.weights import aligned_empty
+from sardonyx.providers.prepacking import Layout
 
+DEPTHWISE = Layout("depthwise")
 MAX_TAPS = 7
 """How many taps of a row are multiplied by a column while it is at hand."""
 PIXELS = 7
@@ -57,23 +60,26 @@ def has_small_groups(lowerer: Lowerer, geometry: Geometry, type: Type) -> bool:
     return geometry.groups > 1 and geometry.channels <= filters and filters < lanes and lanes % filters == 0
 
 
-def depthwise_steps(
-    lowerer: Lowerer, geometry: Geometry, view: View, weights: np.ndarray, bias: np.ndarray | None, sink: Sink
-) -> None:
+def depthwise_steps(lowerer: Lowerer, geometry: Geometry, view: View, W: Constant, B: Constant | None, sink: Sink) -> None:
     """Add the step of a convolution of small groups."""
     dtype = np.dtype(f"f{view.type.bytes}")
     inputs, outputs = geometry.channels, geometry.filters
     channels = geometry.groups * outputs
-    ordered = aligned_empty((geometry.taps, inputs, channels), dtype)
-    ordered[...] = weights.reshape(channels, inputs, geometry.taps).transpose(2, 1, 0)
-    offsets = np.zeros(channels, dtype) if bias is None else bias.astype(dtype)
+
+    def pack(weights: np.ndarray, bias: np.ndarray | None = None) -> list[np.ndarray]:
+        ordered = aligned_empty((geometry.taps, inputs, channels), dtype)
+        ordered[...] = weights.reshape(channels, inputs, geometry.taps).transpose(2, 1, 0)
+        return [ordered, np.zeros(channels, dtype) if bias is None else bias.astype(dtype)]
+
+    sizes = [geometry.taps * inputs * channels * view.type.bytes, channels * view.type.bytes]
+    constants = lowerer.packed([W] if B is None else [W, B], DEPTHWISE, (inputs, channels, dtype.str), sizes, pack)
+    constants.append(lowerer.constant(np.zeros(geometry.groups * inputs, dtype)))
     width = geometry.kernel[-1]
     taps = max(count for count in range(1, MAX_TAPS + 1) if width % count == 0)
     vectors = 2 if lowerer.target.vector_registers >= 32 and taps < MAX_TAPS and outputs == 1 else 1
     rows = Rows(
         view.type, len(geometry.kernel) - 1, taps, geometry.strides[-1], geometry.dilations[-1], vectors, inputs, outputs
     )
-    constants = [lowerer.constant(array) for array in (ordered, offsets, np.zeros(geometry.groups * inputs, dtype))]
     numbers: list[Argument] = [channels, view.strides[0], geometry.input[-1], geometry.output[-1], width]
     numbers += [geometry.begin[-1], view.strides[-1]]
     for axis in range(len(geometry.kernel) - 1):

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from sardonyx.compiler.builder import Value, Variable
 from sardonyx.compiler.target import Target
 from sardonyx.compiler.types import BOOL, I32, I64, PTR, Type
@@ -28,7 +26,6 @@ from sardonyx.providers.native.convolution.tiles import (
     zero_sums,
 )
 from sardonyx.providers.native.kernel import KernelFunction, kernel
-from sardonyx.providers.native.weights import aligned_empty
 
 TABLE_TAPS = 128
 """How many taps the table holds; a larger kernel is summed in several rounds."""
@@ -83,16 +80,6 @@ def tile_for(target: Target, type: Type, filters: int, axes: int, distance: Dim)
 
     width, vectors = min(shapes, key=cost)
     return Tile(type, counts[vectors], vectors, width, axes)
-
-
-def pack_bias(bias: np.ndarray | None, groups: int, filters: int, width: int, dtype: np.dtype) -> np.ndarray:
-    """(M,) as (groups, panels, width)."""
-    panels = -(-filters // width)
-    packed = aligned_empty((groups, panels * width), dtype)
-    packed[...] = 0
-    if bias is not None:
-        packed[:, :filters] = bias.reshape(groups, filters)
-    return packed
 
 
 @kernel("conv")

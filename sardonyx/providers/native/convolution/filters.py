@@ -5,25 +5,29 @@ A panel holds, for each tap and channel, as many filters side by side as a regis
 
 from __future__ import annotations
 
-import ctypes
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from sardonyx.compiler.builder import Value as Register
-from sardonyx.compiler.jit import Kernel, jit
-from sardonyx.compiler.pool import ARGUMENTS, GRAIN, KERNEL, STEP_WORDS, TOTAL, pool
 from sardonyx.compiler.target import Target
 from sardonyx.compiler.types import F64, I64, Type, of_elements
 from sardonyx.dtypes import from_numpy
 from sardonyx.ir import Value
+from sardonyx.providers.native.convolution.form import Geometry
 from sardonyx.providers.native.convolution.tiles import grain_for
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.program import Buffer
+from sardonyx.providers.native.running import run_now
 from sardonyx.providers.native.weights import aligned_empty
+from sardonyx.providers.prepacking import Layout
+
+FILTERS = Layout("filters")
+PIECE_ELEMENTS = 16384
+"""How many elements are worth handing to another thread."""
 
 
 @dataclass(frozen=True)
@@ -54,17 +58,64 @@ def pack_panels(
     assert source is not None
     form = PanelForm(source, type, width, () if matrix is None else tuple(tuple(map(float, row)) for row in matrix))
     numbers = [count, channels, taps, panels, tap_step, panel_step]
-    run_at_once(panels_kernel(target, form), [weights, packed], numbers, groups * panels * channels)
+    items = groups * panels * channels
+    run_now(panels_kernel(target, form), [weights, packed], numbers, items, max(1, PIECE_ELEMENTS // (points * width)))
     return packed
 
 
-def panels_of(lowerer: Lowerer, value: np.ndarray | Value, groups: int, width: int, type: Type) -> Buffer:
-    """Filters, or a bias as filters of one tap, in panels: packed now if they are known, else by a step."""
-    if isinstance(value, Value) and value.is_constant and value.constant is not None:
-        value = value.constant.peek()
-    if isinstance(value, np.ndarray):
-        shaped = value.reshape(len(value), 1, 1) if value.ndim == 1 else value
-        return lowerer.constant(pack_panels(lowerer.target, shaped, groups, width, type))
+@dataclass(frozen=True)
+class Filters:
+    """The filters of a convolution and its bias, on their way into panels."""
+
+    W: Value
+    B: Value | None = None
+    arrangement: tuple[Hashable, ...] = ()
+    """How the filters are made of W, if not as they are."""
+    arrange: Callable[[np.ndarray], np.ndarray] | None = None
+    """The same as a function of W's array: (M, C, …)."""
+
+    def panels(self, lowerer: Lowerer, geometry: Geometry, width: int, type: Type) -> tuple[Buffer, Buffer]:
+        """Filters and bias in panels: packed now if they may be, else by steps."""
+        if self.arrange is None and not lowerer.can_pack(self.W):
+            filters = _panels_step(lowerer, self.W, geometry.groups, width, type)
+            return filters, _bias_panels(lowerer, self.B, geometry, width, type)
+        known = self.B is not None and lowerer.can_pack(self.B)
+        count = geometry.groups * -(-geometry.filters // width) * width * type.bytes
+        filters, *bias = lowerer.packed(
+            [self.W, self.B] if known and self.B is not None else [self.W],
+            FILTERS,
+            (self.arrangement, geometry.groups, width, str(type)),
+            [count * geometry.channels * geometry.taps, *[count] * known],
+            lambda *arrays: self._packed(lowerer.target, geometry.groups, width, type, *arrays),
+        )
+        return filters, bias[0] if known else _bias_panels(lowerer, self.B, geometry, width, type)
+
+    def _packed(
+        self, target: Target, groups: int, width: int, type: Type, W: np.ndarray, B: np.ndarray | None = None
+    ) -> list[np.ndarray]:
+        weights = [W if self.arrange is None else self.arrange(W), *([] if B is None else [B.reshape(len(B), 1, 1)])]
+        return [pack_panels(target, array, groups, width, type) for array in weights]
+
+
+def _bias_panels(lowerer: Lowerer, B: Value | None, geometry: Geometry, width: int, type: Type) -> Buffer:
+    """A bias as filters of one tap and channel."""
+    if B is None:
+        return lowerer.constant(np.zeros(geometry.groups * -(-geometry.filters // width) * width, f"f{type.bytes}"))
+    return _panels_step(lowerer, B, geometry.groups, width, type)
+
+
+def pack_bias(bias: np.ndarray | None, groups: int, filters: int, width: int, dtype: np.dtype) -> np.ndarray:
+    """(M,) as (groups, panels, width)."""
+    panels = -(-filters // width)
+    packed = aligned_empty((groups, panels * width), dtype)
+    packed[...] = 0
+    if bias is not None:
+        packed[:, :filters] = bias.reshape(groups, filters)
+    return packed
+
+
+def _panels_step(lowerer: Lowerer, value: Value, groups: int, width: int, type: Type) -> Buffer:
+    """Filters that a step packs in each run."""
     view = lowerer.contiguous(value)
     count, channels, *kernel = (*(int(size) for size in view.shape), 1, 1)[: max(3, len(view.shape))]  # type: ignore[arg-type]
     taps, panels = int(np.prod(kernel)), -(-(count // groups) // width)
@@ -74,16 +125,6 @@ def panels_of(lowerer: Lowerer, value: np.ndarray | Value, groups: int, width: i
     kernel_code = panels_kernel(lowerer.target, PanelForm(view.type, type, width))
     lowerer.call(kernel_code, [view.place, buffer, *numbers], items, grain_for(taps * width * 8))
     return buffer
-
-
-def run_at_once(kernel: Kernel, arrays: Sequence[np.ndarray], numbers: Sequence[int], items: int) -> None:
-    """Run a kernel on arrays and sizes, on this thread."""
-    arguments = np.array([*(array.ctypes.data for array in arrays), *numbers], np.int64)
-    step = np.zeros(STEP_WORDS, np.int64)
-    step[[KERNEL, ARGUMENTS, TOTAL, GRAIN]] = [jit().addresses([kernel])[0], arguments.ctypes.data, items, max(1, items)]
-    stop = ctypes.c_int64(0)
-    workers = pool()
-    workers.run(step.ctypes.data, 1, workers.address, 1, ctypes.addressof(stop))
 
 
 @kernel("filters")

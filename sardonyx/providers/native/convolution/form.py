@@ -12,7 +12,7 @@ from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.ops import checking
 from sardonyx.ops.window import SAME, output_sizes, per_axis, split_pads
 from sardonyx.providers.native.lowering import Lowerer, Operation, element_of, shape_of
-from sardonyx.providers.native.views import Dims, View, dense_strides
+from sardonyx.providers.native.views import Dims, View, collapse, dense_strides
 from sardonyx.providers.provider import attribute_value
 
 MAX_SPATIAL = 3
@@ -82,20 +82,11 @@ def _spatial_first(shape: Dims, last: bool) -> Dims:
     return (shape[0], shape[-1], *shape[1:-1]) if last else shape
 
 
-def weights_of(node: Node) -> np.ndarray:
-    W = node.inputs[1]
-    assert W is not None and W.constant is not None
-    return W.constant.peek()
-
-
-def has_constant_filters(node: Node) -> bool:
-    """Whether filters and bias are known, so that they can be transformed beforehand."""
-    return all(value is None or value.is_constant for value in node.inputs[1:3])
-
-
-def bias_of(node: Node) -> np.ndarray | None:
-    B = node.inputs[2] if len(node.inputs) > 2 else None
-    return None if B is None or B.constant is None else B.constant.peek()
+def filters_of(node: Node) -> tuple[Value, Value | None]:
+    """Filters and bias."""
+    W, B = (*node.inputs, None)[1:3]
+    assert W is not None
+    return W, B
 
 
 def _pads_of(node: Node, rank: int) -> tuple[Dims, Dims]:
@@ -228,3 +219,9 @@ def arrange_sum(lowerer: Lowerer, node: Node) -> None:
     view = lowerer.view(Z)
     if view.strides[1] != 1 and view.shape[1] != 1:
         lowerer.set_view(Z, _copied(lowerer, view, view.type))
+
+
+def even_step(view: View) -> Dim | None:
+    """How far pixels lie apart, if that is the same for all."""
+    sizes, (steps,) = collapse(view.shape[2:], [view.strides[2:]])
+    return steps[0] if len(sizes) == 1 else None

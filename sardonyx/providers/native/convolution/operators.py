@@ -6,30 +6,29 @@ from dataclasses import replace
 
 import numpy as np
 
-from sardonyx.ir import Dim, Node, Value, dim
-from sardonyx.providers.native.convolution import winograd
+from sardonyx.ir import Dim, Node, dim
+from sardonyx.providers.native.convolution import fused, winograd
 from sardonyx.providers.native.convolution.depthwise import depthwise_steps, has_small_groups
 from sardonyx.providers.native.convolution.direct import Tile, conv_kernel, grain_of, tile_for
-from sardonyx.providers.native.convolution.filters import panels_of
+from sardonyx.providers.native.convolution.filters import Filters
 from sardonyx.providers.native.convolution.form import (
     Geometry,
     arrange_sum,
     arranged_view,
-    bias_of,
     claims_convolution,
+    even_step,
+    filters_of,
     geometry_of,
-    has_constant_filters,
     input_view,
     is_channels_last,
     last_order,
     operations_of,
-    weights_of,
 )
 from sardonyx.providers.native.convolution.rows import padded_rows
 from sardonyx.providers.native.lowering import Lowerer, Sink
 from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.table import lower
-from sardonyx.providers.native.views import View, collapse
+from sardonyx.providers.native.views import View
 
 CONTRIB = "com.microsoft"
 WEIGHT_BYTES = 192 << 10
@@ -55,18 +54,22 @@ def convolution_steps(lowerer: Lowerer, node: Node) -> None:
     geometry = geometry_of(node)
     for size in geometry.output:
         lowerer.require(dim.maximum(size, 0), size)
+    expansion = fused.expansion_of(lowerer, node)
+    if expansion is not None:
+        fused.fused_steps(lowerer, node, geometry, expansion, sink_of(lowerer, node))
+        return
     if _has_short_rows(geometry):
         view, folded = _with_taps_as_channels(lowerer, node, geometry)
         direct_steps(lowerer, node, folded, view)
         return
     view = input_view(lowerer, node)
-    is_fixed = has_constant_filters(node)
+    W, B = filters_of(node)
+    is_fixed = lowerer.can_pack(W, B)
     transform = winograd.choose(lowerer, geometry, view.type) if is_fixed else None
     if is_fixed and has_small_groups(lowerer, geometry, view.type):
-        depthwise_steps(lowerer, geometry, view, weights_of(node), bias_of(node), sink_of(lowerer, node))
+        depthwise_steps(lowerer, geometry, view, W, B, sink_of(lowerer, node))
     elif transform is not None:
-        sink = sink_of(lowerer, node)
-        winograd.winograd_steps(lowerer, geometry, transform, view, weights_of(node), bias_of(node), sink)
+        winograd.winograd_steps(lowerer, geometry, transform, view, W, B, sink_of(lowerer, node))
     else:
         direct_steps(lowerer, node, geometry, view)
 
@@ -111,29 +114,20 @@ def sink_of(lowerer: Lowerer, node: Node) -> Sink:
 
 
 def direct_steps(lowerer: Lowerer, node: Node, geometry: Geometry, view: View) -> None:
-    W, B = (*node.inputs, None)[1:3]
-    assert W is not None
-    product_step(lowerer, geometry, view, W, B, sink_of(lowerer, node))
+    sink = sink_of(lowerer, node)
+    if not fused.put_off(lowerer, node, geometry, view, sink):
+        product_step(lowerer, geometry, view, Filters(*filters_of(node)), sink)
 
 
-def product_step(
-    lowerer: Lowerer,
-    geometry: Geometry,
-    view: View,
-    weights: np.ndarray | Value,
-    bias: np.ndarray | Value | None,
-    sink: Sink,
-) -> None:
+def product_step(lowerer: Lowerer, geometry: Geometry, view: View, filters: Filters, sink: Sink) -> None:
     """Add the step of a direct convolution; `sink` is a domain of images, pixels and filters."""
     # with rows folded into channels the last pixels of a row have no window of their own
     covers_all = geometry.is_pointwise and tuple(geometry.output) == tuple(view.shape[2:])
-    flat = _even_step(view) if covers_all else None
+    flat = even_step(view) if covers_all else None
     axes = 0 if flat is not None else len(geometry.kernel)
     tile = tile_for(lowerer.target, view.type, geometry.filters, axes, view.strides[-1] * geometry.strides[-1])
-    dtype = np.dtype(f"f{view.type.bytes}")
-    bias = np.zeros(geometry.groups * geometry.filters, dtype) if bias is None else bias
-    packed, offsets = (panels_of(lowerer, array, geometry.groups, tile.width, view.type) for array in (weights, bias))
-    zeros = lowerer.constant(np.zeros(geometry.channels, dtype))
+    packed, offsets = filters.panels(lowerer, geometry, tile.width, view.type)
+    zeros = lowerer.constant(np.zeros(geometry.channels, f"f{view.type.bytes}"))
     tiles = dim.ceildiv(geometry.positions, tile.pixels)
     numbers: list[Argument] = [geometry.groups, geometry.channels, geometry.filters, geometry.positions, _block(geometry, tile)]
     numbers += [view.strides[0], 0 if flat is None else flat]
@@ -149,12 +143,6 @@ def product_step(
         flops=geometry.flops,
         traffic=_traffic(geometry, view.type.bytes),
     )
-
-
-def _even_step(view: View) -> Dim | None:
-    """How far pixels lie apart, if that is the same for all."""
-    sizes, (steps,) = collapse(view.shape[2:], [view.strides[2:]])
-    return steps[0] if len(sizes) == 1 else None
 
 
 def _block(geometry: Geometry, tile: Tile) -> Dim:

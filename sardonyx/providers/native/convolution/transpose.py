@@ -5,23 +5,23 @@ Where windows neither overlap nor leave gaps, each product is a pixel of the res
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sardonyx.compiler.types import Type
 from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.ops.window import SAME, per_axis, span_of, split_pads, transposed_size
 from sardonyx.providers.native.chain import Chain, Given, Load, Store, pattern, stride_arguments
+from sardonyx.providers.native.convolution.filters import Filters
 from sardonyx.providers.native.convolution.form import (
     MAX_SPATIAL,
     Geometry,
     attribute_of,
-    bias_of,
+    filters_of,
     input_view,
     last_order,
-    weights_of,
 )
 from sardonyx.providers.native.convolution.operators import product_step
 from sardonyx.providers.native.convolution.transpose_kernels import Spread, spread_kernel, spread_rows_kernel
@@ -30,7 +30,9 @@ from sardonyx.providers.native.program import Argument, At, Buffer
 from sardonyx.providers.native.rows.domain import dims, present
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.views import Dims, View, collapse, contiguous_strides
+from sardonyx.providers.prepacking import Layout
 
+WIDENED = Layout("widened")
 PIECE_ELEMENTS = 16384
 """How many sums are worth handing to another thread."""
 FEW_CHANNELS = 8
@@ -117,7 +119,7 @@ def _sizes_fit(node: Node, X: Value, W: Value, B: Value | None) -> bool:
     return shape[1] == sizes[0] and min(steps, default=1) > 0 and (B is None or shape_of(B) == (sizes[1] * group,))
 
 
-@lower("ConvTranspose", claims=_claims)
+@lower("ConvTranspose", claims=_claims, packs=True)
 def conv_transpose(lowerer: Lowerer, node: Node) -> None:
     sizes = transposed_of(node)
     for size in sizes.output:
@@ -149,15 +151,20 @@ def _tiled(lowerer: Lowerer, node: Node, sizes: Transposed, view: View) -> None:
     """A product for each tap, written to its pixels of the result."""
     rank, width = len(view.shape), sizes.kernel[-1]
     sink = lowerer.sink(node, (rank - 2, 1, 1), order=last_order(rank))
-    weights = weights_of(node).astype(_dtype(view.type)).reshape(sizes.channels, sizes.filters, sizes.taps)
+    W, B = filters_of(node)
     lines, (steps,) = collapse(view.shape[:1] + view.shape[2:-1], [view.strides[:1] + view.strides[2:-1]])
     image = view.shape[-1:]
     rows = replace(view, shape=(*lines, view.shape[1], *image), strides=(*steps, view.strides[1], view.strides[-1]))
     geometry = pointwise(sizes, lines[0], image, sizes.filters)
     for tap in range(sizes.taps):
-        filters = np.ascontiguousarray(weights[:, :, tap].T).reshape(sizes.filters, sizes.channels, 1)
+        filters = Filters(W, B, ("tap", tap), functools.partial(_filters_of_tap, sizes, tap))
         target = every(sink, (tap // width, tap % width), (sizes.taps // width, width))
-        product_step(lowerer, geometry, rows, filters, bias_of(node), target)
+        product_step(lowerer, geometry, rows, filters, target)
+
+
+def _filters_of_tap(sizes: Transposed, tap: int, weights: np.ndarray) -> np.ndarray:
+    taken = weights.reshape(sizes.channels, sizes.filters, sizes.taps)[:, :, tap]
+    return np.ascontiguousarray(taken.T).reshape(sizes.filters, sizes.channels, 1)
 
 
 def every(sink: Sink, first: tuple[int, int], step: tuple[int, int]) -> Sink:
@@ -185,10 +192,6 @@ def _stride(argument: Argument) -> Dim:
     return argument
 
 
-def _dtype(type: Type) -> np.dtype:
-    return np.dtype(f"f{type.bytes}")
-
-
 # --- windows that overlap -------------------------------------------------------------------------------------------
 
 
@@ -198,11 +201,14 @@ def _spread(lowerer: Lowerer, node: Node, sizes: Transposed, view: View) -> None
     rank, type = len(view.shape), view.type
     in_rows = sizes.filters < FEW_CHANNELS
     sink = lowerer.sink(node, (1, 1, rank - 2) if in_rows else (1, rank - 2, 1), order=None if in_rows else last_order(rank))
-    bias = bias_of(node)
+    B = filters_of(node)[1]
     channels = sizes.groups * sizes.filters
-    offsets = np.zeros(channels, _dtype(type)) if bias is None else bias.astype(_dtype(type))
-    numbers: list[Argument] = [products.place, lowerer.constant(offsets), sizes.groups, sizes.filters, products.strides[0]]
-    numbers += [sizes.taps]
+    dtype = np.dtype(f"f{type.bytes}")
+    if B is None:
+        offsets = lowerer.constant(np.zeros(channels, dtype))
+    else:
+        (offsets,) = lowerer.packed([B], WIDENED, (dtype.str,), [channels * type.bytes], lambda bias: [bias.astype(dtype)])
+    numbers: list[Argument] = [products.place, offsets, sizes.groups, sizes.filters, products.strides[0], sizes.taps]
     pixel_steps = contiguous_strides((*sizes.input, products.shape[-1]))
     tap_steps = contiguous_strides((*sizes.kernel, sizes.filters))
     for axis, size in enumerate(sizes.output):
@@ -229,13 +235,19 @@ def _products(lowerer: Lowerer, node: Node, sizes: Transposed, view: View) -> Vi
     filters = sizes.taps * sizes.filters
     shape = (view.shape[0], dim.product(sizes.input), sizes.groups * filters)
     made = View(lowerer.scratch(dim.product(shape) * view.type.bytes), view.type, shape, contiguous_strides(shape))
-    weights = weights_of(node).astype(_dtype(view.type)).reshape(sizes.groups, sizes.channels, sizes.filters, sizes.taps)
-    ordered = np.ascontiguousarray(weights.transpose(0, 3, 2, 1)).reshape(sizes.groups * filters, sizes.channels)
     chain = Chain(3, (Given(view.type),), (Store(0, view.type, pattern(made.strides)),))
     sink = Sink(shape, chain, stride_arguments(made, made.strides))
     geometry = pointwise(sizes, view.shape[0], view.shape[2:], filters)
-    product_step(lowerer, geometry, view, ordered.reshape(*ordered.shape, *(1,) * len(sizes.kernel)), None, sink)
+    product_step(
+        lowerer, geometry, view, Filters(filters_of(node)[0], None, ("taps",), functools.partial(_all_taps, sizes)), sink
+    )
     return made
+
+
+def _all_taps(sizes: Transposed, weights: np.ndarray) -> np.ndarray:
+    """Each tap of a filter as a filter of its own."""
+    taps = weights.reshape(sizes.groups, sizes.channels, sizes.filters, sizes.taps).transpose(0, 3, 2, 1)
+    return np.ascontiguousarray(taps).reshape(-1, sizes.channels, *(1,) * len(sizes.kernel))
 
 
 def _phases(lowerer: Lowerer, sizes: Transposed, axis: int) -> list[Argument]:

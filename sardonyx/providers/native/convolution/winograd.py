@@ -14,15 +14,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from sardonyx.compiler.types import F32
-from sardonyx.ir import Dim, dim
-from sardonyx.providers.native.convolution.direct import pack_bias
-from sardonyx.providers.native.convolution.filters import pack_panels
+from sardonyx.ir import Dim, Value, dim
+from sardonyx.providers.native.convolution.filters import pack_bias, pack_panels
 from sardonyx.providers.native.convolution.form import Geometry
 from sardonyx.providers.native.convolution.winograd_kernel import Transform, WinogradForm, winograd_kernel
 from sardonyx.providers.native.lowering import Lowerer, Sink
-from sardonyx.providers.native.program import Argument
+from sardonyx.providers.native.program import Argument, Buffer
+from sardonyx.providers.native.sizes import THREADS
 from sardonyx.providers.native.views import View
+from sardonyx.providers.prepacking import Layout
 
+WINOGRAD = Layout("winograd")
 PAIRS = {2: (1.0,), 4: (0.75, 1.5)}
 """The points ±p of the transforms, by the size of an output tile."""
 ROWS = {"avx512": 14, "avx2": 6, "neon": 12}
@@ -122,8 +124,8 @@ def winograd_steps(
     geometry: Geometry,
     transform: Transform,
     view: View,
-    weights: np.ndarray,
-    bias: np.ndarray | None,
+    W: Value,
+    B: Value | None,
     sink: Sink,
 ) -> None:
     """Add the step."""
@@ -136,11 +138,10 @@ def winograd_steps(
     points = transform.width**2
     v_size, m_size = points * blocks.tiles * blocks.v_pitch, points * blocks.tiles * blocks.m_pitch
     constants = [
-        lowerer.constant(pack_panels(lowerer.target, weights, 1, width, F32, filter_matrix(transform))),
-        lowerer.constant(pack_bias(bias, 1, geometry.filters, width, np.dtype(np.float32))),
+        *_packed(lowerer, geometry, transform, W, B, width),
         lowerer.constant(np.zeros(-(-geometry.channels // lanes) * lanes, np.float32)),
     ]
-    scratch = [lowerer.scratch(size * 4 * lowerer.threads) for size in (v_size, m_size)]
+    scratch = [lowerer.scratch(size * 4 * THREADS) for size in (v_size, m_size)]
     numbers: list[Argument] = [geometry.channels, geometry.filters, panels, blocks.panels, blocks.tiles]
     numbers += [blocks.v_pitch, blocks.m_pitch, view.strides[0], down, across]
     for axis in range(2):
@@ -153,6 +154,18 @@ def winograd_steps(
         flops=geometry.flops,
         traffic=geometry.batch * (dim.product(geometry.input) * geometry.channels + geometry.positions * geometry.filters) * 4,
     )
+
+
+def _packed(lowerer: Lowerer, geometry: Geometry, transform: Transform, W: Value, B: Value | None, width: int) -> list[Buffer]:
+    """Transformed filters in panels, and the bias."""
+    size = -(-geometry.filters // width) * width * 4
+
+    def pack(weights: np.ndarray, bias: np.ndarray | None = None) -> list[np.ndarray]:
+        panels = pack_panels(lowerer.target, weights, 1, width, F32, filter_matrix(transform))
+        return [panels, pack_bias(bias, 1, geometry.filters, width, np.dtype(np.float32))]
+
+    sizes = [transform.width**2 * geometry.channels * size, size]
+    return lowerer.packed([W] if B is None else [W, B], WINOGRAD, (transform.size, transform.pairs, width), sizes, pack)
 
 
 def _blocks(lowerer: Lowerer, geometry: Geometry, form: WinogradForm, total: Dim, panels: int) -> _Blocks:

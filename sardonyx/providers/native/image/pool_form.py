@@ -96,10 +96,20 @@ def pads_of(
 
 def claims_pool(node: Node) -> bool:
     """One result, of numbers, over windows of one to three axes."""
+    return not has_places(node) and claims_windows(node)
+
+
+def has_places(node: Node) -> bool:
+    """Whether somebody wants to know where maxima stand."""
+    return any(one.name for one in node.outputs[1:])
+
+
+def claims_windows(node: Node) -> bool:
+    """Numbers, over windows of one to three axes."""
     X, Y = node.inputs[0], node.outputs[0]
     type = None if X is None else element_of(X)
     shape, output = None if X is None else shape_of(X), shape_of(Y)
-    if type is None or shape is None or output is None or any(one.name for one in node.outputs[1:]):
+    if type is None or shape is None or output is None:
         return False
     if type.kind == "bool" or (node.op_type != "MaxPool" and not type.is_float):
         return False

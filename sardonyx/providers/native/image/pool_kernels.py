@@ -42,6 +42,14 @@ class Axis:
         high = f.maximum(low, f.minimum(self.kernel, self._steps(f, self.input + after - first)))
         return low, high
 
+    def inner(self, f: KernelFunction, lanes: int) -> tuple[Value, Value]:
+        """From where to where windows lie inside the image, whole vectors of them."""
+        span = (self.kernel - 1) * self.dilation
+        begin = f.minimum(self.output, (f.maximum(self.begin, 0) + (self.stride - 1)) // self.stride)
+        fit = f.maximum(0, self.input + self.begin - span + (self.stride - 1)) // self.stride
+        inside = f.maximum(0, f.minimum(self.output, fit) - begin)
+        return begin, begin + (inside - inside % lanes)
+
     def _steps(self, f: KernelFunction, distance: Value) -> Value:
         """How many taps it takes to go so far, at least."""
         return (f.maximum(distance, 0) + (self.dilation - 1)) // self.dilation
@@ -190,11 +198,7 @@ def _row(code: Windowed, plane: Value, places: Sequence[Value], target: ChainRow
     ranges = [one.range(f, first) for one, first in zip(outer, firsts)]
     count = code.counted(outer, firsts) if code.pool.op == "average" else f.const(I64, 1)
     base = code.position([*places, f.const(I64, 0)])
-    span = (axis.kernel - 1) * axis.dilation
-    begin = f.minimum(axis.output, (f.maximum(axis.begin, 0) + (axis.stride - 1)) // axis.stride)
-    fit = f.maximum(0, axis.input + axis.begin - span + (axis.stride - 1)) // axis.stride
-    inside = f.maximum(0, f.minimum(axis.output, fit) - begin)
-    whole = begin + (inside - inside % lanes)
+    begin, whole = axis.inner(f, lanes)
 
     def pixels(column: Value, width: int) -> None:
         first = axis.first(column)
@@ -203,7 +207,7 @@ def _row(code: Windowed, plane: Value, places: Sequence[Value], target: ChainRow
 
         def line(place: Value) -> None:
             with f.loop(low, high) as tap:
-                code.take(total, _spaced(code, place, first + tap * axis.dilation, width))
+                code.take(total, spaced(code, place, first + tap * axis.dilation, width))
 
         code.taps(plane, outer, firsts, ranges, line)
         counted = count * code.counted([axis], [first]) if code.pool.op == "average" else count
@@ -214,7 +218,7 @@ def _row(code: Windowed, plane: Value, places: Sequence[Value], target: ChainRow
             pixels(column, width)
 
 
-def _spaced(code: Windowed, place: Value, first: Value, width: int) -> Value:
+def spaced(code: Windowed, place: Value, first: Value, width: int) -> Value:
     """Pixels of a row as far apart as windows are."""
     f, type, stride = code.f, code.pool.type, code.pool.stride
     if width == 1:

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from sardonyx.compiler.builder import Value as Code
-from sardonyx.compiler.jit import Jit
 from sardonyx.compiler.pool import ARGUMENTS, GRAIN, KERNEL, STEP_WORDS, TOTAL, pool
-from sardonyx.compiler.types import BOOL, F32, I32, I64, Type
+from sardonyx.dtypes import float32
 from sardonyx.ir import Node
-from sardonyx.optimizer.matching import operand
-from sardonyx.providers.cpu.selection import corners_of, non_max_suppression
-from sardonyx.providers.native.kernel import KernelFunction, kernel
-from sardonyx.providers.native.lowering import element_of
-from sardonyx.providers.provider import Cluster
+from sardonyx.providers.provider import Cluster, element_type
 
 MOST_KEPT = 1 << 22
 """Boxes for which room is made; beyond, NumPy computes."""
@@ -26,25 +19,27 @@ MOST_KEPT = 1 << 22
 
 def claims_suppression(node: Node) -> bool:
     return node.op_type == "NonMaxSuppression" and all(
-        value is not None and element_of(value) == F32 for value in node.inputs[:2]
+        value is not None and element_type(value) is float32 for value in node.inputs[:2]
     )
 
 
 class Suppression:
-    """The step of one node: called with the values of its inputs that are not constant."""
+    """The step of one node: called with the values of its inputs that are not constant. `address` is where its kernel lies."""
 
-    def __init__(self, cluster: Cluster, jit: Jit, threads: int):
+    def __init__(self, cluster: Cluster, address: int, threads: int):
         (self._node,) = cluster.nodes
         self._places = {value: place for place, value in enumerate(cluster.inputs)}
         self._threads = threads
-        self._address = jit.addresses([suppress_kernel(jit.target)])[0]
+        self._address = address
 
     def __call__(self, inputs: Sequence[Any]) -> list[np.ndarray]:
+        from sardonyx.providers.cpu.selection import corners_of, non_max_suppression
+
         names = ("max_output_boxes_per_class", "iou_threshold", "score_threshold")
         values: list[Any] = [None if value is None else self._value(value, inputs) for value in self._node.inputs]
         boxes, scores, *rest = values
         given: dict[str, Any] = dict(zip(names, rest))
-        center = int(operand(self._node, "center_point_box") or 0)
+        center = int(self._node.attribute("center_point_box", 0))
         limit = 0 if given.get(names[0]) is None else int(np.reshape(given[names[0]], -1)[0])
         limit = min(limit, scores.shape[2])
         overlap, threshold = (None if given.get(name) is None else float(np.reshape(given[name], ())) for name in names[1:])
@@ -78,88 +73,7 @@ class Suppression:
         arguments = np.array([*pointers, *numbers, *floats], np.int64)
         step = np.zeros(STEP_WORDS, np.int64)
         step[[KERNEL, ARGUMENTS, TOTAL, GRAIN]] = [self._address, arguments.ctypes.data, rows, 1]
-        stop, workers = ctypes.c_int64(0), pool()
-        workers.run(step.ctypes.data, 1, workers.address, self._threads, ctypes.addressof(stop))
+        pool().run(step, self._threads)
         row = np.repeat(np.arange(rows), counts)
         chosen = kept[np.arange(limit) < counts[:, np.newaxis]]
         return np.column_stack([row // max(1, labels), row % max(1, labels), chosen])
-
-
-@kernel("suppress")
-def suppress_kernel(f: KernelFunction) -> None:
-    """Items are classes of images. Boxes come by their scores; one is kept if it overlaps none of those that were kept too much."""
-    sides, scores, heap, work, kept, counts = (f.pointer() for _ in range(6))
-    images, labels, count, limit = (f.size() for _ in range(4))
-    overlap, threshold = f.number(F32), f.number(F32)
-    lanes = f.lanes(F32)
-    with f.exact(), f.loop(f.begin, f.end) as item:
-        planes = [f.address(sides, (images * number + item // labels) * count, F32) for number in range(5)]
-        chosen = [f.address(work, (item * 5 + number) * limit, F32) for number in range(5)]
-        result = f.address(kept, item * limit, I64)
-        words = f.address(heap, item * count, I64)
-        left = f.variable(_filled(f, words, f.address(scores, item * count, F32), count, threshold))
-        number = f.variable(0, I64)
-        with f.while_() as body:
-            body.leave_if((left.get() <= 0) | (number.get() >= limit))
-            box = f.load(words, 0, I64) & 0xFFFFFFFF
-            left.set(left.get() - 1)
-            _sink_down(f, words, f.const(I64, 0), f.load(words, left.get(), I64), left.get())
-            mine = [f.load(plane, box, F32) for plane in planes]
-            is_free = f.variable(True, BOOL)
-            start = f.variable(0, I64)
-            with f.while_() as others:
-                others.leave_if((start.get() >= number.get()) | ~is_free.get())
-                is_free.set(~_overlaps(f, mine, chosen, start.get(), number.get() - start.get(), overlap, lanes))
-                start.set(start.get() + lanes)
-            with f.if_(is_free.get()):
-                f.store(box, result, number.get(), I64)
-                for value, plane in zip(mine, chosen):
-                    f.store(value, plane, number.get(), F32)
-                number.set(number.get() + 1)
-        f.store(number.get(), counts, item, I64)
-
-
-def _filled(f: KernelFunction, words: Code, scores: Code, count: Code, threshold: Code) -> Code:
-    """Fill a heap, and say how many boxes are in it. The smallest word is the box of the highest score, of equal ones the first."""
-    total = f.variable(0, I64)
-    with f.loop(0, count) as box:
-        score = f.load(scores, box, F32)
-        with f.if_(score > threshold):
-            bits = f.bitcast(score + 0.0, I32)  # -0 becomes 0, from which it would differ
-            falling = ~(bits ^ ((bits >> 31) & 0x7FFFFFFF))
-            f.store((f.convert(falling, I64) << 32) | box, words, total.get(), I64)
-            total.set(total.get() + 1)
-    size = total.get()
-    half = size // 2
-    with f.loop(0, half) as number:
-        place = half - 1 - number
-        _sink_down(f, words, place, f.load(words, place, I64), size)
-    return size
-
-
-def _sink_down(f: KernelFunction, words: Code, place: Code, word: Code, size: Code) -> None:
-    """Put a word where no smaller one lies below it, from `place` on."""
-    here = f.variable(place)
-    with f.while_() as body:
-        below = here.get() * 2 + 1
-        body.leave_if(below >= size)
-        other = f.minimum(below + 1, size - 1)
-        a, b = f.load(words, below, I64), f.load(words, other, I64)
-        body.leave_if(f.minimum(a, b) >= word)
-        f.store(f.minimum(a, b), words, here.get(), I64)
-        here.set(f.select(b < a, other, below))
-    f.store(word, words, here.get(), I64)
-
-
-def _overlaps(
-    f: KernelFunction, mine: Sequence[Code], chosen: Sequence[Code], start: Code, remaining: Code, overlap: Code, lanes: int
-) -> Code:
-    """Whether a box shares too much with one of a vector of others. Boxes without area overlap nothing."""
-    a, b, c, d, size = (f.splat(value, lanes) for value in mine)
-    left, low, right, high, area = (f.load(plane, start, F32, lanes, remaining=remaining) for plane in chosen)
-    wide = f.maximum(f.minimum(c, right) - f.maximum(a, left), 0.0)
-    shared = wide * f.maximum(f.minimum(d, high) - f.maximum(b, low), 0.0)
-    real = (size > 0.0) & (area > 0.0)
-    union = f.select(real, size + area - shared, 1.0)
-    found = real & (shared / union > f.splat(overlap, lanes))
-    return f.bitcast(found, Type("uint", lanes)) != 0

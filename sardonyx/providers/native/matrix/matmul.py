@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from sardonyx.compiler.types import I64, Type
 from sardonyx.ir import Dim, Node, TensorType, Value, dim
@@ -13,7 +15,7 @@ from sardonyx.providers.lowering.table import scalars_of
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer, Operation, element_of, shape_of
 from sardonyx.providers.native.matrix.dot_kernel import MAX_ROWS, Dots, dot_grain, dot_kernel
-from sardonyx.providers.native.matrix.packing import Packed, packed_constant, packed_view
+from sardonyx.providers.native.matrix.packing import Packed, packed_view, packed_weights
 from sardonyx.providers.native.matrix.tile_kernel import Tile, gemm_kernel, grain_of, tile_rows, tile_vectors
 from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.table import lower
@@ -204,13 +206,35 @@ def product_steps(lowerer: Lowerer, node: Node, operations: Sequence[Operation])
     flat = _with_flat_rows(a) if all(size == 1 for size in b_shape[:-2]) else None
     a = flat or a
     batch = () if flat else (shape_of(node.outputs[0]) or ())[: max(len(a.shape), len(b_shape)) - 2]
+
+    def right(width: int, is_once: bool) -> Factor:
+        return _right_factor(lowerer, node, B, batch, width, is_once=is_once)
+
+    tiled_product(lowerer, node, a, b_shape, batch, right, _groups(node, flat is not None), operations)
+
+
+def tiled_product(
+    lowerer: Lowerer,
+    node: Node,
+    a: View,
+    b_shape: Dims,
+    batch: Dims,
+    right_factor: Callable[[int, bool], Factor],
+    groups: Sequence[int],
+    operations: Sequence[Operation] = (),
+    order: Sequence[int] | None = None,
+) -> None:
+    """Add the step of a product of `a` (batch…, rows, k) with what `right_factor` gives for a width of panels.
+
+    `groups` and `order` say which axes of the node's output are batch, rows and columns, as `Lowerer.sink` asks for them.
+    """
     rows, inner, columns = a.shape[-2], inner_size(lowerer, a.shape[-1], b_shape[-2]), b_shape[-1]
     lanes, vectors = lowerer.target.lanes(a.type), tile_vectors(lowerer.target, a.type, columns)
     height = tile_rows(lowerer.target, vectors)
     left = _left_factor(lowerer, a, batch, columns, height)
-    right = _right_factor(lowerer, node, B, batch, vectors * lanes, is_once=isinstance(rows, int) and rows <= height)
+    right = right_factor(vectors * lanes, isinstance(rows, int) and rows <= height)
     tile = Tile(left.type, right.type, height, vectors, lanes, left.along, right.along == "panels")
-    sink = lowerer.sink(node, _groups(node, flat is not None), operations=operations)
+    sink = lowerer.sink(node, groups, operations=operations, order=order)
     sizes, steps = collapse(batch, [left.batch, right.batch])
     numbers = [rows, columns, inner, left.tile, left.step, right.tile, right.step, *sizes, *steps[0], *steps[1]]
     total = dim.product(batch)
@@ -244,7 +268,7 @@ def _dot_steps(lowerer: Lowerer, node: Node, A: Value, B: Value, operations: Seq
     """Add the step of a product of few rows, or of one column, if both factors lie along K; whether that is so."""
     a_shape, b_shape = _arranged_shape(node, 0), _arranged_shape(node, 1)
     is_column = b_shape[-1] == 1
-    if not is_column and (B.is_constant or not isinstance(a_shape[-2], int) or a_shape[-2] > MAX_ROWS):
+    if not is_column and (lowerer.can_pack(B) or not isinstance(a_shape[-2], int) or a_shape[-2] > MAX_ROWS):
         return False
     few, many = _arranged(lowerer.view(A), node, 0), _turned(_arranged(lowerer.view(B), node, 1))
     if is_column:
@@ -339,28 +363,27 @@ def _right_factor(lowerer: Lowerer, node: Node, B: Value, batch: Dims, width: in
     shape = _arranged_shape(node, 1)
     type = element_of(B)
     assert type is not None
-    if B.is_constant:
-        packed = _packed_weights(lowerer, node, B, type, width)
-    else:
-        view = _arranged(lowerer.view(B), node, 1)
-        if _is_readable(view, width, is_once):
-            return Factor(view.place, type, "columns", 0, view.strides[-2], _batch_steps(view, batch))
-        packed = packed_view(lowerer, _turned(view), type, width, width)
-    return Factor(packed.buffer, type, "panels", packed.tile_stride, width, _packed_steps(shape, packed, batch))
+    if lowerer.can_pack(B):
+        transposed, batched = _arrangement(node, 1)
+
+        def arrange(array: np.ndarray) -> np.ndarray:
+            return array[:, None] if array.ndim == 1 else array.transpose(_axes(array.ndim, transposed, batched))
+
+        packed = packed_weights(lowerer, B, (transposed, batched), arrange, type, width)
+        return packed_factor(shape, packed, batch, width)
+    return viewed_factor(lowerer, _arranged(lowerer.view(B), node, 1), batch, width, is_once)
 
 
-def _packed_weights(lowerer: Lowerer, node: Node, B: Value, type: Type, width: int) -> Packed:
-    """Constant weights in panels; nodes that share them share those too."""
-    arrangement = _arrangement(node, 1)
-    key = (B, arrangement, width)
-    if key not in lowerer.packed:
-        assert B.constant is not None
-        array = B.constant.peek()
-        arranged = array[:, None] if array.ndim == 1 else array.transpose(_axes(array.ndim, *arrangement))
-        panels, stride = packed_constant(lowerer.weights, arranged, type, width)
-        lowerer.packed[key] = Packed(lowerer.constant(panels), type, stride, -(-arranged.shape[-1] // width) * stride)
-    found: Packed = lowerer.packed[key]
-    return found
+def packed_factor(shape: Dims, packed: Packed, batch: Dims, width: int) -> Factor:
+    """Panels of a factor (batch…, k, columns)."""
+    return Factor(packed.buffer, packed.type, "panels", packed.tile_stride, width, _packed_steps(shape, packed, batch))
+
+
+def viewed_factor(lowerer: Lowerer, view: View, batch: Dims, width: int, is_once: bool) -> Factor:
+    """A view (batch…, k, columns) packed by a step, or as it is where that is about as good."""
+    if _is_readable(view, width, is_once):
+        return Factor(view.place, view.type, "columns", 0, view.strides[-2], _batch_steps(view, batch))
+    return packed_factor(view.shape, packed_view(lowerer, _turned(view), view.type, width, width), batch, width)
 
 
 def _is_readable(view: View, width: int, is_once: bool) -> bool:

@@ -6,27 +6,31 @@ side. Constants are packed when the model is lowered, everything else by a step 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from sardonyx.compiler.builder import Value
-from sardonyx.compiler.jit import Kernel, jit
-from sardonyx.compiler.pool import ARGUMENTS, GRAIN, KERNEL, STEP_WORDS, TOTAL, available_threads, pool
+from sardonyx.compiler.jit import jit
 from sardonyx.compiler.target import Target
 from sardonyx.compiler.types import F32, I64, U16, Type
 from sardonyx.ir import Dim, dim
+from sardonyx.ir import Value as Constant
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.program import Argument, Buffer
+from sardonyx.providers.native.running import run_now
 from sardonyx.providers.native.views import View, collapse
 from sardonyx.providers.native.weights import WeightMemory, aligned_empty
+from sardonyx.providers.prepacking import Layout
 
 PIECE_ELEMENTS = 16384
 """How many elements are worth handing to another thread."""
 WORTH_A_KERNEL = 1 << 20
 """From how many bytes on constants are packed by generated code: NumPy is slower, but needs nothing to be compiled."""
+PANELS = Layout("panels")
 
 
 @dataclass(frozen=True)
@@ -54,35 +58,66 @@ class Packing:
 
     def lanes(self, target: Target) -> int:
         """How many elements are moved at once."""
-        return min(self.width, target.lanes(self.target), target.lanes(F32))
+        return _lanes(target, self.target, self.width)
+
+
+def _lanes(target: Target, type: Type, width: int) -> int:
+    return min(width, target.lanes(type), target.lanes(F32))
+
+
+def packed_weights(
+    lowerer: Lowerer,
+    value: Constant,
+    arrangement: Hashable,
+    arrange: Callable[[np.ndarray], np.ndarray],
+    type: Type,
+    width: int,
+) -> Packed:
+    """A constant in panels of `width` columns; `arrange` makes the factor (…, K, N) of its array, `arrangement` says how."""
+    assert value.constant is not None
+    shape = arrange(value.constant.peek()).shape
+    stride, panels = _panel_stride(lowerer.target, shape, type, width), -(-shape[-1] // width)
+    memory = lowerer.weights
+    (buffer,) = lowerer.packed(
+        [value],
+        PANELS,
+        (arrangement, width, stride),
+        [math.prod(shape[:-2]) * panels * stride * type.bytes],
+        lambda array: [packed_constant(memory, arrange(array), type, width)[0]],
+    )
+    return Packed(buffer, type, stride, panels * stride)
+
+
+def _is_large(shape: Sequence[int], type: Type) -> bool:
+    return math.prod(shape) * type.bytes >= WORTH_A_KERNEL
+
+
+def _panel_stride(target: Target, shape: Sequence[int], type: Type, width: int) -> int:
+    """How many elements a panel takes: generated code writes whole vectors."""
+    lanes = _lanes(target, type, width) if _is_large(shape, type) else 1
+    return -(-shape[-2] // lanes) * lanes * width
 
 
 def packed_constant(memory: WeightMemory, array: np.ndarray, type: Type, width: int) -> tuple[np.ndarray, int]:
     """Weights (…, K, N) in panels, and how many elements a panel takes. Large ones are packed by generated code, on all threads."""
-    if array.nbytes < WORTH_A_KERNEL:
-        return pack_columns(array, width), array.shape[-2] * width
     target = jit().target
+    stride = _panel_stride(target, array.shape, type, width)
+    if not _is_large(array.shape, type):
+        return pack_columns(array, width), stride
     raw = type if type.bytes > 2 else U16
+    inner, columns = array.shape[-2:]
     outer = array.swapaxes(-1, -2)
     steps = [step // array.itemsize for step in outer.strides]
     batches, (strides,) = collapse(outer.shape[:-2], [tuple(steps[:-2])])
     packing = Packing(raw, raw, width, width, _unit_axis(steps[-2], steps[-1]), len(batches))
-    tile_stride = -(-outer.shape[-1] // packing.lanes(target)) * packing.lanes(target) * width
-    panels = -(-outer.shape[-2] // width)
-    packed = memory.empty((*array.shape[:-2], panels, tile_stride), array.dtype)
-    numbers = [*outer.shape[-2:], tile_stride, *steps[-2:], *batches, *strides]
-    words = np.array([array.ctypes.data, packed.ctypes.data, *numbers], np.int64)
-    run_now(pack_kernel(target, packing), words, packed.size // tile_stride)
-    return packed, tile_stride
-
-
-def run_now(made: Kernel, words: np.ndarray, items: int) -> None:
-    """Run a kernel while the model is lowered, its arguments as they lie in memory."""
-    threads = pool()
-    step = np.zeros(STEP_WORDS, np.int64)
-    step[[KERNEL, ARGUMENTS, TOTAL, GRAIN]] = jit().addresses([made])[0], words.ctypes.data, items, 1
-    stop = np.zeros(1, np.int64)
-    threads.run(step.ctypes.data, 1, threads.address, threads.ensure(available_threads()), stop.ctypes.data)
+    packed = memory.empty((*array.shape[:-2], -(-columns // width), stride), array.dtype)
+    # the kernel does not write all of what is filled up; equal weights shall have equal panels
+    packed[..., inner * width :] = 0
+    if columns % width:
+        packed[..., -1, :] = 0
+    numbers: list[int] = [columns, inner, stride, *steps[-2:], *batches, *strides]  # type: ignore[list-item]
+    run_now(pack_kernel(target, packing), [array, packed], numbers, packed.size // stride)
+    return packed, stride
 
 
 def _unit_axis(outer_step: Dim, inner_step: Dim) -> str:
@@ -105,9 +140,9 @@ def pack_columns(weights: np.ndarray, width: int) -> np.ndarray:
 def packed_view(lowerer: Lowerer, view: View, type: Type, width: int, limit: int) -> Packed:
     """A view (batch…, outer, k) in tiles of `limit`, packed by a step that is added when it is first wanted."""
     key = (view, type, width, limit)
-    if key not in lowerer.packed:
-        lowerer.packed[key] = _pack_step(lowerer, view, type, width, limit)
-    found: Packed = lowerer.packed[key]
+    if key not in lowerer.packed_views:
+        lowerer.packed_views[key] = _pack_step(lowerer, view, type, width, limit)
+    found: Packed = lowerer.packed_views[key]
     return found
 
 

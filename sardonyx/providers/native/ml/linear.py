@@ -102,7 +102,7 @@ def _products(lowerer: Lowerer, node: Node, coefficients: list[float], intercept
     weights[features, :targets] = 0 if not intercepts else np.asarray(intercepts, np.float32)
     place = lowerer.scratch(dim.ceildiv(rows, ROWS) * (ROWS * padded * 4))
     grain = max(1, PRODUCTS_PER_PIECE // max(1, features * padded * ROWS))
-    arguments: list[Argument] = [X.place, rows, features, lowerer.constant(weights), padded, place]
+    arguments: list[Argument] = [X.place, rows, features, lowerer.table(weights), padded, place]
     lowerer.call(
         product_kernel(lowerer.target, X.type, lanes),
         arguments,
@@ -116,21 +116,33 @@ def _products(lowerer: Lowerer, node: Node, coefficients: list[float], intercept
 
 @kernel("linear")
 def product_kernel(f: KernelFunction, type: Type, lanes: int) -> None:
-    """Items are groups of `ROWS` rows; those behind the last row are like it. The last row of weights is added."""
+    """Items are groups of `ROWS` rows; those behind the last row are like it. The last row of weights is added.
+
+    A row that is alone is cut into as many parts, for a single sum would wait for itself.
+    """
     X, rows, features, weights, padded, scores = f.pointer(), f.size(), f.size(), f.pointer(), f.size(), f.pointer()
-    with f.loop(f.begin, f.end) as item:
-        numbers = [item * ROWS + row for row in range(ROWS)]
-        starts = [f.address(X, f.minimum(number, rows - 1) * features, type) for number in numbers]
-        with f.loop(0, padded, lanes) as column:
-            sums = [f.variable(f.const(F32.vector(lanes), 0.0)) for _ in numbers]
+
+    def product(place: Value, feature: Value, column: Value) -> tuple[Value, Value]:
+        factor = f.splat(f.convert(f.load(X, place, type), F32), lanes)
+        return factor, f.load(weights, feature * padded + column, F32, lanes)
+
+    with f.loop(f.begin, f.end) as item, f.loop(0, padded, lanes) as column:
+        sums = [f.variable(f.const(F32.vector(lanes), 0.0)) for _ in range(ROWS)]
+        last = f.load(weights, features * padded + column, F32, lanes)
+        with f.if_else(rows == 1) as otherwise:
+            part = features // ROWS
+            with f.loop(0, part) as feature:
+                for n, total in enumerate(sums):
+                    total.set(f.fma(*product(part * n + feature, part * n + feature, column), total.get()))
+            with f.loop(part * ROWS, features) as feature:
+                sums[0].set(f.fma(*product(feature, feature, column), sums[0].get()))
+            a, b, c, d = (total.get() for total in sums)
+            f.store((a + b) + (c + d) + last, scores, column, F32)
+            otherwise()
+            numbers = [item * ROWS + n for n in range(ROWS)]
+            starts = [f.minimum(number, rows - 1) * features for number in numbers]
             with f.loop(0, features) as feature:
-                weight = f.load(weights, feature * padded + column, F32, lanes)
                 for start, total in zip(starts, sums):
-                    total.set(f.fma(_spread(f, start, feature, type, lanes), weight, total.get()))
-            last = f.load(weights, features * padded + column, F32, lanes)
+                    total.set(f.fma(*product(start + feature, feature, column), total.get()))
             for number, total in zip(numbers, sums):
                 f.store(total.get() + last, scores, number * padded + column, F32)
-
-
-def _spread(f: KernelFunction, start: Value, feature: Value, type: Type, lanes: int) -> Value:
-    return f.splat(f.convert(f.load(start, feature, type), F32), lanes)

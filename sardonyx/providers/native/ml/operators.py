@@ -311,7 +311,7 @@ def label_encoder(lowerer: Lowerer, node: Node) -> None:
     assert value is not None and labels is not None and shape is not None and result is not None
     source, sink = lowerer.source(value, (len(shape) - 1, 1)), lowerer.sink(node, (len(shape) - 1, 1))
     spec = ColumnSpec("find", source.chain, sink.chain, _input_type(node), result, (), F64)
-    arguments: list[Argument] = [shape[-1], len(labels.keys), lowerer.constant(labels.keys), lowerer.constant(labels.values)]
+    arguments: list[Argument] = [shape[-1], len(labels.keys), lowerer.table(labels.keys), lowerer.table(labels.values)]
     grain = dim.maximum(1, dim.floordiv(PIECE_ELEMENTS // 8, dim.maximum(1, shape[-1])))
     arguments += [*source.arguments, *sink.arguments]
     lowerer.call(label_kernel(lowerer.target, spec), arguments, dim.product(shape[:-1]), grain, traffic=dim.product(shape) * 16)
@@ -364,7 +364,7 @@ def one_hot_encoder(lowerer: Lowerer, node: Node) -> None:
     X, output = lowerer.contiguous(node.inputs[0]), lowerer.output(node.outputs[0])
     categories = np.array(attributes_of(node)["cats_int64s"], np.int64)
     elements = dim.product(X.shape)
-    arguments: list[Argument] = [X.place, lowerer.constant(categories), len(categories), output.place]
+    arguments: list[Argument] = [X.place, lowerer.table(categories), len(categories), output.place]
     grain = max(1, PIECE_ELEMENTS // len(categories))
     lowerer.call(one_hot_kernel(lowerer.target, X.type), arguments, elements, grain, traffic=elements * len(categories) * 4)
 

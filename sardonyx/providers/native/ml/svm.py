@@ -122,7 +122,7 @@ def _sums(lowerer: Lowerer, node: Node, given: dict[str, Any], weights: np.ndarr
     table[:, :count] = weights.T
     place = lowerer.scratch(dim.ceildiv(rows, ROWS) * (ROWS * sums * 4))
     parameters = np.asarray([*(given.get("kernel_params") or ()), 0.0, 0.0, 0.0][:3], np.float32)
-    arguments: list[Argument] = [X.place, rows, features, lowerer.constant(vectors), lowerer.constant(table), count, padded]
+    arguments: list[Argument] = [X.place, rows, features, lowerer.table(vectors), lowerer.table(table), count, padded]
     arguments += [sums, lowerer.constant(rho), lowerer.constant(parameters), place]
     work = max(1, (features + sums + 8) * count * ROWS)
     lowerer.call(

@@ -170,11 +170,11 @@ class _Ensemble:
         votes = None if table.votes is None else F32 if table.votes.dtype == np.float32 else F64
         spec = WalkSpec(type, table.narrow, self.combine, votes)
         keys = lowerer.scratch(self._padded * (table.flag + 1) * spec.keys.bytes)
-        arguments = [X, self.rows, features, lowerer.constant(table.columns), len(table.columns), table.flag]
-        arguments += [lowerer.constant(table.nodes), lowerer.constant(table.trees), table.count]
+        arguments = [X, self.rows, features, lowerer.table(table.columns), len(table.columns), table.flag]
+        arguments += [lowerer.table(table.nodes), lowerer.table(table.trees), table.count]
         arguments += [keys, self.scores, table.width]
         if table.votes is not None:
-            arguments.append(lowerer.constant(table.votes))
+            arguments.append(lowerer.table(table.votes))
         steps = max(1, int(table.trees[:, 2].sum()) * GROUP)
         lowerer.call(
             walk_kernel(lowerer.target, spec),

@@ -16,7 +16,7 @@ from sardonyx.providers.native.movement.views import axis_of, known_shape, rank_
 from sardonyx.providers.native.movement.walking import offset_of, runs
 from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.table import lower
-from sardonyx.providers.native.views import Dims, View, collapse
+from sardonyx.providers.native.views import Dims, View, collapse, contiguous_strides
 
 
 def _operands(node: Node) -> list[Value]:
@@ -221,10 +221,9 @@ def _reduction_of(node: Node) -> str:
 
 
 def _claims_scatter(node: Node) -> bool:
-    """Sums of narrow floats are collected in float32 before they are rounded, and booleans are joined otherwise: left to NumPy."""
+    """Booleans are joined otherwise: left to NumPy."""
     type, reduction = _type_of(_operands(node)[0]), _reduction_of(node)
-    plain = type.kind != "bool" and not type.is_narrow_float
-    return rank_of(_operands(node)[0]) >= 1 and reduction in REDUCTIONS and (reduction == "none" or plain)
+    return rank_of(_operands(node)[0]) >= 1 and reduction in REDUCTIONS and (reduction == "none" or type.kind != "bool")
 
 
 def _joined(f: KernelFunction, reduction: str, old: Code, new: Code) -> Code:
@@ -235,15 +234,34 @@ def _joined(f: KernelFunction, reduction: str, old: Code, new: Code) -> Code:
     return f.select(f.is_nan(old), old, least) if old.type.is_float else least
 
 
+def _stored_types(updates: View, target: View, reduction: str) -> tuple[Type, Type]:
+    """How updates and results lie in memory: as mere bits if nothing is computed."""
+    return (raw(updates.type), raw(target.type)) if reduction == "none" else (updates.type, target.type)
+
+
 def _put(f: KernelFunction, reduction: str, new: Code, target: Code, place: Code, type: Type) -> None:
     f.store(new if reduction == "none" else _joined(f, reduction, f.load(target, place, type), new), target, place, type)
 
 
 def _copied_data(lowerer: Lowerer, node: Node) -> View:
-    """The result, with `data` in it."""
-    target = lowerer.output(node.outputs[0])
-    lowerer.copy(lowerer.view(_operands(node)[0]), target)
+    """The result, with `data` in it. Narrow floats that are joined stand in float32 until all are."""
+    source = lowerer.view(_operands(node)[0])
+    target = _place_of(lowerer, node) if _reduction_of(node) != "none" and source.type.is_narrow_float else None
+    target = target or lowerer.output(node.outputs[0])
+    lowerer.copy(source, target)
     return target
+
+
+def _place_of(lowerer: Lowerer, node: Node) -> View:
+    """Memory for the result in the type that it is computed in."""
+    shape, type = known_shape(node.outputs[0]), _type_of(node.outputs[0]).computed
+    return View(lowerer.scratch(dim.product(shape) * type.bytes), type, shape, contiguous_strides(shape))
+
+
+def _deliver(lowerer: Lowerer, node: Node, target: View) -> None:
+    """Round what was joined in float32."""
+    if target.type != _type_of(node.outputs[0]):
+        lowerer.copy(target, lowerer.output(node.outputs[0]))
 
 
 @lower("ScatterElements", "Scatter", claims=_claims_scatter)
@@ -255,7 +273,7 @@ def scatter_elements(lowerer: Lowerer, node: Node) -> None:
         lowerer.require(left, right)
     places, given = lowerer.view(indices), lowerer.view(updates)
     target = _copied_data(lowerer, node)
-    type = raw(target.type) if reduction == "none" else target.type
+    source, type = _stored_types(given, target, reduction)
     _check_bounds(lowerer, places.shape, target.shape, axis)
     rest = [position for position in range(rank_of(data)) if position != axis]
     views = (target, places, given)
@@ -268,16 +286,17 @@ def scatter_elements(lowerer: Lowerer, node: Node) -> None:
         arguments += [view.place, own, *steps]
     others = dim.product(sizes)
     lowerer.call(
-        scatter_elements_kernel(lowerer.target, type, _type_of(indices), len(sizes), reduction),
+        scatter_elements_kernel(lowerer.target, source, type, _type_of(indices), len(sizes), reduction),
         [*arguments, target.strides[axis], target.shape[axis], lowerer.status()],
         others,
         _grain(places.shape[axis] * 4, type),
         traffic=others * places.shape[axis] * (2 * type.bytes + _type_of(indices).bytes),
     )
+    _deliver(lowerer, node, target)
 
 
 @kernel("scatter elements")
-def scatter_elements_kernel(f: KernelFunction, type: Type, index_type: Type, rank: int, reduction: str) -> None:
+def scatter_elements_kernel(f: KernelFunction, source: Type, type: Type, index_type: Type, rank: int, reduction: str) -> None:
     """Items are places along the other axes, of which there are `rank`; the one that is indexed comes first among strides."""
     length, *sizes = [f.size() for _ in range(rank)]
     target, steps_out = f.pointer(), [f.size() for _ in range(rank + 1)]
@@ -290,11 +309,11 @@ def scatter_elements_kernel(f: KernelFunction, type: Type, index_type: Type, ran
             here = [along, *outer, column]
             b = f.address(target, offset_of(f, here, steps_out), type)
             at = f.address(indices, offset_of(f, here, steps), index_type)
-            a = f.address(updates, offset_of(f, here, steps_in), type)
+            a = f.address(updates, offset_of(f, here, steps_in), source)
             with f.loop(0, count) as index:
                 found = bounds.position(load_index(f, at, index * steps[-1], index_type), size)
                 with f.if_(size > 0):
-                    new = f.load(a, index * steps_in[-1], type)
+                    new = f.load(a, index * steps_in[-1], source)
                     _put(f, reduction, new, b, found * axis_stride + index * steps_out[-1], type)
 
     if rank == 1:
@@ -388,20 +407,21 @@ def scatter_nd(lowerer: Lowerer, node: Node) -> None:
     for left, right in zip(given.shape, (*places.shape[:-1], *shape[length:])):
         lowerer.require(left, right)
     target = _copied_data(lowerer, node)
-    type = raw(target.type) if reduction == "none" else target.type
+    source, type = _stored_types(given, target, reduction)
     inner, rows = dim.product(shape[length:]), dim.product(places.shape[:-1])
     # slices are put one after the other, so threads share what is inside of them
     lowerer.call(
-        scatter_nd_kernel(lowerer.target, type, _type_of(indices), length, reduction),
+        scatter_nd_kernel(lowerer.target, source, type, _type_of(indices), length, reduction),
         [target.place, places.place, given.place, *shape[:length], rows, inner, lowerer.status()],
         inner,
         dim.maximum(16, _grain(rows * 2, type)),
         traffic=2 * rows * inner * type.bytes,
     )
+    _deliver(lowerer, node, target)
 
 
 @kernel("scatter slices")
-def scatter_nd_kernel(f: KernelFunction, type: Type, index_type: Type, length: int, reduction: str) -> None:
+def scatter_nd_kernel(f: KernelFunction, source: Type, type: Type, index_type: Type, length: int, reduction: str) -> None:
     """Items are elements of a slice: those from `begin` to `end` of every slice are put."""
     target, indices, updates = f.pointer(), f.pointer(), f.pointer()
     sizes = [f.size() for _ in range(length)]
@@ -411,17 +431,16 @@ def scatter_nd_kernel(f: KernelFunction, type: Type, index_type: Type, length: i
     with f.loop(0, rows) as item:
         found = _tuple_position(f, indices, item, sizes, index_type, bounds)
         with f.if_(slices > 0):
-            a = f.address(updates, item * inner + f.begin, type)
+            a = f.address(updates, item * inner + f.begin, source)
             b = f.address(target, found * inner + f.begin, type)
             with f.loop(0, whole, lanes) as index:
-                _put_vector(f, reduction, a, b, index, type, lanes)
+                _put_vector(f, reduction, f.load(a, index, source, lanes), b, index, type)
             with f.loop(whole, count) as index:
-                _put_vector(f, reduction, a, b, index, type, 1)
+                _put_vector(f, reduction, f.load(a, index, source), b, index, type)
     bounds.tell()
 
 
-def _put_vector(f: KernelFunction, reduction: str, source: Code, target: Code, index: Code, type: Type, lanes: int) -> None:
-    new = f.load(source, index, type, lanes)
+def _put_vector(f: KernelFunction, reduction: str, new: Code, target: Code, index: Code, type: Type) -> None:
     if reduction != "none":
-        new = _joined(f, reduction, f.load(target, index, type, lanes), new)
+        new = _joined(f, reduction, f.load(target, index, type, new.type.lanes), new)
     f.store(new, target, index, type)

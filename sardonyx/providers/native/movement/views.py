@@ -167,6 +167,8 @@ def _window_backward(axis: int, size: Dim, start: Dim, end: Dim, step: int) -> W
         return Window(axis, start, len(range(start, end, step)) if size else 0, step)
     from_end = isinstance(start, int) and (start == -1 or start >= INFINITE)
     to_front = isinstance(end, int) and end <= -INFINITE
+    if to_front and not from_end and isinstance(start, int) and start >= 0:
+        return Window(axis, dim.minimum(start, size - 1), dim.ceildiv(dim.minimum(start + 1, size), -step), step)
     return Window(axis, size - 1, dim.ceildiv(size, -step), step) if from_end and to_front else None
 
 

@@ -47,6 +47,8 @@ class Cell:
     ahead: int = 0
     """For so many steps together a single row's inputs are projected while the steps before are under way; 0 if they are projected at
     once. One row alone waits for the weights to come from memory, and the arithmetic units are free for that."""
+    ratio: int = 1
+    """How many elements of h go through the one product for each element of those inputs in the other, so that they end together."""
 
     @property
     def gates(self) -> int:
@@ -159,7 +161,7 @@ class _Layer:
         if cell.lengths:
             self.lengths, self.status = f.pointer(), f.pointer()
         if cell.team:
-            self.words, self.team_words, self.pieces = f.pointer(), f.size(), f.size()
+            self.words, self.team_words, self.pieces, self.members, self.swings = (f.pointer(), *(f.size() for _ in range(4)))
         if cell.ahead:
             self.X, self.step_stride, self.depth, self.input_weights = f.pointer(), f.size(), f.size(), f.pointer()
             self.coming = f.stack(I64, cell.ahead)
@@ -210,15 +212,20 @@ class _Block:
         with f.loop(0, self.longest) as t:
             self._begin_step(t)
             for phase in range(len(self.cell.products)):
-                with f.loop(0, self.panels) as panel:
-                    self._do_panel(t, phase, panel)
+                with f.loop(0, self.panels) as number:
+                    self._do_panel(t, phase, self._to_and_fro(t, number))
         self._finish(self.longest)
+
+    def _to_and_fro(self, t: Value, number: Value) -> Value:
+        """The panel that comes as the number-th: each step begins with those that the one before had last, and that are near still."""
+        return self.f.select((t & 1) == 0, number, self.panels - 1 - number)
 
     def _run_in_team(self) -> None:
         """As many turns for each step as it has products; before them one for the first projection, if there is one."""
         f, layer, phases = self.f, self.layer, len(self.cell.products)
         leads = self.item < layer.teams
-        team = Team(f, f.address(layer.words, self.team * layer.team_words, I64), layer.pieces)
+        words = f.address(layer.words, self.team * layer.team_words, I64)
+        team = Team(f, words, layer.pieces, layer.members, layer.swings)
         team.run(leads, self.longest * phases + self._turns_before, self._begin_turn, self._do_piece)
         with f.if_(leads):
             self._finish(self.longest)
@@ -360,7 +367,7 @@ class _Block:
         rows = [self._coming_row(n, first) for n in range(ahead)]
         near = (h, layer.type, weights, layer.hidden, self.cell.products[0])
         far = (rows, self.cell.type, self._input_panel(number, first), depth, vectors)
-        product, sums = double_tile(f, near, far, slices)
+        product, sums = double_tile(f, near, far, self.cell.ratio)
         start = f.address(layer.projected, self.projected_at(following, panel) + part * (vectors * layer.lanes), layer.type)
         for n, row in enumerate(sums):
             place = f.address(start, n * self.cell.gates * layer.lanes, layer.type)

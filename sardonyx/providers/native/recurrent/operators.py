@@ -32,9 +32,12 @@ from sardonyx.providers.native.recurrent.cells import (
 )
 from sardonyx.providers.native.recurrent.product import BLOCK_ROWS, aligned, packed, packed_units
 from sardonyx.providers.native.recurrent.team import MEMBERS, team_words
+from sardonyx.providers.native.sizes import THREADS
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.views import Dims, View
+from sardonyx.providers.prepacking import Layout
 
+RECURRENT = Layout("recurrent")
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 DEFAULT_ACTIVATIONS = {"LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh"), "RNN": ("tanh",)}
 PARAMETERS: dict[str, tuple[float | None, float | None]] = {
@@ -50,6 +53,8 @@ TEAM_BYTES = 1 << 18
 """How many bytes of recurrent weights make it worth that two threads share each step."""
 PIECE_BYTES = 1 << 15
 """Weights in a piece that one thread of a team takes."""
+NEAR_BYTES = 1 << 20
+"""Recurrent weights that stay in the second cache for the most part: those are met to and fro, others as they stream in best."""
 ITEM_WORK = 1 << 18
 """How many multiplications are worth handing to another thread."""
 
@@ -151,52 +156,72 @@ def size_pairs(node: Node) -> list[tuple[Dim, Dim]]:
 # --- packing
 
 
-def _array(value: Value | None, dtype: type[np.floating[Any]]) -> np.ndarray | None:
-    return None if value is None or value.constant is None else value.constant.numpy().astype(dtype)
-
-
 class _Weights:
     """The packed weights of a node, all directions one behind the other."""
 
-    def __init__(self, node: Node, cell: Cell, lanes: int):
-        dtype = np.float64 if cell.type.bits == 64 else np.float32
-        W, R, B = (_array(_input(node, number), dtype) for number in (1, 2, 3))
-        assert W is not None and R is not None
-        self.lanes = lanes
-        self.gates = cell.gates
-        self.hidden, self.depth = R.shape[2], W.shape[2]
-        step = cell.input_vectors
-        groups = [self._pack(W, slice(first, first + step)) for first in range(0, cell.gates, step)]
-        self.inputs = aligned(np.stack(groups, 2))
-        bounds = np.cumsum((0, *cell.products))
-        self.recurrent = [self._pack(R, slice(first, last)) for first, last in itertools.pairwise(bounds)]
-        bias = np.zeros((len(R), 2, cell.gates, self.hidden), dtype) if B is None else B.reshape(len(R), 2, cell.gates, -1)
-        summed = bias.sum(1)
-        self.beside: np.ndarray | None = None
-        if cell.linear_before_reset:
-            summed[:, 2] = bias[:, 0, 2]
-            self.beside = self._padded(bias[:, 1, 2])
-        elif cell.peepholes:
-            P = _array(_input(node, 7), dtype)
-            assert P is not None
-            self.beside = self._padded(P.reshape(len(R), 3, -1))
-        self.bias = aligned(packed_units(summed, lanes))
+    def __init__(self, lowerer: Lowerer, node: Node, cell: Cell, lanes: int):
+        given = {"W": _input(node, 1), "R": _input(node, 2), "B": _input(node, 3)}
+        if cell.peepholes:
+            given["P"] = _input(node, 7)
+        self._cell, self._lanes = cell, lanes
+        self._dtype = np.dtype(np.float64 if cell.type.bits == 64 else np.float32)
+        self.hidden, self.depth = (_last_size(given[name]) for name in "RW")
+        present = {name: value for name, value in given.items() if value is not None}
+        directions, padded = _directions(node), padded_size(self.hidden, lanes)
+        column = directions * padded * self._dtype.itemsize
+        self.recurrent_bytes = [count * column * self.hidden for count in cell.products]
+        sizes = [cell.gates * column * self.depth, cell.gates * column, *self.recurrent_bytes]
+        if cell.linear_before_reset or cell.peepholes:
+            sizes.append(column * (1 if cell.linear_before_reset else 3))
+        self.inputs, self.bias, *rest = lowerer.packed(
+            list(present.values()),
+            RECURRENT,
+            (cell.op, cell.input_vectors, cell.products, cell.linear_before_reset, *present, self._dtype.str, lanes),
+            sizes,
+            lambda *arrays: self._pack(**dict(zip(present, arrays))),
+        )
+        self.recurrent = rest[: len(cell.products)]
+        self.beside = rest[len(cell.products)] if len(rest) > len(cell.products) else None
 
-    def _pack(self, weights: np.ndarray, gates: slice) -> np.ndarray:
+    def _pack(self, W: np.ndarray, R: np.ndarray, B: np.ndarray | None = None, P: np.ndarray | None = None) -> list[np.ndarray]:
+        """Input weights, bias, weights of each product of a step, and what stands beside them."""
+        cell, step = self._cell, self._cell.input_vectors
+        W, R = W.astype(self._dtype), R.astype(self._dtype)
+        groups = [self._gates(W, slice(first, first + step)) for first in range(0, cell.gates, step)]
+        bounds = np.cumsum((0, *cell.products))
+        recurrent = [self._gates(R, slice(first, last)) for first, last in itertools.pairwise(bounds)]
+        both = np.zeros((len(R), 2, cell.gates, self.hidden), self._dtype)
+        if B is not None:
+            both[...] = B.reshape(both.shape)
+        bias = both.sum(1)
+        beside = []
+        if cell.linear_before_reset:
+            bias[:, 2] = both[:, 0, 2]
+            beside = [self._padded(both[:, 1, 2])]
+        elif P is not None:
+            beside = [self._padded(P.astype(self._dtype).reshape(len(R), 3, -1))]
+        return [aligned(np.stack(groups, 2)), aligned(packed_units(bias, self._lanes)), *recurrent, *beside]
+
+    def _gates(self, weights: np.ndarray, gates: slice) -> np.ndarray:
         """Some gates of [directions, gates · units, depth]."""
-        chosen = weights.reshape(len(weights), self.gates, self.hidden, -1)[:, gates]
+        chosen = weights.reshape(len(weights), self._cell.gates, self.hidden, -1)[:, gates]
         count = chosen.shape[1]
-        return aligned(np.stack([packed(one.reshape(count * self.hidden, -1), count, self.lanes) for one in chosen]))
+        return aligned(np.stack([packed(one.reshape(count * self.hidden, -1), count, self._lanes) for one in chosen]))
 
     def _padded(self, vectors: np.ndarray) -> np.ndarray:
-        missing = padded_size(self.hidden, self.lanes) - self.hidden
+        missing = padded_size(self.hidden, self._lanes) - self.hidden
         return aligned(np.pad(vectors, [(0, 0)] * (vectors.ndim - 1) + [(0, missing)]))
+
+
+def _last_size(value: Value | None) -> int:
+    assert value is not None and value.constant is not None
+    return value.constant.shape[-1]
 
 
 # --- steps
 
 
-@lower("LSTM", "GRU", "RNN", claims=_claims)
+@lower("LSTM", "GRU", "RNN", claims=_claims, packs=True)
 def recurrent(lowerer: Lowerer, node: Node) -> None:
     """Project the inputs, set up the state, then run through time."""
     activations = activations_of(node)
@@ -230,7 +255,7 @@ class _Layer:
         sizes = self.X.shape[:2]
         self.steps, self.batch = (sizes[1], sizes[0]) if self.layout else sizes
         self.cell = self._cell(stored)
-        self.weights = _Weights(node, self.cell, self.lanes)
+        self.weights = _Weights(lowerer, node, self.cell, self.lanes)
         self.hidden = self.weights.hidden
         self.padded = padded_size(self.hidden, self.lanes)
         self.number = len(activations)
@@ -272,7 +297,9 @@ class _Layer:
         self.outputs = [self.lowerer.output(value) if wanted else None for value, wanted in outputs]
         if single != 0:
             projected = self.lowerer.scratch(self.number * 2 * ahead * self.cell.gates * self.padded * self.bytes)
-            self._run_directions(replace(self.cell, ahead=ahead), projected, state, words, blocks * single)
+            self._run_directions(
+                replace(self.cell, ahead=ahead, ratio=self._ratio(ahead)), projected, state, words, blocks * single
+            )
         if single != 1:
             projected = self._project((1 - single) * fits)
             self._run_directions(self.cell, projected, state, words, blocks * (1 - single))
@@ -284,6 +311,11 @@ class _Layer:
             if cell.gates + (count + 1) * cell.input_vectors + 2 <= self.lowerer.target.vector_registers:
                 return count
         return 0
+
+    def _ratio(self, ahead: int) -> int:
+        """Of the product with the state to the part of a projection that is made beside it."""
+        slices = ahead * self.cell.input_vectors // self.cell.gates
+        return max(1, min(slices, round(self.hidden * slices / max(1, self.weights.depth))))
 
     def _run_directions(self, cell: Cell, projected: Buffer, state: Buffer, words: Buffer | None, blocks: Dim) -> None:
         """Together if they are alike, else one after the other."""
@@ -308,7 +340,7 @@ class _Layer:
         vectors = self.cell.input_vectors
         tile = Tile(self.cell.type, type, _tile_rows(self.lowerer.target, vectors), vectors, self.lanes, "k", True)
         view = View(result, type, (batch, rows, columns), strides)
-        arguments: list[Argument] = [self.X.place, self.lowerer.constant(self.weights.inputs), rows, columns, depth]
+        arguments: list[Argument] = [self.X.place, self.weights.inputs, rows, columns, depth]
         arguments += [step_stride * tile.rows, step_stride, depth * tile.width, tile.width, batch, row_stride, 0]
         self.lowerer.call(
             gemm_kernel(self.lowerer.target, tile, 1, Chain(3, (Given(type),), (Store(0, type, pattern(strides)),))),
@@ -355,19 +387,18 @@ class _Layer:
         teams = blocks * count
         arguments: list[Argument] = [self.steps, self.batch, self.hidden, self.padded]
         arguments += [self.number, first, reverse, dim.maximum(blocks, 1), block_rows, teams]
-        arguments += [projected, self.lowerer.constant(self.weights.bias), state]
-        arguments += [self.lowerer.constant(one) for one in self.weights.recurrent]
+        arguments += [projected, self.weights.bias, state, *self.weights.recurrent]
         if self.weights.beside is not None:
-            arguments.append(self.lowerer.constant(self.weights.beside))
+            arguments.append(self.weights.beside)
         lengths = _input(self.node, 4)
         if lengths is not None:
             arguments += [self.lowerer.contiguous(lengths).place, self.lowerer.status()]
         if words is not None:
-            size = sum(one.nbytes for one in self.weights.recurrent) // self.number
-            arguments += [words, team_words(self.panels), max(1, min(self.panels, size // PIECE_BYTES))]
+            size = sum(self.weights.recurrent_bytes) // self.number
+            pieces = max(1, min(self.panels, size // PIECE_BYTES))
+            arguments += [words, team_words(self.panels), pieces, dim.minimum(MEMBERS, THREADS), int(size <= NEAR_BYTES)]
         if cell.ahead:
-            inputs = self.lowerer.constant(self.weights.inputs)
-            arguments += [self.X.place, self._input_strides()[0], self.weights.depth, inputs]
+            arguments += [self.X.place, self._input_strides()[0], self.weights.depth, self.weights.inputs]
         arguments += self._output_arguments()
         work = cell.gates * self.hidden * (self.hidden + (self.weights.depth if cell.ahead else 0))
         self.lowerer.call(

@@ -35,16 +35,19 @@ class Team:
     A turn opens when all pieces of the one before are done. Who has taken a piece has written the turn over the one before as its claim.
     """
 
-    def __init__(self, f: KernelFunction, words: Value, pieces: Value):
+    def __init__(self, f: KernelFunction, words: Value, pieces: Value, members: Value, swings: Value):
         self.f = f
         self._words = words
         self._pieces = pieces
+        self._members = members
+        self._swings = swings
 
     def run(self, leads: Value, last: Value, begin: Callable[[Value], None], work: Callable[[Value, Value], None]) -> None:
         """Go through the turns up to `last`: as the leader, or as a helper until the leader has no more.
 
         Each member begins a turn with `begin(turn)`; `work(turn, piece)` does one piece. Helpers take pieces from the last one down, so
-        that each member mostly meets the same ones, whose weights are in its own cache.
+        that each member mostly meets the same ones, whose weights are in its own cache. A leader without helpers may swing
+        to and fro, for what it had last in one turn is near in the next.
         """
         f = self.f
         turn, alone = f.variable(0, I64), f.variable(False, BOOL)
@@ -59,11 +62,13 @@ class Team:
             life.leave_if(turn.get() < 0)
             begin(turn.get())
             with f.loop(0, self._pieces) as count:
-                piece = f.select(leads, count, self._pieces - 1 - count)
+                forward = leads & ((self._members > 1) | (turn.get() & self._swings == 0))
+                piece = f.select(forward, count, self._pieces - 1 - count)
                 with f.if_(self._claim(piece, turn.get())):
                     work(turn.get(), piece)
-                    f.emit(I64, f"atomicrmw add {f.address(self._words, _DONE, I64)}, i64 1 acq_rel, align 8")
-            with f.if_(leads):
+                    with f.if_(self._members > 1):
+                        f.emit(I64, f"atomicrmw add {f.address(self._words, _DONE, I64)}, i64 1 acq_rel, align 8")
+            with f.if_(leads & (self._members > 1)):
                 waited = self._wait(lambda: self._get(_DONE) >= turn.get() * self._pieces)
                 alone.set(alone.get() | (waited > PATIENCE))
 
@@ -78,11 +83,13 @@ class Team:
         return spins.get()
 
     def _claim(self, piece: Value, turn: Value) -> Value:
-        """Whether a piece is ours: nobody has taken it in this turn. Looked at before it is locked, for that costs more."""
+        """Whether a piece is ours: nobody has taken it in this turn. Looked at before it is locked, for that costs more; and a leader
+        without helpers locks nothing, for loads wait for a lock that could be on their way.
+        """
         f = self.f
         place = f.address(self._words, piece + _CLAIMS, I64)
-        mine = f.variable(False, BOOL)
-        with f.if_(f.emit(I64, f"load atomic i64, {place} monotonic, align 8") < turn):
+        mine = f.variable(self._members <= 1)
+        with f.if_(self._members > 1), f.if_(f.emit(I64, f"load atomic i64, {place} monotonic, align 8") < turn):
             pair = f.emit(I64, f"cmpxchg {place}, {turn - 1}, i64 {turn.ref} acq_rel acquire, align 8")
             mine.set(f.emit(BOOL, f"extractvalue {{ i64, i1 }} {pair.ref}, 1"))
         return mine.get()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -29,6 +30,9 @@ from sardonyx.providers.native.rows.domain import (
 )
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.views import Dims, View
+from sardonyx.providers.prepacking import Layout
+
+FACTORS = Layout("factors")
 
 
 def _claims_batch(node: Node) -> bool:
@@ -75,13 +79,13 @@ def has_channels_last(view: View) -> bool:
 def _batch_factors(lowerer: Lowerer, node: Node, parameters: Sequence[Value], type: Type, channels: Dim) -> tuple[View, View]:
     """What each channel is multiplied with and what is added to it: known now if the parameters are constant."""
     epsilon = operand(node, "epsilon")
-    if all(one.is_constant and one.constant is not None for one in parameters):
+    scale = parameters[0].constant
+    if lowerer.can_pack(*parameters) and scale is not None:
+        lowerer.require(channels, scale.size)
         wide = np.dtype(np.float64 if type.bits == 64 else np.float32)
-        scale, B, mean, var = (present_array(one).astype(wide) for one in parameters)
-        with np.errstate(all="ignore"):
-            factor = scale / np.sqrt(var + wide.type(epsilon))
-            arrays = (factor, B - mean * factor)
-        first, second = (View(lowerer.constant(one), type, one.shape, (1,)) for one in arrays)
+        pack = functools.partial(_factors, wide, float(epsilon))
+        found = lowerer.packed(parameters, FACTORS, (wide.str, float(epsilon)), [scale.size * wide.itemsize] * 2, pack)
+        first, second = (View(one, type, (scale.size,), (1,)) for one in found)
         return first, second
     places = [lowerer.contiguous(one) for one in parameters]
     factors, shifts = (View(lowerer.scratch(channels * type.bytes), type, (channels,), (1,)) for _ in range(2))
@@ -91,9 +95,11 @@ def _batch_factors(lowerer: Lowerer, node: Node, parameters: Sequence[Value], ty
     return factors, shifts
 
 
-def present_array(value: Value) -> np.ndarray:
-    assert value.constant is not None
-    return value.constant.numpy()
+def _factors(wide: np.dtype, epsilon: float, *arrays: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    scale, B, mean, var = (one.astype(wide) for one in arrays)
+    with np.errstate(all="ignore"):
+        factor = scale / np.sqrt(var + wide.type(epsilon))
+        return factor, B - mean * factor
 
 
 def _claims_channels(node: Node) -> bool:

@@ -145,7 +145,12 @@ def _reduce(lowerer: Lowerer, node: Node, op: str, axes: frozenset[int], keepdim
     sink = lowerer.sink(node, runs.kept)
     type = computed_type(op, element)
     reduction = Reduction(op, _FOLDS.get(op, "add"), type, runs.kinds, source.chain, sink.chain)
-    count = dim.product(size for kind, size in zip(runs.kinds, sizes) if kind == "R")
+    fold_steps(lowerer, reduction, source, sink, sizes)
+
+
+def fold_steps(lowerer: Lowerer, reduction: Reduction, source: Source, sink: Sink, sizes: Sequence[Dim]) -> None:
+    """Add the steps that fold a source of some sizes into a sink."""
+    count = dim.product(size for kind, size in zip(reduction.runs, sizes) if kind == "R")
     if _is_worth_sharing(reduction, sizes):
         _in_two_steps(lowerer, reduction, source, sink, sizes, count)
     else:

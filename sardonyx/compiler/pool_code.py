@@ -1,0 +1,187 @@
+"""The generated code of the pool: the loop in which workers live, and the one that runs a list of steps. `pool` loads it."""
+
+from __future__ import annotations
+
+import platform
+import sys
+
+from sardonyx.compiler.arrays import ARRAY_DATA
+from sardonyx.compiler.builder import Function, Value
+from sardonyx.compiler.jit import Kernel
+from sardonyx.compiler.pool import (
+    ARGUMENTS,
+    CALL_ARRAYS,
+    CALL_COUNT,
+    CALL_PLACE_COUNT,
+    CALL_PLACES,
+    CALL_POOL,
+    CALL_STEPS,
+    CALL_STOP,
+    CALL_WIDTH,
+    FUTEX,
+    GENERATION,
+    GRAIN,
+    INSIDE,
+    JOB_ARGUMENTS,
+    JOB_GRAIN,
+    JOB_KERNEL,
+    JOB_TOTAL,
+    JOB_WIDTH,
+    KERNEL,
+    LOCK,
+    MAX_THREADS,
+    NEXT,
+    OPEN,
+    PLACE_WORDS,
+    SLEEP,
+    SLEEPERS,
+    SPINS,
+    STEP_WORDS,
+    STOP,
+    TICKS,
+    TOTAL,
+)
+from sardonyx.compiler.types import I8, I32, I64, PTR
+
+_PAUSE = {"x86_64": "llvm.x86.sse2.pause", "AMD64": "llvm.x86.sse2.pause"}.get(platform.machine(), "")
+
+
+def kernels() -> list[Kernel]:
+    """What runs a call, the same with times, and the loop of a worker."""
+    return [_run_kernel(False), _run_kernel(True), _worker_kernel()]
+
+
+class _Words:
+    """The pool's memory as generated code sees it: every access is atomic and in order."""
+
+    def __init__(self, f: Function, base: Value):
+        self.f = f
+        self.base = base
+
+    def _place(self, word: int) -> Value:
+        return self.f.address(self.base, word, I64)
+
+    def get(self, word: int) -> Value:
+        return self.f.emit(I64, f"load atomic i64, {self._place(word)} seq_cst, align 8")
+
+    def set(self, word: int, value: Value | int) -> None:
+        self.f.line(f"store atomic {self.f.as_value(value, I64)}, {self._place(word)} seq_cst, align 8")
+
+    def add(self, word: int, value: Value | int) -> Value:
+        """Add, and return what was there before."""
+        return self.f.emit(I64, f"atomicrmw add {self._place(word)}, {self.f.as_value(value, I64)} seq_cst")
+
+    def swap(self, word: int, value: int) -> Value:
+        return self.f.emit(I64, f"atomicrmw xchg {self._place(word)}, i64 {value} seq_cst")
+
+
+def _pause(f: Function) -> None:
+    if _PAUSE:
+        f.declare(f"declare void @{_PAUSE}()")
+        f.line(f"call void @{_PAUSE}()")
+
+
+def _take_items(f: Function, pool: _Words, worker: Value) -> None:
+    """Run pieces of the open job until none is left."""
+    kernel, arguments = f.as_pointer(pool.get(JOB_KERNEL)), f.as_pointer(pool.get(JOB_ARGUMENTS))
+    total, grain = pool.get(JOB_TOTAL), pool.get(JOB_GRAIN)
+    with f.while_() as body:
+        begin = pool.add(NEXT, grain)
+        body.leave_if(begin >= total)
+        f.call(kernel, arguments, begin, f.minimum(begin + grain, total), worker)
+
+
+def _futex(f: Function, pool: _Words, operation: int, value: Value) -> None:
+    """Wait on the generation's word while it has this value, or wake those who do; elsewhere than on Linux, nap."""
+    sleep = f.as_pointer(pool.get(SLEEP))
+    number = FUTEX.get(platform.machine(), 0) if sys.platform == "linux" else 0
+    if number:
+        place = f.address(pool.base, GENERATION, I64)
+        f.emit(
+            I64, f"call i64 (i64, ...) {sleep.ref}(i64 {number}, {place}, i32 {operation}, {f.convert(value, I32)}, ptr null)"
+        )
+    elif operation == 128:
+        f.line(f"call void {sleep.ref}(i32 {1 if sys.platform == 'win32' else 50})")
+
+
+def _worker_kernel() -> Kernel:
+    """The loop in which a worker lives: look for a new job, sleep if none comes, join it."""
+    f = Function([("pool", PTR), ("worker", I64)])
+    pool, worker = _Words(f, f["pool"]), f["worker"]
+    seen = f.variable(pool.get(GENERATION))
+    with f.while_() as life:
+        spins = f.variable(0, I64)
+        with f.while_() as waiting:
+            waiting.leave_if((pool.get(GENERATION) != seen.get()) | (pool.get(STOP) != 0) | (spins.get() >= pool.get(SPINS)))
+            _pause(f)
+            spins.set(spins.get() + 1)
+        life.leave_if(pool.get(STOP) != 0)
+        with f.if_(pool.get(GENERATION) == seen.get()):
+            pool.add(SLEEPERS, 1)
+            _futex(f, pool, 128, seen.get())  # returns at once if the generation has changed meanwhile
+            pool.add(SLEEPERS, -1)
+        with f.if_(pool.get(GENERATION) != seen.get()):
+            seen.set(pool.get(GENERATION))
+            pool.add(INSIDE, 1)  # before looking whether the job is open: then whoever closes it waits for us
+            with f.if_((pool.get(OPEN) != 0) & (worker < pool.get(JOB_WIDTH))):
+                _take_items(f, pool, worker)
+            pool.add(INSIDE, -1)
+    return Kernel("worker", f.text("kernel"))
+
+
+def _run_kernel(timed: bool) -> Kernel:
+    """Run a call's list of steps, each shared with up to `width` - 1 workers."""
+    f = Function([("call", PTR)])
+    _fill_in_addresses(f, f["call"])
+    steps, stop = f.load(f["call"], CALL_STEPS, PTR), f.load(f["call"], CALL_STOP, PTR)
+    count, width = f.load(f["call"], CALL_COUNT, I64), f.load(f["call"], CALL_WIDTH, I64)
+    pool = _Words(f, f.load(f["call"], CALL_POOL, PTR))
+    mine = f.variable(0, I64)
+    with f.if_(width > 1):
+        mine.set(f.select(pool.swap(LOCK, 1) == 0, width, 0))
+    with f.loop(0, count) as index:
+        step = f.address(steps, index * STEP_WORDS, I64)
+        kernel, arguments = f.load(step, KERNEL, PTR), f.load(step, ARGUMENTS, PTR)
+        total, grain = f.load(step, TOTAL, I64), f.load(step, GRAIN, I64)
+        start = _ticks(f) if timed else None
+        with f.if_(f.load(stop, 0, I64) == 0), f.if_else((mine.get() > 1) & (total > grain)) as otherwise:
+            _share(f, pool, kernel, arguments, total, grain, mine.get())
+            otherwise()
+            with f.if_(total > 0):
+                f.call(kernel, arguments, f.const(I64, 0), total, f.const(I64, 0))
+        if start is not None:
+            f.store(_ticks(f) - start, step, TICKS, I64)
+    with f.if_(mine.get() > 1):
+        pool.set(LOCK, 0)
+    return Kernel("run timed" if timed else "run", f.text("kernel"))
+
+
+def _fill_in_addresses(f: Function, call: Value) -> None:
+    """Write the addresses of a call's arrays among the arguments of its steps."""
+    arrays, places = f.load(call, CALL_ARRAYS, PTR), f.load(call, CALL_PLACES, PTR)
+    with f.loop(0, f.load(call, CALL_PLACE_COUNT, I64)) as index:
+        place = f.address(places, index * PLACE_WORDS, I64)
+        array = f.load(f.address(arrays, f.load(place, 1, I64), I8), 0, PTR)
+        data = f.load(f.address(array, ARRAY_DATA, I8), 0, I64)
+        f.store(data + f.load(place, 2, I64), f.load(place, 0, PTR), 0, I64)
+
+
+def _share(f: Function, pool: _Words, kernel: Value, arguments: Value, total: Value, grain: Value, width: Value) -> None:
+    for word, value in ((JOB_TOTAL, total), (JOB_GRAIN, grain), (JOB_WIDTH, width), (NEXT, 0)):
+        pool.set(word, value)
+    for word, pointer in ((JOB_KERNEL, kernel), (JOB_ARGUMENTS, arguments)):
+        pool.set(word, f.emit(I64, f"ptrtoint {pointer} to i64"))
+    pool.set(OPEN, 1)
+    pool.add(GENERATION, 1)
+    with f.if_(pool.get(SLEEPERS) > 0):
+        _futex(f, pool, 129, f.const(I64, MAX_THREADS))
+    _take_items(f, pool, f.const(I64, 0))
+    pool.set(OPEN, 0)
+    with f.while_() as waiting:
+        waiting.leave_if(pool.get(INSIDE) == 0)
+        _pause(f)
+
+
+def _ticks(f: Function) -> Value:
+    f.declare("declare i64 @llvm.readcyclecounter()")
+    return f.emit(I64, "call i64 @llvm.readcyclecounter()")

@@ -1,0 +1,98 @@
+"""What is the same in all rounds of a Loop or Scan: state that bodies hand on as it came is read from outside, and what is computed from
+such values alone is computed before. Exporters of whole programs carry all weights through their loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sardonyx.ir import Graph, Node, Value, edit
+from sardonyx.ir.cloning import Cloner, Names
+from sardonyx.optimizer.context import Context
+from sardonyx.optimizer.values import rank_of
+
+SAFE = frozenset(
+    {
+        *("Add", "Cast", "Div", "Exp", "Gemm", "Identity", "MatMul", "Mul", "Neg", "Relu", "Sigmoid", "Softmax", "Sqrt"),
+        *("Squeeze", "Sub", "Tanh", "Transpose", "Unsqueeze"),
+    }
+)
+"""Ops that take any data once their shapes fit: a loop without rounds would not notice that they were computed."""
+
+
+def keep_invariants(graph: Graph, context: Context) -> bool:
+    """Let the bodies of a graph's loops read what never changes from outside, and move out what depends on nothing else."""
+    changed = False
+    for node in list(graph.nodes):
+        if not node.domain and node.op_type in ("Loop", "Scan") and node.version >= 9:
+            body: Graph = node.attributes["body"].value
+            if any([*_read_outside(node, body, context), *_moved_out(graph, node, body, context)]):
+                context.driver.node(node)
+                changed = True
+    return changed
+
+
+def _read_outside(node: Node, body: Graph, context: Context) -> list[Value]:
+    """State that every round hands on as it got it: inside and behind the loop stands what it began with."""
+    found = []
+    first, skipped = (2, 1) if node.op_type == "Loop" else (0, 0)
+    states = len(node.inputs) - (first if node.op_type == "Loop" else int(node.attribute("num_scan_inputs")))
+    for number in range(min(states, len(body.inputs) - first)):
+        inner, initial = body.inputs[first + number], node.inputs[first + number]
+        if initial is None or _origin(body.outputs[skipped + number]) is not inner:
+            continue
+        readers = [use for use in inner.uses if use[0].op_type != "Identity" or not use[0].outputs[0].is_graph_output]
+        for user, position in readers:
+            user.set_input(position, initial)
+        wanted = node.outputs[number]
+        if readers or wanted.uses:
+            edit.replace_all_uses(wanted, initial)
+            context.journal.add("LoopInvariants", node)
+            found.append(inner)
+    return found
+
+
+def _origin(value: Value) -> Value:
+    """A value without the Identities that it went through."""
+    while value.producer is not None and value.producer.op_type == "Identity" and value.producer.inputs[0] is not None:
+        value = value.producer.inputs[0]
+    return value
+
+
+def _moved_out(graph: Graph, node: Node, body: Graph, context: Context) -> list[Node]:
+    """Nodes of a body that read nothing of it, put in front of the loop."""
+    names: Names | None = None
+    found = []
+    for inner in list(body.nodes):
+        if not _is_invariant(inner, body):
+            continue
+        names = names or Names(edit.outermost(graph))
+        prefix = node.name or node.op_type
+        cloner = Cloner(value_name=_named(names.value, prefix), node_name=_named(names.node, prefix))
+        for value in {one for one in inner.inputs if one is not None and one.graph is body}:
+            copy = cloner.value(value)
+            copy.graph = graph
+            graph.initializers[copy.name] = copy
+        moved = cloner.node(inner)
+        graph.insert_before(node, moved)
+        context.driver.node(moved)
+        for old, new in zip(inner.outputs, moved.outputs):
+            edit.replace_all_uses(old, new)
+        body.remove(inner)
+        context.journal.add("LoopInvariants", inner)
+        found.append(inner)
+    return found
+
+
+def _named(unique: Callable[[str], str], prefix: str) -> Callable[[str], str]:
+    return lambda name: unique(f"{prefix}/{name}")
+
+
+def _is_invariant(node: Node, body: Graph) -> bool:
+    """Whether a node computes the same in each round, and cannot fail: all that it reads is constant or comes from outside."""
+    if node.domain or node.op_type not in SAFE or any(rank_of(value) is None for value in node.outputs):
+        return False
+    given = [value for value in node.inputs if value is not None]
+    return not all(value.is_constant for value in given) and all(
+        value.is_constant or value.graph is not body for value in given
+    )

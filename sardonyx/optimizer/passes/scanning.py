@@ -1,0 +1,69 @@
+"""A Scan over points that computes their squared distances from other points is a CDist: no round depends on another."""
+
+from __future__ import annotations
+
+from sardonyx.ir import Graph, Node, Value, edit
+from sardonyx.ops.builder import Builder
+from sardonyx.optimizer.context import Context
+from sardonyx.optimizer.matching import operand
+from sardonyx.optimizer.values import shape_of
+
+FIRST_WITH_AXES = 9
+"""Before, a Scan had a batch."""
+
+
+def find_distances(graph: Graph, context: Context) -> bool:
+    """Replace Scans as converters of nearest neighbours write them."""
+    changed = False
+    for node in list(graph.nodes):
+        if (node.domain, node.op_type) == ("", "Scan") and node.version >= FIRST_WITH_AXES and _has_distances(node):
+            _replace(graph, node, context)
+            changed = True
+    return changed
+
+
+def _has_distances(node: Node) -> bool:
+    """Whether a Scan goes over the rows of its second input, keeps the first, and sums the squares of their differences."""
+    if len(node.inputs) != 2 or operand(node, "num_scan_inputs") != 1:
+        return False
+    ways = ("scan_input_axes", "scan_output_axes", "scan_input_directions", "scan_output_directions")
+    body: Graph = node.attributes["body"].value
+    shapes = [shape_of(value) for value in node.inputs if value is not None]
+    if any(any(operand(node, name) or ()) for name in ways) or len(body.inputs) != 2 or len(body.outputs) != 2:
+        return False
+    if any(shape is None or len(shape) != 2 for shape in shapes) or shapes[0][1] != shapes[1][1]:  # type: ignore[index]
+        return False
+    kept, summed = map(_origin, body.outputs)
+    return kept is body.inputs[0] and _is_distance(summed, body.inputs[0], body.inputs[1])
+
+
+def _origin(value: Value) -> Value:
+    """A value without the Identities that it went through."""
+    while value.producer is not None and value.producer.op_type == "Identity" and value.producer.inputs[0] is not None:
+        value = value.producer.inputs[0]
+    return value
+
+
+def _is_distance(value: Value, points: Value, point: Value) -> bool:
+    node = value.producer
+    if node is None or node.domain or node.op_type != "ReduceSumSquare" or operand(node, "keepdims"):
+        return False
+    axes, difference = operand(node, "axes"), node.inputs[0]
+    made = None if difference is None else difference.producer
+    if axes is None or [axis % 2 for axis in axes] != [1] or made is None or made.domain or made.op_type != "Sub":
+        return False
+    return {_origin(one) for one in made.inputs if one is not None} == {points, point}
+
+
+def _replace(graph: Graph, node: Node, context: Context) -> None:
+    op = Builder(graph, node, context.model.opsets, prefix=node.name or "Scan")
+    points, scanned = node.inputs
+    assert points is not None
+    distances = op.node("CDist", points, scanned, domain="com.microsoft", metric="sqeuclidean")
+    by_point = op.Transpose(distances, perm=[1, 0])  # what follows nearly always turns it back
+    for made in op.made:
+        context.driver.node(made)
+    for old, new in zip(node.outputs, (points, by_point)):
+        edit.replace_all_uses(old, new)
+    context.journal.add("DistanceFusion", node)
+    graph.remove(node)

@@ -1,0 +1,237 @@
+"""From the EPContext nodes of a model to code that can be called. Sessions ask here; whoever opens a context trusts the code in it.
+
+Whatever stands in the way (another CPU, another format, damage) raises `Refused` with the reason, and nothing has been run.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sardonyx.compiler import arrays, pool
+from sardonyx.errors import Fail
+from sardonyx.formats import mapping
+from sardonyx.formats.onnx.external import ExternalFolder
+from sardonyx.ir import Model, Node
+from sardonyx.providers.native.aot import container, cpu, linking
+from sardonyx.providers.native.aot.container import BadContext, Container
+from sardonyx.providers.native.aot.storing import Stored, restored
+from sardonyx.providers.native.weights import aligned_empty
+
+OP_TYPE, DOMAIN = "EPContext", "com.microsoft"
+SOURCE = "NativeExecutionProvider"
+"""Whose contexts these are."""
+DIGEST_NOTE = "payload "
+"""What the notes of a node say before the checksum of the file that belongs to it."""
+ABI = [pool.STEP_WORDS, pool.CALL_WORDS, pool.PLACE_WORDS, pool.POOL_WORDS, arrays.ARRAY_DATA]
+"""What generated code takes for granted about memory that Python lays out."""
+POOL_KERNELS, SUPPRESS_KERNEL, SHARED_KERNELS = slice(-3, None), -4, 4
+"""The last kernels of a context are those of the pool of threads, and before them that of NonMaxSuppression."""
+
+
+ReadData = Callable[[str], memoryview]
+
+
+class Refused(Exception):
+    """A context cannot be used here; the text says why."""
+
+
+def context_nodes(model: Model) -> list[Node]:
+    """The nodes of a model that stand for programs of the native provider."""
+    return [node for node in model.graph.all_nodes() if is_context(node)]
+
+
+def is_context(node: Node) -> bool:
+    return node.op_type == OP_TYPE and node.domain == DOMAIN and node.attribute("source") == SOURCE
+
+
+def main_node(nodes: Sequence[Node]) -> Node:
+    """The node that has the payload for all."""
+    found = [node for node in nodes if node.attribute("main_context", 1) == 1]
+    if len(found) != 1:
+        raise Refused(f"there are {len(found)} main contexts instead of one")
+    return found[0]
+
+
+class Context:
+    """An opened context: programs by name, and addresses of kernels and constants."""
+
+    def __init__(
+        self,
+        opened: Container,
+        programs: Mapping[str, Stored],
+        kernels: Sequence[int],
+        constants: Sequence[int],
+        kept: Any,
+        is_whole: bool,
+    ):
+        self.container = opened
+        self.programs = programs
+        self.kernels = kernels
+        self.constants = constants
+        self.kept = kept
+        """What keeps the constants in memory."""
+        self.is_whole = is_whole
+        """Whether the model has nothing else to compute."""
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """The provider's options for which the programs were made."""
+        return self.container.description["options"]
+
+
+def open_context(
+    model: Model, nodes: Sequence[Node], folder: Path | None, *, read: ReadData | None = None, verify: bool = False
+) -> Context:
+    """Make the code of a model's context ready to be called.
+
+    `folder` is where the file of the context lies, or `read` gives its content. `verify` has all constants read and checked, too.
+    """
+    try:
+        main = main_node(nodes)
+        opened = container.read(_payload(main, folder, model.path, read))
+        if main.attribute("embed_mode", 1) != 1 and main.attribute("notes", "") != f"{DIGEST_NOTE}{opened.digest.hex()}":
+            raise Refused(f"{main.attribute('ep_cache_context')} belongs to another model")
+        _check_machine(opened)
+        if verify:
+            opened.verify_constants()
+        names = opened.description["kernels"]
+        programs = restored(opened, opened.description["programs"], len(names))
+        by_name = {program.name: program for program in programs}
+        for node in nodes:
+            _check_node(node, by_name.get(node.attribute("partition_name", "")))
+        kernels = _kernels(opened)
+        constants, kept = _constants(opened)
+    except (BadContext, linking.CannotLink) as error:
+        raise Refused(str(error)) from error
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        raise Refused(f"its description is malformed ({type(error).__name__}: {error})") from error
+    pool.use_code(kernels[POOL_KERNELS])
+    return Context(opened, by_name, kernels, constants, kept, all(map(is_context, model.graph.nodes)))
+
+
+# --- the payload
+
+
+def _payload(node: Node, folder: Path | None, path: Path | None, read: ReadData | None) -> memoryview:
+    content = node.attribute("ep_cache_context", "")
+    if node.attribute("embed_mode", 1) == 1:
+        return memoryview(content.encode() if isinstance(content, str) else content)
+    if not isinstance(content, str):
+        raise Refused("the name of its file is no text")
+    if read is not None:
+        return read(content)
+    try:
+        return contents(ExternalFolder(folder, path).find(content).path)
+    except Fail as error:
+        raise Refused(error.message) from error
+    except OSError as error:
+        raise Refused(f"{content} cannot be read: {error.strerror}") from error
+
+
+_files: weakref.WeakValueDictionary[tuple[int, int, int, int], Any] = weakref.WeakValueDictionary()
+
+
+def contents(path: str) -> memoryview:
+    """A file as memory that sessions of the file share: large ones are mapped, small ones read, as `formats.mapping` explains."""
+    descriptor = mapping.open_regular(path, follow=False)
+    try:
+        status = os.fstat(descriptor)
+        key = status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
+        found = _files.get(key)
+        if found is None:
+            found = _files[key] = _read(descriptor, status.st_size)
+        return memoryview(found)
+    finally:
+        os.close(descriptor)
+
+
+def _read(descriptor: int, size: int) -> Any:
+    if size < mapping.READ_BELOW:
+        room = aligned_empty([size], np.uint8)
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return room[: file.readinto(room.data)]
+    found = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
+    if hasattr(mmap, "MADV_WILLNEED"):
+        found.madvise(mmap.MADV_WILLNEED)
+    return found
+
+
+def _check_machine(opened: Container) -> None:
+    description = opened.description
+    if description["abi"] != ABI:
+        raise Refused("it is for another build of Python or of sardonyx")
+    reason = cpu.refusal(description["machine"], description["cpu"]["kind"], description["cpu"]["features"])
+    if reason is not None:
+        raise Refused(reason)
+
+
+def _check_node(node: Node, program: Stored | None) -> None:
+    if program is None:
+        raise Refused(f"there is no program for {node}")
+    given, made = len(node.inputs), len(node.outputs)
+    if given != program.inputs or made != len(program.tables.outputs) or None in node.inputs:
+        raise Refused(
+            f"{node} has {given} inputs and {made} outputs, its program {program.inputs} and {len(program.tables.outputs)}"
+        )
+
+
+# --- code and constants
+
+
+def _kernels(opened: Container) -> list[int]:
+    """Addresses of all kernels."""
+    description = opened.description
+    code = opened.section(description["sections"][description["code"]["section"]])
+    places: Sequence[Any] = description["code"]["places"]
+    if len(places) != len(description["kernels"]) or len(places) < SHARED_KERNELS:
+        raise BadContext("kernels are missing")
+    if description["code"]["kind"] == "objects":
+        return _linked(description["kernels"], [code[offset : offset + size] for offset, size in places])
+    if not linking.can_map():
+        raise Refused("its code is for another system")
+    if not all(type(offset) is int and 0 <= offset < len(code) for offset in places):
+        raise BadContext("a kernel is outside of the code")
+    image = linking.Mapped(code)
+    return [image.address + offset for offset in places]
+
+
+def _linked(names: Sequence[str], objects: Sequence[memoryview]) -> list[int]:
+    """Addresses of kernels that are stored as objects: LLVM links them."""
+    from sardonyx.compiler.jit import NoCompiler, jit
+
+    try:
+        return jit().link({name: bytes(one) for name, one in zip(names, objects, strict=True)})
+    except NoCompiler as error:
+        raise Refused(f"its code needs LLVM to be linked: {error}") from error
+
+
+def _constants(opened: Container) -> tuple[list[int], Any]:
+    """Addresses of all constants, and what keeps them in memory: the file itself, or a copy if they do not lie there as code likes it."""
+    places = list(_extents(opened))
+    whole: np.ndarray = np.frombuffer(opened.data, np.uint8)
+    base = whole.ctypes.data
+    if base % container.ALIGNMENT == 0 or not places:
+        return [base + offset for offset, _ in places], whole
+    start, end = places[0][0], places[-1][0] + places[-1][1]
+    room: np.ndarray = np.empty(end - start + container.ALIGNMENT, np.uint8)
+    shift = -room.ctypes.data % container.ALIGNMENT
+    room[shift : shift + end - start] = whole[start:end]
+    first = room.ctypes.data + shift
+    return [first + offset - start for offset, _ in places], room
+
+
+def _extents(opened: Container) -> Iterator[tuple[int, int]]:
+    last = 0
+    for place in opened.description["constants"]:
+        opened.section(place)
+        if place[0] < last or place[0] % container.ALIGNMENT:
+            raise BadContext("its constants are not where they should be")
+        last = sum(place)
+        yield place[0], place[1]

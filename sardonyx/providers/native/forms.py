@@ -1,0 +1,102 @@
+"""Symbolic sizes as plain numbers and lists, which a file can hold: `sizes` makes Python source of them, `aot` stores them.
+
+A size is a number or a list of terms, a term a list of a factor and atoms, an atom the number of a symbol or a list of a function's name
+and its arguments: 2·n·n + min(m, 512) is [[2, 0, 0], [1, ["min", [[1, 1]], 512]]].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sardonyx.ir import Dim, dim
+
+Form = Any
+"""int | list[list[int | list]]"""
+
+_INFIX = {"floordiv": "//", "mod": "%"}
+_FUNCTIONS: dict[str, Callable[..., Dim]] = {"floordiv": dim.floordiv, "mod": dim.mod, "min": dim.minimum, "max": dim.maximum}
+MAX_DEPTH = 40
+"""How deep functions may stand in each other."""
+
+
+class BadForm(ValueError):
+    """Something else than a size."""
+
+
+def form_of(size: Dim, symbols: Mapping[str, int]) -> Form:
+    """A size whose symbols have these numbers."""
+    if isinstance(size, int):
+        return int(size)
+    return [
+        [factor, *(_atom_form(atom, symbols) for atom, power in monomial for _ in range(power))]
+        for monomial, factor in size.terms.items()
+    ]
+
+
+def _atom_form(atom: dim.Atom, symbols: Mapping[str, int]) -> Form:
+    if isinstance(atom, dim.Symbol):
+        return symbols[atom.name]
+    return [atom.function, *(form_of(argument, symbols) for argument in atom.arguments)]
+
+
+def source_of(form: Form, names: Sequence[str], depth: int = 0) -> str:
+    """A size as Python source in which symbols have these names. Nothing else can get into the text."""
+    if type(form) is int:
+        return repr(form)
+    terms = []
+    for factor, atoms in _terms(form, depth):
+        parts = [_atom_source(atom, names, depth) for atom in atoms]
+        terms.append("*".join([repr(factor), *parts]) if factor != 1 or not parts else "*".join(parts))
+    return f"({' + '.join(terms)})"
+
+
+def _atom_source(atom: Form, names: Sequence[str], depth: int) -> str:
+    if type(atom) is int:
+        return names[_checked(atom, names)]
+    function, arguments = _call(atom)
+    parts = [source_of(argument, names, depth + 1) for argument in arguments]
+    infix = _INFIX.get(function)
+    return f"({infix.join(parts)})" if infix else f"{function}({', '.join(parts)})"
+
+
+def dim_of(form: Form, names: Sequence[str], depth: int = 0) -> Dim:
+    """A size over symbols of these names."""
+    if type(form) is int:
+        return form
+    total: Dim = 0
+    for factor, atoms in _terms(form, depth):
+        product: Dim = factor
+        for atom in atoms:
+            product = product * _atom_dim(atom, names, depth)
+        total = total + product
+    return total
+
+
+def _atom_dim(atom: Form, names: Sequence[str], depth: int) -> Dim:
+    if type(atom) is int:
+        return dim.symbol(names[_checked(atom, names)])
+    function, arguments = _call(atom)
+    return _FUNCTIONS[function](*(dim_of(argument, names, depth + 1) for argument in arguments))
+
+
+def _terms(form: Form, depth: int) -> list[tuple[int, Sequence[Form]]]:
+    if depth > MAX_DEPTH or type(form) is not list or not form:
+        raise BadForm(f"{str(form)[:80]} is no size")
+    if not all(type(term) is list and term and type(term[0]) is int for term in form):
+        raise BadForm(f"{str(form)[:80]} is no sum")
+    return [(term[0], term[1:]) for term in form]
+
+
+def _checked(symbol: int, names: Sequence[str]) -> int:
+    if not 0 <= symbol < len(names):
+        raise BadForm(f"there is no symbol {symbol}")
+    return symbol
+
+
+def _call(atom: Form) -> tuple[str, Sequence[Form]]:
+    if type(atom) is not list or len(atom) < 3 or type(atom[0]) is not str or atom[0] not in _FUNCTIONS:
+        raise BadForm(f"{str(atom)[:80]} is no function of sizes")
+    if atom[0] in _INFIX and len(atom) != 3:
+        raise BadForm(f"{atom[0]} takes two sizes, not {len(atom) - 1}")
+    return atom[0], atom[1:]

@@ -1,0 +1,101 @@
+"""AffineGrid: where an affine map takes the pixels of an image, whose sides reach from -1 to 1. GridSample reads such points."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sardonyx.compiler.builder import Value
+from sardonyx.compiler.types import F64, I64, Type
+from sardonyx.ir import Node, dim
+from sardonyx.providers.native.convolution.form import attribute_of
+from sardonyx.providers.native.kernel import KernelFunction, kernel
+from sardonyx.providers.native.lowering import Lowerer, element_of, shape_of
+from sardonyx.providers.native.movement.views import content
+from sardonyx.providers.native.rows.domain import present
+from sardonyx.providers.native.rows.passes import items
+from sardonyx.providers.native.table import lower
+
+PIECE_POINTS = 8192
+"""How many points are worth handing to another thread."""
+
+
+def claims_affine_grid(node: Node) -> bool:
+    """Images of two or three axes, of sizes that don't depend on data."""
+    theta, type = shape_of(present(node.inputs[0])), element_of(present(node.inputs[0]))
+    sizes, shape = content(node, "size"), shape_of(node.outputs[0])
+    if type is None or not type.is_float or sizes is None or theta is None or shape is None or len(sizes) not in (4, 5):
+        return False
+    axes = len(sizes) - 2
+    return theta[1:] == (axes, axes + 1) and shape == (sizes[0], *sizes[2:], axes)
+
+
+@lower("AffineGrid", claims=claims_affine_grid)
+def affine_grid(lowerer: Lowerer, node: Node) -> None:
+    """For each image, and each of its pixels, a point."""
+    theta, target = lowerer.contiguous(present(node.inputs[0])), lowerer.output(node.outputs[0])
+    lowerer.require(theta.shape[0], target.shape[0])
+    for size in target.shape[:-1]:
+        lowerer.require(dim.maximum(size, 0), size)
+    *outer, width, axes = target.shape
+    assert isinstance(axes, int)
+    lowerer.call(
+        affine_grid_kernel(lowerer.target, theta.type, axes, bool(attribute_of(node, "align_corners"))),
+        [theta.place, target.place, *target.shape[1:-1]],
+        dim.product(outer),
+        dim.maximum(1, dim.floordiv(PIECE_POINTS, dim.maximum(1, width))),
+        flops=dim.product(target.shape) * 2 * axes,
+        traffic=dim.product(target.shape) * target.type.bytes,
+    )
+
+
+@kernel("affine grid")
+def affine_grid_kernel(f: KernelFunction, type: Type, axes: int, aligned: bool) -> None:
+    """Items are rows of points."""
+    theta, target = f.pointer(), f.pointer()
+    sizes = [f.size() for _ in range(axes)]
+    lanes = f.lanes(F64)
+    with items(f, sizes[:-1]) as (row, (image, *places)):
+        outer = [_tick(f, place, size, aligned, type) for place, size in zip(places, sizes)]
+        maps = []
+        for entry in range(axes):
+            factors = [f.load(theta, (image * axes + entry) * (axes + 1) + number, type) for number in range(axes + 1)]
+            start = factors[-1]
+            for factor, tick in zip(reversed(factors[1:-1]), outer):  # the first entry of a point belongs to the last axis
+                start = f.fma(factor, tick, start)
+            maps.append((factors[0], start))
+        line = f.address(target, row * sizes[-1] * axes, type)
+
+        def points(column: Value, width: int) -> None:
+            tick = _tick(f, column, sizes[-1], aligned, type, width)
+            entries = [f.fma(f.splat(factor, width), tick, f.splat(start, width)) for factor, start in maps]
+            _store_points(f, entries, line, column, type)
+
+        whole = sizes[-1] & -lanes
+        for first, stop, width in ((f.const(I64, 0), whole, lanes), (whole, sizes[-1], 1)):
+            with f.loop(first, stop, width) as column:
+                points(column, width)
+
+
+def _tick(f: KernelFunction, place: Value, size: Value, aligned: bool, type: Type, lanes: int = 1) -> Value:
+    """The centres of some pixels in a row, where the image reaches from -1 to 1; `aligned` ones begin and end there."""
+    number = f.convert(f.iota(I64, lanes) + f.splat(place, lanes), F64)
+    if aligned:
+        steps = f.convert(size - 1, F64)
+        tick = number * f.splat(2.0 / f.maximum(steps, 1.0), lanes) - 1.0
+        # one pixel alone stands in the middle, and the last one at the end
+        tick = f.select(f.splat(size == 1, lanes), 0.0, f.select(number == f.splat(steps, lanes), 1.0, tick))
+    else:
+        tick = (number * 2.0 + 1.0) / f.splat(f.convert(size, F64), lanes) - 1.0
+    return f.convert(tick, type.computed)
+
+
+def _store_points(f: KernelFunction, entries: Sequence[Value], line: Value, column: Value, type: Type) -> None:
+    """Write points entry by entry."""
+    lanes, axes = entries[0].type.lanes, len(entries)
+    if axes == 2 and lanes > 1:
+        order = [lane // 2 + (lane % 2) * lanes for lane in range(2 * lanes)]
+        f.store(f.shuffle(entries[0], entries[1], order), line, column * 2, type)
+        return
+    for number, entry in enumerate(entries):
+        for lane in range(lanes):
+            f.store(f.extract(entry, lane), line, (column + lane) * axes + number, type)

@@ -1,0 +1,270 @@
+"""The kernel of fast Fourier transforms: as many signals at a time as a vector has lanes, each in a lane of its own.
+
+A signal is read into lanes, goes through one pass for each radix (Stockham's form, whose results come in order, see C. Van Loan,
+Computational Frameworks for the Fast Fourier Transform, 1.7), and is written back from its lane. A real signal of 2·n samples is taken
+for n complex ones, and its spectrum untangled from theirs at the end (the same, 4.3).
+"""
+
+from __future__ import annotations
+
+import cmath
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sardonyx.compiler.builder import Value
+from sardonyx.compiler.types import I64, Type
+from sardonyx.providers.native.chain import Chain, ChainCode
+from sardonyx.providers.native.kernel import KernelFunction, kernel
+from sardonyx.providers.native.movement.transposing import transpose
+from sardonyx.providers.native.rows.passes import items
+
+RADICES = (4, 2, 3, 5, 7)
+
+Complex = tuple[Value, Value]
+Writer = Callable[[Value, Sequence[Value], "Value | None"], None]
+
+
+@dataclass(frozen=True)
+class Transform:
+    """What shapes the code."""
+
+    type: Type
+    """Of samples in memory."""
+    radices: tuple[int, ...]
+    is_real: bool
+    """Whether signals are real, and half of their spectra is wanted; else both are complex."""
+    inverse: bool = False
+    has_window: bool = False
+
+    @property
+    def points(self) -> int:
+        """Complex numbers that are transformed."""
+        return math.prod(self.radices)
+
+    @property
+    def values(self) -> int:
+        """How many numbers a signal has."""
+        return 2 * self.points
+
+    @property
+    def results(self) -> int:
+        """How many numbers a spectrum has."""
+        return 2 * (self.points + 1) if self.is_real else 2 * self.points
+
+    def room(self, lanes: int) -> int:
+        """Elements of memory for signals or spectra in lanes, up to whole squares of them."""
+        return (-(-self.results // lanes) + 1) * lanes * lanes
+
+
+def radices_of(points: int) -> tuple[int, ...] | None:
+    """The factors of a number of points that there are passes for; None if there are others among them."""
+    found = []
+    for radix in RADICES:
+        while points % radix == 0:
+            found.append(radix)
+            points //= radix
+    return tuple(found) if points == 1 else None
+
+
+def twiddles_of(transform: Transform) -> np.ndarray:
+    """What results of all passes are turned by, in the order in which the kernel reads it; then what untangles real spectra."""
+    sign, left = (1 if transform.inverse else -1), transform.points
+    parts = []
+    for radix in transform.radices:
+        rest = left // radix
+        turns = np.outer(np.arange(rest), np.arange(1, radix)) / left
+        parts.append(turns.reshape(-1) * sign)
+        left = rest
+    if transform.is_real:
+        parts.append(-np.arange(transform.points // 2 + 1) / transform.values)
+    angles = 2 * np.pi * np.concatenate([*parts, np.zeros(1)])
+    return np.stack([np.cos(angles), np.sin(angles)], axis=-1)
+
+
+@kernel("fast transform")
+def fast_kernel(f: KernelFunction, transform: Transform, chain: Chain) -> None:
+    """Items are groups of signals of one batch."""
+    lanes = f.lanes(transform.type)
+    x, batch_step, signal_step, count, groups = f.pointer(), f.size(), f.size(), f.size(), f.size()
+    window = f.pointer() if transform.has_window else None
+    code = _Passes(f, transform, f.pointer(), f.pointer())
+    target = ChainCode(f, chain)
+    with items(f, [groups]) as (_, (batch, group)):
+        first = group * lanes
+        places = [f.minimum(first + lane, count - 1) * signal_step for lane in range(lanes)]
+        code.read([f.address(x, batch * batch_step + place, transform.type) for place in places], window)
+        code.run()
+
+        def write(column: Value, vectors: Sequence[Value], remaining: Value | None) -> None:
+            for lane, vector in enumerate(vectors):
+                with f.if_(first + lane < count):
+                    target.row([batch, first + lane]).emit(column, lanes, remaining, given=[vector])
+
+        code.write(write)
+
+
+class _Passes:
+    """Two pieces of memory, from one of which each pass goes to the other."""
+
+    def __init__(self, f: KernelFunction, transform: Transform, table: Value, scratch: Value):
+        self.f = f
+        self.transform = transform
+        self.type = transform.type.computed
+        self.lanes = f.lanes(transform.type)
+        self.table = table
+        self.entry = 0
+        room = transform.room(self.lanes)
+        near = f.address(scratch, f.worker * (2 * room), self.type)
+        self.near, self.far = near, f.address(near, room, self.type)
+
+    # --- into lanes and out of them
+
+    def read(self, signals: Sequence[Value], window: Value | None) -> None:
+        """Bring the numbers of each signal into its lane."""
+        f, lanes, values = self.f, self.lanes, self.transform.values
+
+        def square(column: Value, remaining: Value | None) -> None:
+            rows = [f.load(signal, column, self.transform.type, lanes, remaining=remaining) for signal in signals]
+            if window is not None:
+                weights = f.load(window, column, self.transform.type, lanes, remaining=remaining)
+                rows = [row * weights for row in rows]
+            for number, vector in enumerate(transpose(f, rows)):
+                f.store(vector, self.near, (column + number) * lanes, self.type)
+
+        whole = values - values % lanes
+        with f.loop(0, whole, lanes) as column:
+            square(column, None)
+        if whole < values:
+            square(f.const(I64, whole), f.const(I64, values - whole))
+
+    def write(self, do: Writer) -> None:
+        """`do(column, vectors, remaining)` for squares of results: a vector for each signal."""
+        f, lanes, results = self.f, self.lanes, self.transform.results
+
+        def square(column: Value, remaining: Value | None) -> None:
+            rows = [f.load(self.near, (column + row) * lanes, self.type, lanes) for row in range(lanes)]
+            if self.transform.inverse:
+                rows = [row * (1 / self.transform.points) for row in rows]
+            do(column, transpose(f, rows), remaining)
+
+        whole = results - results % lanes
+        with f.loop(0, whole, lanes) as column:
+            square(column, None)
+        if whole < results:
+            square(f.const(I64, whole), f.const(I64, results - whole))
+
+    # --- the transform
+
+    def run(self) -> None:
+        """All passes; the results are in `near`."""
+        done, left = 1, self.transform.points
+        self.entry = 0
+        for radix in self.transform.radices:
+            rest = left // radix
+            self._pass(radix, rest, done)
+            self.near, self.far = self.far, self.near
+            self.entry += rest * (radix - 1)
+            done, left = done * radix, rest
+        if self.transform.is_real:
+            self._untangle()
+            self.near, self.far = self.far, self.near
+
+    def _pass(self, radix: int, rest: int, done: int) -> None:
+        """`rest` groups of `done` butterflies each; a group shares its turns."""
+        f = self.f
+        with f.loop(0, rest) as group:
+            entry = group * (radix - 1) + self.entry
+            turns = [self._turn(entry + number) for number in range(radix - 1)] if rest > 1 else []
+            with f.loop(0, done) as place:
+                taken = [self._load(place + (group + number * rest) * done) for number in range(radix)]
+                made = butterfly(taken, self.transform.inverse)
+                for number, one in enumerate(made):
+                    turned = multiplied(one, turns[number - 1]) if number and turns else one
+                    self._store(turned, place + (group * radix + number) * done)
+
+    def _untangle(self) -> None:
+        """The spectrum of a real signal from that of its even samples as real and its odd ones as imaginary parts."""
+        f, points = self.f, self.transform.points
+        with f.loop(0, points // 2 + 1) as k:
+            other = points - k
+            a = self._load(k)
+            b = self._load(f.select(other == points, 0, other))  # the spectrum of the complex numbers repeats itself
+            even = (a[0] + b[0]) * 0.5, (a[1] - b[1]) * 0.5
+            odd = (a[1] + b[1]) * 0.5, (b[0] - a[0]) * 0.5
+            turned = multiplied(odd, self._turn(k + self.entry))
+            self._store((even[0] + turned[0], even[1] + turned[1]), k)
+            self._store((even[0] - turned[0], turned[1] - even[1]), other)
+
+    def _turn(self, entry: Value) -> Complex:
+        found = [self.f.load(self.table, entry * 2 + part, self.type) for part in (0, 1)]
+        return self.f.splat(found[0], self.lanes), self.f.splat(found[1], self.lanes)
+
+    def _load(self, place: Value) -> Complex:
+        real = self.f.address(self.near, place * (2 * self.lanes), self.type)
+        return self.f.load(real, 0, self.type, self.lanes), self.f.load(real, self.lanes, self.type, self.lanes)
+
+    def _store(self, value: Complex, place: Value) -> None:
+        for part, number in enumerate(value):
+            self.f.store(number, self.far, place * (2 * self.lanes) + part * self.lanes, self.type)
+
+
+def multiplied(a: Complex, b: Complex) -> Complex:
+    return a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]
+
+
+def _sum(a: Complex, b: Complex) -> Complex:
+    return a[0] + b[0], a[1] + b[1]
+
+
+def _difference(a: Complex, b: Complex) -> Complex:
+    return a[0] - b[0], a[1] - b[1]
+
+
+def _scaled(a: Complex, factor: float) -> Complex:
+    return a[0] * factor, a[1] * factor
+
+
+def _quarter(a: Complex, inverse: bool) -> Complex:
+    """Turned by a quarter, in the transform's direction."""
+    return (-a[1], a[0]) if inverse else (a[1], -a[0])
+
+
+def butterfly(a: Sequence[Complex], inverse: bool) -> list[Complex]:
+    """The transform of a few numbers."""
+    if len(a) == 2:
+        return [_sum(a[0], a[1]), _difference(a[0], a[1])]
+    if len(a) == 4:
+        sums, differences = [_sum(a[0], a[2]), _sum(a[1], a[3])], [_difference(a[0], a[2]), _difference(a[1], a[3])]
+        turned = _quarter(differences[1], inverse)
+        return [
+            _sum(sums[0], sums[1]),
+            _sum(differences[0], turned),
+            _difference(sums[0], sums[1]),
+            _difference(differences[0], turned),
+        ]
+    return _odd_butterfly(a, inverse)
+
+
+def _odd_butterfly(a: Sequence[Complex], inverse: bool) -> list[Complex]:
+    """Numbers from both ends go together: their turns are each other's mirror images."""
+    radix, half = len(a), len(a) // 2
+    sums = [_sum(a[j], a[radix - j]) for j in range(1, half + 1)]
+    differences = [_difference(a[j], a[radix - j]) for j in range(1, half + 1)]
+    first = a[0]
+    for one in sums:
+        first = _sum(first, one)
+    found: list[Complex] = [first] * radix
+    for k in range(1, half + 1):
+        turns = [cmath.exp(-2j * cmath.pi * (j * k % radix) / radix) for j in range(1, half + 1)]
+        even = a[0]
+        for turn, one in zip(turns, sums):
+            even = _sum(even, _scaled(one, turn.real))
+        odd = _scaled(differences[0], -turns[0].imag)
+        for turn, one in zip(turns[1:], differences[1:]):
+            odd = _sum(odd, _scaled(one, -turn.imag))
+        turned = _quarter(odd, inverse)
+        found[k], found[radix - k] = _sum(even, turned), _difference(even, turned)
+    return found

@@ -1,0 +1,255 @@
+"""Context models in sessions: whether the code in one is used, where its source is if not, and how one is written. `engine` calls this.
+
+Machine code out of a file can do anything, so it is run only if the caller says that the file is trusted.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sardonyx.errors import Fail, InvalidArgument
+from sardonyx.ir import Model, Node, TensorType
+from sardonyx.providers.native.aot.opening import Context, Refused, context_nodes, main_node, open_context
+from sardonyx.runtime.configuration import Configuration
+from sardonyx.runtime.context_data import OrtEpContextData, OrtEpContextDataBuffer
+
+if TYPE_CHECKING:
+    from sardonyx.providers.native.aot.writing import Written
+    from sardonyx.providers.provider import ExecutionProvider
+    from sardonyx.runtime.context_data import ReadContextData, WriteContextData
+    from sardonyx.runtime.options import SessionOptions
+    from sardonyx.runtime.plan import Plan, PlanOptions
+
+ALLOW_KEY = "session.allow_compiled_code"
+"""Our own: "1" says that the code in the model's context is trusted."""
+ALLOW_VARIABLE = "SARDONYX_ALLOW_COMPILED_CODE"
+VERIFY_KEY = "session.verify_compiled_constants"
+"""Our own: "1" has the checksum of all constants looked at, which takes as long as reading them."""
+ENABLE_KEY = "ep.context_enable"
+PATH_KEY = "ep.context_file_path"
+EMBED_KEY = "ep.context_embed_mode"
+PREFIX_KEY = "ep.context_node_name_prefix"
+SOURCE_KEY = "ep.context_source_model_path"
+EXTERNAL_KEY = "ep.context_model_external_initializers_file_name"
+
+logger = logging.getLogger("sardonyx.runtime")
+
+
+class Compiled:
+    """A model with contexts of ours: the nodes, and the file that it was compiled from."""
+
+    def __init__(self, model: Model, nodes: Sequence[Node], options: SessionOptions):
+        self.model = model
+        self.nodes = nodes
+        self.config = options._config
+        self._read = options._context_reader
+
+    @classmethod
+    def of(cls, model: Model, options: SessionOptions) -> Compiled | None:
+        """None for a model without contexts of ours."""
+        nodes = context_nodes(model)
+        return cls(model, nodes, options) if nodes else None
+
+    def open(self, options: Mapping[str, str]) -> Context | None:
+        """The code, to be run with these options of the provider; None, and a line in the log that says why, if it cannot be used."""
+        if not self.config.is_on(ALLOW_KEY) and os.environ.get(ALLOW_VARIABLE) != "1":
+            self._say(
+                f"its machine code is not trusted. If you know where the file comes from, set {ALLOW_KEY} (or the environment "
+                f"variable {ALLOW_VARIABLE}) to 1"
+            )
+            return None
+        try:
+            read = None if self._read is None else functools.partial(_read_data, *self._read)
+            context = open_context(self.model, self.nodes, self._folder, read=read, verify=self.config.is_on(VERIFY_KEY))
+            _check_options(context, options)
+            for node in self.nodes:
+                _declare(node, context.programs[node.attribute("partition_name")].output_types)
+        except Refused as error:
+            self._say(str(error))
+            return None
+        return context
+
+    @property
+    def _folder(self) -> Path | None:
+        given = self.config.get(PATH_KEY)
+        return self.model.folder if self.model.path is not None or not given else Path(given).parent
+
+    @property
+    def _name(self) -> str:
+        return str(self.model.path or "The model")
+
+    def _say(self, reason: str) -> None:
+        logger.warning("%s: the compiled code is not used: %s. The model is compiled anew from its source.", self._name, reason)
+
+    def source(self) -> str:
+        """The path of the model that this one was compiled from; raises `Fail` if that is not there, or not what it was."""
+        node = main_node(self.nodes)
+        given, name = self.config.get(SOURCE_KEY), str(node.attribute("onnx_model_filename", ""))
+        path = given or self._beside(name)
+        way_out = f"Compile it here with 'sardonyx compile', or name the source with {SOURCE_KEY}."
+        if not path or not os.path.isfile(path):
+            where = f"'{given or name}', is not there" if given or name else "is not known"
+            raise Fail(f"{self._name} cannot be compiled anew: the model that it was made from, {where}. {way_out}")
+        from sardonyx.providers.native.aot.writing import checksum
+
+        if checksum(Path(path)) != node.attribute("__source_checksum", ""):
+            raise Fail(f"{self._name} cannot be compiled anew: {path} is not the model that it was made from. {way_out}")
+        return path
+
+    @staticmethod
+    def is_needed(error: BaseException) -> bool:
+        """Whether a run failed because its data is not what the code was compiled for."""
+        from sardonyx.providers.native.aot.provider import SourceNeeded
+
+        return isinstance(error.__cause__, SourceNeeded)
+
+    @staticmethod
+    def plain_options(options: SessionOptions) -> SessionOptions:
+        """Options for a session of the source that writes nothing."""
+        made = copy.copy(options)
+        made.optimized_model_filepath, made.enable_profiling = "", False
+        made._config.entries.pop(ENABLE_KEY, None)
+        return made
+
+    def _beside(self, name: str) -> str:
+        from sardonyx.formats.onnx.external import ExternalFolder
+
+        try:
+            return ExternalFolder(self._folder, self.model.path).find(name).path if name else ""
+        except Fail:
+            return ""
+
+
+def _read_data(read: ReadContextData, max_size: int, name: str) -> memoryview:
+    """Compiled data out of a function that the session's options have for it."""
+    buffer = OrtEpContextDataBuffer(max_size)
+    read(name, buffer)
+    return buffer.data
+
+
+def _declare(node: Node, types: Sequence[TensorType]) -> None:
+    """Let the outputs of a context be of the types that its program says; names of sizes that the file has stay."""
+    for value, type in zip(node.outputs, types, strict=True):
+        if isinstance(value.declared, TensorType) and value.declared.dtype is not type.dtype:
+            raise Refused(f"{value.name} is declared {value.declared}, its program makes {type}")
+        value.type = type
+
+
+def _check_options(context: Context, options: Mapping[str, str]) -> None:
+    """Options of the provider that change what a program computes."""
+    asked, used = options.get("winograd"), context.options.get("winograd", "auto")
+    if asked is not None and asked != used:
+        raise Refused(f"it was compiled with winograd={used}, this session wants {asked}")
+
+
+def prepare(model: Model, context: Context, providers: Sequence[ExecutionProvider], planning: PlanOptions) -> Plan:
+    """A plan for a context model, which has been optimized and whose file says the types of its values."""
+    if not context.is_whole:
+        from sardonyx import ops
+
+        ops.load_families()
+    from sardonyx.runtime.copies import insert_copies
+    from sardonyx.runtime.partition import partition_graphs
+    from sardonyx.runtime.plan import make_plan
+
+    return make_plan(model.graph, providers, planning, insert_copies(partition_graphs(model.graph, providers)))
+
+
+# --- writing
+
+
+def context_path(source: Any, config: Configuration) -> Path:
+    """Where the context model of a session goes: where the configuration says, else beside the model."""
+    given = config.get(PATH_KEY)
+    if not given and not isinstance(source, (str, os.PathLike)):
+        raise InvalidArgument(f"The model was given as bytes, so {PATH_KEY} must say where its compiled form goes.")
+    path = Path(given) if given else default_path(Path(source))
+    if path.exists():
+        raise Fail(f"Failed to generate EP context model since the file '{path}' exist already.")
+    return path
+
+
+def default_path(source: Path) -> Path:
+    return source.with_name(f"{source.stem}_ctx.onnx")
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where and how a context model is written."""
+
+    path: Path
+    embed: bool = False
+    """Whether compiled data goes into the model."""
+    external_data: str | None = None
+    """The file beside the model for initializers of nodes that are not compiled."""
+    size_threshold: int = 1024
+    prefix: str = ""
+    required: bool = False
+    """Whether it is an error if nothing can be compiled."""
+    write: WriteContextData | None = None
+    """What takes compiled data that is not in the model, instead of a file."""
+
+
+def target_of(source: Any, config: Configuration) -> Target:
+    """What the configuration of a session says about the context model to be written."""
+    embed = config.get(EMBED_KEY, "0")
+    if embed not in ("0", "1"):
+        raise InvalidArgument(f"{EMBED_KEY} is 0 or 1, not {embed!r}")
+    external = config.get(EXTERNAL_KEY) or None
+    return Target(context_path(source, config), embed == "1", external, prefix=config.get(PREFIX_KEY))
+
+
+def write(model: Model, plan: Plan, source: Any, target: Target) -> Written:
+    """Write the context model of a prepared one; `source` is what the session was made from."""
+    from sardonyx import __version__
+    from sardonyx.providers.native.aot.writing import CompiledNodes, write_context, write_uncompiled
+    from sardonyx.providers.native.compiled import CompiledProgram
+    from sardonyx.runtime.plan import all_steps
+
+    steps = [step for step in all_steps(plan) if isinstance(step.call, CompiledProgram) and step.call.program is not None]
+    parts = [CompiledNodes(step.nodes, step.call) for step in steps if isinstance(step.call, CompiledProgram)]
+    if not parts:
+        if target.required:
+            raise Fail(
+                "Unable to compile any nodes. Check that the session EPs support compilation and can execute at least one subgraph "
+                "in the model."
+            )
+        logger.warning("Nothing of the model can be compiled; %s is the model as it would run.", target.path)
+        return write_uncompiled(model, target.path, functools.partial(_save, target))
+    jit = parts[0].program.jit
+    assert jit is not None
+    return write_context(
+        model,
+        parts,
+        jit,
+        target.path,
+        options=steps[0].provider.options,
+        version=__version__,
+        embed=target.embed,
+        source=Path(source) if isinstance(source, (str, os.PathLike)) else None,
+        prefix=target.prefix,
+        save=functools.partial(_save, target),
+        hand_over=None if target.write is None else functools.partial(_hand_over, target.write),
+    )
+
+
+def _save(target: Target, model: Model) -> None:
+    from sardonyx import formats
+
+    if formats.is_ort(target.path):
+        from sardonyx.runtime.saving import save_ort
+
+        save_ort(model, target.path, portable=False)
+    else:
+        formats.save(model, target.path, target.external_data, target.size_threshold)
+
+
+def _hand_over(write: WriteContextData, name: str, data: memoryview) -> None:
+    write(name, OrtEpContextData(data))

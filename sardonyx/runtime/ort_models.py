@@ -1,0 +1,38 @@
+"""Models in the ORT format on their way into a session: which are taken for one and how they are read. `loading` calls this."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sardonyx import formats
+from sardonyx.errors import Fail
+from sardonyx.formats.ort import reader
+from sardonyx.ir import Model
+from sardonyx.runtime.options import SessionOptions
+
+FORMAT_KEY = "session.load_model_format"
+DIRECTLY_KEY = "session.use_ort_model_bytes_directly"
+MAPPED_KEY = "session.use_memory_mapped_ort_model"
+REPLAY_KEY = "session.enable_saved_runtime_optimizations"
+
+
+def is_ort(source: Any, options: SessionOptions) -> bool:
+    """Whether `source` is to be read as an ORT format model: the option says so, or else its name or its first bytes."""
+    asked = options._config.get(FORMAT_KEY)
+    return asked == "ORT" if asked else formats.is_ort(source)
+
+
+def load(source: Any, options: SessionOptions) -> Model:
+    """The model at a path or in bytes.
+
+    What "session.use_ort_model_bytes_for_initializers" asks for is always so here: weights are views of the file or of the bytes.
+    """
+    if hasattr(source, "SerializeToString"):
+        raise Fail("ORT model verification failed. It is a protobuf message.")
+    config = options._config
+    model = reader.read_model(source, mapped=config.is_on(MAPPED_KEY), directly=config.is_on(DIRECTLY_KEY))
+    for name in options._external_initializers:
+        if name not in model.graph.initializers:
+            raise Fail(f"Failed to find existing initializer with name {name}.")
+        raise Fail(f"Trying to replace non-external initializer with external data: {name}")
+    return model

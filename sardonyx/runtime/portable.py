@@ -1,0 +1,224 @@
+"""Models that onnxruntime shall load from the ORT format: what it cannot compute as it stands is put into other words before saving.
+
+Of an `.onnx` file the original itself expands ops that it has no kernel for, and casts float16 around those that it computes in
+float32 only. An ORT file it takes as it is, so whoever writes one has done that. `runtime.saving` comes here.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from sardonyx import dtypes
+from sardonyx.ir import Attribute, Graph, Kind, Model, Node, Tensor, TensorType, Value, edit
+from sardonyx.ops import checking
+from sardonyx.ops.inference import Driver
+from sardonyx.providers.cpu.provider import evaluate
+from sardonyx.providers.matching import OPEN, SCHEMAS, first_type
+from sardonyx.runtime.expand import Expansion
+
+TABLE = Path(__file__).with_name("onnxruntime_kernels.txt")
+PREFIX = "InsertedPrecisionFreeCast_"
+"""What the original calls the casts that it inserts, and the values that they make."""
+CAST_SINCE = 6
+"""Before this opset Cast named its type by a word."""
+SMALL = 1024
+"""Constants of up to so many elements do not keep the ops that move them in float16."""
+
+
+def make_portable(model: Model, *, fold: bool) -> None:
+    """Change a typed model so that onnxruntime's CPU computes all that it can compute at all.
+
+    `fold` lets float16 weights that are used as float32 be stored so, instead of being cast in each run.
+    """
+    kernels = known_kernels()
+    expansion = Expansion(model)
+    while expansion(
+        [node for node in model.graph.all_nodes() if not kernels.computes(node) and not kernels.computes_wide(node)]
+    ):
+        pass
+    if model.opsets.get("", 0) >= CAST_SINCE:
+        widening = _Widening(model, kernels, fold)
+        for graph in list(edit.all_graphs(model.graph)):
+            widening.graph(graph)
+
+
+# --- what there are kernels for
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The versions and types that one kernel takes."""
+
+    since: int
+    until: int
+    types: dict[str, frozenset[str]]
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """Kernels by domain and op."""
+
+    by_op: dict[tuple[str, str], list[Kernel]]
+
+    def computes(self, node: Node) -> bool:
+        """Whether there is a kernel for the node as it stands."""
+        return self._find(node, {})
+
+    def computes_wide(self, node: Node) -> bool:
+        """Whether there is one that takes float32 where the node has float16."""
+        return self._find(node, {"tensor(float16)": "tensor(float)"})
+
+    def _find(self, node: Node, renamed: dict[str, str]) -> bool:
+        found = self.by_op.get((node.domain, node.op_type))
+        if not found:
+            return False
+        signature = checking.signature_of(node)
+        arguments = SCHEMAS.of(signature)
+        for kernel in found:
+            # as everywhere in the original, an open end covers its start alone
+            last = kernel.since if kernel.until == OPEN else kernel.until
+            if kernel.since <= signature.since_version <= last:
+                types = {name: first_type(node, arguments.get(name, ())) for name in kernel.types}
+                texts = {name: renamed.get(str(type), str(type)) for name, type in types.items() if type is not None}
+                if all(text in kernel.types[name] for name, text in texts.items()):
+                    return True
+        return False
+
+
+@functools.cache
+def known_kernels() -> Kernels:
+    """The table that comes with the package."""
+    sets: dict[str, frozenset[str]] = {}
+    by_op: dict[tuple[str, str], list[Kernel]] = {}
+    for line in TABLE.read_text().splitlines():
+        head, *rest = line.split(" ")
+        if head.startswith("="):
+            sets[head[1:]] = frozenset(rest)
+        elif not head.startswith("#"):
+            domain, _, op = head.rpartition(":")
+            since, _, until = rest[0].partition("-")
+            for spelled in rest[1:] or [""]:
+                pairs = (one.partition("=") for one in spelled.split(";") if one)
+                kernel = Kernel(int(since), int(until or OPEN), {name: sets[number] for name, _, number in pairs})
+                by_op.setdefault((domain, op), []).append(kernel)
+    return Kernels(by_op)
+
+
+# --- float16
+
+
+class _Widening:
+    """Lets nodes of a model work in float32 that have no kernel for float16, with casts where float16 begins and ends."""
+
+    def __init__(self, model: Model, kernels: Kernels, fold: bool):
+        self.opset = model.opsets[""]
+        self.kernels = kernels
+        self.fold = fold
+        self.names = edit.Names(model.graph)
+        self.driver = Driver(model, evaluate)
+
+    def graph(self, graph: Graph) -> None:
+        nodes = list(graph.nodes)
+        wide = {node for node in nodes if self._needs(node)}
+        if not wide:
+            return
+        wide |= set(self._between(nodes, wide))
+        counterparts: dict[Value, Value] = {}
+        back: list[Node] = []
+        for node in nodes:
+            if node in wide:
+                self._widen(graph, node, counterparts, back)
+        for cast in back:
+            if not cast.outputs[0].uses and not cast.outputs[0].is_graph_output:
+                graph.remove(cast)
+        for value in counterparts:
+            if value.is_constant and value.graph is not None and not value.uses and not value.is_graph_output:
+                value.graph.remove_initializer(value)
+
+    def _needs(self, node: Node) -> bool:
+        return any(map(_is_half, node.inputs)) and not self.kernels.computes(node) and self.kernels.computes_wide(node)
+
+    def _widen(self, graph: Graph, node: Node, counterparts: dict[Value, Value], back: list[Node]) -> None:
+        for position, value in enumerate(node.inputs):
+            if value is not None and _is_half(value):
+                if value not in counterparts:
+                    counterparts[value] = self._as_float(graph, node, value)
+                node.set_input(position, counterparts[value])
+        if node.attribute("dtype") == dtypes.float16.code:
+            node.attributes["dtype"] = Attribute(Kind.INT, dtypes.float32.code)
+        for position, old in enumerate(node.outputs):
+            if _is_half(old) and old.name:
+                new = self._new_value(old)
+                edit.replace_output(node, position, new)
+                cast = self._cast(new, old, dtypes.float16)
+                graph.insert_after(node, cast)
+                back.append(cast)
+                counterparts[old] = new
+
+    def _as_float(self, graph: Graph, before: Node, value: Value) -> Value:
+        if self.fold and value.is_constant:
+            assert value.constant is not None
+            tensor = value.constant
+            wide = Tensor(dtypes.float32, tensor.shape, lambda: tensor.peek().astype(np.float32))
+            return graph.add_initializer(self.names.value(PREFIX + value.name), wide)
+        cast = self._cast(value, self._new_value(value), dtypes.float32)
+        graph.insert_before(before, cast)
+        return cast.outputs[0]
+
+    def _new_value(self, value: Value) -> Value:
+        assert isinstance(value.type, TensorType)
+        return Value(self.names.value(PREFIX + value.name), TensorType(dtypes.float32, value.type.shape))
+
+    def _cast(self, source: Value, result: Value, to: dtypes.ElementType) -> Node:
+        result.producer = None
+        name = self.names.node(PREFIX + source.name.removeprefix(PREFIX))
+        return Node("Cast", [source], [result], {"to": to.code}, version=self.opset, name=name)
+
+    # --- nodes that could stay in float16, but stand between nodes that cannot
+
+    def _between(self, nodes: Sequence[Node], wide: set[Node]) -> Iterator[Node]:
+        """Nodes all of whose neighbours in float16 work in float32: two casts less for each group of them."""
+        movable = {node for node in nodes if node not in wide and self._is_movable(node)}
+        while movable:
+            group = _connected(movable.pop(), movable)
+            movable -= group
+            if all(self._is_enclosed(node, wide, group) for node in group):
+                yield from group
+
+    def _is_movable(self, node: Node) -> bool:
+        halves = any(map(_is_half, (*node.inputs, *node.outputs)))
+        return halves and node.op_type != "Cast" and not any(node.subgraphs) and self.kernels.computes_wide(node)
+
+    def _is_enclosed(self, node: Node, wide: set[Node], group: set[Node]) -> bool:
+        for value in node.inputs:
+            if value is not None and _is_half(value) and value.producer not in wide and value.producer not in group:
+                if value.constant is None or not value.is_constant or value.constant.size > SMALL:
+                    return False
+        return all(_ends_inside(value, wide, group) for value in node.outputs if _is_half(value))
+
+
+def _is_half(value: Value | None) -> bool:
+    return value is not None and isinstance(value.type, TensorType) and value.type.dtype is dtypes.float16
+
+
+def _ends_inside(value: Value, wide: set[Node], group: set[Node]) -> bool:
+    return bool(value.uses) and not value.is_graph_output and all(user in wide or user in group for user in value.users)
+
+
+def _connected(start: Node, nodes: Iterable[Node]) -> set[Node]:
+    """Those of the nodes that float16 values connect with `start`."""
+    allowed, found, pending = set(nodes), {start}, [start]
+    while pending:
+        node = pending.pop()
+        before = [value.producer for value in node.inputs if value is not None and _is_half(value)]
+        after = [user for value in node.outputs if _is_half(value) for user in value.users]
+        for other in (*before, *after):
+            if other in allowed and other not in found:
+                found.add(other)
+                pending.append(other)
+    return found

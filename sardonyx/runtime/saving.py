@@ -1,0 +1,171 @@
+"""Models into files, as sessions and the command line save them: `.onnx`, or the ORT format with all that it asks for beside the graph.
+
+An ORT file is taken as it is by who loads it, so everything that a session would do to an `.onnx` model before it looks for kernels is
+done here: functions are inlined, types inferred, and what onnxruntime computes in other words only is put into these.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from sardonyx import ops
+from sardonyx.errors import Fail
+from sardonyx.formats.ort import writer
+from sardonyx.formats.ort.derived import Definition
+from sardonyx.ir import Attribute, Graph, Model, Node, SavedOptimizations, edit
+from sardonyx.ops import checking, schemas
+from sardonyx.ops.signatures import Signature
+from sardonyx.optimizer.pipeline import Level, optimize
+from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
+from sardonyx.providers.matching import SCHEMAS, OpId
+from sardonyx.runtime.expand import expand_functions
+from sardonyx.runtime.options import SessionOptions
+from sardonyx.runtime.portable import make_portable
+from sardonyx.runtime.providers import CPU_PROVIDER
+
+PORTABLE_KEY = "session.save_portable_ort"
+"""Our own: "0" saves nodes in the ORT format as they are, though onnxruntime may have no kernel for some."""
+FORMAT_KEY = "session.save_model_format"
+
+ProviderOf = Callable[[Node], str]
+
+
+def is_ort_path(path: str | os.PathLike[str], settings: Mapping[str, str]) -> bool:
+    """Whether a model that is saved at `path` is to be in the ORT format; the setting counts more than the name."""
+    asked = settings.get(FORMAT_KEY, "")
+    return bool(path) and (asked == "ORT" if asked else os.fspath(path).lower().endswith(".ort"))
+
+
+def save_optimized(model: Model, path: str, options: SessionOptions, provider: ProviderOf) -> None:
+    """Write a session's model in the ORT format, as its options want it."""
+    settings = options._config.entries
+    try:
+        save_ort(
+            model,
+            path,
+            portable=settings.get(PORTABLE_KEY) != "0",
+            fold=int(options.graph_optimization_level) > Level.DISABLE_ALL,
+            provider=provider,
+        )
+    except OSError as error:
+        raise Fail(f"Failed to save ORT format model to file: {path}: {error.strerror}") from error
+
+
+def save_ort(
+    model: Model,
+    path: str | os.PathLike[str],
+    *,
+    portable: bool = True,
+    fold: bool = True,
+    provider: ProviderOf = lambda node: CPU_PROVIDER,
+) -> None:
+    """Write a typed model, which stays as it is, in the ORT format; see `as_saved`."""
+    as_saved(model, portable=portable, fold=fold, provider=provider).write(path)
+
+
+def as_saved(
+    model: Model, *, portable: bool = True, fold: bool = True, provider: ProviderOf = lambda node: CPU_PROVIDER
+) -> Savable:
+    """A copy of a typed model as an ORT file holds it.
+
+    `portable` puts what onnxruntime's CPU has no kernel for into other words, `fold` lets it store weights in the type in which they
+    are used, `provider` says who computes a node.
+    """
+    copy = _Copy(model)
+    providers = {copy.nodes[node]: provider(node) for node in model.graph.all_nodes()}
+    if portable:
+        make_portable(copy.model, fold=fold)
+    return Savable(copy.model, providers)
+
+
+@dataclass(frozen=True)
+class Savable:
+    """A model that can be written as it is, and who computes its nodes."""
+
+    model: Model
+    providers: Mapping[Node, str]
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        writer.save_model(self.model, path, KnownOps(self.model), self._provider)
+
+    def encoded(self) -> bytearray:
+        return writer.write_model(self.model, KnownOps(self.model), self._provider)
+
+    def _provider(self, node: Node) -> str:
+        return self.providers.get(node, CPU_PROVIDER)
+
+
+def make_savable(
+    model: Model, level: Level, *, disabled: Collection[str] = (), settings: Mapping[str, str] | None = None
+) -> None:
+    """Take a model as it was loaded as far as a session takes it before it looks for kernels. One in the ORT format has come so far."""
+    edit.inline_functions(model)
+    ops.infer(model, evaluate)
+    if model.ort_version is None:
+        optimize(model, level, evaluate=evaluate, disabled=disabled, options=settings or {})
+    expand_functions(model, [CPUExecutionProvider()])
+
+
+class _Copy:
+    """A copy of a model, and which nodes of it stand for which of the original."""
+
+    def __init__(self, model: Model):
+        self.model = edit.clone_model(model)
+        self.nodes = dict(zip(model.graph.all_nodes(), self.model.graph.all_nodes(), strict=True))
+        graphs = dict(zip(edit.all_graphs(model.graph), edit.all_graphs(self.model.graph), strict=True))
+        self.model.stored_types = model.stored_types
+        self.model.saved_optimizations = [
+            self._records(found, graphs) for found in model.saved_optimizations if found.graph in graphs
+        ]
+
+    def _records(self, found: SavedOptimizations, graphs: Mapping[Graph, Graph]) -> SavedOptimizations:
+        nodes = {number: self.nodes[node] for number, node in found.nodes.items() if node in self.nodes}
+        return SavedOptimizations(graphs[found.graph], nodes, found.by_optimizer)
+
+
+# --- what an op is, for files
+
+
+class KnownOps:
+    """Tells of nodes of `model` what their ops are: by their signatures, or by what the file said from which the model came."""
+
+    def __init__(self, model: Model):
+        ops.load_families()
+        self._opsets = model.opsets
+        self._stored = model.stored_types or {}
+
+    def of(self, node: Node) -> Definition:
+        signature = schemas.find(node.domain, node.op_type, node.version)
+        if signature is not None:
+            _check_version(node, signature, self._opsets)
+            return _definition(signature)
+        strings = self._stored.get(f"{node.domain}:{node.op_type}:{node.version}")
+        if strings is None:
+            checking.signature_of(node)  # raises, and says what is not known
+        return Definition(node.domain, node.op_type, node.version, strings or {})
+
+    def of_id(self, op_id: str) -> Definition | None:
+        op = OpId.parse(op_id)
+        signature = schemas.versions(op.domain, op.name).get(op.since_version)
+        if signature is not None:
+            return _definition(signature)
+        strings = self._stored.get(op_id)
+        return None if strings is None else Definition(*op, strings)
+
+
+def _definition(signature: Signature) -> Definition:
+    defaults = {one.name: Attribute(one.kind, one.default) for one in signature.attributes.values() if one.default is not None}
+    return Definition(signature.domain, signature.name, signature.since_version, SCHEMAS.of(signature), defaults)
+
+
+def _check_version(node: Node, signature: Signature, opsets: Mapping[str, int]) -> None:
+    """A full build finds a node's op by the version that the model imports, so a node of another one is refused if they differ."""
+    version = opsets.get(node.domain, node.version)
+    imported = schemas.find(node.domain, node.op_type, version)
+    if imported is not None and imported.since_version != signature.since_version:
+        raise Fail(
+            f"{node} is written for opset {node.version} of domain '{node.domain or 'ai.onnx'}', the model imports {version}, "
+            "and the op differs between the two."
+        )

@@ -1,0 +1,126 @@
+"""The direct way gives what the ordinary way gives, keeps nothing that the caller gets, and leaves to that way what it cannot do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx.parser
+import pytest
+
+import sardonyx
+
+OPSETS = '<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3]>'
+
+CLASSIFIER = """g (float[N,2] x) => (int64[N] label, seq(map(int64, float)) shares) {
+    label, scores = ai.onnx.ml.LinearClassifier<classlabels_ints=[5, 3], coefficients=[1.0, 2.0, -1.0, 0.5], intercepts=[0.0, 0.1],
+        post_transform="SOFTMAX">(x)
+    shares = ai.onnx.ml.ZipMap<classlabels_int64s=[5, 3]>(scores) }"""
+NAMED = CLASSIFIER.replace("int64[N] label", "string[N] label").replace(
+    "classlabels_ints=[5, 3]", 'classlabels_strings=["b", "a"]'
+)
+BRANCHES = """g (float[N,4] x) => (float[N,4] y) {
+    zero = Constant<value_float=0.0>()
+    doubled = Add(x, x)
+    total = ReduceSum<keepdims=0>(doubled)
+    positive = Greater(total, zero)
+    y = If(positive)<then_branch = a () => (float[N,4] p) { p = Mul(doubled, x) },
+                     else_branch = b () => (float[N,4] q) { q = Identity(doubled) }> }"""
+INPUT_BACK = BRANCHES.replace("Identity(doubled)", "Identity(x)")
+ENCODED = """g (string[N,2] x) => (float[N,2,3] y) { y = ai.onnx.ml.OneHotEncoder<cats_strings=["a", "b", "c"]>(x) }"""
+
+
+def session(text: str, native: str = "1") -> sardonyx.InferenceSession:
+    model = onnx.parser.parse_model(OPSETS + text).SerializeToString()
+    return sardonyx.InferenceSession(model, providers=[("CPUExecutionProvider", {"native": native})])
+
+
+def same(got: Any, wanted: Any) -> bool:
+    if isinstance(wanted, np.ndarray) and wanted.dtype != object:
+        return bool(got.dtype == wanted.dtype and np.allclose(got, wanted, rtol=1e-6))
+    if isinstance(wanted, np.ndarray):
+        return bool((got == wanted).all())
+    if isinstance(wanted, list):
+        return len(got) == len(wanted) and all(map(same, got, wanted))
+    return got.keys() == wanted.keys() and all(abs(got[key] - wanted[key]) < 1e-6 for key in wanted)
+
+
+def texts(*items: str) -> np.ndarray:
+    return np.array(items, dtype=object).reshape(-1, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "feeds"),
+    [
+        (
+            CLASSIFIER,
+            [{"x": np.float32([[1, 2], [-3, 1], [0, 0]])}, {"x": np.float32([[4, -2]])}, {"x": np.zeros((0, 2), "f")}],
+        ),
+        (NAMED, [{"x": np.float32([[1, 2], [-3, 1], [0, 0]])}]),
+        (BRANCHES, [{"x": np.ones((2, 4), np.float32)}, {"x": -np.ones((2, 4), np.float32)}]),
+        (ENCODED, [{"x": texts("a", "c", "?", "b")}, {"x": texts("b", "b")}]),
+    ],
+)
+def test_the_direct_way_agrees_with_the_ordinary_one(text: str, feeds: list[Mapping[str, Any]]) -> None:
+    quick, plain = session(text), session(text, native="0")
+    assert quick._sess.direct is not None and plain._sess.direct is None
+    for _ in range(3):
+        for one in feeds:
+            assert same(quick.run(None, one), plain.run(None, one))
+    assert all(quick._sess.direct(dict(one)) is not None for one in feeds)
+
+
+def test_results_belong_to_the_caller() -> None:
+    quick = session(BRANCHES)
+    for sign in (1, -1):
+        x = sign * np.ones((3, 4), np.float32)
+        results = [quick.run(None, {"x": x})[0] for _ in range(3)]
+        assert all(one.flags.writeable and one.flags.owndata for one in results)
+        assert not any(np.shares_memory(one, other) for one in results for other in (x, *results) if one is not other)
+
+
+def test_what_would_give_an_input_back_goes_the_ordinary_way() -> None:
+    ordinary = session(INPUT_BACK)
+    assert ordinary._sess.direct is None
+    x = -np.ones((3, 4), np.float32)
+    (y,) = [ordinary.run(None, {"x": x})[0] for _ in range(2)][-1:]
+    assert not np.shares_memory(x, y)
+
+
+@pytest.mark.parametrize(
+    "feeds",
+    [
+        {"x": np.float32([[1, 2, 3]])},
+        {"x": np.float32([1, 2])},
+        {"x": np.float64([[1, 2]])},
+        {"x": np.float32([[1, 2]]), "y": np.float32([1])},
+        {},
+    ],
+)
+def test_errors_are_those_of_the_ordinary_way(feeds: Mapping[str, Any]) -> None:
+    quick, plain = session(CLASSIFIER), session(CLASSIFIER, native="0")
+    for _ in range(2):
+        with pytest.raises(Exception) as got:
+            quick.run(None, feeds)
+        with pytest.raises(type(got.value)) as wanted:
+            plain.run(None, feeds)
+        assert str(got.value) == str(wanted.value)
+
+
+def test_arrays_of_any_layout_and_lists_are_taken() -> None:
+    quick = session(CLASSIFIER)
+    x = np.arange(12, dtype=np.float32).reshape(2, 6)[:, ::3]
+    wanted = quick.run(None, {"x": x.copy()})
+    frozen = x.copy()
+    frozen.flags.writeable = False
+    for given in (x, frozen, x.tolist(), np.asfortranarray(x)):
+        assert same(quick.run(None, {"x": given}), wanted)
+
+
+def test_texts_are_told_from_other_objects() -> None:
+    quick = session(ENCODED)
+    x = texts("a", "b")
+    wanted = quick.run(None, {"x": x})
+    quick.run(None, {"x": x})
+    assert same(quick.run(None, {"x": np.array([[b"a", b"b"]], dtype=object)}), wanted)
