@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import math
 import os
 import platform
 import re
@@ -31,7 +32,11 @@ from sardonyx.cli.terminal import time_text
 NETWORKS = OTHERS | CONVNETS
 PEER = "onnxruntime"
 HERE = Path(__file__).parent
-PAGES = (HERE / "README.md", HERE.parent / "README.md")
+PAGE, FRONT_PAGE = HERE / "README.md", HERE.parent / "README.md"
+ON_FRONT_PAGE = (
+    *("tiny", "encoder", "encoder16", "decoder", "chain", "layer_norm", "gru", "trees_one_row", "trees_many_rows"),
+    *("resnet50", "resnet18", "vgg16", "mobilenet_v2", "unet", "efficientnet"),
+)
 MARKS = re.compile(r"(<!-- benchmark -->).*(<!-- end -->)", re.DOTALL)
 TOLERANCE = 1e-3
 """A contestant whose outputs are further off is not measured, it is wrong."""
@@ -59,8 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     table = Measured(rows)
     table.show()
     if options.update:
-        for page in PAGES:
-            page.write_text(with_table(page.read_text(), table.markdown()))
+        for page, text in ((PAGE, table.markdown()), (FRONT_PAGE, table.summary())):
+            page.write_text(with_table(page.read_text(), text))
     return 1 if any(row["difference"] > TOLERANCE for row in rows) else 0
 
 
@@ -112,6 +117,7 @@ class Measured:
     note = f"speed and creation: time of {PEER} / time of sardonyx, above 1 we are faster; medians of runs in turns"
 
     def __init__(self, rows: Sequence[dict[str, Any]]):
+        self.rows = rows
         third = any(row["openvino"] for row in rows)
         if third:
             self.headings += ("OpenVINO's time / ours",)
@@ -141,6 +147,22 @@ class Measured:
         head = "| " + " | ".join(self.headings) + " |\n|---|" + "---:|" * (len(self.headings) - 1)
         body = "\n".join("| " + " | ".join(row) + " |" for row in self.cells)
         return f"{self.about}; {self.note}.\n\n{head}\n{body}"
+
+    def summary(self) -> str:
+        """A line for each of a few networks, with speeds alone."""
+        speeds: dict[str, dict[int, str]] = {}
+        for row in self.rows:
+            if row["network"] in ON_FRONT_PAGE:
+                speeds.setdefault(row["network"], {})[row["threads"]] = _ratio(row["theirs"], row["ours"])
+        settings = sorted({row["threads"] for row in self.rows}, key=lambda threads: threads or math.inf)
+        names = [f"{threads} thread{'s' if threads > 1 else ''}" if threads else "all cores" for threads in settings]
+        abouts = {row["network"]: row["about"].rstrip(".") for row in self.rows}
+        head = "| " + " | ".join(["network", "", *names]) + " |\n|---|---|" + "---:|" * len(names)
+        lines = [
+            f"| {name} | {abouts[name]} | " + " | ".join(found.get(threads, "") for threads in settings) + " |"
+            for name, found in speeds.items()
+        ]
+        return f"Time of {PEER} / time of sardonyx, above 1 we are faster. {self.about}.\n\n{head}\n" + "\n".join(lines)
 
 
 def _ratio(theirs: dict[str, Any] | None, ours: dict[str, Any]) -> str:

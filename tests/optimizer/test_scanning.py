@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from sardonyx.optimizer.passes.scanning import find_distances
-from tests.optimizer.rewriting import assert_rewrites
+from sardonyx.optimizer.pipeline import Level, optimize
+from sardonyx.providers.cpu.provider import evaluate
+from tests.optimizer.rewriting import assert_rewrites, typed
 
 BODY = "{ s2 = Identity(s) t = Sub(%s) u = ReduceSumSquare<keepdims=0>(t, axes) d = Identity(u) }"
 SCAN = """g (float[N,4] x, float[S,4] y) => (float[S,N] z) <int64[1] axes = {%s}> {
@@ -15,7 +17,7 @@ DISTANCES = """g (float[N,4] x, float[S,4] y) => (float[S,N] z) <int64[1] axes =
 
 
 @pytest.mark.parametrize("axis", [1, -1])
-@pytest.mark.parametrize("operands", ["s, p", "p, s"])
+@pytest.mark.parametrize("operands", ["s, p", "p, s", "x, p"])
 def test_squares_of_differences_are_distances(axis: int, operands: str) -> None:
     assert_rewrites(find_distances, SCAN % (axis, "", BODY % operands), DISTANCES, opset=18)
 
@@ -32,3 +34,9 @@ def test_squares_of_differences_are_distances(axis: int, operands: str) -> None:
 )
 def test_other_scans_stay(way: str, body: str) -> None:
     assert_rewrites(find_distances, SCAN % (1, way, body), None, opset=18)
+
+
+def test_distances_are_found_among_all_other_rewrites() -> None:
+    model = typed(SCAN % (1, "", BODY % "s, p"), opset=18)
+    optimize(model, Level.ALL, evaluate=evaluate)
+    assert [node.op_type for node in model.graph.nodes] == ["CDist", "Transpose"]

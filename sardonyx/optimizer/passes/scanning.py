@@ -34,7 +34,8 @@ def _has_distances(node: Node) -> bool:
     if any(shape is None or len(shape) != 2 for shape in shapes) or shapes[0][1] != shapes[1][1]:  # type: ignore[index]
         return False
     kept, summed = map(_origin, body.outputs)
-    return kept is body.inputs[0] and _is_distance(summed, body.inputs[0], body.inputs[1])
+    # what every round hands on may be read from outside as well
+    return kept is body.inputs[0] and any(_is_distance(summed, points, body.inputs[1]) for points in (kept, node.inputs[0]))
 
 
 def _origin(value: Value) -> Value:
@@ -44,7 +45,7 @@ def _origin(value: Value) -> Value:
     return value
 
 
-def _is_distance(value: Value, points: Value, point: Value) -> bool:
+def _is_distance(value: Value, points: Value | None, point: Value) -> bool:
     node = value.producer
     if node is None or node.domain or node.op_type != "ReduceSumSquare" or operand(node, "keepdims"):
         return False
