@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tests.slow import closeness
 from tests.slow.corpus import SETTINGS, base_name, catalogue, open_session, run
 from tests.slow.model_inputs import make_inputs, variant_count
@@ -66,12 +68,19 @@ def make_trips(directory: Path, name: str) -> dict[str, Any]:
                 make(path if source == "source" else Path(folder) / source, made)
                 report["seconds"][target] = round(time.perf_counter() - started, 3)
                 report["bytes"][target] = made.stat().st_size
-            got = run(open_session(runtime, made), feeds)
+            session = open_session(runtime, made)
+            got = run(session, [_completed(session, one) for one in feeds])
             tolerance = closeness.for_family(family)
             found = min((closeness.disagreements(names, got, outputs, tolerance) for outputs in expected), key=len)
             if found:
                 report["problems"][trip] = found
     return report
+
+
+def _completed(session: Any, feed: dict[str, Any]) -> dict[str, Any]:
+    """onnxruntime drops constants that it has folded, but not the inputs of the same name that old models have: nobody reads these."""
+    missing = [value for value in session.get_inputs() if value.name not in feed]
+    return feed | {value.name: np.zeros(value.shape, np.int64) for value in missing}
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ kernel: the loops around belong to whoever asks for elements at coordinates.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Union
 
@@ -72,6 +73,12 @@ class Chain:
     rank: int
     items: tuple[Item, ...]
     stores: tuple[Store, ...]
+
+    @property
+    def is_dequantizing(self) -> bool:
+        """Whether integers become floats here. What follows is likely to be rounded to integers again, where each last bit can count."""
+        reads_integers = any(isinstance(item, (Load, Given)) and item.type.is_integer for item in self.items)
+        return reads_integers and any(isinstance(item, Apply) and item.type.is_float for item in self.items)
 
     def __str__(self) -> str:
         """As a little program over the coordinates of the domain."""
@@ -141,6 +148,8 @@ class ChainCode:
         self.chain = chain
         self.loads = {n: _Operand(f, item.type, item.strides) for n, item in enumerate(chain.items) if isinstance(item, Load)}
         self.stores = [_Operand(f, store.type, store.strides) for store in chain.stores]
+        self.is_exact = chain.is_dequantizing
+        """Whether every op rounds by itself."""
 
     def row(self, outer: Sequence[Value]) -> ChainRow:
         """The elements along the innermost axis at these coordinates of the others."""
@@ -202,7 +211,8 @@ class ChainRow:
                 results.append(self.f.rounded(next(rest), item.type))
             else:
                 operands = [None if one < 0 else results[one] for one in item.inputs]
-                made = scalar_function(item.op)(*operands, type=item.type, **dict(item.attributes))
+                with self.f.exact() if self.code.is_exact else nullcontext():
+                    made = scalar_function(item.op)(*operands, type=item.type, **dict(item.attributes))
                 results.append(self.f.rounded(self.f.splat(made, lanes), item.type))  # as if every op stored its result
         return results
 

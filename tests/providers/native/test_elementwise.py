@@ -356,3 +356,13 @@ def test_random_chains_agree(case):
         sets.append({f"x{n}": numbers(kind, *(size[one] for one in shape)) for n, shape in enumerate(shapes)})
         sets[-1]["c"] = numbers("bool", size["C"])
     assert_elements_agree(source, sets)
+
+
+def test_what_was_integer_is_rounded_op_by_op():
+    """Quantized models round such results to integers again: a fused multiply-add would make some of them others than elsewhere."""
+    text = "g (int32[N,64] x, float[64] s, float[64] b) => (float[N,64] y) { f = Cast<to=1>(x) t = Mul(f, s) y = Add(t, b) }"
+    random = np.random.default_rng(5)
+    x = random.integers(-(10**6), 10**6, (50, 64)).astype(np.int32)
+    s, b = (random.standard_normal(64).astype(np.float32) for _ in range(2))
+    (got,) = execute(native_plan(text), {"x": x, "s": s, "b": b})
+    np.testing.assert_array_equal(got, x.astype(np.float32) * s + b)
