@@ -71,7 +71,7 @@ def resnet50(batch: int = 1, name: str = "resnet50", group: int = 1, widening: i
             stride = 2 if stage and not block else 1
             x = _bottleneck(layers, x, channels, (64 << stage) * widening, stride, group, outputs)
             channels = outputs
-    return layers.finish(name, (batch, *PICTURE[1:]), layers.classify(x, channels))
+    return layers.finish(name, (batch, *PICTURE[1:]), layers.classify(x, channels), any_batch=True)
 
 
 def resnet50_batch8() -> Network:

@@ -57,14 +57,17 @@ class Layers:
         weight = self.weight(outputs, inputs // group, size, size, fan_in=inputs // group * size * size)
         return self.add("Conv", x, weight, self.zeros(outputs), pads=[size // 2] * 4, group=group)
 
-    def finish(self, name: str, shape: Sequence[int], *outputs: str, ml: bool = False, **more: Sequence[int]) -> Network:
-        """The model with the input x of this shape, and others of the shapes in `more`."""
+    def finish(
+        self, name: str, shape: Sequence[int], *outputs: str, ml: bool = False, any_batch: bool = False, **more: Sequence[int]
+    ) -> Network:
+        """The model with the input x of this shape, and others of the shapes in `more`; with `any_batch` the first axis is open."""
         element = helper.np_dtype_to_tensor_dtype(np.dtype(self.type))
         shapes = {"x": shape, **more}
+        declared = {key: ["N", *size[1:]] if any_batch else list(size) for key, size in shapes.items()}
         graph = helper.make_graph(
             self.nodes,
             name,
-            [helper.make_tensor_value_info(key, element, list(size)) for key, size in shapes.items()],
+            [helper.make_tensor_value_info(key, element, size) for key, size in declared.items()],
             [helper.make_tensor_value_info(output, element, None) for output in outputs],
             [numpy_helper.from_array(array, key) for key, array in self.weights.items()],
         )
@@ -121,7 +124,7 @@ def encoder(type: type[np.floating[Any]] = np.float32, name: str = "encoder") ->
 
 
 def encoder16() -> Network:
-    """The same in float16."""
+    """The encoder in float16."""
     return encoder(np.float16, "encoder16")
 
 
@@ -247,12 +250,12 @@ def trees(count: int = 100, depth: int = 6, features: int = 30, rows: int = 1000
 
 
 def trees_one_row() -> Network:
-    """The same forest on one row."""
+    """A forest of 100 trees on one row."""
     return trees(rows=1)
 
 
 def trees_many_rows() -> Network:
-    """The same forest on 10,000 rows."""
+    """A forest of 100 trees on 10,000 rows."""
     return trees(rows=10_000)
 
 
