@@ -24,7 +24,7 @@ import sardonyx
 from sardonyx.ir import Value
 from sardonyx.runtime.executor import execute
 from sardonyx.runtime.memory_picture import human
-from sardonyx.runtime.plan import Plan, Step, all_steps
+from sardonyx.runtime.plan import Plan, Step, shrink
 from sardonyx.runtime.sizes import given_symbols
 from tests.slow.corpus import catalogue
 from tests.slow.model_inputs import make_inputs
@@ -89,9 +89,7 @@ def our_peaks(path: Path, feeds: Mapping[str, Any]) -> tuple[int, int]:
 
 def _measured(plan: Plan, feeds: Mapping[str, Any]) -> int:
     execute(plan, feeds)  # what kernels prepare once is not part of a run
-    for step in all_steps(plan):
-        if hasattr(step.call, "shrink"):
-            step.call.shrink()  # memory that waits for the next run belongs to it
+    shrink(plan)  # memory that waits for the next run belongs to it
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
     execute(plan, feeds)

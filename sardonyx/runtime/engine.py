@@ -35,7 +35,7 @@ from sardonyx.runtime.memory import MemoryOptions
 from sardonyx.runtime.metadata import ModelMetadata, NodeArg, OrtEpAssignedSubgraph
 from sardonyx.runtime.options import RunOptions, SessionOptions
 from sardonyx.runtime.originals import EXTERNAL_FILE_KEY, SAVE_PACKED_KEY, Originals, open_prepacking
-from sardonyx.runtime.plan import Plan, PlanOptions, all_steps
+from sardonyx.runtime.plan import Plan, PlanOptions, all_steps, shrink
 from sardonyx.runtime.profile import Profiler
 from sardonyx.runtime.providers import CPU_PROVIDER, open_providers
 from sardonyx.runtime.results import release
@@ -372,7 +372,7 @@ class Engine:
             raise
         finally:
             if run_options is not None and run_options._config.get(SHRINK_KEY):
-                _shrink(plan)
+                shrink(plan)
 
     def _run_scope(self, run_options: RunOptions | None) -> contextlib.AbstractContextManager[None]:
         options = self.session_options
@@ -526,13 +526,6 @@ def _watch(run_options: RunOptions) -> Callable[[], bool]:
     if run_options.terminate:
         raise Fail(TERMINATED)
     return lambda: run_options.terminate
-
-
-def _shrink(plan: Plan) -> None:
-    """Give back what compiled clusters keep between runs."""
-    for step in all_steps(plan):
-        if hasattr(step.call, "shrink"):
-            step.call.shrink()
 
 
 # --- options that only make sense together, or only with what is there

@@ -138,6 +138,13 @@ def all_steps(plan: Plan) -> Iterator[Step]:
         pending.extend(body for step in plan.steps for body in step.bodies.values())
 
 
+def shrink(plan: Plan) -> None:
+    """Give back what compiled clusters keep between runs."""
+    for step in all_steps(plan):
+        if hasattr(step.call, "shrink"):
+            step.call.shrink()
+
+
 class _Builder:
     """Gives out slots while steps are made."""
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -376,13 +377,11 @@ def test_stored_weights_are_shared_through_a_container(tmp_path: Path) -> None:
 
 
 def test_the_original_loads_what_we_save(tmp_path: Path) -> None:
-    onnxruntime = pytest.importorskip("onnxruntime")
     session = onnxruntime.InferenceSession(str(saved(LAYERS, tmp_path)), providers=["CPUExecutionProvider"])
     np.testing.assert_allclose(run(session), run(sardonyx.InferenceSession(LAYERS)), rtol=1e-5, atol=1e-6)
 
 
 def test_weights_that_the_original_packed_are_passed_over(tmp_path: Path, warnings: Any) -> None:
-    onnxruntime = pytest.importorskip("onnxruntime")
     given = onnxruntime.SessionOptions()
     given.log_severity_level = 3
     given.optimized_model_filepath = str(tmp_path / "theirs.onnx")

@@ -14,6 +14,7 @@ from typing import Any
 
 from sardonyx import ir
 from sardonyx.errors import InvalidArgument, InvalidGraph
+from sardonyx.formats.onnx.attributes import FIELDS
 from sardonyx.formats.ort.decoding import Tree
 from sardonyx.formats.ort.records import read_records
 from sardonyx.formats.ort.tensors import invalid, read_denotation, read_sparse_tensor, read_tensor, read_type
@@ -26,18 +27,8 @@ OVERRIDABLE_SINCE = 4
 SMALLEST_INDEX_LIMIT, LARGEST_INDEX_LIMIT, INDEX_FACTOR = 1024, 1_000_000, 64
 """A node's number is below 64 times the number of entries, within these bounds."""
 
-_PAYLOADS = {
-    Kind.FLOAT: "f",
-    Kind.INT: "i",
-    Kind.STRING: "s",
-    Kind.TENSOR: "t",
-    Kind.GRAPH: "g",
-    Kind.FLOATS: "floats",
-    Kind.INTS: "ints",
-    Kind.STRINGS: "strings",
-    Kind.TENSORS: "tensors",
-}
-"""The field that holds the value of an attribute, for the kinds that the format can hold."""
+_PAYLOADS = {kind: FIELDS[kind] for kind in Kind if Kind.FLOAT <= kind <= Kind.TENSORS}
+"""The field that holds the value of an attribute, for the kinds that the format can hold. Both formats call it the same."""
 
 logger = logging.getLogger("sardonyx.formats")
 

@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.ir.dim import Expression, Symbol
 from sardonyx.providers.native.known import is_symbolic, known_sizes
-from sardonyx.providers.native.lowering import element_of, find_scalar, shape_of
 from sardonyx.providers.native.parts import Batch
+from sardonyx.providers.native.scalars import find_scalar
+from sardonyx.providers.native.values import rank_of, shape_of, stored
 from sardonyx.providers.provider import Cluster
 
 ROWS = frozenset(
@@ -35,14 +36,8 @@ def batch_of(cluster: Cluster, weights: int) -> Batch | None:
         return None
     if not all(is_symbolic(node) or _keeps_rows(node, size) for node in cluster.nodes):
         return None
-    elements = [_element_bytes(value) if _is_batched(value, size) else 0 for value in (*cluster.inputs, *cluster.outputs)]
+    elements = [stored(value).bytes if _is_batched(value, size) else 0 for value in (*cluster.inputs, *cluster.outputs)]
     return Batch(size.name, elements, weights) if any(elements[: len(cluster.inputs)]) else None
-
-
-def _element_bytes(value: Value) -> int:
-    type = element_of(value)
-    assert type is not None
-    return type.bytes
 
 
 def _first_symbol(value: Value) -> Symbol | None:
@@ -79,15 +74,11 @@ def _keeps_rows(node: Node, size: Symbol) -> bool:
     if not all(one or _is_shared(value, size) for one, value in zip(batched, inputs)):
         return False
     if find_scalar(node) is not None:
-        return all(_rank(value) == _rank(outputs[0]) for one, value in zip(batched, inputs) if one)
+        return all(rank_of(value) == rank_of(outputs[0]) for one, value in zip(batched, inputs) if one)
     if node.op_type in ROWS:
         return batched[0]
     rule = RULES.get(node.op_type)
     return rule is not None and rule(node, batched)
-
-
-def _rank(value: Value) -> int:
-    return len(shape_of(value) or ())
 
 
 def _integer(node: Node, name: str, default: int) -> int:
@@ -98,7 +89,7 @@ def _other_axis(default: int) -> Callable[[Node, Sequence[bool]], bool]:
     """A rule: the op works along one axis, which is not the first."""
 
     def rule(node: Node, batched: Sequence[bool]) -> bool:
-        rank = _rank(node.outputs[0])
+        rank = rank_of(node.outputs[0])
         return batched[0] and _integer(node, "axis", default) % rank != 0
 
     return rule
@@ -108,11 +99,11 @@ def _matrix_product(node: Node, batched: Sequence[bool]) -> bool:
     """Rows or matrices of the first operand, times the same matrix or each its own."""
     a, b = node.inputs[:2]
     assert a is not None and b is not None
-    if not batched[0] or _rank(a) < 2 or ("transA" in node.attributes and _integer(node, "transA", 0)):
+    if not batched[0] or rank_of(a) < 2 or ("transA" in node.attributes and _integer(node, "transA", 0)):
         return False
     if batched[1]:
-        return _rank(a) == _rank(b) >= 3
-    return _rank(b) == 2 and not any(batched[2:])
+        return rank_of(a) == rank_of(b) >= 3
+    return rank_of(b) == 2 and not any(batched[2:])
 
 
 def _transpose(node: Node, batched: Sequence[bool]) -> bool:
@@ -122,7 +113,7 @@ def _transpose(node: Node, batched: Sequence[bool]) -> bool:
 
 def _reduction(node: Node, batched: Sequence[bool]) -> bool:
     axes = _axes(node)
-    rank = _rank(node.inputs[0]) if node.inputs[0] is not None else 0
+    rank = rank_of(node.inputs[0]) if node.inputs[0] is not None else 0
     return batched[0] and axes is not None and all(axis % rank for axis in axes)
 
 

@@ -113,18 +113,21 @@ class Layout:
 
     def shape(self, shapes: Shapes) -> Shape:
         """The words for these shapes of the inputs; ShapeMismatch if the program is not for them."""
-        whole, batch = self._whole(shapes), self.tables.batch
+        numbers = self._sizes(shapes, self.threads)
+        whole, batch = self._whole(shapes, numbers), self.tables.batch
         if batch is None:
             return whole
         count = batch.count(shapes)
-        at_once = entries_at_once(count, whole.arena, sum(flops for flops, _ in self.work(shapes)), batch.weights)
+        flops = sum(numbers[flops] for flops in self.tables.work[:, 0].tolist())
+        at_once = entries_at_once(count, whole.arena, flops, batch.weights)
         return whole if at_once >= count else self._in_parts(batch, shapes, at_once, whole.outputs)
 
     def _in_parts(self, batch: Batch, shapes: Shapes, at_once: int, outputs: Forms) -> Shape:
         """The words for all parts of a batch, one part after the other."""
         count = batch.count(shapes)
         sizes = [min(at_once, count - start) for start in range(0, count, at_once)]
-        made = {size: self._whole(batch.part(shapes, size)) for size in set(sizes)}
+        parts = {size: batch.part(shapes, size) for size in set(sizes)}
+        made = {size: self._whole(part, self._sizes(part, self.threads)) for size, part in parts.items()}
         arrays = zip((*shapes, *outputs.shapes), batch.elements, strict=True)
         entry = np.array([math.prod(shape[1:]) * bytes for shape, bytes in arrays], np.int64)[self.tables.outside[:, 1]]
         places = []
@@ -143,8 +146,7 @@ class Layout:
             return places
         return np.add.outer(np.arange(shape.parts) * len(self._fixed), places).reshape(-1)
 
-    def _whole(self, shapes: Shapes) -> Shape:
-        numbers = self._sizes(shapes, self.threads)
+    def _whole(self, shapes: Shapes, numbers: Sequence[int]) -> Shape:
         tables = self.tables
         outputs = [tuple([numbers[size] for size in sizes]) for sizes in tables.outputs]
         if any(min(shape, default=0) < 0 or math.prod(shape) > LARGEST_BYTES for shape in outputs):

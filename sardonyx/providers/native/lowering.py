@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 
 from sardonyx.compiler.jit import Kernel
 from sardonyx.compiler.target import Target
-from sardonyx.compiler.types import Type, of_elements
 from sardonyx.ir import Dim, Node, TensorType, Value, dim
 from sardonyx.ops import checking
 from sardonyx.optimizer import matching
-from sardonyx.providers.lowering.table import Scalar, name_of, scalars_of
-from sardonyx.providers.native.chain import Apply, Chain, Given, Item, Load, Number, Store, pattern, stride_arguments
+from sardonyx.providers.native.chain import Chain, Item, Load
 from sardonyx.providers.native.digest import content_digest
 from sardonyx.providers.native.elementwise import elementwise_step
+from sardonyx.providers.native.expression import MAX_OPERANDS, Expression, Operation, common_order, placed
 from sardonyx.providers.native.known import is_symbolic, known_sizes, sizes_step
 from sardonyx.providers.native.movement.copying import copy_step
 from sardonyx.providers.native.movement.interleaving import interleaved_rows
 from sardonyx.providers.native.movement.joining import part_of
 from sardonyx.providers.native.movement.transposing import transposed_step
 from sardonyx.providers.native.program import Argument, Buffer, Program, Step
+from sardonyx.providers.native.scalars import find_scalar
 from sardonyx.providers.native.table import lowering_of
+from sardonyx.providers.native.values import dims, element_of, shape_of
 from sardonyx.providers.native.views import (
     Dims,
     View,
@@ -37,72 +38,12 @@ from sardonyx.providers.native.views import (
 )
 from sardonyx.providers.native.weights import WeightMemory
 from sardonyx.providers.prepacking import Layout, Prepacking, Request
-from sardonyx.providers.provider import CannotCompile, Cluster, attribute_value
+from sardonyx.providers.provider import CannotCompile, Cluster
 
 MAPPED_BYTES = 1 << 20
 """Constants from here on are read where the file has them, aligned or not: the CPUs that we generate code for can."""
-MAX_OPERANDS = 24
-"""How many buffers one loop may read and write: beyond that addresses no longer fit into registers."""
 MAX_HELD = 4
 """How many values of full size may wait in memory for one that is put off, as the terms of a long sum do."""
-
-
-def element_of(value: Value) -> Type | None:
-    """The type of a value's elements in generated code; None for what it does not know."""
-    return of_elements(value.type.dtype) if isinstance(value.type, TensorType) else None
-
-
-def shape_of(value: Value) -> Dims | None:
-    """The sizes of a tensor, None if not even the rank is known."""
-    return tuple(value.type.shape) if isinstance(value.type, TensorType) and value.type.shape is not None else None
-
-
-def is_plain(value: Value | None) -> bool:
-    """Whether a value is a tensor that generated code can hold."""
-    return value is None or (element_of(value) is not None and shape_of(value) is not None)
-
-
-def find_scalar(node: Node) -> Scalar | None:
-    """The scalar function of an elementwise node, None for other nodes."""
-    entries = scalars_of(node.domain if node.domain != "ai.onnx" else "", node.op_type)
-    if (
-        not entries
-        or len([one for one in node.outputs if one.name]) != 1
-        or not all(map(is_plain, (*node.inputs, *node.outputs)))
-    ):
-        return None
-    version = checking.signature_of(node).since_version
-    first = next((value for value in node.inputs if value is not None), node.outputs[0])
-    dtype = first.type.dtype if isinstance(first.type, TensorType) else None
-    for entry in entries:
-        if entry.since <= version <= entry.until and (entry.types is None or dtype in entry.types):
-            count = len(node.inputs)
-            if (
-                (entry.variadic or count <= len(entry.positional))
-                and _attributes_fit(node, entry)
-                and (entry.claims is None or entry.claims(node))
-            ):
-                return entry
-    return None
-
-
-def _attributes_fit(node: Node, entry: Scalar) -> bool:
-    """Whether every attribute that is set is one that the function knows, and of a kind that can be compared."""
-    return all(
-        name in entry.parameters and isinstance(one.value, (int, float, str, bytes)) for name, one in node.attributes.items()
-    )
-
-
-def scalar_attributes(node: Node, entry: Scalar) -> tuple[tuple[str, Any], ...]:
-    """What a scalar function gets by name: the node's attributes and the defaults of its version."""
-    signature = checking.signature_of(node)
-    found = {}
-    for name, definition in signature.attributes.items():
-        given = node.attributes.get(name)
-        value = attribute_value(given.value) if given is not None else definition.default
-        if name in entry.parameters and value is not None:
-            found[name] = value
-    return tuple(sorted(found.items()))
 
 
 @dataclass(frozen=True)
@@ -119,17 +60,6 @@ class Sink:
     arguments: Sequence[Argument]
     results: Sequence[Value] = ()
     """What the chain's stores write, where the lowerer made it."""
-
-
-@dataclass(frozen=True)
-class Operation:
-    """An elementwise op of its newest version, applied to what a kernel computes before it counts as the node's output."""
-
-    op_type: str
-    operands: Sequence[Union[Value, float, Operation, None]]
-    """None stands for what the kernel computes, or for the result of the operation before."""
-    attributes: tuple[tuple[str, Any], ...] = ()
-    domain: str = ""
 
 
 @dataclass(frozen=True)
@@ -344,6 +274,10 @@ class Lowerer:
         view = self._views[value] = self._contiguous_view(value, buffer)
         return view
 
+    def pending_node(self, value: Value) -> Node | None:
+        """The elementwise node that makes a value which nobody has needed yet."""
+        return self._pending.get(value)
+
     def will_lower(self, node: Node) -> bool:
         """Whether a node that is still to come will be lowered on its own."""
         return node in self._members and node not in self._absorbed
@@ -386,7 +320,7 @@ class Lowerer:
         if value not in self._pending or not self.is_private(value):
             self.copy(self.view(value), target)
             return
-        found = _Expression(self, _shape(value))
+        found = Expression(self, dims(value))
         found.add(value)
         self._finish(found)
         self._label = "+".join([*(node.op_type for node in found.nodes), self._label])
@@ -434,18 +368,18 @@ class Lowerer:
         if node is None or not self.is_private(value):
             views, items = [self.view(value)], [Load(self.view(value).type, ())]
         else:
-            found = _Expression(self, _shape(value))
+            found = Expression(self, dims(value))
             found.add(value)
             # all of it stays pending: somebody else may need a part, and we the whole if the operands do not fit the domain
             views, items = found.views, found.items
-        axes = range(len(_shape(value))) if order is None else order
-        shape = permuted(_shape(value), axes)
-        strides = [regrouped(shape, permuted(self.broadcast(view, _shape(value)).strides, axes), groups) for view in views]
+        axes = range(len(dims(value))) if order is None else order
+        shape = permuted(dims(value), axes)
+        strides = [regrouped(shape, permuted(self.broadcast(view, dims(value)).strides, axes), groups) for view in views]
         if any(one is None for one in strides):
             self._materialize(value)
             view = self.contiguous(value) if order is None else self._arranged(value, order)
             views, items, strides = [view], [Load(view.type, ())], [regrouped(shape, permuted(view.strides, axes), groups)]
-        return Source(*_placed(len(groups), items, views, [one for one in strides if one is not None], [], [], []))
+        return Source(*placed(len(groups), items, views, [one for one in strides if one is not None], [], [], []))
 
     def _arranged(self, value: Value, order: Sequence[int]) -> View:
         """A value without gaps with its axes in this order in memory, copied if it lies otherwise."""
@@ -480,9 +414,9 @@ class Lowerer:
         with their axes so (channels last, say), and `groups` counts the axes in that order.
         """
         value = node.outputs[output]
-        shape = _shape(value)
+        shape = dims(value)
         axes = range(len(shape)) if order is None else order
-        found = _Expression(self, shape)
+        found = Expression(self, shape)
         found.give(value, operations)
         self._absorb(found, value, groups, axes)
         results = self._results(found)
@@ -492,7 +426,7 @@ class Lowerer:
         strides = [regrouped(shape, permuted(view.strides, axes), groups) for view in views]
         stored = [regrouped(shape, permuted(target.strides, axes), groups) for target in targets]
         assert None not in strides and None not in stored
-        chain, arguments = _placed(
+        chain, arguments = placed(
             len(groups),
             found.items,
             found.views,
@@ -503,7 +437,7 @@ class Lowerer:
         )
         return Sink(grouped_shape(shape, groups), chain, arguments, [one for one, _ in results])
 
-    def _absorb(self, found: _Expression, value: Value, groups: Sequence[int], axes: Sequence[int]) -> None:
+    def _absorb(self, found: Expression, value: Value, groups: Sequence[int], axes: Sequence[int]) -> None:
         """Take elementwise nodes behind `value` into the expression, for as long as there are any that fit."""
         shape = found.shape
         pending = list(value.users)
@@ -516,7 +450,7 @@ class Lowerer:
                 or node.outputs[0] in found.numbers
             ):
                 continue
-            if _shape(node.outputs[0]) != shape or not all(self._is_at_hand(one, found, groups, axes) for one in node.inputs):
+            if dims(node.outputs[0]) != shape or not all(self._is_at_hand(one, found, groups, axes) for one in node.inputs):
                 continue
             if len(found.views) + len(node.inputs) > MAX_OPERANDS:
                 continue
@@ -524,7 +458,7 @@ class Lowerer:
             self._absorbed.add(node)
             pending += node.outputs[0].users
 
-    def _is_at_hand(self, operand: Value | None, found: _Expression, groups: Sequence[int], axes: Sequence[int]) -> bool:
+    def _is_at_hand(self, operand: Value | None, found: Expression, groups: Sequence[int], axes: Sequence[int]) -> bool:
         """Whether an operand is in the expression already or can be read where the kernel runs."""
         if operand is None or operand in found.numbers:
             return True
@@ -534,7 +468,7 @@ class Lowerer:
         strides = permuted(self.broadcast(view, found.shape).strides, axes)
         return regrouped(permuted(found.shape, axes), strides, groups) is not None
 
-    def _results(self, found: _Expression) -> list[tuple[Value, int]]:
+    def _results(self, found: Expression) -> list[tuple[Value, int]]:
         """The values of an expression that somebody outside it needs, with the numbers of their items."""
         return [
             (value, number)
@@ -546,16 +480,16 @@ class Lowerer:
         """Add the loop that computes a pending value, and with it those that it depends on and whose shape is the same."""
         if value not in self._pending:
             raise CannotCompile(f"{value.name} is needed before it is computed")
-        found = _Expression(self, _shape(value))
+        found = Expression(self, dims(value))
         found.add(value)
         self._finish(found)
         self._label = "+".join(node.op_type for node in found.nodes)
         made = self._results(found)
-        order = None if any(one in self._wanted for one, _ in made) else _common_order(found)
+        order = None if any(one in self._wanted for one, _ in made) else common_order(found)
         results = [(item, self.output(one, order)) for one, item in made]
         self._elementwise(found.shape, found.items, found.views, results)
 
-    def _finish(self, found: _Expression) -> None:
+    def _finish(self, found: Expression) -> None:
         for one in found.made:
             self._pending.pop(one, None)
 
@@ -572,7 +506,7 @@ class Lowerer:
         if untangled != list(views):
             self._elementwise(shape, items, untangled, results)
             return
-        chain, arguments = _placed(
+        chain, arguments = placed(
             len(domain), items, views, strides[: len(views)], [item for item, _ in results], targets, strides[len(views) :]
         )
         elementwise_step(self, domain, chain, arguments)
@@ -584,93 +518,6 @@ class Lowerer:
         made = View(self.scratch(dim.product(shape) * view.type.bytes), view.type, shape, dense_strides(shape, axes))
         copy_step(self, view, made)
         return made
-
-
-def _common_order(found: _Expression) -> tuple[int, ...] | None:
-    """The order in memory of what an expression reads, if all operands of the full shape have the same: its results get it too."""
-    orders = {memory_order(view) for view in found.views if view.shape == found.shape and view.buffer.kind != "constant"}
-    return orders.pop() if len(orders) == 1 else None
-
-
-class _Expression:
-    """A chain being collected over one shape."""
-
-    def __init__(self, lowerer: Lowerer, shape: Dims):
-        self.lowerer = lowerer
-        self.shape = shape
-        self.items: list[Item] = []
-        self.views: list[View] = []
-        """What the loads read, in their order."""
-        self.numbers: dict[Value, int] = {}
-        self.made: dict[Value, int] = {}
-        """Values that are computed here."""
-        self.nodes: list[Node] = []
-
-    def _new(self, value: Value | None, item: Item) -> int:
-        self.items.append(item)
-        if value is not None:
-            self.numbers[value] = len(self.items) - 1
-        return len(self.items) - 1
-
-    def give(self, value: Value, operations: Sequence[Operation] = ()) -> None:
-        """Begin with a value that the kernel around makes, up to some operations."""
-        type = element_of(value)
-        assert type is not None
-        number = self._new(None, Given(type))
-        for operation in operations:
-            number = self._operate(operation, number, type)
-        self.numbers[value] = self.made[value] = number
-
-    def _operate(self, operation: Operation, given: int, type: Type) -> int:
-        """The number of an operation's result; `given` is what the kernel made, or the operation before."""
-        inputs = []
-        for operand in operation.operands:
-            if operand is None:
-                inputs.append(given)
-            elif isinstance(operand, Operation):
-                inputs.append(self._operate(operand, given, type))
-            elif isinstance(operand, Value):
-                self.lowerer.view(operand)
-                inputs.append(self.add(operand))
-            else:
-                inputs.append(self._new(None, Number(type, repr(operand))))
-        entry = scalars_of(operation.domain, operation.op_type)[-1]
-        return self._new(None, Apply(name_of(entry), tuple(inputs), type, operation.attributes))
-
-    def add(self, value: Value) -> int:
-        """The number of the item that a value is: computed here if it is pending and has this shape, else loaded."""
-        if value in self.numbers:
-            return self.numbers[value]
-        node = self.lowerer._pending.get(value)
-        if node is not None and _shape(value) == self.shape and len(self.views) < MAX_OPERANDS:
-            return self.apply(node)
-        number = _number_of(value)
-        if number is not None:
-            return self._new(value, number)
-        view = self.lowerer.view(value)
-        self.views.append(view)
-        return self._new(value, Load(view.type, ()))
-
-    def apply(self, node: Node) -> int:
-        entry = find_scalar(node)
-        type = element_of(node.outputs[0])
-        assert entry is not None and type is not None
-        inputs = tuple(-1 if value is None else self.add(value) for value in node.inputs)
-        self.nodes.append(node)
-        number = self._new(node.outputs[0], Apply(name_of(entry), inputs, type, scalar_attributes(node, entry)))
-        self.made[node.outputs[0]] = number
-        return number
-
-
-def _number_of(value: Value) -> Number | None:
-    """A constant of one element as a number in the code."""
-    type = element_of(value)
-    if not value.is_constant or value.constant is None or type is None or dim.product(_shape(value)) != 1:
-        return None
-    number = value.constant.numpy().reshape(()).item()
-    if isinstance(number, float) and number != number:
-        return None
-    return Number(type, repr(int(number) if isinstance(number, bool) else float(number) if type.is_float else number))
 
 
 def _is_alike(size: Dim, wanted: Dim) -> bool:
@@ -697,12 +544,6 @@ def final_form(value: Value, members: Container[Node], wanted: Container[Value])
     return value
 
 
-def _shape(value: Value) -> Dims:
-    shape = shape_of(value)
-    assert shape is not None
-    return shape
-
-
 def grouped_shape(shape: Dims, groups: Sequence[int]) -> Dims:
     """The sizes of a domain's axes, each standing for some axes of a shape."""
     sizes, axis = [], 0
@@ -723,22 +564,3 @@ def regrouped(shape: Dims, strides: Dims, groups: Sequence[int]) -> Dims | None:
         found.append(steps[0][0])
         axis += count
     return tuple(found)
-
-
-def _placed(
-    rank: int,
-    items: Sequence[Item],
-    views: Sequence[View],
-    strides: Sequence[Dims],
-    results: Sequence[int],
-    targets: Sequence[View],
-    stored: Sequence[Dims],
-) -> tuple[Chain, list[Argument]]:
-    """A chain with the strides of its loads and stores, and the arguments that it asks for."""
-    rest = iter(strides)
-    placed = tuple(Load(item.type, pattern(next(rest))) if isinstance(item, Load) else item for item in items)
-    stores = tuple(Store(item, view.type, pattern(steps)) for item, view, steps in zip(results, targets, stored))
-    arguments: list[Argument] = []
-    for view, steps in zip((*views, *targets), (*strides, *stored)):
-        arguments += stride_arguments(view, steps)
-    return Chain(rank, placed, stores), arguments

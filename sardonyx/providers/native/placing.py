@@ -8,11 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from sardonyx.dtypes import ElementType
-from sardonyx.ir import Dim, TensorType, Value
+from sardonyx.ir import TensorType, Value
 from sardonyx.providers.native.layout import Tables
 from sardonyx.providers.native.memory import Workspace
 from sardonyx.providers.native.program import Argument, At, Buffer, Program
 from sardonyx.providers.native.sizes import Sizes
+from sardonyx.providers.native.values import dims
 
 
 def tabulate(program: Program, sizes: Sizes) -> Tables:
@@ -26,7 +27,7 @@ def tabulate(program: Program, sizes: Sizes) -> Tables:
         [sizes(size) for size in column] for column in ([one.items for one in steps], [one.grain for one in steps])
     )
     work = [(sizes(step.flops), sizes(step.traffic)) for step in steps]
-    outputs = [[sizes(size) for size in _dims(value)] for value in program.outputs]
+    outputs = [[sizes(size) for size in dims(value)] for value in program.outputs]
     for left, right in program.conditions:
         sizes.require(left, right)
     words = _Words(program, sizes)
@@ -97,8 +98,3 @@ def _pairs(pairs: Sequence[tuple[int, int]]) -> np.ndarray:
 def _element_type(value: Value) -> ElementType:
     assert isinstance(value.type, TensorType) and value.type.dtype is not None
     return value.type.dtype
-
-
-def _dims(value: Value) -> Sequence[Dim]:
-    assert isinstance(value.type, TensorType) and value.type.shape is not None
-    return value.type.shape

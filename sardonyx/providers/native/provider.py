@@ -22,11 +22,13 @@ from sardonyx.providers.native.image.suppression import Suppression, claims_supp
 from sardonyx.providers.native.image.suppression_kernel import suppress_kernel
 from sardonyx.providers.native.known import is_symbolic, known_sizes
 from sardonyx.providers.native.layout import Layout, Tables
-from sardonyx.providers.native.lowering import Lowerer, find_scalar, is_plain, shape_of
+from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.placing import tabulate
 from sardonyx.providers.native.program import Program
+from sardonyx.providers.native.scalars import find_scalar
 from sardonyx.providers.native.sizes import Sizes, UnboundSymbol
 from sardonyx.providers.native.table import lowering_of
+from sardonyx.providers.native.values import is_plain, shape_of
 from sardonyx.providers.prepacking import Prepacking
 from sardonyx.providers.provider import CannotCompile, Capability, Cluster, Compiled, ExecutionProvider
 

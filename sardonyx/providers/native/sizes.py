@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sardonyx.ir import Dim, TensorType, Value, dim
+from sardonyx.ir import Dim, Value, dim
 from sardonyx.providers.native.forms import Form, form_of, source_of
+from sardonyx.providers.native.values import dims
 
 THREADS_NAME = "?threads"
 THREADS = dim.symbol(THREADS_NAME)
@@ -33,10 +34,10 @@ class Sizes:
         self._checks: list[tuple[int, int, Dim]] = []
         self._caps: list[tuple[int, int, int]] = []
         """Sizes like min(512, n) that told n: input, axis, and what the size must be below for that."""
-        self._ranks = [len(_shape(value)) for value in inputs]
+        self._ranks = [len(dims(value)) for value in inputs]
         later: list[tuple[int, int, Dim]] = []
         for number, value in enumerate(inputs):
-            for axis, size in enumerate(_shape(value)):
+            for axis, size in enumerate(dims(value)):
                 if not isinstance(size, int) and size.symbol is not None and size.symbol.name not in self._places:
                     self._places[size.symbol.name] = (number, axis, 0, 1)
                 else:
@@ -132,11 +133,6 @@ class SizeRules:
         scope: dict[str, Any] = {"ShapeMismatch": ShapeMismatch}
         exec("\n".join(lines), scope)  # only numbers and our own names stand in the text
         return scope["sizes"]
-
-
-def _shape(value: Value) -> tuple[Dim, ...]:
-    assert isinstance(value.type, TensorType) and value.type.shape is not None
-    return tuple(value.type.shape)
 
 
 def _caps(size: dim.Expression) -> list[int]:

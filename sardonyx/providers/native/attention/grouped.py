@@ -24,9 +24,10 @@ from sardonyx.providers.native.attention.views import (
     size_of,
 )
 from sardonyx.providers.native.known import known_sizes
-from sardonyx.providers.native.lowering import Lowerer, element_of, shape_of
+from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.program import At
 from sardonyx.providers.native.table import lower
+from sardonyx.providers.native.values import element_of, shape_of
 from sardonyx.providers.native.views import Dims, View
 
 INPUTS = (

@@ -31,10 +31,12 @@ from sardonyx.providers.native.attention.views import (
     rows_view,
     size_of,
 )
-from sardonyx.providers.native.lowering import Lowerer, Operation, element_of, shape_of
+from sardonyx.providers.native.expression import Operation
+from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.matrix.matmul import product_steps
 from sardonyx.providers.native.program import At
 from sardonyx.providers.native.table import lower
+from sardonyx.providers.native.values import element_of, shape_of
 from sardonyx.providers.native.views import Dims, View
 
 __all__ = ["attention_grouped", "attention_standard", "attention_with_projection", "multi_head_attention", "rotary"]

@@ -15,9 +15,10 @@ from sardonyx.providers.native.attention.cache import along
 from sardonyx.providers.native.attention.form import ANYWHERE, Bounds, Tensor
 from sardonyx.providers.native.attention.views import heads_shape, heads_view, input_of, may_equal
 from sardonyx.providers.native.kernel import KernelFunction, kernel
-from sardonyx.providers.native.lowering import Lowerer, element_of, shape_of
+from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.program import Argument, At
 from sardonyx.providers.native.table import lower
+from sardonyx.providers.native.values import element_of, shape_of
 from sardonyx.providers.native.views import View
 
 PIECE_ELEMENTS = 8192

@@ -21,8 +21,9 @@ from sardonyx.providers.native.attention.views import (
     output_of,
     size_of,
 )
-from sardonyx.providers.native.lowering import Lowerer, element_of, shape_of
+from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.table import lower
+from sardonyx.providers.native.values import element_of, shape_of
 from sardonyx.providers.native.views import Dims
 
 TYPES = (F32, F16, F64)

@@ -8,7 +8,8 @@ from sardonyx.ir import Dim, Node, Value
 from sardonyx.providers.native.attention.cache import contiguous_heads
 from sardonyx.providers.native.attention.form import Mask
 from sardonyx.providers.native.attention.tile import LARGEST_SIZE
-from sardonyx.providers.native.lowering import Lowerer, shape_of
+from sardonyx.providers.native.lowering import Lowerer
+from sardonyx.providers.native.values import shape_of
 from sardonyx.providers.native.views import Dims, View
 
 

@@ -11,7 +11,9 @@ from sardonyx.compiler.types import Type
 from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.ops import checking
 from sardonyx.ops.window import SAME, output_sizes, per_axis, split_pads
-from sardonyx.providers.native.lowering import Lowerer, Operation, element_of, shape_of
+from sardonyx.providers.native.expression import Operation
+from sardonyx.providers.native.lowering import Lowerer
+from sardonyx.providers.native.values import element_of, shape_of
 from sardonyx.providers.native.views import Dims, View, collapse, dense_strides
 from sardonyx.providers.provider import attribute_value
 

@@ -25,10 +25,10 @@ from sardonyx.providers.native.convolution.form import (
 )
 from sardonyx.providers.native.convolution.operators import product_step
 from sardonyx.providers.native.convolution.transpose_kernels import Spread, spread_kernel, spread_rows_kernel
-from sardonyx.providers.native.lowering import Lowerer, Sink, element_of, shape_of
+from sardonyx.providers.native.lowering import Lowerer, Sink
 from sardonyx.providers.native.program import Argument, At, Buffer
-from sardonyx.providers.native.rows.domain import dims, present
 from sardonyx.providers.native.table import lower
+from sardonyx.providers.native.values import dims, element_of, present, shape_of
 from sardonyx.providers.native.views import Dims, View, collapse, contiguous_strides
 from sardonyx.providers.prepacking import Layout
 

@@ -9,11 +9,11 @@ from sardonyx.compiler.types import F64, I64, Type
 from sardonyx.ir import Node, dim
 from sardonyx.providers.native.convolution.form import attribute_of
 from sardonyx.providers.native.kernel import KernelFunction, kernel
-from sardonyx.providers.native.lowering import Lowerer, element_of, shape_of
+from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.movement.views import content
-from sardonyx.providers.native.rows.domain import present
 from sardonyx.providers.native.rows.passes import items
 from sardonyx.providers.native.table import lower
+from sardonyx.providers.native.values import element_of, present, shape_of
 
 PIECE_POINTS = 8192
 """How many points are worth handing to another thread."""

@@ -15,9 +15,10 @@ from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.movement.copying import fill_row
 from sardonyx.providers.native.movement.walking import runs
-from sardonyx.providers.native.rows.domain import dims, is_float, present, row_grain
+from sardonyx.providers.native.rows.domain import is_float, row_grain
 from sardonyx.providers.native.rows.passes import items, sweep
 from sardonyx.providers.native.table import lower
+from sardonyx.providers.native.values import dims, present
 
 BLOCK = 1024
 """Channels whose squares are held at once."""

@@ -10,8 +10,8 @@ from sardonyx.providers.native.image.pool_form import Windows, claims_pool, pool
 from sardonyx.providers.native.image.pool_kernels import pool_kernel, pool_rows_kernel
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.program import Argument
-from sardonyx.providers.native.rows.domain import present
 from sardonyx.providers.native.table import lower
+from sardonyx.providers.native.values import present
 from sardonyx.providers.native.views import View
 
 PIECE_TAPS = 32768

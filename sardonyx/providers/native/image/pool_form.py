@@ -10,9 +10,8 @@ from sardonyx.ir import Node, dim
 from sardonyx.ops.window import SAME, per_axis, span_of, split_pads
 from sardonyx.providers.cpu.window import MAX_TAPS
 from sardonyx.providers.native.convolution.form import MAX_SPATIAL, attribute_of
-from sardonyx.providers.native.lowering import element_of, shape_of
 from sardonyx.providers.native.program import Argument
-from sardonyx.providers.native.rows.domain import dims, present
+from sardonyx.providers.native.values import dims, element_of, present, shape_of
 from sardonyx.providers.native.views import Dims, View
 
 

@@ -15,14 +15,14 @@ from sardonyx.providers.native.image.pool import PIECE_TAPS, lies_in_rows
 from sardonyx.providers.native.image.pool_form import Pool, Windows, claims_windows, has_places, pool_of, windows_of
 from sardonyx.providers.native.image.pool_kernels import Ranges, Windowed, spaced
 from sardonyx.providers.native.kernel import KernelFunction, kernel
-from sardonyx.providers.native.lowering import Lowerer, element_of, shape_of
+from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.movement.copying import fill_row, raw
 from sardonyx.providers.native.movement.views import content, input_named
 from sardonyx.providers.native.movement.walking import runs
 from sardonyx.providers.native.program import Argument
-from sardonyx.providers.native.rows.domain import dims, present
 from sardonyx.providers.native.rows.passes import items
 from sardonyx.providers.native.table import lower
+from sardonyx.providers.native.values import dims, element_of, present, shape_of
 from sardonyx.providers.native.views import Dims, View, contiguous_strides
 
 MOST_PIXELS = (1 << 31) - 1

@@ -12,11 +12,11 @@ from sardonyx.providers.native.chain import Chain, ChainCode, ChainRow
 from sardonyx.providers.native.image.resize_form import claims_resize, resized_axes, resizing_of, table_of
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer
-from sardonyx.providers.native.movement.views import first_input, known_shape
 from sardonyx.providers.native.movement.walking import runs
 from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.rows.passes import items
 from sardonyx.providers.native.table import lower
+from sardonyx.providers.native.values import dims, present
 from sardonyx.providers.native.views import View
 
 MAX_SPATIAL = 3
@@ -61,10 +61,10 @@ def resize(lowerer: Lowerer, node: Node) -> None:
     rank, axes = len(form.sizes), resized_axes(node, form)
     seen = arrangement_of(rank, axes)
     assert seen is not None
-    view = _arranged(lowerer.view(first_input(node)), seen)
+    view = _arranged(lowerer.view(present(node.inputs[0])), seen)
     space = range(1, rank - 1) if seen.channel_is_last else range(seen.lead, rank)
     sizes = [form.sizes[axis] for axis in space]
-    for old, new in zip(known_shape(first_input(node)), form.sizes):
+    for old, new in zip(dims(present(node.inputs[0])), form.sizes):
         lowerer.require(dim.maximum(new, 0), new)
         lowerer.require(new * (1 - dim.minimum(old, 1)), 0)  # nothing is made of no pixels
     along_channels = view.strides[1] == 1 and view.strides[-1] != 1

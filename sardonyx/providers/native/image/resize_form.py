@@ -19,9 +19,10 @@ from sardonyx.ops import checking
 from sardonyx.optimizer import matching
 from sardonyx.providers.cpu.resize import COORDINATES, ResizedAxis, nearest_pixels, plan_axes, stencil
 from sardonyx.providers.native.kernel import KernelFunction, kernel
-from sardonyx.providers.native.lowering import Lowerer, element_of, shape_of
-from sardonyx.providers.native.movement.views import content, first_input, input_named, known_shape
+from sardonyx.providers.native.lowering import Lowerer
+from sardonyx.providers.native.movement.views import content, input_named
 from sardonyx.providers.native.program import Argument, Buffer
+from sardonyx.providers.native.values import dims, element_of, present, shape_of
 
 TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
 
@@ -74,11 +75,11 @@ def _upsampling(node: Node) -> Resizing | None:
     mode = "linear" if mode == "bilinear" else mode
     if scales is None or mode not in ("nearest", "linear"):
         return None
-    return Resizing(mode, "asymmetric", "floor", tuple(scales), known_shape(node.outputs[0]), rounds_up_when_shrinking=True)
+    return Resizing(mode, "asymmetric", "floor", tuple(scales), dims(node.outputs[0]), rounds_up_when_shrinking=True)
 
 
 def _resizing(node: Node) -> Resizing | None:
-    rank = len(known_shape(first_input(node)))
+    rank = len(dims(present(node.inputs[0])))
     axes = content(node, "axes")
     chosen = [axis % rank for axis in axes if isinstance(axis, int)] if axes is not None else list(range(rank))
     scales = _floats(node, "scales")
@@ -99,7 +100,7 @@ def _resizing(node: Node) -> Resizing | None:
         operand(node, "coordinate_transformation_mode") or "half_pixel",
         operand(node, "nearest_mode") or "round_prefer_floor",
         tuple(scales) if scales else None,
-        known_shape(node.outputs[0]),
+        dims(node.outputs[0]),
         bool(operand(node, "antialias")),
         bool(operand(node, "exclude_outside")),
         float(operand(node, "cubic_coeff_a")),
@@ -110,7 +111,7 @@ def _resizing(node: Node) -> Resizing | None:
 
 def resized_axes(node: Node, form: Resizing) -> list[int]:
     """Axes that change."""
-    shape = known_shape(first_input(node))
+    shape = dims(present(node.inputs[0]))
     if form.scales is not None:
         return [axis for axis, scale in enumerate(form.scales) if scale != 1]
     if form.policy != "stretch":
@@ -120,7 +121,7 @@ def resized_axes(node: Node, form: Resizing) -> list[int]:
 
 def claims_resize(node: Node) -> bool:
     """Sizes that are known, coordinates that stay inside the image, floats if pixels are weighed."""
-    type = element_of(first_input(node))
+    type = element_of(present(node.inputs[0]))
     if type is None or shape_of(node.outputs[0]) is None:
         return False
     form = resizing_of(node)
@@ -135,7 +136,7 @@ def claims_resize(node: Node) -> bool:
 
 
 def is_static(node: Node, form: Resizing, axis: int) -> bool:
-    return isinstance(known_shape(first_input(node))[axis], int) and isinstance(form.sizes[axis], int)
+    return isinstance(dims(present(node.inputs[0]))[axis], int) and isinstance(form.sizes[axis], int)
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,7 @@ def table_of(lowerer: Lowerer, node: Node, form: Resizing, axis: int, type: Type
     """The table of one axis; weights have a type."""
     is_resized = axis in resized_axes(node, form)
     if is_static(node, form, axis):
-        pixels, weights = _static_table(node, form, axis) if is_resized else _same(known_shape(first_input(node))[axis])
+        pixels, weights = _static_table(node, form, axis) if is_resized else _same(dims(present(node.inputs[0]))[axis])
         packed = None
         if form.is_weighted:
             packed = lowerer.constant(np.ascontiguousarray(weights.T.astype(f"f{type.bytes}")))
@@ -182,7 +183,7 @@ def _static_table(node: Node, form: Resizing, axis: int) -> tuple[np.ndarray, np
 
 
 def _step_of(node: Node, form: Resizing, axis: int) -> ResizedAxis:
-    shape = known_shape(first_input(node))
+    shape = dims(present(node.inputs[0]))
     if form.scales is not None:
         return plan_axes((shape[axis],), None, [form.scales[axis]], None, None, "stretch")[0]
     if form.policy == "stretch":
@@ -212,7 +213,7 @@ class TableForm:
 
 
 def _computed_table(lowerer: Lowerer, node: Node, form: Resizing, axis: int, type: Type, is_resized: bool) -> Table:
-    length, size = known_shape(first_input(node))[axis], form.sizes[axis]
+    length, size = dims(present(node.inputs[0]))[axis], form.sizes[axis]
     scale = 1.0 if form.scales is None else form.scales[axis]
     weights_type = type if form.is_weighted else None
     if is_resized:

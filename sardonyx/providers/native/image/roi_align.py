@@ -15,10 +15,10 @@ from sardonyx.ir import Node, dim
 from sardonyx.providers.native.chain import Chain, ChainCode, ChainRow
 from sardonyx.providers.native.convolution.form import attribute_of, input_view, last_order
 from sardonyx.providers.native.kernel import KernelFunction, kernel
-from sardonyx.providers.native.lowering import Lowerer, element_of, shape_of
-from sardonyx.providers.native.rows.domain import dims, present
+from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.rows.passes import items
 from sardonyx.providers.native.table import lower
+from sardonyx.providers.native.values import dims, element_of, present, shape_of
 
 VECTORS = 4
 """So many vectors of channels are combined side by side."""

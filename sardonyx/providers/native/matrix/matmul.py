@@ -12,13 +12,15 @@ from sardonyx.compiler.types import I64, Type
 from sardonyx.ir import Dim, Node, TensorType, Value, dim
 from sardonyx.ops import checking
 from sardonyx.providers.lowering.table import scalars_of
+from sardonyx.providers.native.expression import Operation
 from sardonyx.providers.native.kernel import KernelFunction, kernel
-from sardonyx.providers.native.lowering import Lowerer, Operation, element_of, shape_of
+from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.matrix.dot_kernel import MAX_ROWS, Dots, dot_grain, dot_kernel
 from sardonyx.providers.native.matrix.packing import Packed, packed_view, packed_weights
 from sardonyx.providers.native.matrix.tile_kernel import Tile, gemm_kernel, grain_of, tile_rows, tile_vectors
 from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.table import lower
+from sardonyx.providers.native.values import element_of, shape_of
 from sardonyx.providers.native.views import Dims, View, collapse
 
 CONTRIB = "com.microsoft"

@@ -8,10 +8,11 @@ from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import F32, Type
 from sardonyx.ir import Dim, Node, dim
 from sardonyx.providers.native.kernel import KernelFunction, kernel
-from sardonyx.providers.native.lowering import Lowerer, shape_of
+from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.ml.scores import TRANSFORMS, Scores, ScoreSpec, attributes_of, finish_scores
 from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.table import lower
+from sardonyx.providers.native.values import shape_of
 
 ROWS = 4
 """How many rows are computed together."""

@@ -16,12 +16,13 @@ from sardonyx.ops import checking
 from sardonyx.providers.lowering.table import scalar
 from sardonyx.providers.native.chain import Chain, ChainCode
 from sardonyx.providers.native.kernel import KernelFunction, kernel
-from sardonyx.providers.native.lowering import Lowerer, element_of, shape_of
+from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.ml import linear as ml_linear
 from sardonyx.providers.native.ml import svm as ml_svm
 from sardonyx.providers.native.ml.scores import attributes_of
 from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.table import lower
+from sardonyx.providers.native.values import element_of, shape_of
 
 DOMAIN = "ai.onnx.ml"
 PIECE_ELEMENTS = 8192

@@ -14,10 +14,11 @@ from sardonyx.compiler.types import F32, I64, Type
 from sardonyx.ir import Dim, Node, dim
 from sardonyx.providers.cpu.ml.svm import duel_weights
 from sardonyx.providers.native.kernel import KernelFunction, kernel
-from sardonyx.providers.native.lowering import Lowerer, shape_of
+from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.ml.scores import TRANSFORMS, Scores, ScoreSpec, attributes_of, finish_scores, logistic
 from sardonyx.providers.native.program import Argument, Buffer
 from sardonyx.providers.native.table import lower
+from sardonyx.providers.native.values import shape_of
 
 KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
 ROWS = 4

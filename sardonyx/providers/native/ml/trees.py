@@ -13,11 +13,12 @@ from sardonyx.ir import Dim, Node, dim
 from sardonyx.providers.cpu.ml.forest import Forest
 from sardonyx.providers.cpu.ml.trees import AGGREGATES, forest_of_nodes_and_leaves, forest_of_numbered_nodes
 from sardonyx.providers.cpu.ml.trees import TRANSFORMS as NUMBERED_TRANSFORMS
-from sardonyx.providers.native.lowering import Lowerer, element_of, shape_of
+from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.ml.scores import TRANSFORMS, Scores, ScoreSpec, attributes_of, finish_scores
 from sardonyx.providers.native.ml.trees_table import GROUP, IDENTITIES, pack
 from sardonyx.providers.native.ml.trees_walk import WalkSpec, walk_kernel
 from sardonyx.providers.native.table import lower
+from sardonyx.providers.native.values import element_of, shape_of
 from sardonyx.providers.provider import CannotCompile
 
 STEPS_PER_PIECE = 40_000

@@ -6,19 +6,11 @@ import numpy as np
 
 from sardonyx.ir import Dim, Node, TensorType, Value, dim
 from sardonyx.optimizer import matching
-from sardonyx.providers.native.lowering import Lowerer, is_plain, shape_of
+from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.movement.joining import joint_of
-from sardonyx.providers.native.movement.views import (
-    axis_of,
-    broadcast_element,
-    content,
-    first_input,
-    input_named,
-    is_known,
-    known_shape,
-    rank_of,
-)
+from sardonyx.providers.native.movement.views import axis_of, broadcast_element, content, input_named, is_known
 from sardonyx.providers.native.table import lower
+from sardonyx.providers.native.values import dims, is_plain, present, rank_of, shape_of
 from sardonyx.providers.native.views import Dims, View
 
 UNBOUNDED = 1 << 40
@@ -30,17 +22,17 @@ UNBOUNDED = 1 << 40
 def concat(lowerer: Lowerer, node: Node) -> None:
     """Values side by side along an axis. What is still to be computed is computed right into its place."""
     result = node.outputs[0]
-    shape = known_shape(result)
+    shape = dims(result)
     axis = axis_of(node, len(shape), default=1)
     parts = [value for value in node.inputs if value is not None]
     for value in parts:
-        for position, size in enumerate(known_shape(value)):
+        for position, size in enumerate(dims(value)):
             if position != axis:
                 lowerer.require(size, shape[position])
     target = joint_of(lowerer, node, lowerer.joints)
     start: Dim = 0
     for value in parts:
-        size = known_shape(value)[axis]
+        size = dims(value)[axis]
         part = target.sliced(axis, start, size)
         if lowerer.known_view(value) != part:
             lowerer.store(value, part)
@@ -54,11 +46,11 @@ def concat(lowerer: Lowerer, node: Node) -> None:
 @lower("Tile", since=6, claims=lambda node: content(node, "repeats") is not None)
 def tile(lowerer: Lowerer, node: Node) -> None:
     """A value again and again along each axis."""
-    value, result = first_input(node), node.outputs[0]
+    value, result = present(node.inputs[0]), node.outputs[0]
     repeats = content(node, "repeats") or []
     single: list[Dim] = []
     copies: list[Dim] = []
-    for size, count in zip(known_shape(value), repeats):
+    for size, count in zip(dims(value), repeats):
         single += [1, size]
         copies += [count, size]
     source = _reshaped(lowerer, value, tuple(single)).broadcast(tuple(copies))
@@ -77,7 +69,7 @@ def _reshaped(lowerer: Lowerer, value: Value, shape: Dims) -> View:
 
 
 def _is_four_dimensional(node: Node) -> bool:
-    return shape_of(first_input(node)) is not None and rank_of(first_input(node)) == 4
+    return shape_of(present(node.inputs[0])) is not None and rank_of(present(node.inputs[0])) == 4
 
 
 def _has_known_mode(node: Node) -> bool:
@@ -87,10 +79,10 @@ def _has_known_mode(node: Node) -> bool:
 @lower("DepthToSpace", claims=_has_known_mode)
 def depth_to_space(lowerer: Lowerer, node: Node) -> None:
     """Channels become blocks of pixels."""
-    value, result = first_input(node), node.outputs[0]
-    batch, _, height, width = known_shape(value)
-    channels, block = known_shape(result)[1], int(matching.operand(node, "blocksize"))
-    lowerer.require(known_shape(value)[1], channels * block * block)
+    value, result = present(node.inputs[0]), node.outputs[0]
+    batch, _, height, width = dims(value)
+    channels, block = dims(result)[1], int(matching.operand(node, "blocksize"))
+    lowerer.require(dims(value)[1], channels * block * block)
     if (matching.operand(node, "mode") or "DCR") == "DCR":
         source = _reshaped(lowerer, value, (batch, block, block, channels, height, width)).transposed((0, 3, 4, 1, 5, 2))
     else:
@@ -101,9 +93,9 @@ def depth_to_space(lowerer: Lowerer, node: Node) -> None:
 @lower("SpaceToDepth", claims=_is_four_dimensional)
 def space_to_depth(lowerer: Lowerer, node: Node) -> None:
     """Blocks of pixels become channels."""
-    value, result = first_input(node), node.outputs[0]
-    batch, channels, height, width = known_shape(value)
-    rows, columns = known_shape(result)[2:]
+    value, result = present(node.inputs[0]), node.outputs[0]
+    batch, channels, height, width = dims(value)
+    rows, columns = dims(result)[2:]
     block = int(matching.operand(node, "blocksize"))
     lowerer.require(height, rows * block)
     lowerer.require(width, columns * block)
@@ -124,7 +116,7 @@ def _copy_into(lowerer: Lowerer, source: View, result: Value) -> None:
 
 def _margins(node: Node) -> list[tuple[int, int]] | None:
     """How much is added before and after each axis; None if that depends on data."""
-    rank = rank_of(first_input(node))
+    rank = rank_of(present(node.inputs[0]))
     pads = content(node, "pads")
     if pads is None and input_named(node, "pads") is None:
         pads = content(node, "paddings")
@@ -145,7 +137,7 @@ def _claims_pad(node: Node) -> bool:
     mode = matching.operand(node, "mode") or "constant"
     if margins is None or mode not in ("constant", "edge", "reflect", "wrap"):
         return False
-    sizes = [size + min(0, a) + min(0, b) for size, (a, b) in zip(known_shape(first_input(node)), margins)]
+    sizes = [size + min(0, a) + min(0, b) for size, (a, b) in zip(dims(present(node.inputs[0])), margins)]
     if any(isinstance(size, int) and size < 0 for size in sizes):
         return False
     reaches = [dim.minimum(_reach(mode, size), max(0, *margin)) for size, margin in zip(sizes, margins)]
@@ -161,7 +153,7 @@ def pad(lowerer: Lowerer, node: Node) -> None:
     margins = _margins(node)
     assert margins is not None
     target = lowerer.output(node.outputs[0])
-    source = lowerer.view(first_input(node))
+    source = lowerer.view(present(node.inputs[0]))
     for axis, (before, after) in enumerate(margins):
         kept = source.shape[axis] + min(0, before) + min(0, after)
         lowerer.require(dim.maximum(0, kept), kept)
@@ -183,11 +175,11 @@ def _constant_value(lowerer: Lowerer, node: Node) -> View:
     given = input_named(node, "constant_value") or (input_named(node, "value") if node.domain == "com.microsoft" else None)
     if given is not None:
         return lowerer.view(given)
-    type = first_input(node).type
+    type = present(node.inputs[0]).type
     assert isinstance(type, TensorType) and type.dtype is not None
     number = None if node.domain == "com.microsoft" else matching.operand(node, "value")
     one = np.array(0 if number is None else number).astype(type.dtype.numpy).reshape(1)
-    return View(lowerer.constant(one), lowerer.view(first_input(node)).type, (1,), (1,))
+    return View(lowerer.constant(one), lowerer.view(present(node.inputs[0])).type, (1,), (1,))
 
 
 def _surround(lowerer: Lowerer, element: View, target: View, part: View, margins: list[tuple[int, int]]) -> None:

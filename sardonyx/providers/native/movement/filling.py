@@ -9,10 +9,11 @@ from sardonyx.compiler.types import BOOL, I64, U64, Type
 from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.optimizer import matching
 from sardonyx.providers.native.kernel import KernelFunction, kernel
-from sardonyx.providers.native.lowering import Lowerer, element_of
+from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.movement.copying import PIECE_BYTES, copy_row, fill_row, raw
-from sardonyx.providers.native.movement.views import axis_of, content, first_input, input_named, known_shape, rank_of
+from sardonyx.providers.native.movement.views import axis_of, content, input_named
 from sardonyx.providers.native.table import lower
+from sardonyx.providers.native.values import dims, element_of, present, rank_of
 
 _ZERO = np.zeros(1, np.int64)
 
@@ -22,7 +23,7 @@ def _rows_per_piece(length: Dim, type: Type) -> Dim:
 
 
 def _is_number(value: Value | None) -> bool:
-    return value is not None and dim.product(known_shape(value)) == 1
+    return value is not None and dim.product(dims(value)) == 1
 
 
 # --- Range ----------------------------------------------------------------------------------------------------------
@@ -98,14 +99,14 @@ def eye_kernel(f: KernelFunction, type: Type) -> None:
 
 def _claims_trilu(node: Node) -> bool:
     k = node.inputs[1] if len(node.inputs) > 1 else None
-    return rank_of(first_input(node)) >= 2 and (k is None or _is_number(k))
+    return rank_of(present(node.inputs[0])) >= 2 and (k is None or _is_number(k))
 
 
 @lower("Trilu", claims=_claims_trilu)
 @lower("Trilu", domain="com.microsoft", claims=_claims_trilu)
 def trilu(lowerer: Lowerer, node: Node) -> None:
     """The part of matrices on one side of a diagonal, zeros elsewhere."""
-    source = lowerer.contiguous(first_input(node))
+    source = lowerer.contiguous(present(node.inputs[0]))
     k = node.inputs[1] if len(node.inputs) > 1 else None
     target, type = lowerer.output(node.outputs[0]), raw(source.type)
     upper = matching.operand(node, "upper")
@@ -146,15 +147,15 @@ def trilu_kernel(f: KernelFunction, type: Type, upper: bool) -> None:
 
 def _claims_one_hot(node: Node) -> bool:
     """The depth must be known, for it is a size of the result."""
-    type, depth, values = element_of(first_input(node)), input_named(node, "depth"), input_named(node, "values")
+    type, depth, values = element_of(present(node.inputs[0])), input_named(node, "depth"), input_named(node, "values")
     known = depth is not None and (depth.is_constant or depth.known is not None) and _is_number(depth)
-    return known and type not in (None, BOOL, U64) and values is not None and known_shape(values) == (2,)
+    return known and type not in (None, BOOL, U64) and values is not None and dims(values) == (2,)
 
 
 @lower("OneHot", claims=_claims_one_hot)
 def one_hot(lowerer: Lowerer, node: Node) -> None:
     """For each index a row of one value, with another one at its place."""
-    indices, values = lowerer.contiguous(first_input(node)), input_named(node, "values")
+    indices, values = lowerer.contiguous(present(node.inputs[0])), input_named(node, "values")
     assert values is not None
     target = lowerer.output(node.outputs[0])
     axis = axis_of(node, len(target.shape), default=-1)
@@ -198,7 +199,7 @@ def one_hot_kernel(f: KernelFunction, type: Type, index_type: Type) -> None:
 
 def _claims_reverse(node: Node) -> bool:
     axes = {int(matching.operand(node, name)) for name in ("batch_axis", "time_axis")}
-    return axes == {0, 1} and rank_of(first_input(node)) >= 2
+    return axes == {0, 1} and rank_of(present(node.inputs[0])) >= 2
 
 
 @lower("ReverseSequence", claims=_claims_reverse)

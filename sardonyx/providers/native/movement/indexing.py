@@ -10,12 +10,13 @@ from sardonyx.compiler.types import BOOL, I64, U64, Type
 from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.optimizer import matching
 from sardonyx.providers.native.kernel import KernelFunction, kernel
-from sardonyx.providers.native.lowering import Lowerer, element_of, regrouped
+from sardonyx.providers.native.lowering import Lowerer, regrouped
 from sardonyx.providers.native.movement.copying import PIECE_BYTES, copy_row, raw
-from sardonyx.providers.native.movement.views import axis_of, known_shape, rank_of
+from sardonyx.providers.native.movement.views import axis_of
 from sardonyx.providers.native.movement.walking import offset_of, runs
 from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.table import lower
+from sardonyx.providers.native.values import dims, element_of, rank_of
 from sardonyx.providers.native.views import Dims, View, collapse, contiguous_strides
 
 
@@ -94,8 +95,8 @@ def gather(lowerer: Lowerer, node: Node) -> None:
     axis = axis_of(node, rank)
     source, strides = _with_groups(lowerer, data, (axis, 1, rank - axis - 1))
     places, (step,) = _with_groups(lowerer, indices, (rank_of(indices),))
-    shape = known_shape(data)
-    count, inner = dim.product(known_shape(indices)), dim.product(shape[axis + 1 :])
+    shape = dims(data)
+    count, inner = dim.product(dims(indices)), dim.product(shape[axis + 1 :])
     rows = dim.product(shape[:axis]) * count
     target, type = lowerer.output(node.outputs[0]), raw(source.type)
     by_row = not (isinstance(inner, int) and inner == 1)
@@ -254,7 +255,7 @@ def _copied_data(lowerer: Lowerer, node: Node) -> View:
 
 def _place_of(lowerer: Lowerer, node: Node) -> View:
     """Memory for the result in the type that it is computed in."""
-    shape, type = known_shape(node.outputs[0]), _type_of(node.outputs[0]).computed
+    shape, type = dims(node.outputs[0]), _type_of(node.outputs[0]).computed
     return View(lowerer.scratch(dim.product(shape) * type.bytes), type, shape, contiguous_strides(shape))
 
 
@@ -269,7 +270,7 @@ def scatter_elements(lowerer: Lowerer, node: Node) -> None:
     """`data` with each element of `updates` put in or joined at the same place but for the axis."""
     data, indices, updates = _operands(node)
     axis, reduction = axis_of(node, rank_of(data)), _reduction_of(node)
-    for left, right in zip(known_shape(indices), known_shape(updates)):
+    for left, right in zip(dims(indices), dims(updates)):
         lowerer.require(left, right)
     places, given = lowerer.view(indices), lowerer.view(updates)
     target = _copied_data(lowerer, node)
@@ -327,7 +328,7 @@ def scatter_elements_kernel(f: KernelFunction, source: Type, type: Type, index_t
 
 
 def _tuple_length(indices: Value) -> int | None:
-    shape = known_shape(indices)
+    shape = dims(indices)
     return shape[-1] if shape and isinstance(shape[-1], int) else None
 
 
@@ -403,7 +404,7 @@ def scatter_nd(lowerer: Lowerer, node: Node) -> None:
     length, reduction = _tuple_length(indices), _reduction_of(node)
     assert length is not None
     places, given = lowerer.contiguous(indices), lowerer.contiguous(updates)
-    shape = known_shape(data)
+    shape = dims(data)
     for left, right in zip(given.shape, (*places.shape[:-1], *shape[length:])):
         lowerer.require(left, right)
     target = _copied_data(lowerer, node)

@@ -12,25 +12,10 @@ from sardonyx.ops import checking
 from sardonyx.ops.shape import INFINITE
 from sardonyx.optimizer import matching
 from sardonyx.providers.native.known import known_sizes
-from sardonyx.providers.native.lowering import Lowerer, element_of, shape_of
+from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.table import lower
-from sardonyx.providers.native.views import Dims, View
-
-
-def first_input(node: Node) -> Value:
-    value = node.inputs[0]
-    assert value is not None
-    return value
-
-
-def known_shape(value: Value) -> Dims:
-    shape = shape_of(value)
-    assert shape is not None
-    return shape
-
-
-def rank_of(value: Value) -> int:
-    return len(known_shape(value))
+from sardonyx.providers.native.values import dims, element_of, present
+from sardonyx.providers.native.views import View
 
 
 def input_named(node: Node, name: str) -> Value | None:
@@ -69,9 +54,9 @@ def axis_of(node: Node, rank: int, default: int = 0) -> int:
 @lower("ExpandDims", domain="com.microsoft", costly=False)
 def reshape(lowerer: Lowerer, node: Node) -> None:
     """The same elements in the shape that inference has found."""
-    value, result = first_input(node), node.outputs[0]
-    shape = known_shape(result)
-    lowerer.require(dim.product(known_shape(value)), dim.product(shape))
+    value, result = present(node.inputs[0]), node.outputs[0]
+    shape = dims(result)
+    lowerer.require(dim.product(dims(value)), dim.product(shape))
     view = lowerer.view(value).reshaped(shape) or _channels_last(lowerer, lowerer.view(value), result)
     view = view or lowerer.contiguous(value).reshaped(shape)
     assert view is not None
@@ -80,7 +65,7 @@ def reshape(lowerer: Lowerer, node: Node) -> None:
 
 def _channels_last(lowerer: Lowerer, view: View, result: Value) -> View | None:
     """A copy of images whose channels are grouped otherwise, shuffled say, that leaves them last in memory if they are; else None."""
-    shape = known_shape(result)
+    shape = dims(result)
     lead = len(view.shape) - (len(shape) - 2)
     if not 4 <= len(shape) <= 5 or lead < 2 or view.shape[lead:] != shape[2:] or 1 not in view.strides[:lead]:
         return None
@@ -94,7 +79,7 @@ def _channels_last(lowerer: Lowerer, view: View, result: Value) -> View | None:
 @lower("Transpose")
 def transpose(lowerer: Lowerer, node: Node) -> None:
     """The axes in another order."""
-    view = lowerer.view(first_input(node))
+    view = lowerer.view(present(node.inputs[0]))
     perm = node.attribute("perm") or list(reversed(range(len(view.shape))))
     lowerer.set_view(node.outputs[0], view.transposed(perm))
 
@@ -102,7 +87,7 @@ def transpose(lowerer: Lowerer, node: Node) -> None:
 @lower("Expand", costly=False)
 def expand(lowerer: Lowerer, node: Node) -> None:
     """The same elements again and again."""
-    lowerer.set_view(node.outputs[0], lowerer.broadcast(lowerer.view(first_input(node)), known_shape(node.outputs[0])))
+    lowerer.set_view(node.outputs[0], lowerer.broadcast(lowerer.view(present(node.inputs[0])), dims(node.outputs[0])))
 
 
 # --- parts ----------------------------------------------------------------------------------------------------------
@@ -120,8 +105,8 @@ class Window:
 
 def slice_windows(node: Node) -> list[Window] | None:
     """What a Slice takes; None if that depends on data."""
-    data = first_input(node)
-    shape = known_shape(data)
+    data = present(node.inputs[0])
+    shape = dims(data)
     starts, ends = content(node, "starts"), content(node, "ends")
     if starts is None or ends is None or not is_known(node, "axes", "steps"):
         return None
@@ -176,14 +161,14 @@ def _claims_slice(node: Node) -> bool:
     windows = slice_windows(node)
     if windows is None:
         return False
-    result = known_shape(node.outputs[0])
+    result = dims(node.outputs[0])
     return all(result[window.axis] == window.size for window in windows)
 
 
 @lower("Slice", claims=_claims_slice, costly=False)
 def slice_data(lowerer: Lowerer, node: Node) -> None:
     """A part of a value."""
-    view = lowerer.view(first_input(node))
+    view = lowerer.view(present(node.inputs[0]))
     for window in slice_windows(node) or ():
         view = view.sliced(window.axis, window.start, window.size, window.step)
     lowerer.set_view(node.outputs[0], view)
@@ -192,11 +177,11 @@ def slice_data(lowerer: Lowerer, node: Node) -> None:
 @lower("Split", claims=lambda node: is_known(node, "split"), costly=False)
 def split(lowerer: Lowerer, node: Node) -> None:
     """Parts of a value side by side along an axis."""
-    view = lowerer.view(first_input(node))
+    view = lowerer.view(present(node.inputs[0]))
     axis = axis_of(node, len(view.shape))
     start: Dim = 0
     for result in node.outputs:
-        size = known_shape(result)[axis]
+        size = dims(result)[axis]
         lowerer.set_view(result, view.sliced(axis, start, size))
         start = start + size
     lowerer.require(start, view.shape[axis])
@@ -205,10 +190,10 @@ def split(lowerer: Lowerer, node: Node) -> None:
 @lower("UnfoldTensor", domain="com.microsoft", costly=False)
 def unfold_tensor(lowerer: Lowerer, node: Node) -> None:
     """Overlapping parts of an axis, each of them along a new last axis."""
-    view = lowerer.view(first_input(node))
+    view = lowerer.view(present(node.inputs[0]))
     axis = int(matching.operand(node, "dim")) % len(view.shape)
     step, size = int(matching.operand(node, "step")), int(matching.operand(node, "size"))
-    count = known_shape(node.outputs[0])[axis]
+    count = dims(node.outputs[0])[axis]
     lowerer.require(dim.maximum(count, 0), count)
     parts = view.sliced(axis, 0, count, step)
     lowerer.set_view(node.outputs[0], replace(parts, shape=(*parts.shape, size), strides=(*parts.strides, view.strides[axis])))
@@ -222,7 +207,7 @@ def filled(lowerer: Lowerer, number: np.ndarray, value: Value) -> View:
     type = element_of(value)
     assert type is not None and isinstance(value.type, TensorType) and value.type.dtype is not None
     one = lowerer.constant(np.array(number, value.type.dtype.numpy).reshape(1))
-    shape = known_shape(value)
+    shape = dims(value)
     return View(one, type, shape, (0,) * len(shape))
 
 

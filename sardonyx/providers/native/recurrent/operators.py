@@ -18,7 +18,7 @@ from sardonyx.compiler.types import Type
 from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.optimizer import matching
 from sardonyx.providers.native.chain import Chain, Given, Store, pattern, stride_arguments
-from sardonyx.providers.native.lowering import Lowerer, element_of, shape_of
+from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.matrix.tile_kernel import Tile, gemm_kernel, grain_of
 from sardonyx.providers.native.program import Argument, Buffer
 from sardonyx.providers.native.recurrent.cells import (
@@ -34,6 +34,7 @@ from sardonyx.providers.native.recurrent.product import BLOCK_ROWS, aligned, pac
 from sardonyx.providers.native.recurrent.team import MEMBERS, team_words
 from sardonyx.providers.native.sizes import THREADS
 from sardonyx.providers.native.table import lower
+from sardonyx.providers.native.values import element_of, shape_of
 from sardonyx.providers.native.views import Dims, View
 from sardonyx.providers.prepacking import Layout
 

@@ -18,8 +18,9 @@ from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.movement.walking import runs
 from sardonyx.providers.native.program import Argument
-from sardonyx.providers.native.rows.domain import epsilon_of, present, row_grain
+from sardonyx.providers.native.rows.domain import epsilon_of, row_grain
 from sardonyx.providers.native.rows.passes import items, last_value, sweep
+from sardonyx.providers.native.values import present
 from sardonyx.providers.native.views import View
 
 CHUNK = 128

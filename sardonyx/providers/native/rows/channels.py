@@ -17,18 +17,9 @@ from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.rows.channel_norm_kernels import normalize_pixels
 from sardonyx.providers.native.rows.channels_kernel import GroupNorm, affine_kernel, batch_factors_kernel, group_norm_kernel
-from sardonyx.providers.native.rows.domain import (
-    PIECE_ELEMENTS,
-    cheap_source,
-    computed,
-    dims,
-    epsilon_of,
-    is_float,
-    present,
-    row_grain,
-    wanted,
-)
+from sardonyx.providers.native.rows.domain import PIECE_ELEMENTS, cheap_source, epsilon_of, is_float, row_grain, wanted
 from sardonyx.providers.native.table import lower
+from sardonyx.providers.native.values import computed, dims, present
 from sardonyx.providers.native.views import Dims, View
 from sardonyx.providers.prepacking import Layout
 

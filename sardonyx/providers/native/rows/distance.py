@@ -8,11 +8,11 @@ from sardonyx.ir import Node, Value
 from sardonyx.optimizer.matching import constant, operand
 from sardonyx.providers.lowering.table import name_of, scalars_of
 from sardonyx.providers.native.chain import Apply, Chain, Load, pattern, stride_arguments
-from sardonyx.providers.native.lowering import Lowerer, Source, element_of, shape_of
-from sardonyx.providers.native.rows.domain import dims, present
+from sardonyx.providers.native.lowering import Lowerer, Source
 from sardonyx.providers.native.rows.reduction import fold_steps
 from sardonyx.providers.native.rows.reduction_kernels import Reduction
 from sardonyx.providers.native.table import lower
+from sardonyx.providers.native.values import dims, element_of, present, shape_of
 from sardonyx.providers.native.views import View
 
 METRICS = {"sqeuclidean": "SumSquare", "euclidean": "L2", "cityblock": "L1"}

@@ -10,36 +10,15 @@ from sardonyx.compiler.types import Type
 from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.optimizer.matching import operand
 from sardonyx.providers.native.chain import Apply, Chain, Load, pattern, stride_arguments
-from sardonyx.providers.native.lowering import Lowerer, Source, element_of, find_scalar, regrouped, shape_of
+from sardonyx.providers.native.lowering import Lowerer, Source, regrouped
+from sardonyx.providers.native.scalars import find_scalar
+from sardonyx.providers.native.values import dims, element_of
 from sardonyx.providers.native.views import Dims
 
 PIECE_ELEMENTS = 8192
 """How many elements are worth handing to another thread."""
 CHEAP = 2
 """Up to how many operations are rather done in each pass than once before."""
-
-
-def present(value: Value | None) -> Value:
-    assert value is not None
-    return value
-
-
-def dims(value: Value) -> Dims:
-    shape = shape_of(value)
-    assert shape is not None
-    return shape
-
-
-def stored(value: Value) -> Type:
-    """The type of a value's elements in memory."""
-    type = element_of(value)
-    assert type is not None
-    return type
-
-
-def computed(value: Value) -> Type:
-    """The type that they are computed in."""
-    return stored(value).computed
 
 
 def is_float(node: Node) -> bool:

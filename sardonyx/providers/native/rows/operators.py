@@ -12,18 +12,14 @@ from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.ops.checking import signature_of
 from sardonyx.optimizer.matching import operand
 from sardonyx.providers.native.chain import Chain, Given, Load, Store, pattern, stride_arguments
-from sardonyx.providers.native.lowering import Lowerer, Sink, Source, element_of, grouped_shape
+from sardonyx.providers.native.lowering import Lowerer, Sink, Source, grouped_shape
 from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.rows.domain import (
     broadcast_source,
-    computed,
-    dims,
     epsilon_of,
     is_float,
     outer_groups,
-    present,
     row_grain,
-    stored,
     strip_width,
     wanted,
 )
@@ -31,6 +27,7 @@ from sardonyx.providers.native.rows.norm_kernel import Lookup, Norm, count_ones_
 from sardonyx.providers.native.rows.passes import stage_arguments
 from sardonyx.providers.native.rows.softmax_kernel import STRIP, softmax_down_kernel, softmax_kernel
 from sardonyx.providers.native.table import lower
+from sardonyx.providers.native.values import computed, dims, element_of, present, stored
 from sardonyx.providers.native.views import Dims, View, contiguous_strides
 
 # --- softmax --------------------------------------------------------------------------------------------------------

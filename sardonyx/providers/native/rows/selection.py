@@ -5,9 +5,9 @@ from __future__ import annotations
 from sardonyx.compiler.types import I64, Type
 from sardonyx.ir import Dim, Node, dim
 from sardonyx.optimizer.matching import operand
-from sardonyx.providers.native.lowering import Lowerer, element_of
+from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.program import Argument
-from sardonyx.providers.native.rows.domain import cheap_source, dims, is_float, present, row_grain, stored, strip_width
+from sardonyx.providers.native.rows.domain import cheap_source, is_float, row_grain, strip_width
 from sardonyx.providers.native.rows.selection_kernels import (
     STRIP,
     arg_rows_kernel,
@@ -18,6 +18,7 @@ from sardonyx.providers.native.rows.selection_kernels import (
 )
 from sardonyx.providers.native.rows.topk_kernel import top_k_kernel
 from sardonyx.providers.native.table import lower
+from sardonyx.providers.native.values import dims, element_of, present, stored
 from sardonyx.providers.native.views import View, contiguous_strides
 
 

@@ -11,15 +11,15 @@ from sardonyx.compiler.types import Type
 from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.optimizer import matching
 from sardonyx.providers.cpu import signal as fourier
-from sardonyx.providers.native.lowering import Lowerer, element_of
+from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.matrix.matmul import Factor, packed_factor, tiled_product
 from sardonyx.providers.native.matrix.packing import Packed, packed_constant
 from sardonyx.providers.native.movement.views import axis_of, input_named
 from sardonyx.providers.native.program import Argument
-from sardonyx.providers.native.rows.domain import dims, present, stored
 from sardonyx.providers.native.signal.fast_kernel import Transform, fast_kernel, radices_of, twiddles_of
 from sardonyx.providers.native.sizes import THREADS
 from sardonyx.providers.native.table import lower
+from sardonyx.providers.native.values import dims, element_of, present, stored
 from sardonyx.providers.native.views import Dims, View
 
 LONGEST_PRODUCT = 512

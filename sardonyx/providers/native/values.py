@@ -1,0 +1,56 @@
+"""What generated code has to know of a value: the type of its elements, its sizes. Lowerings ask here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sardonyx.compiler.types import Type, of_elements
+from sardonyx.ir import TensorType, Value
+
+if TYPE_CHECKING:
+    from sardonyx.providers.native.views import Dims
+
+
+def element_of(value: Value) -> Type | None:
+    """The type of a value's elements in generated code; None for what it does not know."""
+    return of_elements(value.type.dtype) if isinstance(value.type, TensorType) else None
+
+
+def shape_of(value: Value) -> Dims | None:
+    """The sizes of a tensor, None if not even the rank is known."""
+    return tuple(value.type.shape) if isinstance(value.type, TensorType) and value.type.shape is not None else None
+
+
+def is_plain(value: Value | None) -> bool:
+    """Whether a value is a tensor that generated code can hold."""
+    return value is None or (element_of(value) is not None and shape_of(value) is not None)
+
+
+# --- of values in a cluster, where all this is known
+
+
+def present(value: Value | None) -> Value:
+    assert value is not None
+    return value
+
+
+def dims(value: Value) -> Dims:
+    shape = shape_of(value)
+    assert shape is not None
+    return shape
+
+
+def rank_of(value: Value) -> int:
+    return len(dims(value))
+
+
+def stored(value: Value) -> Type:
+    """The type of a value's elements in memory."""
+    type = element_of(value)
+    assert type is not None
+    return type
+
+
+def computed(value: Value) -> Type:
+    """The type that they are computed in."""
+    return stored(value).computed
