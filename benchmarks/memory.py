@@ -1,7 +1,7 @@
 """`python -m benchmarks.memory`: planned peaks beside what onnxruntime's allocator reports, for the models of a directory.
 
 SARDONYX_CORPUS names the directory; it holds carried.json or generated.json or both, as the slow tests read them. `--update` puts the
-table into docs/planning.md.
+table into docs/planning.md. `--numpy` measures without native code, `--threads` with another number of threads than there are CPUs.
 """
 
 from __future__ import annotations
@@ -73,11 +73,22 @@ class Sizes:
         """Times are not wanted here."""
 
 
-def our_peaks(path: Path, feeds: Mapping[str, Any]) -> tuple[int, int]:
+@dataclass(frozen=True)
+class Setting:
+    """How our sessions are made."""
+
+    native: bool = True
+    threads: int = 0
+    """0 for as many as there are CPUs."""
+
+
+def our_peaks(path: Path, feeds: Mapping[str, Any], setting: Setting) -> tuple[int, int]:
     """The planned peak for these feeds, and the measured one. A run comes before the first only where sizes depend on data."""
     options = sardonyx.SessionOptions()
     options.log_severity_level = FATAL
-    engine = sardonyx.InferenceSession(str(path), options)._engine
+    options.intra_op_num_threads = setting.threads
+    providers = [("CPUExecutionProvider", {"native": "1" if setting.native else "0"})]
+    engine = sardonyx.InferenceSession(str(path), options, providers=providers)._engine
     plan: Plan = engine.plan
     converted, sizes = engine._converted(feeds), Sizes()
     for value in plan.graph.inputs:
@@ -128,11 +139,11 @@ def _above_start(nodes: Sequence[Mapping[str, str]], peak: str, now: str, delta:
     return max(int(node[peak]) for node in nodes) - (int(nodes[0][now]) - int(nodes[0][delta])) if nodes else 0
 
 
-def measure(directory: Path, name: str) -> Row:
+def measure(directory: Path, name: str, setting: Setting) -> Row:
     entry = catalogue(directory)[name]
     path = directory / entry["file"]
     feeds, theirs, values = reported_peak(path, name, entry["family"])
-    planned, measured = our_peaks(path, feeds)
+    planned, measured = our_peaks(path, feeds, setting)
     return Row(name, planned, theirs, values, measured)
 
 
@@ -149,13 +160,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.memory", description=__doc__)
     parser.add_argument("models", nargs="*", metavar="MODEL", help="some of the directory's models (default: all)")
     parser.add_argument("--update", action="store_true", help="put the table into docs/planning.md")
+    parser.add_argument("--numpy", action="store_true", help="without native code")
+    parser.add_argument("--threads", type=int, default=0, metavar="N", help="of our sessions (default: one for each CPU)")
     options = parser.parse_args(arguments)
+    if options.update and (options.numpy or options.threads or options.models):
+        parser.error("the table is of all models as sessions run them by default")
+    setting = Setting(native=not options.numpy, threads=options.threads)
     directory = os.environ.get("SARDONYX_CORPUS")
     if not directory:
         parser.error("set SARDONYX_CORPUS to a directory of models")
     rows = []
     for name in options.models or sorted(catalogue(Path(directory))):
-        rows.append(measure(Path(directory), name))
+        rows.append(measure(Path(directory), name, setting))
         print("  ".join(rows[-1].cells()), flush=True)
     if options.update:
         PAGE.write_text(MARKS.sub(lambda marks: f"{marks[1]}\n{table(rows)}\n{marks[2]}", PAGE.read_text()))

@@ -1,28 +1,42 @@
 """Element types of tensors: their ONNX number, their name in type strings and their NumPy dtype.
 
-Everybody imports this module; it imports nothing of ours.
+Everybody imports this module; it imports nothing of ours. Types beyond NumPy's own are those of `ml_dtypes`, which is imported when one of
+them is wanted.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 
 class ElementType:
     """One element type. There is exactly one object per type, so `is` and `==` agree."""
 
-    __slots__ = ("name", "code", "numpy", "bits")
+    __slots__ = ("name", "code", "numpy", "bits", "_beyond")
+    numpy: np.dtype
 
     def __init__(self, name: str, code: int, numpy_dtype: Any, bits: int):
+        """`numpy_dtype` is a NumPy type, or the name of one that `ml_dtypes` has."""
         self.name = name
         self.code = code
-        self.numpy = np.dtype(numpy_dtype)
         self.bits = bits
+        self._beyond = numpy_dtype if isinstance(numpy_dtype, str) else ""
         _BY_CODE[code] = _BY_NAME[name] = self
-        _BY_NUMPY[self.numpy] = self
+        if not self._beyond:
+            self.numpy = np.dtype(numpy_dtype)
+            _BY_NUMPY[self.numpy] = self
+
+    def __getattr__(self, name: str) -> Any:
+        """`numpy`, where it is still to be found out."""
+        if name != "numpy" or not self._beyond:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        import ml_dtypes
+
+        self.numpy = np.dtype(getattr(ml_dtypes, self._beyond))
+        return _BY_NUMPY.setdefault(self.numpy, self).numpy
 
     def __repr__(self) -> str:
         return self.name
@@ -62,21 +76,22 @@ uint32 = ElementType("uint32", 12, np.uint32, 32)
 uint64 = ElementType("uint64", 13, np.uint64, 64)
 complex64 = ElementType("complex64", 14, np.complex64, 64)
 complex128 = ElementType("complex128", 15, np.complex128, 128)
-bfloat16 = ElementType("bfloat16", 16, ml_dtypes.bfloat16, 16)
-float8e4m3fn = ElementType("float8e4m3fn", 17, ml_dtypes.float8_e4m3fn, 8)
-float8e4m3fnuz = ElementType("float8e4m3fnuz", 18, ml_dtypes.float8_e4m3fnuz, 8)
-float8e5m2 = ElementType("float8e5m2", 19, ml_dtypes.float8_e5m2, 8)
-float8e5m2fnuz = ElementType("float8e5m2fnuz", 20, ml_dtypes.float8_e5m2fnuz, 8)
-uint4 = ElementType("uint4", 21, ml_dtypes.uint4, 4)
-int4 = ElementType("int4", 22, ml_dtypes.int4, 4)
-float4e2m1 = ElementType("float4e2m1", 23, ml_dtypes.float4_e2m1fn, 4)
-float8e8m0 = ElementType("float8e8m0", 24, ml_dtypes.float8_e8m0fnu, 8)
-uint2 = ElementType("uint2", 25, ml_dtypes.uint2, 2)
-int2 = ElementType("int2", 26, ml_dtypes.int2, 2)
-float6e2m3 = ElementType("float6e2m3", 27, ml_dtypes.float6_e2m3fn, 6)
-float6e3m2 = ElementType("float6e3m2", 28, ml_dtypes.float6_e3m2fn, 6)
+bfloat16 = ElementType("bfloat16", 16, "bfloat16", 16)
+float8e4m3fn = ElementType("float8e4m3fn", 17, "float8_e4m3fn", 8)
+float8e4m3fnuz = ElementType("float8e4m3fnuz", 18, "float8_e4m3fnuz", 8)
+float8e5m2 = ElementType("float8e5m2", 19, "float8_e5m2", 8)
+float8e5m2fnuz = ElementType("float8e5m2fnuz", 20, "float8_e5m2fnuz", 8)
+uint4 = ElementType("uint4", 21, "uint4", 4)
+int4 = ElementType("int4", 22, "int4", 4)
+float4e2m1 = ElementType("float4e2m1", 23, "float4_e2m1fn", 4)
+float8e8m0 = ElementType("float8e8m0", 24, "float8_e8m0fnu", 8)
+uint2 = ElementType("uint2", 25, "uint2", 2)
+int2 = ElementType("int2", 26, "int2", 2)
+float6e2m3 = ElementType("float6e2m3", 27, "float6_e2m3fn", 6)
+float6e3m2 = ElementType("float6e3m2", 28, "float6_e3m2fn", 6)
 
 ALL = frozenset(_BY_CODE.values())
+_BEYOND = [one for one in ALL if one._beyond]
 FLOAT8 = frozenset({float8e4m3fn, float8e4m3fnuz, float8e5m2, float8e5m2fnuz, float8e8m0})
 FLOAT6 = frozenset({float6e2m3, float6e3m2})
 SMALL_FLOATS = FLOAT8 | FLOAT6 | {float4e2m1}
@@ -105,6 +120,9 @@ def from_name(name: str) -> ElementType:
 def from_numpy(dtype: np.dtype | type) -> ElementType:
     """The type that arrays of `dtype` hold; any text dtype is string; KeyError if there is none."""
     dtype = np.dtype(dtype)
+    if dtype not in _BY_NUMPY and "ml_dtypes" in sys.modules:
+        for one in _BEYOND:
+            one.numpy  # noqa: B018 - which makes it known
     if dtype.kind in "OUSTV" and dtype not in _BY_NUMPY:
         return string
     found = _BY_NUMPY.get(dtype)

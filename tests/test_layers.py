@@ -13,8 +13,9 @@ import pytest
 ROOT = Path(__file__).parent.parent / "sardonyx"
 
 LAYERS = (
-    {"dtypes", "errors"},
-    {"ir", "compiler"},
+    {"dtypes", "errors", "hashing", "records"},
+    {"ir", "compiler", "parameters"},
+    {"families"},
     {"formats"},  # ignorant of what an op means; ops reads the bodies of function ops through it
     {"ops"},
     {"optimizer"},

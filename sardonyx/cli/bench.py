@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy as np
 from sardonyx import formats
 from sardonyx.cli import feeds
 from sardonyx.cli.terminal import FATAL, Terminal, UsageError, time_text
+from sardonyx.records import dataclass, field
 
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 WARM_UP_RUNS = 3

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from sardonyx.formats.onnx.external import ExternalFolder
 from sardonyx.formats.onnx.messages import messages
 from sardonyx.formats.onnx.tensors import read_tensor
 from sardonyx.ir import MapType, OptionalType, SequenceType, TensorType, Type, Value, described, dim
+from sardonyx.records import dataclass
 
 GENERATORS = ("random", "zeros", "ones")
 RANDOM_INTEGERS = 10

@@ -12,7 +12,7 @@ loops and branches (LLVM turns it into registers). Floats of 16 bits are loaded 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from sardonyx.compiler.storage import Storage
 from sardonyx.compiler.types import F32, I64, Type
@@ -84,6 +84,24 @@ class Function(Storage):
             branch()
         self.line(f"br label %{done}")
         self._begin(done)
+
+    def side_by_side(self, count: int, emit: Callable[[int], None], skew: int) -> None:
+        """Emit code without branches several times, the lines of all in turn, each `skew` lines behind the one before.
+
+        A CPU looks some dozens of instructions ahead. Here it finds some there that do not wait for each other.
+        """
+        copies: list[list[str]] = []
+        for number in range(count):
+            before, block = len(self._lines), self._block
+            emit(number)
+            if self._block != block:
+                raise ValueError("code with branches cannot stand side by side")
+            copies.append(self._lines[before:])
+            del self._lines[before:]
+        for turn in range(max(len(lines) + skew * number for number, lines in enumerate(copies))):
+            for number, lines in enumerate(copies):
+                if 0 <= turn - skew * number < len(lines):
+                    self._lines.append(lines[turn - skew * number])
 
     def call(self, target: Value, *operands: Value) -> None:
         """Call a function that returns nothing, by its address."""

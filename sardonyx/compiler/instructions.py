@@ -46,6 +46,11 @@ class Instructions:
         """How many have been written."""
         return len(self._lines)
 
+    @property
+    def block(self) -> str:
+        """Where the next line goes; another one after a branch."""
+        return self._block
+
     def line(self, text: str) -> None:
         self._lines.append("  " + text)
 
@@ -247,6 +252,11 @@ class Instructions:
             return self.const(type, 0)
         items = ", ".join(f"{type.scalar} {literal(type, lane)}" for lane in range(lanes))
         return Value(self, type.vector(lanes), f"<{items}>")
+
+    def constants(self, type: Type, numbers: Sequence[Number]) -> Value:
+        """A vector of given numbers."""
+        items = ", ".join(f"{type.scalar} {literal(type, number)}" for number in numbers)
+        return Value(self, type.vector(len(numbers)), f"<{items}>")
 
     def extract(self, x: Value, lane: int | Value) -> Value:
         if x.type.lanes == 1:

@@ -1,25 +1,35 @@
-"""From IR text to callable addresses. The only module that touches LLVM; compiled objects go through the cache on disk."""
+"""From IR text to callable addresses. The only module that touches LLVM; compiled objects go through the cache on disk.
+
+LLVM is loaded when something must be compiled: objects of the cache are brought into memory without it where `linking` can do so.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import hashlib
+import itertools
+import json
 import os
+import sys
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sardonyx.compiler.cache import ObjectCache, default_folder
+from sardonyx.compiler import cache, linking
+from sardonyx.compiler.cache import ObjectCache
+from sardonyx.compiler.sources import fingerprint
 from sardonyx.compiler.target import REQUIRED, X86_LEVELS, Target
+from sardonyx.hashing import blake2b
+from sardonyx.records import dataclass, replace
 
 if TYPE_CHECKING:
     import llvmlite.binding as llvm
 
 PLACEHOLDER = "kernel"
 """The name that a function has in its text before its own, which the text determines, is known."""
-LAYOUT_VERSION = 1
+ADDRESS = " at 0x"
+"""What stands in a `repr` that is good for one process alone."""
+LAYOUT_VERSION = 2
 
 
 class NoCompiler(Exception):
@@ -38,56 +48,137 @@ def _llvm() -> Any:
     return llvm
 
 
+# --- the machine
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What LLVM says of this machine, and which LLVM."""
+
+    triple: str
+    cpu: str
+    features: str
+    """What the CPU has and what it lacks, "+avx2,-sse4a…"."""
+    version: str
+
+    @functools.cached_property
+    def has(self) -> frozenset[str]:
+        """LLVM's names of what this CPU has."""
+        return frozenset(one[1:] for one in self.features.split(",") if one.startswith("+"))
+
+
+@functools.cache
+def this_machine() -> Machine:
+    """This machine. What LLVM said of it is kept on disk: loading it takes longer than making a small model's session."""
+    key = _machine_key()
+    if key is None:
+        return _ask_machine()
+    kept = cache.shared().get(key)
+    if kept is not None:
+        return Machine(**json.loads(kept))
+    found = _ask_machine()
+    cache.shared().put(key, json.dumps(vars(found)).encode())
+    return found
+
+
+def _ask_machine() -> Machine:
+    llvm = _llvm()
+    version = ".".join(map(str, llvm.llvm_version_info))
+    return Machine(llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), version)
+
+
+def _machine_key() -> str | None:
+    """What LLVM's answers depend on; None where only LLVM can tell one CPU from another."""
+    if not linking.can_map():
+        return None
+    try:
+        import llvmlite
+    except ImportError as error:
+        raise NoCompiler(f"llvmlite does not work here ({error})") from error
+    try:
+        with open("/proc/cpuinfo", "rb") as file:
+            first = itertools.takewhile(bytes.strip, file)  # one CPU speaks for all
+            about = [line for line in first if not line.startswith((b"cpu MHz", b"bogomips"))]
+    except OSError:
+        return None
+    return cache.key_of(f"machine/{LAYOUT_VERSION}/{llvmlite.__version__}/{about}")
+
+
 @functools.cache
 def host() -> Target:
     """This machine's CPU; SARDONYX_CPU (sse2, avx2, avx512) asks for less than it has."""
-    llvm = _llvm()
-    triple = llvm.get_process_triple()
-    features = llvm.get_host_cpu_features()
-    if triple.startswith(("aarch64", "arm64")):
-        return Target("neon", llvm.get_host_cpu_name(), features.flatten(), 16, 32)
-    if not triple.startswith(("x86_64", "amd64")):
-        return Target("generic", llvm.get_host_cpu_name(), features.flatten(), 16, 16, False, False, False)
-    has = [level for level in X86_LEVELS if all(features.get(one) for one in REQUIRED.get(level, ()))]
-    wanted = os.environ.get("SARDONYX_CPU", has[-1])
-    if wanted not in has:
-        raise NoCompiler(f"SARDONYX_CPU={wanted} is not among what this CPU has: {', '.join(has)}")
-    if wanted != has[-1]:
+    here = this_machine()
+    if here.triple.startswith(("aarch64", "arm64")):
+        return Target("neon", here.cpu, here.features, 16, 32)
+    if not here.triple.startswith(("x86_64", "amd64")):
+        return Target("generic", here.cpu, here.features, 16, 16, False, False, False)
+    levels = [level for level in X86_LEVELS if here.has.issuperset(REQUIRED.get(level, ()))]
+    wanted = os.environ.get("SARDONYX_CPU", levels[-1])
+    if wanted not in levels:
+        raise NoCompiler(f"SARDONYX_CPU={wanted} is not among what this CPU has: {', '.join(levels)}")
+    if wanted != levels[-1]:
         return X86_LEVELS[wanted]
-    return replace(X86_LEVELS[wanted], cpu=llvm.get_host_cpu_name(), features=features.flatten())
-
-
-def host_features() -> frozenset[str]:
-    """LLVM's names of what this CPU has."""
-    return frozenset(name for name, has in _llvm().get_host_cpu_features().items() if has)
+    return replace(X86_LEVELS[wanted], cpu=here.cpu, features=here.features)
 
 
 def description() -> str:
     """LLVM's version and what code is generated for, for people; raises `NoCompiler` where there is none."""
-    version = ".".join(map(str, _llvm().llvm_version_info))
-    return f"LLVM {version} for {host().cpu} ({host().name})"
+    return f"LLVM {this_machine().version} for {host().cpu} ({host().name})"
 
 
-@dataclass(frozen=True)
+# --- kernels
+
+
 class Kernel:
     """A function's text with `PLACEHOLDER` as its name, and what it is called in reports."""
 
-    title: str
-    text: str
-    about: str = ""
-    """What shapes the code, for people."""
+    def __init__(self, title: str, text: str | Callable[[], str], about: Callable[[], str] = str, key: str | None = None):
+        """`text` may be a function that writes it. `key` tells, now and later, what that would write: see `key_of`."""
+        self.title = title
+        self._text = text
+        self._about = about
+        self._key = key
+
+    @functools.cached_property
+    def text(self) -> str:
+        return self._text if isinstance(self._text, str) else self._text()
+
+    @functools.cached_property
+    def about(self) -> str:
+        """What shapes the code, for people."""
+        return self._about()
 
     @functools.cached_property
     def digest(self) -> str:
-        return hashlib.blake2b(self.text.encode(), digest_size=16).hexdigest()
+        """What tells the text from others. If the cache knows it, nothing is written."""
+        kept = None if self._key is None else cache.shared().get(self._key)
+        if kept is not None:
+            return kept.decode()
+        found = blake2b(self.text.encode(), digest_size=16).hexdigest()
+        if self._key is not None:
+            cache.shared().put(self._key, found.encode())
+        return found
 
-    @property
+    @functools.cached_property
     def symbol(self) -> str:
         return f"s_{self.digest}"
 
     @property
     def named_text(self) -> str:
         return self.text.replace(f"@{PLACEHOLDER}(", f"@{self.symbol}(", 1)
+
+
+def key_of(write: Callable[..., Any], *arguments: Any) -> str | None:
+    """A name for what a function writes for some arguments, in all processes with the same sources; None if nobody can know that."""
+    about, sources = repr(arguments), fingerprint()
+    if sources is None or ADDRESS in about or not write.__module__.startswith("sardonyx."):
+        return None
+    if "os" in getattr(write, "__globals__", ()):  # it may ask the environment, as experiments do
+        return None
+    return cache.key_of(f"text/{sources}/{write.__module__}.{write.__qualname__}/{sys.platform}/{about}")
+
+
+# --- compiling
 
 
 class Jit:
@@ -100,7 +191,7 @@ class Jit:
         """How many texts went through LLVM, not counting those found in the cache."""
         self._addresses: dict[str, int] = {}
         self._lock = threading.Lock()
-        self._version = f"{LAYOUT_VERSION}/{target.cpu}/{target.features}/{'.'.join(map(str, _llvm().llvm_version_info))}"
+        self._version = f"{LAYOUT_VERSION}/{target.cpu}/{target.features}/{this_machine().version}"
 
     def addresses(self, kernels: Sequence[Kernel]) -> list[int]:
         """Where the functions of these texts lie in memory."""
@@ -114,6 +205,12 @@ class Jit:
         self._link({kernel.symbol: found for kernel, found in zip(kernels, self.objects(kernels))})
 
     def _link(self, objects: Mapping[str, bytes]) -> None:
+        if linking.can_map():
+            with contextlib.suppress(linking.CannotLink):
+                image = linking.link(objects)
+                start = linking.Mapped(image.data).address
+                self._addresses.update((symbol, start + offset) for symbol, offset in image.offsets.items())
+                return
         llvm, engine = _llvm(), self._engine
         for found in objects.values():
             engine.add_object_file(llvm.ObjectFileRef.from_data(found))
@@ -124,7 +221,7 @@ class Jit:
     def objects(self, kernels: Sequence[Kernel]) -> list[bytes]:
         """The object code of these texts, compiled if it is not in the cache."""
         found = [self.cache.get(self._key(kernel)) for kernel in kernels]
-        fresh = iter(_in_parallel(self._compile, [kernel for kernel, one in zip(kernels, found) if one is None]))
+        fresh = iter(_compiled(self._compile, [kernel for kernel, one in zip(kernels, found) if one is None]))
         return [next(fresh) if one is None else one for one in found]
 
     def link(self, objects: Mapping[str, bytes]) -> list[int]:
@@ -134,7 +231,7 @@ class Jit:
             return [self._addresses[symbol] for symbol in objects]
 
     def _key(self, kernel: Kernel) -> str:
-        return hashlib.blake2b(f"{self._version}\n{kernel.text}".encode(), digest_size=20).hexdigest()
+        return cache.key_of(f"object/{self._version}/{kernel.digest}")
 
     def _compile(self, kernel: Kernel) -> bytes:
         machine = self._machine()
@@ -173,15 +270,18 @@ class Jit:
         return llvm.create_mcjit_compiler(llvm.parse_assembly(""), self._machine())
 
 
-def _in_parallel(function: Any, items: Sequence[Any]) -> Iterable[Any]:
+def _compiled(compile: Callable[[Kernel], bytes], kernels: Sequence[Kernel]) -> Iterable[bytes]:
     """Compile on all CPUs: LLVM runs without the interpreter's lock."""
-    if len(items) < 2:
-        return [function(item) for item in items]
-    with ThreadPoolExecutor(min(len(items), os.cpu_count() or 1)) as executor:
-        return list(executor.map(function, items))
+    if len(kernels) < 2:
+        return [compile(kernel) for kernel in kernels]
+    from concurrent.futures import ThreadPoolExecutor
+
+    _llvm()  # loaded once, before threads ask for it at the same time
+    with ThreadPoolExecutor(min(len(kernels), os.cpu_count() or 1)) as executor:
+        return list(executor.map(compile, kernels))
 
 
 @functools.cache
 def jit(target: Target | None = None) -> Jit:
     """The process's compiler for a target, the host's own by default."""
-    return Jit(target or host(), ObjectCache(default_folder()))
+    return Jit(target or host(), cache.shared())

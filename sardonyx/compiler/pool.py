@@ -15,6 +15,7 @@ import os
 import platform
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,6 +28,8 @@ KERNEL, ARGUMENTS, TOTAL, GRAIN, TICKS = range(5)
 CALL_WORDS = 16
 """A call in memory, the one argument of a run. What a run of small steps costs is the way from Python to them, so little goes over it."""
 CALL_STEPS, CALL_COUNT, CALL_POOL, CALL_WIDTH, CALL_STOP, CALL_STATUS, CALL_ARRAYS, CALL_PLACES, CALL_PLACE_COUNT = range(9)
+CALL_QUIET = 9
+"""Set for a run that is over before a sleeping worker would have got up: only those that are awake take part."""
 PLACE_WORDS = 3
 """An argument that is the address of an array: where it stands, the array's place in the tuple at CALL_ARRAYS in bytes, an offset."""
 
@@ -39,6 +42,8 @@ POOL_WORDS = 80
 MAX_THREADS = 64
 SPINS_AWAKE = 4000
 """How often a worker looks for work before it sleeps: some tens of microseconds."""
+SHORT_BREAK = 50e-6
+"""Seconds in which a worker that has got up does not fall asleep again."""
 FUTEX = {"x86_64": 202, "aarch64": 98}
 
 
@@ -70,6 +75,7 @@ class Pool:
         self._words_view = self._memory.data
         self._cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
         self._caller = -1
+        self._last = 0.0
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
         run, timed, work = _code or _generated()
@@ -102,6 +108,14 @@ class Pool:
         thread = threading.Thread(target=self._work, args=(self.address, number), name=f"sardonyx-{number}", daemon=True)
         self._threads.append(thread)
         thread.start()
+
+    def comes_alone(self) -> bool:
+        """Whether a short run comes long after the last one: those that follow each other closely are worth waking workers for."""
+        return time.perf_counter() - self._last > SHORT_BREAK
+
+    def note_end(self) -> None:
+        """After a short run."""
+        self._last = time.perf_counter()
 
     def arrange(self) -> None:
         """Before a run: have workers that sleep get up on other CPUs than the caller's.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import platform
 import sys
+from collections.abc import Callable
 
 from sardonyx.compiler.arrays import ARRAY_DATA
 from sardonyx.compiler.builder import Function, Value
-from sardonyx.compiler.jit import Kernel
+from sardonyx.compiler.jit import PLACEHOLDER, Kernel, key_of
 from sardonyx.compiler.pool import (
     ARGUMENTS,
     CALL_ARRAYS,
@@ -15,6 +17,7 @@ from sardonyx.compiler.pool import (
     CALL_PLACE_COUNT,
     CALL_PLACES,
     CALL_POOL,
+    CALL_QUIET,
     CALL_STEPS,
     CALL_STOP,
     CALL_WIDTH,
@@ -46,9 +49,15 @@ from sardonyx.compiler.types import I8, I32, I64, PTR
 _PAUSE = {"x86_64": "llvm.x86.sse2.pause", "AMD64": "llvm.x86.sse2.pause"}.get(platform.machine(), "")
 
 
+@functools.cache
 def kernels() -> list[Kernel]:
     """What runs a call, the same with times, and the loop of a worker."""
-    return [_run_kernel(False), _run_kernel(True), _worker_kernel()]
+    return [_kernel("run", _run, False), _kernel("run timed", _run, True), _kernel("worker", _work)]
+
+
+def _kernel(title: str, write: Callable[..., str], *arguments: bool) -> Kernel:
+    key = key_of(write, *arguments, platform.machine(), ARRAY_DATA)
+    return Kernel(title, functools.partial(write, *arguments), key=key)
 
 
 class _Words:
@@ -104,7 +113,7 @@ def _futex(f: Function, pool: _Words, operation: int, value: Value) -> None:
         f.line(f"call void {sleep.ref}(i32 {1 if sys.platform == 'win32' else 50})")
 
 
-def _worker_kernel() -> Kernel:
+def _work() -> str:
     """The loop in which a worker lives: look for a new job, sleep if none comes, join it."""
     f = Function([("pool", PTR), ("worker", I64)])
     pool, worker = _Words(f, f["pool"]), f["worker"]
@@ -126,16 +135,16 @@ def _worker_kernel() -> Kernel:
             with f.if_((pool.get(OPEN) != 0) & (worker < pool.get(JOB_WIDTH))):
                 _take_items(f, pool, worker)
             pool.add(INSIDE, -1)
-    return Kernel("worker", f.text("kernel"))
+    return f.text(PLACEHOLDER)
 
 
-def _run_kernel(timed: bool) -> Kernel:
+def _run(timed: bool) -> str:
     """Run a call's list of steps, each shared with up to `width` - 1 workers."""
     f = Function([("call", PTR)])
     _fill_in_addresses(f, f["call"])
     steps, stop = f.load(f["call"], CALL_STEPS, PTR), f.load(f["call"], CALL_STOP, PTR)
     count, width = f.load(f["call"], CALL_COUNT, I64), f.load(f["call"], CALL_WIDTH, I64)
-    pool = _Words(f, f.load(f["call"], CALL_POOL, PTR))
+    pool, quiet = _Words(f, f.load(f["call"], CALL_POOL, PTR)), f.load(f["call"], CALL_QUIET, I64)
     mine = f.variable(0, I64)
     with f.if_(width > 1):
         mine.set(f.select(pool.swap(LOCK, 1) == 0, width, 0))
@@ -145,7 +154,11 @@ def _run_kernel(timed: bool) -> Kernel:
         total, grain = f.load(step, TOTAL, I64), f.load(step, GRAIN, I64)
         start = _ticks(f) if timed else None
         with f.if_(f.load(stop, 0, I64) == 0), f.if_else((mine.get() > 1) & (total > grain)) as otherwise:
-            _share(f, pool, kernel, arguments, total, grain, mine.get())
+            _open(f, pool, kernel, arguments, total, grain, mine.get())
+            with f.if_((quiet == 0) & (pool.get(SLEEPERS) > 0)):
+                _futex(f, pool, 129, f.const(I64, MAX_THREADS))
+            _take_items(f, pool, f.const(I64, 0))
+            _close(f, pool)
             otherwise()
             with f.if_(total > 0):
                 f.call(kernel, arguments, f.const(I64, 0), total, f.const(I64, 0))
@@ -153,7 +166,7 @@ def _run_kernel(timed: bool) -> Kernel:
             f.store(_ticks(f) - start, step, TICKS, I64)
     with f.if_(mine.get() > 1):
         pool.set(LOCK, 0)
-    return Kernel("run timed" if timed else "run", f.text("kernel"))
+    return f.text(PLACEHOLDER)
 
 
 def _fill_in_addresses(f: Function, call: Value) -> None:
@@ -166,16 +179,18 @@ def _fill_in_addresses(f: Function, call: Value) -> None:
         f.store(data + f.load(place, 2, I64), f.load(place, 0, PTR), 0, I64)
 
 
-def _share(f: Function, pool: _Words, kernel: Value, arguments: Value, total: Value, grain: Value, width: Value) -> None:
+def _open(f: Function, pool: _Words, kernel: Value, arguments: Value, total: Value, grain: Value, width: Value) -> None:
+    """Let workers that are awake see a step."""
     for word, value in ((JOB_TOTAL, total), (JOB_GRAIN, grain), (JOB_WIDTH, width), (NEXT, 0)):
         pool.set(word, value)
     for word, pointer in ((JOB_KERNEL, kernel), (JOB_ARGUMENTS, arguments)):
-        pool.set(word, f.emit(I64, f"ptrtoint {pointer} to i64"))
+        pool.set(word, f.as_number(pointer))
     pool.set(OPEN, 1)
     pool.add(GENERATION, 1)
-    with f.if_(pool.get(SLEEPERS) > 0):
-        _futex(f, pool, 129, f.const(I64, MAX_THREADS))
-    _take_items(f, pool, f.const(I64, 0))
+
+
+def _close(f: Function, pool: _Words) -> None:
+    """Wait for those who have joined."""
     pool.set(OPEN, 0)
     with f.while_() as waiting:
         waiting.leave_if(pool.get(INSIDE) == 0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import time
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from sardonyx.compiler.pool import ARGUMENTS as ARGUMENTS_WORD
 from sardonyx.compiler.pool import GRAIN, KERNEL, STEP_WORDS, TOTAL, pool
 from sardonyx.compiler.target import Target
 from sardonyx.compiler.types import F32, I64, PTR
+from sardonyx.records import dataclass
 
 ACCUMULATORS = 10
 """Independent sums: enough to hide the latency of a multiply-add on any CPU."""

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from sardonyx.compiler.instructions import Instructions
+from sardonyx.compiler.target import X86_LEVELS
 from sardonyx.compiler.types import BOOL, F32, I32, I64, PTR, Type
 from sardonyx.compiler.values import Number, Value, mangled
+
+LARGEST_VECTOR = 64
+"""Bytes; longer ones are several."""
 
 
 class Storage(Instructions):
@@ -40,19 +44,33 @@ class Storage(Instructions):
         *,
         remaining: Value | None = None,
         align: int = 0,
+        streams: bool = False,
     ) -> None:
-        """Write a value, rounded to the storage type where that is narrower. With `remaining`, lanes from there on are left alone."""
+        """Write a value, rounded to the storage type where that is narrower. With `remaining`, lanes from there on are left alone.
+
+        What `streams` goes to memory past the caches, in whole vectors at places that are multiples of their size; see `fence`.
+        """
         value = value if isinstance(value, Value) else self.const(type.computed, value)
         raw = self._stored(value, type)
         place = self.address(pointer, index, type)
         alignment = align or type.bytes
-        if remaining is None or raw.type.lanes == 1:
+        if streams:
+            self.declare("!0 = !{i32 1}")
+            alignment = min(raw.type.lanes * raw.type.bytes, LARGEST_VECTOR)
+            self.line(f"store {raw}, {place}, align {alignment}, !nontemporal !0")
+        elif remaining is None or raw.type.lanes == 1:
             self.line(f"store {raw}, {place}, align {alignment}")
         else:
             mask = self.first_lanes(remaining, raw.type.lanes)
             name = f"llvm.masked.store.{mangled(raw.type)}.p0"
             self.declare(f"declare void @{name}({raw.type}, ptr, i32, {mask.type})")
             self.line(f"call void @{name}({raw}, {place}, i32 {alignment}, {mask})")
+
+    def fence(self) -> None:
+        """Have what was streamed before this place arrive before what is written after it."""
+        if self.target is not None and self.target.name in X86_LEVELS:
+            self.declare("declare void @llvm.x86.sse.sfence()")
+            self.line("call void @llvm.x86.sse.sfence()")
 
     def first_lanes(self, count: Value, lanes: int) -> Value:
         """A mask of the lanes below `count`."""
@@ -65,18 +83,20 @@ class Storage(Instructions):
         zero = self.const(memory, 0)
         return self.emit(memory, f"call {memory} @{name}({place}, i32 {alignment}, {mask}, {zero})")
 
-    def gather(self, pointer: Value, indices: Value, type: Type, *, mask: Value | None = None) -> Value:
+    def gather(self, pointer: Value, indices: Value, type: Type, *, mask: Value | None = None, align: int = 0) -> Value:
         """Elements of a storage type at a vector of indices (int64). Lanes outside the mask are not read and are 0."""
         lanes = indices.type.lanes
         if lanes == 1:
-            return self.load(pointer, indices, type)
+            return self.load(pointer, indices, type, align=align)
         memory = self._memory_type(type).vector(lanes)
         places = self.emit(PTR.vector(lanes), f"getelementptr {memory.scalar}, {pointer}, {indices}")
         mask = mask if mask is not None else self.const(BOOL.vector(lanes), True)
         name = f"llvm.masked.gather.{mangled(memory)}.v{lanes}p0"
         self.declare(f"declare {memory} @{name}(<{lanes} x ptr>, i32, {mask.type}, {memory})")
         zero = self.const(memory, 0)
-        raw = self.emit(memory, f"call {memory} @{name}(<{lanes} x ptr> {places.ref}, i32 {type.bytes}, {mask}, {zero})")
+        raw = self.emit(
+            memory, f"call {memory} @{name}(<{lanes} x ptr> {places.ref}, i32 {align or type.bytes}, {mask}, {zero})"
+        )
         return self._computed(raw, type)
 
     def scatter(self, value: Value, pointer: Value, indices: Value, type: Type) -> None:
@@ -189,3 +209,6 @@ class Storage(Instructions):
 
     def as_pointer(self, number: Value) -> Value:
         return self.emit(PTR, f"inttoptr {number} to ptr")
+
+    def as_number(self, pointer: Value) -> Value:
+        return self.emit(I64, f"ptrtoint {pointer} to i64")

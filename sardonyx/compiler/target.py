@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sardonyx.compiler.types import Type
+from sardonyx.records import dataclass
 
 
 @dataclass(frozen=True)

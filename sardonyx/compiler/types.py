@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
 from sardonyx import dtypes
 from sardonyx.dtypes import ElementType
+from sardonyx.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -42,8 +42,8 @@ class _Map(mmap.mmap):
     """Parts, from page to page, that are in use: they are not given back."""
 
 
-class _Contents(bytearray):
-    """A file that was read."""
+class _Contents(np.ndarray):
+    """A file that was read: an array of bytes, because NumPy gives it large pages and fills nothing with zeros."""
 
     identity: FileIdentity
     address: int
@@ -87,16 +87,16 @@ def _mapped(descriptor: int, identity: FileIdentity) -> _Map:
         found = _maps.get(identity)
         if found is None:
             found = _Map(descriptor, identity.size, access=mmap.ACCESS_READ)
-            found.identity, found.address, found.kept = identity, _address(found), set()
+            found.identity, found.address, found.kept = identity, np.frombuffer(found, np.uint8).ctypes.data, set()
             _maps[identity] = found
         return found
 
 
 def _read(descriptor: int, identity: FileIdentity) -> memoryview:
-    data = _Contents(identity.size)
-    data.identity, data.address = identity, _address(data)
+    data = _Contents(identity.size, np.uint8)
+    data.identity, data.address = identity, data.ctypes.data
     with os.fdopen(descriptor, "rb", closefd=False, buffering=0) as file:
-        view, at = memoryview(data), 0
+        view, at = data.data, 0
         while at < identity.size:
             count = file.readinto(view[at:])
             if not count:  # it became shorter
@@ -108,14 +108,10 @@ def _read(descriptor: int, identity: FileIdentity) -> memoryview:
 # --- where arrays lie
 
 
-def _address(data: bytearray | mmap.mmap) -> int:
-    return np.frombuffer(data, np.uint8).ctypes.data if len(data) else 0
-
-
 def _owner(array: np.ndarray) -> _Map | _Contents | None:
     """The file under an array, None if it lies elsewhere."""
     base: object = array
-    while isinstance(base, np.ndarray):
+    while isinstance(base, np.ndarray) and not isinstance(base, _Contents):
         base = base.base
     if isinstance(base, memoryview):
         base = base.obj

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import Any
+
+from sardonyx.records import dataclass
 
 
 class Kind(enum.IntEnum):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 
 from sardonyx.errors import Fail
 from sardonyx.ir.attribute import Attribute, Kind
 from sardonyx.ir.graph import Graph, Node, Value
 from sardonyx.ir.model import Function, Model
+from sardonyx.records import dataclass, field
 
 
 def unique_name(wanted: str, is_taken: Callable[[str], bool]) -> str:
@@ -58,8 +58,7 @@ def all_graphs(graph: Graph) -> Iterable[Graph]:
     while stack:
         graph = stack.pop()
         yield graph
-        for node in graph.nodes:
-            stack.extend(node.subgraphs)
+        stack.extend(graph.inner_graphs())
 
 
 def _same(name: str) -> str:

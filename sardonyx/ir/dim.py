@@ -121,29 +121,19 @@ class Expression:
             return NotImplemented
         if isinstance(other, int) and other == 0:
             return self
-        terms = dict(self.terms)
-        for monomial, factor in _terms(other).items():
-            terms[monomial] = terms.get(monomial, 0) + factor
-        return _normal(terms)
+        return _sum(self, other)
 
     def __mul__(self, other: Dim) -> Dim:
         if not isinstance(other, (int, Expression)):
             return NotImplemented
-        if isinstance(other, int):
-            return self._scaled(other)
-        terms: dict[Monomial, int] = {}
-        for (left, a), (right, b) in itertools.product(self.terms.items(), other.terms.items()):
-            monomial = _times(left, right)
-            terms[monomial] = terms.get(monomial, 0) + a * b
-        return _normal(terms)
-
-    def _scaled(self, factor: int) -> Dim:
-        if factor == 0 or factor == 1:
-            return self if factor else 0
-        return Expression({monomial: coefficient * factor for monomial, coefficient in self.terms.items()})
+        if not isinstance(other, int):
+            return _product(self, other)
+        if other == 0 or other == 1:
+            return self if other else 0
+        return _scaled(self, other)
 
     def __neg__(self) -> Dim:
-        return self._scaled(-1)
+        return _scaled(self, -1)
 
     def __sub__(self, other: Dim) -> Dim:
         return self + -other
@@ -219,6 +209,31 @@ def _terms(dim: Dim) -> Mapping[Monomial, int]:
     return dim.terms if isinstance(dim, Expression) else {(): int(dim)}
 
 
+# the layers of a model ask for the same sums, products and quotients again and again
+
+
+@functools.lru_cache(maxsize=4096)
+def _sum(left: Expression, right: Dim) -> Dim:
+    terms = dict(left.terms)
+    for monomial, factor in _terms(right).items():
+        terms[monomial] = terms.get(monomial, 0) + factor
+    return _normal(terms)
+
+
+@functools.lru_cache(maxsize=4096)
+def _scaled(dim: Expression, factor: int) -> Expression:
+    return Expression({monomial: coefficient * factor for monomial, coefficient in dim.terms.items()})
+
+
+@functools.lru_cache(maxsize=4096)
+def _product(left: Expression, right: Expression) -> Dim:
+    terms: dict[Monomial, int] = {}
+    for (mine, a), (theirs, b) in itertools.product(left.terms.items(), right.terms.items()):
+        monomial = _times(mine, theirs)
+        terms[monomial] = terms.get(monomial, 0) + a * b
+    return _normal(terms)
+
+
 def _normal(terms: Mapping[Monomial, int]) -> Dim:
     kept = {monomial: factor for monomial, factor in terms.items() if factor}
     if not kept:
@@ -248,6 +263,7 @@ def _of_atom(atom: Atom) -> Expression:
     return Expression({((atom, 1),): 1})
 
 
+@functools.lru_cache(maxsize=4096)
 def symbol(name: str) -> Expression:
     """The size called `name`; the same name is the same size everywhere in a model."""
     return _of_atom(Symbol(name))
@@ -255,12 +271,15 @@ def symbol(name: str) -> Expression:
 
 def fresh() -> Expression:
     """A size about which nothing is known, different from all others."""
-    return symbol(f"?{next(_fresh_numbers)}")
+    return _of_atom(Symbol(f"?{next(_fresh_numbers)}"))
 
 
 def is_anonymous(dim: Dim) -> bool:
     """Whether `dim` is one symbol without a name in the model."""
-    return isinstance(dim, Expression) and dim.symbol is not None and dim.symbol.is_anonymous
+    if isinstance(dim, int):
+        return False
+    symbol = dim.symbol
+    return symbol is not None and symbol.is_anonymous
 
 
 def floordiv(a: Dim, b: Dim) -> Dim:
@@ -269,6 +288,11 @@ def floordiv(a: Dim, b: Dim) -> Dim:
         return a // b if b else fresh()
     if isinstance(b, int) and b in (0, 1, -1):
         return fresh() if b == 0 else a * b
+    return _quotient(a, b)
+
+
+@functools.lru_cache(maxsize=4096)
+def _quotient(a: Dim, b: Dim) -> Dim:
     whole, rest = _divide(a, b)
     if isinstance(rest, int) and rest == 0:
         return whole
@@ -311,6 +335,11 @@ def mod(a: Dim, b: Dim) -> Dim:
         return a % b if b else fresh()
     if isinstance(b, int) and b in (0, 1, -1):
         return fresh() if b == 0 else 0
+    return _remainder(a, b)
+
+
+@functools.lru_cache(maxsize=4096)
+def _remainder(a: Dim, b: Dim) -> Dim:
     _, rest = _divide(a, b)
     if isinstance(rest, int) and (rest == 0 or isinstance(b, int)):
         return rest % b if isinstance(b, int) else 0

@@ -100,6 +100,8 @@ def replace_all_uses(old: Value, new: Value) -> None:
         else:
             new = _identity_at_end(graph, old, new)
     graph.outputs = [new if output is old else output for output in graph.outputs]
+    if graph.edited is not None:
+        graph.edited += (value.producer for value in (old, new) if value.producer is not None)
 
 
 def _identity_at_end(graph: Graph, old: Value, new: Value) -> Value:
@@ -170,7 +172,10 @@ def remove_unused(graph: Graph) -> int:
     removed = 0
     wanted = {id(value) for value in graph.outputs}
     for node in reversed(list(graph.nodes)):
-        if not any(output.uses or id(output) in wanted for output in node.outputs):
+        for output in node.outputs:
+            if output.uses or id(output) in wanted:
+                break
+        else:
             graph.remove(node)
             removed += 1
             continue

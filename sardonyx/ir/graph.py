@@ -27,6 +27,10 @@ def _graphs_of(attribute: Attribute) -> list[Graph]:
     return [attribute.value] if attribute.kind is Kind.GRAPH else list(attribute.value)
 
 
+def _makers(values: Iterable[Value | None]) -> list[Node]:
+    return [value.producer for value in values if value is not None and value.producer is not None]
+
+
 class Value:
     """Something that flows: a graph input, an initializer, or an output of a node."""
 
@@ -82,7 +86,7 @@ class Value:
 
     @property
     def is_graph_output(self) -> bool:
-        return self.graph is not None and any(output is self for output in self.graph.outputs)
+        return self.graph is not None and self in self.graph.outputs
 
     def __repr__(self) -> str:
         return f"Value({self.name!r}, {described(self.type)})"
@@ -101,6 +105,8 @@ class Node:
         "doc",
         "metadata",
         "graph",
+        "inputs",
+        "outputs",
         "_inputs",
         "_outputs",
         "_previous",
@@ -129,26 +135,21 @@ class Node:
         self.doc = ""
         self.metadata: dict[str, str] = {}
         self.graph: Graph | None = None
-        self._inputs: list[Value | None] = []
+        self._inputs: list[Value | None] = list(inputs)
         self._outputs: list[Value] = []
+        self.inputs: Sequence[Value | None] = self._inputs
+        """Operands by position, None where an optional one is left out. Change them with `set_input`."""
+        self.outputs: Sequence[Value] = self._outputs
+        """Results by position; one that is not wanted has an empty name."""
         self._previous: Node | None = None
         self._next: Node | None = None
         for key, value in (attributes or {}).items():
             self.attributes[key] = value if isinstance(value, Attribute) else Attribute.of(value)
-        for value in inputs:
-            self.append_input(value)
+        for position, operand in enumerate(inputs):
+            if operand is not None:
+                operand.uses[self, position] = None
         for output in outputs:
             self.append_output(Value(output) if isinstance(output, str) else output)
-
-    @property
-    def inputs(self) -> Sequence[Value | None]:
-        """Operands by position, None where an optional one is left out. Change them with `set_input`."""
-        return self._inputs
-
-    @property
-    def outputs(self) -> Sequence[Value]:
-        """Results by position; one that is not wanted has an empty name."""
-        return self._outputs
 
     def append_input(self, value: Value | None) -> None:
         self._inputs.append(None)
@@ -169,13 +170,19 @@ class Node:
         self._inputs[position] = value
         if value is not None:
             value.uses[self, position] = None
+        if self.graph is not None and self.graph.edited is not None:
+            self.graph.edited += [self, *_makers((old, value))]
 
     def resize_inputs(self, count: int) -> None:
         """Drop operands from the end, or add left-out ones."""
-        while len(self._inputs) > count:
-            self.set_input(len(self._inputs) - 1, None)
-            self._inputs.pop()
+        dropped = self._inputs[count:]
+        for position, value in enumerate(dropped, count):
+            if value is not None:
+                del value.uses[self, position]
+        del self._inputs[count:]
         self._inputs.extend([None] * (count - len(self._inputs)))
+        if self.graph is not None and self.graph.edited is not None:
+            self.graph.edited += [self, *_makers(dropped)]
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """The attribute's value, or `default` where the node does not set it."""
@@ -222,6 +229,8 @@ class Graph:
         """Quantization annotations as the file has them: for a value's name, the names of its scale and zero point values by key."""
         self.parent: Node | None = None
         """The node whose attribute this graph is, None for a model's main graph or a function's body."""
+        self.edited: list[Node] | None = None
+        """Nodes that are new, or have got or lost operands or users, as that happens; None while nobody wants to know."""
         self._first: Node | None = None
         self._last: Node | None = None
         self._count = 0
@@ -290,6 +299,8 @@ class Graph:
         for graph in node.subgraphs:
             graph.parent = node
         self._count += 1
+        if self.edited is not None:
+            self.edited += [node, *_makers(node.inputs)]
         return node
 
     def unlink(self, node: Node) -> None:
@@ -312,8 +323,8 @@ class Graph:
         for output in node.outputs:
             if output.uses or output.is_graph_output:
                 raise ValueError(f"{node} cannot be removed, its output {output.name!r} is used")
-        self.unlink(node)
         node.resize_inputs(0)
+        self.unlink(node)
         for graph in node.subgraphs:
             graph.release()
 
@@ -328,10 +339,12 @@ class Graph:
         """Put the nodes into another order; they must be the same nodes."""
         if len(nodes) != self._count or {id(node) for node in nodes} != {id(node) for node in self.nodes}:
             raise ValueError("a new order must hold the same nodes")
-        for node in list(self.nodes):
-            self.unlink(node)
-        for node in nodes:
-            self.append(node)
+        for previous, node in zip((None, *nodes), (*nodes, None), strict=True):
+            if previous is not None:
+                previous._next = node
+            if node is not None:
+                node._previous = previous
+        self._first, self._last = (nodes[0], nodes[-1]) if nodes else (None, None)
 
     def all_nodes(self) -> Iterator[Node]:
         """The nodes of this graph and of all graphs inside it."""

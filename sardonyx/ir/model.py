@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from sardonyx.ir.attribute import Attribute
 from sardonyx.ir.graph import Graph, Node
+from sardonyx.records import dataclass, field
 
 FunctionKey = tuple[str, str, str]
 """Domain, name and overload of a function."""

@@ -5,6 +5,7 @@ Readers and writers of all formats come here, the text form too; `Tensor` object
 
 from __future__ import annotations
 
+import math
 import sys
 
 import numpy as np
@@ -17,9 +18,8 @@ LITTLE_ENDIAN_HOST = sys.byteorder == "little"
 
 def decode(data: bytes | memoryview, dtype: ElementType, shape: tuple[int, ...]) -> np.ndarray:
     """The array whose elements lie in `data`; a view of it where the types allow."""
-    count = int(np.prod(shape, dtype=np.int64))
     if dtype.is_packed:
-        return from_bits(_unpacked(np.frombuffer(data, np.uint8), dtype.bits, count), dtype).reshape(shape)
+        return from_bits(_unpacked(np.frombuffer(data, np.uint8), dtype.bits, math.prod(shape)), dtype).reshape(shape)
     if dtype is dtypes.bool_:
         return as_bool(np.frombuffer(data, np.uint8)).reshape(shape)
     if LITTLE_ENDIAN_HOST:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from sardonyx import dtypes
 from sardonyx.dtypes import ElementType
 from sardonyx.ir.types import SparseTensorType, TensorType
+from sardonyx.records import dataclass
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,9 @@ class Tensor:
 
     def numpy(self) -> np.ndarray:
         """The data as a read-only, aligned array; the same one each time."""
+        array = self._array
+        if array is not None:
+            return array
         with self._lock:
             if self._array is None:
                 assert self._fetch is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from sardonyx.dtypes import ElementType
@@ -24,6 +23,7 @@ from sardonyx.ir.text_syntax import (
     NodeText,
     ValueText,
 )
+from sardonyx.records import dataclass
 
 Fetch = Callable[[ElementType, tuple[int, ...], ExternalLocation], Tensor]
 """Makes the tensor whose data is at an external location."""

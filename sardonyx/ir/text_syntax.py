@@ -7,7 +7,6 @@ and types, and decimal numbers for narrow floating-point types, whose integers a
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from sardonyx import dtypes
@@ -27,6 +26,7 @@ from sardonyx.ir.types import (
     TensorType,
     Type,
 )
+from sardonyx.records import dataclass, field
 
 _TOKEN = re.compile(
     r"""(?P<space>(?:\s|\#[^\n]*)+)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Union
 
 from sardonyx.dtypes import ElementType
 from sardonyx.ir.dim import Dim
+from sardonyx.records import dataclass
 
 Shape = tuple[Dim, ...]
 MAX_RANK = 64
@@ -23,7 +23,7 @@ class TensorType:
     shape: Shape | None = None
 
     def __str__(self) -> str:
-        return f"tensor({self.dtype})" if self.dtype else "tensor(?)"
+        return f"tensor({self.dtype.name})" if self.dtype else "tensor(?)"
 
     @property
     def rank(self) -> int | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from sardonyx.errors import InvalidGraph
 from sardonyx.ir.attribute import Attribute, Kind
@@ -11,6 +10,7 @@ from sardonyx.ir.graph import Graph, Node, Value
 from sardonyx.ir.model import Function, Model
 from sardonyx.ir.tensor import SparseTensor, Tensor
 from sardonyx.ir.types import MapType, OpaqueType, OptionalType, SequenceType, SparseTensorType, TensorType
+from sardonyx.records import dataclass, field
 
 _TYPES = (TensorType, SparseTensorType, SequenceType, MapType, OptionalType, OpaqueType)
 _PYTHON_TYPES: dict[Kind, tuple[type, ...]] = {

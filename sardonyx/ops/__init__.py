@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import pkgutil
 import threading
 
 from sardonyx.ops.inference import infer
@@ -14,6 +13,8 @@ _loaded = False
 
 def load_families() -> None:
     """Import all modules of this package once; signatures and inference functions register themselves."""
+    import pkgutil
+
     global _loaded
     with _lock:
         if not _loaded:

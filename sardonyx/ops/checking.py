@@ -53,17 +53,18 @@ def _invalid(node: Node, reason: str) -> InvalidGraph:
 
 
 def check_counts(node: Node, signature: Signature) -> None:
-    for side, count, low, high in (
-        ("input", len(node.inputs), signature.min_inputs, signature.max_inputs),
-        ("output", len(node.outputs), signature.min_outputs, signature.max_outputs),
-    ):
-        if not low <= count <= high:
-            label = f"{signature.domain}::{signature.name}:{signature.since_version}"
-            raise _invalid(node, f"Node with schema({label}) has {side} size {count} not in range [min={low}, max={high}].")
+    _check_count(node, signature, "input", len(node.inputs), signature.min_inputs, signature.max_inputs)
+    _check_count(node, signature, "output", len(node.outputs), signature.min_outputs, signature.max_outputs)
     for position, value in enumerate(node.inputs):
-        parameter = signature.input_at(position)
-        if value is None and not parameter.optional:
-            raise _invalid(node, f"Required input '{parameter.name}' at position {position} is missing.")
+        if value is None and not signature.input_at(position).optional:
+            name = signature.input_at(position).name
+            raise _invalid(node, f"Required input '{name}' at position {position} is missing.")
+
+
+def _check_count(node: Node, signature: Signature, side: str, count: int, low: int, high: int) -> None:
+    if not low <= count <= high:
+        label = f"{signature.domain}::{signature.name}:{signature.since_version}"
+        raise _invalid(node, f"Node with schema({label}) has {side} size {count} not in range [min={low}, max={high}].")
 
 
 def check_attributes(node: Node, signature: Signature) -> None:
@@ -92,12 +93,13 @@ def bind_types(node: Node, signature: Signature, types: Sequence[Type | None]) -
     for position, type in enumerate(types):
         if type is None or not _has_element_type(type):
             continue
-        parameter = signature.input_at(position)
-        _check_allowed(node, parameter, position, type)
+        parameter, text = signature.input_at(position), schema_string(type)
+        if text not in parameter.types and not isinstance(type, OpaqueType):
+            raise _not_allowed(node, parameter, position, type)
         name = parameter.type_string
         if name in signature.constraints and not (parameter.variadic and not parameter.homogeneous):
             other = bound.setdefault(name, type)
-            if schema_string(other) != schema_string(type) and not _compares_floats(signature, other, type):
+            if other is not type and schema_string(other) != text and not _compares_floats(signature, other, type):
                 raise Fail(
                     f"Type Error: Type parameter ({name}) of Optype ({node.op_type}) bound to different types "
                     f"({other} and {type} in node ({node.name or node.outputs[0].name})."
@@ -114,11 +116,8 @@ def _compares_floats(signature: Signature, a: Type, b: Type) -> bool:
     return floats and all(output.types == {"tensor(bool)"} for output in signature.outputs)
 
 
-def _check_allowed(node: Node, parameter: Parameter, position: int, type: Type) -> None:
-    text = schema_string(type)
-    if text in parameter.types or isinstance(type, OpaqueType):
-        return
-    raise InvalidGraph(
+def _not_allowed(node: Node, parameter: Parameter, position: int, type: Type) -> InvalidGraph:
+    return InvalidGraph(
         f"This is an invalid model. Type Error: Type '{type}' of input parameter ({node.inputs[position].name}) "  # type: ignore[union-attr]
         f"of operator ({node.op_type}) in node ({node.name or node.outputs[0].name}) is invalid; "
         f"'{parameter.name}' takes {', '.join(sorted(parameter.types))}."
@@ -126,16 +125,15 @@ def _check_allowed(node: Node, parameter: Parameter, position: int, type: Type) 
 
 
 def _has_element_type(type: Type) -> bool:
-    match type:
-        case TensorType(dtype, _) | SparseTensorType(dtype, _):
-            return dtype is not None
-        case SequenceType(element) | OptionalType(element):
-            return _has_element_type(element)
-    return True
+    if isinstance(type, (TensorType, SparseTensorType)):
+        return type.dtype is not None
+    return _has_element_type(type.element) if isinstance(type, (SequenceType, OptionalType)) else True
 
 
 def schema_string(type: Type) -> str:
     """A type as the onnx package's schemas spell it; they name a map's values by their element type."""
+    if isinstance(type, TensorType):
+        return str(type)
     match type:
         case MapType(key, TensorType(dtype, _)):
             return f"map({key}, {dtype})"

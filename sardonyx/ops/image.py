@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 
 import numpy as np
 
@@ -57,8 +56,8 @@ def scaled_size(length, scale):
     scale = np.float32(scale)
     if isinstance(length, int):
         return math.floor(np.float32(length) * scale)
-    exact = Fraction(float(scale))
-    return dim.floordiv(length * exact.numerator, exact.denominator) if exact.denominator <= 64 else dim.fresh()
+    numerator, denominator = float(scale).as_integer_ratio()
+    return dim.floordiv(length * numerator, denominator) if denominator <= 64 else dim.fresh()
 
 
 def kept_ratio(lengths, sizes, policy):

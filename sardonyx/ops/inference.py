@@ -48,6 +48,8 @@ Evaluate = Callable[[Node, Sequence[np.ndarray | None]], Sequence[Any]]
 
 REPEAT_BUDGET = 64
 """How many times a node may be inferred on average, as control flow asks for its bodies again: bounds hostile nesting."""
+LEAST_BUDGET = 64_000
+"""So many nodes may be inferred in any model."""
 
 
 def infer(model: Model, evaluate: Evaluate | None = None, *, strict: bool = False) -> None:
@@ -72,7 +74,7 @@ class Driver:
 
     @functools.cached_property
     def _budget(self) -> int:
-        return REPEAT_BUDGET * (1000 + sum(1 for _ in self.model.graph.all_nodes()) + len(self.model.functions))
+        return LEAST_BUDGET + REPEAT_BUDGET * (sum(1 for _ in self.model.graph.all_nodes()) + len(self.model.functions))
 
     @functools.cached_property
     def _given(self) -> set[str]:
@@ -98,9 +100,10 @@ class Driver:
 
     def node(self, node: Node) -> None:
         self._inferred += 1
-        if self._inferred > self._budget:
+        if self._inferred > LEAST_BUDGET and self._inferred > self._budget:
             raise Fail(f"{node}: control flow or functions are nested too deeply to infer types")
-        function = self.model.functions.get((node.domain, node.op_type, node.overload))
+        functions = self.model.functions
+        function = functions.get((node.domain, node.op_type, node.overload)) if functions else None
         if function is not None:
             results = self._call(node, function)
         else:
@@ -136,31 +139,23 @@ class Driver:
     def _arguments(
         self, entry: Inference, node: Node, signature: Signature, operands: Sequence[Operand | None]
     ) -> dict[str, Any]:
-        arguments: dict[str, Any] = {}
-        if signature.attributes:
-            newest = schemas.versions(signature.domain, signature.name)
-            input_names = {parameter.name for parameter in newest[max(newest)].inputs}
-            for name, definition in signature.attributes.items():
-                arguments[name] = self._attribute(name, node.attributes.get(name), definition.default, name in input_names)
-        for index, parameter in enumerate(signature.inputs):
-            name = signature.operand_names[index]
-            if parameter.variadic:
-                arguments[name] = list(operands[index:])
-            else:
-                arguments[name] = operands[index] if index < len(operands) else None
-        arguments.update(
-            output_count=len(node.outputs),
-            domain_version=signature.since_version,
-            input_types=tuple(None if o is None else o.type for o in operands),
-            declared_types=tuple(value.declared for value in node.outputs),
-        )
-        if entry.takes_everything:
-            return arguments
-        for name in entry.parameters - arguments.keys():
-            arguments[name] = None  # an operand that only other versions of the op have
-        return {name: value for name, value in arguments.items() if name in entry.parameters}
+        everything = entry.takes_everything
+        names = (*signature.attributes, *signature.operand_names, *_ASIDE) if everything else entry.parameters
+        return {name: self._argument(name, node, signature, operands) for name in names}
 
-    def _attribute(self, name: str, attribute: Attribute | None, default: Any, is_input_now: bool) -> Any:
+    def _argument(self, name: str, node: Node, signature: Signature, operands: Sequence[Operand | None]) -> Any:
+        if name in signature.operand_names:
+            index = signature.operand_names.index(name)
+            if signature.inputs[index].variadic:
+                return list(operands[index:])
+            return operands[index] if index < len(operands) else None
+        if name in signature.attributes:
+            is_input_now = name in schemas.newest_inputs(signature.domain, signature.name)
+            return self._attribute(node.attributes.get(name), signature.attributes[name].default, is_input_now)
+        # what is neither may be an operand that only other versions of the op have
+        return _ASIDE[name](node, signature, operands) if name in _ASIDE else None
+
+    def _attribute(self, attribute: Attribute | None, default: Any, is_input_now: bool) -> Any:
         if attribute is not None and attribute.reference is not None:
             return None
         value = default if attribute is None else attribute.value
@@ -178,9 +173,9 @@ class Driver:
         self, node: Node, signature: Signature, operands: Sequence[Operand | None], results: list[Operand]
     ) -> list[Operand]:
         """Compute the node where all inputs are small and known and some output's content is not."""
-        if self.evaluate is None or not signature.deterministic or any(True for _ in node.subgraphs):
+        if self.evaluate is None or not operands or any(o is not None and not o.is_concrete for o in operands):
             return results
-        if not operands or any(o is not None and not o.is_concrete for o in operands):
+        if not signature.deterministic or any(True for _ in node.subgraphs):
             return results
         if all(r.value is not None for r in results) or any(not _is_small(r) for r in results):
             return results
@@ -215,13 +210,15 @@ class Driver:
 
     def _assign(self, node: Node, value: Value, found: Operand) -> None:
         value.type = self._merged(node, value, found.type)
-        value.inferred = found.type if found.type != value.type else None
+        value.inferred = None if found.type is value.type or found.type == value.type else found.type
         value.known = found.value
 
     def _merged(self, node: Node, value: Value, found: Type | None) -> Type | None:
         declared = value.declared
         if declared is None or found is None:
             return found if declared is None else declared
+        if declared == found:
+            return found
         if not same_kind(declared, found):
             raise Fail(
                 f"Type Error: Type ({declared}) of output arg ({value.name}) of node ({node.name or node.op_type}) "
@@ -246,8 +243,18 @@ class Driver:
         return TensorType(declared.dtype, tuple(sizes))
 
     def _is_given(self, size: Dim) -> bool:
-        names = {symbol.name for symbol in dim.symbols(size)}
-        return bool(names) and names <= self._given
+        if isinstance(size, int):
+            return False
+        return {symbol.name for symbol in dim.symbols(size)} <= self._given
+
+
+_ASIDE: dict[str, Callable[[Node, Signature, Sequence[Operand | None]], Any]] = {
+    "output_count": lambda node, signature, operands: len(node.outputs),
+    "domain_version": lambda node, signature, operands: signature.since_version,
+    "input_types": lambda node, signature, operands: tuple(None if o is None else o.type for o in operands),
+    "declared_types": lambda node, signature, operands: tuple(value.declared for value in node.outputs),
+}
+"""What inference functions may ask for besides operands."""
 
 
 class Body:
@@ -304,8 +311,9 @@ def _check_initializer(value: Value) -> None:
 
 def operand_of(value: Value) -> Operand:
     """What is known of a value."""
-    if value.is_constant and value.constant is not None and value.constant.size <= MAX_KNOWN_ELEMENTS:
-        return Operand(value.constant.type, value.constant.numpy())
+    constant = value.constant
+    if constant is not None and not value.is_input and constant.size <= MAX_KNOWN_ELEMENTS:
+        return Operand(constant.type, constant.numpy())
     return Operand(value.type, value.known)
 
 
@@ -330,7 +338,7 @@ def _typed(result: Any, signature: Signature, index: int, bound: dict[str, Type]
     if result is None or isinstance(result, tuple):
         base = _schema_type(signature, index, bound)
         if isinstance(result, tuple) and (base is None or isinstance(base, (TensorType, SparseTensorType))):
-            shape = tuple(_checked_dim(d) for d in result)
+            shape = tuple(map(_checked_dim, result))
             base = type(base)(base.dtype, shape) if base is not None else TensorType(None, shape)
         elif result is None and isinstance(base, TensorType):
             base = TensorType(base.dtype)
@@ -373,6 +381,8 @@ def same_kind(a: Type, b: Type) -> bool:
 
 def refined(found: Type, declared: Type) -> Type | None:
     """The inferred type, with what only the declaration knows; None if their shapes contradict each other."""
+    if found == declared:
+        return found
     if isinstance(found, (SequenceType, OptionalType)):
         element = refined(found.element, declared.element)  # type: ignore[union-attr]
         return None if element is None else type(found)(element)

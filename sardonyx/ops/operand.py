@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,12 +10,13 @@ from sardonyx.dtypes import ElementType
 from sardonyx.errors import InferenceError
 from sardonyx.ir.dim import Dim, Expression
 from sardonyx.ir.types import SequenceType, Shape, SparseTensorType, TensorType, Type, described
+from sardonyx.records import dataclass
 
 MAX_KNOWN_ELEMENTS = 4096
 """Values larger than this are not followed through the graph."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Operand:
     """Type of an operand and, if known, its content: an array of numbers, or an object array of sizes some of which are symbolic."""
 
@@ -56,7 +56,7 @@ class Operand:
     def ints(self) -> list[int] | None:
         """The content as plain integers, None if some are symbolic or unknown."""
         dims = self.dims
-        return None if dims is None or any(isinstance(d, Expression) for d in dims) else [int(d) for d in dims]  # type: ignore[arg-type]
+        return None if dims is None or any(isinstance(d, Expression) for d in dims) else list(dims)  # type: ignore[arg-type]
 
     @property
     def item(self) -> Any:
@@ -71,7 +71,7 @@ class Operand:
         return self.shape
 
 
-@dataclass(frozen=True)
+@dataclass
 class Known:
     """An output of which the content is known too. `type` is a Type, a shape (the element type follows from the schema), or None."""
 
@@ -85,7 +85,7 @@ Result = Type | Shape | Known | None
 
 def is_symbolic(value: np.ndarray) -> bool:
     """Whether an array holds sizes that are expressions."""
-    return value.dtype == object and any(isinstance(item, Expression) for item in value.reshape(-1).tolist())
+    return value.dtype.kind == "O" and any(isinstance(item, Expression) for item in value.reshape(-1).tolist())
 
 
 def sizes(dims: Any) -> np.ndarray:

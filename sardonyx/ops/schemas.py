@@ -9,15 +9,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import replace
 from types import MappingProxyType
 
 from sardonyx.dtypes import ElementType
 from sardonyx.ir import opsets
 from sardonyx.ops import signatures, standard
 from sardonyx.ops.signatures import Signature
+from sardonyx.records import replace
 
 STANDARD_DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview.training", "ai.onnx.preview")
 NHWC_DOMAIN = "com.ms.internal.nhwc"
@@ -30,13 +30,35 @@ def normal_domain(domain: str) -> str:
 
 
 _defined: dict[tuple[str, str], dict[int, Signature]] = {}
+_unread: dict[tuple[str, str], list[tuple[int, Callable[[], Signature]]]] = {}
+"""Signatures that nobody has asked for yet: their versions, and what reads their text."""
 _session: ContextVar[Mapping[tuple[str, str], Mapping[int, Signature]]] = ContextVar("_session", default=MappingProxyType({}))
 """Signatures that only the session knows which is being prepared in this thread."""
 _lock = threading.Lock()
+_found: dict[tuple[str, str, int], Signature] = {}
+"""What `find` has found among signatures that everybody knows."""
+
+
+def _forget_found() -> None:
+    """What everybody knows has changed."""
+    _found.clear()
+    newest_version.cache_clear()
+    _newest_inputs.cache_clear()
 
 
 def find(domain: str, name: str, version: int) -> Signature | None:
     """The signature of op `name` in force at opset `version`, or None if there is none."""
+    if _session.get():
+        return _find(domain, name, version)
+    found = _found.get((domain, name, version))
+    if found is None:
+        found = _find(domain, name, version)
+        if found is not None:
+            _found[domain, name, version] = found
+    return found
+
+
+def _find(domain: str, name: str, version: int) -> Signature | None:
     domain = normal_domain(domain)
     if version > opsets.NEWEST.get(domain, version) and version > _learn_newer(domain):
         return None
@@ -52,7 +74,7 @@ def versions(domain: str, name: str) -> Mapping[int, Signature]:
     if domain == NHWC_DOMAIN:
         return {since: replace(signature, domain=domain) for since, signature in versions("", name).items()}
     local = _session.get().get((domain, name))
-    own = _defined.get((domain, name))
+    own = _own(domain, name)
     if own is None:
         known = _standard_versions(domain, name)
     else:
@@ -60,20 +82,33 @@ def versions(domain: str, name: str) -> Mapping[int, Signature]:
     return known if local is None else {**known, **local}
 
 
+def newest_inputs(domain: str, name: str) -> tuple[str, ...]:
+    """Names of the inputs of an op's newest version."""
+    return (_newest_inputs.__wrapped__ if _session.get() else _newest_inputs)(domain, name)
+
+
+@functools.cache
+def _newest_inputs(domain: str, name: str) -> tuple[str, ...]:
+    history = versions(domain, name)
+    return history[max(history)].operand_names
+
+
 EXTENDED = frozenset({("", "LayerNormalization")})
 """Standard ops of which onnxruntime has versions of its own, before the first standard one."""
 
 
+@functools.cache
 def newest_version(domain: str) -> int | None:
     """The highest opset of `domain` that we know, None for an unknown domain."""
     domain = normal_domain(domain)
     own = [since for (other, _), history in _defined.items() if other == domain for since in history]
+    own += [since for (other, _), waiting in _unread.items() if other == domain for since, _ in waiting]
     return max([*own, *([opsets.NEWEST[domain]] if domain in opsets.NEWEST else [])], default=None)
 
 
 def operators(domain: str) -> list[str]:
     """Names of all ops of a domain."""
-    return sorted(standard.operators(domain) | {name for (other, name) in _defined if other == domain})
+    return sorted(standard.operators(domain) | {name for (other, name) in (*_defined, *_unread) if other == domain})
 
 
 # --- the standard domains
@@ -100,36 +135,56 @@ def _learn_newer(domain: str) -> int:
         fresh = {since: one for since, one in onnx_schemas.versions(domain, name).items() if since > known}
         if fresh:
             _newer[domain, name] = {**standard.versions(domain, name), **fresh}
+    _forget_found()
     return max(newest, known)
 
 
 # --- other domains
 
 
-def define(domain: str, name: str, since_version: int, text: str, **constraints: Iterable[ElementType | str]) -> Signature:
-    """Make an op known that the standard lacks; `signatures.parse` explains the text."""
-    signature = signatures.parse(domain, name, since_version, text, **constraints)
-    add(signature)
-    return signature
+def define(domain: str, name: str, since_version: int, text: str, **constraints: Iterable[ElementType | str]) -> None:
+    """Make an op known that the standard lacks; `signatures.parse` explains the text, which is read when somebody asks for the op."""
+    read = functools.partial(signatures.parse, domain, name, since_version, text, **constraints)
+    with _lock:
+        _unread.setdefault((domain, name), []).append((since_version, read))
+        _forget_found()
 
 
 def add(signature: Signature) -> None:
     """Make a signature known to everybody."""
+    _own(signature.domain, signature.name)
     with _lock:
-        history = _defined.setdefault((signature.domain, signature.name), {})
-        if history.get(signature.since_version, signature) != signature:
-            raise ValueError(f"{signature} is defined twice")
-        history[signature.since_version] = signature
+        _add(signature)
+
+
+def _add(signature: Signature) -> None:
+    history = _defined.setdefault((signature.domain, signature.name), {})
+    if history.get(signature.since_version, signature) != signature:
+        raise ValueError(f"{signature} is defined twice")
+    history[signature.since_version] = signature
+    _forget_found()
+
+
+def _own(domain: str, name: str) -> Mapping[int, Signature] | None:
+    """What was defined for an op, None if nothing was."""
+    if (domain, name) in _unread:
+        with _lock:
+            for _, read in _unread.get((domain, name), ()):
+                _add(read())
+            _unread.pop((domain, name), None)
+    return _defined.get((domain, name))
 
 
 def undefine(domain: str, name: str, since_version: int | None = None) -> None:
     """Forget what `define` added, all versions or one; for tests and for custom ops that are withdrawn."""
+    _own(domain, name)
     with _lock:
         history = _defined.get((domain, name), {})
         for since in list(history) if since_version is None else [since_version]:
             history.pop(since, None)
         if not history:
             _defined.pop((domain, name), None)
+        _forget_found()
 
 
 @contextlib.contextmanager

@@ -6,7 +6,6 @@ The driver calls these functions; the other families of data movement take `move
 from __future__ import annotations
 
 import math
-from collections import Counter
 
 import numpy as np
 
@@ -54,11 +53,12 @@ def reshape(data, shape, allowzero):
     if shape is None:
         raise InferenceError("the attribute shape is missing")
     shape.require_rank(0, 1, name="shape")
-    if shape.dims is None:
+    target = shape.dims
+    if target is None:
         if element_count(shape) == 1 and data.shape is not None:
             return (dim.product(data.shape),)
         return content_sizes(shape)
-    wanted = [_reshaped_size(data, axis, size, allowzero) for axis, size in enumerate(shape.dims)]
+    wanted = [_reshaped_size(data, axis, size, allowzero) for axis, size in enumerate(target)]
     result = _with_inferred_size(data.shape, wanted)
     return moved(result, data, lambda value: value.reshape(result))
 
@@ -84,9 +84,13 @@ def _with_inferred_size(shape, wanted):
         if isinstance(elements, int) and isinstance(requested, int) and elements != requested:
             raise _cannot_reshape(shape, wanted)
         return tuple(wanted)
-    # equal sizes on both sides cancel out before dividing
-    given, others = Counter(shape), Counter(size for size in wanted if size != -1)
-    total, rest = dim.product((given - others).elements()), dim.product((others - given).elements())
+    left, further = list(shape), []
+    for size in wanted:  # equal sizes on both sides cancel out before dividing
+        if size in left:
+            left.remove(size)
+        elif size != -1:
+            further.append(size)
+    total, rest = dim.product(left), dim.product(further)
     if isinstance(total, int) and isinstance(rest, int) and (rest == 0 or total % rest):
         raise _cannot_reshape(shape, wanted)
     return tuple(dim.floordiv(total, rest) if size == -1 else size for size in wanted)

@@ -30,14 +30,17 @@ def broadcast(*shapes: Shape | None) -> Shape | None:
 
 
 def _broadcast_dim(dims: Sequence[Dim], shapes: Sequence[Shape]) -> Dim:
-    others = {d for d in dims if d != 1}
-    numbers = {d for d in others if isinstance(d, int)}
+    others: list[Dim] = []
+    for size in dims:
+        if not (isinstance(size, int) and size == 1) and size not in others:
+            others.append(size)
+    if len(others) == 1:
+        return others[0]
+    numbers = [size for size in others if isinstance(size, int)]
     if len(numbers) > 1:
         raise InferenceError("shapes cannot be broadcast together: " + " and ".join(map(text, shapes)))
     if numbers:
-        return numbers.pop()
-    if len(others) == 1:
-        return others.pop()
+        return numbers[0]
     # min(512, n) and n fit together only where they are the same: positions are cut from a table by the length of the ids
     largest = next((one for one in others if all(dim.is_capped(other, one) for other in others)), None)
     if largest is not None:

@@ -5,14 +5,15 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from sardonyx import dtypes
 from sardonyx.dtypes import ElementType
 from sardonyx.ir.attribute import Kind
+from sardonyx.records import dataclass
 
 
 @dataclass(frozen=True)
@@ -52,22 +53,22 @@ class Signature:
     deprecated: bool = False
     has_function: bool = False
     deterministic: bool = True
-    operand_names: tuple[str, ...] = field(default=())
+    operand_names: tuple[str, ...] = ()
     """Names of the inputs in the op's newest version: what kernels and inference functions call them."""
 
-    @property
+    @functools.cached_property
     def min_inputs(self) -> int:
         return _least(self.inputs)
 
-    @property
+    @functools.cached_property
     def max_inputs(self) -> int:
         return 2**31 - 1 if self.inputs and self.inputs[-1].variadic else len(self.inputs)
 
-    @property
+    @functools.cached_property
     def min_outputs(self) -> int:
         return _least(self.outputs)
 
-    @property
+    @functools.cached_property
     def max_outputs(self) -> int:
         return 2**31 - 1 if self.outputs and self.outputs[-1].variadic else len(self.outputs)
 

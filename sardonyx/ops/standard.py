@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sardonyx.ops import signatures
 from sardonyx.ops.signatures import Signature
+from sardonyx.records import dataclass, field, replace
 
 PATH = Path(__file__).with_name("standard.txt")
 DEFAULT_DOMAIN = "ai.onnx"

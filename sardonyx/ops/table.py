@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from sardonyx.ops import schemas
 from sardonyx.ops.schemas import normal_domain
 from sardonyx.ops.signatures import Signature
+from sardonyx.parameters import Parameters
+from sardonyx.records import dataclass
 
 NEWEST = 2**31 - 1
 
@@ -50,9 +50,8 @@ def infer(
 
 def inference_of(function: Callable[..., Any], since: int = 1, until: int = NEWEST) -> Inference:
     """An inference function with what it asks for."""
-    parameters = inspect.signature(function).parameters.values()
-    names = frozenset(p.name for p in parameters if p.kind is not p.VAR_KEYWORD)
-    return Inference(function, since, until, names, any(p.kind is p.VAR_KEYWORD for p in parameters))
+    asks = Parameters.of(function)
+    return Inference(function, since, until, asks.names, asks.takes_everything)
 
 
 def in_domain(domain: str) -> Callable[..., Callable[[Callable[..., Any]], Callable[..., Any]]]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from sardonyx.ir import Node, Value
 from sardonyx.ir.dim import Dim, floordiv
 from sardonyx.ir.types import Shape
 from sardonyx.optimizer.matching import operand
 from sardonyx.optimizer.values import scalar, shape_of
+from sardonyx.records import dataclass
 
 MAX_STAGES = 24
 """How far back a value is traced."""

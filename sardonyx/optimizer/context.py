@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
-from sardonyx.ir import Model
+from sardonyx.ir import Graph, Model, Node, edit
 from sardonyx.ops.inference import Driver, Evaluate
+from sardonyx.optimizer.pattern import OpName
 from sardonyx.optimizer.rewrite import Journal
+from sardonyx.records import dataclass, field
 
 
 @dataclass
@@ -22,6 +23,33 @@ class Context:
     def __post_init__(self) -> None:
         self.driver = Driver(self.model, self.evaluate)
         """Infers the types of new nodes: `context.driver.node(node)`."""
+
+        self.edited: list[Node] = []
+        """Nodes that are new, or have got or lost operands or users, in the order in which that happened in any graph of the model."""
+        self.graphs: list[Graph] = []
+        """The graphs of the model, outer ones first."""
+        self.ops: set[OpName] = set()
+        """All ops that nodes have or had."""
+        self._looked_at = 0
+        self.look()
+
+    def look(self) -> None:
+        """Take note of the graphs and ops that edits have brought."""
+        new = set(self.edited[self._looked_at :])
+        if len(self.graphs) != 1 or any(True for node in new for _ in node.subgraphs):
+            self.graphs = list(edit.all_graphs(self.model.graph))
+            for graph in self.graphs:
+                if graph.edited is not self.edited:
+                    graph.edited = self.edited
+                    new.update(graph.nodes)
+                    self.edited += graph.nodes
+        self.ops.update((node.domain, node.op_type) for node in new)
+        self._looked_at = len(self.edited)
+
+    def close(self) -> None:
+        """No longer follow what is edited."""
+        for graph in self.graphs:
+            graph.edited = None
 
     def flag(self, key: str, default: bool = False) -> bool:
         """A config entry that is "1" or "0"."""

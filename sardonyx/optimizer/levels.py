@@ -113,8 +113,8 @@ LEVELS: dict[Level, list[Stage]] = {
         Stage("LayerNormFusion", [normalization.layer_normalization, normalization.without_scale, normalization.add_bias]),
         *QDQ_PAIRS,
         Stage("MatMulAddFusion", [linalg.bias_outside_attention]),
-        Stage("TransposeOptimizer", run=optimize_transposes),
         Stage("RemoveUnused", run=remove_unused),
+        Stage("TransposeOptimizer", run=optimize_transposes),
     ],
     Level.EXTENDED: [
         *QDQ_UNITS,
@@ -148,8 +148,8 @@ LEVELS: dict[Level, list[Stage]] = {
             switched_on=False,
         ),
         Stage("MatMulScaleFusion", [linalg.scale_product, linalg.scale_first, linalg.scale_second]),
-        Stage("TransposeOptimizer", run=optimize_transposes),
         Stage("RemoveUnused", run=remove_unused),
+        Stage("TransposeOptimizer", run=optimize_transposes),
     ],
     Level.LAYOUT: [
         Stage("ConvAddActivationFusion", [epilogue.fuse_sum, epilogue.fuse_activation_of_sum, epilogue.fuse_clip_of_sum]),

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from sardonyx.ir import Node, Tensor, Value
 from sardonyx.ops import schemas
-from sardonyx.optimizer.pattern import COMMUTATIVE, Call, Name, Number, Pattern, Term
+from sardonyx.optimizer.pattern import COMMUTATIVE, Call, Name, Number, OpName, Order, Output, Pattern, Term
+from sardonyx.records import dataclass, field
 
 
 @dataclass
@@ -22,8 +22,26 @@ class Match:
     nodes: dict[Node, None] = field(default_factory=dict)
     _calls: dict[int, Node] = field(default_factory=dict)
 
-    def copy(self) -> Match:
-        return Match(self.root, dict(self.bindings), dict(self.nodes), dict(self._calls))
+    def bind(self, name: str, thing: Any) -> bool:
+        """Remember what a name stands for; False if it stands for something else already."""
+        if name not in self.bindings:
+            self.bindings[name] = thing
+            return True
+        known = self.bindings[name]
+        if isinstance(known, (Value, Node)) or isinstance(thing, (Value, Node)):
+            return known is thing
+        return _equal(known, thing)
+
+    def sizes(self) -> tuple[int, int, int]:
+        """How much has been found so far, for `forget`."""
+        return len(self.bindings), len(self.nodes), len(self._calls)
+
+    def forget(self, sizes: tuple[int, int, int]) -> None:
+        """Go back to where so much had been found."""
+        parts: tuple[dict[Any, Any], ...] = (self.bindings, self.nodes, self._calls)
+        for found, size in zip(parts, sizes, strict=True):
+            while len(found) > size:
+                found.popitem()
 
 
 def find(pattern: Pattern, root: Node) -> Match | None:
@@ -34,130 +52,119 @@ def find(pattern: Pattern, root: Node) -> Match | None:
 def find_all(pattern: Pattern, root: Node) -> Iterator[Match]:
     """All ways in which `pattern` fits with its root at `root`: several where operands may change places.
 
-    Nodes of one graph alone are matched: a rewrite never moves work from outside into a loop's body.
+    One object is handed out again and again, so a match holds until the next one is asked for. Nodes of one graph alone are matched:
+    a rewrite never moves work from outside into a loop's body.
     """
-    if _may_be(pattern.root, root, pattern):
-        yield from _Matcher(pattern).call(pattern.root, root, Match(root))
+    return _Search(root).solutions((pattern.root, root, ()))
 
 
-def _may_be(call: Call, node: Node, pattern: Pattern) -> bool:
-    """Whether ops and constants are there at all, in whichever order: most nodes are dismissed by this, without binding anything."""
-    if (node.domain, node.op_type) not in call.ops:
-        return False
-    for term in call.arguments:
-        if isinstance(term, Name) and term.name not in pattern.definitions:
-            continue
-        for value in node.inputs:
-            if _term_may_be(term, value, pattern):
-                break
-        else:
-            return False
-    return True
+def sources(node: Node) -> set[OpName]:
+    """The ops that make a node's operands: most patterns cannot have these at their root, and need not be searched for."""
+    producers = (value.producer for value in node.inputs if value is not None)
+    return {(producer.domain, producer.op_type) for producer in producers if producer is not None}
 
 
-def _term_may_be(term: Term, value: Value | None, pattern: Pattern) -> bool:
-    if value is None:
-        return False
-    if isinstance(term, Number):
-        return value.constant is not None or value.known is not None
-    if isinstance(term, Name):
-        if term.name not in pattern.definitions:
-            return True
-        term = pattern.definitions[term.name][0]
-    if value.producer is not None and _may_be(term, value.producer, pattern):
-        return True
-    return term.optional and _term_may_be(term.arguments[0], value, pattern)
+_Goals = tuple[Any, ...]
+"""What is still to be fitted: a term and what it shall stand for, or an order and operands, and further goals. Empty when all is done."""
 
 
-class _Matcher:
-    def __init__(self, pattern: Pattern):
-        self.pattern = pattern
+class _Search:
+    """Fits terms one by one; where there are several ways it tries each and forgets what the one before has found."""
 
-    def call(self, call: Call, node: Node, match: Match) -> Iterator[Match]:
-        """All ways in which `call` fits `node`, on top of what `match` has bound."""
+    def __init__(self, root: Node):
+        self.match = Match(root)
+
+    def solutions(self, goals: _Goals) -> Iterator[Match]:
+        while goals:
+            ways = self._ways(*goals)
+            if len(ways) != 1:
+                sizes = self.match.sizes()
+                for way in ways:
+                    yield from self.solutions(way)
+                    self.match.forget(sizes)
+                return
+            goals = ways[0]
+        yield self.match
+
+    def _ways(self, term: Term | Order, given: Any, rest: _Goals) -> list[_Goals]:
+        """The goals that are left once `term` stands for a value, for each way in which it can; a call may be given its node."""
+        if isinstance(term, Order):
+            return self._operands(term, given, rest)
+        if isinstance(term, Name):
+            return [rest] if self._named(term, given) else []
+        if isinstance(given, Node):
+            return self._call(term, given, rest)  # type: ignore[arg-type]
+        if isinstance(term, Number):
+            return [rest] if given is not None and is_number(given, term.value) else []
+        if isinstance(term, Output):
+            node = _maker(given, term.index)
+            return [] if node is None else self._call(term.call, node, rest)
+        node = _maker(given)
+        if term.optional:
+            bare = (term.arguments[0], given, rest)
+            return [bare] if node is None else [(term, node, rest), bare]
+        return [] if node is None else self._call(term, node, rest)
+
+    def _operands(self, order: Order, given: Sequence[Value | None], rest: _Goals) -> list[_Goals]:
+        for position, name in order.names:
+            if not self._named(name, given[position]):
+                return []
+        for position, term in order.others:
+            rest = (term, given[position], rest)
+        return [rest]
+
+    def _named(self, term: Name, given: Value | None) -> bool:
+        return (given is not None or term.optional) and (term.name == "_" or self.match.bind(term.name, given))
+
+    def _call(self, call: Call, node: Node, rest: _Goals) -> list[_Goals]:
+        match = self.match
         known = match._calls.get(id(call))
         if known is not None:
-            if known is node:
-                yield match
-            return
+            return [rest] if known is node else []
         if (node.domain, node.op_type) not in call.ops or node.graph is not match.root.graph:
-            return
-        found = match.copy()
-        found.nodes[node] = None
-        found._calls[id(call)] = node
-        if call.label is not None and not _bind(found, call.label, node):
-            return
-        for index, name in enumerate(call.outputs):
-            if index < len(node.outputs) and not _bind(found, name, node.outputs[index]):
-                return
-        if self._operands(call, node, found):
-            yield from self._arguments(call, node, found)
+            return []
+        match.nodes[node] = None
+        match._calls[id(call)] = node
+        if call.label is not None and not match.bind(call.label, node):
+            return []
+        for name, output in zip(call.outputs, node.outputs, strict=False):
+            if not match.bind(name, output):
+                return []
+        if call.operands and not self._constraints(call, node):
+            return []
+        given = self._given(call, node)
+        if len(given) > len(call.arguments) and not call.open_ended:
+            return []
+        may_turn = len(given) == 2 and not node.domain and node.op_type in COMMUTATIVE
+        given += [None] * (len(call.arguments) - len(given))
+        orders = call.orders if may_turn else call.orders[:1]
+        return [(order, given, rest) for order in orders if order.may_be(given)]
 
-    def _operands(self, call: Call, node: Node, match: Match) -> bool:
+    def _constraints(self, call: Call, node: Node) -> bool:
         for name, wanted in call.operands.items():
             given = operand(node, name)
             if isinstance(wanted, Name):
-                if (given is None and not wanted.optional) or not _bind(match, wanted.name, given):
+                if (given is None and not wanted.optional) or not self.match.bind(wanted.name, given):
                     return False
             elif not _equal(given, wanted):
                 return False
         return True
 
-    def _arguments(self, call: Call, node: Node, match: Match) -> Iterator[Match]:
+    def _given(self, call: Call, node: Node) -> list[Value | None]:
+        """The operands that stand between a call's brackets."""
         given = list(node.inputs)
         while given and given[-1] is None:
             given.pop()
-        taken_by_name = _positions(node, call.operands)
-        given = [value for position, value in enumerate(given) if position not in taken_by_name]
-        if len(given) > len(call.arguments) and not call.open_ended:
-            return
-        orders = [call.arguments]
-        if len(call.arguments) == len(given) == 2 and not node.domain and node.op_type in COMMUTATIVE:
-            orders.append(call.arguments[::-1])
-        for order in orders:
-            yield from self._each(order, given, 0, match)
-
-    def _each(self, terms: tuple[Term, ...], given: list[Value | None], index: int, match: Match) -> Iterator[Match]:
-        if index == len(terms):
-            yield match
-            return
-        value = given[index] if index < len(given) else None
-        for found in self._term(terms[index], value, match):
-            yield from self._each(terms, given, index + 1, found)
-
-    def _term(self, term: Term, value: Value | None, match: Match) -> Iterator[Match]:
-        if isinstance(term, Number):
-            if value is not None and is_number(value, term.value):
-                yield match
-        elif isinstance(term, Call):
-            if value is not None and value.producer is not None and value is value.producer.outputs[0]:
-                yield from self.call(term, value.producer, match)
-            if term.optional:
-                yield from self._term(term.arguments[0], value, match)
-        elif term.name in self.pattern.definitions:
-            yield from self._defined(term.name, value, match)
-        elif value is not None or term.optional:
-            found = match.copy()
-            if term.name == "_" or _bind(found, term.name, value):
-                yield found
-
-    def _defined(self, name: str, value: Value | None, match: Match) -> Iterator[Match]:
-        call, index = self.pattern.definitions[name]
-        if value is None or value.producer is None:
-            return
-        if index < len(value.producer.outputs) and value.producer.outputs[index] is value:
-            yield from self.call(call, value.producer, match)
+        if call.operands:
+            taken_by_name = _positions(node, call.operands)
+            given = [value for position, value in enumerate(given) if position not in taken_by_name]
+        return given
 
 
-def _bind(match: Match, name: str, thing: Any) -> bool:
-    """Remember what a name stands for; False if it stands for something else already."""
-    if name not in match.bindings:
-        match.bindings[name] = thing
-        return True
-    known = match.bindings[name]
-    if isinstance(known, (Value, Node)) or isinstance(thing, (Value, Node)):
-        return known is thing
-    return _equal(known, thing)
+def _maker(value: Value | None, index: int = 0) -> Node | None:
+    """The node whose output number `index` a value is."""
+    node = None if value is None else value.producer
+    return node if node is not None and index < len(node.outputs) and node.outputs[index] is value else None
 
 
 def _equal(given: Any, wanted: Any) -> bool:
@@ -212,7 +219,10 @@ def is_number(value: Value, number: float, tolerance: float = 1e-6) -> bool:
     array = constant(value)
     if array is None or array.size == 0 or array.dtype == object:
         return False
-    return bool(np.all(np.abs(array.astype(np.float64) - number) <= tolerance * max(1.0, abs(number)) * _coarseness(array)))
+    margin = tolerance * max(1.0, abs(number)) * _coarseness(array)
+    if not abs(float(array.flat[0]) - number) <= margin:  # so most weights are dismissed without being read
+        return False
+    return bool(np.all(np.abs(array.astype(np.float64) - number) <= margin))
 
 
 def _coarseness(array: np.ndarray) -> float:

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence, Set
 from typing import Any, Union
 
 from sardonyx import ops
+from sardonyx.ir import Value
 from sardonyx.ops import schemas
+from sardonyx.records import dataclass, field
 
 COMMUTATIVE = frozenset(
     {"Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min", "Sum", "BitwiseAnd", "BitwiseOr", "BitwiseXor"}
@@ -29,9 +30,13 @@ COMMUTATIVE = frozenset(
 """Two operands of these may stand in either order."""
 
 
+OpName = tuple[str, str]
+"""Domain and name of an op."""
+
+
 @dataclass(frozen=True)
 class Name:
-    """Any value, remembered under a name; a name that a statement defined is that statement's output."""
+    """Any value, remembered under a name."""
 
     name: str
     optional: bool = False
@@ -48,8 +53,7 @@ class Number:
 class Call:
     """A node of one of some ops."""
 
-    ops: tuple[tuple[str, str], ...]
-    """(domain, op) pairs."""
+    ops: tuple[OpName, ...]
     arguments: tuple[Term, ...]
     operands: dict[str, Any] = field(default_factory=dict)
     """Constraints by operand name: a literal, or a Name."""
@@ -60,42 +64,136 @@ class Call:
     optional: bool = False
     """Written `Op?(x)`: the node may be missing."""
 
+    @functools.cached_property
+    def begins(self) -> frozenset[OpName] | None:
+        """The ops one of which has made what this stands for, None if that may be any."""
+        if not self.optional:
+            return frozenset(self.ops)
+        bare = begins(self.arguments[0])
+        return None if bare is None else bare | frozenset(self.ops)
 
-Term = Union[Name, Number, Call]
+    @functools.cached_property
+    def orders(self) -> list[Order]:
+        """The arguments as they are written, and the other way round if they are two."""
+        turned = [self.arguments[::-1]] if len(self.arguments) == 2 else []
+        return [Order(terms) for terms in (self.arguments, *turned)]
 
 
-@dataclass
+class Order:
+    """The arguments of a call in one order, sorted by what is to be done about them; each has its position before it."""
+
+    def __init__(self, terms: Sequence[Term]):
+        self.names = [(position, term) for position, term in enumerate(terms) if isinstance(term, Name)]
+        self.others = [(position, term) for position, term in enumerate(terms) if not isinstance(term, Name)][::-1]
+        """The last one first."""
+        self.makers = [(position, ops) for position, term in enumerate(terms) if (ops := begins(term)) is not None]
+        """Which ops must have made an operand."""
+
+    def may_be(self, given: Sequence[Value | None]) -> bool:
+        """Whether the right ops have made some operands: most ways are dismissed by that, before anything is bound."""
+        for position, makers in self.makers:
+            value = given[position]
+            node = None if value is None else value.producer
+            if node is None or (node.domain, node.op_type) not in makers:
+                return False
+        return True
+
+
+@dataclass(frozen=True)
+class Output:
+    """What an earlier statement gave a name: an output of its call."""
+
+    call: Call
+    index: int
+
+
+Term = Union[Name, Number, Call, Output]
+
+
+def begins(term: Term) -> frozenset[OpName] | None:
+    """The ops one of which has made a value that `term` fits, None if that may be any."""
+    if isinstance(term, Output):
+        return frozenset(term.call.ops)
+    return term.begins if isinstance(term, Call) else None
+
+
 class Pattern:
-    """A parsed pattern: its root and all names that a match binds."""
+    """A pattern. What shows at a glance which ops it is about is read at once, the rest when somebody looks for it."""
 
-    text: str
-    root: Call
-    definitions: dict[str, tuple[Call, int]]
-    names: frozenset[str]
+    def __init__(self, text: str):
+        self.text = text
+
+    @functools.cached_property
+    def roots(self) -> list[OpName]:
+        """The ops one of which is its root."""
+        found = _ROOT.search(self.text)
+        return [] if found is None else list(map(_op, found[1].split("|")))
+
+    @functools.cached_property
+    def needs(self) -> frozenset[OpName]:
+        """Ops without which it cannot fit anywhere."""
+        return frozenset(map(_op, _NEEDED.findall(self.text)))
+
+    @functools.cached_property
+    def _parsed(self) -> tuple[Call, frozenset[str]]:
+        return _Parser(self.text).pattern()
+
+    @property
+    def root(self) -> Call:
+        return self._parsed[0]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """All names that a match binds."""
+        return self._parsed[1]
 
     def calls(self) -> Iterator[Call]:
         """All calls, the root first."""
-        stack: list[Term] = [self.root, *(call for call, _ in self.definitions.values())]
+        stack: list[Term] = [self.root]
         seen: set[int] = set()
         while stack:
             term = stack.pop()
+            term = term.call if isinstance(term, Output) else term
             if isinstance(term, Call) and id(term) not in seen:
                 seen.add(id(term))
                 yield term
                 stack.extend(term.arguments)
+
+    @functools.cached_property
+    def depth(self) -> int:
+        """How many nodes stand one behind the other."""
+        return _depth(self.root)
+
+    def may_have(self, sources: Set[OpName]) -> bool:
+        """Whether the pattern can fit a node whose operands are made by these ops."""
+        return not any(needed.isdisjoint(sources) for needed in self._needed)
+
+    @functools.cached_property
+    def _needed(self) -> list[frozenset[OpName]]:
+        """For each operand of the root the ops one of which makes it, where not any may."""
+        return [ops for _, ops in self.root.orders[0].makers]
+
+
+def _depth(term: Term) -> int:
+    if isinstance(term, Output):
+        return _depth(term.call)
+    return 1 + max(map(_depth, term.arguments), default=0) if isinstance(term, Call) else 0
 
 
 class PatternError(ValueError):
     """A pattern that is not well formed, or names an op or operand that does not exist."""
 
 
+_ROOT = re.compile(r"(?:\A|[;\n])\s*(?:[\w\s,]+=\s*)?(?:\w+:)?([\w.|]+)[?(<][^;\n]*[;\s]*\Z")
+_NEEDED = re.compile(r"(?<![\w.|])([\w.]+)[(<]")
+_WORD = re.compile(r"[A-Za-z_]\w*")
 _TOKEN = re.compile(r"\s*(\.\.\.|-?\d+\.\d*(?:e-?\d+)?|-?\d+(?:e-?\d+)?|[A-Za-z_][\w.]*|\"[^\"]*\"|[(),<>=?;|:\[\]\n])")
 
 
 @functools.cache
 def read(text: str) -> Pattern:
-    """Parse a pattern, whatever ops it names."""
-    return _Parser(text).pattern()
+    """A pattern, whatever ops it names."""
+    return Pattern(text)
 
 
 @functools.cache
@@ -124,7 +222,7 @@ class _Parser:
         self.text = text
         self.tokens = self._tokens(text)
         self.at = 0
-        self.definitions: dict[str, tuple[Call, int]] = {}
+        self.outputs: dict[str, Output] = {}
         self.names: set[str] = set()
 
     @staticmethod
@@ -149,22 +247,20 @@ class _Parser:
         self.at += 1
         return token
 
-    def pattern(self) -> Pattern:
-        root: Call | None = None
+    def pattern(self) -> tuple[Call, frozenset[str]]:
+        """The root and all names."""
         while True:
             names = self._left_side()
             term = self.term()
             if not isinstance(term, Call):
                 raise PatternError(f"a statement is a call in pattern {self.text!r}")
-            root = term
             term.outputs = tuple(names)
             for index, name in enumerate(names):
-                self.definitions[name] = (term, index)
+                self.outputs[name] = Output(term, index)
                 self.names.add(name)
             if not self.peek():
-                break
+                return term, frozenset(self.names)
             self.take(";")
-        return Pattern(self.text, root, self.definitions, frozenset(self.names))
 
     def _left_side(self) -> list[str]:
         end = self.at
@@ -182,6 +278,8 @@ class _Parser:
             return Number(float(token))
         if self.peek() in ("(", "<", "|", ":") or (self.peek() == "?" and self.peek(1) in ("(", "<")):
             return self.call(token)
+        if token in self.outputs:
+            return self.outputs[token]
         optional = self.peek() == "?"
         if optional:
             self.take("?")
@@ -262,11 +360,11 @@ def _is_number(token: str) -> bool:
     return token.lstrip("-")[:1].isdigit()
 
 
-def _op(spelled: str) -> tuple[str, str]:
+def _op(spelled: str) -> OpName:
     domain, _, op = spelled.rpartition(".")
     return domain, op
 
 
-def operand_names(patterns: Sequence[Pattern]) -> frozenset[str]:
-    """All names that some patterns bind."""
-    return frozenset(name for pattern in patterns for name in pattern.names)
+def words(text: str) -> set[str]:
+    """All words of a pattern's text, among them the names that it binds."""
+    return set(_WORD.findall(text))

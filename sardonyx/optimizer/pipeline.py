@@ -9,12 +9,13 @@ import enum
 import functools
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 
-from sardonyx.ir import Graph, Model
+from sardonyx.ir import Graph, Model, Node, edit
 from sardonyx.ops.inference import Evaluate
 from sardonyx.optimizer.context import Context
-from sardonyx.optimizer.rewrite import Journal, Rule, apply_rules
+from sardonyx.optimizer.pattern import OpName
+from sardonyx.optimizer.rewrite import Extent, Journal, Rule, apply_rules, surroundings
+from sardonyx.records import dataclass
 
 MAX_ROUNDS = 10
 """How often a level is repeated while it changes something."""
@@ -66,9 +67,9 @@ class Stage:
     """Not repeated in later rounds."""
 
     @functools.cached_property
-    def roots(self) -> frozenset[tuple[str, str]]:
-        """Ops (domain, name) one of which must be there for the rules to find anything."""
-        return frozenset(op for rule in self.rules for pattern in rule.patterns for op in pattern.root.ops)
+    def roots(self) -> frozenset[OpName]:
+        """Ops one of which must be there for the rules to find anything."""
+        return frozenset(op for rule in self.rules for pattern in rule.patterns for op in pattern.roots)
 
 
 def optimize(
@@ -88,7 +89,8 @@ def optimize(
             run_level(number, context, disabled)
     if saves and level > Level.BASIC:
         _record(context, disabled)
-    for node in model.graph.all_nodes():
+    context.close()
+    for node in (node for graph in context.graphs for node in graph.nodes):
         model.opsets.setdefault(node.domain, node.version)
     return context.journal
 
@@ -113,26 +115,26 @@ def run_level(level: Level, context: Context, disabled: Collection[str] = ()) ->
     if level > Level.BASIC and context.options.get(MINIMAL_KEY) == "apply":
         stages = [stage for stage in stages if stage.name in recording.OPTIMIZERS]
     rounds = 1 if level > Level.BASIC and context.options.get(LOOP_KEY) == "0" else MAX_ROUNDS
-    changes, present = 0, _ops_of(context.model)
+    changes = 0
     settled: dict[int, int] = {}
     """How many changes there had been when a stage, by its number, found nothing to do: it need not look at the same graph again."""
+    edits: dict[int, int] = {}
+    """How many edits a stage has seen: rules are tried again around later ones alone."""
     for round_number in range(rounds):
         before = changes
         for number, stage in enumerate(stages):
             if (stage.once and round_number) or settled.get(number) == changes:
                 continue
-            if stage.rules and present.isdisjoint(stage.roots):
+            if stage.rules and context.ops.isdisjoint(stage.roots):
                 continue
-            if _run_stage(stage, context, disabled):
-                changes, present = changes + 1, _ops_of(context.model)
+            start = len(context.edited)
+            if _run_stage(stage, context, disabled, edits.get(number)):
+                changes, edits[number] = changes + 1, start
+                context.look()
             else:
-                settled[number] = changes
+                settled[number], edits[number] = changes, len(context.edited)
         if changes == before:
             return
-
-
-def _ops_of(model: Model) -> set[tuple[str, str]]:
-    return {(node.domain, node.op_type) for node in model.graph.all_nodes()}
 
 
 def _is_enabled(stage: Stage, context: Context) -> bool:
@@ -141,14 +143,16 @@ def _is_enabled(stage: Stage, context: Context) -> bool:
     return stage.switch is None or context.flag(stage.switch, stage.switched_on)
 
 
-def _run_stage(stage: Stage, context: Context, disabled: Collection[str]) -> bool:
+def _run_stage(stage: Stage, context: Context, disabled: Collection[str], edits: int | None) -> bool:
+    """Run one stage; it has seen so many edits before, or none of the graph."""
     start = time.perf_counter()
     try:
         if stage.run is not None:
             changed = _run_pass(stage.run, context)
         else:
             rules = [rule for rule in stage.rules if rule.name not in disabled]
-            changed = apply_rules(context.model, rules, evaluate=context.evaluate, journal=context.journal)
+            extent = Extent(context.graphs, context.ops, None if edits is None else _near(rules, context, edits))
+            changed = apply_rules(context.model, rules, extent, evaluate=context.evaluate, journal=context.journal)
     except Exception as error:
         if context.journal.strict:
             raise
@@ -157,11 +161,16 @@ def _run_stage(stage: Stage, context: Context, disabled: Collection[str]) -> boo
     return changed
 
 
+def _near(rules: Sequence[Rule], context: Context, edits: int) -> dict[Node, int]:
+    """What may have changed for some rules since there were so many edits."""
+    patterns = [pattern for rule in rules for pattern in rule.patterns if pattern.needs <= context.ops]
+    return surroundings(context.edited[edits:], max((pattern.depth for pattern in patterns), default=1))
+
+
 def _run_pass(run: Pass, context: Context) -> bool:
     """Run a pass on the main graph and on every graph inside it, outer ones first."""
-    changed, pending = False, [context.model.graph]
-    while pending:
-        graph = pending.pop()
-        changed = run(graph, context) or changed
-        pending.extend(graph.inner_graphs())
+    changed = False
+    for graph in context.graphs:
+        if edit.outermost(graph) is context.model.graph:  # else it has been thrown away with its node
+            changed = run(graph, context) or changed
     return changed

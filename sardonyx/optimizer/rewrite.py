@@ -10,16 +10,16 @@ import inspect
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import FunctionType
-from typing import Any, Union
+from typing import Any, NamedTuple, Union
 
 from sardonyx.ir import Graph, Model, Node, Type, Value, described, edit
 from sardonyx.ops.builder import Builder
 from sardonyx.ops.inference import Driver, Evaluate, refined, same_kind
 from sardonyx.optimizer import matching
 from sardonyx.optimizer.matching import Match
-from sardonyx.optimizer.pattern import Pattern, PatternError, read
+from sardonyx.optimizer.pattern import OpName, Pattern, PatternError, read, words
+from sardonyx.records import dataclass, field
 
 logger = logging.getLogger("sardonyx.optimizer")
 
@@ -27,7 +27,7 @@ APPLICATIONS_PER_NODE = 32
 """A bound on rewriting: rules that undo each other end here, with a warning, instead of running forever."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Skip:
     """A rule's answer when its pattern fits but it must not apply."""
 
@@ -68,19 +68,18 @@ def rule(*texts: str, keep: Iterable[str] = (), name: str | None = None) -> Call
 
     def make(function: Callable[..., Any]) -> Rule:
         assert isinstance(function, FunctionType)
-        patterns = tuple(read(text) for text in texts)  # whether there are such ops a test asks, not every process
+        patterns = tuple(map(read, texts))  # whether they are well formed a test asks, not every process
         names = function.__code__.co_varnames[: function.__code__.co_argcount]
         needed = set(names[: len(names) - len(function.__defaults__ or ())]) - {"op", "root"}
         for pattern in patterns:
-            for unknown in needed - pattern.names:
+            for unknown in needed - words(pattern.text):
                 raise PatternError(f"rule {function.__name__} asks for {unknown!r}, which its pattern {pattern.text!r} lacks")
         return Rule(name or function.__name__, patterns, function, frozenset(keep), frozenset(names))
 
     return make
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(NamedTuple):
     """A rule that was applied (`reason` is None) or refused at a node."""
 
     rule: str
@@ -117,26 +116,62 @@ class Journal:
         self._refusals: set[Event] = set()
 
 
+@dataclass
+class Extent:
+    """Where rules are tried."""
+
+    graphs: Sequence[Graph]
+    ops: set[OpName]
+    """All ops of the graphs' nodes, and maybe some more; those that rules bring are added."""
+    near: Mapping[Node, int] | None = None
+    """What `surroundings` has told: rules have been tried everywhere else."""
+
+    @staticmethod
+    def of(model: Model) -> Extent:
+        """All graphs of a model."""
+        graphs = list(edit.all_graphs(model.graph))
+        return Extent(graphs, {(node.domain, node.op_type) for graph in graphs for node in graph.nodes})
+
+
 def apply_rules(
-    model: Model, rules: Sequence[Rule], *, evaluate: Evaluate | None = None, journal: Journal | None = None
+    model: Model,
+    rules: Sequence[Rule],
+    extent: Extent | None = None,
+    *,
+    evaluate: Evaluate | None = None,
+    journal: Journal | None = None,
 ) -> bool:
     """Apply rules everywhere in a model's graphs until none fits any more; True if something changed."""
-    rewriter = _Rewriter(model, rules, Driver(model, evaluate), journal or Journal())
+    rewriter = _Rewriter(model, rules, extent or Extent.of(model), Driver(model, evaluate), journal or Journal())
     changed = False
-    pending = [model.graph]
-    while pending:
-        graph = pending.pop()
-        changed = rewriter.graph(graph) or changed
-        pending.extend(graph.inner_graphs())
+    for graph in rewriter.extent.graphs:
+        if edit.outermost(graph) is model.graph:  # else it has been thrown away with its node
+            changed = rewriter.graph(graph) or changed
     return changed
+
+
+def surroundings(nodes: Iterable[Node], depth: int) -> dict[Node, int]:
+    """Where patterns of at most some depth may fit otherwise than before these nodes changed, and how far that is behind them.
+
+    What stands right before them counts as changed too, for rules ask who uses a value.
+    """
+    found = {node: 0 for node in nodes if node.graph is not None}
+    border = [value.producer for node in found for value in node.inputs if value is not None and value.producer]
+    found.update(dict.fromkeys(border, 0))
+    border = list(found)
+    for distance in range(1, depth):
+        behind = dict.fromkeys(user for node in border for output in node.outputs for user, _ in output.uses)
+        border = [node for node in behind if node not in found]
+        found.update(dict.fromkeys(border, distance))
+    return found
 
 
 def applicable(
     model: Model, rules: Sequence[Rule], *, evaluate: Evaluate | None = None, journal: Journal | None = None
 ) -> Iterator[Match]:
     """What the rules would be applied to in a model's graphs as they are; nothing is changed."""
-    rewriter = _Rewriter(model, rules, Driver(model, evaluate), journal or Journal())
-    for graph in list(edit.all_graphs(model.graph)):
+    rewriter = _Rewriter(model, rules, Extent.of(model), Driver(model, evaluate), journal or Journal())
+    for graph in rewriter.extent.graphs:
         for node in list(graph.nodes):
             match = rewriter.applicable(graph, node)
             if match is not None:
@@ -144,20 +179,22 @@ def applicable(
 
 
 class _Rewriter:
-    def __init__(self, model: Model, rules: Sequence[Rule], driver: Driver, journal: Journal):
+    def __init__(self, model: Model, rules: Sequence[Rule], extent: Extent, driver: Driver, journal: Journal):
         self.model = model
+        self.extent = extent
         self.driver = driver
         self.journal = journal
         self.disordered = False
         """Whether a node may stand before one that it uses, because a rule replaced an inner value of its match."""
-        self.by_op: dict[tuple[str, str], list[tuple[Rule, Pattern]]] = {}
+        self.by_op: dict[OpName, list[tuple[Rule, Pattern]]] = {}
         for one in rules:
             for pattern in one.patterns:
-                for op in pattern.root.ops:
+                for op in pattern.roots:
                     self.by_op.setdefault(op, []).append((one, pattern))
 
     def graph(self, graph: Graph) -> bool:
-        queue = deque(node for node in graph.nodes if (node.domain, node.op_type) in self.by_op)
+        distances = dict(self.extent.near or {})
+        queue = deque(self._candidates(graph))
         queued = set(queue)
         budget = APPLICATIONS_PER_NODE * (len(graph) + 10)
         changed = self.disordered = False
@@ -166,7 +203,7 @@ class _Rewriter:
             queued.discard(node)
             if node.graph is not graph:
                 continue
-            touched = self._try(graph, node)
+            touched = self._try(graph, node, distances.get(node, 0))
             if touched is None:
                 continue
             changed = True
@@ -175,6 +212,7 @@ class _Rewriter:
                 logger.warning("graph %r: rewriting stopped, some rules undo each other", graph.name)
                 break
             for other in touched:
+                distances.pop(other, None)
                 if other.graph is graph and other not in queued and (other.domain, other.op_type) in self.by_op:
                     queue.append(other)
                     queued.add(other)
@@ -182,10 +220,23 @@ class _Rewriter:
             edit.topological_sort(graph)
         return changed
 
-    def _try(self, graph: Graph, node: Node) -> list[Node] | None:
-        """Apply the first rule that fits at `node`; the nodes to look at again, or None."""
+    def _candidates(self, graph: Graph) -> Iterable[Node]:
+        """The nodes to begin with, in the graph's order."""
+        if self.extent.near is None:
+            return (node for node in graph.nodes if (node.domain, node.op_type) in self.by_op)
+        near = {node for node in self.extent.near if (node.domain, node.op_type) in self.by_op and node.graph is graph}
+        return (node for node in graph.nodes if node in near) if near else ()
+
+    def _try(self, graph: Graph, node: Node, distance: int) -> list[Node] | None:
+        """Apply the first rule that fits at `node` and reaches what has changed; the nodes to look at again, or None."""
         refusals: list[tuple[str, str]] = []
+        sources = None
         for one, pattern in self.by_op.get((node.domain, node.op_type), ()):
+            if not pattern.needs <= self.extent.ops or pattern.depth <= distance:
+                continue
+            sources = matching.sources(node) if sources is None else sources
+            if not pattern.may_have(sources):
+                continue
             for match in matching.find_all(pattern, node):
                 touched = self._used_elsewhere(one, match) or self._apply(graph, one, match)
                 if not isinstance(touched, Skip):
@@ -213,6 +264,8 @@ class _Rewriter:
 
     def _used_elsewhere(self, one: Rule, match: Match) -> Skip | None:
         """A refusal if somebody outside the match uses its inner values, apart from those that the rule keeps."""
+        if len(match.nodes) == 1:
+            return None
         kept = {id(match.bindings[name]) for name in one.keep if name in match.bindings}
         for node in match.nodes:
             if node is match.root:
@@ -248,7 +301,7 @@ class _Rewriter:
 
     def _results(self, one: Rule, match: Match, op: Builder) -> list[tuple[Value, Value]] | Skip:
         """Old values and what stands in their place."""
-        known = {**match.bindings, "op": op, "root": match.root}
+        known = match.bindings | {"op": op, "root": match.root}
         answer: Answer | None = one.function(**{name: known[name] for name in one.parameters if name in known})
         if isinstance(answer, Skip) or answer is None:
             return answer or skip("no reason given")
@@ -267,6 +320,7 @@ class _Rewriter:
             graph.remove_initializer(value)
 
     def _replace(self, match: Match, op: Builder, results: Sequence[tuple[Value, Value]]) -> list[Node]:
+        self.extent.ops.update((made.domain, made.op_type) for made in op.made)
         users = [user for old, _ in results for user in old.users]
         sources = [value.producer for node in match.nodes for value in node.inputs if value is not None and value.producer]
         for old, new in results:

@@ -63,10 +63,17 @@ def is_exactly(value: Value, number: float) -> bool:
     return bool(np.all(array == array.dtype.type(number)))
 
 
+def size_of(value: Value) -> int | None:
+    """How many elements a constant has, which is known before any is read; None if the value is not constant."""
+    if value.is_constant and value.constant is not None:
+        return value.constant.size
+    return None if value.known is None or value.known.dtype == object else value.known.size
+
+
 def scalar(value: Value | None) -> float | None:
     """The number that a constant of one element holds."""
-    array = None if value is None else constant(value)
-    if array is None or array.size != 1 or array.dtype == object:
+    array = constant(value) if value is not None and size_of(value) == 1 else None
+    if array is None or array.dtype == object:
         return None
     return float(array.reshape(-1)[0])
 

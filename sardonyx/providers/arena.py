@@ -9,7 +9,8 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from sardonyx.records import dataclass
 
 Span = tuple[int, int]
 """First and last step at which a buffer is in use, both included."""

@@ -5,19 +5,21 @@ A kernel is a plain function of arrays whose parameters are named after the op's
 
 from __future__ import annotations
 
-import inspect
+import functools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from sardonyx import dtypes
 from sardonyx.dtypes import ElementType
+from sardonyx.families import Families
 from sardonyx.ops.schemas import normal_domain
 from sardonyx.ops.signatures import Signature
 from sardonyx.ops.table import NEWEST
+from sardonyx.parameters import Parameters
 from sardonyx.providers import random_state
+from sardonyx.records import dataclass, replace
 
 RUNTIME_PARAMETERS = frozenset({"out", "rng", "output_count", "output_types", "input_types", "domain_version"})
 """What a kernel may ask the runtime for by name, besides the op's operands."""
@@ -91,8 +93,10 @@ class Kernel:
 class KernelTable:
     """The kernels of one provider. Functions enter it where they are defined, through the decorator `kernel`."""
 
-    def __init__(self, provider: str):
+    def __init__(self, provider: str, families: Families | None = None):
+        """`families` are the modules that have the kernels, if they are to be imported when one is wanted."""
         self.provider = provider
+        self._families = families
         self._kernels: dict[tuple[str, str], list[Kernel]] = {}
 
     def kernel(
@@ -118,16 +122,14 @@ class KernelTable:
         """
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
-            signature = inspect.signature(function).parameters.values()
-            names = frozenset(p.name for p in signature if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY))
-            defaulted = frozenset(p.name for p in signature if p.default is not p.empty)
-            everything = any(p.kind is p.VAR_KEYWORD for p in signature)
+            asks = Parameters.of(function)
             narrowed = {name: frozenset(types) for name, types in constraints.items()}
             sharing, derived = Sharing(alias, view, inplace), tuple((derive or {}).items())
-            asked = names.union(*(inspect.signature(make).parameters for _, make in derived)) - {name for name, _ in derived}
+            asked = asks.names.union(*(Parameters.of(make).names for _, make in derived)) - {name for name, _ in derived}
             for op in ops:
                 made = Kernel(
-                    function, domain, op, since, until, narrowed, widen, asked, defaulted, everything, sharing, plain, derived
+                    *(function, domain, op, since, until, narrowed, widen),
+                    *(asked, asks.defaulted, asks.takes_everything, sharing, plain, derived),
                 )
                 self._add(made)
             return function
@@ -139,6 +141,8 @@ class KernelTable:
         return lambda *ops, **keywords: self.kernel(*ops, domain=domain, **keywords)
 
     def _add(self, kernel: Kernel) -> None:
+        if self._families is not None:
+            self._families.note(kernel.op)
         known = self._kernels.setdefault((kernel.domain, kernel.op), [])
         for other in known:
             if kernel.overlaps(other):
@@ -151,6 +155,8 @@ class KernelTable:
         self._kernels[domain, op] = [kernel for kernel in known if kernel.since != since]
 
     def candidates(self, domain: str, op: str) -> Sequence[Kernel]:
+        if self._families is not None:
+            self._families.need(op)
         return self._kernels.get((normal_domain(domain), op), ())
 
     def find(self, signature: Signature, types: Mapping[str, ElementType | None]) -> Kernel | None:
@@ -228,6 +234,9 @@ def _attribute_values(
             raise UnsupportedAttribute(f"{kernel} does not take the attribute {name!r}")
 
 
+_NARROW = dtypes.WIDENED | dtypes.SUB_BYTE_INTS
+
+
 class BoundKernel:
     """A kernel with everything fixed but its inputs: call it with a list of them, get the tuple of outputs."""
 
@@ -252,7 +261,7 @@ class BoundKernel:
         self._output_types = output_types
         self._seed = seed
         self._wants_rng = "rng" in kernel.parameters
-        self._widens = kernel.widen and any(dtype is None or dtype.numpy in _WIDE for dtype in input_types)
+        self._widens = kernel.widen and any(dtype is None or dtype in _NARROW for dtype in input_types)
         self.sharing = kernel.sharing
         if "out" in kernel.parameters:
             self.sharing = replace(kernel.sharing, inplace=tuple((index, 0) for index in range(len(input_types))))
@@ -294,21 +303,28 @@ class BoundKernel:
         fixed, found = self._fixed, {}
         used: set[str] = set()
         for name, make in self.kernel.derived:
-            wanted = inspect.signature(make).parameters.keys()
+            wanted = Parameters.of(make).names
             found[name] = make(**{one: fixed[one] for one in wanted if one in fixed})
             used.update(wanted)
-        used -= inspect.signature(self.kernel.function).parameters.keys()
+        used -= Parameters.of(self.kernel.function).names
         self._fixed = {name: value for name, value in fixed.items() if name not in used} | found
         self._is_settled = True
 
 
-_WIDE = {t.numpy: np.dtype(np.float32) for t in dtypes.WIDENED} | {t.numpy: np.dtype(np.int32) for t in dtypes.SUB_BYTE_INTS}
+@functools.cache
+def _wide_type(dtype: np.dtype) -> np.dtype | None:
+    """In which type arrays of a narrow one are computed, None for others."""
+    if dtype.kind not in "fV":
+        return None
+    element = dtypes.from_numpy(dtype)
+    wide = np.float32 if element in dtypes.WIDENED else np.int32 if element in dtypes.SUB_BYTE_INTS else None
+    return None if wide is None else np.dtype(wide)
 
 
 def widened(value: Any) -> Any:
     """An array of a narrow type as float32 or int32, anything else as it is."""
     if isinstance(value, np.ndarray):
-        wide = _WIDE.get(value.dtype)
+        wide = _wide_type(value.dtype)
         return value if wide is None else value.astype(wide)
     if isinstance(value, list):
         return [widened(item) for item in value]

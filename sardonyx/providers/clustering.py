@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from graphlib import TopologicalSorter
 
 from sardonyx.ir import Graph, Node
 
@@ -47,6 +46,8 @@ def _units(graph: Graph, taken: Iterable[Collection[Node]]) -> list[Sequence[Nod
     units = {id(group_of.get(node, node)): group_of.get(node, [node]) for node in graph.nodes}
     if not group_of:
         return list(units.values())
+    from graphlib import TopologicalSorter
+
     numbers = {node: key for key, unit in units.items() for node in unit}
     order = TopologicalSorter({key: _sources(key, unit, numbers) for key, unit in units.items()}).static_order()
     return [units[key] for key in order]

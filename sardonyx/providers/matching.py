@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from sardonyx.errors import Fail
@@ -17,6 +16,7 @@ from sardonyx.ir import Model, Node, Type
 from sardonyx.ops import checking
 from sardonyx.ops.schemas import NHWC_DOMAIN, normal_domain
 from sardonyx.ops.signatures import Signature
+from sardonyx.records import dataclass, field
 
 OPEN = 2**31 - 1
 """The end of a range of versions that has none."""

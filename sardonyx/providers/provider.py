@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from sardonyx.ops import checking
 from sardonyx.providers.base import BoundKernel, Kernel, KernelTable, UnsupportedAttribute, bind
 from sardonyx.providers.matching import SCHEMAS, Arguments, OpId, StoredResolver, first_type
 from sardonyx.providers.prepacking import Prepacking
+from sardonyx.records import dataclass
 
 Compiled = Callable[[Sequence[Any]], Sequence[Any]]
 """A compiled cluster: given the values of its inputs, it returns those of its outputs."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 _lock = threading.Lock()
 _pool: tuple[int, ThreadPoolExecutor] | None = None
@@ -14,6 +16,8 @@ _pool: tuple[int, ThreadPoolExecutor] | None = None
 
 def submit(function: Callable[..., None], *arguments: Any) -> None:
     """Call a function in another thread. What it raises is lost, as there is nobody to catch it."""
+    from concurrent.futures import ThreadPoolExecutor
+
     global _pool
     with _lock:
         if _pool is None or _pool[0] != os.getpid():

@@ -10,13 +10,13 @@ import functools
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sardonyx.errors import Fail, InvalidArgument
 from sardonyx.ir import Model, Node, TensorType
 from sardonyx.providers.native.aot.opening import Context, Refused, context_nodes, main_node, open_context
+from sardonyx.records import dataclass
 from sardonyx.runtime.configuration import Configuration
 from sardonyx.runtime.context_data import OrtEpContextData, OrtEpContextDataBuffer
 

@@ -7,12 +7,12 @@ outputs are the host's, and so are those of the model.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from sardonyx.errors import EPFail
 from sardonyx.ir import Graph, Node, Value
 from sardonyx.providers.provider import ExecutionProvider
+from sardonyx.records import replace
 from sardonyx.runtime.partition import Assigned, Assignment
 
 HOST = "cpu"

@@ -27,12 +27,14 @@ _shape_of = operator.attrgetter("shape")
 class Direct:
     """A plan of steps that need nothing from the executor, and the inputs that it takes."""
 
-    __slots__ = ("_values", "_inputs", "_texts", "_program", "_block", "_vouched", "_known")
+    __slots__ = ("_values", "_inputs", "_texts", "_program", "_order", "_block", "_vouched", "_known")
 
     def __init__(self, plan: Plan, block: _Block):
         first = plan.steps[0]
-        alone = len(block.steps) == 1 and sorted(first.inputs) == sorted(plan.inputs) and first.outputs == plan.outputs
-        self._program = block.steps[0][0] if alone else None
+        ends = (first.inputs, plan.inputs), (first.outputs, plan.outputs)
+        alone = len(block.steps) == 1 and all(sorted(mine) == sorted(whole) for mine, whole in ends)
+        self._program = getattr(first.call, "run_any", block.steps[0][0]) if alone else None
+        self._order = [first.outputs.index(slot) for slot in plan.outputs] if alone and first.outputs != plan.outputs else None
         self._block = block
         self._values = [plan.values[slot] for slot in (first.inputs if alone else plan.inputs)]
         self._inputs = [(value.name, np.dtype(value.type.dtype.numpy)) for value in self._values]  # type: ignore[union-attr]
@@ -60,7 +62,7 @@ class Direct:
             arrays.append(array)
         if self._program is not None:
             made: list[Any] | None = self._program(arrays)
-            return made
+            return made if made is None or self._order is None else list(map(made.__getitem__, self._order))
         return self._block(arrays) if self._vouched or self._are_right(arrays) else None
 
     def _are_right(self, arrays: list[Any]) -> bool:

@@ -27,7 +27,7 @@ from sardonyx.runtime.copies import is_copy
 from sardonyx.runtime.devices import OrtEpDevice, OrtMemoryInfo, cpu_memory_info, get_ep_devices
 from sardonyx.runtime.direct import Direct
 from sardonyx.runtime.enums import ExecutionMode
-from sardonyx.runtime.executor import TERMINATED, execute
+from sardonyx.runtime.executor import TERMINATED, Targets, execute
 from sardonyx.runtime.feeds import convert
 from sardonyx.runtime.iobinding import SessionIOBinding
 from sardonyx.runtime.loading import load_model, options_from_model
@@ -40,6 +40,7 @@ from sardonyx.runtime.profile import Profiler
 from sardonyx.runtime.providers import CPU_PROVIDER, open_providers
 from sardonyx.runtime.results import release
 from sardonyx.runtime.specialized import Shapes, Specialized, Values, fix_inputs
+from sardonyx.runtime.targets import Bound
 from sardonyx.runtime.value import OrtValue, OrtValueVector
 
 if TYPE_CHECKING:
@@ -268,13 +269,20 @@ class Engine:
         return self._types.get(name) or self._types_as_loaded.get(name)
 
     def compute(
-        self, output_names: Sequence[str] | None, feeds: Mapping[str, Any], run_options: RunOptions | None = None
+        self,
+        output_names: Sequence[str] | None,
+        feeds: Mapping[str, Any],
+        run_options: RunOptions | None = None,
+        bound: Bound | None = None,
     ) -> list[Any]:
-        """One run: values in, values out that belong to the caller. Names may be those of any values of the main graph."""
-        plan, values = self._plan_for(output_names), self._converted(feeds)
+        """One run: values in, values out that belong to the caller. Names may be those of any values of the main graph.
+
+        Outputs for which there is memory in `bound` come in it if that can be done without a copy; the feeds are `converted` then.
+        """
+        plan, values = self._plan_for(output_names), self._converted(feeds) if bound is None else self._complete({**feeds})
         if self._specialized is not None and plan is self.plan:
             plan = self._specialized.plan_for(values) or plan
-        return self._run(plan, values, run_options)
+        return self._run(plan, values, run_options, None if bound is None else bound.targets(plan))
 
     def _plan_for(self, names: Sequence[str] | None) -> Plan:
         key = self.output_names if names is None else tuple(names)
@@ -340,24 +348,30 @@ class Engine:
             return self._of_source
 
     def _converted(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
-        inputs = self.inputs
-        converted: dict[str, Any] = {}
-        for name, given in feeds.items():
-            declared = inputs.get(name)
-            if declared is None:
-                raise InvalidArgument(f"Invalid input name: {name}")
-            converted[name] = convert(declared, given)
+        return self._complete({name: self.converted(name, given) for name, given in feeds.items()})
+
+    def converted(self, name: str, given: Any) -> Any:
+        """A fed value as the graph takes it."""
+        declared = self.inputs.get(name)
+        if declared is None:
+            raise InvalidArgument(f"Invalid input name: {name}")
+        return convert(declared, given)
+
+    def _complete(self, converted: dict[str, Any]) -> dict[str, Any]:
         for declared in self._required:
             if declared.name not in converted:
                 converted[declared.name] = convert(declared, None)
         return converted
 
-    def _run(self, plan: Plan, feeds: dict[str, Any], run_options: RunOptions | None) -> list[Any]:
+    def _run(
+        self, plan: Plan, feeds: dict[str, Any], run_options: RunOptions | None, targets: Targets | None = None
+    ) -> list[Any]:
         terminated = None if run_options is None else _watch(run_options)
         stop = 0 if run_options is None else ctypes.addressof(run_options._stop)
         try:
             if self._profiler is None:
-                return release(execute(plan, feeds, terminated=terminated, stop=stop))
+                values = execute(plan, feeds, terminated=terminated, stop=stop, targets=targets)
+                return release(values, targets.values() if targets else ())
             with self._event("model_run"):
                 with self._event(_EXECUTORS[self.session_options.execution_mode == ExecutionMode.ORT_PARALLEL]):
                     values = execute(plan, feeds, terminated=terminated, profiler=self._profiler)

@@ -15,6 +15,9 @@ from sardonyx.runtime.plan import ABSENT, Plan, Step
 
 TERMINATED = "Exiting due to terminate flag being set to true."
 
+Targets = Mapping[int, np.ndarray]
+"""Memory by slot that compiled steps are to write their results into."""
+
 
 class Profiler(Protocol):
     """Gets told about every step while profiling is on."""
@@ -35,12 +38,12 @@ class Run:
         self.stop = stop
         """Address of a word by which native code sees that it shall stop; 0 if nobody can say so."""
 
-    def frame(self, plan: Plan, frame: list[Any]) -> list[Any]:
-        """Run all steps on a frame whose inputs are in place; returns the outputs."""
+    def frame(self, plan: Plan, frame: list[Any], targets: Targets | None = None) -> list[Any]:
+        """Run all steps on a frame whose inputs are in place; returns the outputs, some of them perhaps in `targets`."""
         for step in plan.steps:
             self._check_terminated()
             inputs = [None if slot == ABSENT else frame[slot] for slot in step.inputs]
-            _store(frame, step.outputs, self._call(step, inputs, frame))
+            _store(frame, step.outputs, self._call(step, inputs, frame, targets))
             for slot in step.copied:
                 frame[slot] = _compact(frame[slot])
             for slot in step.released:
@@ -51,12 +54,18 @@ class Run:
         if self.terminated is not None and self.terminated():
             raise Fail(TERMINATED)
 
-    def _call(self, step: Step, inputs: Sequence[Any], frame: list[Any]) -> Sequence[Any]:
+    def _call(self, step: Step, inputs: Sequence[Any], frame: list[Any], targets: Targets | None) -> Sequence[Any]:
         start = time.perf_counter_ns() if self.profiler is not None else 0
         try:
             if self.profiler is not None and step.compiled and hasattr(step.call, "profiled"):
                 outputs, kernels = step.call.profiled(inputs)
                 self.profiler.kernels(step, start, kernels)
+            elif targets and step.compiled and not targets.keys().isdisjoint(step.outputs):
+                outputs = step.call(inputs, stop=self.stop, targets=[targets.get(slot) for slot in step.outputs])  # type: ignore[call-arg]
+                self._check_terminated()
+            elif step.overlaid and (over := _overlaid(step, inputs)):
+                outputs = step.call(inputs, stop=self.stop, over=over)
+                self._check_terminated()
             elif self.stop and getattr(step.call, "takes_stop", False):
                 outputs = step.call(inputs, stop=self.stop)
                 self._check_terminated()
@@ -103,23 +112,34 @@ getrefcount: Callable[[Any], int] = getattr(sys, "getrefcount", lambda _: 0)
 SOLE_REFERENCES = _sole_references() or -1
 
 
+def _overlaid(step: Step, inputs: Sequence[Any]) -> list[tuple[int, int]]:
+    """Which of the operands that its plan would overwrite a compiled cluster may overwrite, and by which results."""
+    return [(given, made) for given, made, is_lent in step.overlaid if _is_sole(inputs, given, is_lent)]
+
+
 def _may_overwrite(inputs: Sequence[Any], position: int) -> bool:
     """Whether the run is the only holder of an operand that its plan would overwrite.
 
     The plan knows what kernels declare; the number of references knows everything: views, sequences, what a caller fetched. The
     other operands must leave the result's shape and layout as they would be without overwriting.
     """
+    if not _is_sole(inputs, position):
+        return False
+    target = inputs[position]
+    return all(other is None or other is target or _fits(other, target.shape, target.dtype) for other in inputs)
+
+
+def _is_sole(inputs: Sequence[Any], position: int, is_lent: bool = False) -> bool:
+    """Whether an operand is an array without gaps that nobody else holds, nor a view of it.
+
+    It must own its memory, or have got it from a compiled cluster, which gives out blocks that it uses again.
+    """
     if _references(inputs, position) != SOLE_REFERENCES:
         return False
     target = inputs[position]
-    if type(target) is not np.ndarray or target.base is not None:
+    if type(target) is not np.ndarray or not (target.base is None or (is_lent and not isinstance(target.base, np.ndarray))):
         return False
-    flags, shape = target.flags, target.shape
-    return (
-        flags.c_contiguous
-        and flags.writeable
-        and all(other is None or other is target or _fits(other, shape, target.dtype) for other in inputs)
-    )
+    return target.flags.c_contiguous and target.flags.writeable
 
 
 def _fits(operand: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
@@ -169,6 +189,7 @@ def execute(
     terminated: Callable[[], bool] | None = None,
     profiler: Profiler | None = None,
     stop: int = 0,
+    targets: Targets | None = None,
 ) -> list[Any]:
     """Run a plan on values by input name. `output_names` may name any value of the graph; None means the graph's outputs."""
     if output_names is not None:
@@ -177,7 +198,7 @@ def execute(
     for name, value in feeds.items():
         frame[plan.slots[name]] = value
     with np.errstate(all="ignore"):
-        return Run(terminated, profiler, stop).frame(plan, frame)
+        return Run(terminated, profiler, stop).frame(plan, frame, targets)
 
 
 def _failure(step: Step, inputs: Sequence[Any], error: Exception) -> Exception:

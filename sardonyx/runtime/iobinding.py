@@ -11,6 +11,7 @@ from sardonyx import dtypes
 from sardonyx.errors import CODED
 from sardonyx.runtime import arguments
 from sardonyx.runtime.devices import CPU, OrtDevice
+from sardonyx.runtime.targets import Bound, Place, free_places, place_of
 from sardonyx.runtime.value import OrtValue, OrtValueVector, from_address
 
 if TYPE_CHECKING:
@@ -32,6 +33,13 @@ class SessionIOBinding:
         self._outputs: dict[str, OrtValue | None] = {}
         self._owned: set[str] = set()
         """Outputs whose memory is ours, so that they may change their shape."""
+        self._read: dict[str, Place] = {}
+        self._written: dict[str, Place] = {}
+        """Where inputs and outputs lie."""
+        self._bound: Bound | None = None
+        """What runs may write into; None if it must be looked at again."""
+        self._values: dict[str, Any] = {}
+        """Inputs as runs take them, where these are the memory that was bound."""
 
     def bind_input(self, name: str, *given: Any) -> None:
         """An array, or (device, element type, shape, address) of memory that the caller owns."""
@@ -50,12 +58,29 @@ class SessionIOBinding:
             raise RuntimeError(f"Failed to find NodeArg with name: {name} in the def list")
         if not isinstance(array, np.ndarray):
             raise RuntimeError("Unable to create OrtValue from the given python object")
-        self._inputs[name] = OrtValue.ortvalue_from_numpy(array)
+        self._set_input(name, OrtValue.ortvalue_from_numpy(array))
+
+    def _set_input(self, name: str, value: OrtValue) -> None:
+        self._inputs[name] = value
+        self._values.pop(name, None)
+        ends = self._read.pop(name, None), place_of(value._value)
+        if any(place.meets(other) for place in ends if place is not None for other in self._written.values()):
+            self._bound = None
+        if ends[1] is not None:
+            self._read[name] = ends[1]
+
+    def _set_output(self, name: str, value: OrtValue | None) -> None:
+        self._outputs[name] = value
+        self._bound = None
+        place = None if value is None else place_of(value._value)
+        self._written.pop(name, None)
+        if place is not None:
+            self._written[name] = place
 
     def bind_ortvalue_input(self, name: str, value: OrtValue) -> None:
         if name not in self._engine.inputs:
             raise RuntimeError(f"Error when binding input: Failed to find input name in the mapping: {name}")
-        self._inputs[name] = value._ortvalue
+        self._set_input(name, value._ortvalue)
 
     def bind_output(self, name: str, device: OrtDevice, *given: Any) -> None:
         """Memory for an output: (element type, shape, address) that the caller owns, or none."""
@@ -65,11 +90,11 @@ class SessionIOBinding:
             element_type, shape, address = given
             self.bind_ortvalue_output(name, from_address(address, element_type, shape, device))
         else:
-            self._outputs[name] = None
+            self._set_output(name, None)
             self._owned.add(name)
 
     def bind_ortvalue_output(self, name: str, value: OrtValue) -> None:
-        self._outputs[name] = value._ortvalue
+        self._set_output(name, value._ortvalue)
         self._owned.discard(name)
 
     def get_outputs(self) -> OrtValueVector:
@@ -85,10 +110,15 @@ class SessionIOBinding:
 
     def clear_binding_inputs(self) -> None:
         self._inputs.clear()
+        self._values.clear()
+        self._read.clear()
+        self._bound = None
 
     def clear_binding_outputs(self) -> None:
         self._outputs.clear()
         self._owned.clear()
+        self._written.clear()
+        self._bound = None
 
     def synchronize_inputs(self) -> None:
         """Nothing to wait for on the CPU."""
@@ -109,15 +139,31 @@ class SessionIOBinding:
         for name in self._outputs:
             if not self._engine.knows(name):
                 raise RuntimeError(f"Error in execution: Invalid output name: {name}")
-        values = self._engine.compute(list(self._outputs), self._inputs, run_options)
+        if self._bound is None:
+            self._bound = free_places(self._written, self._read)
+        values = self._engine.compute(list(self._outputs), self._converted(), run_options, self._bound)
         for (name, bound), value in zip(list(self._outputs.items()), values, strict=True):
-            self._outputs[name] = self._stored(name, bound, value)
+            stored = self._stored(name, bound, value)
+            if stored is not bound:
+                self._set_output(name, stored)
+
+    def _converted(self) -> dict[str, Any]:
+        """The inputs as runs take them. Most are views of what was bound, and remain."""
+        found = dict(self._values)
+        for name in self._inputs.keys() - found.keys():
+            found[name] = value = self._engine.converted(name, self._inputs[name])
+            place = self._read.get(name)
+            if place is not None and isinstance(value, np.ndarray) and value.ctypes.data == place.start:
+                self._values[name] = value
+        return found
 
     def _stored(self, name: str, bound: OrtValue | None, value: Any) -> OrtValue:
         """A result in the memory bound for it."""
         if bound is None or not isinstance(bound._value, np.ndarray) or not isinstance(value, np.ndarray):
             return OrtValue._of(value, self._engine.type_of(name))
         memory = bound._value
+        if value is memory:
+            return bound
         if memory.shape == value.shape and memory.dtype == value.dtype:
             memory[...] = value
             return bound

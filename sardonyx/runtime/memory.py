@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,6 +16,7 @@ from sardonyx.errors import InvalidArgument
 from sardonyx.ir import Dim, MapType, TensorType, Value, dim
 from sardonyx.providers.arena import Layout, aligned, find_conflicts, place, side_by_side
 from sardonyx.providers.base import ANY, NO_SHARING, Sharing
+from sardonyx.records import dataclass
 from sardonyx.runtime.sizes import bytes_of, given_symbols, size_with
 
 if TYPE_CHECKING:
@@ -343,9 +343,10 @@ class _Planner:
     def _overwritten(self, position: int, step: Step, index: int, size: Dim) -> int | None:
         """An operand of the same size that nobody reads after this step, and of which the step reads no alias besides."""
         readings = Counter(self.buffer_of.get(slot) for slot in {*step.inputs, *step.captured})
+        taken = {self.buffer_of.get(slot) for slot in step.outputs[:index]}
         for source in _paired(step, sharing_of(step).inplace, index):
             number = self.buffer_of.get(source)
-            if number is None or source in self.partial or readings[number] > 1:
+            if number is None or number in taken or source in self.partial or readings[number] > 1:
                 continue
             buffer = self.buffers[number]
             if not buffer.outside and buffer.bytes == size and buffer.last == position:

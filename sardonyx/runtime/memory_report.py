@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from sardonyx.errors import InvalidArgument
 from sardonyx.ir import Dim, described
 from sardonyx.providers.arena import Layout
+from sardonyx.records import dataclass, field
 from sardonyx.runtime.memory import Allocation, Kind, MemoryPlan
 from sardonyx.runtime.plan import Plan
 from sardonyx.runtime.sizes import size_with

@@ -6,7 +6,6 @@ from typing import Any
 
 from sardonyx import formats
 from sardonyx.errors import Fail
-from sardonyx.formats.ort import reader
 from sardonyx.ir import Model
 from sardonyx.runtime.options import SessionOptions
 
@@ -27,6 +26,8 @@ def load(source: Any, options: SessionOptions) -> Model:
 
     What "session.use_ort_model_bytes_for_initializers" asks for is always so here: weights are views of the file or of the bytes.
     """
+    from sardonyx.formats.ort import reader
+
     if hasattr(source, "SerializeToString"):
         raise Fail("ORT model verification failed. It is a protobuf message.")
     config = options._config

@@ -9,7 +9,6 @@ import heapq
 import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 from sardonyx.errors import EPFail
 from sardonyx.ir import Graph, Node, Value
@@ -23,6 +22,7 @@ from sardonyx.providers.provider import (
     ExecutionProvider,
     missing_kernel,
 )
+from sardonyx.records import dataclass, field, replace
 
 logger = logging.getLogger("sardonyx.runtime")
 

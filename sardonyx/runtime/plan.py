@@ -5,12 +5,12 @@ A plan never changes; a run copies its `template` into a frame of its own, so an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sardonyx.ir import Graph, Node, Value
 from sardonyx.providers.provider import ExecutionProvider, element_type
+from sardonyx.records import dataclass, replace
 from sardonyx.runtime.copies import insert_copies
 from sardonyx.runtime.enums import ExecutionOrder
 from sardonyx.runtime.memory import DEFAULT_OPTIONS, Kind, MemoryOptions, MemoryPlan, plan_memory
@@ -40,6 +40,8 @@ class Step:
     released: tuple[int, ...] = ()
     overwrites: int | None = None
     """Position of the operand over which the call may write its result."""
+    overlaid: tuple[tuple[int, int, bool], ...] = ()
+    """Of a compiled cluster: positions of operands and of results that it may write over them; and whether another one made the operand."""
     copied: tuple[int, ...] = ()
     """Slots of results to copy if they are views, so that what they are views of can go."""
 
@@ -65,7 +67,7 @@ class Plan:
     memory: MemoryPlan
     captures: tuple[tuple[Value, int], ...] = ()
     """Values of the surrounding graph that this one reads, and their slots here."""
-    capture_slots: tuple[tuple[int, int], ...] = field(default=())
+    capture_slots: tuple[tuple[int, int], ...] = ()
     """The same as (slot there, slot here)."""
 
     def fetching(self, names: Sequence[str]) -> Plan:
@@ -206,18 +208,28 @@ def _with_releases(steps: Sequence[Step], kept: Iterable[int], template: Sequenc
         touched = {*step.inputs, *step.captured, *step.outputs}
         released = tuple(sorted(touched - alive))
         alive |= touched
-        result.append(replace(step, released=released, overwrites=None, copied=()))
+        result.append(replace(step, released=released, overwrites=None, overlaid=(), copied=()))
     return result[::-1]
 
 
 def _with_memory(steps: Sequence[Step], values: Sequence[Value], memory: MemoryPlan) -> list[Step]:
     """Tell each step what its kernel may overwrite, if it can write where it is told to, and which of its results to copy."""
     source = {one.slot: one.source for one in memory.allocations if one.kind is Kind.REUSE and one.source is not None}
+    compiled = {slot for step in steps if step.compiled for slot in step.outputs}
     result = []
     for step in steps:
         slot = source.get(step.outputs[0]) if step.outputs and getattr(step.call, "takes_out", False) else None
         same = slot is not None and element_type(values[slot]) is element_type(values[step.outputs[0]])
         overwrites = step.inputs.index(slot) if slot is not None and same else None
+        overlaid = tuple(_overlaid(step, source, compiled)) if step.compiled else ()
         copied = tuple(one for one in step.outputs if one in memory.copied)
-        result.append(replace(step, overwrites=overwrites, copied=copied) if copied or overwrites is not None else step)
+        is_special = copied or overlaid or overwrites is not None
+        result.append(replace(step, overwrites=overwrites, overlaid=overlaid, copied=copied) if is_special else step)
     return result
+
+
+def _overlaid(step: Step, source: Mapping[int, int], compiled: Container[int]) -> Iterator[tuple[int, int, bool]]:
+    """Positions of operands and of the results that lie in their memory, and whether a compiled cluster made the operand."""
+    for position, slot in enumerate(step.outputs):
+        if slot in source:
+            yield step.inputs.index(source[slot]), position, source[slot] in compiled

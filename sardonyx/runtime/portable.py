@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ from sardonyx.ops import checking
 from sardonyx.ops.inference import Driver
 from sardonyx.providers.cpu.provider import evaluate
 from sardonyx.providers.matching import OPEN, SCHEMAS, first_type
+from sardonyx.records import dataclass
 from sardonyx.runtime.expand import Expansion
 
 TABLE = Path(__file__).with_name("onnxruntime_kernels.txt")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from sardonyx import ops
 from sardonyx.ir import Model, edit
@@ -13,6 +12,7 @@ from sardonyx.optimizer.rewrite import Journal
 from sardonyx.providers.cpu.provider import evaluate
 from sardonyx.providers.matching import resolver_of
 from sardonyx.providers.provider import ExecutionProvider
+from sardonyx.records import dataclass, field
 from sardonyx.runtime.copies import insert_copies
 from sardonyx.runtime.expand import Expansion
 from sardonyx.runtime.layouts import check_moved, prefer_layouts

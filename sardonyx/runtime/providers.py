@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -72,9 +74,31 @@ def unregister_provider(name: str) -> None:
 
 @functools.cache
 def _from_packages() -> Mapping[str, Any]:
+    if not any(map(_may_announce, sys.path)):
+        return {}
     from importlib.metadata import entry_points
 
     return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+
+
+def _may_announce(folder: str) -> bool:
+    """Whether packages in a folder may bring providers. To look takes a millisecond, to have `importlib.metadata` look many."""
+    if not os.path.isdir(folder or "."):
+        return os.path.exists(folder)  # an archive, which has its own ways
+    try:
+        with os.scandir(folder or ".") as entries:
+            found = [entry.path for entry in entries if entry.name.endswith((".dist-info", ".egg-info", ".egg"))]
+    except OSError:
+        return False
+    return any(path.endswith(".egg") or _speaks_of_us(os.path.join(path, "entry_points.txt")) for path in found)
+
+
+def _speaks_of_us(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return ENTRY_POINTS.encode() in file.read()
+    except OSError:
+        return False
 
 
 @functools.cache

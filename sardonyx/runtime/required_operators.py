@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from sardonyx import dtypes
@@ -18,6 +17,7 @@ from sardonyx.formats.ort.writer import is_constant
 from sardonyx.ir import Model, Node, TensorType, Value
 from sardonyx.ops import checking, schemas
 from sardonyx.providers.matching import OpId
+from sardonyx.records import dataclass, field
 
 ONNX_DOMAIN = "ai.onnx"
 ALLOWED_TYPES = "!globally_allowed_types;"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,14 @@ from sardonyx.runtime.sparse import SparseTensor
 _PLAIN = frozenset({int, float, str, bool})
 
 
-def release(values: list[Any]) -> list[Any]:
+def release(values: list[Any], bound: Iterable[np.ndarray] = ()) -> list[Any]:
     """Values of a finished run as users get them: C-contiguous, writeable, sharing memory with nothing else.
 
-    Feeds and constants are read-only, so every array that shares memory with one of them is too.
+    Feeds and constants are read-only, so every array that shares memory with one of them is too. Arrays in `bound` are the user's.
     """
     owners: dict[int, np.ndarray] = {}
-    return [_released(value, owners) for value in values]
+    theirs = {id(array) for array in bound}
+    return [value if id(value) in theirs else _released(value, owners) for value in values]
 
 
 def _released(value: Any, owners: dict[int, np.ndarray]) -> Any:

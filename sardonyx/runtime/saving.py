@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 
 from sardonyx import ops
 from sardonyx.errors import Fail
@@ -20,6 +19,7 @@ from sardonyx.ops.signatures import Signature
 from sardonyx.optimizer.pipeline import Level, optimize
 from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
 from sardonyx.providers.matching import SCHEMAS, OpId
+from sardonyx.records import dataclass
 from sardonyx.runtime.expand import expand_functions
 from sardonyx.runtime.options import SessionOptions
 from sardonyx.runtime.portable import make_portable

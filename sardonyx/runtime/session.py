@@ -19,6 +19,7 @@ from sardonyx.providers.prepacking import PackingCounts, PrepackedWeightsContain
 from sardonyx.runtime import arguments
 from sardonyx.runtime.devices import OrtDevice, OrtDeviceVendorId, OrtEpDevice, OrtMemoryInfo
 from sardonyx.runtime.engine import Engine
+from sardonyx.runtime.garbage import rarely_collected
 from sardonyx.runtime.iobinding import IOBinding
 from sardonyx.runtime.metadata import ModelMetadata, NodeArg, OrtEpAssignedSubgraph
 from sardonyx.runtime.options import RunOptions, SessionOptions
@@ -323,8 +324,9 @@ class InferenceSession(Session):
                 names, given = (list(part) for part in zip(*options._providers, strict=True))
         self._requested_providers = list(zip(names, given, strict=True))
         model: Any = self._model_bytes if self._model_path is None else self._model_path
-        engine = Engine(options, model, self._model_path is not None, self._read_config_from_model)
-        engine.initialize_session(names, given, self._disabled_optimizers, self._prepacked_weights_container)
+        with rarely_collected():
+            engine = Engine(options, model, self._model_path is not None, self._read_config_from_model)
+            engine.initialize_session(names, given, self._disabled_optimizers, self._prepacked_weights_container)
         self._adopt(engine)
 
     def _adopt(self, engine: Engine) -> None:

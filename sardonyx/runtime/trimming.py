@@ -19,7 +19,7 @@ from sardonyx.providers.cpu import load_kernels
 from sardonyx.providers.cpu.provider import CPUExecutionProvider
 from sardonyx.providers.cpu.table import cpu
 from sardonyx.providers.matching import OpId
-from sardonyx.providers.native.provider import ONLY_FOR
+from sardonyx.providers.native.table import families as lowerings
 from sardonyx.providers.provider import missing_kernel
 
 PACKAGE = "sardonyx"
@@ -34,6 +34,7 @@ class Trim:
     def __init__(self) -> None:
         ops.load_families()
         load_kernels()
+        lowerings.load_all()
         self.op_ids: set[str] = set()
         self._modules: set[str] = set()
         self._provider = CPUExecutionProvider()
@@ -94,8 +95,9 @@ def _modules() -> Iterator[tuple[str, Path]]:
 
 def _may_go(module: str, path: Path, op_names: set[str]) -> bool:
     """Whether a module is there for its ops alone, unless something imports it."""
-    if module in ONLY_FOR:
-        return op_names.isdisjoint(ONLY_FOR[module])
+    lowered = lowerings.ops_of(module)
+    if lowered:
+        return op_names.isdisjoint(lowered)
     return module.startswith(KERNELS) and path.name != "__init__.py"
 
 

@@ -171,6 +171,45 @@ def test_products_and_sums_keep_their_roundings_where_exactness_is_asked():
     np.testing.assert_array_equal(run(lost, "sse2", [(x, F32)], (x.dtype, F32)), x * x - np.float32(1 + 2.0**-11))
 
 
+@each_level
+def test_copies_side_by_side_do_what_each_does(level):
+    x = np.arange(64, dtype=np.float32)
+    y = np.zeros(64, np.float32)
+    f = Function([("x", PTR), ("y", PTR)], target=X86_LEVELS[level])
+
+    def emit(number):
+        numbers = f.constants(F32, [number, 1, 2, 3])
+        f.store(f.load(f["x"], 4 * number, F32, 4) * 2.0 + numbers, f["y"], 4 * number, F32)
+
+    f.side_by_side(16, emit, 2)
+    call_pointers(f, X86_LEVELS[level], [x, y])
+    np.testing.assert_array_equal(y.reshape(16, 4), x.reshape(16, 4) * 2 + [[number, 1, 2, 3] for number in range(16)])
+
+
+def test_branches_do_not_stand_side_by_side():
+    f = Function([("x", PTR)])
+
+    def emit(number):
+        with f.if_(f.load(f["x"], number, I64) > 0):
+            f.store(0, f["x"], number, I64)
+
+    with pytest.raises(ValueError, match="branches"):
+        f.side_by_side(2, emit, 1)
+
+
+@each_level
+def test_what_streams_arrives(level):
+    x = np.arange(64, dtype=np.float32)
+    room = np.zeros(96, np.float32)
+    start = -room.ctypes.data % 64 // 4
+    y = room[start : start + 64]
+    f = Function([("x", PTR), ("y", PTR)], target=X86_LEVELS[level])
+    f.store(f.load(f["x"], 0, F32, 64), f["y"], 0, F32, streams=True)
+    f.fence()
+    call_pointers(f, X86_LEVELS[level], [x, y])
+    np.testing.assert_array_equal(y, x)
+
+
 def test_mistakes_of_type_are_errors():
     f = Function([("x", PTR)])
     a, b = f.load(f["x"], 0, F32), f.load(f["x"], 0, I32)

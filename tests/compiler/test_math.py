@@ -9,8 +9,10 @@ import pytest
 
 from sardonyx.compiler import math as functions_of_math
 from sardonyx.compiler import trigonometry
-from sardonyx.compiler.types import F32, F64
-from tests.compiler.functions import each_level, run
+from sardonyx.compiler.builder import Function
+from sardonyx.compiler.target import X86_LEVELS
+from sardonyx.compiler.types import F32, F64, I64, PTR
+from tests.compiler.functions import call_pointers, each_level, levels, run
 
 SPECIAL = [
     0.0,
@@ -130,6 +132,29 @@ def test_float32_is_near_the_exact_value_everywhere(name, level):
     with np.errstate(all="ignore"):
         wanted = reference(x.astype(np.longdouble if name in CIRCULAR else np.float64))
     assert_within(units, run(function_of(name), level, [(x, F32)], (x.dtype, F32)), wanted, x)
+
+
+@pytest.mark.skipif("avx512" not in levels(), reason="this CPU has no AVX-512")
+@pytest.mark.parametrize(("name", "units"), [("exp", 1.1), ("exp2", 1.1), ("sigmoid", 1.5), ("tanh", 1.3), ("softplus", 1.6)])
+def test_what_is_looked_up_is_near_the_exact_value(name, units):
+    """Between the points of tables too."""
+    x = np.concatenate([np.linspace(-bound, bound, 2**19).astype(np.float32) for bound in (0.7, 10, 105)])
+    wanted = SINGLE[name][0](x.astype(np.float64))
+    assert_within(units, run(function_of(name), "avx512", [(x, F32)], (x.dtype, F32)), wanted, x)
+
+
+@pytest.mark.skipif("avx512" not in levels(), reason="this CPU has no AVX-512")
+@pytest.mark.parametrize("name", ["exp", "exp2", "sigmoid", "tanh"])
+def test_several_registers_at_a_time_give_the_same(name):
+    x = np.linspace(-30, 30, 1 << 12).astype(np.float32)
+    results = []
+    for lanes in (16, 64):
+        f = Function([("x", PTR), ("y", PTR), ("count", I64)], target=X86_LEVELS["avx512"])
+        with f.loop(0, f["count"], lanes) as i:
+            f.store(function_of(name)(f.load(f["x"], i, F32, lanes)), f["y"], i, F32)
+        results.append(np.zeros_like(x))
+        call_pointers(f, X86_LEVELS["avx512"], [x, results[-1]], len(x))
+    np.testing.assert_array_equal(*results)
 
 
 @each_level

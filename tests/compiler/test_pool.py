@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -81,6 +82,34 @@ def test_workers_that_sleep_wake_up() -> None:
         job.run(workers, width)
     assert (job.data == 150).all()
     workers.stop()
+
+
+def test_a_quiet_run_lets_workers_sleep() -> None:
+    workers = Pool()
+    workers.sleep_at_once()
+    width = workers.ensure(2)
+    job = Job(100, 3, 1)
+    call = np.zeros(module.CALL_WORDS, np.int64)
+    call[[module.CALL_STEPS, module.CALL_COUNT]] = job.steps.ctypes.data, len(job.steps)
+    call[[module.CALL_POOL, module.CALL_WIDTH, module.CALL_QUIET]] = workers.address, width, 1
+    call[module.CALL_STOP] = call.ctypes.data + 8 * module.CALL_STATUS
+    generation = workers._memory[module.GENERATION]
+    deadline = time.monotonic() + 10
+    while not workers._memory[module.SLEEPERS] and time.monotonic() < deadline:
+        time.sleep(0.001)
+    for _ in range(20):
+        workers.enter(call.ctypes.data)
+        assert workers._memory[module.SLEEPERS] == 1
+    assert (job.data == 60).all()
+    assert workers._memory[module.GENERATION] == generation + 60  # the steps were there to be shared
+    workers.stop()
+
+
+def test_short_runs_that_follow_each_other_do_not_come_alone() -> None:
+    workers = pool()
+    assert any(workers.note_end() or not workers.comes_alone() for _ in range(1000))
+    time.sleep(0.01)
+    assert workers.comes_alone()
 
 
 def test_a_run_that_is_stopped_leaves_out_the_rest() -> None:

@@ -78,9 +78,11 @@ def shorter(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     missing = opsets.NEWEST[""]
     monkeypatch.setitem(opsets.NEWEST, "", missing - 1)
     schemas._learn_newer.cache_clear()
+    schemas._forget_found()
     yield missing
     schemas._learn_newer.cache_clear()
     schemas._newer.clear()
+    schemas._forget_found()
 
 
 def test_newer_opsets_come_from_a_newer_onnx_package(shorter: int) -> None:

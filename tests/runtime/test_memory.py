@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 
 import numpy as np
@@ -16,6 +15,7 @@ from sardonyx import formats, ops
 from sardonyx.errors import InvalidArgument
 from sardonyx.providers.arena import aligned, find_conflicts, place, side_by_side
 from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
+from sardonyx.records import replace
 from sardonyx.runtime.enums import ExecutionOrder
 from sardonyx.runtime.executor import execute
 from sardonyx.runtime.memory import Kind, MemoryOptions
@@ -118,10 +118,10 @@ def test_plans_hold_for_every_graph_order_and_size(model, order, memory, n, shap
 def as_kernels_like(plan: Plan) -> Plan:
     """The plan without what it says about memory."""
     steps = [
-        dataclasses.replace(step, overwrites=None, bodies={name: as_kernels_like(body) for name, body in step.bodies.items()})
+        replace(step, overwrites=None, bodies={name: as_kernels_like(body) for name, body in step.bodies.items()})
         for step in plan.steps
     ]
-    return dataclasses.replace(plan, steps=steps)
+    return replace(plan, steps=steps)
 
 
 @settings(max_examples=120, deadline=None)
@@ -163,9 +163,9 @@ def test_kernels_really_write_over_operands_that_only_the_run_holds():
             given_out.append(keywords.get("out") is inputs[0])
             return step.call(inputs, **keywords)
 
-        return dataclasses.replace(step, call=call)
+        return replace(step, call=call)
 
-    watched = dataclasses.replace(plan, steps=[watching(step) for step in plan.steps])
+    watched = replace(plan, steps=[watching(step) for step in plan.steps])
     x = np.array([1, 2, 3, -4], np.float32)
     (y,) = execute(watched, {"x": x})
     assert given_out == [False, True, True, False]
@@ -183,7 +183,7 @@ def test_a_small_view_that_would_keep_a_large_buffer_is_copied():
     assert found["v"].kind is Kind.ALLOCATE and found["v"].slot in plan.memory.copied
     assert plan.memory.buffers[found["a"].buffer].last < found["v"].last
     x = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
-    begun = dataclasses.replace(plan, outputs=(found["v"].slot,), steps=plan.steps[: found["v"].first + 1])
+    begun = replace(plan, outputs=(found["v"].slot,), steps=plan.steps[: found["v"].first + 1])
     (v,) = execute(begun, {"x": x})
     assert v.base is None
 
@@ -295,7 +295,7 @@ def test_a_picture_names_every_buffer_and_escapes_names():
     model = parsed('g (float[8] x) => (float y) { ["n"] a = Neg(x) b = Cos(a) y = ReduceSum<keepdims=0>(b) }')
     report = sardonyx.InferenceSession(model, providers=NUMPY).memory_plan()
     assert "buffer 0: 32 bytes at 0, steps 0 to" in report.svg()
-    odd = dataclasses.replace(report, types=dict.fromkeys(report.types, "<&>"))
+    odd = replace(report, types=dict.fromkeys(report.types, "<&>"))
     assert "&lt;&amp;&gt;" in odd.html() and "<&>" not in odd.html()
 
 

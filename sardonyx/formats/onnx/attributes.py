@@ -45,28 +45,27 @@ SINGLE = {
 """What lists of messages and texts hold."""
 
 
-def read_attribute(proto: Any, owner: str, context: Context, scope: Scope | None) -> ir.Attribute:
+def read_attribute(proto: Any, owner: object, context: Context, scope: Scope | None) -> ir.Attribute:
     """An attribute of the node (or function) that errors call `owner`; graphs in it see the values of `scope`."""
     if not proto.name:
         raise InvalidGraph(f"This is an invalid model. In Node, {owner}, Error an attribute has no name.")
     if proto.ref_attr_name:
         return _read_reference(proto, owner, context)
     kind = _kind(proto, owner, context.ir_version)
-    label = f"attribute '{proto.name}' of {owner}"
-    value = getattr(proto, FIELDS[kind])
-    if kind in (Kind.FLOATS, Kind.INTS):
-        return ir.Attribute(kind, list(value), doc=text(proto.doc_string))
+    value, doc = getattr(proto, FIELDS[kind]), text(proto.doc_string)
+    if kind is Kind.INT or kind is Kind.FLOAT:
+        return ir.Attribute(kind, value, doc=doc)
+    if kind is Kind.INTS or kind is Kind.FLOATS:
+        return ir.Attribute(kind, list(value), doc=doc)
     if kind is Kind.STRINGS:
-        return ir.Attribute(kind, list(map(_Texts().__getitem__, value)), doc=text(proto.doc_string))
-    single = SINGLE.get(kind)
+        return ir.Attribute(kind, list(map(_Texts().__getitem__, value)), doc=doc)
+    single, label = SINGLE.get(kind), f"attribute '{proto.name}' of {owner}"
     if single is not None:
-        return ir.Attribute(
-            kind, [_read_value(one, single, label, context, scope) for one in value], doc=text(proto.doc_string)
-        )
-    return ir.Attribute(kind, _read_value(value, kind, label, context, scope), doc=text(proto.doc_string))
+        return ir.Attribute(kind, [_read_value(one, single, label, context, scope) for one in value], doc=doc)
+    return ir.Attribute(kind, _read_value(value, kind, label, context, scope), doc=doc)
 
 
-def _read_reference(proto: Any, owner: str, context: Context) -> ir.Attribute:
+def _read_reference(proto: Any, owner: object, context: Context) -> ir.Attribute:
     if context.function is None:
         raise InvalidGraph(
             f"This is an invalid model. In Node, {owner}, Error attribute '{proto.name}' refers to '{proto.ref_attr_name}', "
@@ -78,8 +77,9 @@ def _read_reference(proto: Any, owner: str, context: Context) -> ir.Attribute:
         raise InvalidGraph(_missing_type(proto, owner)) from None
 
 
-def _kind(proto: Any, owner: str, ir_version: int) -> Kind:
-    present = [_KINDS[field.name] for field, _ in proto.ListFields() if field.name in _KINDS]
+def _kind(proto: Any, owner: object, ir_version: int) -> Kind:
+    names = [field.name for field, _ in proto.ListFields()]
+    present = [_KINDS[name] for name in names if name in _KINDS]
     if not proto.type:
         if ir_version < 2 and len(present) == 1:
             return present[0]
@@ -93,7 +93,7 @@ def _kind(proto: Any, owner: str, ir_version: int) -> Kind:
     return kind
 
 
-def _missing_type(proto: Any, owner: str) -> str:
+def _missing_type(proto: Any, owner: object) -> str:
     return (
         f"This is an invalid model. In Node, {owner}, Error Field 'type' of attribute '{proto.name}' is required but missing."
     )

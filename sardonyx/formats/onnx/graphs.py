@@ -6,7 +6,6 @@ The reader of models calls `read_graph` and `read_body`; subgraphs come back her
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from sardonyx import ir
@@ -19,6 +18,7 @@ from sardonyx.formats.onnx.types import read_denotation, read_type
 from sardonyx.ir import edit
 from sardonyx.ir.opsets import NEWEST
 from sardonyx.ir.scope import Scope
+from sardonyx.records import dataclass
 
 OVERRIDABLE_SINCE = 4
 """Up to IR version 3 every initializer had to be listed among the inputs, which said nothing about feeding it."""
@@ -99,12 +99,14 @@ def _read_input(info: Any, scope: Scope) -> ir.Value:
 
 def _describe(value: ir.Value, info: Any) -> None:
     """Take over what a ValueInfoProto says, where nothing has been said."""
-    declared = read_type(info.type, f"'{info.name}'") if info.HasField("type") else None
-    if value.declared is None:
-        value.declared = declared
-        value.type = value.type or declared
+    if info.HasField("type"):
+        type = info.type
+        declared = read_type(type, f"'{value.name}'")
+        if value.declared is None:
+            value.declared = declared
+            value.type = value.type or declared
+        value.denotation = value.denotation or read_denotation(type)
     value.doc = value.doc or text(info.doc_string)
-    value.denotation = value.denotation or read_denotation(info.type)
     value.metadata.update(metadata(info.metadata_props))
 
 
@@ -182,33 +184,34 @@ def _read_nodes(protos: Any, graph: ir.Graph, scope: Scope, context: Context) ->
                 scope.define_later(text(name))
     names: set[str] = set()
     for proto in protos:
-        if proto.name in names:
-            raise Fail(f"This is an invalid model. Error: two nodes with same node name ({proto.name}).")
-        if proto.name and proto.op_type != "Constant":  # exporters name all constants alike, and the original lets them
-            names.add(proto.name)
+        name = proto.name
+        if name in names:
+            raise Fail(f"This is an invalid model. Error: two nodes with same node name ({name}).")
+        if name and proto.op_type != "Constant":  # exporters name all constants alike, and the original lets them
+            names.add(name)
         graph.append(_read_node(proto, scope, context))
         scope.later.difference_update(proto.output)
 
 
 def _read_node(proto: Any, scope: Scope, context: Context) -> ir.Node:
-    label = _label(proto)
-    if not proto.op_type:
+    label = _Label(proto)
+    op_type, domain = text(proto.op_type), normal_domain(proto.domain)
+    if not op_type:
         raise InvalidGraph(f"This is an invalid model. In Node, {label}, Error it has no op_type.")
     inputs = [_read_operand(name, scope, label) if name else None for name in proto.input]
     attributes: dict[str, ir.Attribute] = {}
     for one in proto.attribute:
-        if one.name in attributes:
-            raise InvalidGraph(
-                f"This is an invalid model. In Node, {label}, Error Attribute '{one.name}' appeared multiple times."
-            )
-        attributes[text(one.name)] = read_attribute(one, label, context, scope)
+        name = text(one.name)
+        if name in attributes:
+            raise InvalidGraph(f"This is an invalid model. In Node, {label}, Error Attribute '{name}' appeared multiple times.")
+        attributes[name] = read_attribute(one, label, context, scope)
     node = ir.Node(
-        text(proto.op_type),
+        op_type,
         inputs,
         [scope.values[name] if name else "" for name in proto.output],
         attributes,
-        domain=normal_domain(proto.domain),
-        version=_version(proto, context),
+        domain=domain,
+        version=_version(op_type, domain, label, context),
         name=text(proto.name),
         overload=text(proto.overload),
     )
@@ -217,13 +220,20 @@ def _read_node(proto: Any, scope: Scope, context: Context) -> ir.Node:
     return node
 
 
-def _label(proto: Any) -> str:
-    name = proto.name or next((name for name in proto.output if name), "")
-    domain = normal_domain(proto.domain)
-    return f"{domain}::{proto.op_type} '{name}'" if domain else f"{proto.op_type} '{name}'"
+class _Label:
+    """What errors call a node, spelled out when there is one."""
+
+    def __init__(self, proto: Any):
+        self.proto = proto
+
+    def __str__(self) -> str:
+        proto = self.proto
+        name = proto.name or next((name for name in proto.output if name), "")
+        domain = normal_domain(proto.domain)
+        return f"{domain}::{proto.op_type} '{name}'" if domain else f"{proto.op_type} '{name}'"
 
 
-def _read_operand(name: str, scope: Scope, label: str) -> ir.Value:
+def _read_operand(name: str, scope: Scope, label: _Label) -> ir.Value:
     value = scope.find(name)
     if value is None:
         raise InvalidArgument(
@@ -232,8 +242,7 @@ def _read_operand(name: str, scope: Scope, label: str) -> ir.Value:
     return value
 
 
-def _version(proto: Any, context: Context) -> int:
-    domain = normal_domain(proto.domain)
+def _version(op_type: str, domain: str, label: _Label, context: Context) -> int:
     version = context.opsets.get(domain)
     if version is not None:
         return version
@@ -242,10 +251,8 @@ def _version(proto: Any, context: Context) -> int:
     if context.lenient and not domain:
         return NEWEST[""]
     if context.function is not None:
-        raise Fail(
-            f"No opset registered for domain {domain or 'ai.onnx'} in function {context.function}, which {_label(proto)} needs."
-        )
+        raise Fail(f"No opset registered for domain {domain or 'ai.onnx'} in function {context.function}, which {label} needs.")
     raise Fail(
-        f"Fatal error: {domain or 'ai.onnx'}:{proto.op_type}(-1) is not a registered function/op. "
-        f"{_label(proto)} needs an opset import for domain '{domain}'."
+        f"Fatal error: {domain or 'ai.onnx'}:{op_type}(-1) is not a registered function/op. "
+        f"{label} needs an opset import for domain '{domain}'."
     )

@@ -7,7 +7,6 @@ onnxruntime takes (unsorted nodes, an inner name that hides an outer one) is tak
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from sardonyx.formats.onnx.graphs import Context, read_body, read_graph
 from sardonyx.formats.onnx.messages import messages
 from sardonyx.formats.onnx.texts import metadata, normal_domain, text
 from sardonyx.ir.opsets import NEWEST
+from sardonyx.records import dataclass, field
 
 
 @dataclass

@@ -16,7 +16,11 @@ def text(value: Any) -> str:
 
 def metadata(entries: Any) -> dict[str, str]:
     """Keys and values of StringStringEntryProtos."""
-    return {text(entry.key): text(entry.value) for entry in entries}
+    found = {entry.key: entry.value for entry in entries}
+    for key, value in found.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            text(key), text(value)
+    return found
 
 
 def normal_domain(domain: Any) -> str:

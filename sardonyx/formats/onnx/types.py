@@ -17,11 +17,13 @@ def read_type(proto: Any, owner: str, depth: int = 0) -> ir.Type | None:
     """The type that `proto` means, None if it is empty; `owner` is named in errors."""
     if depth > MAX_DEPTH:
         raise Fail(f"Type of {owner} is nested deeper than {MAX_DEPTH} levels.")
-    match proto.WhichOneof("value"):
+    which = proto.WhichOneof("value")
+    if which == "tensor_type":
+        tensor = proto.tensor_type
+        return ir.TensorType(_element(tensor.elem_type, owner), _shape(tensor))
+    match which:
         case None:
             return None
-        case "tensor_type":
-            return ir.TensorType(_element(proto.tensor_type.elem_type, owner), _shape(proto.tensor_type))
         case "sparse_tensor_type":
             return ir.SparseTensorType(_element(proto.sparse_tensor_type.elem_type, owner), _shape(proto.sparse_tensor_type))
         case "sequence_type":
@@ -35,8 +37,8 @@ def read_type(proto: Any, owner: str, depth: int = 0) -> ir.Type | None:
 
 def read_denotation(proto: Any) -> ir.Denotation | None:
     """What a type and its sizes stand for, None if it does not say."""
-    sizes = tuple(text(size.denotation) for size in proto.tensor_type.shape.dim) if proto.HasField("tensor_type") else ()
-    return (text(proto.denotation), sizes) if proto.denotation or any(sizes) else None
+    sizes = [size.denotation for size in proto.tensor_type.shape.dim] if proto.HasField("tensor_type") else []
+    return (text(proto.denotation), tuple(map(text, sizes))) if proto.denotation or any(sizes) else None
 
 
 def write_denotation(denotation: ir.Denotation | None, proto: Any) -> None:
@@ -76,14 +78,17 @@ def _inner(proto: Any, owner: str, depth: int) -> ir.Type:
 
 
 def _shape(proto: Any) -> ir.Shape | None:
-    return tuple(_dim(dim) for dim in proto.shape.dim) if proto.HasField("shape") else None
+    return tuple(map(_dim, proto.shape.dim)) if proto.HasField("shape") else None
 
 
 def _dim(proto: Any) -> ir.Dim:
     """A negative size is an unknown one: old converters wrote -1 and onnxruntime lets it pass."""
-    if proto.HasField("dim_value") and proto.dim_value >= 0:
-        return int(proto.dim_value)
-    return ir.dim.symbol(text(proto.dim_param)) if proto.dim_param else ir.dim.fresh()
+    if proto.HasField("dim_value"):
+        size: int = proto.dim_value
+        if size >= 0:
+            return size
+    name = proto.dim_param
+    return ir.dim.symbol(text(name)) if name else ir.dim.fresh()
 
 
 def write_type(type: ir.Type | None, proto: Any) -> None:

@@ -6,7 +6,8 @@ The reader parses what remains, the skeleton, with protobuf; so weights are neve
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from sardonyx.records import dataclass
 
 MODEL_GRAPH, GRAPH_INITIALIZER, TENSOR_RAW_DATA = 7, 5, 9
 MIN_SPAN = 1024
@@ -27,14 +28,8 @@ class Skeleton:
     spans: dict[int, tuple[int, int]]
 
 
-@dataclass
-class _Field:
-    number: int
-    wire_type: int
-    start: int
-    """Where the key begins."""
-    body: int
-    end: int
+_Field = tuple[int, int, int, int, int]
+"""A field's number and wire type, where its key begins, where its body does, and where it ends."""
 
 
 def skeleton(data: memoryview) -> Skeleton | None:
@@ -43,40 +38,45 @@ def skeleton(data: memoryview) -> Skeleton | None:
     try:
         pieces: list[bytes | memoryview] = []
         kept = count = 0
-        for field in _fields(data, 0, len(data)):
-            if field.number == MODEL_GRAPH and field.wire_type == LENGTH_DELIMITED:
-                inner, count = _graph_pieces(data, field, count, spans)
-                pieces += [data[kept : field.start], _length_delimited(MODEL_GRAPH, inner)]
-                kept = field.end
+        for number, wire_type, start, body, end in _fields(data, 0, len(data)):
+            if number == MODEL_GRAPH and wire_type == LENGTH_DELIMITED:
+                inner, count = _graph_pieces(data, body, end, count, spans)
+                pieces += [data[kept:start], _length_delimited(MODEL_GRAPH, inner)]
+                kept = end
         pieces.append(data[kept:])
     except Malformed:
         return None
     return Skeleton(b"".join(pieces), spans) if spans else None
 
 
-def _graph_pieces(data: memoryview, graph: _Field, count: int, spans: dict[int, tuple[int, int]]) -> tuple[bytes, int]:
-    """The graph's bytes without large raw data; `count` initializers came before it."""
+def _graph_pieces(
+    data: memoryview, begin: int, finish: int, count: int, spans: dict[int, tuple[int, int]]
+) -> tuple[bytes, int]:
+    """The bytes of the graph there without large raw data; `count` initializers came before it."""
     pieces: list[bytes | memoryview] = []
-    kept = graph.body
-    for field in _fields(data, graph.body, graph.end):
-        if field.number != GRAPH_INITIALIZER or field.wire_type != LENGTH_DELIMITED:
+    kept = begin
+    for number, wire_type, start, body, end in _fields(data, begin, finish):
+        if number != GRAPH_INITIALIZER or wire_type != LENGTH_DELIMITED:
             continue
-        raw = _raw_data(data, field) if field.end - field.body >= MIN_SPAN else None
+        raw = _raw_data(data, body, end) if end - body >= MIN_SPAN else None
         if raw is not None:
-            spans[count] = (raw.body, raw.end)
-            rest = bytes(data[field.body : raw.start]) + bytes(data[raw.end : field.end])
-            pieces += [data[kept : field.start], _length_delimited(GRAPH_INITIALIZER, rest)]
-            kept = field.end
+            _, _, raw_start, raw_body, raw_end = raw
+            spans[count] = (raw_body, raw_end)
+            rest = bytes(data[body:raw_start]) + bytes(data[raw_end:end])
+            pieces += [data[kept:start], _length_delimited(GRAPH_INITIALIZER, rest)]
+            kept = end
         count += 1
-    pieces.append(data[kept : graph.end])
+    pieces.append(data[kept:finish])
     return b"".join(pieces), count
 
 
-def _raw_data(data: memoryview, tensor: _Field) -> _Field | None:
-    """The tensor's raw data if it is large and there is exactly one (of several the last one counts: protobuf's business)."""
-    found = [field for field in _fields(data, tensor.body, tensor.end) if field.number == TENSOR_RAW_DATA]
-    if len(found) == 1 and found[0].wire_type == LENGTH_DELIMITED and found[0].end - found[0].body >= MIN_SPAN:
-        return found[0]
+def _raw_data(data: memoryview, begin: int, finish: int) -> _Field | None:
+    """The raw data of the tensor there if it is large and there is exactly one (of several the last one counts: protobuf's business)."""
+    found = [field for field in _fields(data, begin, finish) if field[0] == TENSOR_RAW_DATA]
+    for field in found:
+        _, wire_type, _, body, end = field
+        if len(found) == 1 and wire_type == LENGTH_DELIMITED and end - body >= MIN_SPAN:
+            return field
     return None
 
 
@@ -96,12 +96,14 @@ def _fields(data: memoryview, start: int, end: int) -> Iterator[_Field]:
             raise Malformed
         if stop > end or key >> 3 == 0:
             raise Malformed
-        yield _Field(key >> 3, wire_type, at, body, stop)
+        yield key >> 3, wire_type, at, body, stop
         at = stop
 
 
 def _varint(data: memoryview, at: int, end: int) -> tuple[int, int]:
     """A number and the position after it."""
+    if at < end and data[at] < 0x80:
+        return data[at], at + 1
     value = 0
     for shift in range(0, 70, 7):
         if at >= end:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from sardonyx import ir
@@ -21,6 +20,7 @@ from sardonyx.formats.ort.tensors import invalid, read_denotation, read_sparse_t
 from sardonyx.ir import Kind, edit
 from sardonyx.ir.opsets import NEWEST
 from sardonyx.ir.scope import Scope
+from sardonyx.records import dataclass, field
 
 OVERRIDABLE_SINCE = 4
 """Up to this IR version an initializer among the inputs is a constant all the same."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from sardonyx.formats.ort.encoding import MAX_BYTES, encode, too_large
 from sardonyx.formats.ort.tables import NO_NODE, UNSET_MODEL_VERSION, VERSION, DimensionValueType, TypeInfoValue
 from sardonyx.ir import Kind, packing
 from sardonyx.ir.scope import ScopedNames
+from sardonyx.records import dataclass, field
 
 KNOWN_DOMAINS = {
     "ai.onnx.ml": 5,

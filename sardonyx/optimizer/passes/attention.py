@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from sardonyx.optimizer.passes.attention_masks import always_sees_a_key, causal_
 from sardonyx.optimizer.passes.attention_scores import Core, Factor, Shift, Unfit, find_core, types_agree
 from sardonyx.optimizer.passes.building import TypingBuilder, replace_value
 from sardonyx.optimizer.values import dtype_of, has_one_output, shape_of
+from sardonyx.records import dataclass
 
 NAME = "AttentionFusion"
 ENDLESS = 2**63 - 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from sardonyx.optimizer.passes.attention_heads import heads_apart
 from sardonyx.optimizer.passes.attention_masks import hides_for_sure
 from sardonyx.optimizer.passes.attention_scores import Choice, Factor, Shift, Step, Unfit
 from sardonyx.optimizer.values import dtype_of, shape_of
+from sardonyx.records import dataclass, field
 
 
 @dataclass(frozen=True)

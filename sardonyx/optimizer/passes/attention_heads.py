@@ -6,8 +6,6 @@ take apart again, or as (batch, heads, length, size).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sardonyx.ir import Graph, Value
 from sardonyx.ir.dim import Dim, product
 from sardonyx.ops.builder import Builder
@@ -15,6 +13,7 @@ from sardonyx.optimizer.axes import Axis, Stage, Trace, users_along
 from sardonyx.optimizer.matching import operand
 from sardonyx.optimizer.passes.attention_scores import Unfit
 from sardonyx.optimizer.values import shape_of
+from sardonyx.records import dataclass
 
 
 def size_of(axis: Axis) -> Dim:

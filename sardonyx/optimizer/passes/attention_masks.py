@@ -7,9 +7,7 @@ makes a difference: the functions here say what is certain, and `passes/attentio
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-import ml_dtypes
 import numpy as np
 
 from sardonyx import dtypes
@@ -19,6 +17,7 @@ from sardonyx.ir.dim import Dim, is_nonnegative
 from sardonyx.optimizer.matching import constant, operand
 from sardonyx.optimizer.passes.attention_scores import Choice, Factor, Shift, Step
 from sardonyx.optimizer.values import dtype_of, rank_of, scalar, shape_of
+from sardonyx.records import dataclass
 
 HIDDEN = -1e4
 """Numbers from here down hide a key from any query that sees another one: exporters write -10000, the lowest float, or -inf."""
@@ -316,6 +315,8 @@ def _rows_are_visible(value: Value) -> bool:
 
 
 def _largest(element: ElementType) -> float:
+    import ml_dtypes
+
     return float(ml_dtypes.finfo(element.numpy).max)  # type: ignore[no-untyped-call]
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Union
 
 from sardonyx.ir import Node, Value
 from sardonyx.optimizer.matching import operand
 from sardonyx.optimizer.values import dtype_of, is_exactly, is_float, rank_of, scalar, shape_of
+from sardonyx.records import dataclass
 
 MAX_STEPS = 16
 """How many ops may stand between a product and its softmax."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 from sardonyx import dtypes
@@ -11,6 +10,7 @@ from sardonyx.optimizer.context import Context
 from sardonyx.optimizer.matching import operand
 from sardonyx.optimizer.passes.building import TypingBuilder
 from sardonyx.optimizer.values import dtype_of
+from sardonyx.records import dataclass, field
 
 DOMAIN = "ai.onnx.ml"
 FIRST_MAP = 2

@@ -42,10 +42,13 @@ def fold_constants(graph: Graph, context: Context) -> bool:
 
 def _content(node: Node, context: Context, limit: int) -> list[np.ndarray] | None:
     """What a node always computes, None if that is not known or not to be stored."""
+    known = [_known(output) for output in node.outputs]
+    is_known = all(array is not None for array in known)
+    if not is_known and any(value is not None and not value.is_constant for value in node.inputs):
+        return None
     if any(True for _ in node.subgraphs) or (node.op_type in KEPT and not context.flag("session.disable_quant_qdq")):
         return None
-    known = [_known(output) for output in node.outputs]
-    if all(array is not None for array in known):
+    if is_known:
         return [array for array in known if array is not None]
     if not _can_fold(node) or not _fits(node, limit):
         return None
@@ -69,8 +72,6 @@ def _known(output: Value) -> np.ndarray | None:
 def _can_fold(node: Node) -> bool:
     signature = schemas.find(node.domain, node.op_type, node.version)
     if signature is None or not signature.deterministic or node.domain not in ("", "ai.onnx.ml"):
-        return False
-    if any(value is not None and not value.is_constant for value in node.inputs):
         return False
     return bool(node.inputs) or node.op_type == "Constant"
 

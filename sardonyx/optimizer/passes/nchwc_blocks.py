@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from sardonyx import dtypes
@@ -13,6 +11,7 @@ from sardonyx.optimizer.context import Context
 from sardonyx.optimizer.matching import operand
 from sardonyx.optimizer.passes.building import TypingBuilder
 from sardonyx.optimizer.values import dtype_of, shape_of
+from sardonyx.records import dataclass
 
 NAME = "NchwcTransformer"
 BLOCK_KEY = "sardonyx.nchwc_block_size"

@@ -6,8 +6,6 @@ arithmetic, unless the session says otherwise.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from sardonyx import dtypes
@@ -18,6 +16,7 @@ from sardonyx.optimizer.context import Context
 from sardonyx.optimizer.matching import constant, operand
 from sardonyx.optimizer.rules.quantize_parameters import CONTRIB, Parameters, byte_of, is_dequantize, parameters
 from sardonyx.optimizer.values import dtype_of, rank_of, shape_of
+from sardonyx.records import dataclass
 
 ACCURACY_KEY = "session.qdq_matmulnbits_accuracy_level"
 BLOCK_SIZE_KEY = "session.qdq_matmulnbits_block_size"

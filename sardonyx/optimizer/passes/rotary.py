@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from sardonyx.optimizer.passes.attention_scores import Unfit
 from sardonyx.optimizer.passes.building import TypingBuilder, replace_value
 from sardonyx.optimizer.pattern import read
 from sardonyx.optimizer.values import dtype_of, rank_of, scalar, shape_of
+from sardonyx.records import dataclass, field
 
 NAME = "RotaryEmbeddingFusion"
 PATTERN = read("Add(Mul(x, cos), Mul(turned:Concat(Neg(high), low), sin))")

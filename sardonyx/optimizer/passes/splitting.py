@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from sardonyx.ir import Graph, Node, Value, edit
@@ -11,6 +9,7 @@ from sardonyx.ops.builder import Builder
 from sardonyx.optimizer.context import Context
 from sardonyx.optimizer.matching import operand
 from sardonyx.optimizer.values import shape_of
+from sardonyx.records import dataclass
 
 ENDLESS = 2**31 - 1
 

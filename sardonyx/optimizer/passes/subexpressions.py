@@ -20,13 +20,14 @@ def eliminate_common_subexpressions(graph: Graph, context: Context) -> bool:
     compared: set[Hashable] = set()
     changed = False
     for node in graph.nodes:
-        key = _key(node)
-        if key is None or alike.setdefault(key, node) is node:
-            continue  # attributes, which of tree ensembles are long, are read only if another node is like this one but for them
+        key = (node.op_type, *map(id, node.inputs))
+        if alike.setdefault(key, node) is node:
+            continue  # few nodes have a twin, and of tree ensembles attributes are long: no more is asked of most
         if key not in compared:
             compared.add(key)
-            seen[key, _attributes(alike[key])] = alike[key]
-        first = seen.setdefault((key, _attributes(node)), node)
+            seen[key, _details(alike[key])] = alike[key]
+        details = _details(node)
+        first = node if details is None else seen.setdefault((key, details), node)
         if first is node or not _covers(first, node):
             continue
         for old, new in zip(list(node.outputs), first.outputs, strict=False):
@@ -48,22 +49,13 @@ def _covers(first: Node, other: Node) -> bool:
     )
 
 
-def _key(node: Node) -> Hashable | None:
+def _details(node: Node) -> Hashable | None:
+    """What tells nodes of the same op and operands apart, None for one that is never merged."""
     signature = schemas.find(node.domain, node.op_type, node.version)
     if signature is None or not signature.deterministic or node.op_type in KEPT or any(True for _ in node.subgraphs):
         return None
-    return (
-        node.domain,
-        node.op_type,
-        node.version,
-        tuple(id(value) for value in node.inputs),
-        tuple(sorted(node.attributes)),
-        _types(node),
-    )
-
-
-def _attributes(node: Node) -> Hashable:
-    return tuple(sorted((name, _attribute(attribute)) for name, attribute in node.attributes.items()))
+    attributes = sorted((name, _attribute(attribute)) for name, attribute in node.attributes.items())
+    return node.domain, node.version, tuple(attributes), _types(node)
 
 
 def _types(node: Node) -> tuple[str, ...]:

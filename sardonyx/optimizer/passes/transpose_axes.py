@@ -39,6 +39,7 @@ def inverse(layout: Layout) -> Layout:
     return tuple(sorted(range(len(layout)), key=layout.__getitem__))
 
 
+@functools.cache
 def identity(rank: int) -> Layout:
     return tuple(range(rank))
 
@@ -66,6 +67,7 @@ def order_for(port: Port, layout: Layout) -> Order | None:
     return tuple(next(moving) if run else unit for unit, run in enumerate(port))
 
 
+@functools.cache
 def whole(rank: int, total: int | None = None) -> Port:
     """One axis per unit; where there are more units than axes, the first ones have none, as broadcasting has it."""
     missing = 0 if total is None else total - rank

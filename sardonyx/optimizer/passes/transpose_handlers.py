@@ -6,8 +6,8 @@ how the node is written then. None means that the node, as it is, works in its o
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from sardonyx.optimizer.passes.transpose_axes import (
     without,
 )
 from sardonyx.optimizer.values import rank_of, shape_of
+from sardonyx.records import dataclass
 
 
 @dataclass
@@ -524,6 +525,7 @@ def reshape(node: Node) -> Freedom | None:
     before, after = tuple(run for run, _ in runs), tuple(run for _, run in runs)
     inferred = -1 in (_numbers(node, "shape") or ())
 
+    @functools.cache
     def wanted(order: Order) -> list[int] | None:
         return reshape_target(permuted(source, placed(before, order)), permuted(target, placed(after, order)), inferred)
 

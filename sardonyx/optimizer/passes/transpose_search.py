@@ -9,7 +9,6 @@ never more of either.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 from sardonyx.ir import Graph, Node, Shape, Value, edit
 from sardonyx.optimizer.matching import operand
@@ -27,6 +26,7 @@ from sardonyx.optimizer.passes.transpose_axes import (
 )
 from sardonyx.optimizer.passes.transpose_handlers import Freedom, freedom_of
 from sardonyx.optimizer.values import rank_of, shape_of
+from sardonyx.records import dataclass, field
 
 MAX_ROUNDS = 3
 """How often both directions are explored while that helps."""
@@ -181,6 +181,7 @@ class Layouts:
 
     def _explore(self, root: Value) -> list[Movable]:
         found: list[Movable] = []
+        ports: list[tuple[list[tuple[Value, Layout, Port]], list[tuple[Value, Port]]]] = []
         waiting = [root]
         while waiting:
             value = waiting.pop()
@@ -192,13 +193,15 @@ class Layouts:
             for node in self._neighbours(value):
                 movable = self._look_at(node)
                 if movable is not None:
+                    inputs, outputs = self._inputs(node, movable.freedom), self._outputs(node, movable.freedom)
                     found.append(movable)
-                    waiting.extend(held for held, _, _ in self._inputs(movable.node, movable.freedom))
-                    waiting.extend(held for held, _ in self._outputs(movable.node, movable.freedom))
-        for movable in found:
+                    ports.append((inputs, outputs))
+                    waiting.extend(value for value, _, _ in inputs)
+                    waiting.extend(value for value, _ in outputs)
+        for movable, (inputs, outputs) in zip(found, ports, strict=True):
             movable.connect(
-                [(self.held[value], view, port) for value, view, port in self._inputs(movable.node, movable.freedom)],
-                [(self.held[value], port) for value, port in self._outputs(movable.node, movable.freedom)],
+                [(self.held[value], view, port) for value, view, port in inputs],
+                [(self.held[value], port) for value, port in outputs],
             )
         return found
 

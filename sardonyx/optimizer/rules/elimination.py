@@ -19,6 +19,7 @@ from sardonyx.optimizer.values import (
     is_float,
     shape_fits,
     shape_of,
+    size_of,
     sizes_in,
 )
 
@@ -82,8 +83,7 @@ def eliminate_one(x: Value, one: Value, root: Node) -> Answer:
 
 
 def _eliminate_neutral(x: Value, neutral: Value, number: int, root: Node) -> Answer:
-    array = constant(neutral)
-    if array is None or array.size != 1 or not is_exactly(neutral, number):
+    if size_of(neutral) != 1 or not is_exactly(neutral, number):
         # a whole vector of ones may be the scale of a normalization, which is recognized by it
         return skip(f"the operand is not {number}")
     if not broadcasts_into(neutral, x):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sardonyx import dtypes
 from sardonyx.ir import Node, Value
 from sardonyx.ir.dim import minimum
 from sardonyx.ops.builder import Builder
 from sardonyx.optimizer.rewrite import Answer, rule, skip
 from sardonyx.optimizer.values import dtype_of, has_one_output, rank_of, shape_of
+from sardonyx.records import dataclass
 
 SUM = "Add(Gather<axis=0>(a, ids_a), Gather<axis=0>(b, ids_b))"
 

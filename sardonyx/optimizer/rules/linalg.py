@@ -62,16 +62,16 @@ def product_of_stack(
     op: Builder, view: Node, gemm: Node, flat: Node, x: Value, W: Value, C: Value | None, root: Node
 ) -> Answer:
     """A stack of matrices that is flattened for a Gemm alone is multiplied as it is; what computes its shape is not needed then."""
-    given, weights = shape_of(x), constant(W)
-    if weights is None or given is None or len(given) < 2 or C is None or rank_of(C) != 1:
+    given, weights = shape_of(x), shape_of(W)
+    if not W.is_constant or weights is None or given is None or len(given) < 2 or C is None or rank_of(C) != 1:
         return skip("the weights are not constant, or there is no bias per column")
     if operand(gemm, "transA") or operand(gemm, "alpha") != 1 or operand(gemm, "beta") != 1:
         return skip("the product is transposed or scaled")
-    weights = weights.T if operand(gemm, "transB") else weights
+    turned = operand(gemm, "transB")
     flattened, result = viewed_shape(flat, x), viewed_shape(view, gemm.outputs[0])
-    if flattened is None or flattened[-1] != given[-1] or result != (*given[:-1], weights.shape[1]):
+    if flattened is None or flattened[-1] != given[-1] or result != (*given[:-1], weights[0 if turned else 1]):
         return skip("the shape around the product is not the tensor's own")
-    return op.Add(op.MatMul(x, W if not operand(gemm, "transB") else op.constant(np.ascontiguousarray(weights))), C)
+    return op.Add(op.MatMul(x, op.constant(np.ascontiguousarray(constant(W).T)) if turned else W), C)  # type: ignore[union-attr]
 
 
 @rule(

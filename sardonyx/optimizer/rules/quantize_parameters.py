@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from sardonyx.optimizer.matching import constant, operand
 from sardonyx.optimizer.rewrite import Skip, skip
 from sardonyx.optimizer.rules.conv import attributes_of
 from sardonyx.optimizer.values import dtype_of, rank_of
+from sardonyx.records import dataclass
 
 CONTRIB = "com.microsoft"
 Q = f"QuantizeLinear|{CONTRIB}.QuantizeLinear"

@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
+from sardonyx.providers.cpu.table import cpu, families
 
-from sardonyx.providers.cpu.table import cpu
-
-_loaded = False
-
-
-def load_kernels() -> None:
-    """Import all kernel modules of this package once; they register themselves on `cpu`."""
-    global _loaded
-    if not _loaded:
-        for module in pkgutil.walk_packages(__path__, __name__ + "."):
-            importlib.import_module(module.name)
-        _loaded = True
-
+load_kernels = families.load_all
+"""Import all kernel modules of this package; otherwise they are imported when a node wants one of their kernels."""
 
 __all__ = ["cpu", "load_kernels"]

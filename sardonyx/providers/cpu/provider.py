@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from sardonyx.ir import Node
-from sardonyx.providers import cpu as package
 from sardonyx.providers.cpu.table import cpu
 from sardonyx.providers.provider import ExecutionProvider
 
@@ -18,10 +17,6 @@ class CPUExecutionProvider(ExecutionProvider):
 
     name = "CPUExecutionProvider"
     kernels = cpu
-
-    def __init__(self, options: Mapping[str, str] | None = None):
-        super().__init__(options)
-        package.load_kernels()
 
 
 def evaluate(node: Node, inputs: Sequence[Any]) -> Sequence[Any]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from sardonyx.errors import KernelError
 from sardonyx.ops.image import kept_ratio, scaled_size
 from sardonyx.providers.cpu.sampling import cubic_weight
 from sardonyx.providers.cpu.table import cpu
+from sardonyx.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,10 @@
 """The table on which the NumPy kernels register themselves, and what they declare about the memory of their outputs."""
 
+from sardonyx.families import Families
 from sardonyx.providers.base import ANY, KernelTable
 
-cpu = KernelTable("CPUExecutionProvider")
+families = Families("sardonyx.providers.cpu")
+cpu = KernelTable("CPUExecutionProvider", families)
 
 FIRST = ((0, 0),)
 """The first output lies, or may lie, where the first input does."""

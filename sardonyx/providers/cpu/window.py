@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from sardonyx.errors import KernelError
 from sardonyx.ops.window import SAME, output_size, span_of
+from sardonyx.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from sardonyx.compiler.types import BOOL
 from sardonyx.providers.lowering.table import FLOATS, scalar
+from sardonyx.records import replace
 
 
 @scalar("Equal", since=7)

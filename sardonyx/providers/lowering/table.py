@@ -10,15 +10,16 @@ the compiler, scalars or vectors alike; floats of 16 bits come as float32. Of se
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import Any
 
 from sardonyx import dtypes
 from sardonyx.dtypes import ElementType
+from sardonyx.families import Families
 from sardonyx.ir import Node
 from sardonyx.ops.table import NEWEST
+from sardonyx.parameters import Parameters
+from sardonyx.records import dataclass
 
 Claims = Callable[[Node], bool]
 
@@ -45,6 +46,7 @@ class Scalar:
     """Asked last, whether it serves a node: of divisions of integers say those that cannot fail."""
 
 
+families = Families("sardonyx.providers.lowering")
 _table: dict[str, list[Scalar]] = {}
 
 
@@ -59,13 +61,12 @@ def scalar(
     """Register the function of one element of `ops`. Keyword-only parameters are attributes, and `type`."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        signature = inspect.signature(function).parameters.values()
-        keywords = frozenset(one.name for one in signature if one.kind is one.KEYWORD_ONLY)
-        positional = tuple(one.name for one in signature if one.kind is one.POSITIONAL_OR_KEYWORD)
-        variadic = any(one.kind is one.VAR_POSITIONAL for one in signature)
+        asks = Parameters.of(function)
+        keywords = frozenset(asks.keyword_only)
         narrowed = None if types is None else frozenset(types)
         for op in ops:
-            entry = Scalar(function, since, until, narrowed, keywords, positional, variadic, claims)
+            entry = Scalar(function, since, until, narrowed, keywords, asks.positional, asks.takes_more, claims)
+            families.note(op)
             _table.setdefault(f"{domain}:{op}" if domain else op, []).append(entry)
         return function
 
@@ -74,6 +75,7 @@ def scalar(
 
 def scalars_of(domain: str, op: str) -> list[Scalar]:
     """The entries of an op; their versions and types say which one is a node's."""
+    families.need(op)
     return _table.get(f"{domain}:{op}" if domain else op, [])
 
 
@@ -82,7 +84,10 @@ _names: dict[str, Scalar] = {}
 
 def name_of(entry: Scalar) -> str:
     """A name by which `scalar_function` finds an entry again: it stands in chains, which are compared and hashed."""
-    name = f"{entry.function.__module__}.{entry.function.__qualname__}"
+    module = entry.function.__module__
+    name = f"{module}.{entry.function.__qualname__}"
+    if not module.startswith("sardonyx."):  # somebody else's function may be another one tomorrow
+        name += f" at {id(entry):#x}"
     _names[name] = entry
     return name
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Any, Union
 
 from sardonyx.compiler.builder import Value
@@ -18,6 +17,7 @@ from sardonyx.providers.lowering.table import scalar_function
 from sardonyx.providers.native.kernel import KernelFunction
 from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.views import View
+from sardonyx.records import dataclass
 
 Strides = tuple[str, ...]
 """How an operand moves along each axis of the domain: "0" not at all, "1" by one element, "n" by a number given at run time."""
@@ -64,6 +64,8 @@ class Store:
     item: int
     type: Type
     strides: Strides
+    streams: bool = False
+    """Whether it goes past the caches: see `streaming`."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,10 @@ class Chain:
     rank: int
     items: tuple[Item, ...]
     stores: tuple[Store, ...]
+
+    @property
+    def streams(self) -> bool:
+        return any(store.streams for store in self.stores)
 
     @property
     def is_dequantizing(self) -> bool:
@@ -162,6 +168,8 @@ class ChainRow:
     def __init__(self, code: ChainCode, outer: Sequence[Value]):
         self.code = code
         self.f = code.f
+        self.streaming = False
+        """Whether results that may go past the caches do."""
         self._loads = {n: operand.at(outer) for n, operand in code.loads.items()}
         self._stores = [operand.at(outer) for operand in code.stores]
         self._fixed: dict[int, Value] = {
@@ -181,6 +189,23 @@ class ChainRow:
             if operand.kinds[-1:] == ("1",) and any(kind != "0" for kind in operand.kinds[:-1]):
                 for column in columns:
                     self.f.prefetch(place, column, operand.type)
+
+    def prefetch_next(self, column: Value) -> None:
+        """Begin to fetch what the next row, one further along the last outer axis, reads at a column."""
+        for n, operand in self.code.loads.items():
+            if operand.kinds[-1:] == ("1",) and operand.kinds[-2:-1] == ("n",):
+                step = operand.strides[-2]
+                assert step is not None
+                self.f.prefetch(self._loads[n], column + step, operand.type)
+
+    def is_aligned(self, start: Value | int, bytes: int) -> Value | None:
+        """Whether results that may go past the caches lie at multiples of so many bytes from a column on; None if there are none."""
+        found: Value | None = None
+        for store, place in zip(self.code.chain.stores, self._stores):
+            if store.streams:
+                number = self.f.as_number(self.f.address(place, start, store.type))
+                found = number if found is None else found | number
+        return None if found is None else (found & (bytes - 1)) == 0
 
     def load(self, n: int, column: Value, lanes: int, remaining: Value | None) -> Value:
         operand, place = self.code.loads[n], self._loads[n]
@@ -224,7 +249,8 @@ class ChainRow:
             value = self.f.convert(value, store.type)  # only copies between types differ here
             if not operand.kinds or operand.kinds[-1] in "01":
                 index: Value | int = column if operand.kinds and operand.kinds[-1] == "1" else 0
-                self.f.store(value, place, index, store.type, remaining=remaining)
+                streams = self.streaming and store.streams and remaining is None and value.type.lanes > 1
+                self.f.store(value, place, index, store.type, remaining=remaining, streams=streams)
             else:
                 self._scatter(value, operand, place, column, remaining)
 

@@ -6,7 +6,6 @@ import math
 import operator
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,19 +18,27 @@ from sardonyx.compiler.pool import (
     CALL_PLACE_COUNT,
     CALL_PLACES,
     CALL_POOL,
+    CALL_QUIET,
     CALL_STATUS,
     CALL_STEPS,
     CALL_STOP,
     CALL_WIDTH,
     CALL_WORDS,
+    GRAIN,
+    PLACE_WORDS,
+    STEP_WORDS,
     TICKS,
+    TOTAL,
     Pool,
     pool,
 )
 from sardonyx.providers.arena import ALIGNMENT
-from sardonyx.providers.native.layout import Layout, Shape
-from sardonyx.providers.native.outputs import Outputs
+from sardonyx.providers.base import NO_SHARING, Sharing
+from sardonyx.providers.native.layout import Layout, Shape, Tables
+from sardonyx.providers.native.memory import outlived_inputs
+from sardonyx.providers.native.outputs import Forms, Outputs
 from sardonyx.providers.native.sizes import ShapeMismatch, Shapes
+from sardonyx.records import dataclass
 
 if TYPE_CHECKING:
     from sardonyx.compiler.jit import Jit
@@ -53,9 +60,9 @@ class _State:
     def __init__(self) -> None:
         self.arena = np.empty(0, np.uint8)
         self.base = 0
-        self.steps = np.empty(0, np.int64)
+        self.steps = np.empty((0, STEP_WORDS), np.int64)
         self.arguments = np.empty(0, np.int64)
-        self.places = np.empty(0, np.int64)
+        self.places = np.empty((0, PLACE_WORDS), np.int64)
         self.call = np.zeros(CALL_WORDS, np.int64)
         self.words: Any = self.call.data
         self.address = self.call.ctypes.data
@@ -91,6 +98,7 @@ class CompiledProgram:
     """
 
     takes_stop = True
+    takes_targets = True
 
     def __init__(
         self,
@@ -112,9 +120,19 @@ class CompiledProgram:
         self._shapes: dict[Shapes, Shape] = {}
         self._idle: list[_State] = []
         self.workspace = layout.workspace
+        self.sharing = _sharing(layout.tables)
 
-    def __call__(self, inputs: Sequence[Any], stop: int = 0) -> Sequence[Any]:
-        """One run. `stop` is the address of a word that another thread may set to leave out the rest."""
+    def __call__(
+        self,
+        inputs: Sequence[Any],
+        stop: int = 0,
+        targets: Sequence[np.ndarray | None] | None = None,
+        over: Sequence[tuple[int, int]] = (),
+    ) -> Sequence[Any]:
+        """One run. `stop` is the address of a word that another thread may set to leave out the rest, `targets` memory for outputs.
+
+        `over` are inputs and outputs, pairs of which `sharing` says that the one may be written over the other.
+        """
         arrays = [array if _is_readable(array) else np.array(array, order="C") for array in inputs]
         shapes = tuple(map(_shape_of, arrays))
         shape = self._shapes.get(shapes)
@@ -123,7 +141,9 @@ class CompiledProgram:
                 shape = self._remember(shapes)
             except ShapeMismatch:
                 return self._fallback(inputs)
-        outputs = self._memory.empty(shape.outputs)
+        if over:
+            targets = _laid_over(shape.outputs, arrays, over)
+        outputs = self._memory.empty(shape.outputs, targets)
         failed = self._run(shape, (*arrays, *outputs), stop)
         return self._fallback(inputs) if failed else outputs
 
@@ -139,6 +159,18 @@ class CompiledProgram:
         shape = self._shapes.get(tuple(map(_shape_of, arrays)))
         if shape is None:
             return None
+        outputs = self._memory.empty(shape.outputs)
+        return None if self._run(shape, (*arrays, *outputs)) else outputs
+
+    def run_any(self, arrays: Sequence[np.ndarray]) -> list[Any] | None:
+        """The same, of any shapes that the program is for: it knows what all sizes of its inputs must be."""
+        shapes = tuple(map(_shape_of, arrays))
+        shape = self._shapes.get(shapes)
+        if shape is None:
+            try:
+                shape = self._remember(shapes)
+            except ShapeMismatch:
+                return None
         outputs = self._memory.empty(shape.outputs)
         return None if self._run(shape, (*arrays, *outputs)) else outputs
 
@@ -158,11 +190,15 @@ class CompiledProgram:
             words[CALL_STOP] = stop
         if shape.width > 1:
             threads.arrange()
+            if shape.is_quiet:
+                words[CALL_QUIET] = threads.comes_alone()
         if times is None:
             threads.enter(state.address)
         else:
             threads.enter_timed(state.address)
             times.extend(state.steps[:, TICKS].reshape(shape.parts, -1).sum(axis=0).tolist())
+        if shape.is_quiet and shape.width > 1:
+            threads.note_end()
         failed = bool(words[CALL_STATUS])
         if failed or stop:
             state.shape = None
@@ -174,19 +210,32 @@ class CompiledProgram:
         if state.arena.nbytes < shape.arena + ALIGNMENT:
             state.arena = np.empty(shape.arena + ALIGNMENT, np.uint8)
             state.base = -(-state.arena.ctypes.data // ALIGNMENT) * ALIGNMENT
-        state.arguments = shape.arguments.copy()
-        layout, tables = self.layout, self.layout.tables
-        state.arguments[layout.words_of(tables.arena[:, 0], shape)] += state.base
-        state.arguments[layout.words_of(tables.status, shape)] = state.status
-        state.places = shape.places.copy()
-        state.places[:, 0] = state.arguments.ctypes.data + 8 * shape.places[:, 0]
-        state.steps = shape.steps.copy()
-        state.steps[:, ARGUMENTS] = state.arguments.ctypes.data + 8 * layout.words_of(layout.starts, shape)
-        state.call[[CALL_STEPS, CALL_COUNT]] = state.steps.ctypes.data, len(state.steps)
-        state.call[[CALL_PLACES, CALL_PLACE_COUNT]] = state.places.ctypes.data, len(state.places)
-        state.call[[CALL_POOL, CALL_WIDTH]] = threads.address, shape.width
-        state.call[[CALL_STATUS, CALL_STOP]] = 0, state.status
+        if len(state.steps) != len(shape.steps):
+            self._make_words(state, shape)
+        layout, words = self.layout, state.words
+        np.copyto(state.arguments, shape.arguments)
+        state.arguments[layout.words_of(layout.arena_words, shape)] += state.base
+        state.arguments[layout.words_of(layout.tables.status, shape)] = state.status
+        state.places[:, 2] = shape.places[:, 2]
+        state.steps[:, TOTAL : GRAIN + 1] = shape.steps[:, TOTAL : GRAIN + 1]
+        words[CALL_POOL], words[CALL_WIDTH], words[CALL_QUIET] = threads.address, shape.width, shape.is_quiet
+        words[CALL_STATUS], words[CALL_STOP] = 0, state.status
         state.shape, state.pool = shape, threads
+
+    @property
+    def shared(self) -> Sequence[tuple[int, int]]:
+        """Inputs and outputs that may be one memory."""
+        return self.layout.tables.shared
+
+    def _make_words(self, state: _State, shape: Shape) -> None:
+        """Memory for the words of a run, with the addresses of some among others."""
+        state.arguments, state.places, state.steps = shape.arguments.copy(), shape.places.copy(), shape.steps.copy()
+        start = state.arguments.ctypes.data
+        state.places[:, 0] = start + 8 * shape.places[:, 0]
+        state.steps[:, ARGUMENTS] = start + 8 * self.layout.words_of(self.layout.starts, shape)
+        words = state.words
+        words[CALL_STEPS], words[CALL_COUNT] = state.steps.ctypes.data, len(state.steps)
+        words[CALL_PLACES], words[CALL_PLACE_COUNT] = state.places.ctypes.data, len(state.places)
 
     def shrink(self) -> None:
         """Let go of memory that waits for another run."""
@@ -213,6 +262,24 @@ class CompiledProgram:
             share = limits.share(seconds, flops, traffic)
             times.append(StepTime(label, kernel, seconds, flops, traffic, share))
         return outputs, times
+
+
+def _sharing(tables: Tables) -> Sharing:
+    """Which outputs may be written over which inputs: none where NumPy may have to begin anew with these."""
+    if len(tables.status):
+        return NO_SHARING
+    return Sharing(inplace=outlived_inputs(tables.outside, tables.counts, len(tables.rules.ranks), tables.batch))
+
+
+def _laid_over(forms: Forms, arrays: Sequence[np.ndarray], over: Sequence[tuple[int, int]]) -> list[np.ndarray | None]:
+    """The memory of inputs as arrays of outputs that are as large."""
+    found: list[np.ndarray | None] = [None] * len(forms.shapes)
+    for given, made in over:
+        array, shape, dtype = arrays[given], forms.shapes[made], forms.types[made]
+        if array.nbytes == math.prod(shape) * dtype.itemsize:
+            is_same = array.shape == shape and array.dtype == dtype
+            found[made] = array if is_same else array.reshape(-1).view(dtype).reshape(shape)
+    return found
 
 
 def _limits(threads: int, ticks: float) -> Roofline:

@@ -8,13 +8,13 @@ cancel out by chance; it is no protection against somebody who wants two content
 from __future__ import annotations
 
 import functools
-import hashlib
 
 import numpy as np
 
 from sardonyx.compiler.builder import Value, Variable
 from sardonyx.compiler.jit import jit
 from sardonyx.compiler.types import U8, U64
+from sardonyx.hashing import blake2b
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.running import run_now
 
@@ -36,13 +36,13 @@ def content_digest(array: np.ndarray, key: bytes = b"") -> str:
     sums = np.empty((pieces, SUMS), np.uint64)
     if pieces:
         run_now(digest_kernel(jit().target), [data, _seeds(key), sums], [data.nbytes], pieces)
-    return hashlib.blake2b(sums.tobytes() + data.nbytes.to_bytes(8, "little"), digest_size=16, key=key).hexdigest()
+    return blake2b(sums.tobytes() + data.nbytes.to_bytes(8, "little"), digest_size=16, key=key).hexdigest()
 
 
 @functools.lru_cache(maxsize=8)
 def _seeds(key: bytes) -> np.ndarray:
     """Where the sums begin."""
-    stream = b"".join(hashlib.blake2b(bytes([block]), key=key).digest() for block in range(ROW_BYTES // 64))
+    stream = b"".join(blake2b(bytes([block]), key=key).digest() for block in range(ROW_BYTES // 64))
     return np.frombuffer(stream, np.uint64)
 
 

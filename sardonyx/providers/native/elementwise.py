@@ -12,10 +12,15 @@ from sardonyx.ir import Dim, dim
 from sardonyx.providers.native.chain import Apply, Chain, ChainCode, ChainRow, Load
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program import Argument
+from sardonyx.providers.native.streaming import in_streams
 
 if TYPE_CHECKING:
     from sardonyx.providers.native.lowering import Lowerer
 
+MANY = 8
+"""Vectors that a long chain takes at a time where there are registers for them: their instructions alternate."""
+SKEW = 2
+"""How many lines of code each of them is behind the one before, so that different instructions meet."""
 PIECE_WORK = 65536
 """How many operations on elements, loading counted as one, are worth handing to another thread."""
 
@@ -25,7 +30,7 @@ def elementwise_step(lowerer: Lowerer, domain: Sequence[Dim], chain: Chain, argu
     total = dim.product(domain)
     moved = sum(item.type.bytes for item in chain.items if isinstance(item, Load)) + sum(one.type.bytes for one in chain.stores)
     work = sum(isinstance(item, Apply) for item in chain.items)
-    piece = max(4096, PIECE_WORK // (work + 1))
+    piece = max(4096, PIECE_WORK // (work + 1)) & -64  # so that pieces begin where lines do
     by_rows = len(domain) > 1
     lowerer.call(
         elementwise_kernel(lowerer.target, chain),
@@ -43,12 +48,18 @@ def elementwise_kernel(f: KernelFunction, chain: Chain) -> None:
     sizes = [f.size() for _ in range(chain.rank - 1)]
     code = ChainCode(f, chain)
     if chain.rank == 1:
-        _along(code.row([]), f.begin, f.end)
-        return
-    counters = _start(f, sizes[:-1])
-    with f.loop(f.begin, f.end):
-        _along(code.row([counter.get() for counter in counters]), f.const(I64, 0), sizes[-1])
-        advance(f, counters, sizes[:-1])
+        _whole_row(code.row([]), f.begin, f.end)
+    else:
+        counters = _start(f, sizes[:-1])
+        with f.loop(f.begin, f.end):
+            _whole_row(code.row([counter.get() for counter in counters]), f.const(I64, 0), sizes[-1])
+            advance(f, counters, sizes[:-1])
+    if chain.streams:
+        f.fence()
+
+
+def _whole_row(row: ChainRow, start: Value, stop: Value) -> None:
+    in_streams(row.f, row, start, lambda: _along(row, start, stop))
 
 
 def chain_lanes(f: KernelFunction, chain: Chain) -> int:
@@ -61,14 +72,23 @@ def _along(row: ChainRow, start: Value, stop: Value) -> None:
     """Several vectors at a time, then single ones, then what is left."""
     f, chain = row.f, row.code.chain
     lanes = chain_lanes(f, chain)
-    for step in dict.fromkeys((lanes * _unrolling(f.target, chain, lanes), lanes)):
-        masked = step == lanes and f.target.name == "avx512"  # there masks cost nothing
+    for vectors in dict.fromkeys((_unrolling(f.target, chain, lanes), 1)):
+        step = vectors * lanes
+        masked = vectors == 1 and f.target.name == "avx512"  # there masks cost nothing
         whole = stop if masked else start + ((stop - start) // step) * step
         with f.loop(start, whole, step) as column:
-            row.emit(column, step, stop - column if masked else None)
+            if vectors == MANY:
+                _alternate(row, column, lanes)
+            else:
+                row.emit(column, step, stop - column if masked else None)
         start = whole
     if not masked:
         _rest(row, start, stop, lanes)
+
+
+def _alternate(row: ChainRow, column: Value, lanes: int) -> None:
+    """Many vectors at a time."""
+    row.f.side_by_side(MANY, lambda number: row.emit(column + number * lanes, lanes), SKEW)
 
 
 def _rest(row: ChainRow, start: Value, stop: Value, lanes: int) -> None:
@@ -93,17 +113,21 @@ def _unrolling(target: Target, chain: Chain, lanes: int) -> int:
     operands = [item for item in chain.items if isinstance(item, Load)] + list(chain.stores)
     if lanes > 16 or any(operand.strides[-1:] == ("n",) for operand in operands):
         return 1
-    length = _length(target, chain, lanes)
-    return (4 if length < 160 and target.vector_registers >= 32 else 2) if length < 400 else 1
+    length, is_straight = _length(target, chain, lanes)
+    if length >= 400:
+        return 1
+    if target.vector_registers < 32 or length >= 200:
+        return 2
+    return MANY if length >= 48 and is_straight else 4
 
 
-def _length(target: Target, chain: Chain, lanes: int) -> int:
-    """How many lines of code one vector takes."""
+def _length(target: Target, chain: Chain, lanes: int) -> tuple[int, bool]:
+    """How many lines of code one vector takes, and whether they are without branches."""
     f = KernelFunction(target)
     row = ChainCode(f, chain).row([f.begin] * (chain.rank - 1))
-    before = f.lines
+    before, block = f.lines, f.block
     row.emit(f.begin, lanes)
-    return f.lines - before
+    return f.lines - before, f.block == block
 
 
 def _start(f: KernelFunction, sizes: Sequence[Value]) -> list[Variable]:

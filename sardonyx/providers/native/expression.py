@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Union
 
 from sardonyx.compiler.types import Type
@@ -14,6 +13,7 @@ from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.scalars import find_scalar, scalar_attributes
 from sardonyx.providers.native.values import dims, element_of
 from sardonyx.providers.native.views import Dims, View, memory_order
+from sardonyx.records import dataclass
 
 if TYPE_CHECKING:
     from sardonyx.providers.native.lowering import Lowerer

@@ -40,24 +40,28 @@ def _atom_form(atom: dim.Atom, symbols: Mapping[str, int]) -> Form:
     return [atom.function, *(form_of(argument, symbols) for argument in atom.arguments)]
 
 
-def source_of(form: Form, names: Sequence[str], depth: int = 0) -> str:
-    """A size as Python source in which symbols have these names. Nothing else can get into the text."""
+def source_of(form: Form, names: Sequence[str], depth: int = 0, calls: dict[str, str] | None = None) -> str:
+    """A size as Python source in which symbols have these names. Nothing else can get into the text.
+
+    With `calls`, calls of functions stand there by names, which are added together with their source: each needs only those before it.
+    """
     if type(form) is int:
         return repr(form)
     terms = []
     for factor, atoms in _terms(form, depth):
-        parts = [_atom_source(atom, names, depth) for atom in atoms]
+        parts = [_atom_source(atom, names, depth, calls) for atom in atoms]
         terms.append("*".join([repr(factor), *parts]) if factor != 1 or not parts else "*".join(parts))
     return f"({' + '.join(terms)})"
 
 
-def _atom_source(atom: Form, names: Sequence[str], depth: int) -> str:
+def _atom_source(atom: Form, names: Sequence[str], depth: int, calls: dict[str, str] | None) -> str:
     if type(atom) is int:
         return names[_checked(atom, names)]
     function, arguments = _call(atom)
-    parts = [source_of(argument, names, depth + 1) for argument in arguments]
+    parts = [source_of(argument, names, depth + 1, calls) for argument in arguments]
     infix = _INFIX.get(function)
-    return f"({infix.join(parts)})" if infix else f"{function}({', '.join(parts)})"
+    text = f"({infix.join(parts)})" if infix else f"{function}({', '.join(parts)})"
+    return text if calls is None else calls.setdefault(text, f"c{len(calls)}")
 
 
 def dim_of(form: Form, names: Sequence[str], depth: int = 0) -> Dim:

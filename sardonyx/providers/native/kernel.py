@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec
 
 from sardonyx.compiler.builder import Function, Value
-from sardonyx.compiler.jit import PLACEHOLDER, Kernel
+from sardonyx.compiler.jit import PLACEHOLDER, Kernel, key_of
 from sardonyx.compiler.target import Target
 from sardonyx.compiler.types import F64, I64, PTR, Type
 
@@ -49,20 +49,35 @@ class KernelFunction(Function):
         """The next argument: a float that `call` was given, as `type`."""
         return self.convert(self._next(F64), type)
 
+    def room(self) -> Value:
+        """Which of a step's rooms of scratch memory belongs to this call: the thread's, or that of the piece if there are fewer of those.
+        The next arguments are those of `Rooms`.
+        """
+        pieces, grain, threads = self.size(), self.size(), self.size()
+        return self.select(pieces > threads, self.worker, self.begin // grain)
+
     def lanes(self, type: Type) -> int:
         return self.target.lanes(type)
 
 
 def kernel(title: str) -> Callable[[Callable[Concatenate[KernelFunction, P], None]], Callable[Concatenate[Target, P], Kernel]]:
-    """Make a function that emits code into one that returns the kernel for a target, emitted once for equal arguments."""
+    """Make a function that emits code into one that returns the kernel for a target, the same one for equal arguments.
+
+    Code is emitted when somebody asks for its text: hardly ever, once the cache has what became of it.
+    """
 
     def decorate(emit: Callable[Concatenate[KernelFunction, P], None]) -> Callable[Concatenate[Target, P], Kernel]:
         @functools.cache
         def make(target: Target, *arguments: Any, **keywords: Any) -> Kernel:
-            f = KernelFunction(target)
-            emit(f, *arguments, **keywords)
-            about = "; ".join([*map(str, arguments), *(f"{name} {value}" for name, value in keywords.items())])
-            return Kernel(title, f.text(PLACEHOLDER), about)
+            def text() -> str:
+                f = KernelFunction(target)
+                emit(f, *arguments, **keywords)
+                return f.text(PLACEHOLDER)
+
+            def about() -> str:
+                return "; ".join([*map(str, arguments), *(f"{name} {value}" for name, value in keywords.items())])
+
+            return Kernel(title, text, about, key_of(emit, target, arguments, keywords))
 
         return functools.wraps(emit)(make)  # type: ignore[return-value]
 

@@ -20,9 +20,11 @@ MAX_SIZES = 64
 
 def known_sizes(value: Value) -> list[Dim] | None:
     """The content of an integer tensor, flat, if inference has followed it; None if it depends on data."""
-    type = of_elements(value.type.dtype) if isinstance(value.type, TensorType) else None
     content = value.constant if value.is_constant else value.known
-    if content is None or type is None or not type.is_integer or content.size > MAX_SIZES:
+    if content is None or content.size > MAX_SIZES or not isinstance(value.type, TensorType):
+        return None
+    type = of_elements(value.type.dtype)
+    if type is None or not type.is_integer:
         return None
     array = content.numpy() if isinstance(content, Tensor) else content
     items = array.reshape(-1).tolist()

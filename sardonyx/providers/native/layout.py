@@ -4,28 +4,36 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from sardonyx.compiler.arrays import TUPLE_ITEMS, WORD
 from sardonyx.compiler.pool import GRAIN, KERNEL, STEP_WORDS, TOTAL
 from sardonyx.dtypes import ElementType
+from sardonyx.providers.arena import ALIGNMENT
+from sardonyx.providers.arena import Layout as Placement
 from sardonyx.providers.base import LARGEST_BYTES
 from sardonyx.providers.native.memory import Workspace
 from sardonyx.providers.native.outputs import Forms
 from sardonyx.providers.native.parts import Batch, entries_at_once
 from sardonyx.providers.native.sizes import ShapeMismatch, Shapes, SizeFunction, SizeRules
+from sardonyx.records import dataclass
 
 PIECES_PER_THREAD = 4
 """Into how many pieces per thread a step is cut, if its grain allows: what evens out threads that are not equally quick."""
+SHORT_PIECES, SHORT_FLOPS, SHORT_TRAFFIC = 12, 4_000_000, 2_000_000
+"""Up to here what a run shares is over before threads that sleep have got up, which takes tens of microseconds: pieces as small as they
+may be, arithmetic operations, bytes."""
+GROWTH = 8
+"""Buffers that have grown by up to one part in so many since the last shapes get room for as much again."""
 
 
 class Shape:
     """All that depends on the shapes of the inputs: step and argument words, and the shapes of the outputs."""
 
-    __slots__ = ("steps", "arguments", "outputs", "arena", "places", "width", "parts")
+    __slots__ = ("steps", "arguments", "outputs", "arena", "places", "width", "is_quiet", "parts")
 
     def __init__(
         self,
@@ -35,6 +43,7 @@ class Shape:
         arena: int,
         places: np.ndarray,
         threads: int,
+        is_quiet: bool,
         parts: int = 1,
     ):
         self.steps = steps
@@ -47,6 +56,8 @@ class Shape:
         """Arguments that are addresses of inputs and outputs: word, which one as generated code finds it, offset."""
         self.width = threads if (steps[:, TOTAL] > steps[:, GRAIN]).any() else 1
         """How many threads can have a part in it: one if no step is worth sharing."""
+        self.is_quiet = is_quiet
+        """Whether it is too short to wake threads for it."""
         self.parts = parts
         """How often the steps are gone through, each time with a part of the batch and argument words of their own."""
 
@@ -85,6 +96,8 @@ class Tables:
     """The element types of the outputs."""
     batch: Batch | None = None
     """Along which the program may be cut."""
+    shared: Sequence[tuple[int, int]] = ()
+    """Inputs and outputs that may be one memory."""
 
 
 class Layout:
@@ -103,9 +116,21 @@ class Layout:
         self._fixed = tables.fixed.copy()
         self._fixed[tables.constants[:, 0]] = np.array(constants, np.int64)[tables.constants[:, 1]]
         self._kept = kept
-        self._outside_arrays = TUPLE_ITEMS + WORD * tables.outside[:, 1]
+        sizes, buffers = len(tables.rules.numbers), len(tables.buffers)
+        self._numbers, self._arena = (np.full(len(tables.fixed), sizes + buffers) for _ in range(2))
+        """For each argument word: which size, and which place in the arena, is added; sizes come first, then places, then a 0."""
+        self._numbers[tables.numbers[:, 0]] = tables.numbers[:, 1]
+        self._arena[tables.arena[:, 0]] = sizes + tables.arena[:, 1]
+        self.arena_words = np.ascontiguousarray(tables.arena[:, 0])
+        """Arguments that are places in the arena."""
+        self._outside = np.ascontiguousarray(tables.outside[:, 0])
+        self._outside_places = np.stack([self._outside, TUPLE_ITEMS + WORD * tables.outside[:, 1], self._outside], axis=1)
+        self._steps = np.zeros((len(self._kernels), STEP_WORDS), np.int64)
+        self._steps[:, KERNEL] = self._kernels
         self.workspace = tables.workspace
         self.workspace.threads = threads
+        self._placed: tuple[Sequence[int], Placement] | None = None
+        """The lengths of buffers that places were found for, and these."""
 
     @functools.cached_property
     def _sizes(self) -> SizeFunction:
@@ -138,7 +163,7 @@ class Layout:
             places.append(moved)
         steps, arguments = (np.concatenate([getattr(made[size], name) for size in sizes]) for name in ("steps", "arguments"))
         arena = max(one.arena for one in made.values())
-        return Shape(steps, arguments, outputs, arena, np.concatenate(places), self.threads, len(sizes))
+        return Shape(steps, arguments, outputs, arena, np.concatenate(places), self.threads, False, len(sizes))
 
     def words_of(self, places: np.ndarray, shape: Shape) -> np.ndarray:
         """Places among the argument words of one part, as places among those of all parts."""
@@ -151,28 +176,48 @@ class Layout:
         outputs = [tuple([numbers[size] for size in sizes]) for sizes in tables.outputs]
         if any(min(shape, default=0) < 0 or math.prod(shape) > LARGEST_BYTES for shape in outputs):
             raise ShapeMismatch(shapes)  # NumPy says what is wrong
-        words = np.array(numbers, np.int64)
         lengths = [numbers[size] for size in tables.buffers]
         if min(lengths, default=0) < 0 or max(lengths, default=0) > LARGEST_BYTES:
             raise ShapeMismatch(shapes)
-        arena = self.workspace.place(lengths)
-        if arena.size > LARGEST_BYTES:
+        placement = self._places(lengths)
+        if placement.size > LARGEST_BYTES:
             raise ShapeMismatch(shapes)
-        arguments = self._fixed.copy()
-        np.add.at(arguments, tables.numbers[:, 0], words[tables.numbers[:, 1]])
-        outside = tables.outside[:, 0]
-        places = np.stack([outside, self._outside_arrays, arguments[outside]], axis=1)
-        arguments[tables.arena[:, 0]] += np.array(arena.offsets, np.int64)[tables.arena[:, 1]]
+        words = np.array([*numbers, *placement.offsets, 0], np.int64)
+        arguments, places = words[self._numbers], self._outside_places.copy()
+        arguments += words[self._arena]
+        arguments += self._fixed
+        places[:, 2] = arguments[self._outside]
         forms = Forms(outputs, self._output_types)
-        return Shape(self._step_words(words), arguments, forms, arena.size, places, self.threads)
+        steps, is_quiet = self._step_words(words)
+        return Shape(steps, arguments, forms, placement.size, places, self.threads, is_quiet)
 
-    def _step_words(self, words: np.ndarray) -> np.ndarray:
-        items, grains = words[self.tables.items], words[self.tables.grains]
-        steps = np.zeros((len(self._kernels), STEP_WORDS), np.int64)
-        steps[:, KERNEL] = self._kernels
-        steps[:, TOTAL] = items
-        steps[:, GRAIN] = np.maximum(np.maximum(grains, 1), -(-items // (self.threads * PIECES_PER_THREAD)))
-        return steps
+    def _places(self, lengths: Sequence[int]) -> Placement:
+        """Where the buffers lie in the arena.
+
+        Finding places takes longer than a small model runs. A decoder has new lengths with every token: they find room in the places
+        of the last ones, or get some to grow into.
+        """
+        if self._placed is not None:
+            before, found = self._placed
+            if 4 * sum(lengths) >= 3 * sum(before):
+                if all(map(operator.le, lengths, before)):
+                    return found
+                if all(length <= old + old // GROWTH + ALIGNMENT for length, old in zip(lengths, before)):
+                    lengths = [old if length == old else length + length // GROWTH for length, old in zip(lengths, before)]
+        found = self.workspace.place(lengths)
+        self._placed = lengths, found
+        return found
+
+    def _step_words(self, words: np.ndarray) -> tuple[np.ndarray, bool]:
+        """The words of the steps, and whether those that are worth sharing are short work."""
+        items, grains, steps = words[self.tables.items], np.maximum(words[self.tables.grains], 1), self._steps.copy()
+        steps[:, TOTAL], steps[:, GRAIN] = items, np.maximum(grains, -(-items // (self.threads * PIECES_PER_THREAD)))
+        shared = items > steps[:, GRAIN]
+        if (items[shared] // grains[shared]).sum() >= SHORT_PIECES:
+            return steps, False
+        flops, traffic = words[self.tables.work[shared]].T
+        is_told = ((flops > 0) | (traffic > 0)).all()
+        return steps, bool(is_told and flops.sum() < SHORT_FLOPS and traffic.sum() < SHORT_TRAFFIC)
 
     def work(self, shapes: Shapes) -> list[tuple[int, int]]:
         """Arithmetic operations and bytes of each step."""

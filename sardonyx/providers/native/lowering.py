@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Container, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from sardonyx.providers.native.movement.joining import part_of
 from sardonyx.providers.native.movement.transposing import transposed_step
 from sardonyx.providers.native.program import Argument, Buffer, Program, Step
 from sardonyx.providers.native.scalars import find_scalar
+from sardonyx.providers.native.streaming import streamed
 from sardonyx.providers.native.table import lowering_of
 from sardonyx.providers.native.values import dims, element_of, shape_of
 from sardonyx.providers.native.views import (
@@ -39,6 +40,7 @@ from sardonyx.providers.native.views import (
 from sardonyx.providers.native.weights import WeightMemory
 from sardonyx.providers.prepacking import Layout, Prepacking, Request
 from sardonyx.providers.provider import CannotCompile, Cluster
+from sardonyx.records import dataclass, replace
 
 MAPPED_BYTES = 1 << 20
 """Constants from here on are read where the file has them, aligned or not: the CPUs that we generate code for can."""
@@ -122,6 +124,14 @@ class Lowerer:
         if type is None or shape is None:
             raise CannotCompile(f"{value.name} is {value.type}")
         return View(buffer, type, shape, contiguous_strides(shape))
+
+    @functools.cached_property
+    def bytes_touched(self) -> Dim:
+        """How many bytes a run reads and writes at least: those of inputs, outputs and constants."""
+        constants = {
+            value: value.constant.nbytes for node in self._members for value in node.inputs if value and value.constant
+        }
+        return sum(map(self._bytes, (*self.cluster.inputs, *self.cluster.outputs)), start=sum(constants.values()))
 
     # --- the way through the cluster
 
@@ -509,7 +519,7 @@ class Lowerer:
         chain, arguments = placed(
             len(domain), items, views, strides[: len(views)], [item for item, _ in results], targets, strides[len(views) :]
         )
-        elementwise_step(self, domain, chain, arguments)
+        elementwise_step(self, domain, streamed(chain, targets), arguments)
 
     def _untangled(self, view: View, shape: Dims, axes: Sequence[int], domain: Dims, strides: Dims) -> View:
         """What a loop reads, but in the order in which it goes where a copy can bring it there quickly."""
@@ -555,6 +565,11 @@ def grouped_shape(shape: Dims, groups: Sequence[int]) -> Dims:
 
 def regrouped(shape: Dims, strides: Dims, groups: Sequence[int]) -> Dims | None:
     """Strides along the axes of a domain; None where an operand does not step evenly through the axes that one of them stands for."""
+    return _regrouped(shape, strides, tuple(groups))
+
+
+@functools.lru_cache(maxsize=1024)
+def _regrouped(shape: Dims, strides: Dims, groups: tuple[int, ...]) -> Dims | None:
     found: list[Dim] = []
     axis = 0
     for count in groups:

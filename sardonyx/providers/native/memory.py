@@ -5,11 +5,35 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from sardonyx.ir import Dim, dim
 from sardonyx.providers.arena import Layout, Span, find_conflicts, place
 from sardonyx.providers.native.parts import Batch, entries_at_once
 from sardonyx.providers.native.program import Buffer, Step
 from sardonyx.providers.native.sizes import THREADS_NAME
+
+
+def outlived_inputs(
+    arrays: np.ndarray, counts: np.ndarray, inputs: int, batch: Batch | None = None
+) -> tuple[tuple[int, int], ...]:
+    """Inputs and outputs of a program, in pairs, of which the one is read for the last time before the other is first written.
+
+    `arrays` are the argument words that are arrays and which those are, the outputs behind the inputs; `counts` are the words of each step.
+    In parts, a program comes back to what all parts read.
+    """
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    ends = np.cumsum(counts)
+    for step, array in zip(np.searchsorted(ends, arrays[:, 0], side="right").tolist(), arrays[:, 1].tolist()):
+        first[array] = min(step, first.get(array, step))
+        last[array] = max(step, last.get(array, step))
+    return tuple(
+        (given, made - inputs)
+        for made, begun in sorted(first.items())
+        for given in range(inputs)
+        if made >= inputs and last.get(given, -1) < begun and (batch is None or batch.elements[given])
+    )
 
 
 class Workspace:

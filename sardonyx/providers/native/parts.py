@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sardonyx.providers.native.sizes import Shapes
+from sardonyx.records import dataclass
 
 CACHED_BYTES = 6 << 20
 """So much of an arena is likely to stay in the last cache between one step and the next."""

@@ -51,6 +51,7 @@ def tabulate(program: Program, sizes: Sizes) -> Tables:
         outputs=outputs,
         types=[_element_type(value) for value in program.outputs],
         batch=program.batch,
+        shared=program.shared,
     )
 
 

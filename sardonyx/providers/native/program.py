@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Union
 
 import numpy as np
 
 from sardonyx.ir import Dim, Node, Value
 from sardonyx.providers.native.parts import Batch
+from sardonyx.records import dataclass, field
 
 if TYPE_CHECKING:
     from sardonyx.compiler.jit import Kernel
@@ -89,6 +89,8 @@ class Program:
     """Sizes that must be equal for the program to be right. Where they are not, NumPy computes, and raises what there is to raise."""
     batch: Batch | None = None
     """Along which it may be cut into parts that run one after the other."""
+    shared: list[tuple[int, int]] = field(default_factory=list)
+    """Inputs and outputs, by their places, that may be one memory: the steps that read the one and write the other are made for it."""
 
     @property
     def constant_bytes(self) -> int:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from importlib import import_module
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sardonyx.compiler.jit import jit
@@ -32,80 +31,10 @@ from sardonyx.providers.native.values import is_plain, shape_of
 from sardonyx.providers.prepacking import Prepacking
 from sardonyx.providers.provider import CannotCompile, Capability, Cluster, Compiled, ExecutionProvider
 
-LOWERINGS = (
-    "sardonyx.providers.lowering.elementwise",
-    "sardonyx.providers.lowering.logical",
-    "sardonyx.providers.lowering.activation",
-    "sardonyx.providers.lowering.cast",
-    "sardonyx.providers.lowering.contrib",
-    "sardonyx.providers.native.movement.views",
-    "sardonyx.providers.native.movement.blocks",
-    "sardonyx.providers.native.movement.indexing",
-    "sardonyx.providers.native.movement.filling",
-    "sardonyx.providers.native.matrix.matmul",
-    "sardonyx.providers.native.convolution.operators",
-    "sardonyx.providers.native.image.pool",
-    "sardonyx.providers.native.image.pool_places",
-    "sardonyx.providers.native.image.resize",
-    "sardonyx.providers.native.image.affine_grid",
-    "sardonyx.providers.native.image.grid_sample",
-    "sardonyx.providers.native.image.roi_align",
-    "sardonyx.providers.native.image.lrn",
-    "sardonyx.providers.native.convolution.transpose",
-    "sardonyx.providers.native.rows.operators",
-    "sardonyx.providers.native.rows.channels",
-    "sardonyx.providers.native.rows.reduction",
-    "sardonyx.providers.native.rows.selection",
-    "sardonyx.providers.native.rows.distance",
-    "sardonyx.providers.native.attention.operators",
-    "sardonyx.providers.native.recurrent.operators",
-    "sardonyx.providers.native.matrix.einsum",
-    "sardonyx.providers.native.signal.operators",
-    "sardonyx.providers.native.ml.trees",
-    "sardonyx.providers.native.ml.operators",
-)
-"""Modules whose functions enter the tables when they are imported."""
-
-ONLY_FOR = {
-    "sardonyx.providers.native.convolution.operators": {"Conv", "FusedConv", "NhwcFusedConv"},
-    "sardonyx.providers.native.image.pool": {"AveragePool", "LpPool", "MaxPool"},
-    "sardonyx.providers.native.image.pool_places": {"MaxPool", "MaxUnpool"},
-    "sardonyx.providers.native.image.resize": {"Resize", "Upsample"},
-    "sardonyx.providers.native.image.affine_grid": {"AffineGrid"},
-    "sardonyx.providers.native.image.grid_sample": {"GridSample"},
-    "sardonyx.providers.native.image.roi_align": {"RoiAlign"},
-    "sardonyx.providers.native.convolution.transpose": {"ConvTranspose"},
-    "sardonyx.providers.native.matrix.einsum": {"Einsum"},
-    "sardonyx.providers.native.signal.operators": {"DFT", "STFT"},
-    "sardonyx.providers.native.rows.distance": {"CDist"},
-    "sardonyx.providers.native.rows.selection": {"ArgMax", "ArgMin", "CumProd", "CumSum", "Hardmax", "TopK"},
-    "sardonyx.providers.native.attention.operators": {
-        "Attention",
-        "GroupQueryAttention",
-        "MultiHeadAttention",
-        "RotaryEmbedding",
-    },
-    "sardonyx.providers.native.recurrent.operators": {"GRU", "LSTM", "RNN"},
-    "sardonyx.providers.native.ml.trees": {"TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"},
-    "sardonyx.providers.native.ml.operators": {
-        *("ArrayFeatureExtractor", "Binarizer", "FeatureVectorizer", "Imputer", "LabelEncoder", "LinearClassifier"),
-        *("LinearRegressor", "Normalizer", "OneHotEncoder", "SVMClassifier", "SVMRegressor", "Scaler"),
-    },
-}
-"""Large modules that are imported only when a model has one of these ops: all that they lower."""
-
-
 SEPARATE_ROUNDS = 8
 """How often nodes of unknown sizes are left out by themselves, before all that depend on them are."""
 STRICT = "SARDONYX_STRICT"
 """An environment variable: "1" lets faults of the compiler be seen, as tests want it."""
-
-
-def load_lowerings(ops: Container[str] | None = None) -> None:
-    """Fill the tables with all that nodes of some ops need, by default with everything."""
-    for module in LOWERINGS:
-        if ops is None or module not in ONLY_FOR or any(op in ops for op in ONLY_FOR[module]):
-            import_module(module)
 
 
 class NativeExecutionProvider(ExecutionProvider):
@@ -128,7 +57,6 @@ class NativeExecutionProvider(ExecutionProvider):
         prepacking.check_ahead([one for one in tensors if one is not None], self.jit.target.name, content_digest)
 
     def get_capability(self, graph: Graph, nodes: Sequence[Node]) -> Iterable[Capability]:
-        load_lowerings({node.op_type for node in nodes})
         alone = [Capability([node], fused=True, name="suppression") for node in nodes if claims_suppression(node)]
         return [*self._clusters(graph, nodes), *alone]
 

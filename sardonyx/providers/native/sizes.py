@@ -3,16 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from sardonyx.ir import Dim, Value, dim
 from sardonyx.providers.native.forms import Form, form_of, source_of
 from sardonyx.providers.native.values import dims
+from sardonyx.records import dataclass
 
 THREADS_NAME = "?threads"
 THREADS = dim.symbol(THREADS_NAME)
 """How many threads a run may have: a size like others, so that one program serves any number of them."""
+
+
+@dataclass(frozen=True)
+class Rooms:
+    """Scratch memory of a step whose pieces have at least `grain` of so many items: as much as pieces can be under way at once."""
+
+    items: Dim
+    grain: Dim = 1
+
+    @property
+    def pieces(self) -> Dim:
+        return dim.ceildiv(self.items, self.grain)
+
+    @property
+    def count(self) -> Dim:
+        return dim.minimum(self.pieces, THREADS)
+
+    @property
+    def arguments(self) -> list[Dim]:
+        """By which `KernelFunction.room` tells a kernel which room is its own."""
+        return [self.pieces, self.grain, THREADS]
+
 
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -46,6 +68,7 @@ class Sizes:
             self._solve(number, axis, size)
             self._checks.append((number, axis, size))
         self._numbers: dict[Dim, int] = {}
+        self._known: dict[Dim, bool] = {}
         self._conditions: list[tuple[Dim, Dim]] = []
 
     def _solve(self, number: int, axis: int, size: Dim) -> None:
@@ -67,10 +90,13 @@ class Sizes:
 
     def __call__(self, size: Dim) -> int:
         """The number under which a size will be found."""
-        missing = {symbol.name for symbol in dim.symbols(size)} - self._places.keys() - {THREADS_NAME}
-        if missing:
-            raise UnboundSymbol(f"no input's shape tells {', '.join(sorted(missing))}")
-        return self._numbers.setdefault(size, len(self._numbers))
+        found = self._numbers.get(size)
+        if found is None:
+            if not self.knows(size):
+                missing = {symbol.name for symbol in dim.symbols(size)} - self._places.keys() - {THREADS_NAME}
+                raise UnboundSymbol(f"no input's shape tells {', '.join(sorted(missing))}")
+            found = self._numbers[size] = len(self._numbers)
+        return found
 
     def require(self, left: Dim, right: Dim) -> None:
         """Have shapes refused for which two sizes differ."""
@@ -79,7 +105,13 @@ class Sizes:
         self._conditions.append((left, right))
 
     def knows(self, size: Dim) -> bool:
-        return all(symbol.name in self._places or symbol.name == THREADS_NAME for symbol in dim.symbols(size))
+        if isinstance(size, int):
+            return True
+        found = self._known.get(size)
+        if found is None:
+            names = (symbol.name for symbol in dim.symbols(size))
+            found = self._known[size] = all(name in self._places or name == THREADS_NAME for name in names)
+        return found
 
     def rules(self) -> SizeRules:
         """How all that was asked for is computed."""
@@ -129,7 +161,10 @@ class SizeRules:
             lines.append(f"    if shapes[{number}][{axis}] != {source_of(size, names)}: raise ShapeMismatch(shapes)")
         for left, right in self.conditions:
             lines.append(f"    if {source_of(left, names)} != {source_of(right, names)}: raise ShapeMismatch(shapes)")
-        lines.append(f"    return [{', '.join(source_of(size, names) for size in self.numbers)}]")
+        calls: dict[str, str] = {}
+        numbers = [source_of(size, names, calls=calls) for size in self.numbers]
+        lines += [f"    {name} = {text}" for text, name in calls.items()]
+        lines.append(f"    return [{', '.join(numbers)}]")
         scope: dict[str, Any] = {"ShapeMismatch": ShapeMismatch}
         exec("\n".join(lines), scope)  # only numbers and our own names stand in the text
         return scope["sizes"]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sardonyx.families import Families
 from sardonyx.ir import Node
 from sardonyx.ops.schemas import normal_domain
 from sardonyx.ops.table import NEWEST
+from sardonyx.records import dataclass
 
 if TYPE_CHECKING:
     from sardonyx.providers.native.lowering import Lowerer
@@ -31,6 +32,7 @@ class Lowering:
     """Whether it must pack constants before runs."""
 
 
+families = Families("sardonyx.providers.native")
 _table: dict[tuple[str, str], list[Lowering]] = {}
 
 
@@ -48,6 +50,7 @@ def lower(
     def register(function: Lower) -> Lower:
         entry = Lowering(function, claims or (lambda node: True), since, until, costly, packs)
         for op in ops:
+            families.note(op)
             _table.setdefault((domain, op), []).append(entry)
         return function
 
@@ -56,6 +59,7 @@ def lower(
 
 def lowering_of(node: Node, since_version: int) -> Lowering | None:
     """The lowering that takes a node, None if there is none."""
+    families.need(node.op_type)
     for entry in _table.get((normal_domain(node.domain), node.op_type), ()):
         if entry.since <= since_version <= entry.until and entry.claims(node):
             return entry

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from sardonyx.compiler.types import Type
 from sardonyx.ir import Dim, dim
 from sardonyx.providers.native.program import At, Buffer
+from sardonyx.records import dataclass, replace
 
 Dims = tuple[Dim, ...]
 
@@ -135,6 +136,11 @@ def dense_strides(shape: Sequence[Dim], order: Sequence[int]) -> Dims:
 
 
 def contiguous_strides(shape: Sequence[Dim]) -> Dims:
+    return _contiguous_strides(tuple(shape))
+
+
+@functools.lru_cache(maxsize=1024)
+def _contiguous_strides(shape: Dims) -> Dims:
     strides: list[Dim] = []
     total: Dim = 1
     for size in reversed(shape):

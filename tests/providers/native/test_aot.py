@@ -15,8 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import sardonyx
 from sardonyx import errors
+from sardonyx.compiler import linking
 from sardonyx.compiler.jit import jit
-from sardonyx.providers.native.aot import linking
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.runtime.contexts import ALLOW_VARIABLE
 from tests.providers.native.aot_models import (

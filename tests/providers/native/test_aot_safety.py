@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 
 import sardonyx
 from sardonyx import errors
+from sardonyx.compiler import linking
 from sardonyx.compiler.jit import jit
 from sardonyx.ir import dim
-from sardonyx.providers.native.aot import container, cpu, linking, opening
+from sardonyx.providers.native.aot import container, cpu, opening
 from sardonyx.providers.native.forms import BadForm, dim_of, form_of, source_of
 from sardonyx.runtime.contexts import ALLOW_KEY, ALLOW_VARIABLE
 from tests.providers.native.aot_models import (

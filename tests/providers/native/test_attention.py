@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sardonyx.providers.native.attention import rows
 from tests.providers.native.agreement import assert_agrees, native_plan, programs
 
 Feeds = Mapping[str, np.ndarray]
@@ -68,6 +69,30 @@ def test_a_bias_for_every_pair(batch: int, queries: int, keys: int, seed: int) -
 @given(st.integers(1, 2), st.sampled_from([1, 2, 5, 8, 9, 33]), st.sampled_from([0, 1, 63, 64, 65, 130]), st.integers(0, 99))
 def test_past_and_present(batch: int, queries: int, past: int, seed: int) -> None:
     assert_agrees(WITH_PAST, with_past(batch, queries, past, seed))
+
+
+WHOLE_VECTORS = multi_head(
+    "{t}[b,s,128] q, {t}[b,s,128] k, {t}[b,s,128] v, {t}[b,4,p,32] pk, {t}[b,4,p,32] pv",
+    'q, k, v, "", "", "", pk, pv',
+    "{t}[b,s,128] y, {t}[b,4,t,32] kk, {t}[b,4,t,32] vv",
+)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("past", [0, 1, 64, 130])
+def test_caches_that_go_past_those_of_the_cpu(monkeypatch: pytest.MonkeyPatch, dtype: type, past: int) -> None:
+    monkeypatch.setattr(rows, "CACHED_BYTES", 1)
+    text = WHOLE_VECTORS.replace("{t}", "float" if dtype is np.float32 else "float16")
+    feeds = {name: floats(2, 1, 128, dtype=dtype, seed=seed) for seed, name in enumerate("qkv")}
+    feeds |= {name: floats(2, 4, past, 32, dtype=dtype, seed=seed) for seed, name in enumerate(("pk", "pv"))}
+    assert_agrees(text, feeds)
+    (program,) = programs(native_plan(text, threads=2))
+    expected = program([feeds[value.name] for value in program.program.inputs])  # type: ignore[union-attr]
+    for shift in (0, 1, 4, 8):  # memory of the caller may lie anywhere
+        targets = [np.zeros(one.size + shift, dtype)[shift:].reshape(one.shape) for one in expected]
+        program([feeds[value.name] for value in program.program.inputs], targets=targets)  # type: ignore[union-attr]
+        for one, other in zip(targets, expected):
+            np.testing.assert_array_equal(one, other)
 
 
 def with_past(batch: int, queries: int, past: int, seed: int = 0) -> dict[str, np.ndarray]:

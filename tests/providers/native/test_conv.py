@@ -267,29 +267,72 @@ def test_transformed_tiles_of_any_number_of_channels(channels, filters):
     assert_agrees(model, [image(channels, 13, 10), image(channels, 1, 1)], tolerance=1e-5)
 
 
-@pytest.mark.parametrize("size", [2, 4])
-def test_transformed_sums_are_nearly_as_exact_as_direct_ones(size):
-    X, W = random(1, 64, 32, 32).astype(np.float64), random(32, 64, 3, 3, seed=1).astype(np.float64) / 24
-    exact = sum_of_windows(X, W)
-    direct, transformed = (run_conv(X, W, sizes) for sizes in ([], [size]))
+@st.composite
+def transformed_cases(draw):
+    """Convolutions that transforms may take: kernel, strides, dilations, groups, channels, filters, pads, sizes."""
+    rank = draw(st.integers(1, 3))
+    longest = 9 if rank == 1 else 5 if rank == 2 else 3
+    kernel = [draw(st.integers(1, longest)) for _ in range(rank)]
+    strides = [draw(st.sampled_from([1, 1, 2, 3])) for _ in range(rank)]
+    dilations = [draw(st.sampled_from([1, 1, 2, 3])) for _ in range(rank)]
+    groups = draw(st.sampled_from([1, 1, 2, 3]))
+    channels, filters = draw(st.sampled_from([16, 17, 24, 32])), draw(st.sampled_from([16, 21, 40]))
+    pads = [draw(st.integers(0, 2)) for _ in range(2 * rank)]
+    spans = [(size - 1) * dilation + 1 for size, dilation in zip(kernel, dilations)]
+    least = [max(1, span - pads[axis] - pads[axis + rank]) for axis, span in enumerate(spans)]
+    sizes = [draw(st.integers(size, size + 13)) for size in least]
+    return kernel, strides, dilations, groups, channels, filters, pads, sizes
+
+
+@settings(max_examples=25, deadline=None)
+@given(transformed_cases(), st.sampled_from([(4,), (6,), (4, 6)]), st.booleans())
+def test_transforms_take_any_window(case, points, is_heavy):
+    kernel, strides, dilations, groups, channels, filters, pads, sizes = case
+    then = [helper.make_node("Erf", ["T"], ["E"]), helper.make_node("Mul", ["T", "E"], ["Y"])] if is_heavy else None
+    model = conv_model(
+        channels * groups,
+        filters * groups,
+        kernel,
+        strides=strides,
+        dilations=dilations,
+        pads=pads,
+        group=groups,
+        **({"then": then} if then else {}),
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(winograd, "POINTS", points)
+        patch.setattr(winograd, "GAIN", 1e9)
+        assert_agrees(model, image(channels * groups, *sizes, batch=2), tolerance=1e-5)
+
+
+@pytest.mark.parametrize("points", [4, 6])
+@pytest.mark.parametrize(
+    "kernel, stride, dilation", [((3, 3), 1, 1), ((3, 3), 1, 3), ((3, 3), 2, 1), ((5, 5), 1, 1), ((7, 1), 1, 1), ((2, 4), 1, 1)]
+)
+def test_transformed_sums_are_nearly_as_exact_as_direct_ones(kernel, stride, dilation, points):
+    X, W = random(1, 64, 32, 32).astype(np.float64), random(32, 64, *kernel, seed=1).astype(np.float64) / 24
+    exact = sum_of_windows(X, W, stride, dilation)
+    direct, transformed = (run_conv(X, W, points, stride, dilation) for points in ([], [points]))
     assert error(transformed, exact) <= 10 * error(direct, exact)
-    assert error(transformed, exact) <= 2e-6
+    assert error(transformed, exact) <= 4e-6
 
 
 def error(found, exact):
     return np.abs(found - exact).max() / np.abs(exact).max()
 
 
-def sum_of_windows(X, W):
+def sum_of_windows(X, W, stride, dilation):
     from numpy.lib.stride_tricks import sliding_window_view
 
-    return np.einsum("nchwij,ocij->nohw", sliding_window_view(X, (3, 3), axis=(2, 3)), W, optimize=True)
+    spans = [(size - 1) * dilation + 1 for size in W.shape[2:]]
+    windows = sliding_window_view(X, spans, axis=(2, 3))[:, :, ::stride, ::stride, ::dilation, ::dilation]
+    return np.einsum("nchwij,ocij->nohw", windows, W, optimize=True)
 
 
-def run_conv(X, W, sizes):
-    """A convolution by the transforms of these sizes only."""
+def run_conv(X, W, points, stride, dilation):
+    """A convolution by transforms of so many points only."""
     graph = helper.make_graph(
-        [helper.make_node("Conv", ["X", "W"], ["Y"])],
+        [helper.make_node("Conv", ["X", "W"], ["Y"], strides=[stride] * 2, dilations=[dilation] * 2)],
         "g",
         [helper.make_tensor_value_info("X", TensorProto.FLOAT, X.shape)],
         [helper.make_tensor_value_info("Y", TensorProto.FLOAT, None)],
@@ -297,10 +340,11 @@ def run_conv(X, W, sizes):
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(winograd, "PAIRS", {size: winograd.PAIRS[size] for size in sizes})
+        patch.setattr(winograd, "POINTS", points)
+        patch.setattr(winograd, "GAIN", 1e9)
         plan = native_plan(model)
     (program,) = programs(plan)
-    assert any(step.kernel.title == "winograd" for step in program.program.steps) == bool(sizes)
+    assert any(step.kernel.title == "winograd" for step in program.program.steps) == bool(points)
     return execute(plan, {"X": X.astype(np.float32)})[0]
 
 

@@ -5,13 +5,12 @@ Each row of a batch has its own number of valid tokens, so keys carry the positi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from sardonyx import dtypes
 from sardonyx.errors import InvalidArgument, KernelError
 from sardonyx.providers.cpu.cast import convert
+from sardonyx.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
@@ -13,6 +12,7 @@ from sardonyx.providers.cpu.activation import gelu, relu, swish
 from sardonyx.providers.cpu.contrib.linalg import unpack
 from sardonyx.providers.cpu.normalization import softmax
 from sardonyx.providers.cpu.table import cpu
+from sardonyx.records import dataclass
 
 contrib = cpu.in_domain("com.microsoft")
 

@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from sardonyx.errors import InvalidArgument, KernelError
+from sardonyx.records import dataclass
 
 BLOCK = 1 << 18
 """How many (row, tree) pairs are on their way at the same time."""

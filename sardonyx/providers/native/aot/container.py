@@ -11,19 +11,20 @@ only their extent is checked, unless somebody asks for more.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import IO, Any
 
 import numpy as np
 
+from sardonyx.hashing import blake2b
+from sardonyx.records import dataclass
+
 MAGIC = b"\x93SDNXCTX"
 """The first byte is not UTF-8: nobody takes a context for text."""
-FORMAT = 1
+FORMAT = 2
 """To be raised with every change of what is stored here, or of what generated code finds in memory."""
 _HEADER = struct.Struct("<8sIIQQQ32s")
 HEADER_BYTES = 128
@@ -60,7 +61,7 @@ class Container:
 
     def verify_constants(self) -> None:
         """Read all constants and compare their checksum."""
-        found = hashlib.blake2b(digest_size=32)
+        found = blake2b(digest_size=32)
         for place in self.description["constants"]:
             found.update(self.section(place))
         if found.hexdigest() != self.description["constants_digest"]:
@@ -88,7 +89,7 @@ def read(data: memoryview) -> Container:
 
 
 def _digest(header: bytes | memoryview, checked: bytes | memoryview) -> bytes:
-    found = hashlib.blake2b(bytes(header), digest_size=32)
+    found = blake2b(bytes(header), digest_size=32)
     found.update(checked)
     return found.digest()
 
@@ -100,7 +101,7 @@ class Writer:
         self._sections: list[bytes] = []
         self._constants: list[np.ndarray] = []
         self._known: dict[tuple[int, int], int] = {}
-        self._hash = hashlib.blake2b(digest_size=32)
+        self._hash = blake2b(digest_size=32)
         self.digest = b""
         """The checksum of what was written."""
 

@@ -90,6 +90,6 @@ def _linux_flags() -> frozenset[str] | None:
 
 
 def _features_by_llvm() -> frozenset[str]:
-    from sardonyx.compiler.jit import host_features
+    from sardonyx.compiler.jit import this_machine
 
-    return host_features()
+    return this_machine().has

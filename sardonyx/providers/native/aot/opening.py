@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.compiler import arrays, pool
+from sardonyx.compiler import arrays, linking, pool
 from sardonyx.errors import Fail
 from sardonyx.formats import mapping
 from sardonyx.formats.onnx.external import ExternalFolder
 from sardonyx.ir import Model, Node
-from sardonyx.providers.native.aot import container, cpu, linking
+from sardonyx.providers.native.aot import container, cpu
 from sardonyx.providers.native.aot.container import BadContext, Container
 from sardonyx.providers.native.aot.storing import Stored, restored
 from sardonyx.providers.native.weights import aligned_empty

@@ -62,6 +62,7 @@ def store(program: CompiledProgram, writer: Writer, kernels: Mapping[str, int]) 
         "outputs": [[type.code, list(shape)] for type, shape in zip(tables.types, tables.outputs)],
         "labels": [list(label) for label in program.labels],
         "batch": None if tables.batch is None else [tables.batch.symbol, list(tables.batch.elements), tables.batch.weights],
+        "shared": [list(pair) for pair in tables.shared],
         "flops": form_of(tables.workspace.flops, {name: number for number, name in enumerate(_symbols(tables.rules.symbols))}),
     }
 
@@ -145,8 +146,15 @@ class Stored:
             outputs=[shape for _, shape in outputs],
             types=[dtype for dtype, _ in outputs],
             batch=batch,
+            shared=self._shared(len(outputs)),
             **arrays,
         )
+
+    def _shared(self, outputs: int) -> list[tuple[int, int]]:
+        pairs = [_row(pair, 2) for pair in self.description["shared"]]
+        if any(not (0 <= one < self.inputs and 0 <= other < outputs) for one, other in pairs):
+            raise BadContext(f"{self.name}: inputs share memory with outputs that are not there")
+        return [(one, other) for one, other in pairs]
 
     def _batch(self, stored: Any, types: Sequence[dtypes.ElementType]) -> Batch | None:
         if stored is None:

@@ -11,21 +11,21 @@ import io
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from sardonyx.compiler import pool_code
+from sardonyx.compiler import linking, pool_code
 from sardonyx.compiler.jit import Jit, Kernel
 from sardonyx.errors import Fail, InvalidArgument
 from sardonyx.formats.onnx.saving import replacing
 from sardonyx.ir import Attribute, Dim, Graph, Model, Node, TensorType, Value, dim, edit
-from sardonyx.providers.native.aot import cpu, linking
+from sardonyx.providers.native.aot import cpu
 from sardonyx.providers.native.aot.container import Writer
 from sardonyx.providers.native.aot.opening import ABI, DIGEST_NOTE, DOMAIN, OP_TYPE, SOURCE
 from sardonyx.providers.native.aot.storing import store
 from sardonyx.providers.native.compiled import CompiledProgram
 from sardonyx.providers.native.image.suppression_kernel import suppress_kernel
+from sardonyx.records import dataclass
 
 COMPATIBILITY_KEY = f"ep_compatibility_info.{SOURCE}"
 MAX_EMBEDDED = 2**31 - (1 << 24)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from sardonyx.compiler.builder import Value
-from sardonyx.compiler.types import I64, Type
+from sardonyx.compiler.types import BOOL, I64, Type
 from sardonyx.ir import Dim, dim
 from sardonyx.providers.native.attention.form import Bounds, Tensor
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.program import Argument, At
 from sardonyx.providers.native.views import View
+from sardonyx.records import dataclass
 
 PIECE_ELEMENTS = 16384
 """How many elements are worth handing to another thread."""
@@ -42,7 +42,10 @@ def append_step(
     lengths: Type | None = None,
     when: Dim = 1,
 ) -> None:
-    """Fill `target` with the rows of the past, then the new ones, then zeros. Views are (batch, heads, rows, size)."""
+    """Fill `target` with the rows of the past, then the new ones, then zeros. Views are (batch, heads, rows, size).
+
+    Where lengths tell how many rows there are, `target` may be the past itself: then the new ones alone are written.
+    """
     batch, heads, rows, size = target.shape
     assert isinstance(size, int)
     form = AppendForm(new.type, target.type, size, None if past is None else past.type, bias is not None, lengths)
@@ -75,8 +78,9 @@ def append_kernel(f: KernelFunction, form: AppendForm) -> None:
             told = f.convert(f.load(lengths, batch, form.lengths), I64) + more
             start = f.minimum(f.maximum((told - added) * from_length, 0), before)
         into = target.at(batch, head)
+        is_apart = f.const(BOOL, True) if past is None or lengths is None else past.is_apart(target)
         if past is not None:
-            _copy(f, form, past, past.at(batch, head), target, into, start)
+            _copy(f, form, past, past.at(batch, head), target, into, f.select(is_apart, start, 0))
         added_rows = f.minimum(added, rows - start)
         behind = target.row(into, start)
         if bias is None:
@@ -84,7 +88,7 @@ def append_kernel(f: KernelFunction, form: AppendForm) -> None:
         else:
             shift = f.address(bias, head * form.size, form.new)
             _copy(f, form, new, new.at(batch, head), target, behind, added_rows, shift)
-        _clear(f, form, target, target.row(into, start + added_rows), rows - start - added_rows)
+        _clear(f, form, target, target.row(into, start + added_rows), f.select(is_apart, rows - start - added_rows, 0))
 
 
 def _copy(

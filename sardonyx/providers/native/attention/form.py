@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.math import LOG2_E, exp, polynomial, tanh
@@ -16,6 +15,7 @@ from sardonyx.ir import Dim
 from sardonyx.providers.native.kernel import KernelFunction
 from sardonyx.providers.native.program import Argument, At
 from sardonyx.providers.native.views import View
+from sardonyx.records import dataclass
 
 ENDLESS = 1 << 40
 """How far a query sees that sees everything."""
@@ -149,6 +149,10 @@ class Tensor:
     def row(self, head: Value, index: Value) -> Value:
         """Where a row begins, in the head that begins at `head`."""
         return self.f.address(head, index * self.strides[2], self.type)
+
+    def is_apart(self, other: Tensor) -> Value:
+        """Whether another tensor lies elsewhere; two that do not are the same."""
+        return self.f.as_number(self.pointer) != self.f.as_number(other.pointer)
 
 
 class Operands:

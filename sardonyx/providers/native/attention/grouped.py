@@ -23,7 +23,7 @@ from sardonyx.providers.native.attention.views import (
     output_of,
     size_of,
 )
-from sardonyx.providers.native.known import known_sizes
+from sardonyx.providers.native.known import is_symbolic, known_sizes
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.program import At
 from sardonyx.providers.native.table import lower
@@ -99,6 +99,8 @@ def group_query_attention(lowerer: Lowerer, node: Node) -> None:
     lengths, sink, attention_bias = given["seqlens_k"], given["head_sink"], given["attention_bias"]
     assert total is not None and lengths is not None
     past, present = caches_of(lowerer, (given["past_key"], given["past_value"]), (output_of(node, 1), output_of(node, 2)))
+    for number in (1, 2):
+        _share(lowerer, node, input_of(node, number + 2), output_of(node, number))
     capacity = rows_before(lowerer, past, key)
     told = lowerer.contiguous(lengths)
     lowerer.require(dim.product(told.shape), batch)
@@ -145,6 +147,13 @@ def group_query_attention(lowerer: Lowerer, node: Node) -> None:
             present=present,
         ),
     )
+
+
+def _share(lowerer: Lowerer, node: Node, past: Value | None, present: Value | None) -> None:
+    """Let a caller who binds one memory to past and present have new rows written behind the old ones, and nothing copied."""
+    inputs, outputs = lowerer.cluster.inputs, lowerer.cluster.outputs
+    if past in inputs and present in outputs and all(user is node or is_symbolic(user) for user in past.users):  # type: ignore[union-attr]
+        lowerer.program.shared.append((inputs.index(past), outputs.index(present)))
 
 
 def _views(lowerer: Lowerer, node: Node) -> list[View]:

@@ -6,7 +6,6 @@ The other attention ops and rotary embeddings are imported here, so that they to
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from sardonyx.compiler.types import BF16, F16, F32, I32
 from sardonyx.ir import Dim, Node, TensorType, Value
@@ -38,6 +37,7 @@ from sardonyx.providers.native.program import At
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import element_of, shape_of
 from sardonyx.providers.native.views import Dims, View
+from sardonyx.records import replace
 
 __all__ = ["attention_grouped", "attention_standard", "attention_with_projection", "multi_head_attention", "rotary"]
 

@@ -6,7 +6,6 @@ GroupQueryAttention has them inside and calls `rotary_step`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sardonyx.compiler.builder import Value as Code
 from sardonyx.compiler.types import BF16, F16, F32, I64, Type
@@ -20,6 +19,7 @@ from sardonyx.providers.native.program import Argument, At
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import element_of, shape_of
 from sardonyx.providers.native.views import View
+from sardonyx.records import dataclass
 
 PIECE_ELEMENTS = 8192
 """How many elements are worth handing to another thread."""

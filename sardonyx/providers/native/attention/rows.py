@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sardonyx.compiler.builder import Value, Variable
-from sardonyx.compiler.types import I64, Type
+from sardonyx.compiler.types import BOOL, I64, U16, Type
 from sardonyx.ir import Dim, dim
 from sardonyx.providers.native.attention.cache import along
 from sardonyx.providers.native.attention.form import Attention, Form, Operands, Tensor, weight
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.program import Argument
+from sardonyx.providers.native.sizes import THREADS
+from sardonyx.records import dataclass
 
 MOST_ROWS = 32
 """Rows that are served at once; more of them look at the keys again."""
@@ -28,9 +29,13 @@ SEVERAL = 4
 """Rows whose sums are held in registers at once."""
 KEYS_AT_ONCE = 4
 """Keys whose products with several rows are computed at once."""
-SPLIT_KEYS = 512
+SPLIT_KEYS = 128
 """How many keys are worth a part of their own."""
-MOST_PARTS = 8
+ITEMS_PER_THREAD = 6
+"""So many there are to be for every thread beside the first, if there are keys enough to split: threads are not equally quick."""
+CACHED_BYTES = 48 << 20
+"""What a run touches may stay in the last cache until the next one up to here. Beyond, new caches are written to memory at once: else each
+line of them is first read from there."""
 PIECE_ELEMENTS = 1 << 15
 """How many elements of keys and values are worth handing to another thread."""
 
@@ -59,14 +64,14 @@ def rows_step(lowerer: Lowerer, attention: Attention, when: Dim = 1) -> None:
     rows = dim.floordiv(heads, key_heads) * queries
     chunks = dim.ceildiv(rows, MOST_ROWS)
     whole = batch * key_heads * chunks
-    parts = dim.maximum(
-        1, dim.minimum(dim.floordiv(attention.keys, SPLIT_KEYS), dim.floordiv(MOST_PARTS, dim.maximum(1, whole)))
-    )
+    wanted = ITEMS_PER_THREAD * (THREADS - 1)
+    parts = dim.maximum(1, dim.minimum(dim.floordiv(attention.keys, SPLIT_KEYS), dim.floordiv(wanted, dim.maximum(1, whole))))
     caches = Caches(attention.past is not None, attention.present[0] is not None, attention.present[1] is not None)
     total = batch * heads * queries
     is_split = dim.minimum(1, parts - 1) * when
     partial = lowerer.scratch(total * parts * (form.value_size + 2) * form.computed.bytes * is_split)
-    arguments: list[Argument] = [*attention.arguments(), chunks, parts, partial, *_cache_arguments(attention)]
+    streams = dim.minimum(1, dim.floordiv(lowerer.bytes_touched, CACHED_BYTES))
+    arguments: list[Argument] = [*attention.arguments(), chunks, parts, partial, *_cache_arguments(attention, streams)]
     lowerer.call(
         rows_kernel(lowerer.target, form, caches),
         arguments,
@@ -87,14 +92,14 @@ def rows_step(lowerer: Lowerer, attention: Attention, when: Dim = 1) -> None:
         )
 
 
-def _cache_arguments(attention: Attention) -> list[Argument]:
+def _cache_arguments(attention: Attention, streams: Dim) -> list[Argument]:
     found: list[Argument] = [attention.key.shape[2], 0 if attention.past is None else attention.past[0].shape[2]]
     for view in (*(attention.past or ()), *attention.present):
         if view is not None:
             found += [view.place, *view.strides[:3]]
     wanted = [view for view in attention.present if view is not None]
     if wanted:
-        found.append(wanted[0].shape[2])
+        found += [wanted[0].shape[2], streams]
     return found
 
 
@@ -124,7 +129,8 @@ class _Rows:
         self.past = [Tensor(f, type) for type in tensors]
         self.present_key = Tensor(f, form.key) if caches.present_key else None
         self.present_value = Tensor(f, form.value) if caches.present_value else None
-        self.present_rows = f.size() if caches.present_key or caches.present_value else None
+        has_present = caches.present_key or caches.present_value
+        self.present_rows, self.streams = (f.size() if has_present else None for _ in range(2))
         self.size, self.value_size = (-(-size // self.lanes) * self.lanes for size in (form.size, form.value_size))
         self.block = 64 if max(self.size, self.value_size) <= LARGE_SIZE else 32
         self.query = f.stack(self.real, MOST_ROWS * self.size)
@@ -147,13 +153,26 @@ class _Rows:
         length = ((operands.keys + (self.parts * self.block - 1)) // (self.parts * self.block)) * self.block
         start, stop = part * length, f.minimum((part + 1) * length, self.old + self.added)
         copies = chunk == 0
-        self._segment(self.past, self._zero(), start, f.minimum(stop, self.old), copies) if self.past else None
-        self._segment([operands.key, operands.value], self.old, f.maximum(start, self.old), stop, copies)
-        self._clear_rest(copies & (part == self.parts - 1))
+        apart = [copies & one for one in self._are_apart()]
+        self._segment(self.past, self._zero(), start, f.minimum(stop, self.old), apart) if self.past else None
+        self._segment([operands.key, operands.value], self.old, f.maximum(start, self.old), stop, [copies, copies])
+        is_last = part == self.parts - 1
+        self._clear_rest([is_last & one for one in apart])
         self._end()
+        if self.streams is not None:
+            with f.if_(self.streams != 0):
+                f.fence()
 
     def _zero(self) -> Value:
         return self.f.const(I64, 0)
+
+    def _are_apart(self) -> list[Value]:
+        """Whether the new cache of keys, and that of values, is not in the memory of the old one: there new rows come behind old ones."""
+        found = []
+        for past, present in zip(self.past or (None, None), (self.present_key, self.present_value)):
+            can_share = self.form.ragged and past is not None and present is not None
+            found.append(past.is_apart(present) if can_share else self.f.const(BOOL, True))  # type: ignore[union-attr, arg-type]
+        return found
 
     def _rows_before(self) -> Value:
         """How many rows of the past there are."""
@@ -211,8 +230,11 @@ class _Rows:
 
     # --- keys and values
 
-    def _segment(self, tensors: Sequence[Tensor], origin: Value, start: Value, stop: Value, copies: Value) -> None:
-        """Keys from `start` to `stop`, which lie in a tensor whose first row is that of key `origin`."""
+    def _segment(self, tensors: Sequence[Tensor], origin: Value, start: Value, stop: Value, copies: Sequence[Value]) -> None:
+        """Keys from `start` to `stop`, which lie in a tensor whose first row is that of key `origin`.
+
+        `copies` says of keys and of values whether they are to be written to the new cache.
+        """
         f = self.f
         keys, values = (tensor.at(self.batch, self.key_head) for tensor in tensors)
         with f.loop(start, stop, self.block) as key:
@@ -222,34 +244,48 @@ class _Rows:
             self._multiply(count, tensors[0], key_rows)
             with f.loop(0, self.count) as row:
                 self._weights(row, key, count)
-            with f.if_(copies):
+            with f.if_(copies[0]):
                 self._keep(tensors[0], key_rows, self.present_key, key, count, self.form.size)
             self._weigh(count, tensors[1], value_rows)
-            with f.if_(copies):
+            with f.if_(copies[1]):
                 self._keep(tensors[1], value_rows, self.present_value, key, count, self.form.value_size)
 
     def _keep(self, source: Tensor, rows: Value, target: Tensor | None, key: Value, count: Value, size: int) -> None:
         """Copy rows, which are in the nearest cache now, to their places in the new one."""
-        if target is None:
+        if target is None or self.streams is None:
             return
-        f = self.f
-        into = target.at(self.batch, self.key_head, key)
+        f, into = self.f, target.at(self.batch, self.key_head, key)
+        if size % self.lanes:
+            self._copy_rows(source, rows, target, into, count, size)
+            return
+        steps = f.as_number(into) | (target.strides[2] * source.type.bytes)
+        is_aligned = steps % (self.lanes * source.type.bytes) == 0
+        with f.if_else(is_aligned & (self.streams != 0)) as otherwise:
+            self._copy_rows(source, rows, target, into, count, size, streams=True)
+            otherwise()
+            self._copy_rows(source, rows, target, into, count, size)
+
+    def _copy_rows(
+        self, source: Tensor, rows: Value, target: Tensor, into: Value, count: Value, size: int, streams: bool = False
+    ) -> None:
+        f, type = self.f, U16 if source.type.is_narrow_float else source.type
         with f.loop(0, count) as k:
             row, place = source.row(rows, k), target.row(into, k)
 
             def move(h: Value, lanes: int, remaining: Value | None) -> None:
-                f.store(f.load(row, h, source.type, lanes, remaining=remaining), place, h, source.type, remaining=remaining)
+                f.store(f.load(row, h, type, lanes, remaining=remaining), place, h, type, remaining=remaining, streams=streams)
 
             along(f, size, self.lanes, move)
 
-    def _clear_rest(self, condition: Value) -> None:
+    def _clear_rest(self, conditions: Sequence[Value]) -> None:
         """Zeros behind the last row of a cache that has room for more."""
         f = self.f
         if self.present_rows is None or not self.form.ragged:
             return
-        with f.if_(condition), f.loop(self.old + self.added, self.present_rows) as k:
-            for target, size in ((self.present_key, self.form.size), (self.present_value, self.form.value_size)):
-                if target is not None:
+        sizes = self.form.size, self.form.value_size
+        for target, size, condition in zip((self.present_key, self.present_value), sizes, conditions):
+            if target is not None:
+                with f.if_(condition), f.loop(self.old + self.added, self.present_rows) as k:
                     _clear_row(f, target, target.at(self.batch, self.key_head, k), size, self.lanes)
 
     def _multiply(self, count: Value, tensor: Tensor, keys: Value) -> None:

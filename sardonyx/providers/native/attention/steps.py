@@ -6,8 +6,6 @@ both steps are there and one has no items. The lowerings of the ops call it.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from sardonyx.ir import Dim, Value, dim
 from sardonyx.providers.native.attention.cache import append_step, contiguous_heads, widened
 from sardonyx.providers.native.attention.form import Attention
@@ -15,6 +13,7 @@ from sardonyx.providers.native.attention.rows import most_queries, rows_step
 from sardonyx.providers.native.attention.tile import tile_step
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.views import View
+from sardonyx.records import replace
 
 
 def attend(lowerer: Lowerer, attention: Attention) -> None:

@@ -9,7 +9,6 @@ normalizer calculation for softmax).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 from sardonyx.compiler.builder import Value, Variable
@@ -20,6 +19,7 @@ from sardonyx.providers.native.attention.form import Attention, Form, Mask, Oper
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.views import View
+from sardonyx.records import dataclass, replace
 
 LARGEST_SIZE = 512
 """Of a head's vectors: the scratch memory grows with it."""

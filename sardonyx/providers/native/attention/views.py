@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from sardonyx.ir import Dim, Node, Value
 from sardonyx.providers.native.attention.cache import contiguous_heads
 from sardonyx.providers.native.attention.form import Mask
@@ -11,6 +9,7 @@ from sardonyx.providers.native.attention.tile import LARGEST_SIZE
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.values import shape_of
 from sardonyx.providers.native.views import Dims, View
+from sardonyx.records import replace
 
 
 def input_of(node: Node, index: int) -> Value | None:

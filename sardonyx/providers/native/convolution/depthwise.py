@@ -8,7 +8,6 @@ has several channels, a vector holds whole groups, and a shuffle brings one chan
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.views import View
 from sardonyx.providers.native.weights import aligned_empty
 from sardonyx.providers.prepacking import Layout
+from sardonyx.records import dataclass
 
 DEPTHWISE = Layout("depthwise")
 MAX_TAPS = 7

@@ -8,7 +8,6 @@ loop, over channels, knows nothing of strides, dilations and pads; the pixels of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sardonyx.compiler.builder import Value, Variable
 from sardonyx.compiler.target import Target
@@ -26,6 +25,7 @@ from sardonyx.providers.native.convolution.tiles import (
     zero_sums,
 )
 from sardonyx.providers.native.kernel import KernelFunction, kernel
+from sardonyx.records import dataclass
 
 TABLE_TAPS = 128
 """How many taps the table holds; a larger kernel is summed in several rounds."""

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from sardonyx.compiler.builder import Value as Register
-from sardonyx.compiler.target import Target
 from sardonyx.compiler.types import F64, I64, Type, of_elements
 from sardonyx.dtypes import from_numpy
 from sardonyx.ir import Value
@@ -24,6 +22,7 @@ from sardonyx.providers.native.program import Buffer
 from sardonyx.providers.native.running import run_now
 from sardonyx.providers.native.weights import aligned_empty
 from sardonyx.providers.prepacking import Layout
+from sardonyx.records import dataclass
 
 FILTERS = Layout("filters")
 PIECE_ELEMENTS = 16384
@@ -37,29 +36,32 @@ class PanelForm:
     source: Type
     target: Type
     width: int
-    matrix: tuple[tuple[float, ...], ...] = ()
-    """If filters are transformed along both axes: the rows of the matrix."""
+    matrices: tuple[tuple[tuple[float, ...], ...], ...] = ()
+    """If filters are transformed along one or two axes: the rows of the matrices."""
 
 
 def pack_panels(
-    target: Target, weights: np.ndarray, groups: int, width: int, type: Type, matrix: np.ndarray | None = None
+    lowerer: Lowerer, weights: np.ndarray, groups: int, width: int, type: Type, matrices: Sequence[np.ndarray] = ()
 ) -> np.ndarray:
-    """(M, C, …) as (groups, panels, taps, C, width), or transformed as (points, panels, C, width); what is missing in a panel is 0."""
-    weights = np.require(weights, requirements=["C", "A"])
+    """(M, C, …) as (groups, panels, taps, C, width), or transformed as (groups, points, panels, C, width).
+
+    What is missing in a panel is 0.
+    """
+    weights = np.ascontiguousarray(weights)
     count, channels = weights.shape[0] // groups, weights.shape[1]
     taps = int(np.prod(weights.shape[2:]))
     panels = -(-count // width)
-    points = taps if matrix is None else len(matrix) ** 2
-    shape = (groups, panels, points, channels, width) if matrix is None else (points, panels, channels, width)
-    packed = aligned_empty(shape, f"f{type.bytes}")
-    tap_step = channels * width * (1 if matrix is None else panels)
-    panel_step = channels * width * (points if matrix is None else 1)
+    points = math.prod(len(matrix) for matrix in matrices) if matrices else taps
+    shape = (groups, points, panels, channels, width) if matrices else (groups, panels, points, channels, width)
+    packed = lowerer.weights.empty(shape, f"f{type.bytes}")
+    tap_step = channels * width * (panels if matrices else 1)
+    panel_step = channels * width * (1 if matrices else points)
     source = of_elements(from_numpy(weights.dtype))
     assert source is not None
-    form = PanelForm(source, type, width, () if matrix is None else tuple(tuple(map(float, row)) for row in matrix))
-    numbers = [count, channels, taps, panels, tap_step, panel_step]
+    form = PanelForm(source, type, width, tuple(tuple(tuple(map(float, row)) for row in matrix) for matrix in matrices))
+    numbers = [count, channels, taps, panels, tap_step, panel_step, points * panels * channels * width]
     items = groups * panels * channels
-    run_now(panels_kernel(target, form), [weights, packed], numbers, items, max(1, PIECE_ELEMENTS // (points * width)))
+    run_now(panels_kernel(lowerer.target, form), [weights, packed], numbers, items, max(1, PIECE_ELEMENTS // (points * width)))
     return packed
 
 
@@ -86,15 +88,15 @@ class Filters:
             FILTERS,
             (self.arrangement, geometry.groups, width, str(type)),
             [count * geometry.channels * geometry.taps, *[count] * known],
-            lambda *arrays: self._packed(lowerer.target, geometry.groups, width, type, *arrays),
+            lambda *arrays: self._packed(lowerer, geometry.groups, width, type, *arrays),
         )
         return filters, bias[0] if known else _bias_panels(lowerer, self.B, geometry, width, type)
 
     def _packed(
-        self, target: Target, groups: int, width: int, type: Type, W: np.ndarray, B: np.ndarray | None = None
+        self, lowerer: Lowerer, groups: int, width: int, type: Type, W: np.ndarray, B: np.ndarray | None = None
     ) -> list[np.ndarray]:
         weights = [W if self.arrange is None else self.arrange(W), *([] if B is None else [B.reshape(len(B), 1, 1)])]
-        return [pack_panels(target, array, groups, width, type) for array in weights]
+        return [pack_panels(lowerer, array, groups, width, type) for array in weights]
 
 
 def _bias_panels(lowerer: Lowerer, B: Value | None, geometry: Geometry, width: int, type: Type) -> Buffer:
@@ -120,7 +122,8 @@ def _panels_step(lowerer: Lowerer, value: Value, groups: int, width: int, type: 
     count, channels, *kernel = (*(int(size) for size in view.shape), 1, 1)[: max(3, len(view.shape))]  # type: ignore[arg-type]
     taps, panels = int(np.prod(kernel)), -(-(count // groups) // width)
     buffer = lowerer.scratch(groups * panels * taps * channels * width * type.bytes)
-    numbers = [count // groups, channels, taps, panels, channels * width, channels * width * taps]
+    panel_size = channels * width * taps
+    numbers = [count // groups, channels, taps, panels, channels * width, panel_size, panels * panel_size]
     items = groups * panels * channels
     kernel_code = panels_kernel(lowerer.target, PanelForm(view.type, type, width))
     lowerer.call(kernel_code, [view.place, buffer, *numbers], items, grain_for(taps * width * 8))
@@ -131,35 +134,42 @@ def _panels_step(lowerer: Lowerer, value: Value, groups: int, width: int, type: 
 def panels_kernel(f: KernelFunction, form: PanelForm) -> None:
     """Items are channels of panels."""
     source, target = f.pointer(), f.pointer()
-    count, channels, taps, panels, tap_step, panel_step = (f.size() for _ in range(6))
+    count, channels, taps, panels, tap_step, panel_step, group_step = (f.size() for _ in range(7))
     lanes = math.gcd(f.lanes(form.target), form.width)
     with f.loop(f.begin, f.end) as item:
         channel, rest = item % channels, item // channels
         panel, group = rest % panels, rest // panels
         first = panel * form.width
         start = f.address(source, ((group * count + first) * channels + channel) * taps, form.source)
-        to = f.address(target, rest * panel_step + channel * form.width, form.target)
+        to = f.address(target, group * group_step + panel * panel_step + channel * form.width, form.target)
         for column in range(0, form.width, lanes):
             mask = f.first_lanes(f.maximum(count - first - column, 0), lanes)
             indices = (f.iota(I64, lanes) + column) * f.splat(channels * taps, lanes)
 
             def tap(number: Register | int, mask: Register = mask, indices: Register = indices) -> Register:
-                return f.gather(f.address(start, number, form.source), indices, form.source, mask=mask)
+                return f.gather(f.address(start, number, form.source), indices, form.source, mask=mask, align=1)
 
-            if form.matrix:
-                _transform(f, form, [tap(number) for number in range(9)], f.address(to, column, form.target), tap_step)
+            if form.matrices:
+                _transform(f, form, tap, f.address(to, column, form.target), tap_step)
             else:
                 with f.loop(0, taps) as number:
                     f.store(tap(number), to, number * tap_step + column, form.target)
 
 
-def _transform(f: KernelFunction, form: PanelForm, taps: list[Register], target: Register, tap_step: Register) -> None:
-    """A filter of 3×3 taps at all points, in float64."""
-    wide = [f.convert(tap, F64) for tap in taps]
-    columns = [_at_points(f, form.matrix, [wide[3 * row + column] for row in range(3)]) for column in range(3)]
-    for i in range(len(form.matrix)):
-        for j, value in enumerate(_at_points(f, form.matrix, [column[i] for column in columns])):
-            f.store(f.convert(value, form.target), target, tap_step * (i * len(form.matrix) + j), form.target)
+def _transform(
+    f: KernelFunction, form: PanelForm, tap: Callable[[int], Register], target: Register, tap_step: Register
+) -> None:
+    """A filter at all points, in float64."""
+    *outer, inner = form.matrices
+    taps = len(inner[0])
+    wide = [f.convert(tap(number), F64) for number in range(taps * (len(outer[0][0]) if outer else 1))]
+    lines = [wide]
+    if outer:
+        columns = [_at_points(f, outer[0], wide[column::taps]) for column in range(taps)]
+        lines = [[column[i] for column in columns] for i in range(len(outer[0]))]
+    for i, line in enumerate(lines):
+        for j, value in enumerate(_at_points(f, inner, line)):
+            f.store(f.convert(value, form.target), target, tap_step * (i * len(inner) + j), form.target)
 
 
 def _at_points(f: KernelFunction, matrix: Sequence[Sequence[float]], taps: list[Register]) -> list[Register]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.values import element_of, shape_of
 from sardonyx.providers.native.views import Dims, View, collapse, dense_strides
 from sardonyx.providers.provider import attribute_value
+from sardonyx.records import dataclass
 
 MAX_SPATIAL = 3
 PARAMETERS = {

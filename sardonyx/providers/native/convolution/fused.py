@@ -6,7 +6,6 @@ Lowerings of convolutions ask here. The first convolution is put off: what it ne
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from sardonyx.compiler.types import Type
 from sardonyx.ir import Dim, Node, dim
@@ -18,8 +17,9 @@ from sardonyx.providers.native.convolution.fused_kernel import PIXELS, FusedForm
 from sardonyx.providers.native.convolution.tiles import grain_for
 from sardonyx.providers.native.lowering import Lowerer, Sink
 from sardonyx.providers.native.program import Argument
-from sardonyx.providers.native.sizes import THREADS
+from sardonyx.providers.native.sizes import THREADS, Rooms
 from sardonyx.providers.native.views import View
+from sardonyx.records import dataclass, replace
 
 MAX_TAPS = 7
 """Of a row of the depthwise convolution's window."""
@@ -111,17 +111,18 @@ def fused_steps(lowerer: Lowerer, node: Node, geometry: Geometry, expansion: Exp
         *Filters(*filters_of(node)).panels(lowerer, flat, tile.width, view.type),
     ]
     bands = _bands(geometry, form, chunks)
-    scratch = lowerer.scratch(bands.size * view.type.bytes * THREADS)
+    work = first.positions * (form.pixel * (first.channels + 2)) + geometry.positions * (form.pixel * (geometry.taps + 4))
+    rooms = Rooms(geometry.batch * bands.sections * chunks, grain_for(dim.floordiv(work, bands.sections)))
+    scratch = lowerer.scratch(bands.size * view.type.bytes * rooms.count)
     numbers: list[Argument] = [first.channels, first.filters, view.strides[0], expansion.pixel_step]
     numbers += [chunks, bands.sections, bands.band, bands.capacity, bands.pitch, bands.size]
     numbers += [*geometry.input, *geometry.output]
-    numbers += [geometry.kernel[0], geometry.strides[0], *geometry.begin]
-    work = first.positions * (form.pixel * (first.channels + 2)) + geometry.positions * (form.pixel * (geometry.taps + 4))
+    numbers += [geometry.kernel[0], geometry.strides[0], *geometry.begin, *rooms.arguments]
     lowerer.call(
         fused_kernel(lowerer.target, form, expansion.chain, sink.chain),
         [view.place, *constants, scratch, *numbers, *expansion.arguments, *sink.arguments],
-        geometry.batch * bands.sections * chunks,
-        grain_for(dim.floordiv(work, bands.sections)),
+        rooms.items,
+        rooms.grain,
         flops=first.flops + geometry.flops,
         traffic=_traffic(first, geometry, view.type),
     )

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from sardonyx.compiler.builder import Value, Variable
 from sardonyx.compiler.types import I64, PTR
@@ -18,6 +17,7 @@ from sardonyx.providers.native.chain import Chain, ChainCode
 from sardonyx.providers.native.convolution.direct import Tile
 from sardonyx.providers.native.convolution.tiles import EvenTiles, add_products, chain_weight, sizes_up_to, totals_of, zero_sums
 from sardonyx.providers.native.kernel import KernelFunction, kernel
+from sardonyx.records import dataclass
 
 PIXELS = 7
 """Pixels of a tile of the depthwise convolution: images are often 7, 14, 28, 56 or 112 pixels wide."""
@@ -87,11 +87,11 @@ class _Fused:
         self.chunks, self.sections, self.band, self.capacity, self.pitch, size = (f.size() for _ in range(6))
         self.height, self.width, self.rows, self.columns = (f.size() for _ in range(4))
         self.kernel, self.stride, self.top, self.side = (f.size() for _ in range(4))
+        self.scratch = f.address(scratch, f.room() * size, tile.type)
         self.between = ChainCode(f, between)
         self.code = ChainCode(f, chain)
         self.expands_lightly = chain_weight(f.target, between, tile.lanes) <= LIGHT
         self.is_light = chain_weight(f.target, chain, tile.lanes) <= LIGHT
-        self.scratch = f.address(scratch, f.worker * size, tile.type)
         self.row_size = self.pitch * form.pixel
         self.sources = f.stack(I64, tile.row)
         """Where the channels of a tile's pixels begin."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from sardonyx.ir import Dim, Node, dim
@@ -29,6 +27,7 @@ from sardonyx.providers.native.lowering import Lowerer, Sink
 from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.views import View
+from sardonyx.records import replace
 
 CONTRIB = "com.microsoft"
 WEIGHT_BYTES = 192 << 10
@@ -65,11 +64,11 @@ def convolution_steps(lowerer: Lowerer, node: Node) -> None:
     view = input_view(lowerer, node)
     W, B = filters_of(node)
     is_fixed = lowerer.can_pack(W, B)
-    transform = winograd.choose(lowerer, geometry, view.type) if is_fixed else None
+    ways = winograd.choose(lowerer, geometry, view.type) if is_fixed else None
     if is_fixed and has_small_groups(lowerer, geometry, view.type):
         depthwise_steps(lowerer, geometry, view, W, B, sink_of(lowerer, node))
-    elif transform is not None:
-        winograd.winograd_steps(lowerer, geometry, transform, view, W, B, sink_of(lowerer, node))
+    elif ways is not None:
+        winograd.winograd_steps(lowerer, geometry, ways, view, W, B, sink_of(lowerer, node))
     else:
         direct_steps(lowerer, node, geometry, view)
 

@@ -5,8 +5,6 @@ Then the taps of one row of a window lie in a row in memory, all channels of the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import I64, Type
 from sardonyx.ir import Dim, dim
@@ -15,6 +13,7 @@ from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.movement.copying import copy_row, fill_row
 from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.views import View, contiguous_strides
+from sardonyx.records import dataclass
 
 MOST_INTERLEAVED = 4
 """Up to how many channels are interleaved by shuffles."""

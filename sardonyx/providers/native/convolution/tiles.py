@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sardonyx.compiler.builder import Value, Variable
 from sardonyx.compiler.target import Target
@@ -11,6 +10,7 @@ from sardonyx.compiler.types import I64, Type
 from sardonyx.ir import Dim, dim
 from sardonyx.providers.native.chain import Chain, ChainCode
 from sardonyx.providers.native.kernel import KernelFunction
+from sardonyx.records import dataclass
 
 CHAINS_OF_ADDITIONS = 8
 """How many sums must be under way for the units to be always busy."""
@@ -86,9 +86,20 @@ def _total(values: list[Value]) -> Value:
 
 
 def add_products(
-    f: KernelFunction, sums: Sums, rows: Sequence[Value], panel: Value, depth: Value, type: Type, lanes: int
+    f: KernelFunction,
+    sums: Sums,
+    rows: Sequence[Value],
+    panel: Value,
+    depth: Value,
+    type: Type,
+    lanes: int,
+    following: Value | None = None,
 ) -> None:
-    """Add the product of rows, each a pointer to `depth` elements, and a panel of as many rows of vectors."""
+    """Add the product of rows, each a pointer to `depth` elements, and a panel of as many rows of vectors.
+
+    `following` is how many such rows later the next panel begins, if it is not right behind this one.
+    """
+    following = depth if following is None else following
     vectors = len(sums[0][0])
     unroll = len(sums) if len(rows) * vectors > FEW_REGISTERS else max(len(sums), 2)
     whole = depth - depth % unroll if unroll > 1 else depth
@@ -99,7 +110,7 @@ def add_products(
         ]
         if len(rows) * vectors > FEW_REGISTERS:
             for one in range(vectors):  # the next panel is likely to come next, and may be far away
-                f.prefetch(panel, (k + depth) * (vectors * lanes) + one * lanes, type, near=False)
+                f.prefetch(panel, (k + following) * (vectors * lanes) + one * lanes, type, near=False)
         for place, row in zip(rows, registers):
             factor = f.splat(f.load(place, k, type), lanes)
             for vector, column in zip(row, columns):

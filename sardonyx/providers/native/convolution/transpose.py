@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,6 +30,7 @@ from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import dims, element_of, present, shape_of
 from sardonyx.providers.native.views import Dims, View, collapse, contiguous_strides
 from sardonyx.providers.prepacking import Layout
+from sardonyx.records import dataclass, replace
 
 WIDENED = Layout("widened")
 PIECE_ELEMENTS = 16384

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import F32, I64, Type
@@ -11,6 +10,7 @@ from sardonyx.providers.native.chain import Chain, ChainCode
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.movement.walking import runs
 from sardonyx.providers.native.rows.passes import items
+from sardonyx.records import dataclass
 
 VECTORS = 4
 

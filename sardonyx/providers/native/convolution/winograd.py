@@ -1,15 +1,22 @@
-"""Convolutions by 3×3 filters in fewer multiplications: Winograd's F(2×2) and F(4×4). Lowerings of convolutions ask whether it pays.
+"""Convolutions in fewer multiplications, after Winograd. Lowerings of convolutions ask whether it pays.
 
-An output tile of m×m pixels comes from n×n input pixels, n = m + 2. Transformed at n points per axis, input and filters are multiplied
-point by point and summed over channels, n² matrix products, and the sums are transformed back. The points are 0, ±p…, ∞; with p = 3/4 and
-3/2 for F(4×4) the error is at most about twice that of the direct sum, where the usual 1 and 2 have it five times as large.
+Along an axis, some results of a window of two or three taps come from as many inputs and one or two more, transformed at that many points
+(`transforms.py`). With a transform along one or two axes, input and filters are multiplied point by point and summed over channels, some
+matrix products, and the sums are transformed back. Other windows are made of such small ones, their sections:
+
+- a longer window, of taps that follow each other;
+- one that moves by two pixels, of its even and its odd taps, which meet even and odd pixels;
+- along an axis without a transform (the depth of a volume), of its single taps.
+
+Sections are added before the way back, so they are like more channels. With a dilation, every so many pixels make an image of their own.
 
 A NaN or an infinity spoils its whole tile, not only the pixels whose windows meet it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import itertools
+import math
 
 import numpy as np
 
@@ -17,16 +24,20 @@ from sardonyx.compiler.types import F32
 from sardonyx.ir import Dim, Value, dim
 from sardonyx.providers.native.convolution.filters import pack_bias, pack_panels
 from sardonyx.providers.native.convolution.form import Geometry
-from sardonyx.providers.native.convolution.winograd_kernel import Transform, WinogradForm, winograd_kernel
+from sardonyx.providers.native.convolution.transforms import PAIRS, Transform
+from sardonyx.providers.native.convolution.winograd_kernel import WinogradForm, winograd_kernel
 from sardonyx.providers.native.lowering import Lowerer, Sink
 from sardonyx.providers.native.program import Argument, Buffer
-from sardonyx.providers.native.sizes import THREADS
+from sardonyx.providers.native.sizes import Rooms
 from sardonyx.providers.native.views import View
 from sardonyx.providers.prepacking import Layout
+from sardonyx.records import dataclass
 
 WINOGRAD = Layout("winograd")
-PAIRS = {2: (1.0,), 4: (0.75, 1.5)}
-"""The points ±p of the transforms, by the size of an output tile."""
+POINTS = tuple(PAIRS)
+"""How many points a transform may have."""
+LONGEST = 3
+"""Taps of a section."""
 ROWS = {"avx512": 14, "avx2": 6, "neon": 12}
 VECTORS = 2
 SCRATCH_BYTES = 640 << 10
@@ -35,6 +46,14 @@ CACHED_BYTES = 16 << 20
 """Transformed filters up to this size are likely to stay in the last-level cache from one block of tiles to the next."""
 LARGE_SCRATCH_BYTES = 2 << 20
 """What transformed input and sums may take if filters are larger."""
+NEAR_FILTER_BYTES = 512 << 10
+"""Transformed filters up to this size stay in the second-level cache of every thread."""
+NEAR_BYTES = 48 << 10
+"""Transformed input up to this size is near enough to be read again for each panel of filters, so that sums of one panel suffice."""
+DEPTH_AT_ONCE = 128
+"""Sums over sections of together more channels come in several parts, for each of which the transformed input takes the same memory."""
+FEWEST_TILES = 4
+"""By which a panel is multiplied with enough sums under way."""
 FEWEST_CHANNELS = 16
 FILTER_BYTES = 20 << 20
 """Transformed filters of a layer take at most so much memory."""
@@ -42,71 +61,135 @@ SUPPOSED_SIZE = 56
 """For how large an image it must pay if sizes are not known."""
 GAIN = 0.9
 """It is taken if it needs at most this part of the direct sum's time."""
-CYCLES_PER_POINT = 6
+CYCLES_PER_POINT = 7
 """Of a transform, per vector of channels."""
+CYCLES_PER_TILE = 150
+"""For finding its pixels."""
 BYTES_PER_CYCLE = 8
 """At which filters come from memory."""
 ALIASING = 4096
 
 
-def transform_of(size: int) -> Transform:
-    """The transforms whose output tile has `size`×`size` pixels."""
-    return Transform(size, PAIRS[size])
+@dataclass(frozen=True)
+class Way:
+    """How the windows along one axis are made of sections, and which transform these have."""
+
+    transform: Transform | None
+    kernel: int
+    stride: int
+    dilation: int
+    sections: int
+    offsets: int = 1
+    """How many sections begin at neighbouring taps."""
+
+    @property
+    def moves(self) -> int:
+        """How far apart the results of a tile lie."""
+        return 1 if self.transform is None else self.dilation
+
+    @property
+    def jump(self) -> int:
+        """How far sections lie apart that don't begin beside each other."""
+        taps = 1 if self.transform is None else self.transform.taps * self.stride
+        return taps * self.dilation
+
+    def tiles(self, output: Dim) -> Dim:
+        if self.transform is None:
+            return output
+        return self.phases(output) * dim.ceildiv(dim.ceildiv(output, self.moves), self.transform.size)
+
+    def phases(self, output: Dim) -> Dim:
+        """How many tiles lie between each other."""
+        return dim.minimum(self.moves, output)
+
+    def taps(self) -> np.ndarray:
+        """Which taps the sections have, rows of them; beyond the last one there are none."""
+        if self.transform is None:
+            return np.arange(self.kernel)[:, None]
+        later, offset = np.divmod(np.arange(self.sections), self.offsets)
+        first = later * self.transform.taps * self.stride + offset
+        return np.minimum(first[:, None] + np.arange(self.transform.taps) * self.stride, self.kernel)
 
 
-def filter_matrix(transform: Transform) -> np.ndarray:
-    """G: filters at the points, each divided by what the input's transform is too large by."""
-    points = transform.points
-    rows = []
-    for point in points:
-        others = [point - other for other in points if other != point]
-        rows.append([point**power / np.prod(others) for power in range(3)])
-    return np.array([*rows, [0, 0, 1]], np.float64)
+def ways_of(kernel: int, stride: int, dilation: int) -> list[Way]:
+    """How an axis can be done: without a transform, or by those that there are."""
+    found = [Way(None, kernel, stride, dilation, kernel)]
+    longest = -(-kernel // stride)
+    if longest == 1 or (stride > 1 and dilation > 1):
+        return found
+    parts = -(-longest // LONGEST)
+    taps = -(-longest // parts)
+    for points in POINTS:
+        found.append(Way(Transform(points - taps + 1, taps), kernel, stride, dilation, stride * parts, stride))
+    return found
 
 
-def choose(lowerer: Lowerer, geometry: Geometry, type: object) -> Transform | None:
-    """The transform that makes a convolution quickest, None if none pays."""
-    usual = geometry.kernel == (3, 3) and geometry.strides == geometry.dilations == (1, 1) and geometry.groups == 1
-    if not usual or type != F32 or lowerer.options.get("winograd", "auto") == "off":
+Ways = tuple[Way, ...]
+
+
+def choose(lowerer: Lowerer, geometry: Geometry, type: object) -> Ways | None:
+    """The transforms that make a convolution quickest, None if none pay."""
+    if type != F32 or lowerer.options.get("winograd", "auto") == "off":
         return None
     if min(geometry.channels, geometry.filters) < FEWEST_CHANNELS:
         return None
     lanes, rows = lowerer.target.lanes(F32), ROWS.get(lowerer.target.name, 5)
-    costs = {
-        size: _cost(geometry, size, lanes, rows)
-        for size in PAIRS
-        if (size + 2) ** 2 * geometry.channels * geometry.filters * 4 <= FILTER_BYTES
-    }
-    best = min(costs, key=lambda size: costs[size], default=None)
-    if best is None or costs[best] > GAIN * _direct_cost(geometry, lanes, rows):
-        return None
-    return transform_of(best)
+    axes = map(ways_of, geometry.kernel, geometry.strides, geometry.dilations)
+    candidates = [ways for ways in itertools.product(*axes) if 1 <= len(_transforms(ways)) <= 2]
+    costs = {ways: _cost(geometry, ways, lanes, rows) for ways in candidates if _filter_bytes(geometry, ways) <= FILTER_BYTES}
+    best = min(costs, key=lambda ways: costs[ways], default=None)
+    return None if best is None or costs[best] > GAIN * _direct_cost(geometry, lanes) else best
 
 
-def _sizes(geometry: Geometry) -> tuple[int, int]:
-    height, width = (size if isinstance(size, int) else SUPPOSED_SIZE for size in geometry.output)
-    return height, width
+def _transforms(ways: Ways) -> list[Transform]:
+    return [way.transform for way in ways if way.transform is not None]
 
 
-def _vectors(geometry: Geometry, lanes: int) -> int:
-    return -(-geometry.filters // (VECTORS * lanes)) * VECTORS
+def _points(ways: Ways) -> int:
+    return math.prod(transform.width for transform in _transforms(ways))
 
 
-def _direct_cost(geometry: Geometry, lanes: int, rows: int) -> float:
-    """About how many cycles an image takes, where a vector multiplication takes one."""
-    height, width = _sizes(geometry)
-    return height * width * 9 * geometry.channels * _vectors(geometry, lanes)
+def _depth(geometry: Geometry, ways: Ways) -> int:
+    """Over how many products a sum goes, at each point."""
+    return geometry.channels * math.prod(way.sections for way in ways)
 
 
-def _cost(geometry: Geometry, size: int, lanes: int, rows: int) -> float:
-    height, width = _sizes(geometry)
-    points = (size + 2) ** 2
-    tiles = -(-height // size) * -(-width // size)
-    groups = -(-tiles // rows)
+def _short_depth(geometry: Geometry, ways: Ways) -> int:
+    """The same where the first axis is at infinity: sections whose last tap is none are 0 there, and come last if no axis goes before."""
+    way = ways[0]
+    if way.transform is None:
+        return _depth(geometry, ways)
+    whole = int((way.taps()[:, -1] < way.kernel).sum())
+    return _depth(geometry, ways) // way.sections * whole
+
+
+def _filter_bytes(geometry: Geometry, ways: Ways) -> int:
+    return _points(ways) * geometry.groups * geometry.filters * _depth(geometry, ways) * 4
+
+
+def _supposed(output: Dim) -> int:
+    return output if isinstance(output, int) else SUPPOSED_SIZE
+
+
+def _supposed_tiles(geometry: Geometry, ways: Ways) -> int:
+    counts = (way.tiles(_supposed(output)) for way, output in zip(ways, geometry.output))
+    return math.prod(count for count in counts if isinstance(count, int))
+
+
+def _direct_cost(geometry: Geometry, lanes: int) -> float:
+    """About how many cycles a group of an image takes, where a vector multiplication takes one."""
+    return math.prod(map(_supposed, geometry.output)) * geometry.taps * geometry.channels * -(-geometry.filters // lanes)
+
+
+def _cost(geometry: Geometry, ways: Ways, lanes: int, rows: int) -> float:
+    points, depth, tiles = _points(ways), _depth(geometry, ways), _supposed_tiles(geometry, ways)
+    groups = max(1, -(-tiles // rows))
     panel_row = VECTORS * lanes * 4 / BYTES_PER_CYCLE
-    products = groups * max(VECTORS * -(-tiles // groups), panel_row) * points * geometry.channels
-    moved = tiles * points * CYCLES_PER_POINT * (geometry.channels + geometry.filters) / lanes
-    return products * (_vectors(geometry, lanes) // VECTORS) + moved
+    short = points // _transforms(ways)[0].width
+    summed = (points - short) * depth + short * _short_depth(geometry, ways)
+    products = groups * max(VECTORS * -(-tiles // groups), panel_row) * summed
+    moved = tiles * (points * CYCLES_PER_POINT * (depth + geometry.filters) / lanes + CYCLES_PER_TILE)
+    return products * -(-geometry.filters // (VECTORS * lanes)) + moved
 
 
 @dataclass(frozen=True)
@@ -115,78 +198,111 @@ class _Blocks:
 
     tiles: int
     panels: int
+    kept: int
+    """Panels whose sums are kept at a time."""
+    together: int
+    """Sections whose transformed input is kept at a time."""
     v_pitch: int
     m_pitch: int
 
 
-def winograd_steps(
-    lowerer: Lowerer,
-    geometry: Geometry,
-    transform: Transform,
-    view: View,
-    W: Value,
-    B: Value | None,
-    sink: Sink,
-) -> None:
+def winograd_steps(lowerer: Lowerer, geometry: Geometry, ways: Ways, view: View, W: Value, B: Value | None, sink: Sink) -> None:
     """Add the step."""
     lanes = lowerer.target.lanes(F32)
     width = VECTORS * lanes
-    form = WinogradForm(transform, ROWS.get(lowerer.target.name, 5), VECTORS, lanes, geometry.channels % lanes != 0)
+    transforms = tuple(way.transform for way in ways)
+    form = WinogradForm(transforms, ROWS.get(lowerer.target.name, 5), VECTORS, lanes, geometry.channels % lanes != 0)
     panels = -(-geometry.filters // width)
-    down, across = (dim.ceildiv(size, transform.size) for size in geometry.output)
-    blocks = _blocks(lowerer, geometry, form, down * across, panels)
-    points = transform.width**2
-    v_size, m_size = points * blocks.tiles * blocks.v_pitch, points * blocks.tiles * blocks.m_pitch
+    tiles = dim.product([way.tiles(output) for way, output in zip(ways, geometry.output)])
+    blocks = _blocks(lowerer, geometry, ways, form, tiles)
     constants = [
-        *_packed(lowerer, geometry, transform, W, B, width),
+        *_packed(lowerer, geometry, ways, W, B, width),
         lowerer.constant(np.zeros(-(-geometry.channels // lanes) * lanes, np.float32)),
     ]
-    scratch = [lowerer.scratch(size * 4 * THREADS) for size in (v_size, m_size)]
-    numbers: list[Argument] = [geometry.channels, geometry.filters, panels, blocks.panels, blocks.tiles]
-    numbers += [blocks.v_pitch, blocks.m_pitch, view.strides[0], down, across]
-    for axis in range(2):
-        numbers += [geometry.input[axis], geometry.output[axis], geometry.begin[axis], view.strides[2 + axis]]
+    limit = dim.maximum(1, dim.ceildiv(tiles, dim.maximum(1, dim.ceildiv(tiles, blocks.tiles))))  # blocks are cut evenly
+    items = geometry.batch * geometry.groups * dim.ceildiv(tiles, limit) * -(-panels // blocks.panels)
+    pitches = (blocks.v_pitch, blocks.m_pitch)
+    rooms = Rooms(items)
+    scratch = [lowerer.scratch(form.points * limit * pitch * 4 * rooms.count) for pitch in pitches]
+    numbers: list[Argument] = [geometry.groups, geometry.channels, geometry.filters, panels, blocks.panels, limit]
+    numbers += [blocks.kept, blocks.together, *pitches, view.strides[0], _short_depth(geometry, ways), *rooms.arguments]
+    for axis, way in enumerate(ways):
+        output = geometry.output[axis]
+        numbers += [geometry.input[axis], output, geometry.begin[axis], view.strides[2 + axis]]
+        numbers += [way.tiles(output), way.stride, way.moves, way.phases(output)]
+        numbers += [way.stride * way.dilation, way.sections, way.offsets, way.jump]
+    images = dim.product(geometry.input) * geometry.channels + geometry.positions * geometry.filters
     lowerer.call(
         winograd_kernel(lowerer.target, form, sink.chain),
         [view.place, *constants, *scratch, *numbers, *sink.arguments],
-        geometry.batch * dim.ceildiv(down * across, blocks.tiles) * -(-panels // blocks.panels),
+        items,
         1,
         flops=geometry.flops,
-        traffic=geometry.batch * (dim.product(geometry.input) * geometry.channels + geometry.positions * geometry.filters) * 4,
+        traffic=geometry.batch * geometry.groups * images * 4,
     )
 
 
-def _packed(lowerer: Lowerer, geometry: Geometry, transform: Transform, W: Value, B: Value | None, width: int) -> list[Buffer]:
+def _packed(lowerer: Lowerer, geometry: Geometry, ways: Ways, W: Value, B: Value | None, width: int) -> list[Buffer]:
     """Transformed filters in panels, and the bias."""
-    size = -(-geometry.filters // width) * width * 4
+    groups, transforms = geometry.groups, _transforms(ways)
+    size = groups * -(-geometry.filters // width) * width * 4
 
     def pack(weights: np.ndarray, bias: np.ndarray | None = None) -> list[np.ndarray]:
-        panels = pack_panels(lowerer.target, weights, 1, width, F32, filter_matrix(transform))
-        return [panels, pack_bias(bias, 1, geometry.filters, width, np.dtype(np.float32))]
+        matrices = [transform.filter_matrix for transform in transforms]
+        panels = pack_panels(lowerer, in_sections(weights, ways), groups, width, F32, matrices)
+        return [panels, pack_bias(bias, groups, geometry.filters, width, np.dtype(np.float32))]
 
-    sizes = [transform.width**2 * geometry.channels * size, size]
-    return lowerer.packed([W] if B is None else [W, B], WINOGRAD, (transform.size, transform.pairs, width), sizes, pack)
+    parameters = tuple((way.stride, way.transform, way.transform and way.transform.pairs) for way in ways)
+    sizes = [_points(ways) * _depth(geometry, ways) * size, size]
+    return lowerer.packed([W] if B is None else [W, B], WINOGRAD, (parameters, groups, width), sizes, pack)
 
 
-def _blocks(lowerer: Lowerer, geometry: Geometry, form: WinogradForm, total: Dim, panels: int) -> _Blocks:
+def in_sections(weights: np.ndarray, ways: Ways) -> np.ndarray:
+    """(M, C, taps…) as (M, sections · C, a section's taps…); taps that the window has not are 0."""
+    if all(way.transform is not None and way.sections == 1 and way.transform.taps == way.kernel for way in ways):
+        return weights
+    found = np.pad(weights, [(0, 0), (0, 0), *((0, 1) for _ in ways)])
+    for axis, way in enumerate(ways):
+        found = np.take(found, way.taps(), axis=2 + 2 * axis)
+    rank = len(ways)
+    found = found.transpose(0, *range(2, 2 + 2 * rank, 2), 1, *range(3, 3 + 2 * rank, 2))
+    taps = [transform.taps for transform in _transforms(ways)]
+    return found.reshape(len(weights), math.prod(way.sections for way in ways) * weights.shape[1], *taps)
+
+
+def _blocks(lowerer: Lowerer, geometry: Geometry, ways: Ways, form: WinogradForm, total: Dim) -> _Blocks:
     """Blocks of tiles that fit into a cache, and enough pieces of work for all threads.
 
     Filters that stay in the last-level cache are read again for each block of tiles. Larger ones should be read once: then blocks are
-    larger. Where there are few blocks, threads share the filters, and each transforms the input for itself.
+    larger. Where there are few blocks, threads share the filters, and each transforms the input for itself; but filters so small that every
+    thread has them near are no reason for that: then blocks are smaller.
     """
-    width, points, threads = form.vectors * form.lanes, form.transform.width**2, lowerer.threads
-    v_pitch = _pitch(-(-geometry.channels // form.lanes) * form.lanes)
-    supposed = total if isinstance(total, int) else (SUPPOSED_SIZE // form.transform.size) ** 2
-    is_large = points * geometry.channels * geometry.filters * 4 > CACHED_BYTES
+    width, points, threads = form.vectors * form.lanes, form.points, lowerer.threads
+    panels = -(-geometry.filters // width)
+    sections = math.prod(way.sections for way in ways)
+    together = min(sections, max(1, DEPTH_AT_ONCE // geometry.channels))
+    v_pitch, v_whole = (_section_pitch(geometry.channels, count, form.lanes) for count in (together, sections))
+    supposed = _supposed_tiles(geometry, ways)
+    is_large = _filter_bytes(geometry, ways) // geometry.groups > CACHED_BYTES
     budget = LARGE_SCRATCH_BYTES if is_large else SCRATCH_BYTES
-    tiles = max(1, budget // (points * 4 * (v_pitch + panels * width)) // form.rows) * form.rows
-    while threads > 1 and not is_large and tiles > form.rows and -(-supposed // tiles) < 4 * threads:
+    tiles = max(1, budget // (points * 4 * (v_whole + panels * width)) // form.rows) * form.rows
+    while threads > 1 and not is_large and tiles > form.rows and -(-supposed // tiles) * geometry.groups < 4 * threads:
         tiles -= form.rows
     tiles = max(1, min(tiles, supposed)) if isinstance(total, int) else tiles
-    blocks = max(1, -(-supposed // tiles))
-    chunks = 1 if threads == 1 or blocks >= 2 * threads else min(panels, -(-2 * threads // blocks))
+    blocks = max(1, -(-supposed // tiles)) * geometry.groups
+    is_small = _filter_bytes(geometry, ways) // geometry.groups <= NEAR_FILTER_BYTES
+    if is_small and blocks < threads:
+        tiles = min(tiles, max(FEWEST_TILES, -(-supposed * geometry.groups // threads)))
+    chunks = 1 if is_small or threads == 1 or blocks >= 2 * threads else min(panels, -(-2 * threads // blocks))
     chunk = -(-panels // chunks)
-    return _Blocks(tiles, chunk, v_pitch, _pitch(chunk * width))
+    kept = 1 if together == sections and points * tiles * v_pitch * 4 <= NEAR_BYTES else chunk
+    return _Blocks(tiles, chunk, kept, together, v_pitch, _pitch(kept * width))
+
+
+def _section_pitch(channels: int, sections: int, lanes: int) -> int:
+    """How far rows of transformed input lie apart: the last vector of the last section may have too much."""
+    size = (sections - 1) * channels + -(-channels // lanes) * lanes
+    return _pitch(-(-size // lanes) * lanes)
 
 
 def _pitch(size: int) -> int:

@@ -1,98 +1,62 @@
 """The code of Winograd's convolution: transform a block of tiles, multiply at every point, transform back. `winograd.py` calls it.
 
 All of it is one step, so that a block stays in the cache of the thread that works on it. Items are blocks of tiles by chunks of filters.
+A tile covers several pixels along the axes that are transformed, one along the others. Its window is cut into sections, which are summed
+over as if they were more channels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-
-import numpy as np
+from contextlib import ExitStack
 
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import F32, I64, PTR
 from sardonyx.providers.native.chain import Chain, ChainCode
 from sardonyx.providers.native.convolution.tiles import EvenTiles, add_products, chain_weight, sizes_up_to, totals_of, zero_sums
+from sardonyx.providers.native.convolution.transforms import Transform
 from sardonyx.providers.native.kernel import KernelFunction, kernel
+from sardonyx.records import dataclass, replace
 
 LIGHT = 32
 """Up to how many instructions per vector what follows is repeated for each pixel of a tile; beyond, it is a loop."""
 
-
-@dataclass(frozen=True)
-class Transform:
-    """The points of F(size×size, 3×3): 0, ± each of `pairs`, ∞."""
-
-    size: int
-    pairs: tuple[float, ...]
-
-    @property
-    def width(self) -> int:
-        """Input pixels of a tile, along an axis."""
-        return self.size + 2
-
-    @property
-    def points(self) -> list[float]:
-        """All but the one at infinity."""
-        return [0.0, *(sign * pair for pair in self.pairs for sign in (1, -1))]
-
-    def _without(self, left_out: float | None) -> np.ndarray:
-        """The coefficients of the product of x² - p² over all pairs but one, of x² that is, the lowest power first."""
-        found = np.ones(1)
-        for pair in self.pairs:
-            if pair != left_out:
-                found = np.convolve(found, [-pair * pair, 1.0])
-        return found
-
-    def forward(self, f: KernelFunction, d: Sequence[Value]) -> list[Value]:
-        """Pixels along an axis, at the points."""
-        full = self._without(None)
-        found = [_combined(f, full, d[0::2])]
-        for pair in self.pairs:
-            rest = self._without(pair)
-            even, odd = _combined(f, rest, d[2::2]), _combined(f, rest, d[1::2])
-            found += [f.fma(pair, odd, even), f.fma(-pair, odd, even)]
-        return [*found, _combined(f, full, d[1::2])]
-
-    def backward(self, f: KernelFunction, m: Sequence[Value]) -> list[Value]:
-        """Sums at the points, as pixels along an axis."""
-        pairs = [(m[1 + 2 * number], m[2 + 2 * number]) for number in range(len(self.pairs))]
-        sums, differences = [a + b for a, b in pairs], [a - b for a, b in pairs]
-        found = []
-        for power in range(self.size):
-            terms = sums if power % 2 == 0 else differences
-            start = m[0] if power == 0 else m[-1] if power == self.size - 1 else None
-            for pair, term in zip(self.pairs, terms):
-                factor = pair**power
-                if start is None:
-                    start = term if factor == 1 else term * factor
-                else:
-                    start = start + term if factor == 1 else f.fma(factor, term, start)
-            assert start is not None
-            found.append(start)
-        return found
-
-
-def _combined(f: KernelFunction, coefficients: np.ndarray, values: Sequence[Value]) -> Value:
-    """A sum of values with coefficients, of which the last one is 1."""
-    total = values[len(coefficients) - 1]
-    for coefficient, value in zip(coefficients[:-1], values):
-        total = f.fma(float(coefficient), value, total)
-    return total
+Pixels = Sequence["Value | Pixels"]
+"""Of a tile, along the axes that are transformed: one or two."""
 
 
 @dataclass(frozen=True)
 class WinogradForm:
     """What shapes the code."""
 
-    transform: Transform
+    transforms: tuple[Transform | None, ...]
+    """Of the spatial axes; one or two have a transform."""
     rows: int
     """Tiles by which panels of filters are multiplied at once."""
     vectors: int
     lanes: int
     masked: bool
     """Whether the last vector of channels is not whole."""
+
+    @property
+    def used(self) -> list[Transform]:
+        return [one for one in self.transforms if one is not None]
+
+    @property
+    def points(self) -> int:
+        """At which input and filters are multiplied."""
+        found = 1
+        for one in self.used:
+            found *= one.width
+        return found
+
+    @property
+    def pixels(self) -> int:
+        """Of a tile."""
+        found = 1
+        for one in self.used:
+            found *= one.size
+        return found
 
 
 @kernel("winograd")
@@ -111,6 +75,23 @@ class _Axis:
     output: Value
     begin: Value
     step: Value
+    """From pixel to pixel in memory."""
+    tiles: Value
+    stride: Value
+    dilation: Value
+    """Results of one tile lie so far apart, those between them are other tiles'."""
+    phases: Value
+    """How many tiles lie between each other."""
+    spread: Value
+    """How far inputs of a tile lie apart."""
+    sections: Value
+    offsets: Value
+    """How many sections begin beside each other."""
+    jump: Value
+    """From such sections to the next ones."""
+
+
+AXIS_NUMBERS = len(_Axis.__match_args__)
 
 
 @dataclass(frozen=True)
@@ -118,10 +99,23 @@ class _Block:
     """Some tiles of an image, and some panels of filters."""
 
     image: Value
+    group: Value
     start: Value
     count: Value
     panel: Value
     panels: Value
+
+
+@dataclass(frozen=True)
+class _Run:
+    """The results of a tile along an axis."""
+
+    step: Value
+    """From one to the next."""
+    left: Value
+    """How many pixels there are from the first on,"""
+    spread: Value
+    """of which every so many belong to the tile."""
 
 
 class _Winograd:
@@ -130,84 +124,132 @@ class _Winograd:
     def __init__(self, f: KernelFunction, form: WinogradForm, chain: Chain):
         self.f = f
         self.form = form
-        self.transform = form.transform
         self.x, self.u, self.bias, self.zeros, self.v, self.m = (f.pointer() for _ in range(6))
-        self.channels, self.filters, self.panels, self.chunk, self.limit = (f.size() for _ in range(5))
-        self.v_pitch, self.m_pitch, self.image_step, self.down, self.across = (f.size() for _ in range(5))
-        self.axes = [_Axis(*(f.size() for _ in range(4))) for _ in range(2)]
+        self.groups, self.channels, self.filters, self.panels, self.chunk, self.limit = (f.size() for _ in range(6))
+        self.kept, self.together, self.v_pitch, self.m_pitch, self.image_step, self.short = (f.size() for _ in range(6))
+        room = f.room()
+        self.axes = [_Axis(*(f.size() for _ in range(AXIS_NUMBERS))) for _ in form.transforms]
         self.code = ChainCode(f, chain)
         self.is_light = chain_weight(f.target, chain, form.lanes) <= LIGHT
-        points = self.transform.width**2
-        self.table = f.stack(I64, points)
-        self.spilled = f.stack(F32, self.transform.size**2 * form.lanes)
-        self.v = f.address(self.v, f.worker * (self.limit * self.v_pitch * points), F32)
-        self.m = f.address(self.m, f.worker * (self.limit * self.m_pitch * points), F32)
-        self.tiles = EvenTiles(f, self.down * self.across, self.limit)
+        self.table = f.stack(I64, form.points)
+        self.spilled = f.stack(F32, form.pixels * form.lanes)
+        self.v = f.address(self.v, room * (self.limit * self.v_pitch * form.points), F32)
+        self.m = f.address(self.m, room * (self.limit * self.m_pitch * form.points), F32)
+        tiles = sections = f.const(I64, 1)
+        for axis in self.axes:
+            tiles, sections = tiles * axis.tiles, sections * axis.sections
+        self.sections = sections
+        self.depth = sections * self.channels
+        self.tiles = EvenTiles(f, tiles, self.limit)
         self.chunks = (self.panels + (self.chunk - 1)) // self.chunk
 
     def block_of(self, item: Value) -> None:
         f = self.f
         chunk, rest = item % self.chunks, item // self.chunks
-        number, image = rest % self.tiles.count, rest // self.tiles.count
-        panel = chunk * self.chunk
-        panels = f.minimum(self.chunk, self.panels - panel)
-        block = _Block(image, self.tiles.start(number), self.tiles.size(number), panel, panels)
-        self._transform_input(block)
-        self._multiply(block)
-        self._transform_sums(block)
+        number, rest = rest % self.tiles.count, rest // self.tiles.count
+        group, image = rest % self.groups, rest // self.groups
+        start, count = self.tiles.start(number), self.tiles.size(number)
+        first = chunk * self.chunk
+        stop = f.minimum(first + self.chunk, self.panels)
+        with f.loop(0, self.sections, self.together) as section:
+            later = f.minimum(section + self.together, self.sections)
+            self._transform_input(_Block(image, group, start, count, first, stop - first), section, later)
+            with f.loop(first, stop, self.kept) as panel:
+                block = _Block(image, group, start, count, panel, f.minimum(self.kept, stop - panel))
+                self._multiply(block, section, later)
+                with f.if_(later >= self.sections):
+                    self._transform_sums(block)
 
-    def _corner(self, block: _Block, tile: Value) -> tuple[Value, Value]:
+    def _corner(self, block: _Block, tile: Value) -> list[Value]:
         """The first output pixel of a tile."""
-        number = block.start + tile
-        return (number // self.across) * self.transform.size, (number % self.across) * self.transform.size
+        found: list[Value] = []
+        rest = block.start + tile
+        for axis, transform in zip(reversed(self.axes), reversed(self.form.transforms)):
+            number, rest = rest % axis.tiles, rest // axis.tiles
+            if transform is not None:
+                number = number % axis.phases + (number // axis.phases) * (axis.dilation * transform.size)
+            found.insert(0, number)
+        return found
 
     # --- there
 
-    def _transform_input(self, block: _Block) -> None:
+    def _transform_input(self, block: _Block, first: Value, last: Value) -> None:
+        """Some sections of all tiles of a block."""
         f, lanes = self.f, self.form.lanes
-        image = f.address(self.x, block.image * self.image_step, F32)
+        image = f.address(self.x, block.image * self.image_step + block.group * self.channels, F32)
         with f.loop(0, block.count) as tile:
-            self._find_pixels(image, *self._corner(block, tile))
-            with f.loop(0, self.channels, lanes) as channel:
-                remaining = self.channels - channel if self.form.masked else None
-                self._transform_tile(f.address(self.v, tile * self.v_pitch + channel, F32), channel, remaining)
+            corner = self._corner(block, tile)
+            target = f.address(self.v, tile * self.v_pitch, F32)
+            with f.loop(first, last) as section:
+                self._find_pixels(image, corner, section)
+                # what the last vector has too much is overwritten by the next section
+                with f.loop(0, self.channels, lanes) as channel:
+                    remaining = self.channels - channel if self.form.masked else None
+                    place = (section - first) * self.channels + channel
+                    self._transform_tile(f.address(target, place, F32), channel, remaining)
 
-    def _find_pixels(self, image: Value, row: Value, column: Value) -> None:
-        """Where the pixels of a tile lie: in the image, or among zeros."""
-        f, width = self.f, self.transform.width
-        rows, columns = ([first - axis.begin + one for one in range(width)] for first, axis in zip((row, column), self.axes))
-        for i, y in enumerate(rows):
-            line = f.address(image, y * self.axes[0].step, F32)
-            is_row = (y >= 0) & (y < self.axes[0].input)
-            for j, x in enumerate(columns):
-                inside = is_row & (x >= 0) & (x < self.axes[1].input)
-                place = f.address(line, x * self.axes[1].step, F32)
-                place = f.emit(PTR, f"select {inside}, {place}, {self.zeros}")
-                f.line(f"store {place}, {f.address(self.table, i * width + j, I64)}, align 8")
+    def _origins(self, corner: list[Value], section: Value) -> list[Value]:
+        """The first input pixel of a section of a tile's window."""
+        found: list[Value] = []
+        for axis, first in zip(reversed(self.axes), reversed(corner)):
+            number, section = section % axis.sections, section // axis.sections
+            offset = number % axis.offsets + (number // axis.offsets) * axis.jump
+            found.insert(0, first * axis.stride - axis.begin + offset)
+        return found
+
+    def _find_pixels(self, image: Value, corner: list[Value], section: Value) -> None:
+        """Where the pixels of a section lie: in the image, or among zeros."""
+        f = self.f
+        places: list[tuple[Value, Value | None]] = [(image, None)]
+        for axis, transform, origin in zip(self.axes, self.form.transforms, self._origins(corner, section)):
+            coordinates = [origin + axis.spread * one for one in range(1 if transform is None else transform.width)]
+            inside = [(one >= 0) & (one < axis.input) for one in coordinates]
+            offsets = [one * axis.step for one in coordinates]
+            places = [
+                (f.address(place, offset, F32), is_in if before is None else before & is_in)
+                for place, before in places
+                for offset, is_in in zip(offsets, inside)
+            ]
+        for number, (place, is_inside) in enumerate(places):
+            place = f.emit(PTR, f"select {is_inside}, {place}, {self.zeros}")
+            f.line(f"store {place}, {f.address(self.table, number, I64)}, align 8")
 
     def _transform_tile(self, target: Value, channel: Value, remaining: Value | None) -> None:
-        f, width = self.f, self.transform.width
-        columns = []
-        for j in range(width):
-            places = [f.load(self.table, i * width + j, PTR) for i in range(width)]
-            pixels = [f.load(place, channel, F32, self.form.lanes, remaining=remaining) for place in places]
-            columns.append(self.transform.forward(f, pixels))
-        for i in range(width):
-            for j, value in enumerate(self.transform.forward(f, [column[i] for column in columns])):
-                f.store(value, target, (self.limit * self.v_pitch) * (i * width + j), F32)
+        f = self.f
+
+        def pixel(number: int) -> Value:
+            return f.load(f.load(self.table, number, PTR), channel, F32, self.form.lanes, remaining=remaining)
+
+        *outer, inner = self.form.used
+        if outer:
+            heights = [
+                outer[0].forward(f, [pixel(i * inner.width + j) for i in range(outer[0].width)]) for j in range(inner.width)
+            ]
+            lines = [[column[i] for column in heights] for i in range(outer[0].width)]
+        else:
+            lines = [[pixel(j) for j in range(inner.width)]]
+        for i, line in enumerate(lines):
+            for j, value in enumerate(inner.forward(f, line)):
+                f.store(value, target, (self.limit * self.v_pitch) * (i * inner.width + j), F32)
 
     # --- products
 
-    def _multiply(self, block: _Block) -> None:
-        """At every point, a product of as many rows as there are tiles."""
+    def _multiply(self, block: _Block, first_section: Value, last_section: Value) -> None:
+        """At every point, a product of as many rows as there are tiles, added to those of the sections before."""
         f, form = self.f, self.form
         groups = EvenTiles(f, block.count, form.rows)
-        panel_size = self.channels * (form.vectors * form.lanes)
-        with f.loop(0, self.transform.width**2) as point:
+        panel_size = self.depth * (form.vectors * form.lanes)
+        last = form.points - form.points // form.used[0].width
+        with f.loop(0, form.points) as point:
+            # at infinity a section is its last tap, and those without one come last
+            depth = f.select(point >= last, self.short, self.depth)
+            done = first_section * self.channels
+            depth = f.maximum(0, f.minimum(depth, last_section * self.channels) - done)
             rows = f.address(self.v, point * (self.limit * self.v_pitch), F32)
             sums = f.address(self.m, point * (self.limit * self.m_pitch), F32)
+            first = (block.group * form.points + point) * self.panels + block.panel
             with f.loop(0, block.panels) as panel:
-                filters = f.address(self.u, (point * self.panels + block.panel + panel) * panel_size, F32)
+                filters = f.address(self.u, (first + panel) * panel_size + done * (form.vectors * form.lanes), F32)
                 columns = f.address(sums, panel * (form.vectors * form.lanes), F32)
                 with f.loop(0, groups.count) as group:
                     start, height = groups.start(group), groups.size(group)
@@ -215,10 +257,14 @@ class _Winograd:
                         f.address(rows, start * self.v_pitch, F32),
                         f.address(columns, start * self.m_pitch, F32),
                         filters,
+                        depth,
                         height,
+                        first_section > 0,
                     )
 
-    def _multiply_rows(self, source: Value, target: Value, filters: Value, height: Value) -> None:
+    def _multiply_rows(
+        self, source: Value, target: Value, filters: Value, depth: Value, height: Value, has_begun: Value
+    ) -> None:
         """A panel by some tiles; if there is code for more of them only, the last one is taken several times."""
         f, form = self.f, self.form
         before = 0
@@ -226,10 +272,14 @@ class _Winograd:
             with f.if_((height > before) & (height <= count)):
                 numbers = [f.minimum(height - 1, row) for row in range(count)]
                 rows = [f.address(source, number * self.v_pitch, F32) for number in numbers]
+                places = [f.address(target, number * self.m_pitch, F32) for number in numbers]
                 sums = zero_sums(f, count, form.vectors, F32, form.lanes)
-                add_products(f, sums, rows, filters, self.channels, F32, form.lanes)
-                for number, vectors in zip(numbers, totals_of(sums)):
-                    place = f.address(target, number * self.m_pitch, F32)
+                with f.if_(has_begun):
+                    for place, registers in zip(places, sums[0]):
+                        for one, register in enumerate(registers):
+                            register.set(f.load(place, one * form.lanes, F32, form.lanes))
+                add_products(f, sums, rows, filters, depth, F32, form.lanes, self.depth)
+                for place, vectors in zip(places, totals_of(sums)):
                     for one, vector in enumerate(vectors):
                         f.store(vector, place, one * form.lanes, F32)
             before = count
@@ -238,43 +288,75 @@ class _Winograd:
 
     def _transform_sums(self, block: _Block) -> None:
         f, lanes = self.f, self.form.lanes
-        first = block.panel * (self.form.vectors * lanes)
-        stop = f.minimum(block.panels * (self.form.vectors * lanes), self.filters - first)
+        width = self.form.vectors * lanes
+        first = block.panel * width
+        stop = f.minimum(block.panels * width, self.filters - first)
+        bias = f.address(self.bias, block.group * (self.panels * width), F32)
         with f.loop(0, block.count) as tile:
-            row, column = self._corner(block, tile)
+            corner = self._corner(block, tile)
             with f.loop(0, stop, lanes) as channel:
-                pixels = self._transform_back(f.address(self.m, tile * self.m_pitch + channel, F32), first + channel)
-                self._hand_on(pixels, block.image, row, column, first + channel)
+                source = f.address(self.m, tile * self.m_pitch + channel, F32)
+                pixels = self._transform_back(source, f.load(bias, first + channel, F32, lanes))
+                self._hand_on(pixels, block, corner, first + channel)
 
-    def _transform_back(self, source: Value, channel: Value) -> list[list[Value]]:
-        """The pixels of a tile, rows of columns, with the bias."""
-        f, width, lanes = self.f, self.transform.width, self.form.lanes
-        bias = f.load(self.bias, channel, F32, lanes)
-        columns = []
-        for j in range(width):
-            points = [f.load(source, (self.limit * self.m_pitch) * (i * width + j), F32, lanes) for i in range(width)]
-            columns.append(self.transform.backward(f, points))
-        rows = [self.transform.backward(f, [column[i] for column in columns]) for i in range(self.transform.size)]
-        return [[pixel + bias for pixel in row] for row in rows]
+    def _transform_back(self, source: Value, bias: Value) -> Pixels:
+        """The pixels of a tile, with the bias."""
+        f, lanes = self.f, self.form.lanes
 
-    def _hand_on(self, pixels: list[list[Value]], image: Value, row: Value, column: Value, channel: Value) -> None:
+        def product(number: int) -> Value:
+            return f.load(source, (self.limit * self.m_pitch) * number, F32, lanes)
+
+        *outer, inner = self.form.used
+        if not outer:
+            return [pixel + bias for pixel in inner.backward(f, [product(j) for j in range(inner.width)])]
+        columns = [
+            outer[0].backward(f, [product(i * inner.width + j) for i in range(outer[0].width)]) for j in range(inner.width)
+        ]
+        lines = [inner.backward(f, [column[i] for column in columns]) for i in range(outer[0].size)]
+        return [[pixel + bias for pixel in line] for line in lines]
+
+    def _hand_on(self, pixels: Pixels, block: _Block, corner: list[Value], channel: Value) -> None:
         """Through what follows: pixel by pixel, or from the stack where that is a loop."""
         f, lanes = self.f, self.form.lanes
-        down, across = self.axes[0].output - row, self.axes[1].output - column
-        remaining = self.filters - channel
-        position = row * self.axes[1].output + column
+        position, runs = self._runs(corner)
+        column, remaining = channel + block.group * self.filters, self.filters - channel
+
+        def emit(place: Value, pixel: Value) -> None:
+            self.code.row([block.image, place]).emit(column, lanes, remaining, given=[pixel])
+
+        def emit_each(part: Pixels | Value, later: list[_Run], place: Value) -> None:
+            if isinstance(part, Value):
+                emit(place, part)
+                return
+            run, *rest = later
+            for number, inner in enumerate(part):
+                with f.if_(run.left > run.spread * number):
+                    emit_each(inner, rest, place + run.step * number)
+
         if self.is_light:
-            for i, line in enumerate(pixels):
-                with f.if_(down > i):
-                    for j, pixel in enumerate(line):
-                        with f.if_(across > j):
-                            target = self.code.row([image, position + self.axes[1].output * i + j])
-                            target.emit(channel, lanes, remaining, given=[pixel])
+            emit_each(pixels, runs, position)
             return
-        size = len(pixels)
-        for i, line in enumerate(pixels):
-            for j, pixel in enumerate(line):
-                f.store(pixel, self.spilled, (i * size + j) * lanes, F32)
-        with f.loop(0, f.minimum(down, size)) as y, f.loop(0, f.minimum(across, size)) as x:
-            target = self.code.row([image, position + self.axes[1].output * y + x])
-            target.emit(channel, lanes, remaining, given=[f.load(self.spilled, (y * size + x) * lanes, F32, lanes)])
+        for index, pixel in enumerate(_flat(pixels)):
+            f.store(pixel, self.spilled, index * lanes, F32)
+        with ExitStack() as loops:
+            spilled = f.const(I64, 0)
+            for run, transform in zip(runs, self.form.used):
+                count = (run.left + (run.spread - 1)) // run.spread
+                one = loops.enter_context(f.loop(0, f.minimum(count, transform.size)))
+                spilled, position = spilled * transform.size + one, position + run.step * one
+            emit(position, f.load(self.spilled, spilled * lanes, F32, lanes))
+
+    def _runs(self, corner: list[Value]) -> tuple[Value, list[_Run]]:
+        """Where a tile's results begin, and how they go on along the transformed axes."""
+        position = self.f.const(I64, 0)
+        runs: list[_Run] = []
+        for axis, transform, first in zip(self.axes, self.form.transforms, corner):
+            position = position * axis.output + first
+            runs = [replace(run, step=run.step * axis.output) for run in runs]
+            if transform is not None:
+                runs.append(_Run(axis.dilation, axis.output - first, axis.dilation))
+        return position, runs
+
+
+def _flat(pixels: Pixels) -> list[Value]:
+    return [one for part in pixels for one in ([part] if isinstance(part, Value) else _flat(part))]

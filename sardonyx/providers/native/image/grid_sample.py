@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import I64, Type
@@ -18,6 +17,7 @@ from sardonyx.providers.native.rows.passes import items
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import dims, element_of, present, shape_of
 from sardonyx.providers.native.views import Dims, View
+from sardonyx.records import dataclass
 
 TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
 MOST_TAPS = 16

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.math import pow
 from sardonyx.compiler.types import I64, Type
@@ -19,6 +17,7 @@ from sardonyx.providers.native.rows.domain import is_float, row_grain
 from sardonyx.providers.native.rows.passes import items, sweep
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import dims, present
+from sardonyx.records import dataclass
 
 BLOCK = 1024
 """Channels whose squares are held at once."""

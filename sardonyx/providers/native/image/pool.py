@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from sardonyx.ir import Dim, Node, dim
 from sardonyx.providers.native.convolution.form import last_order
 from sardonyx.providers.native.image.pool_form import Windows, claims_pool, pool_of, windows_of
@@ -13,6 +11,7 @@ from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import present
 from sardonyx.providers.native.views import View
+from sardonyx.records import replace
 
 PIECE_TAPS = 32768
 """How many pixels under windows are worth handing to another thread."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from sardonyx.compiler.types import Type
 from sardonyx.ir import Node, dim
@@ -13,6 +12,7 @@ from sardonyx.providers.native.convolution.form import MAX_SPATIAL, attribute_of
 from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.values import dims, element_of, present, shape_of
 from sardonyx.providers.native.views import Dims, View
+from sardonyx.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from sardonyx.compiler.builder import Value, Variable
 from sardonyx.compiler.math import pow
@@ -14,6 +13,7 @@ from sardonyx.providers.native.image.pool_form import Pool
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.movement.walking import runs
 from sardonyx.providers.native.rows.passes import items
+from sardonyx.records import dataclass
 
 VECTORS = 4
 """So many vectors of channels are combined side by side."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import BOOL, I32, I64, U64, Type
@@ -24,6 +23,7 @@ from sardonyx.providers.native.rows.passes import items
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import dims, element_of, present, shape_of
 from sardonyx.providers.native.views import Dims, View, contiguous_strides
+from sardonyx.records import replace
 
 MOST_PIXELS = (1 << 31) - 1
 """Of an image: its pixels are numbered with 32 bits."""

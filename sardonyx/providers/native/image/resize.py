@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from sardonyx.compiler.builder import Value, Variable
 from sardonyx.compiler.types import I64, Type
@@ -18,6 +17,7 @@ from sardonyx.providers.native.rows.passes import items
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import dims, present
 from sardonyx.providers.native.views import View
+from sardonyx.records import dataclass, replace
 
 MAX_SPATIAL = 3
 VECTORS = 4

@@ -7,7 +7,6 @@ nearest pixel changes from one to the next depends on the last bit.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.movement.views import content, input_named
 from sardonyx.providers.native.program import Argument, Buffer
 from sardonyx.providers.native.values import dims, element_of, present, shape_of
+from sardonyx.records import dataclass
 
 TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
 

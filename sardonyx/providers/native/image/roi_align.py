@@ -7,7 +7,6 @@ make together. In an average, samples that meet the same pixel are one entry.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from sardonyx.compiler.builder import Value, Variable
 from sardonyx.compiler.types import BOOL, F64, I64, Type
@@ -19,6 +18,7 @@ from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.rows.passes import items
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import dims, element_of, present, shape_of
+from sardonyx.records import dataclass
 
 VECTORS = 4
 """So many vectors of channels are combined side by side."""

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import I32, I64, Type
 from sardonyx.providers.cpu.sampling import CUBIC_COEFFICIENT
 from sardonyx.providers.native.kernel import KernelFunction
+from sardonyx.records import dataclass
 
 REACH = {32: 2.0**22, 64: 2.0**40}
 """How far outside points may lie, by the bits of their type; those beyond are seen there."""

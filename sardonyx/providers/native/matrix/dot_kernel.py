@@ -7,7 +7,6 @@ cost more than the product.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sardonyx.compiler.builder import Value, Variable
 from sardonyx.compiler.types import Type
@@ -15,11 +14,12 @@ from sardonyx.ir import Dim, dim
 from sardonyx.providers.native.chain import Chain, ChainCode
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.matrix.packing import batch_offset
+from sardonyx.records import dataclass
 
 MAX_ROWS = 4
 COLUMNS = 4
 """How many columns are summed side by side."""
-PIECE_ELEMENTS = 1 << 17
+PIECE_ELEMENTS = 1 << 15
 """How many elements of the large factor are worth handing to another thread."""
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from sardonyx.providers.native.rows.reduction_kernels import Reduction
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import dims, element_of, present, stored
 from sardonyx.providers.native.views import Dims, View, contiguous_strides
+from sardonyx.records import dataclass, replace
 
 Labels = tuple[str, ...]
 Groups = tuple[Labels, ...]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import element_of, shape_of
 from sardonyx.providers.native.views import Dims, View, collapse
+from sardonyx.records import dataclass
 
 CONTRIB = "com.microsoft"
 ACTIVATIONS = frozenset(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from sardonyx.providers.native.running import run_now
 from sardonyx.providers.native.views import View, collapse
 from sardonyx.providers.native.weights import WeightMemory, aligned_empty
 from sardonyx.providers.prepacking import Layout
+from sardonyx.records import dataclass
 
 PIECE_ELEMENTS = 16384
 """How many elements are worth handing to another thread."""

@@ -8,7 +8,6 @@ while the rows of A pass by.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sardonyx.compiler.builder import Value, Variable
 from sardonyx.compiler.target import Target
@@ -17,10 +16,11 @@ from sardonyx.ir import Dim, dim
 from sardonyx.providers.native.chain import Chain, ChainCode
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.matrix.packing import batch_offset
+from sardonyx.records import dataclass
 
 BLOCK_BYTES = 384 << 10
 """How much of B is used with one tile of rows after the other: it should stay in the second-level cache."""
-PIECE_WORK = 1 << 19
+PIECE_WORK = 1 << 18
 """Multiplications that are worth handing to another thread."""
 CHAINS_OF_ADDITIONS = 8
 """How many sums must be under way for the units to be always busy."""

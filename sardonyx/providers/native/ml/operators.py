@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from sardonyx.providers.native.ml.scores import attributes_of
 from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import element_of, shape_of
+from sardonyx.records import dataclass, replace
 
 DOMAIN = "ai.onnx.ml"
 PIECE_ELEMENTS = 8192

@@ -6,7 +6,6 @@ Computed for as many rows at once as a vector holds. What it does is what `provi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.views import View
 from sardonyx.providers.provider import attribute_value
+from sardonyx.records import dataclass
 
 TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 GRAIN_ELEMENTS = 2048

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from sardonyx.providers.native.ml.scores import TRANSFORMS, Scores, ScoreSpec, a
 from sardonyx.providers.native.program import Argument, Buffer
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import shape_of
+from sardonyx.records import dataclass
 
 KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
 ROWS = 4

@@ -16,7 +16,8 @@ from sardonyx.providers.cpu.ml.trees import TRANSFORMS as NUMBERED_TRANSFORMS
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.ml.scores import TRANSFORMS, Scores, ScoreSpec, attributes_of, finish_scores
 from sardonyx.providers.native.ml.trees_table import GROUP, IDENTITIES, pack
-from sardonyx.providers.native.ml.trees_walk import WalkSpec, walk_kernel
+from sardonyx.providers.native.ml.trees_walk import WalkSpec, key_bytes, score_rows, walk_kernel
+from sardonyx.providers.native.sizes import THREADS
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import element_of, shape_of
 from sardonyx.providers.provider import CannotCompile
@@ -159,23 +160,20 @@ class _Ensemble:
         X = lowerer.contiguous(node.inputs[0])
         self.rows, features = X.shape
         lowerer.require(dim.maximum(features, self.table.features), features)
-        self.scores = lowerer.scratch(self._padded * self.table.width * 8)
+        self.scores = lowerer.scratch(score_rows(self.rows) * self.table.width * 8)
         self._walk(X.place, features, type)
-
-    @property
-    def _padded(self) -> Dim:
-        return dim.ceildiv(self.rows, GROUP) * GROUP
 
     def _walk(self, X: Any, features: Dim, type: Type) -> None:
         table, lowerer = self.table, self.lowerer
         votes = None if table.votes is None else F32 if table.votes.dtype == np.float32 else F64
         spec = WalkSpec(type, table.narrow, self.combine, votes)
-        keys = lowerer.scratch(self._padded * (table.flag + 1) * spec.keys.bytes)
+        keys = lowerer.scratch(key_bytes(self.rows, table.flag + 1, spec.keys))
         arguments = [X, self.rows, features, lowerer.table(table.columns), len(table.columns), table.flag]
         arguments += [lowerer.table(table.nodes), lowerer.table(table.trees), table.count]
         arguments += [keys, self.scores, table.width]
         if table.votes is not None:
             arguments.append(lowerer.table(table.votes))
+        arguments.append(THREADS)
         steps = max(1, int(table.trees[:, 2].sum()) * GROUP)
         lowerer.call(
             walk_kernel(lowerer.target, spec),

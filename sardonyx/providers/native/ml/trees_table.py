@@ -9,13 +9,13 @@ the largest key or nearly the smallest, whichever sends it where a node wants it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from sardonyx.providers.cpu.ml.forest import MEMBER, Forest, distinct
 from sardonyx.providers.provider import CannotCompile
+from sardonyx.records import dataclass
 
 GROUP = 16
 """How many rows stand side by side in a column of keys."""

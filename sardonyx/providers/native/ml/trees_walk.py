@@ -9,17 +9,21 @@ alone, each through 8 trees at once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sardonyx.compiler.builder import Value, Variable
-from sardonyx.compiler.types import F32, F64, I8, I32, I64, U32, U64, Type
+from sardonyx.compiler.types import F32, F64, I8, I32, I64, PTR, U32, U64, Type
+from sardonyx.ir import Dim, dim
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.ml.trees_table import CHAINS, GROUP, IDENTITIES, SENTINEL, VOTE_LANES
+from sardonyx.providers.native.sizes import THREADS
+from sardonyx.records import dataclass
 
 BLOCK_GROUPS = 64
 """How many groups go through a tree before the next: their keys and scores stay in the second cache."""
 FEW_ROWS = 8
 """Up to so many rows of an unfinished group go alone."""
+STACK_BYTES = (256 + 1) * GROUP * 4
+"""The keys of a group that goes row by row lie on the stack if they are not larger: with up to 256 columns of float32."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +50,21 @@ class WalkSpec:
         return 8 if self.narrow else 16
 
 
+def score_rows(rows: Dim) -> Dim:
+    """For how many rows there must be scores: those of a group that does not go row by row are filled up."""
+    return dim.ceildiv(rows, FEW_ROWS) * FEW_ROWS
+
+
+def key_bytes(rows: Dim, columns: int, type: Type) -> Dim:
+    """How much memory keys need: for all groups, or for one block of each thread. A last group that goes row by row has the stack."""
+    group = columns * GROUP * type.bytes
+    filled = rows + (GROUP - FEW_ROWS - 1) if group <= STACK_BYTES else rows + (GROUP - 1)
+    return dim.minimum(dim.floordiv(filled, GROUP), BLOCK_GROUPS * THREADS) * group
+
+
 @kernel("trees")
 def walk_kernel(f: KernelFunction, spec: WalkSpec) -> None:
-    """Items are groups of rows. Sums of votes, in float64, go to `scores`: [rows filled up to whole groups, width]."""
+    """Items are groups of rows. Sums of votes, in float64, go to `scores`: [rows, width], filled up as `score_rows` says."""
     _Walk(f, spec).emit()
 
 
@@ -62,6 +78,9 @@ class _Walk:
         self.keys, self.scores, self.width = f.pointer(), f.pointer(), f.size()
         self.votes = f.pointer() if spec.votes is not None else None
         self.group_bytes = (self.flag + 1) * (GROUP * spec.keys.bytes)
+        self.near_keys = f.stack(I8, STACK_BYTES, align=16)  # a larger alignment would take a register
+        self.shares_keys = (self.rows + (GROUP - 1)) // GROUP > f.size() * BLOCK_GROUPS
+        """Whether each thread has keys for one block, which it uses again for the next; else all groups have their own."""
 
     def emit(self) -> None:
         f = self.f
@@ -71,24 +90,32 @@ class _Walk:
         last = f.select(few > FEW_ROWS, whole + 1, whole)
         with f.loop(f.begin, f.minimum(f.end, last), BLOCK_GROUPS) as first:
             stop = f.minimum(first + BLOCK_GROUPS, f.minimum(f.end, last))
+            keys = f.opaque(self._keys_of_block(first))
             with f.loop(first, stop) as group:
-                self._make_keys(group)
+                self._make_keys(group, self._group_keys(keys, group))
             self._clear(first * GROUP, stop * GROUP)
-            self._through_trees(first, stop)
+            self._through_trees(first, stop, keys)
         with f.if_((f.end > last) & (few > 0)):
-            self._make_keys(last)
+            is_near = self.group_bytes <= STACK_BYTES
+            far_keys = self._group_keys(self._keys_of_block(last), last)
+            keys = f.emit(PTR, f"select {is_near}, {self.near_keys}, {far_keys}")
+            self._make_keys(last, keys)
             self._clear(last * GROUP, self.rows)
-            self._rows_alone(last, few)
+            self._rows_alone(last, few, keys)
 
     # --- keys
 
-    def _group_keys(self, group: Value) -> Value:
-        return self.f.address(self.keys, group * self.group_bytes, I8)
+    def _keys_of_block(self, first: Value) -> Value:
+        """Where the keys of the block that begins with group `first` are kept: of group 0, if it were one of them."""
+        f = self.f
+        return self._group_keys(self.keys, f.select(self.shares_keys, f.worker * BLOCK_GROUPS - first, 0))
 
-    def _make_keys(self, group: Value) -> None:
+    def _group_keys(self, keys: Value, group: Value) -> Value:
+        return self.f.address(keys, group * self.group_bytes, I8)
+
+    def _make_keys(self, group: Value, place: Value) -> None:
         """The keys of a group. Those of rows behind the last one are anything, but nobody asks what they lead to."""
         f, spec = self.f, self.spec
-        place = self._group_keys(group)
         lanes = min(GROUP, f.lanes(I64))
         f.store(f.const(spec.keys.vector(GROUP), SENTINEL), place, self.flag * GROUP, spec.keys)
         for part in range(0, GROUP, lanes):
@@ -142,21 +169,21 @@ class _Walk:
         start, target, depth = (f.load(self.trees, number * 3 + field, I64) for field in range(3))
         return f.address(self.nodes, start * self.spec.record_bytes, I8), target, depth
 
-    def _through_trees(self, first: Value, stop: Value) -> None:
+    def _through_trees(self, first: Value, stop: Value, block: Value) -> None:
         f = self.f
-        with f.loop(0, self.tree_count) as number:
+        # what LLVM sees through here it keeps in registers, which the way down a tree needs all
+        with f.loop(0, f.opaque(self.tree_count)) as number:
             root, target, depth = self._tree(number)
             levels = f.variable(depth)
             with f.loop(first, stop) as group:
-                keys = self._group_keys(group)
+                keys = self._group_keys(block, group)
                 ways = [(root, f.address(keys, row, self.spec.keys)) for row in range(GROUP)]
                 for row, leaf in enumerate(self._leaves(ways, levels)):
                     self._vote(leaf, group * GROUP + row, target)
 
-    def _rows_alone(self, group: Value, count: Value) -> None:
+    def _rows_alone(self, group: Value, count: Value, keys: Value) -> None:
         """The first rows of a group, each through several trees at once."""
         f = self.f
-        keys = self._group_keys(group)
         with f.loop(0, self.tree_count, CHAINS) as number:
             trees = [self._tree(number + chain) for chain in range(CHAINS)]
             levels = f.variable(trees[0][2])

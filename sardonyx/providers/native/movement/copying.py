@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sardonyx.compiler.builder import Value
@@ -15,6 +14,7 @@ from sardonyx.providers.native.movement.interleaving import interleaved_step
 from sardonyx.providers.native.movement.transposing import transposed_step
 from sardonyx.providers.native.movement.walking import offset_of, runs
 from sardonyx.providers.native.views import View, collapse, dense_order, permuted
+from sardonyx.records import replace
 
 if TYPE_CHECKING:
     from sardonyx.providers.native.lowering import Lowerer

@@ -6,7 +6,6 @@ They are transposed copies with an axis too short for square tiles. `copy_step` 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sardonyx.compiler.builder import Value
@@ -15,6 +14,7 @@ from sardonyx.ir import Dim, dim
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.movement.walking import offset_of, runs
 from sardonyx.providers.native.views import Dims, View
+from sardonyx.records import dataclass
 
 if TYPE_CHECKING:
     from sardonyx.providers.native.lowering import Lowerer

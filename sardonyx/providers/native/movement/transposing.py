@@ -4,16 +4,27 @@ loaded along that axis and transposed in registers. Copies and elementwise chain
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from sardonyx.compiler.builder import Value
-from sardonyx.compiler.types import Type
+from sardonyx.compiler.types import I64, Type
 from sardonyx.ir import Dim, dim
-from sardonyx.providers.native.chain import Chain, ChainCode, ChainRow, Item, Load, Store, pattern, stride_arguments
+from sardonyx.providers.native.chain import (
+    Apply,
+    Chain,
+    ChainCode,
+    ChainRow,
+    Item,
+    Load,
+    Store,
+    pattern,
+    stride_arguments,
+)
 from sardonyx.providers.native.elementwise import chain_lanes
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program import Argument
+from sardonyx.providers.native.streaming import LINE_BYTES, streamed
 from sardonyx.providers.native.views import Dims, View
 
 if TYPE_CHECKING:
@@ -24,6 +35,11 @@ MAX_WIDTH = 16
 BLOCK_ROWS, BLOCK_COLUMNS = 2, 32
 """How many tiles one below and beside the other are an item. Items follow each other down the rows, along which operands are read:
 what a tile leaves of a cache line is used while it is near, and pages are read through."""
+FAR_BYTES = 8 << 20
+"""From so much traffic on operands come from memory. Tiles read many rows at once, which CPUs do not fetch ahead by themselves."""
+TILES_AHEAD = 2
+SHORT = 4
+"""Chains of so many operations take the rows of a tile right out of registers; longer ones, through memory, in a loop."""
 
 
 def transposed_step(
@@ -45,6 +61,7 @@ def transposed_step(
     strides = [tuple(steps[one] for one in order) for steps in strides]
     *outer, rows, columns = (domain[one] for one in order)
     chain, arguments = _placed(len(domain), items, views, results, strides)
+    chain = streamed(chain, [view for _, view in results])
     loads = [number for number, item in enumerate(items) if isinstance(item, Load)]
     tiled = tuple(
         number
@@ -55,11 +72,12 @@ def transposed_step(
     if width < 4:
         return False
     moved = sum(one.type.bytes for one in (*chain.items, *chain.stores) if isinstance(one, (Load, Store)))
+    traffic = dim.product(domain) * moved
     lowerer.call(
-        tiles_kernel(lowerer.target, chain, tiled, width),
+        tiles_kernel(lowerer.target, chain, tiled, width, isinstance(traffic, int) and traffic >= FAR_BYTES),
         [*outer[1:], rows, columns, *arguments],
         dim.product(outer) * dim.ceildiv(rows, BLOCK_ROWS * width) * dim.ceildiv(columns, BLOCK_COLUMNS * width),
-        traffic=dim.product(domain) * moved,
+        traffic=traffic,
     )
     return True
 
@@ -110,28 +128,34 @@ def _placed(
 
 
 @kernel("tiles")
-def tiles_kernel(f: KernelFunction, chain: Chain, tiled: tuple[int, ...], width: int) -> None:
-    """A chain over a domain whose last two axes are cut into tiles. Items are blocks of them."""
+def tiles_kernel(f: KernelFunction, chain: Chain, tiled: tuple[int, ...], width: int, far: bool = False) -> None:
+    """A chain over a domain whose last two axes are cut into tiles. Items are blocks of them; with `far` they are fetched ahead."""
     outer_sizes = [f.size() for _ in range(chain.rank - 3)]
     rows, columns = f.size(), f.size()
     code = ChainCode(f, chain)
-    tiles = {n: f.stack(code.loads[n].type, width * width) for n in tiled}
+    tiles = _Tiles(f, code, tiled, width, far)
     high, wide = BLOCK_ROWS * width, BLOCK_COLUMNS * width
     down, across = (rows + (high - 1)) // high, (columns + (wide - 1)) // wide
     with f.loop(f.begin, f.end) as item:
         outer = _outer_coordinates(f, item // (down * across), outer_sizes, chain.rank - 2)
         first_row, first_column = (item % down) * high, ((item // down) % across) * wide
         last_row, last_column = f.minimum(first_row + high, rows), f.minimum(first_column + wide, columns)
-        with f.if_else((rows >= width) & (columns >= width)) as otherwise:
+
+        def block() -> None:
             with f.loop(first_row, last_row, width) as i:
                 row = f.minimum(i, rows - width)
                 with f.loop(first_column, last_column, width) as j:
-                    _tile(f, code, tiles, outer, row, f.minimum(j, columns - width), width)
+                    tiles.emit(outer, row, f.minimum(j, columns - width))
+
+        with f.if_else((rows >= width) & (columns >= width)) as otherwise:
+            tiles.in_streams(outer, columns, block)
             otherwise()
             with f.loop(first_row, last_row) as i:
                 line = code.row([*outer, i])
                 with f.loop(first_column, last_column) as j:
                     line.emit(j, 1)
+    if chain.streams:
+        f.fence()
 
 
 def _outer_coordinates(f: KernelFunction, number: Value, sizes: Sequence[Value], count: int) -> list[Value]:
@@ -143,41 +167,102 @@ def _outer_coordinates(f: KernelFunction, number: Value, sizes: Sequence[Value],
     return [*([number] if count else []), *reversed(found)]
 
 
-def _tile(
-    f: KernelFunction, code: ChainCode, tiles: dict[int, Value], outer: Sequence[Value], row: Value, column: Value, width: int
-) -> None:
-    """One tile: operands that lie along its columns are transposed, then it is computed row by row."""
-    lines = {n: _transposed_load(f, code, n, [*outer, row], column, width) for n in tiles}
-    is_copy = len(code.chain.items) == len(code.chain.stores) == 1 and code.stores[0].type == _bits(code.loads[0].type)
-    if is_copy and code.stores[0].kinds[-1] == "1":
-        target, type = code.stores[0], code.chain.stores[0].type
-        for number, line in enumerate(lines[0]):
-            f.store(line, f.address(target.at([*outer, row + number]), column, type), 0, type)
-        return
-    for n, tile in tiles.items():
-        type = _bits(code.loads[n].type)
-        for number, line in enumerate(lines[n]):
-            f.store(line, tile, number * width, type, align=width * type.bytes)
-    with f.loop(0, width) as index:
-        _TileRow(
-            code, [*outer, row + index], {n: f.address(tile, index * width, code.loads[n].type) for n, tile in tiles.items()}
-        ).emit(column, width)
+class _Tiles:
+    """The tiles of a chain being emitted."""
+
+    def __init__(self, f: KernelFunction, code: ChainCode, tiled: Sequence[int], width: int, far: bool):
+        self.f = f
+        self.code = code
+        self.tiled = tiled
+        self.width = width
+        self.far = far
+        self.streaming = False
+        chain = code.chain
+        self.is_copy = (
+            len(chain.items) == len(chain.stores) == 1
+            and code.stores[0].type == _bits(code.loads[0].type)
+            and code.stores[0].kinds[-1] == "1"
+        )
+        plain = all(code.loads[n].type == code.loads[n].type.computed and code.loads[n].type.kind != "bool" for n in tiled)
+        self.is_short = self.is_copy or (plain and sum(isinstance(item, Apply) for item in chain.items) <= SHORT)
+        self._memory = {} if self.is_short else {n: f.stack(code.loads[n].type, width * width) for n in tiled}
+
+    def in_streams(self, outer: Sequence[Value], columns: Value, body: Callable[[], None]) -> None:
+        """Emit a loop of tiles: twice if results stream, as rows may not be aligned."""
+        f = self.f
+        if not self.code.chain.streams:
+            body()
+            return
+        places = f.const(I64, 0)
+        for store, operand in zip(self.code.chain.stores, self.code.stores):
+            if store.streams:
+                first, second = (operand.at([*outer, f.const(I64, row)]) for row in (0, 1))
+                places = places | f.as_number(first) | f.as_number(second)
+        with f.if_else(((places & (LINE_BYTES - 1)) == 0) & (columns % self.width == 0)) as otherwise:
+            self.streaming = True
+            body()
+            self.streaming = False
+            otherwise()
+            body()
+
+    def emit(self, outer: Sequence[Value], row: Value, column: Value) -> None:
+        """One tile: operands that lie along its columns are transposed, then it is computed row by row."""
+        f, width = self.f, self.width
+        if self.far:
+            self._fetch_ahead(outer, row, column)
+        lines = {n: self._transposed(n, [*outer, row], column) for n in self.tiled}
+        if self.is_short:
+            for number in range(width):
+                self._line([*outer, row + number], column, {n: found[number] for n, found in lines.items()})
+            return
+        for n, tile in self._memory.items():
+            type = _bits(self.code.loads[n].type)
+            for number, line in enumerate(lines[n]):
+                f.store(line, tile, number * width, type, align=width * type.bytes)
+        with f.loop(0, width) as index:
+            types = {n: self.code.loads[n].type for n in self.tiled}
+            given = {n: f.load(tile, index * width, types[n], width) for n, tile in self._memory.items()}
+            self._line([*outer, row + index], column, given)
+
+    def _line(self, outer: Sequence[Value], column: Value, given: dict[int, Value]) -> None:
+        """A row of a tile."""
+        f, code = self.f, self.code
+        if self.is_copy:
+            store = code.chain.stores[0]
+            place = f.address(code.stores[0].at(outer), column, store.type)
+            f.store(given[0], place, 0, store.type, streams=self.streaming)
+            return
+        row = _TileRow(code, outer, given)
+        row.streaming = self.streaming
+        row.emit(column, self.width)
+
+    def _transposed(self, n: int, outer: Sequence[Value], column: Value) -> list[Value]:
+        """The rows of a tile whose columns lie in a row each."""
+        f, operand, width = self.f, self.code.loads[n], self.width
+        stride = operand.strides[-1]
+        assert stride is not None
+        place = operand.at(outer)
+        type = _bits(operand.type)
+        found = transpose(f, [f.load(place, (column + index) * stride, type, width) for index in range(width)])
+        return found if self.is_copy or not self.is_short else [f.bitcast(one, operand.type.vector(width)) for one in found]
+
+    def _fetch_ahead(self, outer: Sequence[Value], row: Value, column: Value) -> None:
+        """Begin to fetch what a tile further along the row reads."""
+        f = self.f
+        column = column + TILES_AHEAD * self.width
+        for n, operand in self.code.loads.items():
+            stride = operand.strides[-1]
+            if n in self.tiled and stride is not None:
+                place = operand.at([*outer, row])
+                for index in range(self.width):
+                    f.prefetch(place, (column + index) * stride, operand.type)
+            elif operand.kinds[-2:] == ("n", "1"):
+                for index in range(self.width):
+                    f.prefetch(operand.at([*outer, row + index]), column, operand.type)
 
 
 def _bits(type: Type) -> Type:
     return Type("uint", 8 * type.bytes)
-
-
-def _transposed_load(
-    f: KernelFunction, code: ChainCode, n: int, outer: Sequence[Value], column: Value, width: int
-) -> list[Value]:
-    """The rows of a tile whose columns lie in a row each."""
-    operand = code.loads[n]
-    stride = operand.strides[-1]
-    assert stride is not None
-    place = operand.at(outer)
-    type = _bits(operand.type)
-    return transpose(f, [f.load(place, (column + index) * stride, type, width) for index in range(width)])
 
 
 def transpose(f: KernelFunction, vectors: Sequence[Value]) -> list[Value]:
@@ -223,13 +308,11 @@ def _dealt(f: KernelFunction, vectors: list[Value], inside: int) -> list[Value]:
 
 
 class _TileRow(ChainRow):
-    """A row of a tile: transposed operands are read from where the tile has been put."""
+    """A row of a tile: transposed operands are there already."""
 
-    def __init__(self, code: ChainCode, outer: Sequence[Value], tiles: dict[int, Value]):
+    def __init__(self, code: ChainCode, outer: Sequence[Value], given: dict[int, Value]):
         super().__init__(code, outer)
-        self._tiles = tiles
+        self._given = given
 
     def load(self, n: int, column: Value, lanes: int, remaining: Value | None) -> Value:
-        if n in self._tiles:
-            return self.f.load(self._tiles[n], 0, self.code.loads[n].type, lanes)
-        return super().load(n, column, lanes, remaining)
+        return self._given[n] if n in self._given else super().load(n, column, lanes, remaining)

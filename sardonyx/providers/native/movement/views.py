@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import dims, element_of, present
 from sardonyx.providers.native.views import View
+from sardonyx.records import dataclass, replace
 
 
 def input_named(node: Node, name: str) -> Value | None:

@@ -7,7 +7,6 @@ behind them what else the cell keeps. Gates stand as `recurrent_product.packed` 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from sardonyx.compiler import math as vector_math
 from sardonyx.compiler.builder import Value
@@ -15,6 +14,7 @@ from sardonyx.compiler.types import I32, I64, Type
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.recurrent.product import BLOCK_ROWS, double_tile, in_tiles, product_tile, tile_rows
 from sardonyx.providers.native.recurrent.team import Team
+from sardonyx.records import dataclass
 
 Function = Callable[[Value], Value]
 
@@ -164,6 +164,8 @@ class _Layer:
             self.words, self.team_words, self.pieces, self.members, self.swings = (f.pointer(), *(f.size() for _ in range(4)))
         if cell.ahead:
             self.X, self.step_stride, self.depth, self.input_weights = f.pointer(), f.size(), f.size(), f.pointer()
+            self.lines = f.size()
+            """Of projected inputs, for each panel."""
             self.coming = f.stack(I64, cell.ahead)
             """Where in X the steps begin whose projection comes next."""
         self.Y = (f.pointer(), f.size(), f.size(), f.size()) if cell.outputs[0] else None
@@ -326,8 +328,10 @@ class _Block:
     # --- projecting ahead
 
     def projected_at(self, t: Value, panel: Value) -> Value:
-        """Where a panel's projected inputs of a step are kept: there is room for the group of steps that is being used and for the next."""
-        line = (self.direction * self.panels + panel) * (2 * self.cell.ahead) + t % (2 * self.cell.ahead)
+        """Where a panel's projected inputs of a step are kept: there is room for the group of steps that is being used and for the next
+        if there is one.
+        """
+        line = (self.direction * self.panels + panel) * self.layer.lines + t % (2 * self.cell.ahead)
         return line * (self.cell.gates * self.layer.lanes)
 
     def _coming_row(self, number: Value | int, depth: Value | int = 0) -> Value:
@@ -368,11 +372,12 @@ class _Block:
         near = (h, layer.type, weights, layer.hidden, self.cell.products[0])
         far = (rows, self.cell.type, self._input_panel(number, first), depth, vectors)
         product, sums = double_tile(f, near, far, self.cell.ratio)
-        start = f.address(layer.projected, self.projected_at(following, panel) + part * (vectors * layer.lanes), layer.type)
-        for n, row in enumerate(sums):
-            place = f.address(start, n * self.cell.gates * layer.lanes, layer.type)
-            before = [f.load(place, k * layer.lanes, layer.type, layer.lanes) for k in range(vectors)]
-            self._keep([value + f.select(slice > 0, kept, 0.0) for value, kept in zip(row, before)], place, 0)
+        with f.if_(following < self.longest):
+            start = f.address(layer.projected, self.projected_at(following, panel) + part * (vectors * layer.lanes), layer.type)
+            for n, row in enumerate(sums):
+                place = f.address(start, n * self.cell.gates * layer.lanes, layer.type)
+                before = [f.load(place, k * layer.lanes, layer.type, layer.lanes) for k in range(vectors)]
+                self._keep([value + f.select(slice > 0, kept, 0.0) for value, kept in zip(row, before)], place, 0)
         return product
 
     def _do_units(self, units: _Units, phase: int) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,6 +36,7 @@ from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import element_of, shape_of
 from sardonyx.providers.native.views import Dims, View
 from sardonyx.providers.prepacking import Layout
+from sardonyx.records import replace
 
 RECURRENT = Layout("recurrent")
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -297,7 +297,8 @@ class _Layer:
         outputs = zip(self.node.outputs, self.cell.outputs)
         self.outputs = [self.lowerer.output(value) if wanted else None for value, wanted in outputs]
         if single != 0:
-            projected = self.lowerer.scratch(self.number * 2 * ahead * self.cell.gates * self.padded * self.bytes)
+            lines = self._lines(ahead)
+            projected = self.lowerer.scratch(self.number * lines * single * self.cell.gates * self.padded * self.bytes)
             self._run_directions(
                 replace(self.cell, ahead=ahead, ratio=self._ratio(ahead)), projected, state, words, blocks * single
             )
@@ -312,6 +313,10 @@ class _Layer:
             if cell.gates + (count + 1) * cell.input_vectors + 2 <= self.lowerer.target.vector_registers:
                 return count
         return 0
+
+    def _lines(self, ahead: int) -> Dim:
+        """How many steps' projected inputs are kept: a group of them and the next one, if there is a next one."""
+        return dim.minimum(self.steps, ahead) + dim.minimum(1, dim.maximum(0, self.steps - ahead)) * ahead
 
     def _ratio(self, ahead: int) -> int:
         """Of the product with the state to the part of a projection that is made beside it."""
@@ -400,6 +405,7 @@ class _Layer:
             arguments += [words, team_words(self.panels), pieces, dim.minimum(MEMBERS, THREADS), int(size <= NEAR_BYTES)]
         if cell.ahead:
             arguments += [self.X.place, self._input_strides()[0], self.weights.depth, self.weights.inputs]
+            arguments.append(self._lines(cell.ahead))
         arguments += self._output_arguments()
         work = cell.gates * self.hidden * (self.hidden + (self.weights.depth if cell.ahead else 0))
         self.lowerer.call(

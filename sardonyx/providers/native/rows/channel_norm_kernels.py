@@ -7,7 +7,6 @@ mean and scale of every channel; then all pixels are scaled.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import F64, I64, Type
@@ -22,6 +21,7 @@ from sardonyx.providers.native.rows.domain import epsilon_of, row_grain
 from sardonyx.providers.native.rows.passes import items, last_value, sweep
 from sardonyx.providers.native.values import present
 from sardonyx.providers.native.views import View
+from sardonyx.records import dataclass
 
 CHUNK = 128
 """Pixels whose values are summed in one go."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import F64, Type
 from sardonyx.providers.native.chain import Chain, ChainCode
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.rows.passes import Fold, fold_columns, items, last_value, sweep, unroll_of
+from sardonyx.records import dataclass
 
 
 @kernel("scale and shift")

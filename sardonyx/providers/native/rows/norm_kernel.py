@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import F64, I32, I64, Type
 from sardonyx.providers.native.chain import Chain, ChainCode, ChainRow
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.rows.passes import Fold, Stage, fold_columns, is_direct, items, last_value, sweep, unroll_of
+from sardonyx.providers.native.streaming import in_streams
+from sardonyx.records import dataclass
 
 CENTRED = ("layer", "deviation")
 """Forms that subtract the mean."""
@@ -72,6 +72,8 @@ def norm_kernel(f: KernelFunction, norm: Norm) -> None:
         for pointer, type, value in ((mean_place, norm.mean, mean), (inverse_place, norm.inverse, inverse)):
             if pointer is not None and type is not None:
                 f.store(f.convert(value, type), pointer, index, type)
+    if norm.sink.streams:
+        f.fence()
 
 
 class _Table:
@@ -145,7 +147,14 @@ class _Row:
             return f.const(F64, 0.0), f.select(squares == 0.0, 1.0, f.sqrt(squares))
         mean = self._sum(self.unroll, self.first) * share
         middle = f.splat(f.convert(mean, self.norm.type), self.lanes)
-        squares = self._sum(4, lambda column, remaining: _square(self.again(column, remaining) - middle))
+
+        def square(column: Value, remaining: Value | None) -> Value:
+            if remaining is None and self.norm.sink.streams:
+                for source in self.sources:
+                    source.prefetch_next(column)
+            return _square(self.again(column, remaining) - middle)
+
+        squares = self._sum(4, square)
         variance = squares * share
         return mean, 1.0 / (f.sqrt(variance + epsilon) if form == "layer" else f.sqrt(variance) + epsilon)
 
@@ -165,7 +174,7 @@ class _Row:
                 value = value + last_value(bias, column, lanes, remaining, norm.type)
             target.emit(column, lanes, remaining, given=[value])
 
-        sweep(f, 0, self.columns, lanes, unroll_of(norm.sink, most=2), finish)
+        in_streams(f, target, 0, lambda: sweep(f, 0, self.columns, lanes, unroll_of(norm.sink, most=2), finish))
 
 
 def _square(value: Value) -> Value:

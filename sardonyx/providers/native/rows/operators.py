@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,11 +23,12 @@ from sardonyx.providers.native.rows.domain import (
     wanted,
 )
 from sardonyx.providers.native.rows.norm_kernel import Lookup, Norm, count_ones_kernel, norm_kernel
-from sardonyx.providers.native.rows.passes import stage_arguments
+from sardonyx.providers.native.rows.passes import stage_arguments, streamed_rows
 from sardonyx.providers.native.rows.softmax_kernel import STRIP, softmax_down_kernel, softmax_kernel
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import computed, dims, element_of, present, stored
 from sardonyx.providers.native.views import Dims, View, contiguous_strides
+from sardonyx.records import dataclass
 
 # --- softmax --------------------------------------------------------------------------------------------------------
 
@@ -63,14 +63,15 @@ def softmax_rows(lowerer: Lowerer, node: Node, axis: int) -> None:
     groups = (*outer_groups(value, axis), len(dims(value)) - axis)
     source = lowerer.source(value, groups)
     sink = lowerer.sink(node, groups)
+    written = streamed_rows(lowerer, sink)
     *outer, columns = sink.shape
     rows, type = dim.product(outer), computed(value)
     lowerer.call(
-        softmax_kernel(lowerer.target, source.chain, sink.chain, type, node.op_type == "LogSoftmax", _rounds_each_step(node)),
+        softmax_kernel(lowerer.target, source.chain, written, type, node.op_type == "LogSoftmax", _rounds_each_step(node)),
         [
             columns,
             *outer[1:],
-            *stage_arguments(lowerer, sink.chain, type, rows, columns),
+            *stage_arguments(lowerer, written, type, rows, columns),
             *source.arguments,
             *sink.arguments,
         ],
@@ -150,12 +151,13 @@ def norm_step(lowerer: Lowerer, form: str, type: Type, epsilon: float, rows: Row
     """Add the step that normalizes rows."""
     *outer, columns = rows.sink.shape
     count = dim.product(outer)
+    written = streamed_rows(lowerer, rows.sink)
     statistics = [one for one in (rows.mean, rows.inverse) if one is not None]
     norm = Norm(
         form,
         type,
         tuple(one.chain for one in rows.sources),
-        rows.sink.chain,
+        written,
         scale=None if rows.scale is None else rows.scale.chain,
         bias=None if rows.bias is None else rows.bias.chain,
         total=None if rows.total is None else rows.total.chain,
@@ -164,7 +166,7 @@ def norm_step(lowerer: Lowerer, form: str, type: Type, epsilon: float, rows: Row
         lookups=tuple(lookup for lookup, _ in rows.lookups),
     )
     arguments: list[Argument] = [columns, float(epsilon), *outer[1:], *(one.place for one in statistics)]
-    arguments += stage_arguments(lowerer, rows.sink.chain, type, count, columns)
+    arguments += stage_arguments(lowerer, written, type, count, columns)
     for chain in (*rows.sources, rows.scale, rows.bias, rows.total, rows.sink):
         arguments += [] if chain is None else chain.arguments
     for _, given in rows.lookups:

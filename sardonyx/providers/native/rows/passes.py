@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sardonyx.compiler.builder import Value, Variable
@@ -15,9 +14,11 @@ from sardonyx.providers.native.chain import Apply, Chain, ChainRow, Load
 from sardonyx.providers.native.elementwise import advance
 from sardonyx.providers.native.kernel import KernelFunction
 from sardonyx.providers.native.program import Argument
+from sardonyx.providers.native.streaming import streamed
+from sardonyx.records import dataclass
 
 if TYPE_CHECKING:
-    from sardonyx.providers.native.lowering import Lowerer
+    from sardonyx.providers.native.lowering import Lowerer, Sink
 
 BLOCK = 4096
 """Terms of a float32 sum that are added in that precision; the sums of such blocks are added in double precision."""
@@ -194,6 +195,16 @@ def fold_columns(
 
 STAGE = 8192
 """The longest row whose intermediate values are kept on the stack."""
+STREAMED_COLUMNS = 4096
+"""The longest row whose results go past the caches: values between passes must stay in the first one."""
+
+
+def streamed_rows(lowerer: Lowerer, sink: Sink) -> Chain:
+    """A sink's chain with large results marked to go past the caches; what is scratch memory has no results."""
+    columns = sink.shape[-1]
+    if not sink.results or not isinstance(columns, int) or columns > STREAMED_COLUMNS:
+        return sink.chain
+    return streamed(sink.chain, [lowerer.known_view(value) for value in sink.results])
 
 
 def is_direct(chain: Chain) -> bool:
@@ -208,6 +219,7 @@ def is_plain_store(sink: Chain, type: Type) -> bool:
         and sink.stores[0].type == type
         and bool(sink.stores[0].strides)
         and sink.stores[0].strides[-1] == "1"
+        and not sink.streams
     )
 
 

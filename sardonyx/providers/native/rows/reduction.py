@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sardonyx.compiler.types import F64, I64, U64, Type
 from sardonyx.ir import Dim, Node, Value, dim
@@ -23,6 +22,7 @@ from sardonyx.providers.native.rows.reduction_kernels import (
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import element_of, shape_of
 from sardonyx.providers.native.views import Dims, View, contiguous_strides, permuted
+from sardonyx.records import dataclass
 
 PIECE_ELEMENTS = 16384
 """How many elements are worth handing to another thread."""

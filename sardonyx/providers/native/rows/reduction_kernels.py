@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.math import exp, log
@@ -16,6 +15,7 @@ from sardonyx.compiler.types import I64, Type
 from sardonyx.providers.native.chain import Chain, ChainCode, ChainRow
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.rows.passes import Fold, fold_columns, items, joined, last_value, sweep, unroll_of
+from sardonyx.records import dataclass
 
 STRIP = 1024
 """The widest strip of results that rows are folded into."""

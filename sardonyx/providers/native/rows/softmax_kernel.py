@@ -21,6 +21,7 @@ from sardonyx.providers.native.rows.passes import (
     sweep,
     unroll_of,
 )
+from sardonyx.providers.native.streaming import in_streams
 
 IN_REGISTERS = (1, 2, 4)
 """Numbers of vectors up to which a row is held in registers from beginning to end."""
@@ -80,6 +81,8 @@ def softmax_kernel(f: KernelFunction, source: Chain, sink: Chain, type: Type, lo
                 _in_registers(f, given, target, columns, vectors, type, logarithm, halves)
                 otherwise()
             _in_passes(f, given, target, kept, columns, type, logarithm, halves)
+    if sink.streams:
+        f.fence()
 
 
 def _fits_masks(f: KernelFunction, source: Chain, sink: Chain) -> bool:
@@ -141,6 +144,8 @@ def _in_passes(
     largest = f.splat(highest, lanes)
 
     def weight(column: Value, remaining: Value | None) -> Value:
+        if remaining is None and target.code.chain.streams:
+            given.prefetch_next(column)
         value = f.rounded(weight_of(f.rounded(x(column, remaining) - largest, half)), half)
         if not logarithm:
             f.store(value, kept, column, type, remaining=remaining)
@@ -157,7 +162,7 @@ def _in_passes(
             value = weights / factor if halves else weights * factor
         target.emit(column, lanes, remaining, given=[value])
 
-    sweep(f, 0, columns, lanes, unroll_of(target.code.chain), finish)
+    in_streams(f, target, 0, lambda: sweep(f, 0, columns, lanes, unroll_of(target.code.chain), finish))
 
 
 @kernel("softmax down columns")

@@ -1,8 +1,9 @@
 """The kernel of fast Fourier transforms: as many signals at a time as a vector has lanes, each in a lane of its own.
 
-A signal is read into lanes, goes through one pass for each radix (Stockham's form, whose results come in order, see C. Van Loan,
-Computational Frameworks for the Fast Fourier Transform, 1.7), and is written back from its lane. A real signal of 2·n samples is taken
-for n complex ones, and its spectrum untangled from theirs at the end (the same, 4.3).
+A signal is read into lanes, goes through one pass for each radix, and is written back from its lane. Passes are in place: what is read
+comes into the order that lets the results be in theirs (decimation in time, see C. Van Loan, Computational Frameworks for the Fast Fourier
+Transform, 1.3 and 2.3), and a signal takes no more memory than its numbers. A real signal of 2·n samples is taken for n complex ones, and
+its spectrum untangled from theirs at the end (the same, 4.3).
 """
 
 from __future__ import annotations
@@ -10,18 +11,20 @@ from __future__ import annotations
 import cmath
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from sardonyx.compiler.builder import Value
-from sardonyx.compiler.types import I64, Type
+from sardonyx.compiler.types import I32, I64, Type
 from sardonyx.providers.native.chain import Chain, ChainCode
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.movement.transposing import transpose
 from sardonyx.providers.native.rows.passes import items
+from sardonyx.records import dataclass
 
 RADICES = (4, 2, 3, 5, 7)
+NEAR = 16
+"""Groups of more numbers lie so far apart that what goes from one to the next soon meets the same places of the cache."""
 
 Complex = tuple[Value, Value]
 Writer = Callable[[Value, Sequence[Value], "Value | None"], None]
@@ -56,7 +59,7 @@ class Transform:
 
     def room(self, lanes: int) -> int:
         """Elements of memory for signals or spectra in lanes, up to whole squares of them."""
-        return (-(-self.results // lanes) + 1) * lanes * lanes
+        return -(-self.results // lanes) * lanes * lanes
 
 
 def radices_of(points: int) -> tuple[int, ...] | None:
@@ -69,15 +72,25 @@ def radices_of(points: int) -> tuple[int, ...] | None:
     return tuple(found) if points == 1 else None
 
 
+def order_of(transform: Transform) -> np.ndarray:
+    """Where each complex number of a signal must stand before the first pass."""
+    numbers, left = np.arange(transform.points), transform.points
+    places = np.zeros_like(numbers)
+    for radix in reversed(transform.radices):
+        left //= radix
+        places += numbers % radix * left
+        numbers //= radix
+    return places
+
+
 def twiddles_of(transform: Transform) -> np.ndarray:
-    """What results of all passes are turned by, in the order in which the kernel reads it; then what untangles real spectra."""
-    sign, left = (1 if transform.inverse else -1), transform.points
+    """What operands of all passes are turned by, in the order in which the kernel reads it; then what untangles real spectra."""
+    sign, done = (1 if transform.inverse else -1), 1
     parts = []
     for radix in transform.radices:
-        rest = left // radix
-        turns = np.outer(np.arange(rest), np.arange(1, radix)) / left
+        turns = np.outer(np.arange(done), np.arange(1, radix)) / (done * radix)
         parts.append(turns.reshape(-1) * sign)
-        left = rest
+        done *= radix
     if transform.is_real:
         parts.append(-np.arange(transform.points // 2 + 1) / transform.values)
     angles = 2 * np.pi * np.concatenate([*parts, np.zeros(1)])
@@ -90,7 +103,7 @@ def fast_kernel(f: KernelFunction, transform: Transform, chain: Chain) -> None:
     lanes = f.lanes(transform.type)
     x, batch_step, signal_step, count, groups = f.pointer(), f.size(), f.size(), f.size(), f.size()
     window = f.pointer() if transform.has_window else None
-    code = _Passes(f, transform, f.pointer(), f.pointer())
+    code = _Passes(f, transform, f.pointer(), f.pointer(), f.pointer())
     target = ChainCode(f, chain)
     with items(f, [groups]) as (_, (batch, group)):
         first = group * lanes
@@ -107,45 +120,45 @@ def fast_kernel(f: KernelFunction, transform: Transform, chain: Chain) -> None:
 
 
 class _Passes:
-    """Two pieces of memory, from one of which each pass goes to the other."""
+    """The memory of a thread in which signals become spectra."""
 
-    def __init__(self, f: KernelFunction, transform: Transform, table: Value, scratch: Value):
+    def __init__(self, f: KernelFunction, transform: Transform, table: Value, order: Value, scratch: Value):
         self.f = f
         self.transform = transform
         self.type = transform.type.computed
         self.lanes = f.lanes(transform.type)
         self.table = table
-        self.entry = 0
-        room = transform.room(self.lanes)
-        near = f.address(scratch, f.worker * (2 * room), self.type)
-        self.near, self.far = near, f.address(near, room, self.type)
+        self.order = order
+        self.memory = f.address(scratch, f.room() * transform.room(self.lanes), self.type)
 
     # --- into lanes and out of them
 
     def read(self, signals: Sequence[Value], window: Value | None) -> None:
-        """Bring the numbers of each signal into its lane."""
+        """Bring the numbers of each signal into its lane, in the order of the first pass."""
         f, lanes, values = self.f, self.lanes, self.transform.values
 
-        def square(column: Value, remaining: Value | None) -> None:
+        def square(column: Value, remaining: Value | None, count: int) -> None:
             rows = [f.load(signal, column, self.transform.type, lanes, remaining=remaining) for signal in signals]
             if window is not None:
                 weights = f.load(window, column, self.transform.type, lanes, remaining=remaining)
                 rows = [row * weights for row in rows]
-            for number, vector in enumerate(transpose(f, rows)):
-                f.store(vector, self.near, (column + number) * lanes, self.type)
+            vectors = transpose(f, rows)
+            for number in range(0, count, 2):
+                place = f.convert(f.load(self.order, column // 2 + number // 2, I32), I64)
+                self._store((vectors[number], vectors[number + 1]), place)
 
         whole = values - values % lanes
         with f.loop(0, whole, lanes) as column:
-            square(column, None)
+            square(column, None, lanes)
         if whole < values:
-            square(f.const(I64, whole), f.const(I64, values - whole))
+            square(f.const(I64, whole), f.const(I64, values - whole), values - whole)
 
     def write(self, do: Writer) -> None:
         """`do(column, vectors, remaining)` for squares of results: a vector for each signal."""
         f, lanes, results = self.f, self.lanes, self.transform.results
 
         def square(column: Value, remaining: Value | None) -> None:
-            rows = [f.load(self.near, (column + row) * lanes, self.type, lanes) for row in range(lanes)]
+            rows = [f.load(self.memory, (column + row) * lanes, self.type, lanes) for row in range(lanes)]
             if self.transform.inverse:
                 rows = [row * (1 / self.transform.points) for row in rows]
             do(column, transpose(f, rows), remaining)
@@ -159,33 +172,42 @@ class _Passes:
     # --- the transform
 
     def run(self) -> None:
-        """All passes; the results are in `near`."""
-        done, left = 1, self.transform.points
-        self.entry = 0
+        """All passes."""
+        done, entry = 1, 0
         for radix in self.transform.radices:
-            rest = left // radix
-            self._pass(radix, rest, done)
-            self.near, self.far = self.far, self.near
-            self.entry += rest * (radix - 1)
-            done, left = done * radix, rest
+            self._pass(radix, done, entry)
+            entry += done * (radix - 1)
+            done *= radix
         if self.transform.is_real:
-            self._untangle()
-            self.near, self.far = self.far, self.near
+            self._untangle(entry)
 
-    def _pass(self, radix: int, rest: int, done: int) -> None:
-        """`rest` groups of `done` butterflies each; a group shares its turns."""
-        f = self.f
-        with f.loop(0, rest) as group:
-            entry = group * (radix - 1) + self.entry
-            turns = [self._turn(entry + number) for number in range(radix - 1)] if rest > 1 else []
+    def _pass(self, radix: int, done: int, entry: int) -> None:
+        """Join transforms of `done` numbers, `radix` of them at a time. All groups of them have the same turns, which are kept for the next
+        group where it is near; elsewhere numbers come in the order in which they lie, and the turns are read again.
+        """
+        f, whole = self.f, radix * done
+
+        def join(group: Value, place: Value, turns: Sequence[Complex]) -> None:
+            places = [place + group * whole + number * done for number in range(radix)]
+            taken = [self._load(one) for one in places]
+            turned = [taken[0], *(multiplied(*pair) for pair in zip(taken[1:], turns))] if turns else taken
+            for one, where in zip(butterfly(turned, self.transform.inverse), places):
+                self._store(one, where)
+
+        def turns_of(place: Value) -> list[Complex]:
+            first = place * (radix - 1) + entry
+            return [self._turn(first + number) for number in range(radix - 1)] if done > 1 else []
+
+        if whole > NEAR:
+            with f.loop(0, self.transform.points // whole) as group, f.loop(0, done) as place:
+                join(group, place, turns_of(place))
+        else:
             with f.loop(0, done) as place:
-                taken = [self._load(place + (group + number * rest) * done) for number in range(radix)]
-                made = butterfly(taken, self.transform.inverse)
-                for number, one in enumerate(made):
-                    turned = multiplied(one, turns[number - 1]) if number and turns else one
-                    self._store(turned, place + (group * radix + number) * done)
+                turns = turns_of(place)
+                with f.loop(0, self.transform.points // whole) as group:
+                    join(group, place, turns)
 
-    def _untangle(self) -> None:
+    def _untangle(self, entry: int) -> None:
         """The spectrum of a real signal from that of its even samples as real and its odd ones as imaginary parts."""
         f, points = self.f, self.transform.points
         with f.loop(0, points // 2 + 1) as k:
@@ -194,7 +216,7 @@ class _Passes:
             b = self._load(f.select(other == points, 0, other))  # the spectrum of the complex numbers repeats itself
             even = (a[0] + b[0]) * 0.5, (a[1] - b[1]) * 0.5
             odd = (a[1] + b[1]) * 0.5, (b[0] - a[0]) * 0.5
-            turned = multiplied(odd, self._turn(k + self.entry))
+            turned = multiplied(odd, self._turn(k + entry))
             self._store((even[0] + turned[0], even[1] + turned[1]), k)
             self._store((even[0] - turned[0], turned[1] - even[1]), other)
 
@@ -203,12 +225,12 @@ class _Passes:
         return self.f.splat(found[0], self.lanes), self.f.splat(found[1], self.lanes)
 
     def _load(self, place: Value) -> Complex:
-        real = self.f.address(self.near, place * (2 * self.lanes), self.type)
+        real = self.f.address(self.memory, place * (2 * self.lanes), self.type)
         return self.f.load(real, 0, self.type, self.lanes), self.f.load(real, self.lanes, self.type, self.lanes)
 
     def _store(self, value: Complex, place: Value) -> None:
         for part, number in enumerate(value):
-            self.f.store(number, self.far, place * (2 * self.lanes) + part * self.lanes, self.type)
+            self.f.store(number, self.memory, place * (2 * self.lanes) + part * self.lanes, self.type)
 
 
 def multiplied(a: Complex, b: Complex) -> Complex:

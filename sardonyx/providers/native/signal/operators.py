@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TypeGuard
 
 import numpy as np
@@ -16,11 +15,12 @@ from sardonyx.providers.native.matrix.matmul import Factor, packed_factor, tiled
 from sardonyx.providers.native.matrix.packing import Packed, packed_constant
 from sardonyx.providers.native.movement.views import axis_of, input_named
 from sardonyx.providers.native.program import Argument
-from sardonyx.providers.native.signal.fast_kernel import Transform, fast_kernel, radices_of, twiddles_of
-from sardonyx.providers.native.sizes import THREADS
+from sardonyx.providers.native.signal.fast_kernel import Transform, fast_kernel, order_of, radices_of, twiddles_of
+from sardonyx.providers.native.sizes import Rooms
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import dims, element_of, present, stored
 from sardonyx.providers.native.views import Dims, View
+from sardonyx.records import dataclass, replace
 
 LONGEST_PRODUCT = 512
 """Longer signals of other lengths are left to NumPy, whose transform takes fewer operations."""
@@ -71,13 +71,26 @@ def _transform(
     pieces = dim.maximum(1, dim.ceildiv(count, lanes))
     table = lowerer.constant(twiddles_of(transform).astype(np.float32 if type.bits == 32 else np.float64))
     weights: list[Argument] = [] if window is None else [lowerer.contiguous(window).place]
-    scratch = lowerer.scratch(2 * transform.room(lanes) * type.bytes * THREADS)
+    order = lowerer.constant(order_of(transform).astype(np.int32))
+    rooms = Rooms(batch * dim.ceildiv(count, lanes), max(1, PIECE_VALUES // (transform.values * lanes)))
+    scratch = lowerer.scratch(transform.room(lanes) * type.bytes * rooms.count)
     total = batch * count
     lowerer.call(
         fast_kernel(lowerer.target, transform, sink.chain),
-        [signals.place, *signals.strides[:2], count, pieces, *weights, table, scratch, *sink.arguments],
-        batch * dim.ceildiv(count, lanes),
-        max(1, PIECE_VALUES // (transform.values * lanes)),
+        [
+            signals.place,
+            *signals.strides[:2],
+            count,
+            pieces,
+            *weights,
+            table,
+            order,
+            scratch,
+            *rooms.arguments,
+            *sink.arguments,
+        ],
+        rooms.items,
+        rooms.grain,
         flops=total * sum(4 * radix for radix in transform.radices) * transform.points,
         traffic=total * (transform.values + transform.results) * transform.type.bytes,
     )

@@ -1,4 +1,4 @@
-"""Object code of kernels as one image that runs wherever it lies in memory, so that loading it takes neither LLVM nor a linker.
+"""Object code of kernels as one image that runs wherever it lies in memory, so that loading it takes no LLVM. `jit` and `aot` link with it.
 
 Kernels call nothing and have no variables: what their objects hold is code, constants, and distances between the two. Only objects of
 64-bit x86 in the ELF format are linked here; other machines keep the objects, and LLVM links them when they are loaded.
@@ -12,7 +12,8 @@ import platform
 import struct
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from sardonyx.records import dataclass
 
 MACHINES = {"x86_64": 62}
 """By Python's name of the machine, its number in ELF files."""
