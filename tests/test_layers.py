@@ -99,3 +99,17 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     code = "import sys, sardonyx; print(*sorted({name.split('.')[0] for name in sys.modules}))"
     loaded = set(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split())
     assert not loaded & {"onnx", "google", "rich", "PIL", *FOREIGN}
+
+
+def test_a_session_loads_nothing_that_takes_long_to_load() -> None:
+    code = "import sys, sardonyx; sardonyx.InferenceSession; print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    loaded = set(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split())
+    slow = {
+        "concurrent",
+        "dataclasses",
+        "hashlib",
+        "llvmlite",
+        "ml_dtypes",
+        "tempfile",
+    }  # `records` and `hashing` stand for two of them
+    assert not loaded & {"onnx", "google", "rich", "PIL", *slow, *FOREIGN}

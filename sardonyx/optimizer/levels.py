@@ -2,24 +2,9 @@
 
 from __future__ import annotations
 
-from sardonyx.optimizer.passes.attention import fuse_attention
-from sardonyx.optimizer.passes.categories import number_texts
 from sardonyx.optimizer.passes.constants import fold_constants, remove_unused, share_constants
-from sardonyx.optimizer.passes.control import inline_taken_branches
-from sardonyx.optimizer.passes.label_encoder import compose_label_encoders
-from sardonyx.optimizer.passes.loops import keep_invariants
-from sardonyx.optimizer.passes.nchwc import KEY as NCHWC_KEY
-from sardonyx.optimizer.passes.nchwc import block_convolutions
-from sardonyx.optimizer.passes.nhwc import KEY as NHWC_KEY
-from sardonyx.optimizer.passes.nhwc import convolve_channels_last
-from sardonyx.optimizer.passes.qdq import merge_dequantization, quantize_weights_and_biases, unique_dequantization
-from sardonyx.optimizer.passes.qdq_bits import multiply_few_bits
-from sardonyx.optimizer.passes.rotary import fuse_rotary_embeddings
-from sardonyx.optimizer.passes.scanning import find_distances
-from sardonyx.optimizer.passes.splitting import split_once
 from sardonyx.optimizer.passes.subexpressions import eliminate_common_subexpressions
-from sardonyx.optimizer.passes.transpose import optimize_transposes
-from sardonyx.optimizer.pipeline import Level, Stage
+from sardonyx.optimizer.pipeline import Late, Level, Stage
 from sardonyx.optimizer.rules import (
     activation,
     conv,
@@ -63,6 +48,14 @@ LEVEL_1_RULES = [
     linalg.fold_into_gemm,
 ]
 
+TRANSPOSES = Stage("TransposeOptimizer", run=Late("transpose", "optimize_transposes"), ops="Transpose")
+DEQUANTIZE = "DequantizeLinear|com.microsoft.DequantizeLinear"
+FEW_BITS = Late("qdq_bits", "multiply_few_bits")
+TEXTS = "|".join(
+    f"ai.onnx.ml.{name}" for name in ("OneHotEncoder", "LinearClassifier", "SVMClassifier", "TreeEnsembleClassifier")
+)
+"""Ops that may take or give texts."""
+
 NO_QDQ = "session.disable_quant_qdq"
 """Leaves quantized graphs as they are."""
 
@@ -73,24 +66,36 @@ QDQ_PAIRS = [
         [quantize.move_then_dequantize, quantize.quantize_then_move, quantize.cancel_dequantize],
         unless=NO_QDQ,
     ),
-    Stage("WeightBiasQuantization", run=quantize_weights_and_biases, unless=NO_QDQ),
-    Stage("EnsureUniqueDQForNodeUnit", run=unique_dequantization, unless=NO_QDQ, once=True),
+    Stage("WeightBiasQuantization", run=Late("qdq", "quantize_weights_and_biases"), unless=NO_QDQ, ops=DEQUANTIZE),
+    Stage("EnsureUniqueDQForNodeUnit", run=Late("qdq", "unique_dequantization"), unless=NO_QDQ, once=True, ops=DEQUANTIZE),
     Stage("WhereDummyDq", [quantize.quantize_scalar_branch], unless=NO_QDQ),
-    Stage("DQMatMulNBitsFusion", run=multiply_few_bits, switch="session.enable_dq_matmulnbits_fusion", switched_on=False),
+    Stage(
+        "DQMatMulNBitsFusion",
+        run=FEW_BITS,
+        switch="session.enable_dq_matmulnbits_fusion",
+        switched_on=False,
+        ops=DEQUANTIZE,
+    ),
 ]
 
 QDQ_UNITS = [
     Stage("Level2_RuleBasedTransformer", [quantize.drop_relu, quantize.drop_clip], unless=NO_QDQ),
     Stage("QDQSelectorActionTransformer", quantize_units.UNITS, unless=NO_QDQ),
-    Stage("QDQSelectorActionTransformer", run=multiply_few_bits, unless=NO_QDQ),
+    Stage("QDQSelectorActionTransformer", run=FEW_BITS, unless=NO_QDQ, ops=DEQUANTIZE),
     Stage("MatMulIntegerToFloatFusion", [quantize.scale_integer_product, quantize.bias_of_integer_product]),
     Stage("DynamicQuantizeMatMulFusion", [quantize.dynamic_product]),
     Stage("QDQFinalCleanupTransformer", [quantize.cancel_dequantize], unless=NO_QDQ),
     Stage(
         "QDQFinalCleanupTransformer", [quantize.cancel_quantize], switch="session.enable_quant_qdq_cleanup", switched_on=False
     ),
-    Stage("QDQFinalCleanupTransformer", run=merge_dequantization, unless=NO_QDQ),
+    Stage("QDQFinalCleanupTransformer", run=Late("qdq", "merge_dequantization"), unless=NO_QDQ, ops=DEQUANTIZE),
 ]
+
+NCHWC_KEY = "sardonyx.nchwc_transformer"
+"""Config entry, our own: "1" writes convolutions in blocks of channels."""
+
+NHWC_KEY = "sardonyx.nhwc_transformer"
+"""Config entry, our own: "1" writes quantized convolutions with channels last."""
 
 LEVELS: dict[Level, list[Stage]] = {
     Level.BASIC: [
@@ -104,9 +109,9 @@ LEVELS: dict[Level, list[Stage]] = {
         Stage("ConstantSharing", run=share_constants, once=True),
         Stage("CommonSubexpressionElimination", run=eliminate_common_subexpressions),
         Stage("ConstantFolding", run=fold_constants),
-        Stage("ConstantFolding", run=inline_taken_branches),
-        Stage("LoopInvariants", run=keep_invariants),
-        Stage("LabelEncoderFusion", run=compose_label_encoders),
+        Stage("ConstantFolding", run=Late("control", "inline_taken_branches"), ops="If"),
+        Stage("LoopInvariants", run=Late("loops", "keep_invariants"), ops="Loop|Scan"),
+        Stage("LabelEncoderFusion", run=Late("label_encoder", "compose_label_encoders"), ops="ai.onnx.ml.LabelEncoder"),
         Stage("ReshapeFusion", [shape.constant_shape, shape.eliminate_view, shape.merge_views]),
         Stage("SliceConcatToSpaceToDepthFusion", [conv.space_to_depth, conv.reorder_weights]),
         Stage("GeluFusion", [activation.gelu]),
@@ -114,17 +119,21 @@ LEVELS: dict[Level, list[Stage]] = {
         *QDQ_PAIRS,
         Stage("MatMulAddFusion", [linalg.bias_outside_attention]),
         Stage("RemoveUnused", run=remove_unused),
-        Stage("TransposeOptimizer", run=optimize_transposes),
+        TRANSPOSES,
     ],
     Level.EXTENDED: [
         *QDQ_UNITS,
-        Stage("CategoryNumbering", run=number_texts),
-        Stage("DistanceFusion", run=find_distances),
+        Stage("CategoryNumbering", run=Late("categories", "number_texts"), ops=TEXTS),
+        Stage("DistanceFusion", run=Late("scanning", "find_distances"), ops="Scan"),
         Stage("GeluFusion", [activation.contrib_gelu]),
         Stage("LayerNormFusion", [normalization.old_layer_normalization, normalization.add_bias]),
         Stage("SimplifiedLayerNormFusion", [normalization.rms_normalization]),
-        Stage("RotaryEmbeddingFusion", run=fuse_rotary_embeddings),
-        Stage("AttentionFusion", run=fuse_attention),
+        Stage(
+            "RotaryEmbeddingFusion",
+            run=Late("rotary", "fuse_rotary_embeddings"),
+            ops="Neg|RotaryEmbedding|com.microsoft.RotaryEmbedding",
+        ),
+        Stage("AttentionFusion", run=Late("attention", "fuse_attention"), ops="Softmax|Attention"),
         Stage("EmbedLayerNormFusion", [embedding.embed_layer_normalization]),
         # what stands above reads whole idioms, attention too; what follows takes their parts
         Stage("ReshapeFusion", [linalg.product_of_stack]),
@@ -134,7 +143,7 @@ LEVELS: dict[Level, list[Stage]] = {
         Stage("GemmTransposeFusion", GEMM_TRANSPOSES),
         Stage("GemmActivationFusion", [epilogue.fuse_gemm_activation]),
         Stage("ConvActivationFusion", [epilogue.fuse_activation, epilogue.fuse_clip]),
-        Stage("GatherSliceToSplitFusion", run=split_once),
+        Stage("GatherSliceToSplitFusion", run=Late("splitting", "split_once"), ops="Gather|Slice"),
         Stage("GatherToSliceFusion", [shape.slice_range]),
         Stage("MatmulTransposeFusion", [linalg.transposed_first, linalg.transposed_second]),
         Stage("MatMulNBitsFusion", [linalg.bias_of_bits]),
@@ -149,12 +158,12 @@ LEVELS: dict[Level, list[Stage]] = {
         ),
         Stage("MatMulScaleFusion", [linalg.scale_product, linalg.scale_first, linalg.scale_second]),
         Stage("RemoveUnused", run=remove_unused),
-        Stage("TransposeOptimizer", run=optimize_transposes),
+        TRANSPOSES,
     ],
     Level.LAYOUT: [
         Stage("ConvAddActivationFusion", [epilogue.fuse_sum, epilogue.fuse_activation_of_sum, epilogue.fuse_clip_of_sum]),
-        Stage("NchwcTransformer", run=block_convolutions, switch=NCHWC_KEY, switched_on=False),
-        Stage("NhwcTransformer", run=convolve_channels_last, switch=NHWC_KEY, switched_on=False),
+        Stage("NchwcTransformer", run=Late("nchwc", "block_convolutions"), switch=NCHWC_KEY, switched_on=False),
+        Stage("NhwcTransformer", run=Late("nhwc", "convolve_channels_last"), switch=NHWC_KEY, switched_on=False),
     ],
     Level.ALL: [],
 }

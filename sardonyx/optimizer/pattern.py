@@ -127,12 +127,12 @@ class Pattern:
     def roots(self) -> list[OpName]:
         """The ops one of which is its root."""
         found = _ROOT.search(self.text)
-        return [] if found is None else list(map(_op, found[1].split("|")))
+        return [] if found is None else list(map(op_name, found[1].split("|")))
 
     @functools.cached_property
     def needs(self) -> frozenset[OpName]:
         """Ops without which it cannot fit anywhere."""
-        return frozenset(map(_op, _NEEDED.findall(self.text)))
+        return frozenset(map(op_name, _NEEDED.findall(self.text)))
 
     @functools.cached_property
     def _parsed(self) -> tuple[Call, frozenset[str]]:
@@ -166,7 +166,7 @@ class Pattern:
 
     def may_have(self, sources: Set[OpName]) -> bool:
         """Whether the pattern can fit a node whose operands are made by these ops."""
-        return not any(needed.isdisjoint(sources) for needed in self._needed)
+        return not any(map(sources.isdisjoint, self._needed))
 
     @functools.cached_property
     def _needed(self) -> list[frozenset[OpName]]:
@@ -293,10 +293,10 @@ class _Parser:
             self.take(":")
             label, first = first, self.take()
             self.names.add(label)
-        choices = [_op(first)]
+        choices = [op_name(first)]
         while self.peek() == "|":
             self.take("|")
-            choices.append(_op(self.take()))
+            choices.append(op_name(self.take()))
         optional = self.peek() == "?"
         if optional:
             self.take("?")
@@ -360,7 +360,8 @@ def _is_number(token: str) -> bool:
     return token.lstrip("-")[:1].isdigit()
 
 
-def _op(spelled: str) -> OpName:
+def op_name(spelled: str) -> OpName:
+    """Domain and name of an op as patterns write it: the domain, a dot, the name."""
     domain, _, op = spelled.rpartition(".")
     return domain, op
 

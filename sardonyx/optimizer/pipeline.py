@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import enum
 import functools
+import importlib
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from sardonyx.ir import Graph, Model, Node, edit
 from sardonyx.ops.inference import Evaluate
 from sardonyx.optimizer.context import Context
-from sardonyx.optimizer.pattern import OpName
+from sardonyx.optimizer.pattern import OpName, op_name
 from sardonyx.optimizer.rewrite import Extent, Journal, Rule, apply_rules, surroundings
 from sardonyx.records import dataclass
 
@@ -41,6 +42,21 @@ Pass = Callable[[Graph, Context], bool]
 """A whole-graph pass: changes a graph (not those inside it) and says whether it did."""
 
 
+@dataclass(frozen=True)
+class Late:
+    """A pass of `passes/`, whose module is imported when it first runs: most models need few of them."""
+
+    module: str
+    name: str
+
+    def __call__(self, graph: Graph, context: Context) -> bool:
+        return self.find()(graph, context)
+
+    def find(self) -> Pass:
+        found: Pass = getattr(importlib.import_module(f"sardonyx.optimizer.passes.{self.module}"), self.name)
+        return found
+
+
 class Level(enum.IntEnum):
     """How far to go; the numbers are onnxruntime's."""
 
@@ -65,11 +81,14 @@ class Stage:
     """A config key that turns the stage off."""
     once: bool = False
     """Not repeated in later rounds."""
+    ops: str = ""
+    """Ops one of which must be there for the pass to find anything, as patterns write them: "Gather|Slice"."""
 
     @functools.cached_property
     def roots(self) -> frozenset[OpName]:
-        """Ops one of which must be there for the rules to find anything."""
-        return frozenset(op for rule in self.rules for pattern in rule.patterns for op in pattern.roots)
+        """Ops one of which must be there for the stage to find anything; none if that may be any."""
+        named = map(op_name, self.ops.split("|")) if self.ops else ()
+        return frozenset((*named, *(op for rule in self.rules for pattern in rule.patterns for op in pattern.roots)))
 
 
 def optimize(
@@ -109,10 +128,12 @@ def _record(context: Context, disabled: Collection[str]) -> None:
 
 def run_level(level: Level, context: Context, disabled: Collection[str] = ()) -> None:
     """Run the stages of one level again and again until none changes anything."""
-    from sardonyx.optimizer import levels, recording
+    from sardonyx.optimizer import levels
 
     stages = [stage for stage in levels.LEVELS.get(level, ()) if stage.name not in disabled and _is_enabled(stage, context)]
     if level > Level.BASIC and context.options.get(MINIMAL_KEY) == "apply":
+        from sardonyx.optimizer import recording
+
         stages = [stage for stage in stages if stage.name in recording.OPTIMIZERS]
     rounds = 1 if level > Level.BASIC and context.options.get(LOOP_KEY) == "0" else MAX_ROUNDS
     changes = 0
@@ -125,7 +146,7 @@ def run_level(level: Level, context: Context, disabled: Collection[str] = ()) ->
         for number, stage in enumerate(stages):
             if (stage.once and round_number) or settled.get(number) == changes:
                 continue
-            if stage.rules and context.ops.isdisjoint(stage.roots):
+            if stage.roots and context.ops.isdisjoint(stage.roots):
                 continue
             start = len(context.edited)
             if _run_stage(stage, context, disabled, edits.get(number)):

@@ -259,7 +259,7 @@ class _Rewriter:
         return None
 
     def _explain(self, node: Node, refusals: Iterable[tuple[str, str]]) -> None:
-        for name, reason in refusals:
+        for name, reason in dict.fromkeys(refusals):
             self.journal.add(name, node, reason)
 
     def _used_elsewhere(self, one: Rule, match: Match) -> Skip | None:
@@ -353,16 +353,17 @@ def _merged_type(old: Value, new: Value) -> Type | None:
 
 
 def _remove_unused(nodes: Iterable[Node]) -> None:
-    """Remove those of a match's nodes that nobody uses any more; a user may come after what it uses."""
-    waiting = list(nodes)
-    while True:
-        unused = [node for node in waiting if not _is_used(node)]
-        if not unused:
-            return
-        for node in unused:
-            assert node.graph is not None
-            node.graph.remove(node)
-        waiting = [node for node in waiting if node.graph is not None]
+    """Remove those of a match's nodes that nobody uses any more; most users come before what they use, but not all."""
+    left = list(nodes)
+    count = -1
+    while count != len(left):
+        waiting, count, left = left, len(left), []
+        for node in waiting:
+            if _is_used(node):
+                left.append(node)
+            else:
+                assert node.graph is not None
+                node.graph.remove(node)
 
 
 def _is_used(node: Node) -> bool:

@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 from sardonyx import ops
 from sardonyx.ir import Model, edit
 from sardonyx.optimizer.pipeline import Level, optimize
-from sardonyx.optimizer.replay import replay
 from sardonyx.optimizer.rewrite import Journal
 from sardonyx.providers.cpu.provider import evaluate
 from sardonyx.providers.matching import resolver_of
@@ -78,4 +77,6 @@ def improve(
             journal=optimization.journal,
         )
     elif optimization.settings.get(REPLAY_KEY) == "1" and not any(one.standard_ops_only for one in providers):
+        from sardonyx.optimizer.replay import replay
+
         replay(model, evaluate=evaluate, options=optimization.settings, journal=optimization.journal)

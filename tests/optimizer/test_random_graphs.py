@@ -10,6 +10,7 @@ import pytest
 from sardonyx.errors import Fail
 from sardonyx.formats.onnx.writer import write_model
 from sardonyx.ir import Model, TensorType, dim, verify
+from sardonyx.optimizer import pipeline
 from sardonyx.optimizer.context import Context
 from sardonyx.optimizer.pipeline import Level, optimize, run_level
 from sardonyx.optimizer.rewrite import Journal
@@ -40,6 +41,22 @@ def test_optimized_graphs_run_in_onnxruntime(batch):
         optimize(model, Level.ALL, evaluate=evaluate, journal=Journal(strict=True))
         if expected is not None:
             compare(in_onnxruntime(model, feeds), expected, f"seed {seed}")
+
+
+def test_rules_tried_around_edits_alone_do_what_those_do_that_are_tried_everywhere(monkeypatch):
+    for seed in range(200):
+        around, everywhere = random_model(seed), random_model(seed)
+        journals = [optimize(around, Level.ALL, evaluate=evaluate)]
+        with monkeypatch.context() as patch:
+            patch.setattr(pipeline, "_near", lambda rules, context, edits: None)
+            journals.append(optimize(everywhere, Level.ALL, evaluate=evaluate))
+        assert summary(around) == summary(everywhere), f"seed {seed}"
+        applied = [sorted(event.rule for event in journal.applied()) for journal in journals]
+        assert applied[0] == applied[1], f"seed {seed}"
+
+
+def summary(model: Model) -> list[tuple[str, int]]:
+    return [(node.op_type, len(node.inputs)) for node in model.graph.all_nodes()]
 
 
 def in_onnxruntime(model: Model, feeds: dict[str, np.ndarray]) -> list[np.ndarray] | None:

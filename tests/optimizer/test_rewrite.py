@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
+from sardonyx.ir import edit
+from sardonyx.ops import schemas
 from sardonyx.optimizer import matching
 from sardonyx.optimizer.levels import LEVELS
 from sardonyx.optimizer.passes import rotary
 from sardonyx.optimizer.pattern import PatternError, parse
-from sardonyx.optimizer.rewrite import Journal, apply_rules, rule, skip
+from sardonyx.optimizer.pipeline import Late
+from sardonyx.optimizer.rewrite import Journal, apply_rules, rule, skip, surroundings
 from sardonyx.providers.cpu.provider import evaluate
 from tests.optimizer.rewriting import assert_rewrites, typed
 
@@ -250,11 +255,68 @@ def test_a_misspelt_pattern_fails_at_once(text, reason):
         parse(text)
 
 
+RULES = [one for stages in LEVELS.values() for stage in stages for one in stage.rules]
+
+
 def test_the_patterns_of_all_rules_name_ops_and_operands_that_exist():
-    patterns = {p.text for stages in LEVELS.values() for stage in stages for one in stage.rules for p in one.patterns}
+    patterns = {pattern.text for one in RULES for pattern in one.patterns}
     assert len(patterns) > 100
     for text in (*patterns, rotary.PATTERN.text):
         parse(text)
+
+
+def test_all_passes_are_where_the_levels_say():
+    late = [stage.run for stages in LEVELS.values() for stage in stages if isinstance(stage.run, Late)]
+    assert len(late) > 10
+    for one in late:
+        assert callable(one.find())
+
+
+def test_passes_name_ops_that_exist():
+    for stage in (stage for stages in LEVELS.values() for stage in stages if stage.ops):
+        assert all(schemas.versions(domain, name) for domain, name in stage.roots), stage.name
+
+
+def test_all_rules_ask_for_names_that_their_patterns_bind():
+    for one in RULES:
+        optional = {
+            name for name, known in inspect.signature(one.function).parameters.items() if known.default is not known.empty
+        }
+        for pattern in one.patterns:
+            assert one.parameters - optional - {"op", "root"} <= pattern.names, (one.name, pattern.text)
+
+
+def test_what_is_seen_of_a_pattern_at_a_glance_is_what_it_says():
+    for pattern in {pattern for one in RULES for pattern in one.patterns}:
+        assert pattern.roots == list(pattern.root.ops), pattern.text
+        needed = {op for call in pattern.calls() if len(call.ops) == 1 and not call.optional for op in call.ops}
+        assert pattern.needs == needed, pattern.text
+
+
+def test_the_surroundings_of_a_node_are_as_deep_as_patterns_and_begin_right_before_it():
+    model = typed("g (float[2] x) => (float[2] y) { a = Neg(x) b = Abs(a) c = Exp(b) d = Sqrt(c) e = Erf(d) y = Tanh(e) }")
+    c = next(node for node in model.graph.nodes if node.op_type == "Exp")
+    assert {node.op_type: distance for node, distance in surroundings([c], 3).items()} == {
+        "Abs": 0,
+        "Exp": 0,
+        "Sqrt": 1,
+        "Erf": 2,
+    }
+
+
+def test_graphs_tell_what_is_edited_while_somebody_wants_to_know():
+    model = typed("g (float[2] x) => (float[2] y) { a = Neg(x) b = Abs(a) y = Exp(b) }")
+    neg, absolute, exp = model.graph.nodes
+    model.graph.edited = edited = []
+    edit.replace_all_uses(absolute.outputs[0], neg.outputs[0])
+    assert {exp, neg, absolute} == set(edited)
+    edited.clear()
+    model.graph.remove(absolute)
+    assert {neg, absolute} == set(edited)
+    edited.clear()
+    model.graph.edited = None
+    exp.set_input(0, model.graph.inputs[0])
+    assert not edited
 
 
 def test_a_parameter_that_the_pattern_lacks_fails_at_once():

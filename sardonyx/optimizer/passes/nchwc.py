@@ -1,7 +1,7 @@
 """Convolutions and what follows them in onnxruntime's blocked layout: its NchwcTransformer, for models that are saved for it.
 
 Values get a second form, in blocks of channels, where an op makes or needs it; borders are ReorderInput and ReorderOutput. Here the layout
-gains nothing, so the stage runs only where `KEY` is set. Which ops can follow, and how, stands in `nchwc_ops.py`.
+gains nothing, so the stage runs only where a config entry asks for it. Which ops can follow, and how, stands in `nchwc_ops.py`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from sardonyx.optimizer.passes.building import replace_value
 from sardonyx.optimizer.passes.nchwc_blocks import NAME, Blocks
 from sardonyx.optimizer.passes.nchwc_ops import HANDLERS
 
-KEY = "sardonyx.nchwc_transformer"
-"""Config entry, our own: "1" writes convolutions in blocks of channels."""
 TO_CHANNELS_LAST = [0, 2, 3, 1]
 
 

@@ -1,7 +1,7 @@
 """Quantized convolutions with channels last: onnxruntime's NhwcTransformer, for models that are saved for it.
 
-Its 8-bit kernels read channels last, ours any order alike, so the stage runs only where `KEY` is set. A convolution gets a Transpose on
-either side; most of these cancel, and pools in between follow.
+Its 8-bit kernels read channels last, ours any order alike, so the stage runs only where a config entry asks for it. A convolution
+gets a Transpose on either side; most of these cancel, and pools in between follow.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from sardonyx.optimizer.rules.conv import attributes_of
 from sardonyx.optimizer.values import dtype_of, has_one_output, rank_of
 
 NAME = "NhwcTransformer"
-KEY = "sardonyx.nhwc_transformer"
-"""Config entry, our own: "1" writes quantized convolutions with channels last."""
 CONTRIB = "com.microsoft"
 POOLS = frozenset({("", "MaxPool"), (CONTRIB, "QLinearAveragePool"), (CONTRIB, "QLinearGlobalAveragePool")})
 
