@@ -13,7 +13,7 @@ import pytest
 
 import sardonyx
 from sardonyx.ops.contrib.nchwc import DOMAIN, block_size
-from sardonyx.optimizer.passes.nchwc import KEY
+from sardonyx.optimizer.levels import NCHWC_KEY as KEY
 from sardonyx.optimizer.passes.nchwc_blocks import BLOCK_KEY
 
 BLOCK = block_size()
