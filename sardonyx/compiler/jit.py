@@ -173,8 +173,6 @@ def key_of(write: Callable[..., Any], *arguments: Any) -> str | None:
     about, sources = repr(arguments), fingerprint()
     if sources is None or ADDRESS in about or not write.__module__.startswith("sardonyx."):
         return None
-    if "os" in getattr(write, "__globals__", ()):  # it may ask the environment, as experiments do
-        return None
     return cache.key_of(f"text/{sources}/{write.__module__}.{write.__qualname__}/{sys.platform}/{about}")
 
 

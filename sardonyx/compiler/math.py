@@ -120,26 +120,13 @@ def _power_of_two(shifted: Value) -> Value:
 def _scaled(x: Value, n: Value, shifted: Value) -> Value:
     """x·2^n with one rounding, for results beyond the normal range too."""
     f, format = x.f, _format(x)
-    if f.target is not None and f.target.name == "avx512" and x.type.bits == 64 and x.type.lanes % 8 == 0:
-        return _scaled_registers(x, n)
+    if registers.fills(x):
+        return registers.scaled(x, n)
     both = _words(shifted) - (format.shifter_bits - 2 * format.bias)
     half = both >> 1
     first, second = (f.bitcast(one << format.fraction, x.type) for one in (half, both - half))
     with f.exact():
         return x * first * second
-
-
-def _scaled_registers(x: Value, n: Value) -> Value:
-    """The same for float64 by AVX-512's instruction for it, one register after the other."""
-    f, lanes = x.f, 512 // x.type.bits
-    if x.type.lanes > lanes:
-        half = x.type.lanes // 2
-        sides = [range(half), range(half, 2 * half)]
-        low, high = (_scaled_registers(f.shuffle(x, x, side), f.shuffle(n, n, side)) for side in sides)
-        return f.shuffle(low, high, range(2 * half))
-    name = "llvm.x86.avx512.mask.scalef.pd.512"
-    f.declare(f"declare {x.type} @{name}({x.type}, {x.type}, {x.type}, i8, i32)")
-    return f.emit(x.type, f"call {x.type} @{name}({x}, {n}, {x}, i8 -1, i32 4)")
 
 
 def exp(x: Value) -> Value:

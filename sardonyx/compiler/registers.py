@@ -13,7 +13,9 @@ from collections.abc import Callable, Sequence
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import F32, I32, U32
 
+REGISTER_BITS = 512
 LANES = 16
+"""Of float32."""
 _SHIFTER = 1.5 * 2.0**19
 """Added to a small number, it leaves its sixteenths, rounded, in the low bits of the sum."""
 _LIMIT = 0.022
@@ -117,8 +119,13 @@ _ERF_SECOND = _ERF_START * 1.2
 
 def fits(x: Value) -> bool:
     """Whether a value is float32 in whole registers of AVX-512."""
-    target, lanes = x.f.target, x.type.lanes
-    return target is not None and target.name == "avx512" and x.type.bits == 32 and lanes in (LANES, 2 * LANES, 4 * LANES)
+    return fills(x) and x.type.bits == 32 and x.type.lanes <= 4 * LANES
+
+
+def fills(x: Value) -> bool:
+    """Whether a value takes whole registers of AVX-512: one, or a power of two."""
+    target, bits = x.f.target, x.type.bits * x.type.lanes
+    return target is not None and target.name == "avx512" and bits >= REGISTER_BITS and bits & (bits - 1) == 0
 
 
 # --- instructions
@@ -127,7 +134,7 @@ def fits(x: Value) -> bool:
 def in_registers(function: Callable[..., Value], *values: Value) -> Value:
     """A function of single registers for vectors of several."""
     f, lanes = values[0].f, values[0].type.lanes
-    if lanes == LANES:
+    if lanes * values[0].type.bits == REGISTER_BITS:
         return function(*values)
     half = lanes // 2
     sides = [range(half), range(half, lanes)]
@@ -150,7 +157,8 @@ def looked_up(numbers: Sequence[float], indices: Value) -> Value:
 
 def scaled(x: Value, n: Value) -> Value:
     """x·2^⌊n⌋ with one rounding, for any n: infinity and 0 where it is beyond all numbers."""
-    return in_registers(lambda one, power: _call("mask.scalef.ps", one, str(power), str(one), "i16 -1", "i32 4"), x, n)
+    name, mask = ("mask.scalef.ps", "i16 -1") if x.type.bits == 32 else ("mask.scalef.pd", "i8 -1")
+    return in_registers(lambda one, power: _call(name, one, str(power), str(one), mask, "i32 4"), x, n)
 
 
 def nearer_to_0(x: Value, y: Value) -> Value:

@@ -73,11 +73,10 @@ def _graph_pieces(
 def _raw_data(data: memoryview, begin: int, finish: int) -> _Field | None:
     """The raw data of the tensor there if it is large and there is exactly one (of several the last one counts: protobuf's business)."""
     found = [field for field in _fields(data, begin, finish) if field[0] == TENSOR_RAW_DATA]
-    for field in found:
-        _, wire_type, _, body, end = field
-        if len(found) == 1 and wire_type == LENGTH_DELIMITED and end - body >= MIN_SPAN:
-            return field
-    return None
+    if len(found) != 1:
+        return None
+    _, wire_type, _, body, end = found[0]
+    return found[0] if wire_type == LENGTH_DELIMITED and end - body >= MIN_SPAN else None
 
 
 def _fields(data: memoryview, start: int, end: int) -> Iterator[_Field]:

@@ -135,20 +135,21 @@ class CompiledProgram:
         """
         arrays = [array if _is_readable(array) else np.array(array, order="C") for array in inputs]
         shapes = tuple(map(_shape_of, arrays))
-        shape = self._shapes.get(shapes)
+        shape = self._shapes.get(shapes) or self._remember(shapes)
         if shape is None:
-            try:
-                shape = self._remember(shapes)
-            except ShapeMismatch:
-                return self._fallback(inputs)
+            return self._fallback(inputs)
         if over:
             targets = _laid_over(shape.outputs, arrays, over)
         outputs = self._memory.empty(shape.outputs, targets)
         failed = self._run(shape, (*arrays, *outputs), stop)
         return self._fallback(inputs) if failed else outputs
 
-    def _remember(self, shapes: Shapes) -> Shape:
-        shape = self.layout.shape(shapes)
+    def _remember(self, shapes: Shapes) -> Shape | None:
+        """What depends on new shapes; None if the program is not for these."""
+        try:
+            shape = self.layout.shape(shapes)
+        except ShapeMismatch:
+            return None
         if len(self._shapes) >= MAX_SHAPES:
             self._shapes.clear()
         self._shapes[shapes] = shape
@@ -157,20 +158,15 @@ class CompiledProgram:
     def run_known(self, arrays: Sequence[np.ndarray]) -> list[Any] | None:
         """One run on arrays without gaps whose shapes have run before; None for others."""
         shape = self._shapes.get(tuple(map(_shape_of, arrays)))
-        if shape is None:
-            return None
-        outputs = self._memory.empty(shape.outputs)
-        return None if self._run(shape, (*arrays, *outputs)) else outputs
+        return None if shape is None else self._results(shape, arrays)
 
     def run_any(self, arrays: Sequence[np.ndarray]) -> list[Any] | None:
         """The same, of any shapes that the program is for: it knows what all sizes of its inputs must be."""
         shapes = tuple(map(_shape_of, arrays))
-        shape = self._shapes.get(shapes)
-        if shape is None:
-            try:
-                shape = self._remember(shapes)
-            except ShapeMismatch:
-                return None
+        shape = self._shapes.get(shapes) or self._remember(shapes)
+        return None if shape is None else self._results(shape, arrays)
+
+    def _results(self, shape: Shape, arrays: Sequence[np.ndarray]) -> list[Any] | None:
         outputs = self._memory.empty(shape.outputs)
         return None if self._run(shape, (*arrays, *outputs)) else outputs
 
@@ -246,9 +242,8 @@ class CompiledProgram:
         """One run, and how long each step took; no times if NumPy had to compute it."""
         arrays = [np.ascontiguousarray(array) for array in inputs]
         shapes = tuple([array.shape for array in arrays])
-        try:
-            shape = self._remember(shapes)
-        except ShapeMismatch:
+        shape = self._shapes.get(shapes) or self._remember(shapes)
+        if shape is None:
             return self._fallback(inputs), []
         outputs = self._memory.empty(shape.outputs)
         ticks: list[int] = []

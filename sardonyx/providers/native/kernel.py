@@ -63,7 +63,8 @@ class KernelFunction(Function):
 def kernel(title: str) -> Callable[[Callable[Concatenate[KernelFunction, P], None]], Callable[Concatenate[Target, P], Kernel]]:
     """Make a function that emits code into one that returns the kernel for a target, the same one for equal arguments.
 
-    Code is emitted when somebody asks for its text: hardly ever, once the cache has what became of it.
+    Code is emitted when somebody asks for its text: hardly ever, once the cache has what became of it. So it must depend on the arguments
+    and the sources alone.
     """
 
     def decorate(emit: Callable[Concatenate[KernelFunction, P], None]) -> Callable[Concatenate[Target, P], Kernel]:

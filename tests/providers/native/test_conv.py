@@ -307,14 +307,22 @@ def test_transforms_take_any_window(case, points, is_heavy):
 
 @pytest.mark.parametrize("points", [4, 6])
 @pytest.mark.parametrize(
-    "kernel, stride, dilation", [((3, 3), 1, 1), ((3, 3), 1, 3), ((3, 3), 2, 1), ((5, 5), 1, 1), ((7, 1), 1, 1), ((2, 4), 1, 1)]
+    "kernel, stride, dilation, bound",
+    [
+        ((3, 3), 1, 1, 2e-6),
+        ((3, 3), 1, 3, 2e-6),
+        ((3, 3), 2, 1, 4e-6),
+        ((5, 5), 1, 1, 3e-6),
+        ((7, 1), 1, 1, 2e-6),
+        ((2, 4), 1, 1, 4e-6),
+    ],
 )
-def test_transformed_sums_are_nearly_as_exact_as_direct_ones(kernel, stride, dilation, points):
+def test_transformed_sums_are_nearly_as_exact_as_direct_ones(kernel, stride, dilation, bound, points):
     X, W = random(1, 64, 32, 32).astype(np.float64), random(32, 64, *kernel, seed=1).astype(np.float64) / 24
     exact = sum_of_windows(X, W, stride, dilation)
     direct, transformed = (run_conv(X, W, points, stride, dilation) for points in ([], [points]))
     assert error(transformed, exact) <= 10 * error(direct, exact)
-    assert error(transformed, exact) <= 4e-6
+    assert error(transformed, exact) <= bound
 
 
 def error(found, exact):

@@ -7,6 +7,7 @@ over as if they were more channels.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 
@@ -45,18 +46,12 @@ class WinogradForm:
     @property
     def points(self) -> int:
         """At which input and filters are multiplied."""
-        found = 1
-        for one in self.used:
-            found *= one.width
-        return found
+        return math.prod(one.width for one in self.used)
 
     @property
     def pixels(self) -> int:
         """Of a tile."""
-        found = 1
-        for one in self.used:
-            found *= one.size
-        return found
+        return math.prod(one.size for one in self.used)
 
 
 @kernel("winograd")
