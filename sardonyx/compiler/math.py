@@ -4,7 +4,8 @@
 
 All are free of branches (large arguments of sine and cosine excepted) and right for NaN, infinities, signed zeros and denormals. The
 polynomials are minimax fits of our own. Measured over the whole range, float32 results are within 1.8 ulp, most within 1. What is
-rarely hot in float32 is computed in float64 and rounded. `registers` has shorter ways for AVX-512, `trigonometry` the circular functions and their inverses.
+rarely hot in float32 is computed in float64 and rounded. `registers` has shorter ways for AVX-512, `trigonometry` the circular
+functions and their inverses.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def parse_function(text: str, fetch: Fetch | None = None) -> Function:
 
 
 def to_text(what: Model | Function | Graph | Node, max_elements: int | None = None, types: bool = True) -> str:
-    """The text form. Tensors of more than `max_elements` are abbreviated; `types` lists those of inner values too."""
+    """The text form. Tensors and lists of more than `max_elements` are abbreviated; `types` lists those of inner values too."""
     printer = Printer(max_elements, types)
     match what:
         case Model():

@@ -36,7 +36,7 @@ _LIST_ITEM = {
 
 @dataclass
 class Printer:
-    """How to print: `max_elements` abbreviates larger tensors with `...` (such text cannot be read back); `types` of inner values."""
+    """How to print: `max_elements` abbreviates longer tensors and lists with `...`, which cannot be read back; `types` of inner values."""
 
     max_elements: int | None = None
     types: bool = True
@@ -137,7 +137,9 @@ class Printer:
         if attribute.reference is not None:
             return f"{start} @{name_text(attribute.reference)}"
         if kind in _LIST_ITEM:
-            values = ", ".join(self._value(one, _LIST_ITEM[kind], names, indent) for one in attribute.value)
+            shown = attribute.value if self.max_elements is None else attribute.value[: self.max_elements]
+            texts = [self._value(one, _LIST_ITEM[kind], names, indent) for one in shown]
+            values = ", ".join(texts if len(shown) == len(attribute.value) else [*texts, "..."])
             return f"{start} [{values}]"
         return f"{start} {self._value(attribute.value, kind, names, indent)}"
 

@@ -88,6 +88,12 @@ Op <axis, ratio: float = 2.0>(a, b, c) => (d)
     assert to_text(parse_model(text)).splitlines() == text.splitlines()
 
 
+def test_long_lists_are_abbreviated_when_asked():
+    graph = parse_graph("g (float[2] x) => (y) { y = Upsample <scales: floats = [1.0, 2.0, 3.0]> (x) }")
+    assert "scales: floats = [1.0, 2.0, ...]" in to_text(graph, max_elements=2)
+    assert "scales: floats = [1.0, 2.0, 3.0]" in to_text(graph, max_elements=3)
+
+
 def test_large_tensors_are_abbreviated_when_asked():
     graph = parse_graph("g () => (y) <float16[4] h = {15360, 16384, 0, 0}, int4[3] i = {1, 2, 3}> { y = Add (h, i) }")
     assert "float16[4] h = {1.0,2.0,...}, int4[3] i = {1,2,...}" in to_text(graph, max_elements=2)
