@@ -10,19 +10,17 @@ import contextlib
 import copy
 import ctypes
 import logging
-import os
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sardonyx.errors import CODED, Fail, InvalidArgument, ModelLoadCanceled, ModelRequiresCompilation
+from sardonyx.errors import CODED, Fail, InvalidArgument, ModelLoadCanceled
 from sardonyx.formats import mapping
-from sardonyx.ir import Model, OptionalType, Type, Value
+from sardonyx.ir import OptionalType, Type, Value
 from sardonyx.providers.prepacking import PrepackedWeightsContainer, Prepacking
 from sardonyx.providers.provider import ExecutionProvider
-from sardonyx.runtime import arguments, background, custom_ops, environment, log
-from sardonyx.runtime.configuration import Configuration
+from sardonyx.runtime import arguments, background, custom_ops, demands, log
 from sardonyx.runtime.copies import is_copy
 from sardonyx.runtime.devices import OrtEpDevice, OrtMemoryInfo, cpu_memory_info, get_ep_devices
 from sardonyx.runtime.direct import Direct
@@ -34,7 +32,7 @@ from sardonyx.runtime.loading import load_model, options_from_model
 from sardonyx.runtime.memory import MemoryOptions
 from sardonyx.runtime.metadata import ModelMetadata, NodeArg, OrtEpAssignedSubgraph
 from sardonyx.runtime.options import RunOptions, SessionOptions
-from sardonyx.runtime.originals import EXTERNAL_FILE_KEY, SAVE_PACKED_KEY, Originals, open_prepacking
+from sardonyx.runtime.originals import Originals, open_prepacking
 from sardonyx.runtime.plan import Plan, PlanOptions, all_steps, shrink
 from sardonyx.runtime.profile import Profiler
 from sardonyx.runtime.providers import CPU_PROVIDER, open_providers
@@ -70,7 +68,7 @@ class Engine:
             raise arguments.mismatch("__init__", "InferenceSession(options: SessionOptions, model, from_file: bool)", options)
         self._cancelled: Callable[[], bool] = lambda: options._cancelled  # another thread sets it on the caller's object
         self.session_options = copy.copy(options)
-        _check_options(options)
+        demands.check_options(options)
         self._profiler = self._open_profiler()
         with self._scope(), self._event("model_loading_uri" if from_file else "model_loading_array"):
             self._check_cancelled()
@@ -133,7 +131,7 @@ class Engine:
             self._open_context(dict(zip(providers, options)).get(CPU_PROVIDER, {}))
             self.providers = self._open_providers(providers, options)
             self._give_custom_kernels()
-            _check_fallback(self.session_options._config, providers)
+            demands.check_fallback(self.session_options._config, providers)
             self._prepare()
             self._check_cancelled()
             logger.info("Session successfully initialized.")
@@ -200,13 +198,15 @@ class Engine:
             originals = Originals(model, self._source, options, self.disabled_optimizers)
             self.plan = assign(model, self.providers, _plan_options(options))
         mapping.give_back_pages()
-        _refuse_cpu(options._config, self.plan)
-        _refuse_compiling(options._config, self.plan)
+        demands.refuse_cpu(options._config, self.plan)
+        demands.refuse_compiling(options._config, self.plan)
         self._specialized = Specialized.of(self.plan, self._plan_for_inputs)
         self._describe()
         if options.optimized_model_filepath:
+            from sardonyx.runtime import saving
+
             with custom_ops.known(options._custom_ops):
-                _save(self._model, options, self.plan, self.prepacking)
+                saving.save_as_run(self._model, options, self.plan, self.prepacking)
             mapping.give_back_pages()
         self._write_context()
         if not any(provider.standard_ops_only for provider in self.providers):
@@ -234,7 +234,7 @@ class Engine:
         options = self.session_options
         with custom_ops.known(options._custom_ops):
             self.plan = contexts.prepare(self._model, self._context, self.providers, _plan_options(options))
-        _refuse_cpu(options._config, self.plan)
+        demands.refuse_cpu(options._config, self.plan)
         self._describe()
 
     def _describe(self) -> None:
@@ -540,77 +540,3 @@ def _watch(run_options: RunOptions) -> Callable[[], bool]:
     if run_options.terminate:
         raise Fail(TERMINATED)
     return lambda: run_options.terminate
-
-
-# --- options that only make sense together, or only with what is there
-
-
-def _check_options(options: SessionOptions) -> None:
-    log.check_severity(options.log_severity_level)
-    environment.check_thread_options(options)
-    config = options._config
-    affinities = config.get("session.intra_op_thread_affinities")
-    for part in affinities.replace(";", ",").replace("-", ",").split(",") if affinities else ():
-        if not part.isdigit():
-            raise RuntimeError(f"Processor id must consist of only digits: {part}")
-    style = config.get("optimization.minimal_build_optimizations")
-    if style not in ("", "save", "apply"):
-        raise InvalidArgument(f"Invalid value for optimization.minimal_build_optimizations: {style}")
-    if style == "save":
-        from sardonyx.runtime import saving
-
-        if not saving.is_ort_path(options.optimized_model_filepath, config.entries):
-            raise InvalidArgument(
-                "optimization.minimal_build_optimizations value of 'save' is only valid when saving an ORT format model."
-            )
-
-
-def _check_fallback(config: Configuration, providers: Iterable[str]) -> None:
-    if config.is_on("session.disable_cpu_ep_fallback") and CPU_PROVIDER in providers:
-        raise InvalidArgument(
-            "Conflicting session configuration: explicitly added the CPU EP to the session, but also disabled fallback to the CPU EP "
-            "via session configuration options."
-        )
-
-
-def _refuse_cpu(config: Configuration, plan: Plan) -> None:
-    if config.is_on("session.disable_cpu_ep_fallback") and any(
-        step.provider.public_name == CPU_PROVIDER for step in all_steps(plan)
-    ):
-        raise Fail(
-            "This session contains graph nodes that are assigned to the default CPU EP, but fallback to CPU EP has been explicitly "
-            "disabled by the user."
-        )
-
-
-def _refuse_compiling(config: Configuration, plan: Plan) -> None:
-    if config.is_on("session.disable_model_compile"):
-        others = (
-            step for step in all_steps(plan) if step.provider.public_name != CPU_PROVIDER
-        )  # the CPU compiles within a session
-        compiled = next((step for step in others if step.compiled), None)
-        if compiled is not None:
-            raise ModelRequiresCompilation(
-                f"{compiled.provider.name} compiles {compiled.node} and {len(compiled.nodes) - 1} more nodes, "
-                "but compiling is switched off by session.disable_model_compile."
-            )
-
-
-def _save(model: Model, options: SessionOptions, plan: Plan, prepacking: Prepacking) -> None:
-    """Write the model as it will run; in the ORT format with what is compiled still as nodes."""
-    from sardonyx.formats.onnx.saving import save as save_onnx
-    from sardonyx.runtime import saving
-
-    config, path = options._config, options.optimized_model_filepath
-    if saving.is_ort_path(path, config.entries):
-        if config.is_on(SAVE_PACKED_KEY):
-            logger.warning("An ORT format model has no pre-packed weights beside it; %s is ignored.", SAVE_PACKED_KEY)
-        providers = {node: step.provider.public_name for step in all_steps(plan) for node in step.nodes}
-        saving.save_optimized(model, path, options, lambda node: providers.get(node, CPU_PROVIDER))
-        return
-    external = config.get(EXTERNAL_FILE_KEY) or None
-    smallest = int(config.get("session.optimized_model_external_initializers_min_size_in_bytes", "1024"))
-    try:
-        save_onnx(model, path, external, smallest, prepacking.forms)
-    except OSError as error:
-        raise InvalidArgument(f"SystemError : {error.errno} ({os.fspath(path)}: {error.strerror})") from error

@@ -6,11 +6,13 @@ done here: functions are inlined, types inferred, and what onnxruntime computes 
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Collection, Mapping
 
 from sardonyx import ops
-from sardonyx.errors import Fail
+from sardonyx.errors import Fail, InvalidArgument
+from sardonyx.formats.onnx.saving import save as save_onnx
 from sardonyx.formats.ort import writer
 from sardonyx.formats.ort.derived import Definition
 from sardonyx.ir import Attribute, Graph, Model, Node, SavedOptimizations, edit
@@ -19,15 +21,20 @@ from sardonyx.ops.signatures import Signature
 from sardonyx.optimizer.pipeline import Level, optimize
 from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
 from sardonyx.providers.matching import SCHEMAS, OpId
+from sardonyx.providers.prepacking import Prepacking
 from sardonyx.records import dataclass
 from sardonyx.runtime.expand import expand_functions
 from sardonyx.runtime.options import SessionOptions
+from sardonyx.runtime.originals import EXTERNAL_FILE_KEY, SAVE_PACKED_KEY
+from sardonyx.runtime.plan import Plan, all_steps
 from sardonyx.runtime.portable import make_portable
 from sardonyx.runtime.providers import CPU_PROVIDER
 
 PORTABLE_KEY = "session.save_portable_ort"
 """Our own: "0" saves nodes in the ORT format as they are, though onnxruntime may have no kernel for some."""
 FORMAT_KEY = "session.save_model_format"
+
+logger = logging.getLogger("sardonyx.runtime")
 
 ProviderOf = Callable[[Node], str]
 
@@ -38,8 +45,24 @@ def is_ort_path(path: str | os.PathLike[str], settings: Mapping[str, str]) -> bo
     return bool(path) and (asked == "ORT" if asked else os.fspath(path).lower().endswith(".ort"))
 
 
-def save_optimized(model: Model, path: str, options: SessionOptions, provider: ProviderOf) -> None:
-    """Write a session's model in the ORT format, as its options want it."""
+def save_as_run(model: Model, options: SessionOptions, plan: Plan, prepacking: Prepacking) -> None:
+    """Write a session's model as it will run, where and how its options say; in the ORT format with what is compiled still as nodes."""
+    config, path = options._config, options.optimized_model_filepath
+    if is_ort_path(path, config.entries):
+        if config.is_on(SAVE_PACKED_KEY):
+            logger.warning("An ORT format model has no pre-packed weights beside it; %s is ignored.", SAVE_PACKED_KEY)
+        providers = {node: step.provider.public_name for step in all_steps(plan) for node in step.nodes}
+        _save_ort_as_run(model, path, options, lambda node: providers.get(node, CPU_PROVIDER))
+        return
+    external = config.get(EXTERNAL_FILE_KEY) or None
+    smallest = int(config.get("session.optimized_model_external_initializers_min_size_in_bytes", "1024"))
+    try:
+        save_onnx(model, path, external, smallest, prepacking.forms)
+    except OSError as error:
+        raise InvalidArgument(f"SystemError : {error.errno} ({os.fspath(path)}: {error.strerror})") from error
+
+
+def _save_ort_as_run(model: Model, path: str, options: SessionOptions, provider: ProviderOf) -> None:
     settings = options._config.entries
     try:
         save_ort(

@@ -1,0 +1,62 @@
+"""What a session's options demand: that they make sense together, and with what is there. An engine asks before and after it plans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sardonyx.errors import Fail, InvalidArgument, ModelRequiresCompilation
+from sardonyx.runtime import environment, log
+from sardonyx.runtime.configuration import Configuration
+from sardonyx.runtime.options import SessionOptions
+from sardonyx.runtime.plan import Plan, all_steps
+from sardonyx.runtime.providers import CPU_PROVIDER
+
+
+def check_options(options: SessionOptions) -> None:
+    log.check_severity(options.log_severity_level)
+    environment.check_thread_options(options)
+    config = options._config
+    affinities = config.get("session.intra_op_thread_affinities")
+    for part in affinities.replace(";", ",").replace("-", ",").split(",") if affinities else ():
+        if not part.isdigit():
+            raise RuntimeError(f"Processor id must consist of only digits: {part}")
+    style = config.get("optimization.minimal_build_optimizations")
+    if style not in ("", "save", "apply"):
+        raise InvalidArgument(f"Invalid value for optimization.minimal_build_optimizations: {style}")
+    if style == "save":
+        from sardonyx.runtime import saving
+
+        if not saving.is_ort_path(options.optimized_model_filepath, config.entries):
+            raise InvalidArgument(
+                "optimization.minimal_build_optimizations value of 'save' is only valid when saving an ORT format model."
+            )
+
+
+def check_fallback(config: Configuration, providers: Iterable[str]) -> None:
+    if config.is_on("session.disable_cpu_ep_fallback") and CPU_PROVIDER in providers:
+        raise InvalidArgument(
+            "Conflicting session configuration: explicitly added the CPU EP to the session, but also disabled fallback to the CPU EP "
+            "via session configuration options."
+        )
+
+
+def refuse_cpu(config: Configuration, plan: Plan) -> None:
+    if config.is_on("session.disable_cpu_ep_fallback") and any(
+        step.provider.public_name == CPU_PROVIDER for step in all_steps(plan)
+    ):
+        raise Fail(
+            "This session contains graph nodes that are assigned to the default CPU EP, but fallback to CPU EP has been explicitly "
+            "disabled by the user."
+        )
+
+
+def refuse_compiling(config: Configuration, plan: Plan) -> None:
+    if config.is_on("session.disable_model_compile"):
+        # the CPU compiles within a session
+        others = (step for step in all_steps(plan) if step.provider.public_name != CPU_PROVIDER)
+        compiled = next((step for step in others if step.compiled), None)
+        if compiled is not None:
+            raise ModelRequiresCompilation(
+                f"{compiled.provider.name} compiles {compiled.node} and {len(compiled.nodes) - 1} more nodes, "
+                "but compiling is switched off by session.disable_model_compile."
+            )
