@@ -29,15 +29,21 @@ from tests.slow.corpus import catalogue
 from tests.slow.model_inputs import make_inputs, variant_count
 
 RECOGNIZED = {
-    "bert_base": {"SkipLayerNormalization": 24, "BiasGelu": 12},
-    "distilbert": {"SkipLayerNormalization": 12, "BiasGelu": 6},
-    "minilm": {"SkipLayerNormalization": 12, "BiasGelu": 6},
-    "vit_b16": {"SkipLayerNormalization": 24, "BiasGelu": 12},
-    "gpt2_tiny": {"SkipLayerNormalization": 8, "FastGelu": 4},
-    "llama_small": {"SkipSimplifiedLayerNormalization": 12, "SimplifiedLayerNormalization": 1, "QuickGelu": 6},
-    "whisper_tiny_enc": {"SkipLayerNormalization": 8, "BiasGelu": 4, "Gelu": 2},
+    "bert_base": {"MultiHeadAttention": 12, "SkipLayerNormalization": 24, "BiasGelu": 12},
+    "distilbert": {"MultiHeadAttention": 6, "SkipLayerNormalization": 12, "BiasGelu": 6},
+    "minilm": {"MultiHeadAttention": 6, "SkipLayerNormalization": 12, "BiasGelu": 6},
+    "vit_b16": {"MultiHeadAttention": 12, "SkipLayerNormalization": 24, "BiasGelu": 12},
+    "gpt2_tiny": {"MultiHeadAttention": 4, "SkipLayerNormalization": 8, "FastGelu": 4},
+    "llama_small": {
+        "MultiHeadAttention": 6,
+        "RotaryEmbedding": 12,
+        "SkipSimplifiedLayerNormalization": 12,
+        "SimplifiedLayerNormalization": 1,
+        "QuickGelu": 6,
+    },
+    "whisper_tiny_enc": {"MultiHeadAttention": 4, "SkipLayerNormalization": 8, "BiasGelu": 4, "Gelu": 2},
 }
-"""How many nodes the normalizations and activations of a model become."""
+"""How many nodes the attention, normalizations and activations of a model become."""
 ROUNDING = 1e-5
 """How far outputs of these models may move, relative to their largest magnitude. Weights that took over a normalization are rounded anew,
 which moves those of convolutional networks a little further."""
