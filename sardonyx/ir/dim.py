@@ -459,6 +459,47 @@ def substitute(dim: Dim, bindings: Mapping[str, Dim]) -> Dim:
     return total
 
 
+def with_name(dim: Dim, whole: Expression, name: str) -> Dim:
+    """`dim`, where the size `whole` has a name: one of its terms is the name less the other terms, wherever it is a factor.
+
+    3·a·b + 3·a is 3·n where a·b + a is called n.
+    """
+    found = _replaced_term(whole, name)
+    return dim if found is None else _with_term(dim, *found)
+
+
+@functools.lru_cache(maxsize=4096)
+def _replaced_term(whole: Expression, name: str) -> tuple[Monomial, int, Dim] | None:
+    """A term of `whole`, its factor, and what stands for both, such that nothing is left of `whole` but its name."""
+    called = symbol(name)
+    for monomial, factor in whole.terms.items():
+        rest = whole - Expression({monomial: factor})
+        if monomial and _with_term(whole, monomial, factor, called - rest) == called:
+            return monomial, factor, called - rest
+    return None
+
+
+def _with_term(dim: Dim, term: Monomial, factor: int, value: Dim) -> Dim:
+    """`dim`, where factor·term has this value."""
+    if isinstance(dim, int):
+        return dim
+    total: Dim = 0
+    for monomial, coefficient in dim.terms.items():
+        product: Dim = 1
+        rest = _over(monomial, term)
+        while rest is not None and coefficient % factor == 0:
+            monomial, coefficient, product = rest, coefficient // factor, product * value
+            rest = _over(monomial, term)
+        for atom, power in monomial:
+            made: Dim = _of_atom(atom)
+            if isinstance(atom, Call):
+                made = _MAKE[atom.function](*(_with_term(argument, term, factor, value) for argument in atom.arguments))
+            for _ in range(power):
+                product = product * made
+        total = total + product * coefficient
+    return total
+
+
 def symbols(dim: Dim) -> Iterable[Symbol]:
     """All symbols in `dim`."""
     if isinstance(dim, Expression):

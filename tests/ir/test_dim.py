@@ -72,6 +72,41 @@ def test_substituting_all_symbols_is_evaluating(tree, bindings):
     assert dim.substitute(built, bindings) == expected
 
 
+@given(trees, trees, st.fixed_dictionaries({name: st.integers(1, 50) for name in NAMES}))
+def test_a_named_size_changes_no_value(tree, outer, bindings):
+    whole = build(tree)
+    if isinstance(whole, int) or any(one.is_anonymous for one in dim.symbols(whole)):
+        return
+    for size in (
+        build(outer),
+        whole * 3 - 2,
+        build(outer) * whole,
+        dim.floordiv(whole + 7, 3),
+        dim.minimum(whole, build(outer)),
+    ):
+        try:
+            expected = dim.evaluate(size, bindings)
+            bound = {**bindings, "called": dim.evaluate(whole, bindings)}
+        except (ZeroDivisionError, KeyError):
+            continue
+        if bound["called"] < 0:
+            continue  # no size, and symbols stand for sizes
+        assert dim.evaluate(dim.with_name(size, whole, "called"), bound) == expected
+
+
+def test_a_named_size_stands_in_for_its_symbols():
+    a, b, batch, called = dim.symbol("H") // 2, dim.symbol("W") // 2, dim.symbol("N"), dim.symbol("called")
+    whole = a * b + a + b + 1
+
+    def told(size):
+        return dim.with_name(size, whole, "called")
+
+    assert told(batch * whole * 256) == batch * called * 256
+    assert told(dim.floordiv(whole - 1, 6)) == dim.floordiv(called - 1, 6)
+    assert told(a) == a
+    assert dim.with_name(3 * a + 3 * (a // 2) + 1, a + a // 2, "called") == 3 * called + 1
+
+
 @given(trees)
 def test_an_expression_survives_pickling(tree):
     built = build(tree)

@@ -67,13 +67,17 @@ class Sizes:
         for number, axis, size in later:
             self._solve(number, axis, size)
             self._checks.append((number, axis, size))
+        self._named: list[tuple[dim.Expression, str]] = []
+        """Sizes of inputs from which the symbols in them cannot be told: each is a symbol by itself, which stands in for them."""
+        for number, axis, size in later:
+            self._name(number, axis, size)
         self._numbers: dict[Dim, int] = {}
         self._known: dict[Dim, bool] = {}
         self._conditions: list[tuple[Dim, Dim]] = []
 
     def _solve(self, number: int, axis: int, size: Dim) -> None:
         """Bind the one unknown symbol of a size like 2n + 1."""
-        unknown = {symbol.name for symbol in dim.symbols(size)} - self._places.keys()
+        unknown = self._unknown(size)
         if len(unknown) != 1 or isinstance(size, int):
             return
         (name,) = unknown
@@ -88,13 +92,28 @@ class Sizes:
         if size == dim.symbol(name) * factor + offset:
             self._places[name] = (number, axis, offset, factor)
 
+    def _name(self, number: int, axis: int, size: Dim) -> None:
+        if self._unknown(self._told(size)) and not isinstance(size, int):
+            name = f"?size {number} {axis}"
+            self._named.append((size, name))
+            self._places[name] = (number, axis, 0, 1)
+
+    def _told(self, size: Dim) -> Dim:
+        """A size in symbols that shapes tell, as far as it can be said in them."""
+        for whole, name in self._named:
+            if self._unknown(size):
+                size = dim.with_name(size, whole, name)
+        return size
+
+    def _unknown(self, size: Dim) -> set[str]:
+        return {symbol.name for symbol in dim.symbols(size)} - self._places.keys() - {THREADS_NAME}
+
     def __call__(self, size: Dim) -> int:
         """The number under which a size will be found."""
         found = self._numbers.get(size)
         if found is None:
             if not self.knows(size):
-                missing = {symbol.name for symbol in dim.symbols(size)} - self._places.keys() - {THREADS_NAME}
-                raise UnboundSymbol(f"no input's shape tells {', '.join(sorted(missing))}")
+                raise UnboundSymbol(f"no input's shape tells {', '.join(sorted(self._unknown(size)))}")
             found = self._numbers[size] = len(self._numbers)
         return found
 
@@ -109,16 +128,19 @@ class Sizes:
             return True
         found = self._known.get(size)
         if found is None:
-            names = (symbol.name for symbol in dim.symbols(size))
-            found = self._known[size] = all(name in self._places or name == THREADS_NAME for name in names)
+            found = self._known[size] = not self._unknown(self._told(size))
         return found
 
     def rules(self) -> SizeRules:
         """How all that was asked for is computed."""
         symbols = {name: number for number, name in enumerate([*self._places, THREADS_NAME])}
-        checks = [(number, axis, form_of(size, symbols)) for number, axis, size in self._checks if self.knows(size)]
-        conditions = [(form_of(left, symbols), form_of(right, symbols)) for left, right in self._conditions]
-        numbers = [form_of(size, symbols) for size in self._numbers]
+
+        def form(size: Dim) -> Form:
+            return form_of(self._told(size), symbols)
+
+        checks = [(number, axis, form(size)) for number, axis, size in self._checks if self.knows(size)]
+        conditions = [(form(left), form(right)) for left, right in self._conditions]
+        numbers = [form(size) for size in self._numbers]
         places = list(self._places.values())
         return SizeRules(list(self._places), self._ranks, places, self._caps, checks, conditions, numbers)
 

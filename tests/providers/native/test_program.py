@@ -45,6 +45,42 @@ def test_a_symbol_that_no_input_tells_is_refused() -> None:
         Sizes([tensor(N, N * S)])(S)
 
 
+def test_a_size_whose_symbols_cannot_be_told_is_one_by_itself() -> None:
+    H, W = dim.symbol("H"), dim.symbol("W")
+    pixels = dim.floordiv(H, 2) * dim.floordiv(W, 2) + W
+    sizes = Sizes([tensor(N, pixels), tensor(pixels, 3)])
+    wanted = [N * pixels * 4, dim.ceildiv(pixels, 16), dim.minimum(pixels, 10)]
+    numbers = [sizes(one) for one in wanted]
+    found = sizes.compile()(((2, 33), (33, 3)))
+    assert [found[number] for number in numbers] == [264, 3, 10]
+    assert not sizes.knows(W)
+    with pytest.raises(ShapeMismatch):
+        sizes.compile()(((2, 33), (34, 3)))
+
+
+def test_the_body_of_a_loop_is_compiled_where_sizes_cannot_be_told() -> None:
+    """Inside, only the product of two sizes is seen."""
+    model = """
+        <ir_version: 9, opset_import: ["" : 21]>
+        g (float[H,W] x, int64 trips) => (float[] total) <bool yes = {1}, int64[1] flat = {-1}, float zero = {0}> {
+            row = Reshape (x, flat)
+            total = Loop (trips, yes, zero) <body = b (int64 i, bool go, float sum) => (bool next, float more) {
+                next = Identity (go)
+                bent = Tanh (row)
+                scaled = Mul (bent, row)
+                part = ReduceSum <keepdims = 0> (scaled)
+                more = Add (sum, part)
+            }>
+        }
+    """
+    x = np.random.default_rng(0).standard_normal((3, 5)).astype(np.float32)
+    plan = native_plan(model)
+    found = [program for step in plan.steps for body in step.bodies.values() for program in programs(body)]
+    assert [step.kernel.title for program in found for step in program.program.steps] != []
+    (total,) = execute(plan, {"x": x, "trips": np.array(3)})
+    np.testing.assert_allclose(total, 3 * (np.tanh(x) * x).sum(), rtol=1e-5)
+
+
 def test_a_hostile_name_of_a_size_is_only_a_name() -> None:
     name = "__import__('os').abort()"
     size = dim.symbol(name)
