@@ -220,6 +220,7 @@ class Layout:
         return steps, bool(is_told and flops.sum() < SHORT_FLOPS and traffic.sum() < SHORT_TRAFFIC)
 
     def work(self, shapes: Shapes) -> list[tuple[int, int]]:
-        """Arithmetic operations and bytes of each step."""
+        """Arithmetic operations and bytes of each step; none of one that these shapes leave nothing to do."""
         numbers = self._sizes(shapes, self.threads)
-        return [(numbers[flops], numbers[traffic]) for flops, traffic in self.tables.work.tolist()]
+        pairs = zip(self.tables.items.tolist(), self.tables.work.tolist())
+        return [(numbers[flops], numbers[traffic]) if numbers[items] else (0, 0) for items, (flops, traffic) in pairs]

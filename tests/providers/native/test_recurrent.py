@@ -161,6 +161,15 @@ def test_one_program_serves_all_sizes() -> None:
     assert_agrees(model, [feeds, *more], tolerance=1e-5)
 
 
+def test_only_the_way_that_is_taken_counts_as_work() -> None:
+    """Sizes choose among the ways through a recurrence."""
+    model, feeds = layer("GRU", 10, 1, 8, 32)
+    (program,) = programs(native_plan(model))
+    _, times = program.profiled(list(feeds.values()))
+    ways = [one.flops for one in times if one.kernel == "recurrence"]
+    assert len(ways) > 1 and sum(map(bool, ways)) == 1
+
+
 def test_nan_and_infinities_spread_as_in_numpy() -> None:
     for batch in (1, 2):
         model, feeds = layer("LSTM", 6, batch, 5, 18)
