@@ -17,7 +17,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from sardonyx.cli.bench import compare_outputs, enter
+from sardonyx.cli.bench import PAUSE, compare_outputs, enter
 from sardonyx.cli.terminal import time_text
 
 PEER = "onnxruntime"
@@ -111,7 +111,8 @@ def best_times(runs: Sequence[Callable[[], Any]], seconds: float) -> list[float]
 
 
 def _times(run: Callable[[], Any]) -> list[float]:
-    """A few runs in a row: the first ones find the caches and the threads as the other runtime left them."""
+    """A few runs in a row, after a pause: another runtime's threads may still spin on the cores."""
+    time.sleep(PAUSE)
     found = []
     for _ in range(5):
         start = time.perf_counter()
