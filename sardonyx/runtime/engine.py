@@ -22,13 +22,14 @@ from sardonyx.providers.prepacking import PrepackedWeightsContainer, Prepacking
 from sardonyx.providers.provider import ExecutionProvider
 from sardonyx.runtime import arguments, background, custom_ops, demands, log
 from sardonyx.runtime.copies import is_copy
+from sardonyx.runtime.defaults import CONSTANT_KEY, Defaults
 from sardonyx.runtime.devices import OrtEpDevice, OrtMemoryInfo, cpu_memory_info, get_ep_devices
 from sardonyx.runtime.direct import Direct
-from sardonyx.runtime.enums import ExecutionMode
+from sardonyx.runtime.enums import ExecutionMode, GraphOptimizationLevel
 from sardonyx.runtime.executor import TERMINATED, Targets, execute
 from sardonyx.runtime.feeds import convert
 from sardonyx.runtime.iobinding import SessionIOBinding
-from sardonyx.runtime.loading import load_model, options_from_model
+from sardonyx.runtime.loading import fix_defaults, load_model, options_from_model
 from sardonyx.runtime.memory import MemoryOptions
 from sardonyx.runtime.metadata import ModelMetadata, NodeArg, OrtEpAssignedSubgraph
 from sardonyx.runtime.options import RunOptions, SessionOptions
@@ -79,6 +80,7 @@ class Engine:
                 self._profiler = self._profiler or self._open_profiler()
         self.providers: list[ExecutionProvider] = []
         self._specialized: Specialized | None = None
+        self._defaults: Defaults | None = None
         self.prepacking = Prepacking()
         """What happened to constant weights."""
         self.journal: Journal | None = None
@@ -180,6 +182,7 @@ class Engine:
         from sardonyx.runtime.prepare import Optimization, assign, improve
 
         options, model = self.session_options, self._model
+        self._take_defaults()
         strict = options._config.is_on("session.strict_shape_type_inference")
         self.journal = Journal()
         level = Level(int(options.graph_optimization_level))
@@ -213,6 +216,26 @@ class Engine:
             originals.release(self.plan, self.prepacking)
         self.prepacking.finish()
 
+    def _take_defaults(self) -> None:
+        """Let defaults be constants, unless the model is to be written with all its inputs or nothing is optimized anyway."""
+        options, graph = self.session_options, self._model.graph
+        is_written = bool(options.optimized_model_filepath) or self._is_to_compile
+        is_left_alone = options.graph_optimization_level == GraphOptimizationLevel.ORT_DISABLE_ALL
+        if is_written or is_left_alone or options._config.get(CONSTANT_KEY, "1") == "0":
+            return
+        if any(value.constant is not None for value in graph.inputs):
+            self._defaults = Defaults(graph, self._engine_with_all_inputs)
+
+    def _engine_with_all_inputs(self) -> Engine:
+        """An engine of the same model that takes no default for a constant."""
+        options = copy.copy(self.session_options)
+        options.enable_profiling = False
+        options.add_session_config_entry(CONSTANT_KEY, "0")
+        with log.scope(options.logid, FATAL):  # warnings came when the session was made
+            made = Engine(options, self._source)
+            made.initialize_session(*self._asked, self.disabled_optimizers)
+        return made
+
     @property
     def _is_to_compile(self) -> bool:
         return self.compile_to is not None or self.session_options._config.is_on("ep.context_enable")
@@ -239,7 +262,8 @@ class Engine:
 
     def _describe(self) -> None:
         graph = self._model.graph
-        self.inputs: dict[str, Value] = {value.name: value for value in graph.inputs}
+        defaults = self._defaults
+        self.inputs: dict[str, Value] = {value.name: value for value in graph.inputs} | (defaults.inputs if defaults else {})
         """What may be fed, by name."""
         required = [value for value in graph.inputs if value.constant is None]
         overridable = [value for value in graph.inputs if value.constant is not None]
@@ -248,7 +272,7 @@ class Engine:
         self.output_list = list(self.output_names)
         self.inputs_meta = [NodeArg._of(value) for value in required]
         self.outputs_meta = [NodeArg._of(value) for value in graph.outputs]
-        self.overridable_initializers = [NodeArg._of(value) for value in overridable]
+        self.overridable_initializers = defaults.described if defaults else [NodeArg._of(value) for value in overridable]
         self.model_meta = ModelMetadata(self._model)
         self._required = [value for value in required if not isinstance(value.type, OptionalType)]
         self._types = {value.name: value.type for value in graph.values()}
@@ -279,6 +303,8 @@ class Engine:
 
         Outputs for which there is memory in `bound` come in it if that can be done without a copy; the feeds are `converted` then.
         """
+        if self._defaults is not None and self._defaults.are_replaced(feeds):
+            return self._defaults.engine.compute(output_names, feeds, run_options, bound)
         plan, values = self._plan_for(output_names), self._converted(feeds) if bound is None else self._complete({**feeds})
         if self._specialized is not None and plan is self.plan:
             plan = self._specialized.plan_for(values) or plan
@@ -306,6 +332,8 @@ class Engine:
 
         options = self.session_options
         model = load_model(self._source, options)
+        if self._defaults is not None:
+            fix_defaults(model.graph)
         fix_inputs(model, shapes, values)
         packing = self.prepacking.another()
         for provider in self.providers:

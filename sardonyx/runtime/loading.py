@@ -28,6 +28,7 @@ from sardonyx.ir import (
     Tensor,
     TensorType,
     Type,
+    Value,
     dim,
     packing,
 )
@@ -56,7 +57,7 @@ def load_model(source: Any, options: SessionOptions) -> Model:
         if name in model.graph.initializers:  # names that the model lacks are ignored, as in the original
             _replace_initializer(model.graph, name, Tensor.of(value.numpy(), name))
     if model.ir_version < OVERRIDABLE_SINCE_IR:
-        _fix_defaults(model.graph)
+        fix_defaults(model.graph)
     _override_dims(model, options)
     _warn_about_initializers(model.graph)
     return model
@@ -156,22 +157,20 @@ def _replace_initializer(graph: Graph, name: str, tensor: Tensor) -> None:
 # --- inputs
 
 
-def _fix_defaults(graph: Graph) -> None:
-    """Take initializers out of the inputs of an old model: they are constants."""
-    for value in [value for value in graph.inputs if value.constant is not None]:
+def fix_defaults(graph: Graph) -> list[Value]:
+    """Take initializers out of the inputs, so that they are constants; returns those that were there."""
+    found = [value for value in graph.inputs if value.constant is not None]
+    for value in found:
         graph.inputs.remove(value)
         value.is_input = False
+    return found
 
 
 def _warn_about_initializers(graph: Graph) -> None:
     outputs = {id(value) for value in graph.outputs}
     for name, value in graph.initializers.items():
         if value.is_input:
-            logger.warning(
-                "Initializer %s is a graph input too, so a feed may replace it and it is not treated as a constant. "
-                "Take it out of the inputs unless that is wanted.",
-                name,
-            )
+            logger.info("Initializer %s is a graph input too: it is a constant until a run feeds it another value.", name)
         elif not value.uses and id(value) not in outputs:
             logger.warning("Initializer '%s' is not used by any node and should be removed from the model.", name)
 
