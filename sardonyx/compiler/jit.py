@@ -6,6 +6,7 @@ LLVM is loaded when something must be compiled: objects of the cache are brought
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import itertools
 import json
@@ -46,6 +47,37 @@ def _llvm() -> Any:
     except (ImportError, OSError, RuntimeError) as error:
         raise NoCompiler(f"llvmlite does not work here ({error})") from error
     return llvm
+
+
+@functools.cache
+def _unlocked(name: str) -> Any:
+    """A function of LLVM without the lock by which llvmlite lets one thread at a time into any of them.
+
+    Compilations have nothing in common, each has its own context, so they may go on side by side. Only what takes long is worth it.
+    """
+    from llvmlite.binding import ffi
+
+    locked = getattr(ffi.lib, name)
+    try:
+        function = getattr(ctypes.CDLL(ffi.lib._name), name)
+        function.argtypes, function.restype = locked.argtypes, locked.restype
+    except (AttributeError, OSError):  # another llvmlite, made in another way
+        return locked
+    return function
+
+
+def _emit_object(machine: llvm.TargetMachine, module: llvm.ModuleRef) -> bytes:
+    """What `machine.emit_object` does, without the lock."""
+    from llvmlite.binding import ffi
+
+    with ffi.OutputString() as problem:
+        buffer = _unlocked("LLVMPY_TargetMachineEmitToMemory")(machine, module, 1, problem)
+        if not buffer:
+            raise RuntimeError(str(problem))
+    try:
+        return ctypes.string_at(ffi.lib.LLVMPY_GetBufferStart(buffer), ffi.lib.LLVMPY_GetBufferSize(buffer))
+    finally:
+        ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
 
 
 # --- the machine
@@ -219,7 +251,9 @@ class Jit:
     def objects(self, kernels: Sequence[Kernel]) -> list[bytes]:
         """The object code of these texts, compiled if it is not in the cache."""
         found = [self.cache.get(self._key(kernel)) for kernel in kernels]
-        fresh = iter(_compiled(self._compile, [kernel for kernel, one in zip(kernels, found) if one is None]))
+        missing = [kernel for kernel, one in zip(kernels, found) if one is None]
+        fresh = iter(_compiled(self._compile, missing))
+        self.compilations += len(missing)
         return [next(fresh) if one is None else one for one in found]
 
     def link(self, objects: Mapping[str, bytes]) -> list[int]:
@@ -233,9 +267,7 @@ class Jit:
 
     def _compile(self, kernel: Kernel) -> bytes:
         machine = self._machine()
-        module = self.optimized(kernel, machine)
-        payload: bytes = machine.emit_object(module)
-        self.compilations += 1
+        payload = _emit_object(machine, self.optimized(kernel, machine))
         self.cache.put(self._key(kernel), payload)
         return payload
 
@@ -247,7 +279,7 @@ class Jit:
         options = llvm.create_pipeline_tuning_options(speed_level=2)
         options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = options.loop_interleaving = False
         builder = llvm.create_pass_builder(machine, options)
-        builder.getModulePassManager().run(module, builder)
+        _unlocked("LLVMPY_RunNewModulePassManager")(builder.getModulePassManager(), module, builder)
         return module
 
     def assembly(self, kernel: Kernel) -> str:
@@ -269,14 +301,18 @@ class Jit:
 
 
 def _compiled(compile: Callable[[Kernel], bytes], kernels: Sequence[Kernel]) -> Iterable[bytes]:
-    """Compile on all CPUs: LLVM runs without the interpreter's lock."""
+    """Compile on all CPUs that there are for us: LLVM runs without the interpreter's lock."""
     if len(kernels) < 2:
         return [compile(kernel) for kernel in kernels]
     from concurrent.futures import ThreadPoolExecutor
 
+    from sardonyx.compiler.pool import available_threads
+
     _llvm()  # loaded once, before threads ask for it at the same time
-    with ThreadPoolExecutor(min(len(kernels), os.cpu_count() or 1)) as executor:
-        return list(executor.map(compile, kernels))
+    with ThreadPoolExecutor(min(len(kernels), available_threads())) as executor:
+        longest_first = sorted(range(len(kernels)), key=lambda number: -len(kernels[number].text))
+        under_way = {number: executor.submit(compile, kernels[number]) for number in longest_first}
+        return [under_way[number].result() for number in range(len(kernels))]
 
 
 @functools.cache

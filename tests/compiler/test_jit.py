@@ -1,0 +1,52 @@
+"""Texts become machine code: many at once, and what LLVM refuses is an error of the text alone."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from pathlib import Path
+
+import pytest
+from llvmlite.binding import ffi
+
+from sardonyx.compiler.cache import ObjectCache
+from sardonyx.compiler.jit import Jit, Kernel, _unlocked, host
+
+
+def kernel(number: int, body: str = "") -> Kernel:
+    text = f"define i64 @kernel(i64 %x) {{\n{body}  %y = add i64 %x, {number}\n  ret i64 %y\n}}\n"
+    return Kernel(f"add {number}", text)
+
+
+@pytest.fixture
+def compiler(tmp_path: Path) -> Jit:
+    return Jit(host(), ObjectCache(tmp_path, 1 << 24))
+
+
+def call(address: int, number: int) -> int:
+    return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(address)(number)
+
+
+def test_many_texts_are_compiled_side_by_side(compiler: Jit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sardonyx.compiler.pool.available_threads", lambda: 8)
+    addresses = compiler.addresses([kernel(number) for number in range(40)])
+    assert [call(address, 2) for address in addresses] == list(range(2, 42))
+    assert compiler.compilations == 40
+
+
+def test_code_is_emitted_while_another_thread_is_inside_llvm(compiler: Jit) -> None:
+    machine = compiler._machine()
+    module = compiler.optimized(kernel(100), machine)
+    emit, problem, found = _unlocked("LLVMPY_TargetMachineEmitToMemory"), ffi.OutputString(), []
+    with ffi.lib._lock:
+        thread = threading.Thread(target=lambda: found.append(emit(machine, module, 1, problem)))
+        thread.start()
+        thread.join(20)
+        assert found and found[0]
+    ffi.lib.LLVMPY_DisposeMemoryBuffer(found[0])
+
+
+def test_a_text_that_is_no_code_is_refused(compiler: Jit) -> None:
+    with pytest.raises(RuntimeError, match="use of undefined value"):
+        compiler.objects([kernel(number, "  %z = add i64 %none, 1\n" if number == 3 else "") for number in range(6)])
+    assert call(compiler.addresses([kernel(7)])[0], 1) == 8
