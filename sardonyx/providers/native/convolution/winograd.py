@@ -102,13 +102,13 @@ class Way:
         """How many tiles lie between each other."""
         return dim.minimum(self.moves, output)
 
-    def taps(self) -> np.ndarray:
-        """Which taps the sections have, rows of them; beyond the last one there are none."""
+    def taps(self) -> list[range]:
+        """Which taps each section has; beyond the last one there are none."""
         if self.transform is None:
-            return np.arange(self.kernel)[:, None]
-        later, offset = np.divmod(np.arange(self.sections), self.offsets)
-        first = later * self.transform.taps * self.stride + offset
-        return np.minimum(first[:, None] + np.arange(self.transform.taps) * self.stride, self.kernel)
+            return [range(tap, tap + 1) for tap in range(self.kernel)]
+        length = self.transform.taps * self.stride
+        firsts = [number // self.offsets * length + number % self.offsets for number in range(self.sections)]
+        return [range(first, min(first + length, self.kernel), self.stride) for first in firsts]
 
 
 def ways_of(kernel: int, stride: int, dilation: int) -> list[Way]:
@@ -159,7 +159,7 @@ def _short_depth(geometry: Geometry, ways: Ways) -> int:
     way = ways[0]
     if way.transform is None:
         return _depth(geometry, ways)
-    whole = int((way.taps()[:, -1] < way.kernel).sum())
+    whole = sum(len(taps) == way.transform.taps for taps in way.taps())
     return _depth(geometry, ways) // way.sections * whole
 
 
@@ -261,13 +261,15 @@ def in_sections(weights: np.ndarray, ways: Ways) -> np.ndarray:
     """(M, C, taps…) as (M, sections · C, a section's taps…); taps that the window has not are 0."""
     if all(way.transform is not None and way.sections == 1 and way.transform.taps == way.kernel for way in ways):
         return weights
-    found = np.pad(weights, [(0, 0), (0, 0), *((0, 1) for _ in ways)])
-    for axis, way in enumerate(ways):
-        found = np.take(found, way.taps(), axis=2 + 2 * axis)
-    rank = len(ways)
-    found = found.transpose(0, *range(2, 2 + 2 * rank, 2), 1, *range(3, 3 + 2 * rank, 2))
+    counts = [way.sections for way in ways]
+    lengths = [1 if way.transform is None else way.transform.taps for way in ways]
+    found = np.zeros((len(weights), *counts, weights.shape[1], *lengths), weights.dtype)
+    for sections in itertools.product(*(enumerate(way.taps()) for way in ways)):
+        places, ranges = zip(*sections)
+        source = (slice(None), slice(None), *(slice(one.start, one.stop, one.step) for one in ranges))
+        found[(slice(None), *places, slice(None), *(slice(len(one)) for one in ranges))] = weights[source]
     taps = [transform.taps for transform in _transforms(ways)]
-    return found.reshape(len(weights), math.prod(way.sections for way in ways) * weights.shape[1], *taps)
+    return found.reshape(len(weights), math.prod(counts) * weights.shape[1], *taps)
 
 
 def _blocks(lowerer: Lowerer, geometry: Geometry, ways: Ways, form: WinogradForm, total: Dim) -> _Blocks:
