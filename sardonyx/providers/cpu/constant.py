@@ -59,14 +59,17 @@ def eye_like(input, k=0, dtype=None):
 
 @cpu.kernel("Range")
 def range_of_numbers(start, limit, delta, stash_type=dtypes.float32.code):
-    start, limit, delta = (np.reshape(number, ()) for number in (start, limit, delta))
-    if delta == 0:
+    first, last, step = start.item(), limit.item(), delta.item()
+    if step == 0:
         raise KernelError("delta in Range operator can not be zero!", InvalidArgument)
     if start.dtype.kind in "iu":
-        count = max(0, -((int(start) - int(limit)) // int(delta)))
+        count = max(0, -((first - last) // step))
         bounded([count], start.dtype)
+        if step == 1:
+            return np.arange(first, first + count, dtype=start.dtype)
         # a product that is out of range wraps around, and its sum with start wraps back
-        return start + np.arange(count).astype(start.dtype) * delta
+        return start.reshape(()) + np.arange(count).astype(start.dtype) * delta.reshape(())
+    start, limit, delta = (number.reshape(()) for number in (start, limit, delta))
     if dtypes.from_numpy(start.dtype) in dtypes.HALVES:
         start, limit, delta = (number.astype(dtypes.from_code(stash_type).numpy) for number in (start, limit, delta))
     count = _count_of_floats(float(start), float(limit), float(delta))
