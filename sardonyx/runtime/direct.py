@@ -13,7 +13,7 @@ import numpy as np
 
 from sardonyx.errors import KernelError
 from sardonyx.ir import TensorType, Value
-from sardonyx.runtime.feeds import fits, is_text
+from sardonyx.runtime.feeds import are_strings, as_strings, fits, is_text
 from sardonyx.runtime.plan import ABSENT, Plan, Step
 
 MAX_SHAPES = 64
@@ -74,7 +74,12 @@ class Direct:
             if len(self._known) >= MAX_SHAPES:
                 self._known.clear()
             self._known.add(shapes)
-        return not self._texts or all(map(is_text, map(arrays.__getitem__, self._texts)))
+        for place in self._texts:
+            if not is_text(arrays[place]):
+                if not are_strings(arrays[place]):
+                    return False
+                arrays[place] = as_strings(arrays[place])
+        return True
 
 
 class _Block:

@@ -253,3 +253,18 @@ def test_inputs_are_never_written() -> None:
     sardonyx.InferenceSession(models.CHAIN).run(None, {"x": given})
     np.testing.assert_array_equal(given, X)
     assert given.flags.writeable
+
+
+@pytest.mark.parametrize(
+    "items", [["a", "ü"], [np.str_("a"), np.str_("ü")], [np.str_("a"), "ü"], [b"a", "ü"], [np.str_("a"), b"\xc3\xbc"], ["a", 7]]
+)
+def test_texts_of_all_kinds_are_strings(items):
+    """In the first run, and in those that take the short way."""
+    session = sardonyx.InferenceSession(models.parsed("g (string[N] s) => (string[N] y) { y = StringNormalizer(s) }"))
+    given = np.empty(2, object)
+    given[:] = items
+    for _ in range(3):
+        (found,) = session.run(None, {"s": given})
+        assert found.tolist() == ["a", "7" if items[1] == 7 else "ü"]
+        assert {type(one) for one in found} == {str}
+    assert given.tolist() == items
