@@ -268,3 +268,11 @@ def test_texts_of_all_kinds_are_strings(items):
         assert found.tolist() == ["a", "7" if items[1] == 7 else "ü"]
         assert {type(one) for one in found} == {str}
     assert given.tolist() == items
+
+
+def test_a_model_of_one_look_up_checks_what_it_is_fed():
+    session = sardonyx.InferenceSession(models.parsed("g (string[N] s) => (string[N] y) { y = StringNormalizer(s) }"))
+    for _ in range(2):
+        assert session.run(None, {"s": np.array(["a"], object)})[0].tolist() == ["a"]
+        with pytest.raises(sardonyx.capi.onnxruntime_pybind11_state.InvalidArgument, match="Invalid rank"):
+            session.run(None, {"s": np.array([["a"]], object)})
