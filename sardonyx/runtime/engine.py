@@ -199,6 +199,7 @@ class Engine:
                 self._prepare()
                 return
             originals = Originals(model, self._source, options, self.disabled_optimizers)
+            mapping.give_back_pages()  # what was folded into other weights is not read again
             self.plan = assign(model, self.providers, _plan_options(options))
         mapping.give_back_pages()
         demands.refuse_cpu(options._config, self.plan)
