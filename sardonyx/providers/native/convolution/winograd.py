@@ -61,6 +61,8 @@ SUPPOSED_SIZE = 56
 """For how large an image it must pay if sizes are not known."""
 GAIN = 0.9
 """It is taken if it needs at most this part of the direct sum's time."""
+FEWEST_STRIDED_TILES = 32
+"""Strides save few products and make filters of many sections: below this they come from memory for too little."""
 CYCLES_PER_POINT = 7
 """Of a transform, per vector of channels."""
 CYCLES_PER_TILE = 150
@@ -136,9 +138,16 @@ def choose(lowerer: Lowerer, geometry: Geometry, type: object) -> Ways | None:
     lanes, rows = lowerer.target.lanes(F32), ROWS.get(lowerer.target.name, 5)
     axes = map(ways_of, geometry.kernel, geometry.strides, geometry.dilations)
     candidates = [ways for ways in itertools.product(*axes) if 1 <= len(_transforms(ways)) <= 2]
-    costs = {ways: _cost(geometry, ways, lanes, rows) for ways in candidates if _filter_bytes(geometry, ways) <= FILTER_BYTES}
+    costs = {ways: _cost(geometry, ways, lanes, rows) for ways in candidates if _is_worth_a_try(geometry, ways)}
     best = min(costs, key=lambda ways: costs[ways], default=None)
     return None if best is None or costs[best] > GAIN * _direct_cost(geometry, lanes) else best
+
+
+def _is_worth_a_try(geometry: Geometry, ways: Ways) -> bool:
+    """Whether filters have a bearable size, and are used often enough if strides make sections of them along two axes."""
+    strided = sum(way.transform is not None and way.stride > 1 for way in ways)
+    enough = strided < 2 or _supposed_tiles(geometry, ways) >= FEWEST_STRIDED_TILES
+    return enough and _filter_bytes(geometry, ways) <= FILTER_BYTES
 
 
 def _transforms(ways: Ways) -> list[Transform]:
