@@ -53,9 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--update", action="store_true", help="also put the table into README.md here and at the root")
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    unknown = [name for name in options.networks if name not in NETWORKS]
-    if unknown:
-        parser.error(f"no network {unknown[0]!r}, there are {', '.join(NETWORKS)}")
+    refuse_unknown(parser, options.networks)
     names = options.networks or list(NETWORKS)
     if options.child is not None:
         print(json.dumps([measure_network(name, options.child, options.runs, options.openvino) for name in names]))
@@ -67,6 +65,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for page, text in ((PAGE, table.markdown()), (FRONT_PAGE, table.summary())):
             page.write_text(with_table(page.read_text(), text))
     return 1 if any(row["difference"] > TOLERANCE for row in rows) else 0
+
+
+def refuse_unknown(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
+    unknown = [name for name in names if name not in NETWORKS]
+    if unknown:
+        parser.error(f"no network {unknown[0]!r}, there are {', '.join(NETWORKS)}")
 
 
 def measure_network(name: str, threads: int, runs: int, openvino: bool = False) -> dict[str, Any]:

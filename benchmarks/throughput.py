@@ -17,12 +17,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.convnets import CONVNETS
-from benchmarks.gemm import PEER
-from benchmarks.networks import NETWORKS as OTHERS
+from benchmarks.__main__ import NETWORKS, PEER, TOLERANCE, refuse_unknown
 from sardonyx.cli.bench import compare_outputs, enter
 
-NETWORKS = OTHERS | CONVNETS
 SHOWN = ("tiny", "mlp", "transformer", "encoder", "decoder", "gru", "trees_one_row", "mobilenet_v2", "resnet18")
 
 
@@ -33,9 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=5, help="turns of each runtime (default 5)")
     parser.add_argument("--seconds", type=float, default=0.8, help="how long a turn is (default 0.8)")
     options = parser.parse_args(arguments)
-    unknown = [name for name in options.networks if name not in NETWORKS]
-    if unknown:
-        parser.error(f"no network {unknown[0]!r}, there are {', '.join(NETWORKS)}")
+    refuse_unknown(parser, options.networks)
     table = Table(title=f"runs in a second, {options.callers} callers of one session", title_justify="left")
     for index, heading in enumerate(("network", "sardonyx", PEER, "ratio")):
         table.add_column(heading, justify="right" if index else "left")
@@ -50,7 +45,9 @@ def measure(name: str, callers: int, rounds: int, seconds: float) -> list[float]
     """Runs in a second of both runtimes, the median of their turns."""
     network = NETWORKS[name]()
     contestants = [enter(module, network.model, network.feeds, 1) for module in ("sardonyx", PEER)]
-    compare_outputs(contestants)
+    difference = compare_outputs(contestants)
+    if not difference <= TOLERANCE:
+        raise SystemExit(f"{name}: results differ by {difference}")
     turns = [[runs_in_a_second(one.run, callers, seconds) for one in contestants] for _ in range(rounds)]
     return [statistics.median(column) for column in zip(*turns)]
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from sardonyx.errors import KernelError
 from sardonyx.ir import TensorType, Value
-from sardonyx.runtime.feeds import are_strings, as_strings, fits, is_text
+from sardonyx.runtime.feeds import fits, of_strings
 from sardonyx.runtime.plan import ABSENT, Plan, Step
 
 MAX_SHAPES = 64
@@ -67,7 +67,7 @@ class Direct:
         return self._block(arrays) if self._vouched or self._are_right(arrays) else None
 
     def _are_right(self, arrays: list[Any]) -> bool:
-        """Whether arrays are what the model declares; their shapes are looked at once."""
+        """Whether arrays are what the model declares; their shapes are looked at once. Strings of NumPy's kind become plain ones."""
         shapes = tuple(map(_shape_of, arrays))
         if shapes not in self._known:
             if not all(map(fits, self._values, shapes)):
@@ -76,11 +76,8 @@ class Direct:
                 self._known.clear()
             self._known.add(shapes)
         for place in self._texts:
-            if not is_text(arrays[place]):
-                if not are_strings(arrays[place]):
-                    return False
-                arrays[place] = as_strings(arrays[place])
-        return True
+            arrays[place] = of_strings(arrays[place])
+        return all(arrays[place] is not None for place in self._texts)
 
 
 class _Block:

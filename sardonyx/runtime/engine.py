@@ -233,8 +233,12 @@ class Engine:
         options.enable_profiling = False
         options.add_session_config_entry(CONSTANT_KEY, "0")
         with log.scope(options.logid, FATAL):  # warnings came when the session was made
-            made = Engine(options, self._source)
-            made.initialize_session(*self._asked, self.disabled_optimizers)
+            return self._another(options, self._source)
+
+    def _another(self, options: SessionOptions, source: Any) -> Engine:
+        """An engine prepared as this one is."""
+        made = Engine(options, source)
+        made.initialize_session(*self._asked, self.disabled_optimizers)
         return made
 
     @property
@@ -371,9 +375,7 @@ class Engine:
                 source = self._compiled.source()
                 with self._scope():
                     logger.warning("%s. %s is compiled for that.", error.__cause__, source)
-                made = Engine(self._compiled.plain_options(self.session_options), source, True)
-                made.initialize_session(*self._asked, self.disabled_optimizers)
-                self._of_source = made
+                self._of_source = self._another(self._compiled.plain_options(self.session_options), source)
             return self._of_source
 
     def _converted(self, feeds: Mapping[str, Any]) -> dict[str, Any]:

@@ -77,23 +77,24 @@ def _element_of(array: np.ndarray) -> ElementType:
 
 def as_strings(array: np.ndarray) -> np.ndarray:
     """Text of any kind as an object array of str. Bytes are taken as UTF-8, other objects by their str()."""
-    if array.dtype == object and is_text(array):
-        return array
+    found = of_strings(array) if array.dtype == object else None
+    return _texts(map(_text, array.ravel().tolist()), array) if found is None else found
+
+
+def of_strings(array: np.ndarray) -> np.ndarray | None:
+    """An array of objects that are str or NumPy's kind of it, as one of str alone; None if there are others."""
     items = array.ravel().tolist()
-    texts = np.empty(len(items), dtype=object)
+    kinds = {*map(type, items)}
+    if kinds <= _TEXT:
+        return array
     # str() of NumPy's kind takes three times as long
-    texts[:] = list(map(str.__str__ if _STRINGS.issuperset(map(type, items)) else _text, items))
-    return texts.reshape(array.shape)
+    return _texts(map(str.__str__, items), array) if kinds <= _STRINGS else None
 
 
-def is_text(array: np.ndarray) -> bool:
-    """Whether all elements of an array of objects are str."""
-    return _TEXT.issuperset(map(type, array.ravel().tolist()))
-
-
-def are_strings(array: np.ndarray) -> bool:
-    """The same for NumPy's kind of them, too."""
-    return _STRINGS.issuperset(map(type, array.ravel().tolist()))
+def _texts(items: Iterable[str], like: np.ndarray) -> np.ndarray:
+    texts = np.empty(like.size, dtype=object)
+    texts[:] = list(items)
+    return texts.reshape(like.shape)
 
 
 def _text(item: Any) -> str:
