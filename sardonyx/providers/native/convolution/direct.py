@@ -21,6 +21,7 @@ from sardonyx.providers.native.convolution.tiles import (
     chain_weight,
     grain_for,
     sizes_up_to,
+    to_fetch,
     totals_of,
     zero_sums,
 )
@@ -168,6 +169,7 @@ class _Direct:
         column = panel * shape.width
         self.filters_at = f.address(self.w, place.panel.get() * (self.taps * self.channels * shape.width), shape.type)
         self.bias_at = f.address(self.bias, place.panel.get() * shape.width, shape.type)
+        self.passed = place.tile.get()
         left = self.filters - column
         exact = (left >= shape.width) & (height == shape.pixels)
         column = column + group * self.filters
@@ -358,7 +360,11 @@ class _Direct:
         f, shape = self.f, self.shape
         places = [f.load(self.table, row * shape.row + pixel, PTR) for pixel in range(len(sums[0]))]
         panel = f.address(self.filters_at, tap * (self.channels * shape.width), shape.type)
-        add_products(f, sums, places, panel, self.channels, shape.type, shape.lanes)
+        size = self.channels * shape.width
+        fetched = to_fetch(
+            f, panel, f.address(panel, size, shape.type), self.channels, shape.width * shape.type.bytes, self.passed
+        )
+        add_products(f, sums, places, panel, self.channels, shape.type, shape.lanes, fetched)
 
 
 def grain_of(tile: Tile, positions: Dim, depth: Dim) -> Dim:

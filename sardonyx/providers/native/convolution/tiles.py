@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sardonyx.compiler.builder import Value, Variable
 from sardonyx.compiler.target import Target
-from sardonyx.compiler.types import I64, Type
+from sardonyx.compiler.types import I8, I64, Type
 from sardonyx.ir import Dim, dim
 from sardonyx.providers.native.chain import Chain, ChainCode
 from sardonyx.providers.native.kernel import KernelFunction
@@ -16,6 +16,9 @@ CHAINS_OF_ADDITIONS = 8
 """How many sums must be under way for the units to be always busy."""
 FEW_REGISTERS = 16
 """With more sums than this a step of the innermost loop takes long enough not to be unrolled."""
+LINE = 64
+MOST_LINES = 2
+"""Of the caches, that are fetched for each row of a panel."""
 PIECE_WORK = 1 << 19
 """Multiplications that are worth handing to another thread."""
 
@@ -93,14 +96,15 @@ def add_products(
     depth: Value,
     type: Type,
     lanes: int,
-    following: Value | None = None,
+    fetched: Value | None = None,
 ) -> None:
     """Add the product of rows, each a pointer to `depth` elements, and a panel of as many rows of vectors.
 
-    `following` is how many such rows later the next panel begins, if it is not right behind this one.
+    `fetched` is what is fetched meanwhile, see `to_fetch`; else it is what lies behind the panel.
     """
-    following = depth if following is None else following
     vectors = len(sums[0][0])
+    lines = _lines_of(vectors * lanes * type.bytes)
+    fetched = f.address(panel, depth * (vectors * lanes), type) if fetched is None else fetched
     unroll = len(sums) if len(rows) * vectors > FEW_REGISTERS else max(len(sums), 2)
     whole = depth - depth % unroll if unroll > 1 else depth
 
@@ -108,9 +112,8 @@ def add_products(
         columns = [
             f.load(panel, k * (vectors * lanes) + one * lanes, type, lanes, align=lanes * type.bytes) for one in range(vectors)
         ]
-        if len(rows) * vectors > FEW_REGISTERS:
-            for one in range(vectors):  # the next panel is likely to come next, and may be far away
-                f.prefetch(panel, (k + following) * (vectors * lanes) + one * lanes, type, near=False)
+        for line in range(lines):
+            f.prefetch(fetched, (k * lines + line) * (LINE // type.bytes), type, near=False)
         for place, row in zip(rows, registers):
             factor = f.splat(f.load(place, k, type), lanes)
             for vector, column in zip(row, columns):
@@ -122,6 +125,21 @@ def add_products(
     if unroll > 1:
         with f.loop(whole, depth) as k:
             add(sums[0], k)
+
+
+def to_fetch(f: KernelFunction, panel: Value, following: Value, depth: Value, row_bytes: int, passed: Value) -> Value:
+    """What to fetch while tiles pass by a panel, this one after `passed` others: each a part of the panel that comes next.
+
+    That may be far away. When all parts are under way it is the panel itself, which is near and costs nothing.
+    """
+    part_bytes = LINE * _lines_of(row_bytes)
+    parts = -(-row_bytes // part_bytes)
+    part = f.address(following, passed * depth * part_bytes, I8)
+    return f.select(passed < parts, part, panel)
+
+
+def _lines_of(row_bytes: int) -> int:
+    return min(-(-row_bytes // LINE), MOST_LINES)
 
 
 def chain_weight(target: Target, chain: Chain, lanes: int) -> int:

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import F32, I64, PTR
 from sardonyx.providers.native.chain import Chain, ChainCode
-from sardonyx.providers.native.convolution.tiles import EvenTiles, add_products, chain_weight, sizes_up_to, totals_of, zero_sums
+from sardonyx.providers.native.convolution.tiles import EvenTiles, add_products, chain_weight, sizes_up_to, to_fetch, totals_of, zero_sums
 from sardonyx.providers.native.convolution.transforms import Transform
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.records import dataclass, replace
@@ -233,7 +233,8 @@ class _Winograd:
         """At every point, a product of as many rows as there are tiles, added to those of the sections before."""
         f, form = self.f, self.form
         groups = EvenTiles(f, block.count, form.rows)
-        panel_size = self.depth * (form.vectors * form.lanes)
+        width = form.vectors * form.lanes
+        panel_size = self.depth * width
         last = form.points - form.points // form.used[0].width
         with f.loop(0, form.points) as point:
             # at infinity a section is its last tap, and those without one come last
@@ -244,8 +245,9 @@ class _Winograd:
             sums = f.address(self.m, point * (self.limit * self.m_pitch), F32)
             first = (block.group * form.points + point) * self.panels + block.panel
             with f.loop(0, block.panels) as panel:
-                filters = f.address(self.u, (first + panel) * panel_size + done * (form.vectors * form.lanes), F32)
-                columns = f.address(sums, panel * (form.vectors * form.lanes), F32)
+                filters = f.address(self.u, (first + panel) * panel_size + done * width, F32)
+                following = f.address(filters, panel_size, F32)
+                columns = f.address(sums, panel * width, F32)
                 with f.loop(0, groups.count) as group:
                     start, height = groups.start(group), groups.size(group)
                     self._multiply_rows(
@@ -255,10 +257,18 @@ class _Winograd:
                         depth,
                         height,
                         first_section > 0,
+                        to_fetch(f, filters, following, depth, width * F32.bytes, group),
                     )
 
     def _multiply_rows(
-        self, source: Value, target: Value, filters: Value, depth: Value, height: Value, has_begun: Value
+        self,
+        source: Value,
+        target: Value,
+        filters: Value,
+        depth: Value,
+        height: Value,
+        has_begun: Value,
+        fetched: Value,
     ) -> None:
         """A panel by some tiles; if there is code for more of them only, the last one is taken several times."""
         f, form = self.f, self.form
@@ -273,7 +283,7 @@ class _Winograd:
                     for place, registers in zip(places, sums[0]):
                         for one, register in enumerate(registers):
                             register.set(f.load(place, one * form.lanes, F32, form.lanes))
-                add_products(f, sums, rows, filters, depth, F32, form.lanes, self.depth)
+                add_products(f, sums, rows, filters, depth, F32, form.lanes, fetched)
                 for place, vectors in zip(places, totals_of(sums)):
                     for one, vector in enumerate(vectors):
                         f.store(vector, place, one * form.lanes, F32)
