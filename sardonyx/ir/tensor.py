@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -74,6 +75,24 @@ class Tensor:
         tensor = Tensor(dtypes.from_numpy(array.dtype), array.shape, lambda: array, name=name)
         tensor.numpy()
         return tensor
+
+    @staticmethod
+    def computed(dtype: ElementType, shape: tuple[int, ...], compute: Callable[[], np.ndarray]) -> Tensor:
+        """A tensor that is computed when somebody looks at it, and once more when nobody has the result any longer.
+
+        For weights that are made of others and will be packed: they need not be in memory, neither before nor after.
+        """
+        last: weakref.ref[np.ndarray] | None = None
+
+        def fetch() -> np.ndarray:
+            nonlocal last
+            array = None if last is None else last()
+            if array is None:
+                array = compute()
+                last = weakref.ref(array)
+            return array
+
+        return Tensor(dtype, shape, fetch)
 
     @property
     def size(self) -> int:

@@ -81,12 +81,18 @@ class Builder:
         return node
 
     def constant(self, content: Any) -> Value:
-        """Add an initializer: an array, or a number or list of integers (int64) or floats (float32)."""
+        """Add an initializer: a tensor, an array, or a number or list of integers (int64) or floats (float32)."""
+        name = self.unique("constant")
+        if isinstance(content, Tensor):
+            content.name = name
+            return self._initializer(name, content)
         array = content if isinstance(content, (np.ndarray, np.generic)) else np.array(content)
         if array.dtype == np.float64 and not isinstance(content, (np.ndarray, np.generic)):
             array = array.astype(np.float32)
-        name = self.unique("constant")
-        value = self.graph.add_initializer(name, Tensor.of(np.asarray(array), name))
+        return self._initializer(name, Tensor.of(np.asarray(array), name))
+
+    def _initializer(self, name: str, tensor: Tensor) -> Value:
+        value = self.graph.add_initializer(name, tensor)
         self.constants.append(value)
         return value
 

@@ -208,8 +208,10 @@ class Prepacking:
             return self._pack(request, pack) if stored is None else stored
 
         self._digest_function = digest
+        contents = []  # what is computed stays until all of this have looked at it
         for source in request.sources:
             self._sources[id(source)] = source
+            contents.append(source.peek())
         arrays = self._container.obtain(keys(), make)
         setattr(self.counts, how, getattr(self.counts, how) + 1)
         if self._recording and request.is_storable:

@@ -101,9 +101,9 @@ def _tensors(model: Model) -> Iterator[Tensor]:
 
 def _is_heap(tensor: Tensor) -> bool:
     """Whether a tensor holds an array of its own, and one that is worth the trouble."""
-    array = tensor.peek()
-    if tensor.nbytes < WORTH_RELEASING or tensor.peek() is not array:  # who fetches it each time does not hold it
+    if tensor.nbytes < WORTH_RELEASING or not tensor.is_loaded:  # who fetches it each time does not hold it
         return False
+    array = tensor.peek()
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array.base is None  # else it is memory that the model came in

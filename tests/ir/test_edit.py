@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sardonyx import ir
+from sardonyx import dtypes, ir
 from sardonyx.errors import Fail
 from sardonyx.ir import edit
 from sardonyx.ir.text import parse_graph, to_text
@@ -198,3 +198,18 @@ def test_constants_are_read_only():
     with pytest.raises(ValueError, match="read-only"):
         tensor.numpy()[0] = 2
     assert "Relu" in to_text(parse_graph(CHAIN))
+
+
+def test_what_is_computed_is_kept_by_those_who_hold_it():
+    calls = []
+
+    def compute():
+        calls.append(1)
+        return np.full(3, len(calls))
+
+    tensor = ir.Tensor.computed(dtypes.int64, (3,), compute)
+    held = tensor.peek()
+    assert tensor.peek() is held and not tensor.is_loaded
+    del held
+    assert tensor.peek().tolist() == [2, 2, 2]
+    assert tensor.numpy() is tensor.numpy() and tensor.is_loaded

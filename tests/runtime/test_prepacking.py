@@ -507,28 +507,34 @@ def test_a_location_outside_the_folder_is_refused_as_ever(tmp_path: Path) -> Non
 # --- originals
 
 
-FUSED = made(
-    [
-        helper.make_node("Conv", ["x", "w"], ["t"], pads=[1, 1, 1, 1]),
-        helper.make_node("BatchNormalization", ["t", "s", "b", "m", "v"], ["u"]),
-        helper.make_node("Gather", ["u", "i"], ["y"], axis=1),
-    ],
-    {
-        "w": weights(0, 64, 32, 3, 3),
-        **{name: np.abs(weights(number, 64)) + 0.5 for number, name in enumerate("sbmv")},
-    },
-    ["N", 32, "H", "W"],
-    (helper.make_tensor_value_info("i", TensorProto.INT64, [2]),),
+def normalized(product: Any, weight: np.ndarray, shape: list[Any]) -> bytes:
+    """A product or convolution of x and w, normalized, and of that what i names."""
+    return made(
+        [
+            product,
+            helper.make_node("BatchNormalization", ["t", "s", "b", "m", "v"], ["u"]),
+            helper.make_node("Gather", ["u", "i"], ["y"], axis=1),
+        ],
+        {"w": weight, **{name: np.abs(weights(number, 64)) + 0.5 for number, name in enumerate("sbmv")}},
+        shape,
+        (helper.make_tensor_value_info("i", TensorProto.INT64, [2]),),
+    )
+
+
+FUSED = normalized(helper.make_node("Gemm", ["x", "w"], ["t"]), weights(0, 288, 64), ["N", 288])
+"""The optimizer makes the weights anew."""
+SCALED = normalized(
+    helper.make_node("Conv", ["x", "w"], ["t"], pads=[1, 1, 1, 1]), weights(0, 64, 32, 3, 3), ["N", 32, "H", "W"]
 )
-"""The optimizer makes the filters anew."""
-IMAGE = {"x": weights(1, 1, 32, 8, 8), "i": np.array([0, 63])}
+"""It says how filters are made, they are computed when they are packed."""
+FED = {"x": weights(1, 2, 288), "i": np.array([0, 63])}
 
 
 def filters(session: Any) -> Tensor:
     (found,) = (
         value.constant
         for value in session._engine._model.graph.initializers.values()
-        if value.constant is not None and value.constant.shape == (64, 32, 3, 3)
+        if value.constant is not None and value.constant.size == 64 * 288
     )
     return found
 
@@ -537,14 +543,14 @@ def test_weights_that_were_packed_are_let_go_of() -> None:
     session = sardonyx.InferenceSession(FUSED)
     assert not filters(session).is_loaded
     peer = sardonyx.InferenceSession(FUSED, providers=[("CPUExecutionProvider", {"native": "0"})])
-    np.testing.assert_allclose(run(session, IMAGE), run(peer, IMAGE), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(run(session, FED), run(peer, FED), rtol=1e-4, atol=1e-5)
     assert not filters(session).is_loaded
 
 
 def test_weights_that_are_needed_after_all_come_back() -> None:
     session = sardonyx.InferenceSession(FUSED)
     with pytest.raises(InvalidArgument, match="out of data bounds"):  # NumPy says what is wrong with the data
-        run(session, {**IMAGE, "i": np.array([0, 64])})
+        run(session, {**FED, "i": np.array([0, 64])})
     assert filters(session).is_loaded
     assert filters(session).numpy().std() > 0
 
@@ -558,17 +564,29 @@ def test_weights_come_back_from_the_same_model_only(tmp_path: Path) -> None:
         filters(session).numpy()
 
 
+def test_filters_that_are_made_of_others_are_never_kept(tmp_path: Path) -> None:
+    image = {"x": weights(1, 1, 32, 8, 8), "i": np.array([0, 63])}
+    path = tmp_path / "m.onnx"
+    path.write_bytes(SCALED)
+    session = sardonyx.InferenceSession(str(path))
+    peer = sardonyx.InferenceSession(SCALED, providers=[("CPUExecutionProvider", {"native": "0"})])
+    np.testing.assert_allclose(run(session, image), run(peer, image), rtol=1e-4, atol=1e-5)
+    assert not filters(session).is_loaded
+    path.write_bytes(LAYERS)  # what was read of a small file stays
+    np.testing.assert_array_equal(filters(session).numpy(), filters(peer).numpy())
+
+
 def test_a_model_is_saved_before_weights_are_let_go_of(tmp_path: Path) -> None:
     path = saved(FUSED, tmp_path)
     session = sardonyx.InferenceSession(str(path))
     assert counts(session) == (0, 0, 1)
-    np.testing.assert_array_equal(run(session, IMAGE), run(sardonyx.InferenceSession(FUSED), IMAGE))
+    np.testing.assert_array_equal(run(session, FED), run(sardonyx.InferenceSession(FUSED), FED))
 
 
 def test_inner_values_can_still_be_fetched() -> None:
     session = sardonyx.InferenceSession(FUSED)
-    (inner,) = session.run(["t"], IMAGE)
-    assert inner.shape == (1, 64, 8, 8)
+    (inner,) = session.run(["t"], FED)
+    assert inner.shape == (2, 64)
 
 
 def test_weights_that_feeds_may_replace_are_packed_until_they_do() -> None:

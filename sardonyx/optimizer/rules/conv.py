@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
 import numpy as np
 
-from sardonyx.ir import Node, Value
+from sardonyx.formats import mapping
+from sardonyx.ir import Node, Tensor, Value
 from sardonyx.ops.builder import Builder
 from sardonyx.optimizer.matching import constant, operand
 from sardonyx.optimizer.rewrite import Answer, rule, skip
@@ -102,32 +104,57 @@ def _bias(B: Value | None, channels: int | None) -> np.ndarray | None:
 def _scaled(
     op: Builder, conv: Node, X: Value, W: Value, B: Value | None, factor: np.ndarray, offset: np.ndarray | None
 ) -> Answer:
-    weights, bias = constant(W), _bias(B, output_channels(conv))
-    if weights is None or bias is None:
+    weights, bias = W.constant, _bias(B, output_channels(conv))
+    if weights is None or not W.is_constant or bias is None:
         return skip("the weights are not constant")
-    with np.errstate(all="ignore"):
-        wide = _times_channels(weights.astype(np.float64), factor, conv)
-        scaled = wide.astype(weights.dtype)
-        shifted = bias * factor + (0 if offset is None else offset)
-    if np.isfinite(weights.astype(np.float64)).all() and not np.isfinite(scaled.astype(np.float64)).all():
+    factors = _beside_weights(factor, weights.shape, conv)
+    if not _stay_finite(weights.peek(), factors):
         return skip("the weights would not be finite")
-    return _convolved(op, conv, X, op.constant(scaled), None if B is None and offset is None else shifted, W)
+    with np.errstate(all="ignore"):
+        shifted = bias * factor + (0 if offset is None else offset)
+    tensor = Tensor.computed(weights.dtype, weights.shape, functools.partial(_multiplied, weights, factors))
+    return _convolved(op, conv, X, op.constant(tensor), None if B is None and offset is None else shifted, W)
 
 
-def _times_channels(weights: np.ndarray, factor: np.ndarray, conv: Node) -> np.ndarray:
+def _beside_weights(factor: np.ndarray, shape: tuple[int, ...], conv: Node) -> np.ndarray:
+    """Factors per channel in a shape that broadcasts to that of the weights."""
     if conv.op_type == "Conv":
-        return weights * factor.reshape(-1, *(1,) * (weights.ndim - 1))
-    group, kernel = operand(conv, "group"), weights.shape[2:]
-    parts = weights.reshape(group, weights.shape[0] // group, *weights.shape[1:])
-    return (parts * factor.reshape(group, 1, weights.shape[1], *(1,) * len(kernel))).reshape(weights.shape)
+        return factor.reshape(-1, *(1,) * (len(shape) - 1))
+    group = operand(conv, "group")
+    rows = np.repeat(factor.reshape(group, shape[1]), shape[0] // group, axis=0)
+    return rows.reshape(*shape[:2], *(1,) * (len(shape) - 2))
+
+
+def _multiplied(weights: Tensor, factors: np.ndarray) -> np.ndarray:
+    source = weights.peek()
+    product = _product(source, factors)
+    mapping.give_back(source)  # it need not lie in memory beside the product
+    return product
+
+
+def _product(weights: np.ndarray, factors: np.ndarray) -> np.ndarray:
+    """In float64, rounded once."""
+    with np.errstate(all="ignore"):
+        if weights.dtype.kind != "f":
+            return (weights.astype(np.float64) * factors).astype(weights.dtype)
+        return np.multiply(weights, factors, out=np.empty_like(weights), dtype=np.float64, casting="same_kind")
+
+
+def _stay_finite(weights: np.ndarray, factors: np.ndarray) -> bool:
+    """Whether no weight becomes infinite or NaN that was not."""
+    if weights.dtype.kind == "f" and weights.size:
+        largest = float(np.max(np.abs(factors))) * max(abs(float(weights.min())), abs(float(weights.max())))
+        if largest < float(np.finfo(weights.dtype).max) / 2:
+            return True
+    is_finite = np.isfinite(_product(weights, factors).astype(np.float64)).all()
+    return bool(is_finite) or not np.isfinite(weights.astype(np.float64)).all()
 
 
 def _convolved(op: Builder, conv: Node, X: Value, W: Value, bias: np.ndarray | None, like: Value) -> Answer:
     """The convolution again with other weights; the bias is rounded to their type."""
-    array = constant(like)
     if bias is None:
         return op.node(conv.op_type, X, W, **attributes_of(conv))
-    element = like.type.dtype.numpy if array is None else array.dtype  # type: ignore[union-attr]
+    element = like.type.dtype.numpy  # type: ignore[union-attr]
     return op.node(conv.op_type, X, W, op.constant(bias.astype(element)), **attributes_of(conv))
 
 

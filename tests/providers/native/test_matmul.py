@@ -232,11 +232,13 @@ def test_weights_are_packed_in_panels():
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 @pytest.mark.parametrize("width", [16, 32])
+@pytest.mark.parametrize("piece", [0, 1 << 23])
 @pytest.mark.parametrize(
     "shape, axes", [((40, 70), (0, 1)), ((70, 40), (1, 0)), ((3, 40, 33), (0, 1, 2)), ((2, 3, 33, 40), (1, 0, 3, 2))]
 )
-def test_large_weights_are_packed_by_generated_code(monkeypatch, dtype, width, shape, axes):
+def test_large_weights_are_packed_by_generated_code(monkeypatch, dtype, width, piece, shape, axes):
     monkeypatch.setattr(packing, "WORTH_A_KERNEL", 0)
+    monkeypatch.setattr(packing, "PIECE_BYTES", piece)
     weights = random(*shape, dtype=dtype).transpose(axes)
     inner, columns = weights.shape[-2:]
     found, stride = packing.packed_constant(WeightMemory(), weights, of_elements(dtypes.from_numpy(np.dtype(dtype))), width)

@@ -55,7 +55,7 @@ DEPTH_AT_ONCE = 128
 FEWEST_TILES = 4
 """By which a panel is multiplied with enough sums under way."""
 FEWEST_CHANNELS = 16
-FILTER_BYTES = 20 << 20
+FILTER_BYTES = 26 << 20
 """Transformed filters of a layer take at most so much memory."""
 SUPPOSED_SIZE = 56
 """For how large an image it must pay if sizes are not known."""

@@ -14,7 +14,15 @@ from contextlib import ExitStack
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import F32, I64, PTR
 from sardonyx.providers.native.chain import Chain, ChainCode
-from sardonyx.providers.native.convolution.tiles import EvenTiles, add_products, chain_weight, sizes_up_to, to_fetch, totals_of, zero_sums
+from sardonyx.providers.native.convolution.tiles import (
+    EvenTiles,
+    add_products,
+    chain_weight,
+    sizes_up_to,
+    to_fetch,
+    totals_of,
+    zero_sums,
+)
 from sardonyx.providers.native.convolution.transforms import Transform
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.records import dataclass, replace

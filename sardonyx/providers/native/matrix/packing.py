@@ -15,6 +15,7 @@ from sardonyx.compiler.builder import Value
 from sardonyx.compiler.jit import jit
 from sardonyx.compiler.target import Target
 from sardonyx.compiler.types import F32, I64, U16, Type
+from sardonyx.formats import mapping
 from sardonyx.ir import Dim, dim
 from sardonyx.ir import Value as Constant
 from sardonyx.providers.native.kernel import KernelFunction, kernel
@@ -30,6 +31,8 @@ PIECE_ELEMENTS = 16384
 """How many elements are worth handing to another thread."""
 WORTH_A_KERNEL = 1 << 20
 """From how many bytes on constants are packed by generated code: NumPy is slower, but needs nothing to be compiled."""
+PIECE_BYTES = 8 << 20
+"""How much of a mapped file is packed before its pages are given back."""
 PANELS = Layout("panels")
 
 
@@ -104,20 +107,33 @@ def packed_constant(memory: WeightMemory, array: np.ndarray, type: Type, width: 
     stride = _panel_stride(target, array.shape, type, width)
     if not _is_large(array.shape, type):
         return pack_columns(array, width), stride
-    raw = type if type.bytes > 2 else U16
     inner, columns = array.shape[-2:]
-    outer = array.swapaxes(-1, -2)
-    steps = [step // array.itemsize for step in outer.strides]
-    batches, (strides,) = collapse(outer.shape[:-2], [tuple(steps[:-2])])
-    packing = Packing(raw, raw, width, width, _unit_axis(steps[-2], steps[-1]), len(batches))
     packed = memory.empty((*array.shape[:-2], -(-columns // width), stride), array.dtype)
     # the kernel does not write all of what is filled up; equal weights shall have equal panels
     packed[..., inner * width :] = 0
     if columns % width:
         packed[..., -1, :] = 0
-    numbers: list[int] = [columns, inner, stride, *steps[-2:], *batches, *strides]  # type: ignore[list-item]
-    run_now(pack_kernel(target, packing), [array, packed], numbers, packed.size // stride)
+    at_once = -(-columns // width)
+    if (
+        array.ndim == 2 and array.T.flags.c_contiguous
+    ):  # what panels are made of lies together, so the rest need not be in memory
+        at_once = max(1, PIECE_BYTES // (inner * width * array.itemsize))
+    for first in range(0, packed.shape[-2], at_once):
+        part = array[..., first * width : (first + at_once) * width]
+        _pack_now(part, packed[..., first : first + at_once, :], type, width, stride)
+        mapping.give_back(part.T)
     return packed, stride
+
+
+def _pack_now(array: np.ndarray, packed: np.ndarray, type: Type, width: int, stride: int) -> None:
+    raw = type if type.bytes > 2 else U16
+    target = jit().target
+    outer = array.swapaxes(-1, -2)
+    steps = [step // array.itemsize for step in outer.strides]
+    batches, (strides,) = collapse(outer.shape[:-2], [tuple(steps[:-2])])
+    packing = Packing(raw, raw, width, width, _unit_axis(steps[-2], steps[-1]), len(batches))
+    numbers: list[int] = [*outer.shape[-2:], stride, *steps[-2:], *batches, *strides]  # type: ignore[list-item]
+    run_now(pack_kernel(target, packing), [array, packed], numbers, packed.size // stride)
 
 
 def _unit_axis(outer_step: Dim, inner_step: Dim) -> str:
