@@ -84,6 +84,9 @@ def softmax_rows(lowerer: Lowerer, node: Node, axis: int) -> None:
 
 def softmax_down(lowerer: Lowerer, node: Node, axis: int) -> None:
     value = present(node.inputs[0])
+    view = lowerer.known_view(value)
+    if view is not None and view.strides[-1] != 1 and view.shape[-1] != 1:
+        lowerer.contiguous(value)  # all passes read whole vectors then
     groups = (axis, 1, len(dims(value)) - axis - 1)
     source = lowerer.source(value, groups)
     sink = lowerer.sink(node, groups)
