@@ -29,6 +29,7 @@ LEVEL_1_RULES = [
     elimination.eliminate_tile,
     elimination.eliminate_cast,
     elimination.skip_exact_cast,
+    elimination.eliminate_copied_truth,
     elimination.shape_before_cast,
     elimination.eliminate_zero,
     elimination.eliminate_one,

@@ -166,6 +166,22 @@ def test_a_cast_that_rounds_is_skipped_only_on_request():
     assert_rewrites(elimination.merge_float_casts, through_integers, None)
 
 
+@pytest.mark.parametrize("number", [6, 7, 1])
+def test_a_truth_value_plus_0_is_itself(number):
+    name = {6: "int32", 7: "int64", 1: "float"}[number]
+
+    def copied(x, zero):
+        return f"g (bool{x} x) => (bool{x} y) <{name}{zero} z = {{0}}> {{ c = Cast<to={number}>(x) a = Add(c, z) b = Cast<to=9>(a) y = Not(b) }}"
+
+    rule = elimination.eliminate_copied_truth
+    assert_rewrites(rule, copied("[N]", ""), "g (bool[N] x) => (bool[N] y) { y = Not(x) }")
+    assert_rewrites(rule, copied("[N]", "[1]"), "g (bool[N] x) => (bool[N] y) { y = Not(x) }")
+    scalar = f"g (bool x) => (bool[1] y) <{name}[1] z = {{0}}> {{ c = Cast<to={number}>(x) a = Add(c, z) y = Cast<to=9>(a) }}"
+    assert_rewrites(rule, scalar, "g (bool x) => (bool[1] y) <bool[1] z = {0}> { y = Or(x, z) }")
+    assert_rewrites(rule, copied("[N]", "").replace("{0}", "{1}"), None)
+    assert_rewrites(rule, copied("[N]", "").replace("to=9", "to=3").replace("y = Not(b)", "y = Cast<to=9>(b)"), None)
+
+
 def test_numbers_are_spelled_by_their_own_precision():
     assert_rewrites(
         elimination.skip_exact_cast,

@@ -23,6 +23,8 @@ from sardonyx.optimizer.values import (
     sizes_in,
 )
 
+FIRST_BROADCASTING = 7
+"""From this opset on operands of logical and arithmetic ops are broadcast as NumPy does it."""
 ENDLESS = 2**31 - 1
 """A slice that ends here or later ends where the axis does."""
 
@@ -141,6 +143,18 @@ def merge_float_casts(op: Builder, x: Value, root: Node) -> Answer:
     if not all(is_float(value) for value in (x, inner, root.outputs[0])):
         return skip("not all types are floats")
     return _recast(op, x, root)
+
+
+@rule("Cast(add:Add(Cast(x), zero))", name="CastElimination")
+def eliminate_copied_truth(op: Builder, add: Node, x: Value, zero: Value, root: Node) -> Answer:
+    """A truth value plus 0 is a copy of it, which has the larger one of their shapes."""
+    if dtype_of(x) is not dtypes.bool_ or _target(root) is not dtypes.bool_ or not is_exactly(zero, 0):
+        return skip("something else than 0 is added to a truth value")
+    if broadcasts_into(zero, x):
+        return unless_output(x, root)
+    if add.version < FIRST_BROADCASTING:
+        return skip("its version broadcasts otherwise")
+    return op.Or(x, op.constant(np.zeros(shape_of(zero), np.bool_)))  # type: ignore[arg-type]
 
 
 def _target(cast: Node) -> ElementType:

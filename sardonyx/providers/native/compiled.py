@@ -118,6 +118,8 @@ class CompiledProgram:
         self._fallback = fallback
         self._memory = Outputs()
         self._shapes: dict[Shapes, Shape] = {}
+        self._foreign: set[Shapes] = set()
+        """Shapes that it is not for: these may come in each turn of a loop."""
         self._idle: list[_State] = []
         self.workspace = layout.workspace
         self.sharing = _sharing(layout.tables)
@@ -146,9 +148,13 @@ class CompiledProgram:
 
     def _remember(self, shapes: Shapes) -> Shape | None:
         """What depends on new shapes; None if the program is not for these."""
+        if shapes in self._foreign:
+            return None
         try:
             shape = self.layout.shape(shapes)
         except ShapeMismatch:
+            if len(self._foreign) < MAX_SHAPES:
+                self._foreign.add(shapes)
             return None
         if len(self._shapes) >= MAX_SHAPES:
             self._shapes.clear()
