@@ -171,7 +171,8 @@ def test_a_truth_value_plus_0_is_itself(number):
     name = {6: "int32", 7: "int64", 1: "float"}[number]
 
     def copied(x, zero):
-        return f"g (bool{x} x) => (bool{x} y) <{name}{zero} z = {{0}}> {{ c = Cast<to={number}>(x) a = Add(c, z) b = Cast<to=9>(a) y = Not(b) }}"
+        nodes = f"c = Cast<to={number}>(x) a = Add(c, z) b = Cast<to=9>(a) y = Not(b)"
+        return f"g (bool{x} x) => (bool{x} y) <{name}{zero} z = {{0}}> {{ {nodes} }}"
 
     rule = elimination.eliminate_copied_truth
     assert_rewrites(rule, copied("[N]", ""), "g (bool[N] x) => (bool[N] y) { y = Not(x) }")
