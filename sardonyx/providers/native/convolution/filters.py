@@ -41,9 +41,15 @@ class PanelForm:
 
 
 def pack_panels(
-    lowerer: Lowerer, weights: np.ndarray, groups: int, width: int, type: Type, matrices: Sequence[np.ndarray] = ()
+    lowerer: Lowerer,
+    weights: np.ndarray,
+    groups: int,
+    width: int,
+    type: Type,
+    matrices: Sequence[np.ndarray] = (),
+    apart: bool = False,
 ) -> np.ndarray:
-    """(M, C, …) as (groups, panels, taps, C, width), or transformed as (groups, points, panels, C, width).
+    """(M, C, …) as (groups, panels, taps, C, width), with points for taps if they are transformed; `apart` puts these before panels.
 
     What is missing in a panel is 0.
     """
@@ -52,10 +58,10 @@ def pack_panels(
     taps = int(np.prod(weights.shape[2:]))
     panels = -(-count // width)
     points = math.prod(len(matrix) for matrix in matrices) if matrices else taps
-    shape = (groups, points, panels, channels, width) if matrices else (groups, panels, points, channels, width)
+    shape = (groups, points, panels, channels, width) if apart else (groups, panels, points, channels, width)
     packed = lowerer.weights.empty(shape, f"f{type.bytes}")
-    tap_step = channels * width * (panels if matrices else 1)
-    panel_step = channels * width * (1 if matrices else points)
+    tap_step = channels * width * (panels if apart else 1)
+    panel_step = channels * width * (1 if apart else points)
     source = of_elements(from_numpy(weights.dtype))
     assert source is not None
     form = PanelForm(source, type, width, tuple(tuple(tuple(map(float, row)) for row in matrix) for matrix in matrices))

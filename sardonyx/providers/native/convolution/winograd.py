@@ -258,7 +258,7 @@ def _packed(lowerer: Lowerer, geometry: Geometry, ways: Ways, W: Value, B: Value
 
     def pack(weights: np.ndarray, bias: np.ndarray | None = None) -> list[np.ndarray]:
         matrices = [transform.filter_matrix for transform in transforms]
-        panels = pack_panels(lowerer, in_sections(weights, ways), groups, width, F32, matrices)
+        panels = pack_panels(lowerer, in_sections(weights, ways), groups, width, F32, matrices, apart=True)
         return [panels, pack_bias(bias, groups, geometry.filters, width, np.dtype(np.float32))]
 
     parameters = tuple((way.stride, way.transform, way.transform and way.transform.pairs) for way in ways)

@@ -1,0 +1,173 @@
+"""The code of Strassen's product for pointwise convolutions: seven products of half the sizes instead of eight. `strassen.py` calls it.
+
+Pixels, channels and filters are halved: A is four blocks of pixels by channels, B four of channels by filters. Sums of A's blocks are made
+for some tiles at a time, those of B's lie packed. A tile's seven products follow each other in the same registers, so that their sums, the
+four blocks of the result, cost nothing but a few loads and stores. The variant is Winograd's, with the fewest additions.
+"""
+
+from __future__ import annotations
+
+from sardonyx.compiler.builder import Value
+from sardonyx.compiler.types import F32
+from sardonyx.providers.native.chain import Chain, ChainCode
+from sardonyx.providers.native.convolution.tiles import EvenTiles, Sums, add_products, to_fetch, zero_sums
+from sardonyx.providers.native.kernel import KernelFunction, kernel
+from sardonyx.records import dataclass
+
+PRODUCTS = 7
+
+
+@dataclass(frozen=True)
+class StrassenForm:
+    """What shapes the code."""
+
+    rows: int
+    """Pixels of one half of a tile."""
+    vectors: int
+    lanes: int
+
+    @property
+    def width(self) -> int:
+        """Filters of one half of a pair of panels."""
+        return self.vectors * self.lanes
+
+
+@kernel("strassen")
+def strassen_kernel(f: KernelFunction, form: StrassenForm, chain: Chain) -> None:
+    """Items are blocks of tiles by chunks of filters."""
+    code = _Strassen(f, form, chain)
+    with f.loop(f.begin, f.end) as item:
+        code.block_of(item)
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """Some pixels of an image: the upper half of them and the lower one."""
+
+    image: Value
+    first: Value
+    size: Value
+    upper: Value
+
+
+class _Strassen:
+    """The code, with its arguments."""
+
+    def __init__(self, f: KernelFunction, form: StrassenForm, chain: Chain):
+        self.f = f
+        self.form = form
+        self.x, self.u, self.bias, self.v = (f.pointer() for _ in range(4))
+        self.depth, self.positions, self.pairs, self.chunk, limit = (f.size() for _ in range(5))
+        self.pitch, self.image_step, self.columns, self.row_step, self.pixel_step = (f.size() for _ in range(5))
+        room = f.room()
+        self.code = ChainCode(f, chain)
+        self.kept = [f.stack(F32, form.rows * form.width) for _ in range(3)]
+        self.spilled = f.stack(F32, form.rows * form.width)
+        self.tile_size = self.pitch * (PRODUCTS * form.rows)
+        self.v = f.address(self.v, room * (limit * self.tile_size), F32)
+        self.tiles = EvenTiles(f, self.positions, 2 * form.rows)
+        self.blocks = EvenTiles(f, self.tiles.count, limit)
+        self.chunks = (self.pairs + (self.chunk - 1)) // self.chunk
+
+    def block_of(self, item: Value) -> None:
+        f = self.f
+        chunk, rest = item % self.chunks, item // self.chunks
+        number, image = rest % self.blocks.count, rest // self.blocks.count
+        start, count = self.blocks.start(number), self.blocks.size(number)
+        with f.loop(0, count) as one:
+            self._add_blocks(self._tile(image, start + one), f.address(self.v, one * self.tile_size, F32))
+        first = chunk * self.chunk
+        with f.loop(first, f.minimum(first + self.chunk, self.pairs)) as pair, f.loop(0, count) as one:
+            self._multiply(self._tile(image, start + one), f.address(self.v, one * self.tile_size, F32), pair, one)
+
+    def _tile(self, image: Value, number: Value) -> _Tile:
+        size = self.tiles.size(number)
+        return _Tile(image, self.tiles.start(number), size, (size + 1) // 2)
+
+    def _add_blocks(self, tile: _Tile, target: Value) -> None:
+        """The first factors of all products; if there are fewer pixels than rows the last ones are taken several times."""
+        f, lanes = self.f, self.form.lanes
+        image = f.address(self.x, tile.image * self.image_step, F32)
+        with f.loop(0, self.form.rows) as row:
+            upper = f.minimum(row, tile.upper - 1)
+            lower = f.minimum(tile.upper + row, tile.size - 1)
+            tops, bottoms = (self._pixel(image, tile.first + one) for one in (upper, lower))
+            with f.loop(0, self.depth, lanes) as k:
+                a11, a12, a21, a22 = (
+                    f.load(place, k + side, F32, lanes) for place in (tops, bottoms) for side in (0, self.depth)
+                )
+                total = a21 + a22
+                most = total - a11
+                for number, factor in enumerate((a11, a12, most, a11 - a21, a22, total, a12 - most)):
+                    f.store(factor, target, (row + number * self.form.rows) * self.pitch + k, F32)
+
+    def _pixel(self, image: Value, position: Value) -> Value:
+        row, column = position // self.columns, position % self.columns
+        return self.f.address(image, row * self.row_step + column * self.pixel_step, F32)
+
+    def _multiply(self, tile: _Tile, factors: Value, pair: Value, passed: Value) -> None:
+        f, form = self.f, self.form
+        sums = zero_sums(f, form.rows, form.vectors, F32, form.lanes)
+        size = self.depth * form.width
+
+        def add(number: int) -> None:
+            rows = [f.address(factors, (number * form.rows + row) * self.pitch, F32) for row in range(form.rows)]
+            panel = f.address(self.u, (pair * PRODUCTS + number) * size, F32)
+            following = f.address(panel, size * PRODUCTS, F32)
+            fetched = to_fetch(f, panel, following, self.depth, form.width * F32.bytes, passed)
+            add_products(f, sums, rows, panel, self.depth, F32, form.lanes, fetched)
+
+        first, shared, lower = self.kept
+        column = pair * (2 * form.width)
+        add(0)
+        self._keep(sums, first)
+        add(1)
+        self._hand_on(sums, tile, 0, column)
+        self._fetch_back(sums, first)
+        add(2)
+        self._keep(sums, shared)
+        add(3)
+        self._keep(sums, lower)
+        add(4)
+        self._hand_on(sums, tile, 1, column)
+        self._clear(sums)
+        add(5)
+        self._keep(sums, first)
+        self._add_back(sums, lower)
+        self._hand_on(sums, tile, 1, column + form.width)
+        self._fetch_back(sums, first)
+        self._add_back(sums, shared)
+        add(6)
+        self._hand_on(sums, tile, 0, column + form.width)
+
+    # --- the registers
+
+    def _clear(self, sums: Sums) -> None:
+        f = self.f
+        for row in sums[0]:
+            for register in row:
+                register.set(f.const(F32.vector(self.form.lanes), 0))
+
+    def _keep(self, sums: Sums, place: Value) -> None:
+        for number, register in enumerate(one for row in sums[0] for one in row):
+            self.f.store(register.get(), place, number * self.form.lanes, F32)
+
+    def _fetch_back(self, sums: Sums, place: Value) -> None:
+        for number, register in enumerate(one for row in sums[0] for one in row):
+            register.set(self.f.load(place, number * self.form.lanes, F32, self.form.lanes))
+
+    def _add_back(self, sums: Sums, place: Value) -> None:
+        for number, register in enumerate(one for row in sums[0] for one in row):
+            register.set(register.get() + self.f.load(place, number * self.form.lanes, F32, self.form.lanes))
+
+    def _hand_on(self, sums: Sums, tile: _Tile, half: int, column: Value) -> None:
+        """One of four blocks of the result, through what follows."""
+        f, form = self.f, self.form
+        self._keep(sums, self.spilled)
+        first, count = (tile.first + tile.upper, tile.size - tile.upper) if half else (tile.first, tile.upper)
+        biases = [f.load(self.bias, column + one * form.lanes, F32, form.lanes) for one in range(form.vectors)]
+        with f.loop(0, count) as pixel:
+            target = self.code.row([tile.image, first + pixel])
+            for one, bias in enumerate(biases):
+                vector = f.load(self.spilled, pixel * form.width + one * form.lanes, F32, form.lanes)
+                target.emit(column + one * form.lanes, form.lanes, given=[vector + bias])
