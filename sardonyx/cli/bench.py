@@ -21,7 +21,7 @@ from sardonyx.records import dataclass, field
 
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 WARM_UP_RUNS = 3
-PAUSE = 0.02
+PAUSE = 0.08
 """Seconds."""
 
 
