@@ -106,6 +106,9 @@ class _Strassen:
         return self.f.address(image, row * self.row_step + column * self.pixel_step, F32)
 
     def _multiply(self, tile: _Tile, factors: Value, pair: Value, passed: Value) -> None:
+        """All products P of a tile. Upper pixels are P0 + P1 for the first half of the filters, U + P5 + P6 for the second half, lower
+        ones L + P4 and L + P5, where U = P0 + P2 and L = U + P3.
+        """
         f, form = self.f, self.form
         sums = zero_sums(f, form.rows, form.vectors, F32, form.lanes)
         size = self.depth * form.width
