@@ -269,6 +269,11 @@ def symbol(name: str) -> Expression:
     return _of_atom(Symbol(name))
 
 
+def named(name: str) -> Expression:
+    """A size by what a model calls it. A mark like ? or -1 is no name: wherever it stands it is another unknown size."""
+    return symbol(name) if name != "-1" and any(letter.isalnum() or letter == "_" for letter in name) else fresh()
+
+
 def fresh() -> Expression:
     """A size about which nothing is known, different from all others."""
     return _of_atom(Symbol(f"?{next(_fresh_numbers)}"))

@@ -34,7 +34,7 @@ def tensors(draw: Any, name: str = "") -> ir.Tensor:
     return tensor
 
 
-sizes = st.one_of(st.integers(0, 2**40), names.map(ir.dim.symbol), st.builds(ir.dim.fresh))
+sizes = st.one_of(st.integers(0, 2**40), names.map(ir.dim.named), st.builds(ir.dim.fresh))
 shapes = st.one_of(st.none(), st.lists(sizes, max_size=3).map(tuple))
 tensor_types = st.builds(ir.TensorType, element_types, shapes)
 types = st.recursive(

@@ -318,3 +318,13 @@ def test_an_ort_format_file_under_another_name_is_told_what_its_name_should_be(t
     (tmp_path / "m.onnx").write_bytes(b"\x10\0\0\0ORTM\0\0")
     with pytest.raises(InvalidProtobuf, match=r"Load model from .*m.onnx failed:.*must end in \.ort"):
         formats.load(tmp_path / "m.onnx")
+
+
+def test_marks_for_unknown_sizes_are_no_names():
+    image = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", "?", "?", "-1", "*"])
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [image], [])
+    graph.output.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", None, None, None, None]))
+    model = formats.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    size, *others = model.graph.inputs[0].type.shape
+    assert size == ir.dim.symbol("N")
+    assert len(set(others)) == 4 and all(map(ir.dim.is_anonymous, others))

@@ -88,7 +88,7 @@ def _dim(proto: Any) -> ir.Dim:
         if size >= 0:
             return size
     name = proto.dim_param
-    return ir.dim.symbol(text(name)) if name else ir.dim.fresh()
+    return ir.dim.named(text(name))
 
 
 def write_type(type: ir.Type | None, proto: Any) -> None:

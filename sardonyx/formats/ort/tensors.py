@@ -161,5 +161,5 @@ def _read_dim(tree: Tree | None) -> ir.Dim:
     if tree is not None and tree["dim_type"] == DimensionValueType.VALUE and tree["dim_value"] >= 0:
         return int(tree["dim_value"])
     if tree is not None and tree["dim_type"] == DimensionValueType.PARAM and tree.get("dim_param"):
-        return ir.dim.symbol(tree["dim_param"])
+        return ir.dim.named(tree["dim_param"])
     return ir.dim.fresh()
