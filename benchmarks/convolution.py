@@ -33,7 +33,7 @@ TOLERANCE = 1e-4
 """Largest difference, relative to the largest result: beyond it nothing is measured."""
 SECONDS = 0.5
 """For how long each layer of each runtime is measured."""
-KERNELS = ("conv", "winograd", "depthwise")
+KERNELS = ("conv", "winograd", "strassen", "depthwise")
 
 
 @dataclass(frozen=True)
