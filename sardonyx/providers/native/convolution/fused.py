@@ -32,6 +32,8 @@ FEWEST_ROWS = 4
 SECTION_ROWS = 14
 """Of a section at least, for those that two sections share are computed twice."""
 SECTIONS_PER_THREAD = 4
+IDLE_ROWS = 6
+"""Expanded rows of a section at least, where threads would have nothing to do otherwise."""
 
 
 @dataclass(frozen=True)
@@ -152,8 +154,10 @@ def _bands(geometry: Geometry, form: FusedForm, chunks: int) -> _Bands:
     fitting = dim.floordiv(room - geometry.kernel[0], geometry.strides[0]) + 1
     band = dim.maximum(1, dim.minimum(rows, dim.maximum(FEWEST_ROWS, fitting)))
     capacity = (band - 1) * geometry.strides[0] + geometry.kernel[0]
-    wanted = dim.ceildiv((THREADS - 1) * SECTIONS_PER_THREAD, dim.maximum(1, geometry.batch * chunks))
-    sections = dim.maximum(1, dim.minimum(wanted, dim.floordiv(rows, SECTION_ROWS)))
+    others = dim.maximum(1, geometry.batch * chunks)
+    wanted = dim.ceildiv((THREADS - 1) * SECTIONS_PER_THREAD, others)
+    needed = dim.minimum(dim.ceildiv(THREADS, others), dim.floordiv(rows * geometry.strides[0], IDLE_ROWS))
+    sections = dim.maximum(1, dim.maximum(needed, dim.minimum(wanted, dim.floordiv(rows, SECTION_ROWS))))
     # a tile of a narrow image reads beyond its last column
     beyond = (PIXELS - 1) * geometry.strides[1] + geometry.kernel[1]
     return _Bands(sections, band, capacity, pitch, (capacity * pitch + beyond) * form.pixel)
