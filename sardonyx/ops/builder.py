@@ -82,17 +82,9 @@ class Builder:
 
     def constant(self, content: Any) -> Value:
         """Add an initializer: a tensor, an array, or a number or list of integers (int64) or floats (float32)."""
-        name = self.unique("constant")
-        if isinstance(content, Tensor):
-            content.name = name
-            return self._initializer(name, content)
-        array = content if isinstance(content, (np.ndarray, np.generic)) else np.array(content)
-        if array.dtype == np.float64 and not isinstance(content, (np.ndarray, np.generic)):
-            array = array.astype(np.float32)
-        return self._initializer(name, Tensor.of(np.asarray(array), name))
-
-    def _initializer(self, name: str, tensor: Tensor) -> Value:
-        value = self.graph.add_initializer(name, tensor)
+        tensor = content if isinstance(content, Tensor) else Tensor.of(_array_of(content))
+        tensor.name = self.unique("constant")
+        value = self.graph.add_initializer(tensor.name, tensor)
         self.constants.append(value)
         return value
 
@@ -114,3 +106,10 @@ def _as_kind(value: Any, kind: Kind) -> Any:
     if kind is Kind.TENSOR and not isinstance(value, Tensor):
         return Tensor.of(np.asarray(value))
     return value
+
+
+def _array_of(content: Any) -> np.ndarray:
+    if isinstance(content, (np.ndarray, np.generic)):
+        return np.asarray(content)
+    array = np.array(content)
+    return array.astype(np.float32) if array.dtype == np.float64 else array

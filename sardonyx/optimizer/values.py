@@ -13,6 +13,9 @@ from sardonyx.optimizer.matching import constant, operand
 CONTRIB_TYPES = frozenset({float32, float16, bfloat16})
 """Types to which ops of com.microsoft are applied; onnxruntime has no kernels of most of them for double."""
 
+FIRST_BROADCASTING = 7
+"""From this opset on arithmetic and logical ops, and Gemm its C, broadcast as NumPy does it; before, by flags."""
+
 
 def dtype_of(value: Value) -> ElementType | None:
     """The element type of a tensor."""
@@ -53,6 +56,11 @@ def shape_fits(inner: Shape, outer: Shape) -> bool:
     if len(inner) > len(outer):
         return False
     return all(size in (1, wanted) for size, wanted in zip(reversed(inner), reversed(outer), strict=False))
+
+
+def stays_finite(result: np.ndarray, before: np.ndarray) -> bool:
+    """Whether no number of an array became infinite or NaN, if all were finite before."""
+    return bool(np.isfinite(result.astype(np.float64)).all()) or not np.isfinite(before.astype(np.float64)).all()
 
 
 def is_exactly(value: Value, number: float) -> bool:

@@ -13,7 +13,7 @@ from sardonyx.ir import Node, Tensor, Value
 from sardonyx.ops.builder import Builder
 from sardonyx.optimizer.matching import constant, operand
 from sardonyx.optimizer.rewrite import Answer, rule, skip
-from sardonyx.optimizer.values import is_non_negative, rank_of, shape_of
+from sardonyx.optimizer.values import is_non_negative, rank_of, shape_of, stays_finite
 
 
 def attributes_of(node: Node) -> dict[str, Any]:
@@ -146,8 +146,7 @@ def _stay_finite(weights: np.ndarray, factors: np.ndarray) -> bool:
         largest = float(np.max(np.abs(factors))) * max(abs(float(weights.min())), abs(float(weights.max())))
         if largest < float(np.finfo(weights.dtype).max) / 2:
             return True
-    is_finite = np.isfinite(_product(weights, factors).astype(np.float64)).all()
-    return bool(is_finite) or not np.isfinite(weights.astype(np.float64)).all()
+    return stays_finite(_product(weights, factors), weights)
 
 
 def _convolved(op: Builder, conv: Node, X: Value, W: Value, bias: np.ndarray | None, like: Value) -> Answer:

@@ -12,6 +12,7 @@ from sardonyx.ops.builder import Builder
 from sardonyx.optimizer.matching import constant, operand
 from sardonyx.optimizer.rewrite import Answer, rule, skip
 from sardonyx.optimizer.values import (
+    FIRST_BROADCASTING,
     broadcasts_into,
     dtype_of,
     has_one_output,
@@ -23,8 +24,6 @@ from sardonyx.optimizer.values import (
     sizes_in,
 )
 
-FIRST_BROADCASTING = 7
-"""From this opset on operands of logical and arithmetic ops are broadcast as NumPy does it."""
 ENDLESS = 2**31 - 1
 """A slice that ends here or later ends where the axis does."""
 

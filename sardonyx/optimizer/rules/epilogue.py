@@ -12,7 +12,7 @@ from sardonyx.ops.builder import Builder
 from sardonyx.optimizer.matching import operand
 from sardonyx.optimizer.rewrite import Answer, Skip, rule, skip
 from sardonyx.optimizer.rules.conv import attributes_of
-from sardonyx.optimizer.values import dtype_of, same_shape
+from sardonyx.optimizer.values import FIRST_BROADCASTING, dtype_of, same_shape
 
 CONTRIB = "com.microsoft"
 
@@ -88,7 +88,7 @@ def fuse_gemm_activation(op: Builder, act: Node, gemm: Node, A: Value, B: Value,
     """An activation is computed while the product is at hand."""
     if dtype_of(gemm.outputs[0]) is not dtypes.float32:
         return skip("FusedGemm is for float32")
-    if gemm.version < 7:
+    if gemm.version < FIRST_BROADCASTING:
         return skip("up to opset 6 Gemm broadcasts by a flag")
     numbers = {f"activation_{name}": operand(act, name) for name in ("alpha", "beta", "gamma")}
     inputs = [A, B] if C is None else [A, B, C]

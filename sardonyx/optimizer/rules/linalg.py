@@ -12,11 +12,19 @@ from sardonyx.optimizer.matching import constant, operand
 from sardonyx.optimizer.rewrite import Answer, Skip, rule, skip
 from sardonyx.optimizer.rules.conv import attributes_of, batch_factors, is_training
 from sardonyx.optimizer.rules.shape import viewed_shape
-from sardonyx.optimizer.values import CONTRIB_TYPES, broadcasts_into, dtype_of, is_float, rank_of, scalar, shape_of
+from sardonyx.optimizer.values import (
+    CONTRIB_TYPES,
+    FIRST_BROADCASTING,
+    broadcasts_into,
+    dtype_of,
+    is_float,
+    rank_of,
+    scalar,
+    shape_of,
+    stays_finite,
+)
 
 CONTRIB = "com.microsoft"
-FIRST_BROADCASTING_GEMM = 7
-"""Before this opset Gemm broadcasts C by a flag."""
 
 
 # --- Gemm -----------------------------------------------------------------------------------------------------------
@@ -38,7 +46,7 @@ def bias_of_matrix(op: Builder, product: Node, A: Value, B: Value, C: Value, roo
     """
     if rank_of(A) != 2 or rank_of(B) != 2:
         return skip("the factors are not two matrices")
-    if not is_float(A) or root.version < FIRST_BROADCASTING_GEMM:
+    if not is_float(A) or root.version < FIRST_BROADCASTING:
         return skip("there is no such Gemm")
     if not broadcasts_into(C, product.outputs[0]):
         return skip("what is added may enlarge the result")
@@ -147,7 +155,7 @@ def fold_into_gemm(
     """The same for a product that has a bias already."""
     weights, own = constant(W), np.zeros(1) if C is None else constant(C)
     folded = batch_factors(root, scale, bias, mean, var)
-    if weights is None or own is None or folded is None or is_training(root) or gemm.version < FIRST_BROADCASTING_GEMM:
+    if weights is None or own is None or folded is None or is_training(root) or gemm.version < FIRST_BROADCASTING:
         return skip("weights, bias or statistics are not constant")
     factor, offset = (array.reshape(-1) for array in folded)
     columns = factor[:, np.newaxis] if operand(gemm, "transB") else factor
@@ -163,8 +171,7 @@ def _rounded(wide: np.ndarray, like: np.ndarray) -> np.ndarray | None:
     """Weights in their own type again; None if that makes infinities."""
     with np.errstate(all="ignore"):
         result = wide.astype(like.dtype)
-    was_finite = np.isfinite(like.astype(np.float64)).all()
-    return None if was_finite and not np.isfinite(result.astype(np.float64)).all() else result
+    return result if stays_finite(result, like) else None
 
 
 def _chain(root: Node, product: Node) -> list[Node]:
@@ -202,7 +209,7 @@ def _axis_before(node: Node, axis: int | None) -> int | None:
 
 
 def _with_offset(op: Builder, x: Value, weights: Value, offset: Value, root: Node) -> Value:
-    if rank_of(x) == 2 and root.version >= FIRST_BROADCASTING_GEMM:
+    if rank_of(x) == 2 and root.version >= FIRST_BROADCASTING:
         return op.Gemm(x, weights, offset)
     return op.Add(op.MatMul(x, weights), offset)
 

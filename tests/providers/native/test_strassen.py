@@ -9,13 +9,14 @@ from onnx import TensorProto, helper
 from sardonyx.compiler.jit import host
 from sardonyx.providers.cpu.provider import CPUExecutionProvider
 from sardonyx.providers.native.convolution import strassen
+from sardonyx.providers.native.convolution.direct import PIXELS
 from sardonyx.providers.native.provider import NativeExecutionProvider
 from sardonyx.runtime.executor import execute
 from sardonyx.runtime.plan import make_plan
 from tests.providers.native.agreement import assert_agrees, model_of, native_plan, programs
 from tests.providers.native.test_conv import conv_model, error, image, random
 
-pytestmark = pytest.mark.skipif(host().name not in strassen.ROWS, reason="there is no such code for this feature set")
+pytestmark = pytest.mark.skipif(host().name not in PIXELS, reason="there is no such code for this feature set")
 
 
 def pointwise(channels, filters, *sizes, **options):

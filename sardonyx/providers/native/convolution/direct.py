@@ -59,16 +59,21 @@ class Tile:
 PIXELS = {"avx512": {1: 14, 2: 14, 3: 9, 4: 7}, "avx2": {1: 12, 2: 6, 3: 4}, "neon": {1: 14, 2: 12, 3: 8, 4: 6}}
 """How many pixels of so many vectors fit into registers."""
 FEW_PIXELS = {1: 8, 2: 5, 3: 3}
+"""The same for other targets."""
 SPLITTING_CPUS = ("znver4",)
 """CPUs that compute on a vector in two halves: half as wide ones are as fast, and may fit better."""
 ALIASING = 4096
 """Pixels that lie a multiple of this apart (bytes) meet in one set of the first-level cache, which holds eight lines."""
 
 
+def pixels_of(target: Target) -> dict[int, int]:
+    return PIXELS.get(target.name, FEW_PIXELS)
+
+
 def tile_for(target: Target, type: Type, filters: int, axes: int, distance: Dim) -> Tile:
     """The tile that wastes least of its last vectors; few pixels of many filters if pixels lie at an unlucky `distance`."""
     lanes = target.lanes(type)
-    counts = PIXELS.get(target.name, FEW_PIXELS)
+    counts = pixels_of(target)
     is_unlucky = isinstance(distance, int) and distance * type.bytes % ALIASING == 0
     shapes = [(lanes, count) for count in ((4, 2, 3, 1) if 4 in counts and is_unlucky else (2, 3, 1))]
     if target.cpu in SPLITTING_CPUS:

@@ -123,10 +123,7 @@ def product_step(lowerer: Lowerer, geometry: Geometry, view: View, filters: Filt
     # with rows folded into channels the last pixels of a row have no window of their own
     covers_all = geometry.is_pointwise and tuple(geometry.output) == tuple(view.shape[2:])
     flat = even_step(view) if covers_all else None
-    grid = strassen.grid_of(geometry, view, flat)
-    form = None if grid is None else strassen.form_for(lowerer, geometry, view, filters)
-    if grid is not None and form is not None:
-        strassen.strassen_steps(lowerer, geometry, form, view, grid, filters, sink)
+    if strassen.strassen_steps(lowerer, geometry, view, flat, filters, sink):
         return
     axes = 0 if flat is not None else len(geometry.kernel)
     tile = tile_for(lowerer.target, view.type, geometry.filters, axes, view.strides[-1] * geometry.strides[-1])

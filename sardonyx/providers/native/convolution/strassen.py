@@ -11,6 +11,7 @@ import numpy as np
 
 from sardonyx.compiler.types import F32
 from sardonyx.ir import Dim
+from sardonyx.providers.native.convolution.direct import PIXELS
 from sardonyx.providers.native.convolution.filters import Filters, pack_bias, pack_panels
 from sardonyx.providers.native.convolution.form import Geometry
 from sardonyx.providers.native.convolution.strassen_kernel import PRODUCTS, StrassenForm, strassen_kernel
@@ -22,8 +23,6 @@ from sardonyx.providers.prepacking import Layout
 from sardonyx.records import dataclass
 
 STRASSEN = Layout("strassen")
-ROWS = {"avx512": 14, "avx2": 6, "neon": 12}
-"""How many pixels of so many vectors fit into registers."""
 VECTORS = 2
 GAIN = 0.94
 """It is taken if it needs at most this part of the direct sum's time."""
@@ -51,7 +50,7 @@ COMBINATIONS = np.array(
 
 
 @dataclass(frozen=True)
-class Grid:
+class _Grid:
     """Where the pixels of an image lie: rows of so many, and how far rows and pixels are apart."""
 
     columns: Dim
@@ -59,24 +58,24 @@ class Grid:
     pixel_step: Dim
 
 
-def grid_of(geometry: Geometry, view: View, flat: Dim | None) -> Grid | None:
+def _grid_of(geometry: Geometry, view: View, flat: Dim | None) -> _Grid | None:
     """The pixels that a pointwise convolution reads, with any strides; `flat` is how far they lie apart if that is the same for all."""
     if flat is not None:
-        return Grid(geometry.positions, 0, flat)
+        return _Grid(geometry.positions, 0, flat)
     if geometry.taps > 1 or len(geometry.kernel) > 2 or any(size != 0 for size in (*geometry.begin, *geometry.end)):
         return None
     steps = [stride * step for stride, step in zip(geometry.strides, view.strides[2:])]
-    return Grid(geometry.output[-1], steps[0], steps[-1])
+    return _Grid(geometry.output[-1], steps[0], steps[-1])
 
 
-def form_for(lowerer: Lowerer, geometry: Geometry, view: View, filters: Filters) -> StrassenForm | None:
+def _form_for(lowerer: Lowerer, geometry: Geometry, view: View, filters: Filters) -> StrassenForm | None:
     """The shape of the code, if it pays for a pointwise convolution."""
-    rows, lanes = ROWS.get(lowerer.target.name), lowerer.target.lanes(F32)
-    if rows is None or view.type != F32 or lowerer.options.get("winograd", "auto") == "off":
+    counts, lanes = PIXELS.get(lowerer.target.name), lowerer.target.lanes(F32)
+    if counts is None or view.type != F32 or lowerer.options.get("winograd", "auto") == "off":
         return None
     if filters.arrange is not None or not lowerer.can_pack(filters.W, filters.B):
         return None
-    form = StrassenForm(rows, VECTORS, lanes)
+    form = StrassenForm(counts[VECTORS], VECTORS, lanes)
     if geometry.groups > 1 or geometry.channels % (2 * lanes) or geometry.filters % (2 * form.width):
         return None
     return form if _pays(geometry, form) else None
@@ -103,10 +102,12 @@ def _tiles(positions: int, form: StrassenForm) -> int:
     return -(-positions // (2 * form.rows))
 
 
-def strassen_steps(
-    lowerer: Lowerer, geometry: Geometry, form: StrassenForm, view: View, grid: Grid, filters: Filters, sink: Sink
-) -> None:
-    """Add the step."""
+def strassen_steps(lowerer: Lowerer, geometry: Geometry, view: View, flat: Dim | None, filters: Filters, sink: Sink) -> bool:
+    """Add the step, if a convolution is pointwise and it pays for it. `flat` is as for `even_step`."""
+    grid = _grid_of(geometry, view, flat)
+    form = None if grid is None else _form_for(lowerer, geometry, view, filters)
+    if grid is None or form is None:
+        return False
     assert isinstance(geometry.positions, int)
     tiles, pairs, pitch = _tiles(geometry.positions, form), _pairs(geometry, form), geometry.channels // 2 + PADDING
     limit, chunk = _blocks(tiles, pairs, PRODUCTS * form.rows * pitch * 4, lowerer.threads)
@@ -122,6 +123,7 @@ def strassen_steps(
         flops=geometry.flops,
         traffic=geometry.batch * geometry.positions * (geometry.channels + geometry.filters) * 4,
     )
+    return True
 
 
 def _blocks(tiles: int, pairs: int, tile_bytes: int, threads: int) -> tuple[int, int]:

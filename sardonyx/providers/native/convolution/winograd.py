@@ -22,6 +22,7 @@ import numpy as np
 
 from sardonyx.compiler.types import F32
 from sardonyx.ir import Dim, Value, dim
+from sardonyx.providers.native.convolution.direct import pixels_of
 from sardonyx.providers.native.convolution.filters import pack_bias, pack_panels
 from sardonyx.providers.native.convolution.form import Geometry
 from sardonyx.providers.native.convolution.transforms import PAIRS, Transform
@@ -38,7 +39,6 @@ POINTS = tuple(PAIRS)
 """How many points a transform may have."""
 LONGEST = 3
 """Taps of a section."""
-ROWS = {"avx512": 14, "avx2": 6, "neon": 12}
 VECTORS = 2
 SCRATCH_BYTES = 640 << 10
 """Transformed input and sums of a block of tiles should stay in the second-level cache."""
@@ -135,7 +135,7 @@ def choose(lowerer: Lowerer, geometry: Geometry, type: object) -> Ways | None:
         return None
     if min(geometry.channels, geometry.filters) < FEWEST_CHANNELS:
         return None
-    lanes, rows = lowerer.target.lanes(F32), ROWS.get(lowerer.target.name, 5)
+    lanes, rows = lowerer.target.lanes(F32), pixels_of(lowerer.target)[VECTORS]
     axes = map(ways_of, geometry.kernel, geometry.strides, geometry.dilations)
     candidates = [ways for ways in itertools.product(*axes) if 1 <= len(_transforms(ways)) <= 2]
     costs = {ways: _cost(geometry, ways, lanes, rows) for ways in candidates if _is_worth_a_try(geometry, ways)}
@@ -220,7 +220,7 @@ def winograd_steps(lowerer: Lowerer, geometry: Geometry, ways: Ways, view: View,
     lanes = lowerer.target.lanes(F32)
     width = VECTORS * lanes
     transforms = tuple(way.transform for way in ways)
-    form = WinogradForm(transforms, ROWS.get(lowerer.target.name, 5), VECTORS, lanes, geometry.channels % lanes != 0)
+    form = WinogradForm(transforms, pixels_of(lowerer.target)[VECTORS], VECTORS, lanes, geometry.channels % lanes != 0)
     panels = -(-geometry.filters // width)
     tiles = dim.product([way.tiles(output) for way, output in zip(ways, geometry.output)])
     blocks = _blocks(lowerer, geometry, ways, form, tiles)

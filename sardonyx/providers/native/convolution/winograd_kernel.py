@@ -254,9 +254,8 @@ class _Winograd:
             first = (block.group * form.points + point) * self.panels + block.panel
             with f.loop(0, block.panels) as panel:
                 filters = f.address(self.u, (first + panel) * panel_size + done * width, F32)
-                ahead = f.select(
-                    panel + 1 < block.panels, 1, self.panels + 1 - block.panels
-                )  # or the first one at the next point
+                # behind the last one comes the first one at the next point
+                ahead = f.select(panel + 1 < block.panels, 1, self.panels + 1 - block.panels)
                 following = f.address(filters, ahead * panel_size, F32)
                 columns = f.address(sums, panel * width, F32)
                 with f.loop(0, groups.count) as group:

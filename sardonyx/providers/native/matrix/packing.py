@@ -114,9 +114,8 @@ def packed_constant(memory: WeightMemory, array: np.ndarray, type: Type, width: 
     if columns % width:
         packed[..., -1, :] = 0
     at_once = -(-columns // width)
-    if (
-        array.ndim == 2 and array.T.flags.c_contiguous
-    ):  # what panels are made of lies together, so the rest need not be in memory
+    # where what a panel is made of lies together, the rest need not be in memory
+    if array.ndim == 2 and array.T.flags.c_contiguous:
         at_once = max(1, PIECE_BYTES // (inner * width * array.itemsize))
     for first in range(0, packed.shape[-2], at_once):
         part = array[..., first * width : (first + at_once) * width]
