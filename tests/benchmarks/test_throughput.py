@@ -3,26 +3,40 @@
 from __future__ import annotations
 
 import threading
-import time
+from collections import Counter
 
 import pytest
 
+from benchmarks import throughput
 from benchmarks.throughput import main, runs_in_a_second
 
 
-def test_runs_of_all_callers_count():
-    def run():
-        time.sleep(0.01)
+class Clock:
+    """A clock that only runs move on: each caller sees the time of its own, everybody else that of the last."""
 
-    alone, together = (runs_in_a_second(run, callers, 0.2) for callers in (1, 4))
-    assert 10 < alone <= 100
-    assert 2 * alone < together <= 400
+    def __init__(self):
+        self.runs = Counter()
+
+    def run(self):
+        self.runs[threading.current_thread()] += 1
+
+    def perf_counter(self):
+        own = self.runs.get(threading.current_thread())
+        return max(self.runs.values(), default=0) if own is None else own
 
 
-def test_all_callers_call():
-    seen = set()
-    runs_in_a_second(lambda: (seen.add(threading.get_ident()), time.sleep(0.01)), 3, 0.1)
-    assert len(seen) == 3
+@pytest.mark.parametrize("callers", [1, 4])
+def test_runs_of_all_callers_count(callers, monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(throughput, "time", clock)
+    assert runs_in_a_second(clock.run, callers, 20) == callers
+    assert list(clock.runs.values()) == [20] * callers
+
+
+def test_a_caller_that_begins_too_late_runs_once():
+    seen = []
+    assert runs_in_a_second(lambda: seen.append(threading.current_thread()), 3, 0) > 0
+    assert len(set(seen)) == len(seen) == 3
 
 
 def test_a_table_comes_out(capsys):

@@ -12,6 +12,7 @@ import pytest
 
 from sardonyx.compiler import cache, jit, linking, sources
 from sardonyx.compiler.cache import MAGIC, ObjectCache, default_folder
+from tests.patience import HANG_SECONDS
 
 KEY = "ab" + "c" * 38
 
@@ -159,7 +160,7 @@ def test_a_second_process_compiles_nothing_and_damage_is_mended(tmp_path: Path) 
 def test_many_processes_may_share_a_folder(tmp_path: Path) -> None:
     environment = os.environ | {"SARDONYX_CACHE_DIR": str(tmp_path)}
     running = [subprocess.Popen([sys.executable, "-c", PROGRAM], env=environment, stdout=subprocess.PIPE) for _ in range(4)]
-    assert all(process.wait(timeout=120) == 0 for process in running)
+    assert all(process.wait(timeout=HANG_SECONDS) == 0 for process in running)
     for process in running:
         assert process.stdout is not None
         process.stdout.close()

@@ -11,6 +11,7 @@ from llvmlite.binding import ffi
 
 from sardonyx.compiler.cache import ObjectCache
 from sardonyx.compiler.jit import Jit, Kernel, _unlocked, host
+from tests.patience import HANG_SECONDS
 
 
 def kernel(number: int, body: str = "") -> Kernel:
@@ -41,7 +42,7 @@ def test_code_is_emitted_while_another_thread_is_inside_llvm(compiler: Jit) -> N
     with ffi.lib._lock:
         thread = threading.Thread(target=lambda: found.append(emit(machine, module, 1, problem)))
         thread.start()
-        thread.join(20)
+        thread.join(HANG_SECONDS)
         assert found and found[0]
     ffi.lib.LLVMPY_DisposeMemoryBuffer(found[0])
 

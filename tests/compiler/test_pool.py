@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from sardonyx.compiler.builder import Function
 from sardonyx.compiler.jit import PLACEHOLDER, Kernel, jit
 from sardonyx.compiler.pool import ARGUMENTS, GRAIN, KERNEL, STEP_WORDS, TICKS, TOTAL, Pool, available_threads, pool
 from sardonyx.compiler.types import I64, PTR
+from tests.patience import HANG_SECONDS
 
 
 def add_one() -> int:
@@ -94,8 +96,7 @@ def test_a_quiet_run_lets_workers_sleep() -> None:
     call[[module.CALL_POOL, module.CALL_WIDTH, module.CALL_QUIET]] = workers.address, width, 1
     call[module.CALL_STOP] = call.ctypes.data + 8 * module.CALL_STATUS
     generation = workers._memory[module.GENERATION]
-    deadline = time.monotonic() + 10
-    while not workers._memory[module.SLEEPERS] and time.monotonic() < deadline:
+    while not workers._memory[module.SLEEPERS]:
         time.sleep(0.001)
     for _ in range(20):
         workers.enter(call.ctypes.data)
@@ -105,10 +106,14 @@ def test_a_quiet_run_lets_workers_sleep() -> None:
     workers.stop()
 
 
-def test_short_runs_that_follow_each_other_do_not_come_alone() -> None:
-    workers = pool()
-    assert any(workers.note_end() or not workers.comes_alone() for _ in range(1000))
-    time.sleep(0.01)
+def test_short_runs_that_follow_each_other_do_not_come_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: now))
+    workers = Pool()
+    workers.note_end()
+    now += module.SHORT_BREAK / 2
+    assert not workers.comes_alone()
+    now += module.SHORT_BREAK
     assert workers.comes_alone()
 
 
@@ -158,7 +163,7 @@ time.sleep(0.05)
 
 def test_the_process_may_end_while_threads_run() -> None:
     for _ in range(3):
-        ended = subprocess.run([sys.executable, "-c", EXIT_WHILE_RUNNING], capture_output=True, text=True, timeout=60)
+        ended = subprocess.run([sys.executable, "-c", EXIT_WHILE_RUNNING], capture_output=True, text=True, timeout=HANG_SECONDS)
         assert ended.returncode == 0, ended.stderr
 
 

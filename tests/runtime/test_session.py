@@ -19,6 +19,7 @@ from onnx import TensorProto, helper
 import sardonyx
 from sardonyx.errors import EPFail
 from sardonyx.providers.cpu.provider import CPUExecutionProvider
+from tests.patience import HANG_SECONDS
 from tests.runtime import models
 from tests.runtime.side_by_side import BOTH, assert_same
 
@@ -469,8 +470,8 @@ def test_sessions_survive_a_fork() -> None:
     results = context.Queue()
     child = context.Process(target=lambda: results.put(session.run(None, {"x": X})[0]))
     child.start()
-    np.testing.assert_array_equal(results.get(timeout=60), X + X)
-    child.join(timeout=60)
+    np.testing.assert_array_equal(results.get(timeout=HANG_SECONDS), X + X)
+    child.join(timeout=HANG_SECONDS)
     assert child.exitcode == 0
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import sardonyx
+from tests.patience import HANG_SECONDS
 from tests.runtime.test_native import MODEL, feeds, wanted
 
 ROUNDS = 1000
@@ -88,5 +89,5 @@ time.sleep(0.2)
 @pytest.mark.slow
 def test_a_process_may_end_while_runs_go_on() -> None:
     for _ in range(EXITS):
-        ended = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60)
+        ended = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=HANG_SECONDS)
         assert ended.returncode == 0, ended.stderr

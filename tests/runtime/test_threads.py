@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import sardonyx
+from tests.patience import HANG_SECONDS
 from tests.runtime import models
 from tests.runtime.side_by_side import BOTH
 
@@ -26,7 +27,7 @@ def test_ten_threads_share_a_session() -> None:
     def work(number: int) -> bool:
         x = np.full((number + 1, 3), number, np.float32)
         expected = x * [1, 2, 3] + x
-        started.wait(timeout=30)
+        started.wait(timeout=HANG_SECONDS)
         return all(np.array_equal(session.run(["y", "t"] if turn % 2 else None, {"x": x})[0], expected) for turn in range(50))
 
     with ThreadPoolExecutor(10) as pool:
@@ -54,7 +55,7 @@ def test_another_thread_can_stop_a_run(ort: ModuleType) -> None:
     time.sleep(0.2)
     assert thread.is_alive()
     options.terminate = True
-    thread.join(timeout=30)
+    thread.join(timeout=HANG_SECONDS)
     assert not thread.is_alive()
     (error,) = failures
     assert type(error).__name__ == "Fail" and "Exiting due to terminate flag being set to true." in str(error)
@@ -75,7 +76,7 @@ def test_a_stop_does_not_touch_other_runs_of_the_session() -> None:
     thread = long_run(sardonyx, options, failures)
     np.testing.assert_array_equal(session.run(None, {"x": X})[0], X + X)
     options.terminate = True
-    thread.join(timeout=30)
+    thread.join(timeout=HANG_SECONDS)
     assert len(failures) == 1
 
 
@@ -90,7 +91,7 @@ def in_background(session: Any, *arguments: Any) -> tuple[Any, ...]:
         done.set()
 
     session.run_async(*arguments, callback, "mine")
-    assert done.wait(timeout=30)
+    assert done.wait(timeout=HANG_SECONDS)
     return tuple(result)
 
 
