@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from sardonyx.ir import Graph, Model, Node, edit
 from sardonyx.ops.inference import Driver, Evaluate
+from sardonyx.optimizer.bounds import GROWTH, SMALL, Edits
 from sardonyx.optimizer.pattern import OpName
 from sardonyx.optimizer.rewrite import Journal
 from sardonyx.records import dataclass, field
@@ -24,7 +25,9 @@ class Context:
         self.driver = Driver(self.model, self.evaluate)
         """Infers the types of new nodes: `context.driver.node(node)`."""
 
-        self.edited: list[Node] = []
+        self.size = sum(len(graph) for graph in edit.all_graphs(self.model.graph))
+        """How many nodes there were at first: bounds on rewriting grow with it."""
+        self.edited: list[Node] = Edits(self.size)
         """Nodes that are new, or have got or lost operands or users, in the order in which that happened in any graph of the model."""
         self.graphs: list[Graph] = []
         """The graphs of the model, outer ones first."""
@@ -45,6 +48,14 @@ class Context:
                     self.edited += graph.nodes
         self.ops.update((node.domain, node.op_type) for node in new)
         self._looked_at = len(self.edited)
+
+    def count(self) -> int:
+        """How many nodes there are."""
+        return sum(map(len, self.graphs))
+
+    def has_grown_too_far(self) -> bool:
+        """Whether there are more nodes than any sound rewriting makes of those at first."""
+        return self.count() > GROWTH * max(self.size, SMALL)
 
     def close(self) -> None:
         """No longer follow what is edited."""

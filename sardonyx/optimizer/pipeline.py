@@ -11,15 +11,15 @@ import importlib
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from sardonyx.errors import is_strict
 from sardonyx.ir import Graph, Model, Node, edit
 from sardonyx.ops.inference import Evaluate
+from sardonyx.optimizer import bounds
+from sardonyx.optimizer.bounds import Bound, Endless
 from sardonyx.optimizer.context import Context
 from sardonyx.optimizer.pattern import OpName, op_name
 from sardonyx.optimizer.rewrite import Extent, Journal, Rule, apply_rules, surroundings
 from sardonyx.records import dataclass
-
-MAX_ROUNDS = 10
-"""How often a level is repeated while it changes something."""
 
 LOOP_KEY = "session.graph_optimizations_loop_level"
 """Config entry: "0" runs the levels after the basic one once instead of until nothing changes."""
@@ -135,27 +135,52 @@ def run_level(level: Level, context: Context, disabled: Collection[str] = ()) ->
         from sardonyx.optimizer import recording
 
         stages = [stage for stage in stages if stage.name in recording.OPTIMIZERS]
-    rounds = 1 if level > Level.BASIC and context.options.get(LOOP_KEY) == "0" else MAX_ROUNDS
-    changes = 0
-    settled: dict[int, int] = {}
-    """How many changes there had been when a stage, by its number, found nothing to do: it need not look at the same graph again."""
-    edits: dict[int, int] = {}
-    """How many edits a stage has seen: rules are tried again around later ones alone."""
-    for round_number in range(rounds):
-        before = changes
-        for number, stage in enumerate(stages):
-            if (stage.once and round_number) or settled.get(number) == changes:
-                continue
-            if stage.roots and context.ops.isdisjoint(stage.roots):
-                continue
-            start = len(context.edited)
-            if _run_stage(stage, context, disabled, edits.get(number)):
-                changes, edits[number] = changes + 1, start
-                context.look()
-            else:
-                settled[number], edits[number] = changes, len(context.edited)
-        if changes == before:
+    rounds = _Rounds(stages, context, disabled, f"graph {context.model.graph.name!r}, level {level.name}")
+    is_run_once = level > Level.BASIC and context.options.get(LOOP_KEY) == "0"
+    while rounds.run() and not is_run_once:
+        pass
+
+
+class _Rounds:
+    """The stages of one level, run again and again."""
+
+    def __init__(self, stages: Sequence[Stage], context: Context, disabled: Collection[str], where: str):
+        self.stages = stages
+        self.context = context
+        self.disabled = disabled
+        self.bound = Bound(where, bounds.rounds(context.size))
+        self.applications = [Bound(f"{where}, stage {stage.name}", bounds.applications(context.size)) for stage in stages]
+        self.changes = 0
+        self.settled: dict[int, int] = {}
+        """How many changes there had been when a stage, by its number, found nothing to do: it need not look at the same graph again."""
+        self.edits: dict[int, int] = {}
+        """How many edits a stage has seen: rules are tried again around later ones alone."""
+
+    def run(self) -> bool:
+        """Run each stage once; whether another round may find more to do."""
+        before = self.changes
+        for number, stage in enumerate(self.stages):
+            if self._has_work(number, stage):
+                self._run(number, stage)
+                if self.bound.is_spent:
+                    return False
+        return self.changes > before and self.bound.spend()
+
+    def _has_work(self, number: int, stage: Stage) -> bool:
+        if (stage.once and self.bound.count) or self.settled.get(number) == self.changes or self.applications[number].is_spent:
+            return False
+        return not stage.roots or not self.context.ops.isdisjoint(stage.roots)
+
+    def _run(self, number: int, stage: Stage) -> None:
+        context, start = self.context, len(self.context.edited)
+        if not _run_stage(stage, context, self.disabled, self.edits.get(number), self.applications[number]):
+            self.settled[number], self.edits[number] = self.changes, len(context.edited)
             return
+        self.changes, self.edits[number] = self.changes + 1, start
+        context.look()
+        self.bound.note(stage.name)
+        if context.has_grown_too_far():
+            self.bound.stop(f"at {context.count()} nodes, of which there were {context.size}")
 
 
 def _is_enabled(stage: Stage, context: Context) -> bool:
@@ -164,16 +189,20 @@ def _is_enabled(stage: Stage, context: Context) -> bool:
     return stage.switch is None or context.flag(stage.switch, stage.switched_on)
 
 
-def _run_stage(stage: Stage, context: Context, disabled: Collection[str], edits: int | None) -> bool:
-    """Run one stage; it has seen so many edits before, or none of the graph."""
+def _run_stage(stage: Stage, context: Context, disabled: Collection[str], edits: int | None, bound: Bound) -> bool:
+    """Run one stage; it has seen so many edits before, or none of the graph. `bound` is for its rules."""
     start = time.perf_counter()
     try:
         if stage.run is not None:
             changed = _run_pass(stage.run, context)
         else:
             rules = [rule for rule in stage.rules if rule.name not in disabled]
-            extent = Extent(context.graphs, context.ops, None if edits is None else _near(rules, context, edits))
+            extent = Extent(context.graphs, context.ops, None if edits is None else _near(rules, context, edits), bound)
             changed = apply_rules(context.model, rules, extent, evaluate=context.evaluate, journal=context.journal)
+    except Endless as error:
+        if is_strict():
+            raise Endless(f"optimizer stage {stage.name}: {error.message}") from error
+        raise StageFailed(stage.name, error) from error
     except Exception as error:
         if context.journal.strict:
             raise

@@ -16,15 +16,13 @@ from typing import Any, NamedTuple, Union
 from sardonyx.ir import Graph, Model, Node, Type, Value, described, edit
 from sardonyx.ops.builder import Builder
 from sardonyx.ops.inference import Driver, Evaluate, refined, same_kind
-from sardonyx.optimizer import matching
+from sardonyx.optimizer import bounds, matching
+from sardonyx.optimizer.bounds import Bound
 from sardonyx.optimizer.matching import Match
 from sardonyx.optimizer.pattern import OpName, Pattern, PatternError, read, words
 from sardonyx.records import dataclass, field
 
 logger = logging.getLogger("sardonyx.optimizer")
-
-APPLICATIONS_PER_NODE = 32
-"""A bound on rewriting: rules that undo each other end here, with a warning, instead of running forever."""
 
 
 @dataclass
@@ -125,6 +123,8 @@ class Extent:
     """All ops of the graphs' nodes, and maybe some more; those that rules bring are added."""
     near: Mapping[Node, int] | None = None
     """What `surroundings` has told: rules have been tried everywhere else."""
+    bound: Bound | None = None
+    """How many applications are left; a new one where none is given."""
 
     @staticmethod
     def of(model: Model) -> Extent:
@@ -145,7 +145,8 @@ def apply_rules(
     rewriter = _Rewriter(model, rules, extent or Extent.of(model), Driver(model, evaluate), journal or Journal())
     changed = False
     for graph in rewriter.extent.graphs:
-        if edit.outermost(graph) is model.graph:  # else it has been thrown away with its node
+        is_there = edit.outermost(graph) is model.graph  # else it has been thrown away with its node
+        if is_there and not rewriter.bound.is_spent:
             changed = rewriter.graph(graph) or changed
     return changed
 
@@ -184,6 +185,7 @@ class _Rewriter:
         self.extent = extent
         self.driver = driver
         self.journal = journal
+        self.bound = extent.bound or Bound(f"graph {model.graph.name!r}", bounds.applications(sum(map(len, extent.graphs))))
         self.disordered = False
         """Whether a node may stand before one that it uses, because a rule replaced an inner value of its match."""
         self.by_op: dict[OpName, list[tuple[Rule, Pattern]]] = {}
@@ -196,7 +198,6 @@ class _Rewriter:
         distances = dict(self.extent.near or {})
         queue = deque(self._candidates(graph))
         queued = set(queue)
-        budget = APPLICATIONS_PER_NODE * (len(graph) + 10)
         changed = self.disordered = False
         while queue:
             node = queue.popleft()
@@ -207,9 +208,7 @@ class _Rewriter:
             if touched is None:
                 continue
             changed = True
-            budget -= 1
-            if budget < 0:
-                logger.warning("graph %r: rewriting stopped, some rules undo each other", graph.name)
+            if not self.bound.spend():
                 break
             for other in touched:
                 distances.pop(other, None)
@@ -284,6 +283,7 @@ class _Rewriter:
             self._undo(graph, op)
             return results
         self.journal.add(one.name, match.root)
+        self.bound.note(one.name)
         return self._replace(match, op, results)
 
     def _builder(self, graph: Graph, one: Rule, match: Match) -> Builder:

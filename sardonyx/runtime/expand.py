@@ -30,7 +30,10 @@ class Expansion:
         """Expand those of the nodes that have a body; says whether there were any."""
         self._rounds += 1
         if self._rounds > MAX_ROUNDS:
-            raise Fail(f"function bodies in graph '{self._model.graph.name}' unfold without end")
+            raise Fail(
+                f"{nodes[0]}: function bodies in graph '{self._model.graph.name}' unfold without end, "
+                f"this node is {MAX_ROUNDS} bodies deep"
+            )
         changed = False
         for node in nodes:
             made = self._expand(node)

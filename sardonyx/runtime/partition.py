@@ -60,7 +60,7 @@ def partition_graphs(
     """
     refused: dict[ExecutionProvider, set[Node]] = {}
     compiler, numbers = _Compiler(), itertools.count(1)
-    while True:
+    while True:  # ends: bodies unfold so deep at most, and no provider may claim what it has refused
         claims = claim(graph, providers, refused, numbers)
         free = claims.free()
         if free:

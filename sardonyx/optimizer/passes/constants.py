@@ -27,8 +27,8 @@ def fold_constants(graph: Graph, context: Context) -> bool:
     """Compute nodes whose operands are all constant, and whatever inference knows already."""
     limit = int(context.options.get(SIZE_LIMIT_KEY, DEFAULT_SIZE_LIMIT))
     changed = False
-    for node in graph.nodes:
-        arrays = _content(node, context, limit)
+    for node in list(graph.nodes):  # not those that are appended here
+        arrays = None if _copies_constant_out(node) else _content(node, context, limit)
         if arrays is None:
             continue
         for output, array in zip(list(node.outputs), arrays, strict=False):
@@ -38,6 +38,13 @@ def fold_constants(graph: Graph, context: Context) -> bool:
         context.journal.add("ConstantFolding", node)
         changed = True
     return changed
+
+
+def _copies_constant_out(node: Node) -> bool:
+    """Whether a node gives an output of the main graph the content of a constant: what folding such an output ends with."""
+    if node.op_type != "Identity" or node.domain or node.graph is None or node.graph.parent is not None:
+        return False
+    return node.inputs[0] is not None and node.inputs[0].is_constant and node.outputs[0].is_graph_output
 
 
 def _content(node: Node, context: Context, limit: int) -> list[np.ndarray] | None:

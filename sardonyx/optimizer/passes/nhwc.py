@@ -28,7 +28,7 @@ def convolve_channels_last(graph: Graph, context: Context) -> bool:
     if not convolutions:
         return False
     optimize_transposes(graph, context)
-    while _follow(graph, context):
+    while _follow(graph, context):  # ends: each time there are fewer pools with channels first
         optimize_transposes(graph, context)
     return True
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sardonyx.compiler.jit import jit
 from sardonyx.compiler.pool import available_threads, pool
+from sardonyx.errors import is_strict
 from sardonyx.ir import Dim, Graph, Model, Node, Value
 from sardonyx.ir.edit import all_graphs
 from sardonyx.ops import checking
@@ -33,8 +33,6 @@ from sardonyx.providers.provider import CannotCompile, Capability, Cluster, Comp
 
 SEPARATE_ROUNDS = 8
 """How often nodes of unknown sizes are left out by themselves, before all that depend on them are."""
-STRICT = "SARDONYX_STRICT"
-"""An environment variable: "1" lets faults of the compiler be seen, as tests want it."""
 
 
 class NativeExecutionProvider(ExecutionProvider):
@@ -100,7 +98,7 @@ class NativeExecutionProvider(ExecutionProvider):
         except UnboundSymbol as error:
             raise CannotCompile(str(error), quiet=True) from error
         except Exception as error:
-            if os.environ.get(STRICT) == "1":
+            if is_strict():
                 raise
             raise CannotCompile(f"{type(error).__name__}: {error}") from error  # a fault of ours; NumPy computes the nodes
 
