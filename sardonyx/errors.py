@@ -162,5 +162,15 @@ class KernelError(Exception):
         self.kind = kind
 
 
+class NodeError(KernelError):
+    """A node failed inside a step of several: which one, the values of its inputs, and how. The executor names it, not the step."""
+
+    def __init__(self, node: Any, inputs: Any, error: Exception):
+        super().__init__(str(error), getattr(error, "kind", Fail))
+        self.node = node
+        self.inputs = inputs
+        self.error = error
+
+
 class InferenceError(Exception):
     """Raised inside inference functions with the bare reason; the driver adds the node and raises Fail."""

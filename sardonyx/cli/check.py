@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from sardonyx import errors, formats, ops
+from sardonyx.cli.native import left_to_numpy
 from sardonyx.cli.terminal import Terminal, one_line
 from sardonyx.ir import Graph, Model, Node, edit
 from sardonyx.ir.verify import verify
@@ -17,6 +18,7 @@ from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
 from sardonyx.providers.matching import resolver_of
 from sardonyx.providers.provider import missing_kernel
 from sardonyx.runtime.expand import expand_functions
+from sardonyx.runtime.session import InferenceSession
 
 
 @dataclass(frozen=True)
@@ -38,13 +40,16 @@ def add_parser(commands: Any, shared: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace, terminal: Terminal) -> int:
     with terminal.working("checking"):
         counts, problems = check(options.model)
+        slow = [] if problems else uncompiled(options.model)
     terminal.table("problems", ("stage", "where", "reason"), [(p.stage, p.where, p.reason) for p in problems])
+    terminal.table("left to NumPy", ("where", "reason"), [(p.where, p.reason) for p in slow])
     nodes = sum(counts.values())
     if problems:
         terminal.line(f"{len(problems)} problems in {nodes} nodes", style="red")
     else:
         terminal.line(f"all right: {nodes} nodes of {len(counts)} ops, each with a kernel", style="green")
-    terminal.result({"ok": not problems, "nodes": nodes, "ops": dict(counts), "problems": [asdict(p) for p in problems]})
+    shown = {"problems": [asdict(p) for p in problems], "numpy": [{"where": p.where, "reason": p.reason} for p in slow]}
+    terminal.result({"ok": not problems, "nodes": nodes, "ops": dict(counts)} | shown)
     return 1 if problems else 0
 
 
@@ -71,6 +76,16 @@ def check(source: Any) -> tuple[Counter[str], list[Problem]]:
         if problems:
             return counts, problems
     return counts, []
+
+
+def uncompiled(source: Any) -> list[Problem]:
+    """The nodes of a good model that run without native code in a session, and why: no mistake, but slow."""
+    try:
+        session = InferenceSession(source)
+    except errors.CODED:  # custom ops, say, which a program registers
+        return []
+    left = left_to_numpy(session._engine.plan)
+    return [Problem("native", place(node), reason) for node, reason in left if reason]
 
 
 def _raised(stage: str, action: Callable[[], object]) -> Iterator[Problem]:

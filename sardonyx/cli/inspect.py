@@ -157,7 +157,8 @@ def partition_text(graph: Graph, assigned: Assigned, indent: str = "") -> str:
     lines = []
     for assignment in assigned[graph]:
         who = assignment.provider.name if assignment.cluster is None else assignment.cluster.name
-        lines.append(f"{indent}{who}: {', '.join(map(str, assignment.nodes))}")
+        why = f" ({assignment.reason})" if assignment.reason else ""
+        lines.append(f"{indent}{who}: {', '.join(map(str, assignment.nodes))}{why}")
         for name, attribute in assignment.nodes[0].attributes.items() if assignment.cluster is None else ():
             if isinstance(attribute.value, Graph):
                 lines += [f"{indent}  {name}:", partition_text(attribute.value, assigned, indent + "    ")]

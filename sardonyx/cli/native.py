@@ -7,6 +7,7 @@ from typing import Any
 
 from sardonyx.cli.terminal import Terminal, UsageError, size_text, time_text
 from sardonyx.compiler.jit import Jit, Kernel
+from sardonyx.ir import Node
 from sardonyx.providers.native.compiled import CompiledProgram, StepTime
 from sardonyx.providers.native.program import Argument, At, Buffer, Program
 from sardonyx.runtime.plan import Plan, all_steps
@@ -35,9 +36,17 @@ def program_text(plan: Plan) -> str:
             lines.append(f"{number:5} {_name(step.kernel)} [{step.label}] {step.items} items by {step.grain}: {arguments}")
     for kernel in kernels.values():
         lines += ["", f"{_name(kernel)}: {len(kernel.text.splitlines())} lines of LLVM IR", *_indented(kernel.about)]
-    left = [str(step.node) for step in all_steps(plan) if not step.compiled]
-    lines += ["", f"in NumPy: {', '.join(left) or 'nothing'}"]
-    return "\n".join(lines)
+    left = [f"    {node}{_because(reason)}" for node, reason in left_to_numpy(plan)]
+    return "\n".join([*lines, "", "in NumPy:" if left else "in NumPy: nothing", *left])
+
+
+def left_to_numpy(plan: Plan) -> list[tuple[Node, str]]:
+    """The nodes that were not compiled, and why."""
+    return [(step.node, step.reason) for step in all_steps(plan) if not step.compiled]
+
+
+def _because(reason: str) -> str:
+    return f": {reason}" if reason else ""
 
 
 def _indented(text: str) -> list[str]:

@@ -46,14 +46,28 @@ class Cluster:
 class CannotCompile(Exception):
     """A provider finds, while it compiles, that it cannot have what it claimed: the nodes are offered to the providers after it.
 
-    `nodes` are those that are in the way, if it can tell; then only these are taken from it. `quiet` says that this is nothing to
-    worry users with.
+    `nodes` are those that are in the way, if it can tell; then only these are taken from it. `reasons` says why, one by one, where they
+    have different ones. `again` says that it will claim the other nodes in another way, so that there may be nothing to take from it.
+    `quiet` says that this is nothing to worry users with.
     """
 
-    def __init__(self, message: str, nodes: Sequence[Node] = (), *, quiet: bool = False):
+    def __init__(
+        self,
+        message: str,
+        nodes: Sequence[Node] = (),
+        *,
+        reasons: Mapping[Node, str] | None = None,
+        again: bool = False,
+        quiet: bool = False,
+    ):
         super().__init__(message)
-        self.nodes = tuple(nodes)
+        self.reasons = dict.fromkeys(nodes, message) if reasons is None else dict(reasons)
+        self.again = again
         self.quiet = quiet
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        return tuple(self.reasons)
 
 
 class ExecutionProvider:
@@ -97,6 +111,10 @@ class ExecutionProvider:
         for node in nodes:
             if self.find_kernel(node) is not None:
                 yield Capability([node])
+
+    def reason(self, node: Node) -> str:
+        """Why it did not claim a node that it was offered, for people; "" if there is nothing to say."""
+        return ""
 
     def wants_channels_last(self, node: Node) -> bool:
         """Whether a node that depends on the layout shall be moved, for a provider that prefers NHWC."""

@@ -514,7 +514,7 @@ class Engine:
         if not self.session_options._config.is_on(key):
             raise Fail(f"Session configuration entry '{key}' must be set to \"1\" to retrieve EP graph assignment information.")
         steps = (step for step in all_steps(self.plan) if not is_copy(step.node))
-        return [OrtEpAssignedSubgraph(step.provider.public_name, step.nodes) for step in steps]
+        return [OrtEpAssignedSubgraph(step.provider.public_name, step.nodes, step.reason) for step in steps]
 
     @property
     def input_meminfos(self) -> list[OrtMemoryInfo]:

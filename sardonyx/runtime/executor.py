@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from sardonyx.errors import CODED, Fail, KernelError
+from sardonyx.errors import CODED, Fail, KernelError, NodeError
 from sardonyx.ir import Node, Type
 from sardonyx.runtime.plan import ABSENT, Plan, Step
 
@@ -78,8 +78,10 @@ class Run:
         except CODED as error:
             error.add_note(f"inside {_place(step.node)}")
             raise
+        except NodeError as error:
+            raise _failure(error.node, error.inputs, error.error) from error.error
         except Exception as error:
-            raise _failure(step, inputs, error) from error
+            raise _failure(step.node, inputs, error) from error
         if self.profiler is not None:
             self.profiler.step(step, start, time.perf_counter_ns(), inputs, outputs)
         return outputs
@@ -201,18 +203,16 @@ def execute(
         return Run(terminated, profiler, stop).frame(plan, frame, targets)
 
 
-def _failure(step: Step, inputs: Sequence[Any], error: Exception) -> Exception:
+def _failure(node: Node, inputs: Sequence[Any], error: Exception) -> Exception:
     """The exception that a user sees when a kernel fails: which node, its operands, where it stands."""
     kind = error.kind if isinstance(error, KernelError) else Fail
     reason = str(error) if isinstance(error, KernelError) else f"{type(error).__name__}: {error}"
     operands = ", ".join(
-        f"{value.name}: {_described(given)}"
-        for value, given in zip(step.node.inputs, inputs, strict=False)
-        if value is not None
+        f"{value.name}: {_described(given)}" for value, given in zip(node.inputs, inputs, strict=False) if value is not None
     )
     return kind(
-        f"Non-zero status code returned while running {step.node.op_type} node. Name:'{step.node.name}' "
-        f"Status Message: {reason} (inputs {operands or 'none'}; in {_place(step.node)})"
+        f"Non-zero status code returned while running {node.op_type} node. Name:'{node.name}' "
+        f"Status Message: {reason} (inputs {operands or 'none'}; in {_place(node)})"
     )
 
 

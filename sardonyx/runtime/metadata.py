@@ -88,14 +88,15 @@ class ModelMetadata:
 
 
 class OrtEpAssignedNode:
-    """A node that a provider got."""
+    """A node that a provider got. `reason` is ours: why a provider that was asked before it has not, native code for one; "" if it has."""
 
-    __slots__ = ("name", "domain", "op_type")
+    __slots__ = ("name", "domain", "op_type", "reason")
 
-    def __init__(self, node: Node):
+    def __init__(self, node: Node, reason: str = ""):
         self.name = node.name
         self.domain = node.domain
         self.op_type = node.op_type
+        self.reason = reason
 
 
 class OrtEpAssignedSubgraph:
@@ -103,9 +104,9 @@ class OrtEpAssignedSubgraph:
 
     __slots__ = ("ep_name", "_nodes")
 
-    def __init__(self, ep_name: str, nodes: Sequence[Node]):
+    def __init__(self, ep_name: str, nodes: Sequence[Node], reason: str = ""):
         self.ep_name = ep_name
-        self._nodes = [OrtEpAssignedNode(node) for node in nodes]
+        self._nodes = [OrtEpAssignedNode(node, reason) for node in nodes]
 
     def get_nodes(self) -> list[OrtEpAssignedNode]:
         return list(self._nodes)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
 from sardonyx.errors import EPFail
 from sardonyx.ir import Graph, Node, Value
@@ -39,7 +39,15 @@ class Assignment:
     cluster: Cluster | None = None
     call: Compiled | None = None
     """What runs it, where that is decided already."""
+    reason: str = ""
+    """Why no provider before has it, as far as they tell."""
 
+
+Refused = dict[ExecutionProvider, dict[Node, str]]
+"""What a provider could not compile, and why: it is not offered to it any more."""
+
+MAX_ROUNDS = 32
+"""How often a provider may claim in another way what it could not compile; then it loses all of the cluster."""
 
 Assigned = Mapping[Graph, Sequence[Assignment]]
 """The assignments of each graph in an order that can run. A graph inside a cluster has none of its own."""
@@ -58,9 +66,9 @@ def partition_graphs(
     Nodes that nobody takes are given to `expand`, then all providers are asked again; so they are when a provider finds that it
     cannot compile what it took, which is not offered to it any more.
     """
-    refused: dict[ExecutionProvider, set[Node]] = {}
-    compiler, numbers = _Compiler(), itertools.count(1)
-    while True:  # ends: bodies unfold so deep at most, and no provider may claim what it has refused
+    refused: Refused = {}
+    compiler, numbers = _Compiler(refused), itertools.count(1)
+    while True:  # ends: bodies unfold so deep at most, and each time a node is refused or set apart that was not before
         claims = claim(graph, providers, refused, numbers)
         free = claims.free()
         if free:
@@ -68,25 +76,34 @@ def partition_graphs(
                 continue
             raise missing_kernel(free[0])
         ordered = {one: _ordered(one, claims.owner) for one in claims.graphs()}
-        if not compiling:
-            return ordered
-        failed = compiler.compile(ordered)
-        if failed is None:
-            return {one: [compiler.done(assignment) for assignment in found] for one, found in ordered.items()}
-        provider, nodes = failed
-        refused.setdefault(provider, set()).update(nodes)
+        if compiling and not compiler.compile(ordered):
+            continue
+        return {
+            one: [_with_reason(compiler.done(assignment), providers, refused) for assignment in found]
+            for one, found in ordered.items()
+        }
+
+
+def _with_reason(assignment: Assignment, providers: Sequence[ExecutionProvider], refused: Refused) -> Assignment:
+    """A node with what the providers before its own say of it."""
+    if assignment.cluster is not None:
+        return assignment
+    (node,) = assignment.nodes
+    before = itertools.takewhile(lambda provider: provider is not assignment.provider, providers)
+    reasons = [(provider.name, refused.get(provider, {}).get(node) or provider.reason(node)) for provider in before]
+    return replace(assignment, reason="; ".join(f"{name}: {reason}" for name, reason in reasons if reason))
 
 
 def claim(
     graph: Graph,
     providers: Sequence[ExecutionProvider],
-    refused: Mapping[ExecutionProvider, set[Node]] | None = None,
+    refused: Refused | None = None,
     numbers: Iterator[int] | None = None,
 ) -> Claims:
     """Ask all providers once. `numbers` go into the names of clusters."""
     claims = Claims(graph, numbers or itertools.count(1))
     for provider in providers:
-        claims.ask(provider, (refused or {}).get(provider, set()))
+        claims.ask(provider, (refused or {}).get(provider, {}))
     return claims
 
 
@@ -110,7 +127,7 @@ class Claims:
     def free(self) -> list[Node]:
         return [node for graph in self.graphs() for node in graph.nodes if node not in self.owner]
 
-    def ask(self, provider: ExecutionProvider, refused: set[Node]) -> None:
+    def ask(self, provider: ExecutionProvider, refused: Container[Node]) -> None:
         """Let one provider take what it can, in inner graphs first."""
         budget = _Budget(provider)
         for graph in reversed(self.graphs()):
@@ -124,7 +141,7 @@ class Claims:
             self._disentangle(graph, provider, taken)
 
     def _claim(
-        self, graph: Graph, provider: ExecutionProvider, capability: Capability, refused: set[Node]
+        self, graph: Graph, provider: ExecutionProvider, capability: Capability, refused: Container[Node]
     ) -> Assignment | None:
         """The assignment that a capability asks for; None if nodes inside of it belong to another provider."""
         nodes = list(dict.fromkeys(capability.nodes))
@@ -205,13 +222,17 @@ class _Budget:
 
 
 class _Compiler:
-    """Compiles clusters, each once, however often providers are asked again."""
+    """Compiles clusters, each once, however often providers are asked again. What cannot be compiled is added to `refused`."""
 
-    def __init__(self) -> None:
+    def __init__(self, refused: Refused) -> None:
         self._made: dict[tuple[ExecutionProvider, frozenset[Node]], Assignment] = {}
+        self._refused = refused
+        self._rounds = 0
 
-    def compile(self, assigned: Assigned) -> tuple[ExecutionProvider, Sequence[Node]] | None:
-        """Compile what is not compiled yet; if that fails, returns who could not and the nodes that it shall not be offered again."""
+    def compile(self, assigned: Assigned) -> bool:
+        """Compile what is not compiled yet; False if providers must be asked again, because they could not have all that they claimed."""
+        self._rounds += 1
+        is_complete = True
         for assignment in (one for found in assigned.values() for one in found if one.cluster is not None):
             key = assignment.provider, frozenset(assignment.nodes)
             if key in self._made or assignment.cluster is None:
@@ -219,14 +240,36 @@ class _Compiler:
             try:
                 call = assignment.provider.compile(assignment.cluster)
             except CannotCompile as error:
-                level = logging.INFO if error.quiet else logging.WARNING
-                logger.log(level, "%s gives up %s: %s", assignment.provider.name, assignment.cluster.name, error)
-                return assignment.provider, [node for node in assignment.nodes if node in error.nodes] or assignment.nodes
-            self._made[key] = replace(assignment, call=call)
-        return None
+                self._refuse(assignment, error)
+                is_complete = False
+            else:
+                self._made[key] = replace(assignment, call=call)
+        return is_complete
+
+    def _refuse(self, assignment: Assignment, error: CannotCompile) -> None:
+        """Take the nodes that are in the way from a provider, or all of the cluster if it cannot tell."""
+        assert assignment.cluster is not None
+        members = set(assignment.nodes)
+        reasons = {node: reason or repr(error) for node, reason in error.reasons.items() if node in members}
+        level = logging.INFO if error.quiet else logging.WARNING
+        for reason, nodes in _by_reason(reasons):
+            more = f" and {len(nodes) - 1} nodes more" if len(nodes) > 1 else ""
+            logger.log(level, "%s gives up %s%s: %s", assignment.provider.name, nodes[0], more, reason)
+        if (not reasons and not error.again) or self._rounds > MAX_ROUNDS:
+            reason = str(error) or repr(error)
+            logger.log(level, "%s gives up %s: %s", assignment.provider.name, assignment.cluster.name, reason)
+            reasons = dict.fromkeys(assignment.nodes, reason) | reasons
+        self._refused.setdefault(assignment.provider, {}).update(reasons)
 
     def done(self, assignment: Assignment) -> Assignment:
         return self._made.get((assignment.provider, frozenset(assignment.nodes)), assignment)
+
+
+def _by_reason(reasons: Mapping[Node, str]) -> list[tuple[str, list[Node]]]:
+    groups: dict[str, list[Node]] = {}
+    for node, reason in reasons.items():
+        groups.setdefault(reason, []).append(node)
+    return list(groups.items())
 
 
 # --- the borders of a cluster

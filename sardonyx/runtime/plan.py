@@ -44,6 +44,8 @@ class Step:
     """Of a compiled cluster: positions of operands and of results that it may write over them; and whether another one made the operand."""
     copied: tuple[int, ...] = ()
     """Slots of results to copy if they are views, so that what they are views of can go."""
+    reason: str = ""
+    """Why no provider before has the node, as far as they tell."""
 
     @property
     def node(self) -> Node:
@@ -193,6 +195,7 @@ class _Builder:
             tuple(self.slot(value) if value.name else ABSENT for value in node.outputs),
             bodies,
             tuple(sorted({outer for body in bodies.values() for outer, _ in body.capture_slots})),
+            reason=assignment.reason,
         )
 
     def _body(self, node: Node, name: str) -> Plan:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tests.providers.native.networks import Network
+
 
 def test_a_good_model_is_all_right(affine, call):
     result = call("check", affine)
@@ -22,3 +24,14 @@ def test_bytes_that_are_no_model_are_a_problem_of_loading(tmp_path, call):
     result = call("check", tmp_path / "bad.onnx", "--json")
     assert result.code == 1
     assert [problem["stage"] for problem in result.json["problems"]] == ["load"]
+
+
+def test_what_is_left_to_numpy_is_listed_with_the_reason(tmp_path, call):
+    net = Network()
+    (tmp_path / "det.onnx").write_bytes(net.model(net.Relu(net.Det(net.input("x", ["N", 3, 3])))))
+    result = call("check", tmp_path / "det.onnx", "--json")
+    assert result.code == 0
+    (left,) = result.json["numpy"]
+    assert left["where"] == "Det 'Det_0'" and "no native code" in left["reason"]
+    assert "no native code" in call("inspect", tmp_path / "det.onnx", "--after", "native").out
+    assert "no native code" in call("inspect", tmp_path / "det.onnx", "--after", "partition").out

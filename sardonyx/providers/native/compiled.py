@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import operator
 import time
@@ -47,6 +48,12 @@ if TYPE_CHECKING:
 
 MAX_SHAPES = 64
 """How many sets of input shapes keep their words; others are computed anew."""
+
+SHOWN_LABELS = 3
+"""So many steps of a program are named in a message."""
+BAD_DATA = "a kernel found data that it is not for"
+
+logger = logging.getLogger("sardonyx.runtime")
 
 Fallback = Callable[[Sequence[Any]], Sequence[Any]]
 _shape_of = operator.attrgetter("shape")
@@ -118,6 +125,7 @@ class CompiledProgram:
         self._fallback = fallback
         self._memory = Outputs()
         self._shapes: dict[Shapes, Shape] = {}
+        self._is_refusal_known = False
         self._foreign: set[Shapes] = set()
         """Shapes that it is not for: these may come in each turn of a loop."""
         self._idle: list[_State] = []
@@ -143,8 +151,10 @@ class CompiledProgram:
         if over:
             targets = _laid_over(shape.outputs, arrays, over)
         outputs = self._memory.empty(shape.outputs, targets)
-        failed = self._run(shape, (*arrays, *outputs), stop)
-        return self._fallback(inputs) if failed else outputs
+        if self._run(shape, (*arrays, *outputs), stop):
+            self._note_refusal(BAD_DATA)
+            return self._fallback(inputs)
+        return outputs
 
     def _remember(self, shapes: Shapes) -> Shape | None:
         """What depends on new shapes; None if the program is not for these."""
@@ -152,7 +162,8 @@ class CompiledProgram:
             return None
         try:
             shape = self.layout.shape(shapes)
-        except ShapeMismatch:
+        except ShapeMismatch as error:
+            self._note_refusal(str(error))
             if len(self._foreign) < MAX_SHAPES:
                 self._foreign.add(shapes)
             return None
@@ -160,6 +171,14 @@ class CompiledProgram:
             self._shapes.clear()
         self._shapes[shapes] = shape
         return shape
+
+    def _note_refusal(self, reason: str) -> None:
+        """Tell users once that a program leaves runs to NumPy."""
+        if not self._is_refusal_known:
+            self._is_refusal_known = True
+            ops = ", ".join(dict.fromkeys(label for label, _ in self.labels[:SHOWN_LABELS]))
+            more = ", …" if len(self.labels) > SHOWN_LABELS else ""
+            logger.warning("NumPy computes what was compiled for other runs (%s%s): %s", ops, more, reason)
 
     def run_known(self, arrays: Sequence[np.ndarray]) -> list[Any] | None:
         """One run on arrays without gaps whose shapes have run before; None for others."""

@@ -28,6 +28,7 @@ SHORT_PIECES, SHORT_FLOPS, SHORT_TRAFFIC = 12, 4_000_000, 2_000_000
 may be, arithmetic operations, bytes."""
 GROWTH = 8
 """Buffers that have grown by up to one part in so many since the last shapes get room for as much again."""
+POSSIBLE_SIZES = "sizes must be 0 or more, and values no larger than memory can be"
 
 
 class Shape:
@@ -175,13 +176,13 @@ class Layout:
         tables = self.tables
         outputs = [tuple([numbers[size] for size in sizes]) for sizes in tables.outputs]
         if any(min(shape, default=0) < 0 or math.prod(shape) > LARGEST_BYTES for shape in outputs):
-            raise ShapeMismatch(shapes)  # NumPy says what is wrong
+            raise ShapeMismatch(POSSIBLE_SIZES, shapes)  # NumPy says what is wrong
         lengths = [numbers[size] for size in tables.buffers]
         if min(lengths, default=0) < 0 or max(lengths, default=0) > LARGEST_BYTES:
-            raise ShapeMismatch(shapes)
+            raise ShapeMismatch(POSSIBLE_SIZES, shapes)
         placement = self._places(lengths)
         if placement.size > LARGEST_BYTES:
-            raise ShapeMismatch(shapes)
+            raise ShapeMismatch(POSSIBLE_SIZES, shapes)
         words = np.array([*numbers, *placement.offsets, 0], np.int64)
         arguments, places = words[self._numbers], self._outside_places.copy()
         arguments += words[self._arena]

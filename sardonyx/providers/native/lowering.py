@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Container, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,10 @@ from sardonyx.providers.native.expression import MAX_OPERANDS, Expression, Opera
 from sardonyx.providers.native.known import is_symbolic, known_sizes, sizes_step
 from sardonyx.providers.native.movement.copying import copy_step
 from sardonyx.providers.native.movement.interleaving import interleaved_rows
-from sardonyx.providers.native.movement.joining import part_of
+from sardonyx.providers.native.movement.joining import final_form, part_of
 from sardonyx.providers.native.movement.transposing import transposed_step
 from sardonyx.providers.native.program import Argument, Buffer, Program, Step
+from sardonyx.providers.native.refusals import Failure, LoweringFailed
 from sardonyx.providers.native.scalars import find_scalar
 from sardonyx.providers.native.streaming import streamed
 from sardonyx.providers.native.table import lowering_of
@@ -34,8 +36,10 @@ from sardonyx.providers.native.views import (
     contiguous_strides,
     dense_order,
     dense_strides,
+    grouped_shape,
     memory_order,
     permuted,
+    regrouped,
 )
 from sardonyx.providers.native.weights import WeightMemory
 from sardonyx.providers.prepacking import Layout, Prepacking, Request
@@ -108,8 +112,9 @@ class Lowerer:
         self._wanted = set(cluster.outputs)
         self._constants: dict[int, Buffer] = {}
         self._label = ""
-        self._node: Node | None = None
-        """The node that is being lowered."""
+        self._nodes: list[Node] = []
+        """The nodes that are being lowered: one with a kernel, and those of chains before and behind it."""
+        self._failures: list[Failure] = []
         for index, value in enumerate(cluster.inputs):
             self._views[value] = self._contiguous_view(value, Buffer(value.name, self._bytes(value), "input", index))
         self._outputs = {value: index for index, value in enumerate(cluster.outputs)}
@@ -136,25 +141,43 @@ class Lowerer:
     # --- the way through the cluster
 
     def lower(self) -> Program:
-        """The program of all nodes."""
+        """The program of all nodes. Those that cannot be lowered are found in one pass, in which others read what these would have made."""
         for node in self.cluster.nodes:
-            self._check_declared(node)
-            if node in self._absorbed or is_symbolic(node):
-                continue
-            if find_scalar(node) is not None:
-                self._wait(node)
-                continue
-            entry = lowering_of(node, checking.signature_of(node).since_version)
-            if entry is None:
-                raise CannotCompile(f"{node} has no lowering")
-            self._label, self._node = node.op_type, node
+            self._nodes = [node]
             try:
-                entry.function(self, node)
-            except CannotCompile as error:
-                raise CannotCompile(str(error), [node], quiet=True) from error
+                self._lower(node)
+            except Exception as error:
+                self._fail(error)
         for value in self.cluster.outputs:
-            self._deliver(value)
+            self._nodes = [node for node in [value.producer] if node is not None]
+            try:
+                self._deliver(value)
+            except Exception as error:
+                self._fail(error)
+        if self._failures:
+            raise LoweringFailed(self._failures)
         return self.program
+
+    def _lower(self, node: Node) -> None:
+        self._check_declared(node)
+        if node in self._absorbed or is_symbolic(node):
+            return
+        if find_scalar(node) is not None:
+            self._wait(node)
+            return
+        entry = lowering_of(node, checking.signature_of(node).since_version)
+        if entry is None:
+            raise CannotCompile("there is no native code for it")
+        self._label = node.op_type
+        entry.function(self, node)
+
+    def _fail(self, error: Exception) -> None:
+        """Note what could not be lowered, and go on as if another step had made it."""
+        self._failures.append(Failure(tuple(self._nodes), error))
+        for value in (value for node in self._nodes for value in node.outputs):
+            self._pending.pop(value, None)
+            if value not in self._views and shape_of(value) is not None and element_of(value) is not None:
+                self.output(value)
 
     def _wait(self, node: Node) -> None:
         """Put an elementwise node off until somebody needs its value, unless it keeps too many others in memory."""
@@ -178,7 +201,7 @@ class Lowerer:
                 continue
             shape = shape_of(value) or ()
             if found.shape is None or len(found.shape) != len(shape):
-                raise CannotCompile(f"{node}: nobody knows whether {value.name} is {value.type}", [node], quiet=True)
+                raise CannotCompile(f"nobody knows whether {value.name} is {value.type}", quiet=True)
             for size, declared in zip(found.shape, shape):
                 self.require(size, declared)
 
@@ -274,8 +297,7 @@ class Lowerer:
                 if part is not None:
                     self._views[value] = part
                     return part
-            view = self._contiguous_view(value, Buffer(value.name, self._bytes(value)))
-            view = self._views[value] = replace(view, strides=dense_strides(view.shape, order))
+            view = self._views[value] = self._dense_output(value, order)
             return view
         index = self._outputs.get(final_form(value, self._members, self._wanted))
         buffer = (
@@ -283,6 +305,10 @@ class Lowerer:
         )
         view = self._views[value] = self._contiguous_view(value, buffer)
         return view
+
+    def _dense_output(self, value: Value, order: Sequence[int]) -> View:
+        view = self._contiguous_view(value, Buffer(value.name, self._bytes(value)))
+        return replace(view, strides=dense_strides(view.shape, order))
 
     def pending_node(self, value: Value) -> Node | None:
         """The elementwise node that makes a value which nobody has needed yet."""
@@ -312,7 +338,9 @@ class Lowerer:
         scratch: Sequence[Buffer] = (),
     ) -> None:
         """Add a step."""
-        self.program.steps.append(Step(kernel, list(arguments), items, grain, self._label, flops, traffic, scratch, self._node))
+        self.program.steps.append(
+            Step(kernel, list(arguments), items, grain, self._label, flops, traffic, scratch, tuple(self._nodes))
+        )
 
     def copy(self, source: View, target: View) -> None:
         """Add a step that copies elements between views of one shape, converting them if the types differ."""
@@ -330,20 +358,20 @@ class Lowerer:
         if value not in self._pending or not self.is_private(value):
             self.copy(self.view(value), target)
             return
-        found = Expression(self, dims(value))
-        found.add(value)
+        found = self._expression(value)
         self._finish(found)
         self._label = "+".join([*(node.op_type for node in found.nodes), self._label])
         self._views[value] = target  # who takes it a second time reads it there
         results = [(item, target if one is value else self.output(one)) for one, item in self._results(found)]
-        self._elementwise(found.shape, found.items, found.views, results)
+        with self._lowering(found.nodes):
+            self._elementwise(found.shape, found.items, found.views, results)
 
     def require(self, left: Dim, right: Dim) -> None:
         """Have NumPy compute the cluster whenever two sizes differ."""
         if isinstance(left - right, int) and left != right:
             raise CannotCompile(f"the sizes {left} and {right} differ")
-        if left != right and (left, right) not in self.program.conditions:
-            self.program.conditions.append((left, right))
+        if left != right:
+            self.program.conditions.setdefault((left, right), tuple(self._nodes))
 
     def broadcast(self, view: View, shape: Dims) -> View:
         """A view repeated to a shape, refused at run time if it does not fit."""
@@ -378,8 +406,8 @@ class Lowerer:
         if node is None or not self.is_private(value):
             views, items = [self.view(value)], [Load(self.view(value).type, ())]
         else:
-            found = Expression(self, dims(value))
-            found.add(value)
+            found = self._expression(value)
+            self._nodes += found.nodes
             # all of it stays pending: somebody else may need a part, and we the whole if the operands do not fit the domain
             views, items = found.views, found.items
         axes = range(len(dims(value))) if order is None else order
@@ -430,22 +458,43 @@ class Lowerer:
         found.give(value, operations)
         self._absorb(found, value, groups, axes)
         results = self._results(found)
-        targets = [self.output(one, order) for one, _ in results]
-        views = [self.broadcast(view, shape) for view in found.views]
-        shape = permuted(shape, axes)
-        strides = [regrouped(shape, permuted(view.strides, axes), groups) for view in views]
-        stored = [regrouped(shape, permuted(target.strides, axes), groups) for target in targets]
-        assert None not in strides and None not in stored
+        loaded = [self._loaded(view, shape, groups, axes) for view in found.views]
+        stored = [self._stored(one, order, groups, axes) for one, _ in results]
         chain, arguments = placed(
             len(groups),
             found.items,
-            found.views,
-            [one for one in strides if one is not None],
+            [view for view, _ in loaded],
+            [strides for _, strides in loaded],
             [item for _, item in results],
-            targets,
-            [one for one in stored if one is not None],
+            [view for view, _ in stored],
+            [strides for _, strides in stored],
         )
-        return Sink(grouped_shape(shape, groups), chain, arguments, [one for one, _ in results])
+        return Sink(grouped_shape(permuted(shape, axes), groups), chain, arguments, [one for one, _ in results])
+
+    def _loaded(self, view: View, shape: Dims, groups: Sequence[int], axes: Sequence[int]) -> tuple[View, Dims]:
+        """What a kernel's chain reads, and its strides in the kernel's domain: a copy of full size where it does not step evenly there."""
+        whole = self.broadcast(view, shape)
+        strides = regrouped(permuted(shape, axes), permuted(whole.strides, axes), groups)
+        if strides is None:
+            buffer = self.scratch(dim.product(shape) * view.type.bytes)
+            view = View(buffer, view.type, shape, dense_strides(shape, axes))
+            self.copy(whole, view)
+            strides = regrouped(permuted(shape, axes), permuted(view.strides, axes), groups)
+        assert strides is not None  # of what lies without gaps in the order of the domain
+        return view, strides
+
+    def _stored(
+        self, value: Value, order: Sequence[int] | None, groups: Sequence[int], axes: Sequence[int]
+    ) -> tuple[View, Dims]:
+        """Where a kernel's chain stores a value, and the strides in the kernel's domain."""
+        view = self.output(value, order)
+        shape = permuted(view.shape, axes)
+        strides = regrouped(shape, permuted(view.strides, axes), groups)
+        if strides is None:  # a part of a larger tensor: memory of its own, from which it is copied there
+            view = self._views[value] = self._dense_output(value, axes)
+            strides = regrouped(shape, permuted(view.strides, axes), groups)
+        assert strides is not None
+        return view, strides
 
     def _absorb(self, found: Expression, value: Value, groups: Sequence[int], axes: Sequence[int]) -> None:
         """Take elementwise nodes behind `value` into the expression, for as long as there are any that fit."""
@@ -466,6 +515,7 @@ class Lowerer:
                 continue
             found.apply(node)
             self._absorbed.add(node)
+            self._nodes.append(node)
             pending += node.outputs[0].users
 
     def _is_at_hand(self, operand: Value | None, found: Expression, groups: Sequence[int], axes: Sequence[int]) -> bool:
@@ -489,15 +539,32 @@ class Lowerer:
     def _compute(self, value: Value) -> None:
         """Add the loop that computes a pending value, and with it those that it depends on and whose shape is the same."""
         if value not in self._pending:
-            raise CannotCompile(f"{value.name} is needed before it is computed")
-        found = Expression(self, dims(value))
-        found.add(value)
+            if not self._failures:
+                raise CannotCompile(f"{value.name} is needed before it is computed")
+            self.output(value)
+            return
+        found = self._expression(value)
         self._finish(found)
         self._label = "+".join(node.op_type for node in found.nodes)
         made = self._results(found)
         order = None if any(one in self._wanted for one, _ in made) else common_order(found)
         results = [(item, self.output(one, order)) for one, item in made]
-        self._elementwise(found.shape, found.items, found.views, results)
+        with self._lowering(found.nodes):
+            self._elementwise(found.shape, found.items, found.views, results)
+
+    def _expression(self, value: Value) -> Expression:
+        """A pending value, and those that it depends on and whose shape is the same."""
+        found = Expression(self, dims(value))
+        with self._lowering([self._pending[value]]):
+            found.add(value)
+        return found
+
+    @contextlib.contextmanager
+    def _lowering(self, nodes: Sequence[Node]) -> Iterator[None]:
+        """Steps meanwhile are of other nodes; if something fails, it is these that do."""
+        before, self._nodes = self._nodes, list(nodes)
+        yield
+        self._nodes = before
 
     def _finish(self, found: Expression) -> None:
         for one in found.made:
@@ -532,50 +599,5 @@ class Lowerer:
 
 def _is_alike(size: Dim, wanted: Dim) -> bool:
     """Whether two sizes are computed from the same ones, so that they are rather equal than 1 and something else."""
-    both = [one for one in (size, wanted) if not isinstance(one, int) and one.symbol is None]
-    return len(both) == 2 and set(dim.symbols(size)) == set(dim.symbols(wanted))
-
-
-RESHAPES = ("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity")
-
-
-def final_form(value: Value, members: Container[Node], wanted: Container[Value]) -> Value:
-    """What a value becomes when nothing but its shape changes any more: then it is written where that is wanted."""
-    while value not in wanted and len(value.users) == 1:
-        (user,) = value.users
-        if (
-            user not in members
-            or user.op_type not in RESHAPES
-            or user.domain not in ("", "ai.onnx")
-            or user.inputs[0] is not value
-        ):
-            break
-        value = user.outputs[0]
-    return value
-
-
-def grouped_shape(shape: Dims, groups: Sequence[int]) -> Dims:
-    """The sizes of a domain's axes, each standing for some axes of a shape."""
-    sizes, axis = [], 0
-    for count in groups:
-        sizes.append(dim.product(shape[axis : axis + count]))
-        axis += count
-    return tuple(sizes)
-
-
-def regrouped(shape: Dims, strides: Dims, groups: Sequence[int]) -> Dims | None:
-    """Strides along the axes of a domain; None where an operand does not step evenly through the axes that one of them stands for."""
-    return _regrouped(shape, strides, tuple(groups))
-
-
-@functools.lru_cache(maxsize=1024)
-def _regrouped(shape: Dims, strides: Dims, groups: tuple[int, ...]) -> Dims | None:
-    found: list[Dim] = []
-    axis = 0
-    for count in groups:
-        sizes, steps = collapse(shape[axis : axis + count], [strides[axis : axis + count]])
-        if len(sizes) > 1:
-            return None
-        found.append(steps[0][0])
-        axis += count
-    return tuple(found)
+    symbols = set(dim.symbols(size))
+    return bool(symbols) and symbols == set(dim.symbols(wanted))

@@ -59,8 +59,8 @@ class Step:
     traffic: Dim = 0
     """Bytes that it must read and write at least."""
     scratch: Sequence[Buffer] = ()
-    node: Node | None = None
-    """The node that asked for it."""
+    nodes: Sequence[Node] = ()
+    """Those that it computes, or some of them: the one that asked for it first."""
 
     def sizes(self) -> Iterator[Dim]:
         """All sizes that a run must know for it."""
@@ -85,8 +85,9 @@ class Program:
     outputs: Sequence[Value]
     steps: list[Step] = field(default_factory=list)
     constants: list[Buffer] = field(default_factory=list)
-    conditions: list[tuple[Dim, Dim]] = field(default_factory=list)
-    """Sizes that must be equal for the program to be right. Where they are not, NumPy computes, and raises what there is to raise."""
+    conditions: dict[tuple[Dim, Dim], Sequence[Node]] = field(default_factory=dict)
+    """Sizes that must be equal for the program to be right, and the nodes that ask for it. Where they are not, NumPy computes, and raises
+    what there is to raise."""
     batch: Batch | None = None
     """Along which it may be cut into parts that run one after the other."""
     shared: list[tuple[int, int]] = field(default_factory=list)

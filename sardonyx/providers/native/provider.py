@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sardonyx.compiler.jit import jit
 from sardonyx.compiler.pool import available_threads, pool
-from sardonyx.errors import is_strict
-from sardonyx.ir import Dim, Graph, Model, Node, Value
+from sardonyx.errors import CODED, NodeError, is_strict
+from sardonyx.ir import Dim, Graph, Model, Node, Value, described
 from sardonyx.ir.edit import all_graphs
 from sardonyx.ops import checking
 from sardonyx.providers.clustering import maximal_clusters
@@ -24,12 +25,15 @@ from sardonyx.providers.native.layout import Layout, Tables
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.placing import tabulate
 from sardonyx.providers.native.program import Program
+from sardonyx.providers.native.refusals import Failure, LoweringFailed, reason_of
 from sardonyx.providers.native.scalars import find_scalar
-from sardonyx.providers.native.sizes import Sizes, UnboundSymbol
+from sardonyx.providers.native.sizes import Sizes
 from sardonyx.providers.native.table import lowering_of
-from sardonyx.providers.native.values import is_plain, shape_of
+from sardonyx.providers.native.values import dims, is_plain, shape_of
 from sardonyx.providers.prepacking import Prepacking
 from sardonyx.providers.provider import CannotCompile, Capability, Cluster, Compiled, ExecutionProvider
+
+logger = logging.getLogger("sardonyx.runtime")
 
 SEPARATE_ROUNDS = 8
 """How often nodes of unknown sizes are left out by themselves, before all that depend on them are."""
@@ -44,6 +48,10 @@ class NativeExecutionProvider(ExecutionProvider):
     def __init__(self, options: Mapping[str, str] | None = None, threads: int = 0, spinning: bool = True):
         super().__init__(options)
         self.jit = jit()
+        self._apart: set[Node] = set()
+        """Nodes that can be compiled, but not together with those around them: each is a cluster of its own."""
+        self._left: dict[Node, str] = {}
+        """Nodes that have native code and are left out all the same, and why."""
         workers = pool()
         self.threads = workers.ensure(threads or available_threads())
         if not spinning:
@@ -56,51 +64,119 @@ class NativeExecutionProvider(ExecutionProvider):
 
     def get_capability(self, graph: Graph, nodes: Sequence[Node]) -> Iterable[Capability]:
         alone = [Capability([node], fused=True, name="suppression") for node in nodes if claims_suppression(node)]
-        return [*self._clusters(graph, nodes), *alone]
+        apart = [Capability([node], fused=True) for node in nodes if node in self._apart]
+        return [*self._clusters(graph, nodes), *apart, *alone]
 
     def _clusters(self, graph: Graph, nodes: Sequence[Node]) -> list[Capability]:
-        able = {node for node in nodes if self.can_lower(node)}
+        able = {node for node in nodes if node not in self._apart and self.can_lower(node)}
         rounds = 0
         while able:
             clusters = maximal_clusters(graph, nodes, able.__contains__)
             unbound = [node for cluster in clusters for node in _unbound(cluster)]
             if not unbound:
-                return [Capability(cluster, fused=True) for cluster in clusters if any(map(_is_costly, cluster))]
+                return [Capability(cluster, fused=True) for cluster in clusters if self._is_worth(cluster)]
             # what follows a node whose sizes only its data tells can be a cluster that reads them off its input
             rounds += 1
-            able -= set(_first_of(unbound) if rounds <= SEPARATE_ROUNDS else unbound)
+            left = _first_of(unbound) if rounds <= SEPARATE_ROUNDS else unbound
+            self._left |= dict.fromkeys(left, "sizes that it makes depend on data")
+            able -= set(left)
         return []
+
+    def _is_worth(self, cluster: Sequence[Node]) -> bool:
+        is_worth = any(map(_is_costly, cluster))
+        if not is_worth:
+            self._left |= dict.fromkeys(cluster, "nothing is computed here, shapes and views alone are quicker without")
+        return is_worth
 
     def can_lower(self, node: Node) -> bool:
         """Whether there is generated code for a node with its types and shapes."""
-        if next(node.subgraphs, None) is not None or not all(map(is_plain, (*node.inputs, *node.outputs))):
-            return False
-        if is_symbolic(node):
-            return True
-        if find_scalar(node) is not None:
-            return True
-        entry = lowering_of(node, checking.signature_of(node).since_version)
-        return entry is not None and (not entry.packs or self.prepacking is None or self.prepacking.enabled)
+        return self._obstacle(node) is None
+
+    def _obstacle(self, node: Node) -> str | None:
+        """Why there is no generated code for a node; None if there is."""
+        if next(node.subgraphs, None) is not None:
+            return "graphs inside a node are run by themselves"
+        foreign = next((value for value in (*node.inputs, *node.outputs) if not is_plain(value)), None)
+        if foreign is not None:
+            return f"{foreign.name} is {described(foreign.type)}"
+        if is_symbolic(node) or find_scalar(node) is not None:
+            return None
+        try:
+            entry = lowering_of(node, checking.signature_of(node).since_version)
+        except Exception as error:
+            if is_strict():
+                raise
+            return reason_of(error)
+        if entry is None:
+            return "there is no native code for it with these types, attributes and shapes"
+        if entry.packs and self.prepacking is not None and not self.prepacking.enabled:
+            return "weights may not be packed before runs"
+        return None
+
+    def reason(self, node: Node) -> str:
+        return self._obstacle(node) or self._left.get(node, "")
 
     def compile(self, cluster: Cluster) -> Compiled:
         if len(cluster.nodes) == 1 and claims_suppression(cluster.nodes[0]):
             return Suppression(cluster, self.jit.addresses([suppress_kernel(self.jit.target)])[0], self.threads)
         try:
-            program = Lowerer(cluster, self.jit.target, self.threads, self.options, self.prepacking).lower()
-            sizes = Sizes(cluster.inputs)
-            for step in program.steps:
-                if not all(map(sizes.knows, step.sizes())):
-                    raise CannotCompile("a size depends on data", [] if step.node is None else [step.node], quiet=True)
-            program.batch = batch_of(cluster, program.constant_bytes)
+            return self._compile(cluster)
+        except LoweringFailed as failed:
+            fault = next((failure.error for failure in failed.failures if not failure.is_expected), None)
+            if fault is not None and is_strict():
+                raise fault from None
+            raise self._refusal(cluster, failed.failures) from failed
+
+    def _compile(self, cluster: Cluster) -> CompiledProgram:
+        program = Lowerer(cluster, self.jit.target, self.threads, self.options, self.prepacking).lower()
+        sizes = Sizes(cluster.inputs)
+        unknown = list(_unknown_sizes(program, sizes))
+        if unknown:
+            raise LoweringFailed(unknown)
+        program.batch = batch_of(cluster, program.constant_bytes)
+        try:
             return self._compiled(program, tabulate(program, sizes), Interpreted(cluster))
-        except CannotCompile:
-            raise
-        except UnboundSymbol as error:
-            raise CannotCompile(str(error), quiet=True) from error
         except Exception as error:
-            if is_strict():
-                raise
-            raise CannotCompile(f"{type(error).__name__}: {error}") from error  # a fault of ours; NumPy computes the nodes
+            raise LoweringFailed(self._failing_kernels(program) or [Failure((), error)]) from error
+
+    def _failing_kernels(self, program: Program) -> list[Failure]:
+        """The steps whose code cannot be written or compiled."""
+        faults: dict[int, Exception] = {}
+        for step in program.steps:
+            try:
+                self.jit.addresses([step.kernel])
+            except Exception as error:
+                faults[id(step.kernel)] = error
+        return [Failure(step.nodes, faults[id(step.kernel)]) for step in program.steps if id(step.kernel) in faults]
+
+    def _refusal(self, cluster: Cluster, failures: Sequence[Failure]) -> CannotCompile:
+        """Which nodes cannot be had: those that cannot be compiled alone either. Where all can, the first becomes a cluster of its own."""
+        reasons: dict[Node, str] = {}
+        apart: set[Node] = set()
+        for failure in failures:
+            if len(cluster.nodes) == 1 or not failure.nodes:
+                reasons |= dict.fromkeys(failure.nodes or cluster.nodes, failure.reason)
+                continue
+            guilty = {node: reason for node in failure.nodes if (reason := self._fault_alone(node))}
+            reasons |= guilty
+            if not guilty:
+                is_chain = find_scalar(failure.nodes[0]) is not None
+                apart.update(failure.nodes if is_chain else failure.nodes[:1])
+                logger.info("%s is compiled apart from its neighbours: %s", failure.nodes[0], failure.reason)
+        self._apart |= apart
+        is_quiet = all(failure.is_quiet for failure in failures)
+        message = "; ".join(dict.fromkeys(failure.reason for failure in failures))
+        return CannotCompile(message, reasons=reasons, again=bool(apart), quiet=is_quiet)
+
+    def _fault_alone(self, node: Node) -> str:
+        """Why a node cannot be compiled as a cluster of its own; "" if it can."""
+        inputs = dict.fromkeys(value for value in node.inputs if value is not None and not value.is_constant)
+        outputs = [value for value in node.outputs if value.users or (node.graph is not None and value in node.graph.outputs)]
+        try:
+            self._compile(Cluster(f"{self.name}_alone", [node], list(inputs), outputs or list(node.outputs[:1])))
+        except LoweringFailed as failed:
+            return failed.failures[0].reason
+        return ""
 
     def _compiled(self, program: Program, tables: Tables, fallback: Interpreted) -> CompiledProgram:
         constants = [buffer.array for buffer in program.constants]
@@ -109,6 +185,17 @@ class NativeExecutionProvider(ExecutionProvider):
         layout = Layout(tables, self.jit.addresses(program.kernels), addresses, constants, self.threads)
         labels = [(step.label, step.kernel.title) for step in program.steps]
         return CompiledProgram(layout, labels, fallback, program, self.jit)
+
+
+def _unknown_sizes(program: Program, sizes: Sizes) -> Iterator[Failure]:
+    """Steps, conditions and outputs with sizes that the shapes of the inputs do not tell."""
+    asked = [(step.nodes, step.sizes()) for step in program.steps]
+    asked += [(nodes, iter(pair)) for pair, nodes in program.conditions.items()]
+    asked += [([value.producer] if value.producer else [], iter(dims(value))) for value in program.outputs]
+    for nodes, found in asked:
+        unknown = next((size for size in found if not sizes.knows(size)), None)
+        if unknown is not None:
+            yield Failure(nodes, CannotCompile(f"the size {unknown} depends on data", quiet=True))
 
 
 def _unbound(cluster: Sequence[Node]) -> list[Node]:
@@ -156,7 +243,12 @@ class Interpreted:
         found: dict[Value, Any] = dict(zip(self._cluster.inputs, inputs))
         for node, kernel in self._steps:
             given = [None if one is None else found[one] if one in found else _constant(one) for one in node.inputs]
-            found.update(zip(node.outputs, kernel(given)))
+            try:
+                found.update(zip(node.outputs, kernel(given)))
+            except CODED:
+                raise
+            except Exception as error:
+                raise NodeError(node, given, error) from error
         return [found[value] for value in self._cluster.outputs]
 
 

@@ -46,6 +46,9 @@ class UnboundSymbol(Exception):
 class ShapeMismatch(Exception):
     """The shapes that came are not of the form that was compiled for."""
 
+    def __init__(self, expected: str, shapes: Shapes):
+        super().__init__(f"{expected}, but the inputs have the shapes {', '.join(map(str, map(list, shapes)))}")
+
 
 class Sizes:
     """Collects sizes while a program is made; `compile` gives the function that computes them all."""
@@ -174,22 +177,35 @@ class SizeRules:
         """Python code that computes them."""
         names = [*(f"s{number}" for number in range(len(self.places))), "threads"]
         lines = ["def sizes(shapes, threads=1):"]
-        lines.append(f"    if [len(shape) for shape in shapes] != {list(self.ranks)!r}: raise ShapeMismatch(shapes)")
+        ranks = list(self.ranks)
+        lines.append(f"    if [len(shape) for shape in shapes] != {ranks!r}: {_refusal(f'the ranks must be {ranks}')}")
         for name, (number, axis, offset, factor) in zip(names, self.places):
             lines.append(f"    {name} = (shapes[{number}][{axis}] - {offset}) // {factor}")
         for number, axis, cap in self.caps:
-            lines.append(f"    if shapes[{number}][{axis}] >= {cap}: raise ShapeMismatch(shapes)")
+            expected = f"axis {axis} of input {number} must be below {cap}"
+            lines.append(f"    if shapes[{number}][{axis}] >= {cap}: {_refusal(expected)}")
         for number, axis, size in self.checks:
-            lines.append(f"    if shapes[{number}][{axis}] != {source_of(size, names)}: raise ShapeMismatch(shapes)")
+            expected = f"axis {axis} of input {number} must be {self._text(size)}"
+            lines.append(f"    if shapes[{number}][{axis}] != {source_of(size, names)}: {_refusal(expected)}")
         for left, right in self.conditions:
-            lines.append(f"    if {source_of(left, names)} != {source_of(right, names)}: raise ShapeMismatch(shapes)")
+            expected = f"{self._text(left)} must be {self._text(right)}"
+            lines.append(f"    if {source_of(left, names)} != {source_of(right, names)}: {_refusal(expected)}")
         calls: dict[str, str] = {}
         numbers = [source_of(size, names, calls=calls) for size in self.numbers]
         lines += [f"    {name} = {text}" for text, name in calls.items()]
         lines.append(f"    return [{', '.join(numbers)}]")
         scope: dict[str, Any] = {"ShapeMismatch": ShapeMismatch}
-        exec("\n".join(lines), scope)  # only numbers and our own names stand in the text
+        exec("\n".join(lines), scope)  # only numbers, our own names and quoted text stand there
         return scope["sizes"]
+
+    def _text(self, size: Form) -> str:
+        """A size in the model's own names."""
+        text = source_of(size, [*self.symbols, "threads"])
+        return text[1:-1] if text.startswith("(") else text
+
+
+def _refusal(expected: str) -> str:
+    return f"raise ShapeMismatch({expected!r}, shapes)"
 
 
 def _caps(size: dim.Expression) -> list[int]:

@@ -176,3 +176,30 @@ def collapse(shape: Dims, strides: Sequence[Dims]) -> tuple[Dims, list[Dims]]:
     if not sizes:
         return (1,), [(0,) for _ in strides]
     return tuple(sizes), [tuple(one) for one in steps]
+
+
+def grouped_shape(shape: Dims, groups: Sequence[int]) -> Dims:
+    """The sizes of a domain's axes, each standing for some axes of a shape."""
+    sizes, axis = [], 0
+    for count in groups:
+        sizes.append(dim.product(shape[axis : axis + count]))
+        axis += count
+    return tuple(sizes)
+
+
+def regrouped(shape: Dims, strides: Dims, groups: Sequence[int]) -> Dims | None:
+    """Strides along the axes of a domain; None where an operand does not step evenly through the axes that one of them stands for."""
+    return _regrouped(shape, strides, tuple(groups))
+
+
+@functools.lru_cache(maxsize=1024)
+def _regrouped(shape: Dims, strides: Dims, groups: tuple[int, ...]) -> Dims | None:
+    found: list[Dim] = []
+    axis = 0
+    for count in groups:
+        sizes, steps = collapse(shape[axis : axis + count], [strides[axis : axis + count]])
+        if len(sizes) > 1:
+            return None
+        found.append(steps[0][0])
+        axis += count
+    return tuple(found)

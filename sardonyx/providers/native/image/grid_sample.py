@@ -12,11 +12,11 @@ from sardonyx.providers.native.chain import Chain, ChainCode
 from sardonyx.providers.native.convolution.form import attribute_of, input_view, last_order
 from sardonyx.providers.native.image.stencil import MOST_PIXELS, Axis, Stencil, Tap, joined_taps
 from sardonyx.providers.native.kernel import KernelFunction, kernel
-from sardonyx.providers.native.lowering import Lowerer, regrouped
+from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.rows.passes import items
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import dims, element_of, present, shape_of
-from sardonyx.providers.native.views import Dims, View
+from sardonyx.providers.native.views import Dims, View, regrouped
 from sardonyx.records import dataclass
 
 TAPS = {"nearest": 1, "linear": 2, "cubic": 4}

@@ -19,7 +19,7 @@ from sardonyx.ops.einsum import parse_equation
 from sardonyx.optimizer import matching
 from sardonyx.providers.lowering.table import name_of, scalars_of
 from sardonyx.providers.native.chain import Apply, Chain, Item, Load, pattern, stride_arguments
-from sardonyx.providers.native.lowering import Lowerer, Source, grouped_shape, regrouped
+from sardonyx.providers.native.lowering import Lowerer, Source
 from sardonyx.providers.native.matrix.matmul import Factor, packed_factor, tiled_product, viewed_factor
 from sardonyx.providers.native.matrix.packing import packed_weights
 from sardonyx.providers.native.program import Argument
@@ -27,7 +27,7 @@ from sardonyx.providers.native.rows.reduction import fold_steps
 from sardonyx.providers.native.rows.reduction_kernels import Reduction
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import dims, element_of, present, stored
-from sardonyx.providers.native.views import Dims, View, contiguous_strides
+from sardonyx.providers.native.views import Dims, View, contiguous_strides, grouped_shape, regrouped
 from sardonyx.records import dataclass, replace
 
 Labels = tuple[str, ...]

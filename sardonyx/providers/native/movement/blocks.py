@@ -7,7 +7,7 @@ import numpy as np
 from sardonyx.ir import Dim, Node, TensorType, Value, dim
 from sardonyx.optimizer import matching
 from sardonyx.providers.native.lowering import Lowerer
-from sardonyx.providers.native.movement.joining import joint_of
+from sardonyx.providers.native.movement.joining import joint_of, part_view
 from sardonyx.providers.native.movement.views import axis_of, broadcast_element, content, input_named, is_known
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import dims, is_plain, present, rank_of, shape_of
@@ -33,7 +33,7 @@ def concat(lowerer: Lowerer, node: Node) -> None:
     start: Dim = 0
     for value in parts:
         size = dims(value)[axis]
-        part = target.sliced(axis, start, size)
+        part = part_view(target, axis, start, dims(value))
         if lowerer.known_view(value) != part:
             lowerer.store(value, part)
         start = start + size
@@ -114,7 +114,11 @@ def _copy_into(lowerer: Lowerer, source: View, result: Value) -> None:
 # --- padding --------------------------------------------------------------------------------------------------------
 
 
-def _margins(node: Node) -> list[tuple[int, int]] | None:
+Margins = list[tuple[Dim, Dim]]
+"""What is added before and after each axis; taken away where it is negative, which may be known in a run only."""
+
+
+def _margins(node: Node) -> Margins | None:
     """How much is added before and after each axis; None if that depends on data."""
     rank = rank_of(present(node.inputs[0]))
     pads = content(node, "pads")
@@ -124,9 +128,9 @@ def _margins(node: Node) -> list[tuple[int, int]] | None:
         return None
     axes = content(node, "axes")
     axes = list(range(rank)) if axes is None else axes
-    margins = [(0, 0)] * rank
+    margins: Margins = [(0, 0)] * rank
     for axis, before, after in zip(axes, pads[: len(axes)], pads[len(axes) :]):
-        if not (isinstance(axis, int) and isinstance(before, int) and isinstance(after, int)):
+        if not isinstance(axis, int):
             return None
         margins[axis] = (before, after)
     return margins
@@ -137,13 +141,19 @@ def _claims_pad(node: Node) -> bool:
     mode = matching.operand(node, "mode") or "constant"
     if margins is None or mode not in ("constant", "edge", "reflect", "wrap"):
         return False
-    sizes = [size + min(0, a) + min(0, b) for size, (a, b) in zip(dims(present(node.inputs[0])), margins)]
+    sizes = [_kept(size, margin) for size, margin in zip(dims(present(node.inputs[0])), margins)]
     if any(isinstance(size, int) and size < 0 for size in sizes):
         return False
-    reaches = [dim.minimum(_reach(mode, size), max(0, *margin)) for size, margin in zip(sizes, margins)]
+    widths = [dim.maximum(0, *margin) for margin in margins]
+    reaches = [dim.minimum(_reach(mode, size), width) for size, width in zip(sizes, widths)]
     return mode == "constant" or all(
-        not isinstance(reach, int) or reach == max(0, *margin) for reach, margin in zip(reaches, margins)
+        not isinstance(reach - width, int) or reach == width for reach, width in zip(reaches, widths)
     )
+
+
+def _kept(size: Dim, margin: tuple[Dim, Dim]) -> Dim:
+    """How much of an axis is left where margins are negative."""
+    return size + dim.minimum(0, margin[0]) + dim.minimum(0, margin[1])
 
 
 @lower("Pad", claims=_claims_pad)
@@ -155,14 +165,14 @@ def pad(lowerer: Lowerer, node: Node) -> None:
     target = lowerer.output(node.outputs[0])
     source = lowerer.view(present(node.inputs[0]))
     for axis, (before, after) in enumerate(margins):
-        kept = source.shape[axis] + min(0, before) + min(0, after)
+        kept = _kept(source.shape[axis], (before, after))
         lowerer.require(dim.maximum(0, kept), kept)
-        source = source.sliced(axis, max(0, -before), kept)
+        source = source.sliced(axis, dim.maximum(0, -before), kept)
     part = target
     for axis, (before, _) in enumerate(margins):
-        part = part.sliced(axis, max(0, before), source.shape[axis])
+        part = part.sliced(axis, dim.maximum(0, before), source.shape[axis])
     lowerer.copy(source, part)
-    added = [(max(0, before), max(0, after)) for before, after in margins]
+    added = [(dim.maximum(0, before), dim.maximum(0, after)) for before, after in margins]
     mode = matching.operand(node, "mode") or "constant"
     if mode == "constant":
         _surround(lowerer, _constant_value(lowerer, node), target, part, added)
@@ -182,24 +192,24 @@ def _constant_value(lowerer: Lowerer, node: Node) -> View:
     return View(lowerer.constant(one), lowerer.view(present(node.inputs[0])).type, (1,), (1,))
 
 
-def _surround(lowerer: Lowerer, element: View, target: View, part: View, margins: list[tuple[int, int]]) -> None:
+def _surround(lowerer: Lowerer, element: View, target: View, part: View, margins: Margins) -> None:
     """One element in the margins: those of the first axis are as wide as the result, those of the others ever narrower."""
     around = target
     for axis, (before, after) in enumerate(margins):
         size = part.shape[axis]
         for start, count in ((0, before), (before + size, after)):
-            if count:
+            if count != 0:
                 margin = around.sliced(axis, start, count)
                 lowerer.copy(broadcast_element(element, margin.shape), margin)
         around = around.sliced(axis, before, size)
 
 
-def _continue_pattern(lowerer: Lowerer, mode: str, part: View, margins: list[tuple[int, int]]) -> None:
+def _continue_pattern(lowerer: Lowerer, mode: str, part: View, margins: Margins) -> None:
     """The value's own elements in the margins, axis by axis: later axes continue what earlier ones have made."""
     for axis, (before, after) in enumerate(margins):
         size = part.shape[axis]
         for start, count, source, step in _pieces(mode, size, before, after):
-            if count:
+            if count != 0:
                 lowerer.require(dim.minimum(_reach(mode, size), count), count)
                 lowerer.copy(part.sliced(axis, source, count, step), part.sliced(axis, start, count))
         part = part.sliced(axis, -before, size + before + after)
@@ -212,7 +222,7 @@ def _reach(mode: str, size: Dim) -> Dim:
     return size - 1 if mode == "reflect" else size
 
 
-def _pieces(mode: str, size: Dim, before: int, after: int) -> list[tuple[Dim, int, Dim, int]]:
+def _pieces(mode: str, size: Dim, before: Dim, after: Dim) -> list[tuple[Dim, Dim, Dim, int]]:
     """The margins of an axis: where they begin and how wide they are, where in the axis their elements come from, and in which steps."""
     if mode == "edge":
         return [(-before, before, 0, 0), (size, after, size - 1, 0)]

@@ -10,14 +10,14 @@ from sardonyx.compiler.types import BOOL, I64, U64, Type
 from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.optimizer import matching
 from sardonyx.providers.native.kernel import KernelFunction, kernel
-from sardonyx.providers.native.lowering import Lowerer, regrouped
+from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.movement.copying import PIECE_BYTES, copy_row, raw
 from sardonyx.providers.native.movement.views import axis_of
 from sardonyx.providers.native.movement.walking import offset_of, runs
 from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import dims, element_of, rank_of
-from sardonyx.providers.native.views import Dims, View, collapse, contiguous_strides
+from sardonyx.providers.native.views import Dims, View, collapse, contiguous_strides, regrouped
 
 
 def _operands(node: Node) -> list[Value]:

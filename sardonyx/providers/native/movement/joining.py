@@ -12,7 +12,9 @@ from sardonyx.ir import Dim, Node, Value
 from sardonyx.ops.schemas import normal_domain
 from sardonyx.optimizer import matching
 from sardonyx.providers.lowering.table import scalars_of
+from sardonyx.providers.native.values import dims
 from sardonyx.providers.native.views import Dims, View, memory_order
+from sardonyx.records import replace
 
 if TYPE_CHECKING:
     from sardonyx.providers.native.lowering import Lowerer
@@ -58,8 +60,31 @@ def _place_in(lowerer: Lowerer, node: Node, parts: Sequence[Value], order: Seque
         return None
     if node not in lowerer.joints:
         lowerer.joints[node] = lowerer.output(node.outputs[0], order)
-    start = sum(sizes[:first], start=0)
-    return lowerer.joints[node].sliced(axis, start, sum(sizes[first : first + len(parts)], start=0))
+    start, size = sum(sizes[:first], start=0), sum(sizes[first : first + len(parts)], start=0)
+    return part_view(lowerer.joints[node], axis, start, (*dims(parts[0])[:axis], size, *dims(parts[0])[axis + 1 :]))
+
+
+def part_view(joint: View, axis: int, start: Dim, shape: Dims) -> View:
+    """A part of a Concat's result, said in the part's own sizes.
+
+    Those along other axes than the joined one are equal in each run, but may be written in another way: H, and (H + 1) // 2 * 2 for what
+    was halved and doubled. Kernels that write the part count by its own.
+    """
+    whole = tuple(joint.shape[axis] if place == axis else size for place, size in enumerate(shape))
+    part = replace(joint, strides=_strides_in(joint, whole)).sliced(axis, start, shape[axis])
+    return replace(part, shape=shape)
+
+
+def _strides_in(view: View, shape: Dims) -> Dims:
+    """The strides of a view, where its sizes are written as `shape` has them."""
+    order = memory_order(view)
+    if order is None or shape == view.shape:
+        return view.strides
+    strides = list(view.strides)
+    for outer, inner in zip(reversed(order[:-1]), reversed(order)):
+        if view.strides[outer] == view.strides[inner] * view.shape[inner]:
+            strides[outer] = strides[inner] * shape[inner]
+    return tuple(strides)
 
 
 def _axis_of(node: Node, default: int) -> int:
@@ -106,3 +131,21 @@ def _is_alike(shape: Dims | None, other: Dims | None) -> bool:
     if shape is None or other is None or len(shape) != len(other):
         return False
     return all((one == 1) == (two == 1) for one, two in zip(shape, other))
+
+
+RESHAPES = ("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity")
+
+
+def final_form(value: Value, members: Container[Node], wanted: Container[Value]) -> Value:
+    """What a value becomes when nothing but its shape changes any more: then it is written where that is wanted."""
+    while value not in wanted and len(value.users) == 1:
+        (user,) = value.users
+        if (
+            user not in members
+            or user.op_type not in RESHAPES
+            or user.domain not in ("", "ai.onnx")
+            or user.inputs[0] is not value
+        ):
+            break
+        value = user.outputs[0]
+    return value

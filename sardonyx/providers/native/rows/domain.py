@@ -10,10 +10,10 @@ from sardonyx.compiler.types import Type
 from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.optimizer.matching import operand
 from sardonyx.providers.native.chain import Apply, Chain, Load, pattern, stride_arguments
-from sardonyx.providers.native.lowering import Lowerer, Source, regrouped
+from sardonyx.providers.native.lowering import Lowerer, Source
 from sardonyx.providers.native.scalars import find_scalar
 from sardonyx.providers.native.values import dims, element_of
-from sardonyx.providers.native.views import Dims
+from sardonyx.providers.native.views import Dims, regrouped
 
 PIECE_ELEMENTS = 8192
 """How many elements are worth handing to another thread."""

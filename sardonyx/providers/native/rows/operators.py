@@ -11,7 +11,7 @@ from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.ops.checking import signature_of
 from sardonyx.optimizer.matching import operand
 from sardonyx.providers.native.chain import Chain, Given, Load, Store, pattern, stride_arguments
-from sardonyx.providers.native.lowering import Lowerer, Sink, Source, grouped_shape
+from sardonyx.providers.native.lowering import Lowerer, Sink, Source
 from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.rows.domain import (
     broadcast_source,
@@ -27,7 +27,7 @@ from sardonyx.providers.native.rows.passes import stage_arguments, streamed_rows
 from sardonyx.providers.native.rows.softmax_kernel import STRIP, softmax_down_kernel, softmax_kernel
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import computed, dims, element_of, present, stored
-from sardonyx.providers.native.views import Dims, View, contiguous_strides
+from sardonyx.providers.native.views import Dims, View, contiguous_strides, grouped_shape
 from sardonyx.records import dataclass
 
 # --- softmax --------------------------------------------------------------------------------------------------------

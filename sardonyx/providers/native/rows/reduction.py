@@ -8,7 +8,7 @@ from sardonyx.compiler.types import F64, I64, U64, Type
 from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.optimizer.matching import operand
 from sardonyx.providers.native.chain import Chain, Given, Load, Store, pattern, stride_arguments
-from sardonyx.providers.native.lowering import Lowerer, Sink, Source, grouped_shape
+from sardonyx.providers.native.lowering import Lowerer, Sink, Source
 from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.rows.domain import borders_of
 from sardonyx.providers.native.rows.reduction_kernels import (
@@ -21,7 +21,7 @@ from sardonyx.providers.native.rows.reduction_kernels import (
 )
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import element_of, shape_of
-from sardonyx.providers.native.views import Dims, View, contiguous_strides, permuted
+from sardonyx.providers.native.views import Dims, View, contiguous_strides, grouped_shape, permuted
 from sardonyx.records import dataclass
 
 PIECE_ELEMENTS = 16384

@@ -1,0 +1,221 @@
+"""Nodes that cannot be compiled: they alone are left to NumPy, and whoever asks is told which and why."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import sardonyx
+from sardonyx.ir import Node
+from sardonyx.providers.native import table
+from sardonyx.providers.native.kernel import KernelFunction, kernel
+from sardonyx.providers.native.lowering import Lowerer
+from sardonyx.providers.native.provider import NativeExecutionProvider
+from sardonyx.providers.native.sizes import UnboundSymbol
+from sardonyx.providers.provider import CannotCompile
+from tests.providers.native.networks import Network, assert_runs_alike, open_session, steps_of
+
+FACT = "the moon is not full"
+COUNT = 50
+
+
+@pytest.fixture(autouse=True)
+def as_users_run_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SARDONYX_STRICT", raising=False)
+
+
+def long_model(middle: Callable[[Network, str], str]) -> bytes:
+    """50 nodes in a row with one of another kind among them, and a second path around it."""
+    net = Network()
+    x = before = net.input("x", ["N", "C"])
+    for number in range(COUNT - 2):
+        if number == COUNT // 2:
+            before = x
+            x = middle(net, x)
+        # no two of these can be joined by the optimizer, and some have kernels of their own
+        x = [net.Softmax, net.Tanh, net.Sigmoid][number % 3](x)
+    return net.model(net.Add(x, before))
+
+
+def middle_node(net: Network, x: str) -> str:
+    return net.CumSum(x, net.constant(1))
+
+
+def breaks(monkeypatch: pytest.MonkeyPatch, op_type: str, lowering: Callable[[Lowerer, Node], None]) -> None:
+    """Let another lowering stand in the table for an op, and only for nodes that the model had from the first."""
+    table.families.need(op_type)
+    entries = table._table["", op_type]
+    broken = [sardonyx.records.replace(entry, function=lowering) for entry in entries]
+    monkeypatch.setitem(table._table, ("", op_type), broken)
+
+
+def refuses(lowerer: Lowerer, node: Node) -> None:
+    raise CannotCompile(FACT)
+
+
+def is_unbound(lowerer: Lowerer, node: Node) -> None:
+    raise UnboundSymbol(FACT)
+
+
+def asserts(lowerer: Lowerer, node: Node) -> None:
+    raise AssertionError
+
+
+def fails_half_way(lowerer: Lowerer, node: Node) -> None:
+    lowerer.view(node.inputs[0])
+    lowerer.sink(node, (2,))
+    raise KeyError(FACT)
+
+
+@kernel("broken")
+def broken_kernel(f: KernelFunction) -> None:
+    raise ZeroDivisionError(FACT)
+
+
+@kernel("no code")
+def invalid_kernel(f: KernelFunction) -> None:
+    f.text = lambda name: f"define void @{name}() {{ {FACT} }}"  # type: ignore[method-assign]
+
+
+def emits_nothing(lowerer: Lowerer, node: Node) -> None:
+    lowerer.call(broken_kernel(lowerer.target), [lowerer.view(node.inputs[0]).place, lowerer.output(node.outputs[0]).place], 1)
+
+
+def emits_no_code(lowerer: Lowerer, node: Node) -> None:
+    lowerer.call(invalid_kernel(lowerer.target), [lowerer.view(node.inputs[0]).place, lowerer.output(node.outputs[0]).place], 1)
+
+
+WAYS = {
+    "it refuses": (refuses, FACT),
+    "a size is unknown": (is_unbound, FACT),
+    "an assertion without text": (asserts, "AssertionError: raise AssertionError (in asserts, line"),
+    "it fails half way": (fails_half_way, FACT),
+    "its code cannot be written": (emits_nothing, f"ZeroDivisionError: {FACT}"),
+    "its code cannot be compiled": (emits_no_code, "RuntimeError: "),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_node_that_cannot_be_lowered_is_lost_alone(way: str, monkeypatch, caplog) -> None:
+    lowering, fact = WAYS[way]
+    breaks(monkeypatch, "CumSum", lowering)
+    model = long_model(middle_node)
+    with caplog.at_level(logging.INFO, "sardonyx.runtime"):
+        session = open_session(model)
+    native, others = steps_of(session)
+    assert [step.node.op_type for step in others] == ["CumSum"]
+    assert sum(len(step.nodes) for step in native) == COUNT - 1 and len(native) <= 3
+    name = others[0].node.name
+    assert name and fact in others[0].reason
+    told = [record for record in caplog.records if fact in record.getMessage()]
+    assert len(told) == 1 and name in told[0].getMessage()
+    assert told[0].levelno == (logging.INFO if way == "a size is unknown" else logging.WARNING)
+    assert_runs_alike(session, model, [{"x": numbers(3, 7)}, {"x": numbers(2, 40)}])
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).normal(size=shape).astype(np.float32)
+
+
+def test_all_nodes_that_cannot_be_lowered_are_found_in_one_pass(monkeypatch) -> None:
+    breaks(monkeypatch, "CumSum", refuses)
+    net = Network()
+    x = net.input("x", ["N", "C"])
+    for _ in range(40):
+        x = net.Softmax(middle_node(net, x))
+    passes = []
+    compile = NativeExecutionProvider._compile
+    monkeypatch.setattr(
+        NativeExecutionProvider, "_compile", lambda self, cluster: passes.append(len(cluster.nodes)) or compile(self, cluster)
+    )
+    native, others = steps_of(open_session(net.model(x)))
+    assert len(others) == 40 and sum(len(step.nodes) for step in native) == 40
+    assert passes.count(80) == 1 and max(sorted(passes)[:-1]) == 1
+
+
+def test_a_node_that_fails_only_among_others_is_compiled_apart(monkeypatch) -> None:
+    entry = next(entry for entry in _entries("CumSum"))
+
+    def needs_to_be_alone(lowerer: Lowerer, node: Node) -> None:
+        assert len(lowerer.cluster.nodes) == 1
+        entry.function(lowerer, node)
+
+    breaks(monkeypatch, "CumSum", needs_to_be_alone)
+    model = long_model(middle_node)
+    session = open_session(model)
+    native, others = steps_of(session)
+    assert not others and [step.node.op_type for step in native if len(step.nodes) == 1] == ["CumSum"]
+    assert_runs_alike(session, model, [{"x": numbers(3, 7)}])
+
+
+def _entries(op_type: str):
+    table.families.need(op_type)
+    return table._table["", op_type]
+
+
+def test_a_chain_loses_only_the_node_whose_code_cannot_be_written(monkeypatch) -> None:
+    from sardonyx.providers.native import expression
+
+    apply = expression.Expression.apply
+
+    def fails_for_erf(self, node: Node) -> int:
+        if node.op_type == "Erf":
+            raise OverflowError(FACT)
+        return apply(self, node)
+
+    monkeypatch.setattr(expression.Expression, "apply", fails_for_erf)
+    model = long_model(lambda net, x: net.Erf(net.Cos(net.Tanh(x))))
+    session = open_session(model)
+    _, others = steps_of(session)
+    assert [(step.node.op_type, FACT in step.reason) for step in others] == [("Erf", True)]
+    assert_runs_alike(session, model, [{"x": numbers(3, 7)}])
+
+
+def test_a_question_that_fails_costs_its_node_alone(monkeypatch) -> None:
+    def fails(node: Node) -> bool:
+        raise TypeError(FACT)
+
+    entries = [sardonyx.records.replace(entry, claims=fails) for entry in _entries("CumSum")]
+    monkeypatch.setitem(table._table, ("", "CumSum"), entries)
+    _, others = steps_of(open_session(long_model(middle_node)))
+    assert [step.node.op_type for step in others] == ["CumSum"] and FACT in others[0].reason
+
+
+def test_faults_are_raised_where_tests_want_to_see_them(monkeypatch) -> None:
+    monkeypatch.setenv("SARDONYX_STRICT", "1")
+    breaks(monkeypatch, "CumSum", asserts)
+    with pytest.raises(AssertionError):
+        open_session(long_model(middle_node))
+    breaks(monkeypatch, "CumSum", refuses)
+    assert len(steps_of(open_session(long_model(middle_node)))[1]) == 1
+
+
+def test_a_session_tells_the_reasons() -> None:
+    net = Network(opset=17)
+    x = net.input("x", ["N", "C"])
+    options = sardonyx.SessionOptions()
+    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    model = net.model(net.Relu(net.Det(net.MatMul(net.Transpose(x), x))))
+    session = sardonyx.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    told = {node.op_type: node.reason for part in session.get_provider_graph_assignment_info() for node in part.get_nodes()}
+    assert told["Relu"] == ""
+    assert "no native code" in told["Det"]
+
+
+def test_a_refused_run_is_told_once(caplog) -> None:
+    net = Network()
+    x, y = net.input("x", ["N", "C"]), net.input("y", ["M", "K"])
+    session = open_session(net.model(net.Softmax(net.Concat(x, y, axis=1)), net.Tanh(x)))
+    good, bad = {"x": numbers(3, 4), "y": numbers(3, 5)}, {"x": numbers(3, 4), "y": numbers(2, 5)}
+    with caplog.at_level(logging.WARNING, "sardonyx.runtime"):
+        session.run(None, good)
+        assert not caplog.records
+        for rows in (2, 1, 2):
+            with pytest.raises(sardonyx.errors.InvalidArgument, match="Concat"):
+                session.run(None, {**bad, "y": numbers(rows, 5)})
+        session.run(None, good)
+    told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(told) == 1 and "must be" in told[0] and "[3, 4], [2, 5]" in told[0]
