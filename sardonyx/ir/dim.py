@@ -1,7 +1,7 @@
 """Sizes that may be symbolic: a `Dim` is an int or an `Expression` over named symbols in one normal form.
 
 Equal expressions are equal in the sense of `==` and `hash`. Inference makes them, plans and compiled code evaluate them.
-An expression is a polynomial whose atoms are symbols and the calls floordiv, mod, min and max. Symbols stand for sizes, so
+An expression is a polynomial whose atoms are symbols and the calls floordiv, mod, min, max and broadcast. Symbols stand for sizes, so
 they are never negative.
 """
 
@@ -62,7 +62,7 @@ class Symbol:
 
 
 class Call:
-    """floordiv, mod, min or max of expressions that could not be simplified."""
+    """floordiv, mod, min, max or broadcast of expressions that could not be simplified."""
 
     __slots__ = ("function", "arguments", "_key", "_hash")
 
@@ -389,6 +389,26 @@ def _flattened(function: str, dims: Iterable[Dim]) -> Iterable[Dim]:
             yield dim
 
 
+def broadcast(*dims: Dim) -> Dim:
+    """The size of an axis for which operands have these, any of which may be the 1 that stands for all.
+
+    One that is a number other than 1 is the size: the others must be it, or 1.
+    """
+    kept: list[Dim] = []
+    for dim in _flattened("broadcast", dims):
+        if dim != 1 and dim not in kept:
+            kept.append(dim)
+    number = next((dim for dim in kept if isinstance(dim, int)), None)
+    if number is not None or len(kept) < 2:
+        return number if number is not None else kept[0] if kept else 1
+    return _of_atom(Call("broadcast", tuple(sorted(kept, key=str))))
+
+
+def broadcast_of(*sizes: int) -> int:
+    """The same of numbers."""
+    return next((size for size in sizes if size != 1), 1)
+
+
 def _beats(function: str, a: Dim, b: Dim) -> bool:
     """Whether `a` makes `b` superfluous in a minimum or maximum."""
     return is_nonnegative(b - a) if function == "min" else is_nonnegative(a - b)
@@ -521,5 +541,17 @@ def product(dims: Iterable[Dim]) -> Dim:
     return total
 
 
-_COMPUTE: dict[str, Callable[..., int]] = {"floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b, "min": min, "max": max}
-_MAKE: dict[str, Callable[..., Dim]] = {"floordiv": floordiv, "mod": mod, "min": minimum, "max": maximum}
+_COMPUTE: dict[str, Callable[..., int]] = {
+    "floordiv": lambda a, b: a // b,
+    "mod": lambda a, b: a % b,
+    "min": min,
+    "max": max,
+    "broadcast": broadcast_of,
+}
+_MAKE: dict[str, Callable[..., Dim]] = {
+    "floordiv": floordiv,
+    "mod": mod,
+    "min": minimum,
+    "max": maximum,
+    "broadcast": broadcast,
+}

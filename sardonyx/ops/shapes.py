@@ -49,7 +49,7 @@ def _broadcast_dim(dims: Sequence[Dim], shapes: Sequence[Shape]) -> Dim:
     multiple = next((one for one in others if dim.common_factor(one) > 1), None)
     if multiple is not None:
         return multiple
-    return dim.fresh() if others else 1
+    return dim.broadcast(*others)
 
 
 def axis_index(axis: int, rank: int, name: str = "axis") -> int:

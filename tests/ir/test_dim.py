@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -168,3 +169,21 @@ def test_hostile_growth_ends_in_a_fresh_symbol():
 def test_the_product_of_very_many_sizes_is_quick():
     total = dim.product(symbol(f"s{number}") for number in range(20_000))
     assert all(len(monomial) <= dim.MAX_ATOMS for monomial in total.terms)
+
+
+@given(st.lists(st.sampled_from((0, 1, 2, 7)), min_size=1, max_size=4))
+def test_operands_broadcast_to_the_size_that_numpy_gives_them(sizes):
+    names = [f"s{number}" for number in range(len(sizes))]
+    whole = dim.broadcast(*map(symbol, names))
+    assert whole == dim.broadcast(whole, symbol(names[0])) == dim.broadcast(*map(symbol, reversed(names)))
+    try:
+        (expected,) = np.broadcast_shapes(*((size,) for size in sizes))
+    except ValueError:
+        return
+    assert dim.evaluate(whole, dict(zip(names, sizes))) == dim.substitute(whole, dict(zip(names, sizes))) == expected
+
+
+def test_a_number_is_the_size_that_operands_broadcast_to():
+    n, m = symbol("n"), symbol("m")
+    assert dim.broadcast(n, 1) == n and dim.broadcast(1, 1) == 1
+    assert dim.broadcast(n, 5, m) == 5 and dim.broadcast(dim.broadcast(n, m), 3) == 3

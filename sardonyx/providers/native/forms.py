@@ -15,7 +15,13 @@ Form = Any
 """int | list[list[int | list]]"""
 
 _INFIX = {"floordiv": "//", "mod": "%"}
-_FUNCTIONS: dict[str, Callable[..., Dim]] = {"floordiv": dim.floordiv, "mod": dim.mod, "min": dim.minimum, "max": dim.maximum}
+_FUNCTIONS: dict[str, Callable[..., Dim]] = {
+    "floordiv": dim.floordiv,
+    "mod": dim.mod,
+    "min": dim.minimum,
+    "max": dim.maximum,
+    "broadcast": dim.broadcast,
+}
 MAX_DEPTH = 40
 """How deep functions may stand in each other."""
 

@@ -373,17 +373,19 @@ class Lowerer:
         if left != right:
             self.program.conditions.setdefault((left, right), tuple(self._nodes))
 
+    def require_fit(self, size: Dim, wanted: Dim) -> Dim:
+        """Have NumPy compute the cluster whenever a size is neither 1 nor the one that is wanted; what it is to be taken for."""
+        if size == wanted or size == 1:
+            return size
+        if _is_alike(size, wanted):
+            self.require(size, wanted)
+            return wanted
+        self.require((size - 1) * (size - wanted), 0)
+        return size
+
     def broadcast(self, view: View, shape: Dims) -> View:
         """A view repeated to a shape, refused at run time if it does not fit."""
-        sizes = list(view.shape)
-        for axis, (size, wanted) in enumerate(zip(view.shape, shape[len(shape) - len(view.shape) :])):
-            if size == wanted or size == 1:
-                continue
-            if _is_alike(size, wanted):
-                self.require(size, wanted)
-                sizes[axis] = wanted
-            else:
-                self.require((size - 1) * (size - wanted), 0)
+        sizes = [self.require_fit(size, wanted) for size, wanted in zip(view.shape, shape[len(shape) - len(view.shape) :])]
         order = dense_order(view)
         if tuple(sizes) != view.shape and order is not None:
             view = replace(view, strides=dense_strides(sizes, order))

@@ -194,7 +194,7 @@ class SizeRules:
         numbers = [source_of(size, names, calls=calls) for size in self.numbers]
         lines += [f"    {name} = {text}" for text, name in calls.items()]
         lines.append(f"    return [{', '.join(numbers)}]")
-        scope: dict[str, Any] = {"ShapeMismatch": ShapeMismatch}
+        scope: dict[str, Any] = {"ShapeMismatch": ShapeMismatch, "broadcast": dim.broadcast_of}
         exec("\n".join(lines), scope)  # only numbers, our own names and quoted text stand there
         return scope["sizes"]
 

@@ -41,7 +41,7 @@ class View:
         """The same elements repeated along axes of size 1 and new leading ones."""
         missing = len(shape) - len(self.shape)
         strides = (0,) * missing + tuple(
-            _broadcast_stride(stride, size, wanted) for stride, size, wanted in zip(self.strides, self.shape, shape[missing:])
+            broadcast_stride(stride, size, wanted) for stride, size, wanted in zip(self.strides, self.shape, shape[missing:])
         )
         return replace(self, shape=shape, strides=strides)
 
@@ -149,7 +149,7 @@ def _contiguous_strides(shape: Dims) -> Dims:
     return tuple(reversed(strides))
 
 
-def _broadcast_stride(stride: Dim, size: Dim, wanted: Dim) -> Dim:
+def broadcast_stride(stride: Dim, size: Dim, wanted: Dim) -> Dim:
     """0 where one element stands for all. Whether it does may be known only at run time, when a size turns out to be 1."""
     if size == 1:
         return 0

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from sardonyx.errors import InvalidArgument
+from sardonyx.errors import Fail, InvalidArgument
 from sardonyx.providers.native import provider
 from tests.providers.native.networks import Network, assert_runs_alike, open_session, steps_of
 
@@ -141,3 +141,51 @@ def test_sizes_that_contradict_are_refused_by_the_node_that_joins_them(name: str
     with pytest.raises(InvalidArgument, match="Concat node.*Axis 2 has mismatched dimensions"):
         session.run(None, {"x": image(1, 3, 7, 8)})
     assert_runs_alike(session, model, [{"x": image(*sizes[0])}])
+
+
+BROADCASTS = [
+    ((2, 3), (2, 3)),
+    ((2, 1), (2, 3)),
+    ((2, 3), (1, 3)),
+    ((1, 1), (4, 5)),
+    ((0, 3), (1, 3)),
+    ((1, 2), (0, 1)),
+    ((1, 1), (1, 1)),
+]
+
+
+@pytest.mark.parametrize("names", [("a", "b", "c", "d"), (None, None, None, None), ("a", "b", "a", "d")])
+def test_sizes_of_other_names_broadcast_as_numpy_has_it(names: tuple[str | None, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provider.Interpreted, "__call__", None)
+    net = Network()
+    x, y = net.input("x", names[:2]), net.input("y", names[2:])
+    both = net.Add(net.Sigmoid(x), y)
+    model = net.model(net.Softmax(both), net.Mul(both, x), net.Where(net.Greater(x, y), x, both), net.ReduceSum(both))
+    session = open_session(model)
+    assert not steps_of(session)[1]
+    runs = [shapes for shapes in BROADCASTS if names[0] != names[2] or names[0] is None or shapes[0][0] == shapes[1][0]]
+    assert_runs_alike(session, model, [{"x": image(*one), "y": image(*other)} for one, other in runs])
+
+
+@pytest.mark.parametrize("is_constant", [False, True])
+def test_batches_of_other_names_broadcast_as_numpy_has_it(is_constant: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provider.Interpreted, "__call__", None)
+    net = Network()
+    x = net.input("x", ["a", "b", "T", 8])
+    y = net.weight(1, 3, 8, 5) if is_constant else net.input("y", ["c", "d", "K", 5])
+    model = net.model(net.Relu(net.MatMul(x, y)))
+    session = open_session(model)
+    assert not steps_of(session)[1]
+    pairs = [((2, 3), (2, 3)), ((1, 3), (2, 3)), ((2, 1), (1, 3)), ((1, 1), (4, 2)), ((3, 2), (1, 1))]
+    runs = [{"x": image(*one, 4, 8), "y": image(*other, 8, 5)} for one, other in pairs]
+    if is_constant:
+        runs = [{"x": image(*one, 4, 8)} for one in ((2, 3), (1, 1), (4, 1))]
+    assert_runs_alike(session, model, runs)
+
+
+def test_batches_that_do_not_broadcast_are_refused_by_the_product() -> None:
+    net = Network()
+    x, y = net.input("x", ["a", "T", 8]), net.input("y", ["c", "K", 5])
+    session = open_session(net.model(net.Relu(net.MatMul(x, y))))
+    with pytest.raises((InvalidArgument, Fail), match="MatMul"):
+        session.run(None, {"x": image(2, 4, 8), "y": image(3, 8, 5)})

@@ -19,8 +19,8 @@ from sardonyx.providers.native.matrix.packing import Packed, packed_view, packed
 from sardonyx.providers.native.matrix.tile_kernel import Tile, gemm_kernel, grain_of, tile_rows, tile_vectors
 from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.table import lower
-from sardonyx.providers.native.values import element_of, shape_of
-from sardonyx.providers.native.views import Dims, View, collapse
+from sardonyx.providers.native.values import dims, element_of, shape_of
+from sardonyx.providers.native.views import Dims, View, broadcast_stride, collapse
 from sardonyx.records import dataclass
 
 CONTRIB = "com.microsoft"
@@ -79,7 +79,7 @@ def _arranged(view: View, node: Node, number: int) -> View:
 
 
 def claims_product(node: Node) -> bool:
-    """Floats whose inner sizes may be equal, and whose batches broadcast for sure."""
+    """Floats whose inner sizes may be equal, and whose batches may broadcast."""
     if len(node.inputs) < 2 or any(value is None for value in node.inputs[:2]):
         return False
     types = {element_of(value) for value in (*node.inputs, *node.outputs) if value is not None}
@@ -87,8 +87,11 @@ def claims_product(node: Node) -> bool:
         return False
     a, b = _arranged_shape(node, 0), _arranged_shape(node, 1)
     pairs = zip(reversed(a[:-2]), reversed(b[:-2]))
-    may_agree = a[-1] == b[-2] or not isinstance(a[-1], int) or not isinstance(b[-2], int)
-    return may_agree and all(one == other or 1 in (one, other) for one, other in pairs)
+    return _may_agree(a[-1], b[-2]) and all(_may_agree(one, other) or 1 in (one, other) for one, other in pairs)
+
+
+def _may_agree(size: Dim, other: Dim) -> bool:
+    return size == other or not isinstance(size - other, int)
 
 
 def _is_float(type: Type | None) -> bool:
@@ -202,6 +205,7 @@ def product_steps(lowerer: Lowerer, node: Node, operations: Sequence[Operation])
     """Add the steps of a product, with scalar operations that belong to the node itself."""
     A, B = node.inputs[:2]
     assert A is not None and B is not None
+    _require_batches(lowerer, node)
     if _dot_steps(lowerer, node, A, B, operations):
         return
     a, b_shape = _arranged(lowerer.view(A), node, 0), _arranged_shape(node, 1)
@@ -213,6 +217,15 @@ def product_steps(lowerer: Lowerer, node: Node, operations: Sequence[Operation])
         return _right_factor(lowerer, node, B, batch, width, is_once=is_once)
 
     tiled_product(lowerer, node, a, b_shape, batch, right, _groups(node, flat is not None), operations)
+
+
+def _require_batches(lowerer: Lowerer, node: Node) -> None:
+    """Have NumPy compute where batches do not broadcast."""
+    shapes = [_arranged_shape(node, 0)[:-2], _arranged_shape(node, 1)[:-2]]
+    result = dims(node.outputs[0])[: max(map(len, shapes))]
+    for shape in shapes:
+        for size, wanted in zip(reversed(shape), reversed(result)):
+            lowerer.require_fit(size, wanted)
 
 
 def tiled_product(
@@ -408,7 +421,7 @@ def _packed_steps(shape: Dims, packed: Packed, batch: Dims) -> Dims:
     mine = shape[:-2] if batch else ()
     strides: list[Dim] = []
     step = packed.batch_stride
-    for size in reversed(mine):
-        strides.insert(0, 0 if size == 1 else step)
+    for size, wanted in zip(reversed(mine), reversed(batch)):
+        strides.insert(0, broadcast_stride(step, size, wanted))
         step = step * size
     return (0,) * (len(batch) - len(mine)) + tuple(strides)
