@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from sardonyx.errors import Fail, InvalidArgument
 from sardonyx.ir import Model, Node, TensorType
+from sardonyx.providers.accuracy import Accuracy
 from sardonyx.providers.native.aot.opening import Context, Refused, context_nodes, main_node, open_context
 from sardonyx.records import dataclass
 from sardonyx.runtime.configuration import Configuration
@@ -143,10 +144,10 @@ def _declare(node: Node, types: Sequence[TensorType]) -> None:
 
 
 def _check_options(context: Context, options: Mapping[str, str]) -> None:
-    """Options of the provider that change what a program computes."""
-    asked, used = options.get("winograd"), context.options.get("winograd", "auto")
-    if asked is not None and asked != used:
-        raise Refused(f"it was compiled with winograd={used}, this session wants {asked}")
+    """Code may be more exact than the session demands, not less."""
+    used, demanded = Accuracy.of(context.options), Accuracy.of(options)
+    if used > demanded:
+        raise Refused(f"it was compiled with accuracy={used}, this session demands {demanded}")
 
 
 def prepare(model: Model, context: Context, providers: Sequence[ExecutionProvider], planning: PlanOptions) -> Plan:

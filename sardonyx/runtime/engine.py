@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 from sardonyx.errors import CODED, Fail, InvalidArgument, ModelLoadCanceled
 from sardonyx.formats import mapping
 from sardonyx.ir import OptionalType, Type, Value
+from sardonyx.providers import accuracy
+from sardonyx.providers.accuracy import Accuracy
 from sardonyx.providers.prepacking import PrepackedWeightsContainer, Prepacking
 from sardonyx.providers.provider import ExecutionProvider
 from sardonyx.runtime import arguments, background, custom_ops, demands, log
@@ -52,8 +54,10 @@ MAX_FETCHES = 64
 """How many different choices of outputs keep their own plan."""
 SHAPES_KEY = "sardonyx.shapes_after_parents"
 """Our own: "1" puts Shape and Size right after what they read, in any execution order."""
+ACCURACY_KEY = "sardonyx.accuracy"
+"""Our own: "exact", "default" or "fast", how exact sums must be."""
 WINOGRAD_KEY = "session.winograd"
-"""Our own: "off" keeps convolutions to the sums that the standard writes down."""
+"""An old name: "off" means "exact"."""
 FATAL = 4
 """The severity above that of warnings and errors."""
 SHRINK_KEY = "memory.enable_memory_arena_shrinkage"
@@ -145,10 +149,9 @@ class Engine:
 
     def _cpu_defaults(self) -> dict[str, str]:
         """Options of the CPU where the user gives none."""
-        winograd = self.session_options._config.get(WINOGRAD_KEY)
-        if winograd not in ("", "off", "auto"):
-            raise InvalidArgument(f"{WINOGRAD_KEY} is off or auto, not {winograd!r}")
-        return {"winograd": winograd} if winograd else {}
+        entries = self.session_options._config.entries
+        given = entries.get(ACCURACY_KEY, "exact" if entries.get(WINOGRAD_KEY) == "off" else None)
+        return {} if given is None else {accuracy.OPTION: str(Accuracy.read(given, ACCURACY_KEY))}
 
     def _open_context(self, options: Mapping[str, str]) -> None:
         """If the model was compiled ahead of time, use the code in it, or take the model that it was made from."""

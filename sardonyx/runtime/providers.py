@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from sardonyx.providers.accuracy import Accuracy
 from sardonyx.providers.provider import ExecutionProvider
 
 if TYPE_CHECKING:
@@ -159,6 +160,7 @@ def _open(name: str, options: Mapping[str, str]) -> ExecutionProvider | None:
 
 def _open_cpu(options: Mapping[str, str], threads: int, spinning: bool, context: Context | None) -> list[ExecutionProvider]:
     """The CPU's two: native code, unless the option "native" is "0" or there is no compiler, and NumPy for all the rest."""
+    Accuracy.of(options)  # NumPy's sums are exact at every level, and wrong names are refused all the same
     if context is not None:
         from sardonyx.providers.native.aot.provider import ContextExecutionProvider
 

@@ -238,13 +238,3 @@ def test_a_session_may_go_before_its_results() -> None:
     del session
     gc.collect()
     assert (result == 2).all()
-
-
-def test_winograd_is_an_option_of_the_session() -> None:
-    options = sardonyx.SessionOptions()
-    options.add_session_config_entry("session.winograd", "off")
-    session = sardonyx.InferenceSession(MODEL, options)
-    assert all(provider.options == {"winograd": "off"} for provider in session._engine.providers)
-    options.add_session_config_entry("session.winograd", "often")
-    with pytest.raises(Exception, match="session.winograd is off or auto, not 'often'"):
-        sardonyx.InferenceSession(MODEL, options)

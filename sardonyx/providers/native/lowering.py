@@ -256,11 +256,22 @@ class Lowerer:
         It does so only if nobody has before: see `prepacking`. `parameters` are all that the result depends on, beside the sources and
         the CPU's feature set.
         """
+        return [self.constant(array) for array in self.packed_arrays(sources, layout, parameters, sizes, pack)]
+
+    def packed_arrays(
+        self,
+        sources: Sequence[Value],
+        layout: Layout,
+        parameters: tuple[Hashable, ...],
+        sizes: Sequence[int],
+        pack: Callable[..., Sequence[np.ndarray]],
+    ) -> Sequence[np.ndarray]:
+        """The same for lowerings themselves, which no kernel reads; out of files they come as bytes."""
         if not self.can_pack(*sources):
             raise CannotCompile("weights may not be packed before runs", quiet=True)
         found = [source.constant for source in sources if source.constant is not None]
         request = Request(found, layout, parameters, self.target.name, sizes)
-        return [self.constant(array) for array in self.prepacking.packed(request, pack, content_digest)]
+        return self.prepacking.packed(request, pack, content_digest)
 
     def table(self, array: np.ndarray) -> Buffer:
         """A constant that was computed from a node's attributes: sessions that share a container hold equal ones once."""

@@ -32,11 +32,13 @@ def model_of(source: str | bytes | Any, opset: int = 21) -> Model:
     return model
 
 
-def native_plan(source: Any, *, threads: int = 1, opset: int = 21, level: int = 0) -> Plan:
+def native_plan(
+    source: Any, *, threads: int = 1, opset: int = 21, level: int = 0, options: Mapping[str, str] | None = None
+) -> Plan:
     model = model_of(source, opset)
     if level:
         optimize(model, Level(level), evaluate=evaluate)
-    return make_plan(model.graph, [NativeExecutionProvider(threads=threads), CPUExecutionProvider()])
+    return make_plan(model.graph, [NativeExecutionProvider(options, threads), CPUExecutionProvider()])
 
 
 def programs(plan: Plan) -> list[CompiledProgram]:
@@ -52,6 +54,7 @@ def assert_agrees(
     all_native: bool = True,
     steps: int | None = None,
     level: int = 0,
+    options: Mapping[str, str] | None = None,
 ) -> None:
     """Check that native code and NumPy compute the same on each set of feeds, with one thread and with two.
 
@@ -60,7 +63,7 @@ def assert_agrees(
     sets = [feeds] if isinstance(feeds, Mapping) else feeds
     reference = make_plan(model_of(source, opset).graph, [CPUExecutionProvider()])
     for threads in (1, 2):
-        plan = native_plan(source, threads=threads, opset=opset, level=level)
+        plan = native_plan(source, threads=threads, opset=opset, level=level, options=options)
         found = programs(plan)
         assert found, "nothing was compiled"
         if all_native:

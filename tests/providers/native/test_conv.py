@@ -8,12 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from sardonyx.providers.cpu.provider import CPUExecutionProvider
 from sardonyx.providers.native.convolution import winograd
-from sardonyx.providers.native.provider import NativeExecutionProvider
 from sardonyx.runtime.executor import execute
-from sardonyx.runtime.plan import make_plan
-from tests.providers.native.agreement import assert_agrees, model_of, native_plan, programs
+from tests.providers.native.agreement import assert_agrees, native_plan, programs
 
 TYPES = {
     np.float32: TensorProto.FLOAT,
@@ -354,15 +351,6 @@ def run_conv(X, W, points, stride, dilation):
     (program,) = programs(plan)
     assert any(step.kernel.title == "winograd" for step in program.program.steps) == bool(points)
     return execute(plan, {"X": X.astype(np.float32)})[0]
-
-
-def test_the_provider_can_be_told_not_to_transform():
-    model = model_of(conv_model(64, 64, [3, 3], pads=[1, 1, 1, 1]))
-    titles = set()
-    for choice in ("off", "auto"):
-        plan = make_plan(model.graph, [NativeExecutionProvider({"winograd": choice}), CPUExecutionProvider()])
-        titles.add(frozenset(step.kernel.title for step in programs(plan)[0].program.steps))
-    assert titles == {frozenset({"tiles", "conv"}), frozenset({"tiles", "winograd"})}
 
 
 def test_infinities_stay_where_the_window_meets_them():

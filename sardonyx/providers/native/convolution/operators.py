@@ -64,7 +64,7 @@ def convolution_steps(lowerer: Lowerer, node: Node) -> None:
     view = input_view(lowerer, node)
     W, B = filters_of(node)
     is_fixed = lowerer.can_pack(W, B)
-    ways = winograd.choose(lowerer, geometry, view.type) if is_fixed else None
+    ways = winograd.choose(lowerer, geometry, view.type, W) if is_fixed else None
     if is_fixed and has_small_groups(lowerer, geometry, view.type):
         depthwise_steps(lowerer, geometry, view, W, B, sink_of(lowerer, node))
     elif ways is not None:

@@ -1,8 +1,9 @@
 """Pointwise convolutions in fewer multiplications, after Strassen. Lowerings of convolutions ask whether it pays.
 
 A pointwise convolution is a product of matrices, pixels by channels and channels by filters. With all three halved it is eight products of
-an eighth of the size; seven suffice, of sums of blocks. Errors are about twice those of the direct sum. An infinity or a NaN spoils more
-than its own pixel: all of its tile.
+an eighth of the size; seven suffice, of sums of blocks. Channels are added to other channels and filters to other filters, so errors are
+about twice those of the direct sum only if all are of like size: it is for the accuracy "fast" alone. An infinity or a NaN spoils more than
+its own pixel: all of its tile.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import numpy as np
 
 from sardonyx.compiler.types import F32
 from sardonyx.ir import Dim
+from sardonyx.providers.accuracy import Accuracy
 from sardonyx.providers.native.convolution.direct import PIXELS
 from sardonyx.providers.native.convolution.filters import Filters, pack_bias, pack_panels
 from sardonyx.providers.native.convolution.form import Geometry
@@ -71,7 +73,7 @@ def _grid_of(geometry: Geometry, view: View, flat: Dim | None) -> _Grid | None:
 def _form_for(lowerer: Lowerer, geometry: Geometry, view: View, filters: Filters) -> StrassenForm | None:
     """The shape of the code, if it pays for a pointwise convolution."""
     counts, lanes = PIXELS.get(lowerer.target.name), lowerer.target.lanes(F32)
-    if counts is None or view.type != F32 or lowerer.options.get("winograd", "auto") == "off":
+    if counts is None or view.type != F32 or Accuracy.of(lowerer.options) is not Accuracy.FAST:
         return None
     if filters.arrange is not None or not lowerer.can_pack(filters.W, filters.B):
         return None

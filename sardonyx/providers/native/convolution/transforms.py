@@ -36,14 +36,31 @@ class Transform:
         return PAIRS[self.width]
 
     @property
+    def points(self) -> list[float]:
+        """All but infinity, which is the last one."""
+        return [0.0, *(sign * pair for pair in self.pairs for sign in (1, -1))]
+
+    @property
     def filter_matrix(self) -> np.ndarray:
         """G: taps at the points, each divided by what the input's transform is too large by."""
-        points = [0.0, *(sign * pair for pair in self.pairs for sign in (1, -1))]
+        points = self.points
         rows = []
         for point in points:
             others = [point - other for other in points if other != point]
             rows.append([point**power / np.prod(others) for power in range(self.taps)])
         return np.array([*rows, [0] * (self.taps - 1) + [1]], np.float64)
+
+    @property
+    def forward_matrix(self) -> np.ndarray:
+        """B: what `forward` computes, a row for each point."""
+        finite = [np.poly([other for other in self.points if other != point])[::-1] for point in self.points]
+        return np.array([*(np.append(row, 0.0) for row in finite), np.poly(self.points)[::-1]])
+
+    @property
+    def backward_matrix(self) -> np.ndarray:
+        """A: what `backward` computes, a row for each result."""
+        rows = [[point**power for point in self.points] for power in range(self.size)]
+        return np.array([[*row, float(power == self.size - 1)] for power, row in enumerate(rows)])
 
     def _without(self, left_out: float | None) -> np.ndarray:
         """The coefficients of the product of x² - p² over all pairs but one, of x² that is, the lowest power first."""

@@ -22,9 +22,11 @@ import numpy as np
 
 from sardonyx.compiler.types import F32
 from sardonyx.ir import Dim, Value, dim
+from sardonyx.providers.accuracy import Accuracy
 from sardonyx.providers.native.convolution.direct import pixels_of
 from sardonyx.providers.native.convolution.filters import pack_bias, pack_panels
 from sardonyx.providers.native.convolution.form import Geometry
+from sardonyx.providers.native.convolution.rounding import BOUND, error_ratio, tap_energies, tap_factors
 from sardonyx.providers.native.convolution.transforms import PAIRS, Transform
 from sardonyx.providers.native.convolution.winograd_kernel import WinogradForm, winograd_kernel
 from sardonyx.providers.native.lowering import Lowerer, Sink
@@ -35,6 +37,7 @@ from sardonyx.providers.prepacking import Layout
 from sardonyx.records import dataclass
 
 WINOGRAD = Layout("winograd")
+ENERGIES = Layout("energies")
 POINTS = tuple(PAIRS)
 """How many points a transform may have."""
 LONGEST = 3
@@ -129,9 +132,9 @@ def ways_of(kernel: int, stride: int, dilation: int) -> list[Way]:
 Ways = tuple[Way, ...]
 
 
-def choose(lowerer: Lowerer, geometry: Geometry, type: object) -> Ways | None:
-    """The transforms that make a convolution quickest, None if none pay."""
-    if type != F32 or lowerer.options.get("winograd", "auto") == "off":
+def choose(lowerer: Lowerer, geometry: Geometry, type: object, W: Value) -> Ways | None:
+    """The transforms that make a convolution quickest, None if none pay or all would lose too many digits with these filters."""
+    if type != F32 or Accuracy.of(lowerer.options) is Accuracy.EXACT:
         return None
     if min(geometry.channels, geometry.filters) < FEWEST_CHANNELS:
         return None
@@ -139,8 +142,29 @@ def choose(lowerer: Lowerer, geometry: Geometry, type: object) -> Ways | None:
     axes = map(ways_of, geometry.kernel, geometry.strides, geometry.dilations)
     candidates = [ways for ways in itertools.product(*axes) if 1 <= len(_transforms(ways)) <= 2]
     costs = {ways: _cost(geometry, ways, lanes, rows) for ways in candidates if _is_worth_a_try(geometry, ways)}
-    best = min(costs, key=lambda ways: costs[ways], default=None)
-    return None if best is None or costs[best] > GAIN * _direct_cost(geometry, lanes) else best
+    limit = GAIN * _direct_cost(geometry, lanes)
+    paying = sorted((ways for ways in costs if costs[ways] <= limit), key=lambda ways: costs[ways])
+    if not paying:
+        return None
+    energies = _tap_energies(lowerer, geometry, W)
+    return next((ways for ways in paying if error_ratio(energies, _tap_factors(ways)) <= BOUND), None)
+
+
+def _tap_energies(lowerer: Lowerer, geometry: Geometry, W: Value) -> np.ndarray:
+    """Kept with packed weights: what is stored is chosen without a look at the filters."""
+    shape = (geometry.groups * geometry.filters, *geometry.kernel)
+    (energies,) = lowerer.packed_arrays([W], ENERGIES, (), [math.prod(shape) * 8], lambda weights: [tap_energies(weights)])
+    return energies.reshape(-1).view(np.float64).reshape(shape)
+
+
+def _tap_factors(ways: Ways) -> list[np.ndarray]:
+    """For each axis: by how much errors of a weight are enlarged, by its tap."""
+    factors = [np.ones(way.kernel) for way in ways]
+    for way, factor in zip(ways, factors):
+        for taps in way.taps() if way.transform is not None else ():
+            assert way.transform is not None
+            factor[taps.start : taps.stop : taps.step] = tap_factors(way.transform)[: len(taps)]
+    return factors
 
 
 def _is_worth_a_try(geometry: Geometry, ways: Ways) -> bool:
