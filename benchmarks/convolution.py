@@ -22,6 +22,7 @@ from rich.table import Table
 from sardonyx import formats, ops
 from sardonyx.cli.terminal import time_text
 from sardonyx.compiler.roofline import roofline
+from sardonyx.providers.accuracy import Accuracy
 from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
 from sardonyx.providers.native.compiled import CompiledProgram
 from sardonyx.providers.native.provider import NativeExecutionProvider
@@ -93,9 +94,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, default=1, help="threads inside an op (default 1)")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="time per layer and runtime (default 0.5)")
     parser.add_argument("--only", help="layers whose name or sizes contain this")
+    parser.add_argument("--accuracy", default="default", choices=[str(level) for level in Accuracy], help="which algorithms")
     options = parser.parse_args(arguments)
     chosen = [(name, layer) for name, layer in LAYERS.items() if options.only is None or options.only in f"{name} {layer}"]
-    _show(options.threads, [measure(name, layer, options.threads, options.seconds) for name, layer in chosen])
+    rows = [measure(name, layer, options.threads, options.seconds, options.accuracy) for name, layer in chosen]
+    _show(options.threads, rows)
     return 0
 
 
@@ -131,7 +134,7 @@ def layer_model(layer: Layer) -> tuple[bytes, np.ndarray]:
     return model.SerializeToString(), image
 
 
-def measure(name: str, layer: Layer, threads: int, seconds: float) -> dict[str, Any]:
+def measure(name: str, layer: Layer, threads: int, seconds: float, accuracy: str = "default") -> dict[str, Any]:
     """The best times of both, ours for the kernel alone too."""
     import onnxruntime
 
@@ -141,7 +144,7 @@ def measure(name: str, layer: Layer, threads: int, seconds: float) -> dict[str, 
     peer = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     typed = formats.load(model)
     ops.infer(typed, evaluate)
-    plan = make_plan(typed.graph, [NativeExecutionProvider(threads=threads), CPUExecutionProvider()])
+    plan = make_plan(typed.graph, [NativeExecutionProvider({"accuracy": accuracy}, threads), CPUExecutionProvider()])
     (program,) = (step.call for step in plan.steps if isinstance(step.call, CompiledProgram))
     wanted = peer.run(None, {"x": image})[0]
     difference = np.abs(execute(plan, {"x": image})[0] - wanted).max() / np.abs(wanted).max()
