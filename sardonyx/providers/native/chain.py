@@ -86,6 +86,12 @@ class Chain:
         reads_integers = any(isinstance(item, (Load, Given)) and item.type.is_integer for item in self.items)
         return reads_integers and any(isinstance(item, Apply) and item.type.is_float for item in self.items)
 
+    @property
+    def is_zero_beyond(self) -> bool:
+        """Whether its element is 0 in lanes beyond the last column, as that of a load along the row is."""
+        last = self.items[-1]
+        return isinstance(last, Load) and last.strides[-1:] in (("1",), ("n",))
+
     def __str__(self) -> str:
         """As a little program over the coordinates of the domain."""
         place = ", ".join(f"i{axis}" for axis in range(self.rank))
@@ -221,7 +227,35 @@ class ChainRow:
         mask = None if remaining is None else self.f.first_lanes(remaining, lanes)
         return self.f.gather(place, indices, operand.type, mask=mask)
 
-    def values(
+    def counted(self, column: Value, lanes: int, remaining: Value | None, type: Type, neutral: float) -> Value:
+        """The elements at `lanes` columns from `column` on, for a kernel that makes one number of them all.
+
+        Lanes beyond `remaining` hold `neutral`, which changes no result: 0 where they are added.
+        """
+        found = self.lanewise(column, lanes, remaining, type)
+        if remaining is None or lanes == 1 or (neutral == 0 and self.code.chain.is_zero_beyond):
+            return found
+        return self.f.select(self.f.first_lanes(remaining, lanes), found, neutral)
+
+    def lanewise(
+        self,
+        column: Value,
+        lanes: int,
+        remaining: Value | None,
+        type: Type | None = None,
+        *,
+        item: int = -1,
+        given: Sequence[Value] = (),
+    ) -> Value:
+        """The elements for a kernel in which each lane goes its own way, to a store that takes the same mask or to a `Fold`.
+
+        Lanes beyond `remaining` hold anything: loads are 0 there, but not what a chain makes of them.
+        """
+        found = self._items_at(column, lanes, remaining, given)[item]
+        assert found is not None
+        return found if type is None else self.f.convert(found, type)
+
+    def _items_at(
         self, column: Value, lanes: int, remaining: Value | None = None, given: Sequence[Value] = ()
     ) -> list[Value | None]:
         """All items at `lanes` columns from `column` on."""
@@ -241,8 +275,8 @@ class ChainRow:
                 results.append(self.f.rounded(self.f.splat(made, lanes), item.type))  # as if every op stored its result
         return results
 
-    def store(self, results: Sequence[Value | None], column: Value, remaining: Value | None = None) -> None:
-        """Write the results among `values`."""
+    def _store(self, results: Sequence[Value | None], column: Value, remaining: Value | None = None) -> None:
+        """Write the results among all items."""
         for store, operand, place in zip(self.code.chain.stores, self.code.stores, self._stores):
             value = results[store.item]
             assert value is not None
@@ -267,4 +301,4 @@ class ChainRow:
 
     def emit(self, column: Value, lanes: int, remaining: Value | None = None, given: Sequence[Value] = ()) -> None:
         """Load, compute and store `lanes` elements from `column` on; with `remaining` only so many of them."""
-        self.store(self.values(column, lanes, remaining, given), column, remaining)
+        self._store(self._items_at(column, lanes, remaining, given), column, remaining)

@@ -70,7 +70,10 @@ class Sink:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a kernel's operand comes from: a chain without stores, whose last item is the element. Its rows give `values(…)[-1]`."""
+    """Where a kernel's operand comes from: a chain without stores, whose last item is the element.
+
+    Its rows give elements by `lanewise`, or by `counted` to a kernel that adds up lanes itself.
+    """
 
     chain: Chain
     arguments: Sequence[Argument]

@@ -64,3 +64,9 @@ def lowering_of(node: Node, since_version: int) -> Lowering | None:
         if entry.since <= since_version <= entry.until and entry.claims(node):
             return entry
     return None
+
+
+def lowered_ops() -> set[tuple[str, str]]:
+    """Domains and names of all ops that have a lowering."""
+    families.load_all()
+    return set(_table)

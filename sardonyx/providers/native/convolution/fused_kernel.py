@@ -250,9 +250,7 @@ class _Fused:
         f, lanes = self.f, self.tile.lanes
         row = self.between.row([piece.image, position])
         left = f.maximum(piece.left - first, 0)
-        made = row.values(piece.column + first, lanes, left, given=[vector])[self.form.result]
-        assert made is not None
-        return made
+        return row.lanewise(piece.column + first, lanes, left, item=self.form.result, given=[vector])
 
     # --- the windows
 

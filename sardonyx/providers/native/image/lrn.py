@@ -72,11 +72,6 @@ class _Code:
         self.read, self.write = ChainCode(f, source), ChainCode(f, sink)
         self.before, self.after = (self.size - 1) // 2, self.size // 2
 
-    def load(self, row: ChainRow, column: Value, remaining: Value | None) -> Value:
-        found = row.values(column, self.lanes, remaining)[-1]
-        assert found is not None
-        return found
-
     def finished(self, x: Value, total: Value) -> Value:
         f, beta = self.f, self.form.beta
         base = total * f.splat(self.alpha, self.lanes) + f.splat(self.bias, self.lanes)
@@ -107,7 +102,7 @@ def lrn_kernel(f: KernelFunction, form: Neighbours, source: Chain, sink: Chain) 
         fill_row(f, zero, f.address(squares, high - origin, type), stop + code.after - high, type)
 
         def square(copy: int, column: Value, remaining: Value | None) -> None:
-            x = code.load(row, column, remaining)
+            x = row.lanewise(column, lanes, remaining)
             f.store(x * x, squares, column - origin, type, remaining=remaining)
 
         sweep(f, low, high, lanes, 2, square)
@@ -116,7 +111,7 @@ def lrn_kernel(f: KernelFunction, form: Neighbours, source: Chain, sink: Chain) 
             total = f.variable(f.const(type.vector(lanes), 0))
             with f.loop(0, code.size) as tap:
                 total.set(total.get() + f.load(squares, column - start + tap, type, lanes))
-            x = code.load(row, column, remaining)
+            x = row.lanewise(column, lanes, remaining)
             target.emit(column, lanes, remaining, given=[code.finished(x, total.get())])
 
         sweep(f, start, stop, lanes, 1, finish)
@@ -137,9 +132,9 @@ def lrn_planes_kernel(f: KernelFunction, form: Neighbours, source: Chain, sink: 
         def finish(copy: int, column: Value, remaining: Value | None) -> None:
             total = f.variable(f.const(form.type.vector(lanes), 0))
             with f.loop(low, high) as other:
-                x = code.load(code.read.row([image, other]), column, remaining)
+                x = code.read.row([image, other]).lanewise(column, lanes, remaining)
                 total.set(total.get() + x * x)
-            x = code.load(row, column, remaining)
+            x = row.lanewise(column, lanes, remaining)
             target.emit(column, lanes, remaining, given=[code.finished(x, total.get())])
 
         sweep(f, f.const(I64, 0), code.pixels, lanes, 1, finish)

@@ -20,6 +20,7 @@ from sardonyx.providers.native.ml import linear as ml_linear
 from sardonyx.providers.native.ml import svm as ml_svm
 from sardonyx.providers.native.ml.scores import attributes_of
 from sardonyx.providers.native.program import Argument
+from sardonyx.providers.native.rows.passes import Fold, fold_columns, sweep, unroll_of
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import element_of, shape_of
 from sardonyx.records import dataclass, replace
@@ -94,15 +95,14 @@ def column_kernel(f: KernelFunction, spec: ColumnSpec) -> None:
         rows, results = source.row([item]), sink.row([item])
 
         def emit(column: Value, remaining: Value | None = None) -> None:
-            value = rows.values(column, lanes, remaining)[-1]
-            assert value is not None
+            value = rows.lanewise(column, lanes, remaining, spec.type)
             constants = [
                 f.load(pointer, column, spec.type, lanes, remaining=remaining)
                 if spread
                 else f.splat(f.load(pointer, 0, spec.type), lanes)
                 for pointer, spread in zip(pointers, spec.constants)
             ]
-            made = FUNCTIONS[spec.function](f.convert(value, spec.type), constants)
+            made = FUNCTIONS[spec.function](value, constants)
             results.emit(column, lanes, remaining, given=[f.convert(made, spec.result)])
 
         _along(f, (columns // lanes) * lanes, columns, lanes, emit)
@@ -214,41 +214,25 @@ def normalizer_kernel(f: KernelFunction, spec: ColumnSpec) -> None:
     columns = f.size()
     source, sink = ChainCode(f, spec.source), ChainCode(f, spec.sink)
     lanes = f.lanes(spec.lanes_type)
-    whole = (columns // lanes) * lanes
-    vector = spec.type.vector(lanes)
+    is_maximum = spec.function == "MAX"
+    # a NaN is no maximum; where nothing else is, the quotients are NaN by themselves
+    fold = Fold("max", spec.type, lenient=True) if is_maximum else Fold("add", spec.type)
     with f.loop(f.begin, f.end) as item:
         rows, results = source.row([item]), sink.row([item])
-        total = f.variable(f.const(vector, -math.inf if spec.function == "MAX" else 0.0))
-        seen = f.variable(f.const(vector, 0.0))
 
-        def read(column: Value, remaining: Value | None) -> Value:
-            value = rows.values(column, lanes, remaining)[-1]
-            assert value is not None
-            return f.convert(value, spec.type)
+        def element(column: Value, remaining: Value | None) -> Value:
+            x = rows.lanewise(column, lanes, remaining, spec.type)
+            return x if is_maximum else f.abs(x) if spec.function == "L1" else x * x
 
-        def add(column: Value, remaining: Value | None = None) -> None:
-            value, before = read(column, remaining), total.get()
-            if spec.function == "MAX":
-                counts = ~f.is_nan(value)
-                if remaining is not None:
-                    counts = counts & f.first_lanes(remaining, lanes)
-                total.set(f.select(counts & (value > before), value, before))
-                seen.set(f.select(counts, 1.0, seen.get()))
-            else:
-                total.set(before + f.abs(value) if spec.function == "L1" else f.fma(value, value, before))
-
-        def write(column: Value, remaining: Value | None = None) -> None:
-            made = read(column, remaining) / f.splat(divisor, lanes)
-            results.emit(column, lanes, remaining, given=[f.convert(made, spec.result)])
-
-        _along(f, whole, columns, lanes, add)
-        divisor = f.reduce("max" if spec.function == "MAX" else "add", total.get())
-        if spec.function == "MAX":
-            divisor = f.select(f.reduce("max", seen.get()) > 0.0, divisor, math.nan)
-        elif spec.function == "L2":
-            divisor = f.sqrt(divisor)
+        divisor = fold_columns(f, 0, columns, lanes, unroll_of(spec.source), fold, element)
+        divisor = f.convert(f.sqrt(divisor) if spec.function == "L2" else divisor, spec.type)
         divisor = f.select(divisor == 0.0, 1.0, divisor)
-        _along(f, whole, columns, lanes, write)
+
+        def write(copy: int, column: Value, remaining: Value | None) -> None:
+            quotient = rows.lanewise(column, lanes, remaining, spec.type) / f.splat(divisor, lanes)
+            results.emit(column, lanes, remaining, given=[f.convert(quotient, spec.result)])
+
+        sweep(f, 0, columns, lanes, 1, write)
 
 
 def _along(f: KernelFunction, whole: Value, columns: Value, lanes: int, emit: Callable[..., None]) -> None:
@@ -328,9 +312,7 @@ def label_kernel(f: KernelFunction, spec: ColumnSpec) -> None:
         rows, results = source.row([item]), sink.row([item])
 
         def emit(column: Value, remaining: Value | None = None) -> None:
-            value = rows.values(column, lanes, remaining)[-1]
-            assert value is not None
-            place = _find(f, value, keys, count, spec.type)
+            place = _find(f, rows.lanewise(column, lanes, remaining), keys, count, spec.type)
             results.emit(column, lanes, remaining, given=[f.gather(values, place, spec.result)])
 
         _along(f, (columns // lanes) * lanes, columns, lanes, emit)

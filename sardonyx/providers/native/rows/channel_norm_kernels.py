@@ -18,7 +18,7 @@ from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.movement.walking import runs
 from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.rows.domain import epsilon_of, row_grain
-from sardonyx.providers.native.rows.passes import items, last_value, sweep
+from sardonyx.providers.native.rows.passes import items, sweep
 from sardonyx.providers.native.values import present
 from sardonyx.providers.native.views import View
 from sardonyx.records import dataclass
@@ -86,10 +86,10 @@ def pixel_sums_kernel(f: KernelFunction, type: Type, source: Chain) -> None:
         stop = f.minimum(start + CHUNK, pixels)
 
         def each(copy: int, column: Value, remaining: Value | None) -> None:
-            middle = last_value(first, column, lanes, remaining, type)
+            middle = first.lanewise(column, lanes, remaining, type)
             total, squares = (f.variable(f.const(type.vector(lanes), 0)) for _ in range(2))
             with f.loop(start, stop) as pixel:
-                x = last_value(read.row([sample, pixel]), column, lanes, remaining, type) - middle
+                x = read.row([sample, pixel]).lanewise(column, lanes, remaining, type) - middle
                 total.set(total.get() + x)
                 squares.set(f.fma(x, x, squares.get()))
             f.store(total.get(), target, column, type, remaining=remaining)
@@ -120,7 +120,7 @@ def channel_factors_kernel(f: KernelFunction, norm: PixelNorm, source: Chain) ->
                 squares.set(squares.get() + f.convert(f.load(sums, place + width, type), F64))
             moved = total.get() * share
             spread = squares.get() * share - moved * moved
-            middle = f.convert(last_value(first, channel, 1, None, type), F64)
+            middle = f.convert(first.lanewise(channel, 1, None, type), F64)
             # a difference of sums may fall short of 0; a NaN stays one
             return middle + moved, f.select(spread < 0.0, 0.0, spread)
 
@@ -160,7 +160,7 @@ def scale_pixels_kernel(f: KernelFunction, type: Type, source: Chain, sink: Chai
                 mean, factor, bias = (
                     f.load(line, width * number + channel, type, lanes, remaining=remaining) for number in range(3)
                 )
-                x = last_value(row, channel, lanes, remaining, type)
+                x = row.lanewise(channel, lanes, remaining, type)
                 target.emit(channel, lanes, remaining, given=[(x - mean) * factor + bias])
 
             sweep(f, 0, width, lanes, 2, each)

@@ -6,7 +6,7 @@ from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import F64, Type
 from sardonyx.providers.native.chain import Chain, ChainCode
 from sardonyx.providers.native.kernel import KernelFunction, kernel
-from sardonyx.providers.native.rows.passes import Fold, fold_columns, items, last_value, sweep, unroll_of
+from sardonyx.providers.native.rows.passes import Fold, fold_columns, items, sweep, unroll_of
 from sardonyx.records import dataclass
 
 
@@ -21,7 +21,7 @@ def affine_kernel(f: KernelFunction, type: Type, source: Chain, factor: Chain, s
         x, a, b, target = (code.row(place) for code in codes)
 
         def each(copy: int, column: Value, remaining: Value | None) -> None:
-            value, scale, rest = (last_value(one, column, lanes, remaining, type) for one in (x, a, b))
+            value, scale, rest = (one.lanewise(column, lanes, remaining, type) for one in (x, a, b))
             with f.exact():
                 value = value * scale + rest
             target.emit(column, lanes, remaining, given=[value])
@@ -78,7 +78,7 @@ def group_norm_kernel(f: KernelFunction, norm: GroupNorm) -> None:
                 row = read.row([sample, channel])
 
                 def values(column: Value, remaining: Value | None) -> Value:
-                    x = last_value(row, column, lanes, remaining, type)
+                    x = row.lanewise(column, lanes, remaining, type)
                     return x if middle is None else (x - middle) * (x - middle)
 
                 found.set(found.get() + fold_columns(f, 0, columns, lanes, unroll, Fold("add", type), values))
@@ -93,7 +93,7 @@ def group_norm_kernel(f: KernelFunction, norm: GroupNorm) -> None:
             bias = f.splat(f.load(biases, place, norm.parameters[1]), lanes)
 
             def finish(copy: int, column: Value, remaining: Value | None) -> None:
-                x = last_value(row, column, lanes, remaining, type)
+                x = row.lanewise(column, lanes, remaining, type)
                 target.emit(column, lanes, remaining, given=[(x - middle) * factor + bias])
 
             sweep(f, 0, columns, lanes, unroll_of(norm.source, norm.sink, most=2), finish)

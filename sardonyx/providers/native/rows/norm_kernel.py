@@ -6,7 +6,7 @@ from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import F64, I32, I64, Type
 from sardonyx.providers.native.chain import Chain, ChainCode, ChainRow
 from sardonyx.providers.native.kernel import KernelFunction, kernel
-from sardonyx.providers.native.rows.passes import Fold, Stage, fold_columns, is_direct, items, last_value, sweep, unroll_of
+from sardonyx.providers.native.rows.passes import Fold, Stage, fold_columns, is_direct, items, sweep, unroll_of
 from sardonyx.providers.native.streaming import in_streams
 from sardonyx.records import dataclass
 
@@ -115,7 +115,7 @@ class _Row:
     def first(self, column: Value, remaining: Value | None) -> Value:
         """The sum of the sources, kept for later passes if it cost something."""
         norm = self.norm
-        values = [last_value(one, column, self.lanes, remaining, norm.type) for one in self.sources]
+        values = [one.lanewise(column, self.lanes, remaining, norm.type) for one in self.sources]
         value = values[0]
         for other in values[1:]:
             value = value + other
@@ -127,7 +127,7 @@ class _Row:
 
     def again(self, column: Value, remaining: Value | None) -> Value:
         if self.norm.is_direct:
-            return last_value(self.sources[0], column, self.lanes, remaining, self.norm.type)
+            return self.sources[0].lanewise(column, self.lanes, remaining, self.norm.type)
         return self.f.load(self.kept, column, self.norm.type, self.lanes, remaining=remaining)
 
     def _sum(self, unroll: int, values: object) -> Value:
@@ -169,9 +169,9 @@ class _Row:
                 value = value - middle
             value = value / factor if norm.form in ("l1", "l2") else value * factor
             if scale is not None:
-                value = value * last_value(scale, column, lanes, remaining, norm.type)
+                value = value * scale.lanewise(column, lanes, remaining, norm.type)
             if bias is not None:
-                value = value + last_value(bias, column, lanes, remaining, norm.type)
+                value = value + bias.lanewise(column, lanes, remaining, norm.type)
             target.emit(column, lanes, remaining, given=[value])
 
         in_streams(f, target, 0, lambda: sweep(f, 0, self.columns, lanes, unroll_of(norm.sink, most=2), finish))

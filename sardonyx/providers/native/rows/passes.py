@@ -69,13 +69,6 @@ def unroll_of(*chains: Chain, most: int = 4) -> int:
     return most if work == 0 else min(most, 2) if work <= 4 else 1
 
 
-def last_value(row: ChainRow, column: Value, lanes: int, remaining: Value | None, type: Type) -> Value:
-    """The element that a source gives, in the type that it is computed in."""
-    value = row.values(column, lanes, remaining)[-1]
-    assert value is not None
-    return row.f.convert(value, type)
-
-
 @dataclass(frozen=True)
 class Fold:
     """How elements become one: "add", "mul", "max" or "min". Extremes of floats are NaN if one element is, unless `lenient`."""

@@ -14,7 +14,7 @@ from sardonyx.compiler.math import exp, log
 from sardonyx.compiler.types import I64, Type
 from sardonyx.providers.native.chain import Chain, ChainCode, ChainRow
 from sardonyx.providers.native.kernel import KernelFunction, kernel
-from sardonyx.providers.native.rows.passes import Fold, fold_columns, items, joined, last_value, sweep, unroll_of
+from sardonyx.providers.native.rows.passes import Fold, fold_columns, items, joined, sweep, unroll_of
 from sardonyx.records import dataclass
 
 STRIP = 1024
@@ -139,7 +139,7 @@ def _fold_rows(
         row = read.row(coordinates)
 
         def values(column: Value, remaining: Value | None) -> Value:
-            return element(last_value(row, column, lanes, remaining, type))
+            return element(row.lanewise(column, lanes, remaining, type))
 
         return fold_columns(f, start, stop, lanes, unroll_of(reduction.source), fold, values)
 
@@ -235,7 +235,7 @@ class _Strip:
 
         def take(rows: Sequence[ChainRow]) -> None:
             def body(column: Value, at: Value, remaining: Value | None) -> None:
-                parts = [element(last_value(row, column, self.lanes, remaining, type), at) for row in rows]
+                parts = [element(row.lanewise(column, self.lanes, remaining, type), at) for row in rows]
                 found = joined([self._load(totals, at), joined(parts, fold.join_in(f))], fold.join_in(f))
                 if fold.watches_nan:
                     # pairs are asked at once; the total of a column that had a NaN stays one

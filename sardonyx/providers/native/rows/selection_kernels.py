@@ -8,7 +8,7 @@ from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import I64, Type
 from sardonyx.providers.native.chain import Chain, ChainCode, ChainRow
 from sardonyx.providers.native.kernel import KernelFunction, kernel
-from sardonyx.providers.native.rows.passes import Fold, fold_columns, items, last_value, sweep, unroll_of
+from sardonyx.providers.native.rows.passes import Fold, fold_columns, items, sweep, unroll_of
 
 STRIP = 2048
 """The widest block of columns that is done at a time where rows are combined."""
@@ -42,7 +42,7 @@ def find_extreme(f: KernelFunction, row: ChainRow, columns: Value, how: str, typ
     lanes = f.lanes(type)
 
     def x(column: Value, remaining: Value | None) -> Value:
-        return last_value(row, column, lanes, remaining, type)
+        return row.lanewise(column, lanes, remaining, type)
 
     extreme = f.splat(fold_columns(f, 0, columns, lanes, unroll_of(row.code.chain), Fold(how, type), x), lanes)
 
@@ -124,7 +124,7 @@ def arg_strips_kernel(f: KernelFunction, source: Chain, sink: Chain, type: Type,
         given = read.row([outer, f.const(I64, 0)])
 
         def begin(copy: int, column: Value, remaining: Value | None) -> None:
-            f.store(last_value(given, column, lanes, remaining, type), best, column - start, type)
+            f.store(given.lanewise(column, lanes, remaining, type), best, column - start, type)
             f.store(f.const(I64.vector(lanes), 0), places, column - start, I64)
 
         sweep(f, start, stop, lanes, 1, begin)
@@ -133,7 +133,7 @@ def arg_strips_kernel(f: KernelFunction, source: Chain, sink: Chain, type: Type,
 
             def compare(copy: int, column: Value, remaining: Value | None) -> None:
                 at = column - start
-                x, old = last_value(given, column, lanes, remaining, type), f.load(best, at, type, lanes)
+                x, old = given.lanewise(column, lanes, remaining, type), f.load(best, at, type, lanes)
                 better = _is_better(f, x, old, how, last)
                 f.store(f.select(better, x, old), best, at, type)
                 f.store(f.select(better, f.splat(row, lanes), f.load(places, at, I64, lanes)), places, at, I64)
@@ -170,16 +170,15 @@ def scan_rows_kernel(
     columns = f.size()
     read, write = ChainCode(f, source), ChainCode(f, sink)
     lanes = f.lanes(type)
-    neutral = f.const(type.vector(lanes), 0 if how == "add" else 1)
+    fold = Fold(how, type)
+    neutral = f.const(type.vector(lanes), fold.neutral)
     whole = (columns // lanes) * lanes
     with f.loop(f.begin, f.end) as item:
         given, target = read.row([item]), write.row([item])
-        carry = f.variable(0 if how == "add" else 1, type)
+        carry = f.variable(fold.neutral, type)
 
         def step(column: Value, remaining: Value | None) -> None:
-            x = last_value(given, column, lanes, remaining, type)
-            if remaining is not None and lanes > 1:
-                x = f.select(f.first_lanes(remaining, lanes), x, neutral)
+            x = given.counted(column, lanes, remaining, type, fold.neutral)
             x = _mirrored(f, x) if reverse else x
             running = f.binary(how, f.splat(carry.get(), lanes), _prefix(f, x, neutral, how))
             result = _moved(f, running, f.splat(carry.get(), lanes), 1) if exclusive else running
@@ -231,7 +230,7 @@ def scan_strips_kernel(
     with items(f, [strips]) as (_, (outer, strip)):
         start = strip * width
         stop = f.minimum(start + width, columns)
-        neutral = f.const(type.vector(lanes), 0 if how == "add" else 1)
+        neutral = f.const(type.vector(lanes), Fold(how, type).neutral)
         sweep(f, start, stop, lanes, 1, lambda copy, column, left: f.store(neutral, totals, column - start, type))
         with f.loop(0, rows) as count:
             row = rows - 1 - count if reverse else count
@@ -239,7 +238,7 @@ def scan_strips_kernel(
 
             def step(copy: int, column: Value, remaining: Value | None) -> None:
                 before = f.load(totals, column - start, type, lanes)
-                after = f.binary(how, before, last_value(given, column, lanes, remaining, type))
+                after = f.binary(how, before, given.lanewise(column, lanes, remaining, type))
                 f.store(after, totals, column - start, type)
                 target.emit(column, lanes, remaining, given=[before if exclusive else after])
 

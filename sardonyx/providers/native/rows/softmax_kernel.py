@@ -17,7 +17,6 @@ from sardonyx.providers.native.rows.passes import (
     is_direct,
     items,
     joined,
-    last_value,
     sweep,
     unroll_of,
 )
@@ -107,9 +106,8 @@ def _in_registers(
     columns_of = [f.const(I64, n * lanes) for n in range(vectors)]
     left = [columns - start for start in columns_of]
     masks = [f.first_lanes(one, lanes) for one in left]
-    x = [last_value(given, start, lanes, rest, type) for start, rest in zip(columns_of, left)]
-    shown = [f.select(mask, one, -math.inf) for mask, one in zip(masks, x)]
-    largest = f.splat(f.reduce("max", joined(shown, lambda a, b: f.maximum(b, a))), lanes)
+    x = [given.counted(start, lanes, rest, type, -math.inf) for start, rest in zip(columns_of, left)]
+    largest = f.splat(f.reduce("max", joined(x, lambda a, b: f.maximum(b, a))), lanes)
     half = F16 if halves else type
     below = [f.rounded(one - largest, half) for one in x]
     weights = [f.select(mask, f.rounded(weight_of(one), half), 0.0) for mask, one in zip(masks, below)]
@@ -131,11 +129,11 @@ def _in_passes(
 
     def x(column: Value, remaining: Value | None) -> Value:
         if direct:
-            return last_value(given, column, lanes, remaining, type)
+            return given.lanewise(column, lanes, remaining, type)
         return f.load(kept, column, type, lanes, remaining=remaining)
 
     def first(column: Value, remaining: Value | None) -> Value:
-        value = last_value(given, column, lanes, remaining, type)
+        value = given.lanewise(column, lanes, remaining, type)
         if not direct:
             f.store(value, kept, column, type, remaining=remaining)
         return value
@@ -189,7 +187,7 @@ def softmax_down_kernel(f: KernelFunction, source: Chain, sink: Chain, type: Typ
             given = read.row([outer, row])
 
             def compare(column: Value, at: Value, remaining: Value | None) -> None:
-                value = last_value(given, column, lanes, remaining, type)
+                value = given.lanewise(column, lanes, remaining, type)
                 f.store(f.maximum(value, f.load(largest, at, type, lanes)), largest, at, type)
 
             each(compare)
@@ -197,7 +195,7 @@ def softmax_down_kernel(f: KernelFunction, source: Chain, sink: Chain, type: Typ
             given = read.row([outer, row])
 
             def add(column: Value, at: Value, remaining: Value | None) -> None:
-                value = weight_of(last_value(given, column, lanes, remaining, type) - f.load(largest, at, type, lanes))
+                value = weight_of(given.lanewise(column, lanes, remaining, type) - f.load(largest, at, type, lanes))
                 f.store(f.load(total, at, type, lanes) + value, total, at, type)
 
             each(add)
@@ -211,7 +209,7 @@ def softmax_down_kernel(f: KernelFunction, source: Chain, sink: Chain, type: Typ
             given, target = read.row([outer, row]), write.row([outer, row])
 
             def finish(column: Value, at: Value, remaining: Value | None) -> None:
-                below = last_value(given, column, lanes, remaining, type) - f.load(largest, at, type, lanes)
+                below = given.lanewise(column, lanes, remaining, type) - f.load(largest, at, type, lanes)
                 scale = f.load(total, at, type, lanes)
                 value = below - scale if logarithm else weight_of(below) * scale
                 target.emit(column, lanes, remaining, given=[value])
