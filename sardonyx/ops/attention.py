@@ -6,7 +6,7 @@ from sardonyx import dtypes
 from sardonyx.errors import InferenceError
 from sardonyx.ir import TensorType, dim
 from sardonyx.ops.operand import Operand
-from sardonyx.ops.shapes import fresh_shape, merge_dims, same_as, text
+from sardonyx.ops.shapes import fresh_shape, merge_dims, require_positive, same_as, text
 from sardonyx.ops.table import infer
 
 infer("RotaryEmbedding")(same_as("X"))
@@ -14,6 +14,7 @@ infer("RotaryEmbedding")(same_as("X"))
 
 @infer("Attention")
 def attention(Q, K, V, past_key, past_value, q_num_heads, kv_num_heads):
+    require_positive(q_num_heads=q_num_heads or None, kv_num_heads=kv_num_heads or None)
     query = _heads_apart(Q, q_num_heads, "Q", "q_num_heads")
     key, value = (_heads_apart(operand, kv_num_heads, name, "kv_num_heads") for operand, name in ((K, "K"), (V, "V")))
     _check_sharing(query[1], key[1])
@@ -85,6 +86,7 @@ def _check_modifier(name, expected, results):
 
 @infer("LinearAttention")
 def linear_attention(query, key, value, past_state, q_num_heads, kv_num_heads):
+    require_positive(q_num_heads=q_num_heads, kv_num_heads=kv_num_heads)
     _check_sharing(q_num_heads, kv_num_heads)
     queries, keys, values = (
         operand.require_rank(3, name=name) or fresh_shape(3)

@@ -46,7 +46,7 @@ def constant_of_shape(input, value):
         raise InferenceError(f"value must have one element, it has {value.size}")
     shape = content_sizes(input)
     type = TensorType(dtypes.from_numpy(value.dtype), shape)
-    if input.value is None or not is_small(shape):
+    if input.value is None or not is_small(shape) or min(shape, default=0) < 0:
         return type
     return Known(type, np.broadcast_to(value.reshape(()), shape))
 

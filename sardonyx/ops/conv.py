@@ -6,7 +6,7 @@ from sardonyx.errors import InferenceError
 from sardonyx.ir import dim
 from sardonyx.ops.shapes import fresh_shape, text
 from sardonyx.ops.table import infer
-from sardonyx.ops.window import SAME, output_sizes, per_axis, span_of, split_pads, transposed_size
+from sardonyx.ops.window import SAME, check_numbers, output_sizes, per_axis, span_of, split_pads, transposed_size
 
 
 @infer("Conv")
@@ -26,6 +26,7 @@ def deform_conv(X, W, offset, group, dilations, kernel_shape, pads, strides):
 
 def convolved_shape(X, W, group, kernel_shape, strides, dilations, pads, auto_pad):
     """Shape of a convolution of X by filters W, (M, C/group, ...)."""
+    check_numbers([group], "group")
     rank = _checked_rank(X, W)
     if rank is None:
         return None
@@ -60,6 +61,7 @@ def _kernel(kernel_shape, filters):
 
 @infer("ConvTranspose")
 def conv_transpose(X, W, group, auto_pad, dilations, kernel_shape, output_padding, output_shape, pads, strides):
+    check_numbers([group], "group")
     rank = _checked_rank(X, W)
     if rank is None:
         return None
@@ -71,6 +73,9 @@ def conv_transpose(X, W, group, auto_pad, dilations, kernel_shape, output_paddin
         raise InferenceError(f"X has {channels} channels, W takes {filters[0]}")
     sizes = _transposed_sizes(X.shape[2:], _kernel(kernel_shape, filters), strides, dilations, pads, auto_pad, output_padding)
     if output_shape:
+        check_numbers(output_shape, "output_shape")
+        if len(output_shape) not in (rank - 2, rank):
+            raise InferenceError(f"output_shape {text(output_shape)} does not fit {rank - 2} spatial axes")
         sizes = output_shape[2 - rank :]  # some old models give batch and channels too
     return X.shape[0], filters[1] * group, *sizes
 

@@ -54,6 +54,8 @@ def scaled_size(length, scale):
     Resize's text multiplies by the region's extent too; the standard's own shape inference does not, nor does any engine.
     """
     scale = np.float32(scale)
+    if not 0 < scale < np.inf:
+        raise InferenceError(f"a scale must be positive, it is {scale}")
     if isinstance(length, int):
         return math.floor(np.float32(length) * scale)
     numerator, denominator = float(scale).as_integer_ratio()

@@ -11,8 +11,30 @@ from sardonyx.ops.shape import element_count, is_small
 from sardonyx.ops.shapes import axis_index, same_as, text
 from sardonyx.ops.table import infer
 
-infer("GatherElements")(same_as("indices"))
-infer("Scatter", "ScatterElements", "ScatterND")(same_as("data"))
+infer("ScatterND")(same_as("data"))
+
+
+@infer("GatherElements")
+def gather_elements(data, indices, axis):
+    _check_elements(data, indices, axis)
+    return indices.shape
+
+
+@infer("Scatter", "ScatterElements")
+def scatter_elements(data, indices, updates, axis):
+    _check_elements(data, indices, axis)
+    if None not in (indices.rank, updates.rank) and indices.rank != updates.rank:
+        raise InferenceError(f"indices {text(indices.shape)} and updates {text(updates.shape)} have different ranks")
+    return data.shape
+
+
+def _check_elements(data, indices, axis):
+    """Each index stands where its element does, but for the axis: the ranks must be the same."""
+    if data.rank is None:
+        return
+    axis_index(axis, data.rank)
+    if indices.rank is not None and indices.rank != data.rank:
+        raise InferenceError(f"indices {text(indices.shape)} and data {text(data.shape)} have different ranks")
 
 
 @infer("Gather")
@@ -40,6 +62,9 @@ def gather_nd(data, indices, batch_dims):
             f"data and indices must have at least one axis, they are {text(data.shape)}, {text(indices.shape)}"
         )
     length, batch = indices.shape[-1], batch_dims or 0
+    shorter = min(len(data.shape), len(indices.shape))
+    if not 0 <= batch < shorter:
+        raise InferenceError(f"batch_dims {batch} is outside [0, {shorter - 1}]")
     if not isinstance(length, int):
         return None
     if batch + length > len(data.shape):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -48,6 +49,8 @@ Evaluate = Callable[[Node, Sequence[np.ndarray | None]], Sequence[Any]]
 
 REPEAT_BUDGET = 64
 """How many times a node may be inferred on average, as control flow asks for its bodies again: bounds hostile nesting."""
+MAX_ELEMENTS = 1 << 62
+"""No tensor has more: their bytes could not be counted in 64 bits."""
 LEAST_BUDGET = 64_000
 """So many nodes may be inferred in any model."""
 
@@ -338,17 +341,25 @@ def _typed(result: Any, signature: Signature, index: int, bound: dict[str, Type]
     if result is None or isinstance(result, tuple):
         base = _schema_type(signature, index, bound)
         if isinstance(result, tuple) and (base is None or isinstance(base, (TensorType, SparseTensorType))):
-            shape = tuple(map(_checked_dim, result))
-            base = type(base)(base.dtype, shape) if base is not None else TensorType(None, shape)
+            base = type(base)(base.dtype, result) if base is not None else TensorType(None, result)
         elif result is None and isinstance(base, TensorType):
             base = TensorType(base.dtype)
         result = base
-    rank = len(result.shape or ()) if isinstance(result, (TensorType, SparseTensorType)) else 0
-    if rank > MAX_RANK:
-        raise InferenceError(f"an output would have {rank} axes, at most {MAX_RANK} are supported")
+    if isinstance(result, (TensorType, SparseTensorType)) and result.shape is not None:
+        result = type(result)(result.dtype, _checked_shape(result.shape))
     if value is not None and isinstance(result, TensorType):
         value = settled(value, result.dtype)
     return Operand(result, value)
+
+
+def _checked_shape(shape: Shape) -> Shape:
+    """A shape that a tensor can have: sizes that are not negative, and not more elements than can be counted."""
+    if len(shape) > MAX_RANK:
+        raise InferenceError(f"an output would have {len(shape)} axes, at most {MAX_RANK} are supported")
+    sizes = tuple(map(_checked_dim, shape))
+    if math.prod(size for size in sizes if isinstance(size, int)) > MAX_ELEMENTS and 0 not in sizes:
+        raise InferenceError(f"an output would have the sizes {list(map(str, sizes))}, more elements than can be counted")
+    return sizes
 
 
 def _checked_dim(size: Dim) -> Dim:

@@ -5,11 +5,37 @@ from __future__ import annotations
 from sardonyx import dtypes
 from sardonyx.errors import InferenceError
 from sardonyx.ir import TensorType
-from sardonyx.ops.shapes import axis_index, same_as
+from sardonyx.ops.shapes import axis_index, axis_indices
 from sardonyx.ops.table import infer
 
-infer("InstanceNormalization")(same_as("input"))
-infer("MeanVarianceNormalization", "LRN")(same_as("X"))
+
+@infer("MeanVarianceNormalization")
+def mean_variance_normalization(X, axes):
+    if X.rank is not None:
+        axis_indices(axes, X.rank)
+    return X.shape
+
+
+@infer("InstanceNormalization")
+def instance_normalization(input, scale, B):
+    check_channels(input, scale=scale, B=B)
+    return input.shape
+
+
+def check_channels(X, **parameters):
+    """Refuse parameters that are not one number per channel."""
+    channels = X.shape[1] if X.rank is not None and X.rank > 1 else None
+    for name, parameter in parameters.items():
+        shape = parameter.require_rank(1, name=name)
+        if isinstance(channels, int) and shape is not None and isinstance(shape[0], int) and shape[0] != channels:
+            raise InferenceError(f"{name} has {shape[0]} elements, X has {channels} channels")
+
+
+@infer("LRN")
+def lrn(X, size):
+    if size < 1:
+        raise InferenceError(f"size must be positive, it is {size}")
+    return X.shape
 
 
 @infer("Softmax", "LogSoftmax", "Hardmax", since=13)
@@ -28,7 +54,9 @@ def from_axis(input, axis):
 
 
 @infer("BatchNormalization")
-def batch_normalization(X, scale, B, input_mean, input_var, output_count):
+def batch_normalization(X, scale, B, input_mean, input_var, output_count, spatial):
+    if spatial != 0:
+        check_channels(X, scale=scale, B=B, input_mean=input_mean, input_var=input_var)
     return [X.shape, *(input_mean.shape, input_var.shape, input_mean.shape, input_var.shape)[: output_count - 1]]
 
 

@@ -6,11 +6,12 @@ from sardonyx.errors import InferenceError
 from sardonyx.ir import dim
 from sardonyx.ops.shapes import fresh_shape
 from sardonyx.ops.table import infer
-from sardonyx.ops.window import output_sizes, per_axis, span_of, split_pads, transposed_size
+from sardonyx.ops.window import check_numbers, output_sizes, per_axis, span_of, split_pads, transposed_size
 
 
 @infer("AveragePool", "LpPool")
-def pool(X, kernel_shape, auto_pad, ceil_mode, dilations, pads, strides):
+def pool(X, kernel_shape, auto_pad, ceil_mode, dilations, pads, strides, p):
+    check_norm(p)
     return pooled_shape(X, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
 
 
@@ -18,6 +19,12 @@ def pool(X, kernel_shape, auto_pad, ceil_mode, dilations, pads, strides):
 def max_pool(X, kernel_shape, auto_pad, ceil_mode, dilations, pads, strides):
     shape = pooled_shape(X, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     return [shape, shape]
+
+
+def check_norm(p):
+    """Of the pools only Lp pools have one."""
+    if p is not None and p <= 0:
+        raise InferenceError(f"p must be positive, it is {p}")
 
 
 def pooled_shape(X, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode):
@@ -34,7 +41,8 @@ def _require_channels(X):
 
 
 @infer("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
-def global_pool(X):
+def global_pool(X, p):
+    check_norm(p)
     _require_channels(X)
     return None if X.shape is None else (*X.shape[:2], *(1,) * (X.rank - 2))
 
@@ -42,13 +50,15 @@ def global_pool(X):
 @infer("MaxUnpool")
 def max_unpool(X, I, output_shape, kernel_shape, pads, strides):
     _require_channels(X)
-    if output_shape is not None:
-        return output_shape.dims or fresh_shape(X.rank if X.rank is not None else len(kernel_shape) + 2)
-    if X.shape is None:
-        return fresh_shape(len(kernel_shape) + 2)
-    rank = X.rank - 2
+    rank = X.rank - 2 if X.rank is not None else len(kernel_shape)
     kernel, strides = per_axis(kernel_shape, rank, "kernel_shape"), per_axis(strides, rank, "strides")
-    axes = zip(X.shape[2:], kernel, strides, *split_pads(pads, rank))
+    begin, end = split_pads(pads, rank)
+    if output_shape is not None:
+        check_numbers(output_shape.ints or (), "output_shape")
+        return output_shape.dims or fresh_shape(rank + 2)
+    if X.shape is None:
+        return fresh_shape(rank + 2)
+    axes = zip(X.shape[2:], kernel, strides, begin, end)
     return (*X.shape[:2], *(transposed_size(size, span_of(k, 1), s) - b - e for size, k, s, b, e in axes))
 
 
@@ -58,7 +68,9 @@ def max_roi_pool(X, rois, pooled_shape):
 
 
 @infer("RoiAlign")
-def roi_align(X, rois, batch_indices, output_height, output_width):
+def roi_align(X, rois, batch_indices, output_height, output_width, sampling_ratio):
+    if sampling_ratio < 0:
+        raise InferenceError(f"sampling_ratio must not be negative, it is {sampling_ratio}")
     batch_indices.require_rank(1, name="batch_indices")
     return _per_region(X, rois, (output_height, output_width))
 

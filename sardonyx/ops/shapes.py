@@ -52,6 +52,13 @@ def _broadcast_dim(dims: Sequence[Dim], shapes: Sequence[Shape]) -> Dim:
     return dim.broadcast(*others)
 
 
+def require_positive(**numbers: int | None) -> None:
+    """Refuse an attribute that counts something, heads or groups say, and is zero or negative."""
+    for name, number in numbers.items():
+        if number is not None and number < 1:
+            raise InferenceError(f"{name} must be positive, it is {number}")
+
+
 def axis_index(axis: int, rank: int, name: str = "axis") -> int:
     """A non-negative axis; refuses one outside [-rank, rank-1]."""
     if not -rank <= axis < rank:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from sardonyx import dtypes
 from sardonyx.errors import InferenceError
-from sardonyx.ir import TensorType, dim
+from sardonyx.ir import TensorType, described, dim
+from sardonyx.ops.shape import element_count
 from sardonyx.ops.shapes import axis_index, fresh_shape
 from sardonyx.ops.table import infer
+
+LONGEST = 2**31 - 1
+"""Of signals, windows and frames."""
 
 
 @infer("DFT")
@@ -23,7 +27,7 @@ def dft(input, dft_length, axis, inverse, onesided):
     place = axis_index(place, input.rank)
     if place == input.rank - 1:
         raise InferenceError("axis names the last axis, which holds real and imaginary part")
-    size = _length(dft_length)
+    size = _length(dft_length, "dft_length")
     if size is None:
         size = 2 * (input.shape[place] - 1) if onesided and inverse else input.shape[place]
     if onesided and not inverse:
@@ -35,22 +39,32 @@ def _whole(operand):
     return None if operand.ints is None or len(operand.ints) != 1 else operand.ints[0]
 
 
-def _length(operand):
+def _length(operand, name, least=1):
     """A length given as an operand: None if it is absent, a fresh size if it is not known."""
     if operand is None:
         return None
-    return operand.dims[0] if operand.dims else dim.fresh()
+    if element_count(operand) not in (None, 1):
+        raise InferenceError(f"{name} must be one number, it is {described(operand.type)}")
+    if not operand.dims:
+        return dim.fresh()
+    length = operand.dims[0]
+    if isinstance(length, int) and not least <= length <= LONGEST:
+        raise InferenceError(f"{name} must lie between {least} and {LONGEST}, it is {length}")
+    return length
 
 
 @infer("STFT")
 def stft(signal, frame_step, window, frame_length, onesided):
     signal.require_rank(2, 3, name="signal")  # the text wants 3; exporters leave the last axis of a real signal out
     batch, samples = (signal.shape or fresh_shape(3))[:2]
-    length = _length(frame_length)
+    length = _length(frame_length, "frame_length")
+    if window is not None:
+        window.require_rank(1, name="window")
     if length is None and window is not None:
         length = window.shape[0] if window.shape else dim.fresh()
     if length is None:
         length = samples
+    _length(frame_step, "frame_step")
     step = _whole(frame_step)
     frames = dim.floordiv(samples - length, step) + 1 if step else dim.fresh()
     return batch, frames, dim.floordiv(length, 2) + 1 if onesided else length, 2
@@ -58,9 +72,10 @@ def stft(signal, frame_step, window, frame_length, onesided):
 
 @infer("MelWeightMatrix")
 def mel_weight_matrix(num_mel_bins, dft_length, output_datatype):
-    return TensorType(dtypes.from_code(output_datatype), (dim.floordiv(_length(dft_length), 2) + 1, _length(num_mel_bins)))
+    sizes = dim.floordiv(_length(dft_length, "dft_length", least=0), 2) + 1, _length(num_mel_bins, "num_mel_bins", least=0)
+    return TensorType(dtypes.from_code(output_datatype), sizes)
 
 
 @infer("HannWindow", "HammingWindow", "BlackmanWindow")
 def window(size, output_datatype):
-    return TensorType(dtypes.from_code(output_datatype), (_length(size),))
+    return TensorType(dtypes.from_code(output_datatype), (_length(size, "size", least=0),))

@@ -10,6 +10,10 @@ from sardonyx.ir.dim import Dim
 from sardonyx.ir.types import Shape
 
 SAME = ("SAME_UPPER", "SAME_LOWER")
+LARGEST = 2**31 - 1
+"""Of the numbers of a window: those who compute with them multiply two in 64 bits."""
+LEAST = {"strides": 1, "dilations": 1, "group": 1, "kernel_shape": 0, "output_padding": 0, "output_shape": 0}
+"""Pads may be negative, and crop."""
 
 
 def output_size(size, span, stride, begin=0, end=0, auto_pad="NOTSET", ceil_mode=0):
@@ -48,6 +52,7 @@ def output_sizes(
     rank = len(input)
     if len(kernel) != rank:
         raise InferenceError(f"the kernel {_listed(kernel)} does not fit {rank} spatial axes")
+    check_numbers([size for size in kernel if isinstance(size, int)], "kernel_shape")
     strides, dilations = per_axis(strides, rank, "strides"), per_axis(dilations, rank, "dilations")
     begin, end = split_pads(pads, rank)
     spans = [span_of(k, d) for k, d in zip(kernel, dilations)]
@@ -61,9 +66,15 @@ def per_axis(values: Sequence[int] | None, rank: int, name: str, default: int = 
         return (default,) * rank
     if len(values) != rank:
         raise InferenceError(f"{name} {_listed(values)} do not fit {rank} spatial axes")
-    if name in ("strides", "dilations") and any(value < 1 for value in values):
-        raise InferenceError(f"{name} {_listed(values)} must be positive")
+    check_numbers(values, name)
     return values
+
+
+def check_numbers(values: Sequence[int], name: str) -> None:
+    """Refuse numbers of a window that are too small or too large to compute with."""
+    least = LEAST.get(name, -LARGEST)
+    if not all(least <= value <= LARGEST for value in values):
+        raise InferenceError(f"{name} {_listed(values)} must lie between {least} and {LARGEST}")
 
 
 def split_pads(pads: Sequence[int] | None, rank: int) -> tuple[Sequence[int], Sequence[int]]:

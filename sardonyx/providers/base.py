@@ -24,9 +24,6 @@ from sardonyx.records import dataclass, replace
 RUNTIME_PARAMETERS = frozenset({"out", "rng", "output_count", "output_types", "input_types", "domain_version"})
 """What a kernel may ask the runtime for by name, besides the op's operands."""
 
-LARGEST_BYTES = 1 << 40
-"""More than this no tensor takes: a model that asks for it is broken or hostile."""
-
 IGNORED_ATTRIBUTES = frozenset({"consumed_inputs"})
 """Hints of opset 1 that never changed a result."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from sardonyx.dtypes import FLOATS, int32
+from sardonyx.errors import InferenceError
 from sardonyx.ir import dim
 from sardonyx.ops.schemas import define
-from sardonyx.ops.shapes import fresh_shape
+from sardonyx.ops.shapes import fresh_shape, require_positive
 from sardonyx.ops.table import in_domain
 
 contrib = in_domain("com.microsoft")
@@ -25,6 +26,9 @@ define(
 
 @contrib("Attention")
 def attention(input, weights, past, num_heads, qkv_hidden_sizes, past_present_share_buffer):
+    require_positive(num_heads=num_heads)
+    if qkv_hidden_sizes and (len(qkv_hidden_sizes) != 3 or any(size < 0 or size % num_heads for size in qkv_hidden_sizes)):
+        raise InferenceError(f"qkv_hidden_sizes {qkv_hidden_sizes} must be three multiples of num_heads {num_heads}")
     batch, length, _ = input.require_rank(3, name="input") or fresh_shape(3)
     _, columns = weights.require_rank(2, name="weights") or fresh_shape(2)
     hidden = qkv_hidden_sizes[0] if qkv_hidden_sizes else dim.floordiv(columns, 3)

@@ -6,7 +6,7 @@ from sardonyx.dtypes import bfloat16, float8e4m3fn, float16, float32, int8, int3
 from sardonyx.errors import InferenceError
 from sardonyx.ir import TensorType, dim
 from sardonyx.ops.schemas import define
-from sardonyx.ops.shapes import fresh_shape
+from sardonyx.ops.shapes import fresh_shape, require_positive
 from sardonyx.ops.table import in_domain
 
 contrib = in_domain("com.microsoft")
@@ -59,7 +59,8 @@ def group_query_attention(
 
 def _sizes(query, key, num_heads, kv_num_heads):
     """Batch, sequence length and head size."""
-    if not kv_num_heads or num_heads % kv_num_heads:
+    require_positive(num_heads=num_heads, kv_num_heads=kv_num_heads)
+    if num_heads % kv_num_heads:
         raise InferenceError(f"num_heads {num_heads} is not a multiple of kv_num_heads {kv_num_heads}")
     batch, length, width = query.require_rank(3, name="query") or fresh_shape(3)
     heads = num_heads if key is not None else num_heads + 2 * kv_num_heads

@@ -6,7 +6,7 @@ from sardonyx.dtypes import bfloat16, float16, float32, int8, int32, uint8
 from sardonyx.errors import InferenceError
 from sardonyx.ir import TensorType, dim
 from sardonyx.ops.schemas import define
-from sardonyx.ops.shapes import fresh_shape
+from sardonyx.ops.shapes import fresh_shape, require_positive
 from sardonyx.ops.table import in_domain
 
 contrib = in_domain("com.microsoft")
@@ -51,6 +51,7 @@ define(
 
 @contrib("MultiHeadAttention")
 def multi_head_attention(query, key, value, past_key, past_sequence_length, num_heads, declared_types):
+    require_positive(num_heads=num_heads)
     rows = _query_rows(query, num_heads)
     keys, values = _keys_and_values(query, key, value, rows, num_heads)
     return _attended(query, rows, keys, values, past_key, past_sequence_length is not None, num_heads, declared_types)
@@ -60,6 +61,7 @@ def multi_head_attention(query, key, value, past_key, past_sequence_length, num_
 def decoder_masked_multi_head_attention(
     query, key, value, past_key, num_heads, past_present_share_buffer, output_qk, declared_types
 ):
+    require_positive(num_heads=num_heads)
     batch, length, hidden = query.require_rank(3, name="query") or fresh_shape(3)
     if key is None:
         size = dim.floordiv(hidden, 3 * num_heads)
@@ -123,6 +125,7 @@ def _heads_apart(operand, name, batch, heads):
 
 @contrib("QAttention")
 def q_attention(input, weight, past, num_heads, past_present_share_buffer):
+    require_positive(num_heads=num_heads)
     batch, length, _ = input.require_rank(3, name="input") or fresh_shape(3)
     _, columns = weight.require_rank(2, name="weight") or fresh_shape(2)
     hidden = dim.floordiv(columns, 3)

@@ -71,6 +71,8 @@ def _element_positions(data, indices, axis):
 
 @cpu.kernel("GatherND")
 def gather_nd(data, indices, batch_dims=0):
+    if not 0 <= batch_dims < max(1, min(data.ndim, indices.ndim)):
+        raise KernelError(f"batch_dims is {batch_dims}, data has rank {data.ndim} and indices {indices.ndim}", InvalidArgument)
     batch = math.prod(data.shape[:batch_dims])
     if data.shape[:batch_dims] != indices.shape[:batch_dims]:
         raise KernelError(

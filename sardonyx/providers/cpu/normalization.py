@@ -218,10 +218,9 @@ def lrn(X, size, alpha=1e-4, beta=0.75, bias=1.0):
     squares = np.square(X)
     total = np.zeros_like(X)
     channels = X.shape[1]
-    for shift in range(-((size - 1) // 2), size // 2 + 1):
-        if abs(shift) < channels:
-            first, last = max(0, -shift), min(channels, channels - shift)
-            total[:, first:last] += squares[:, first + shift : last + shift]
+    for shift in range(-min((size - 1) // 2, channels - 1), min(size // 2, channels - 1) + 1):
+        first, last = max(0, -shift), min(channels, channels - shift)
+        total[:, first:last] += squares[:, first + shift : last + shift]
     total *= X.dtype.type(alpha / size)
     total += X.dtype.type(bias)
     return X / total ** X.dtype.type(beta)

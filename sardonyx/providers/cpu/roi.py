@@ -5,14 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from sardonyx.errors import KernelError
+from sardonyx.providers import memory_limit
 from sardonyx.providers.cpu.pool import lowest
+from sardonyx.providers.cpu.shape import bounded
 from sardonyx.providers.cpu.table import cpu
 
 
 @cpu.kernel("MaxRoiPool", widen=True)
 def max_roi_pool(X, rois, pooled_shape, spatial_scale=1.0):
     height, width = pooled_shape
-    Y = np.zeros((len(rois), X.shape[1], height, width), X.dtype)
+    Y = np.zeros(bounded((len(rois), X.shape[1], height, width), X.dtype), X.dtype)
     for region, (batch, *corners) in zip(Y, rois, strict=True):
         image = _image(X, int(batch))
         # half away from zero, as in C's round
@@ -71,7 +73,7 @@ def roi_align(
 ):
     """Version 10 knows no coordinate_transformation_mode; its pixels are those of output_half_pixel."""
     shifted = coordinate_transformation_mode == "half_pixel"
-    Y = np.empty((len(rois), X.shape[1], output_height, output_width), X.dtype)
+    Y = np.empty(bounded((len(rois), X.shape[1], output_height, output_width), X.dtype), X.dtype)
     pool = _average_samples if mode == "avg" else _max_samples
     for region, corners, batch in zip(Y, rois, batch_indices, strict=True):
         x1, y1, x2, y2 = corners * rois.dtype.type(spatial_scale) - rois.dtype.type(0.5 if shifted else 0)
@@ -81,6 +83,10 @@ def roi_align(
     return Y
 
 
+MAX_SAMPLES = 1 << 20
+"""Along an axis of a region: a hostile region or ratio must not keep us busy forever."""
+
+
 class _Samples:
     """Sampling points of a region along one axis: `per_bin` for each bin, each between the pixels `low` and `high`."""
 
@@ -88,7 +94,11 @@ class _Samples:
         length = last - first if shifted else max(last - first, last.dtype.type(1))
         step = length / bins
         self.bins = bins
+        if not np.isfinite(first) or not np.isfinite(step):
+            raise KernelError(f"the corners of a region must be finite, along an axis they are {first} and {last}")
         self.per_bin = max(0, sampling_ratio if sampling_ratio > 0 else int(np.ceil(step)))
+        if bins * self.per_bin > MAX_SAMPLES:
+            raise KernelError(f"a region of {length} pixels in {bins} bins takes {bins * self.per_bin} samples along an axis")
         ticks = (np.arange(self.per_bin) + 0.5) / max(1, self.per_bin) + np.arange(bins)[:, np.newaxis]
         points = (first + ticks * step).reshape(-1).astype(last.dtype)
         self.inside = (points >= -1) & (points <= size)
@@ -102,11 +112,11 @@ class _Samples:
         """First pixel read and the matrix (bins, pixels) that averages each bin's samples."""
         first = int(self.low.min()) if len(self.low) else 0
         count = int(self.high.max(initial=0)) + 1 - first
-        matrix = np.zeros((self.bins * self.per_bin, count), self.low_weight.dtype)
-        every = np.arange(len(matrix))
-        matrix[every, self.low - first] += self.low_weight
-        matrix[every, self.high - first] += self.high_weight
-        return first, matrix.reshape(self.bins, self.per_bin, count).sum(axis=1) / max(1, self.per_bin)
+        matrix = np.zeros((self.bins, count), self.low_weight.dtype)
+        bins = np.repeat(np.arange(self.bins), self.per_bin)
+        np.add.at(matrix, (bins, self.low - first), self.low_weight)
+        np.add.at(matrix, (bins, self.high - first), self.high_weight)
+        return first, matrix / max(1, self.per_bin)
 
 
 def _average_samples(image, rows, columns):
@@ -119,6 +129,7 @@ def _average_samples(image, rows, columns):
 
 def _max_samples(image, rows, columns):
     """The largest weighted corner of a bin's samples."""
+    memory_limit.require(len(image) * len(rows.low) * len(columns.low) * image.itemsize, "the samples of a region")
     total = None
     for row, row_weight in ((rows.low, rows.low_weight), (rows.high, rows.high_weight)):
         for column, column_weight in ((columns.low, columns.low_weight), (columns.high, columns.high_weight)):

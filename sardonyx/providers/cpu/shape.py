@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from sardonyx.errors import InvalidArgument, KernelError
-from sardonyx.providers.base import LARGEST_BYTES
+from sardonyx.providers import memory_limit
 from sardonyx.providers.cpu.table import EVERY, FIRST, cpu
 
 
@@ -35,13 +35,11 @@ def normal_axes(axes, rank: int) -> tuple[int, ...]:
 
 
 def bounded(shape, dtype: np.dtype) -> tuple[int, ...]:
-    """`shape`, if an array of it can be thought of at all."""
+    """`shape`, if there is memory for an array of it."""
     shape = integers(shape)
     if any(size < 0 for size in shape):
         raise KernelError(f"a size is negative in the requested shape {braced(shape)}", InvalidArgument)
-    size = math.prod(shape) * np.dtype(dtype).itemsize
-    if size > LARGEST_BYTES:
-        raise KernelError(f"the requested shape {braced(shape)} takes {size} bytes, more than {LARGEST_BYTES}")
+    memory_limit.require(math.prod(shape) * np.dtype(dtype).itemsize, f"the requested shape {braced(shape)}")
     return shape
 
 

@@ -192,8 +192,11 @@ class CompiledProgram:
         return None if shape is None else self._results(shape, arrays)
 
     def _results(self, shape: Shape, arrays: Sequence[np.ndarray]) -> list[Any] | None:
-        outputs = self._memory.empty(shape.outputs)
-        return None if self._run(shape, (*arrays, *outputs)) else outputs
+        try:
+            outputs = self._memory.empty(shape.outputs)
+            return None if self._run(shape, (*arrays, *outputs)) else outputs
+        except MemoryError:
+            return None  # whoever runs it again says for which node there is no memory
 
     def _run(self, shape: Shape, arrays: Arrays, stop: int = 0, times: list[int] | None = None) -> bool:
         """Run on memory that nobody else uses at this moment; whether a kernel has set the status word."""

@@ -14,7 +14,7 @@ from sardonyx.compiler.pool import GRAIN, KERNEL, STEP_WORDS, TOTAL
 from sardonyx.dtypes import ElementType
 from sardonyx.providers.arena import ALIGNMENT
 from sardonyx.providers.arena import Layout as Placement
-from sardonyx.providers.base import LARGEST_BYTES
+from sardonyx.providers.memory_limit import LARGEST_BYTES, LARGEST_NUMBER, largest_bytes
 from sardonyx.providers.native.memory import Workspace
 from sardonyx.providers.native.outputs import Forms
 from sardonyx.providers.native.parts import Batch, entries_at_once
@@ -175,22 +175,29 @@ class Layout:
     def _whole(self, shapes: Shapes, numbers: Sequence[int]) -> Shape:
         tables = self.tables
         outputs = [tuple([numbers[size] for size in sizes]) for sizes in tables.outputs]
-        if any(min(shape, default=0) < 0 or math.prod(shape) > LARGEST_BYTES for shape in outputs):
-            raise ShapeMismatch(POSSIBLE_SIZES, shapes)  # NumPy says what is wrong
         lengths = [numbers[size] for size in tables.buffers]
-        if min(lengths, default=0) < 0 or max(lengths, default=0) > LARGEST_BYTES:
-            raise ShapeMismatch(POSSIBLE_SIZES, shapes)
+        if not self._are_possible(outputs, lengths, numbers):
+            raise ShapeMismatch(POSSIBLE_SIZES, shapes)  # NumPy says what is wrong
         placement = self._places(lengths)
-        if placement.size > LARGEST_BYTES:
+        if placement.size > largest_bytes():
             raise ShapeMismatch(POSSIBLE_SIZES, shapes)
         words = np.array([*numbers, *placement.offsets, 0], np.int64)
         arguments, places = words[self._numbers], self._outside_places.copy()
+        if np.abs(arguments).max(initial=0) > LARGEST_BYTES:  # kernels multiply such numbers in 64 bits
+            raise ShapeMismatch(POSSIBLE_SIZES, shapes)
         arguments += words[self._arena]
         arguments += self._fixed
         places[:, 2] = arguments[self._outside]
         forms = Forms(outputs, self._output_types)
         steps, is_quiet = self._step_words(words)
         return Shape(steps, arguments, forms, placement.size, places, self.threads, is_quiet)
+
+    def _are_possible(self, outputs: Sequence[tuple[int, ...]], lengths: Sequence[int], numbers: Sequence[int]) -> bool:
+        """Whether results and buffers can be had, and all numbers fit their words."""
+        if any(min(shape, default=0) < 0 for shape in outputs) or min(lengths, default=0) < 0:
+            return False
+        sizes = [math.prod(shape) * type.itemsize for shape, type in zip(outputs, self._output_types)]
+        return max([*sizes, *lengths], default=0) <= largest_bytes() and max(map(abs, numbers), default=0) <= LARGEST_NUMBER
 
     def _places(self, lengths: Sequence[int]) -> Placement:
         """Where the buffers lie in the arena.

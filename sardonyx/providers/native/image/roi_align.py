@@ -112,6 +112,7 @@ class _Table:
         """Find the entries of some bins. A region with more samples than there is room for is `bad`."""
         f = self.f
         fits = axis.samples * f.convert(bins, self.type) * 2.0 <= float(self.entries)
+        fits = fits & (axis.first - axis.first == 0.0) & (axis.step - axis.step == 0.0)  # both are finite
         bad.set(bad.get() | ~fits)  # also what is not a number
         count = f.variable(0, I64)
         with f.if_(fits):

@@ -15,6 +15,7 @@ from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import dims, element_of, present
 from sardonyx.providers.native.views import View
+from sardonyx.providers.provider import CannotCompile
 from sardonyx.records import dataclass, replace
 
 
@@ -44,13 +45,17 @@ def is_known(node: Node, *names: str) -> bool:
 def axis_of(node: Node, rank: int, default: int = 0) -> int:
     """The attribute `axis`, counted from the front."""
     given = matching.operand(node, "axis")
-    return (default if given is None else int(given)) % max(rank, 1)
+    axis = default if given is None else int(given)
+    if not -rank <= axis < max(rank, 1):
+        raise CannotCompile(f"{node}: axis {axis} is outside [{-rank}, {rank - 1}]", quiet=True)
+    return axis % max(rank, 1)
 
 
 # --- the same elements in another shape -----------------------------------------------------------------------------
 
 
-@lower("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", costly=False)
+@lower("Reshape", claims=lambda node: is_known(node, "shape"), costly=False)
+@lower("Squeeze", "Unsqueeze", "Flatten", "Identity", costly=False)
 @lower("ExpandDims", domain="com.microsoft", costly=False)
 def reshape(lowerer: Lowerer, node: Node) -> None:
     """The same elements in the shape that inference has found."""

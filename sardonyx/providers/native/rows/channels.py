@@ -45,6 +45,7 @@ def batch_normalization(lowerer: Lowerer, node: Node) -> None:
         groups, strides = (1, len(shape) - 1), (0, 1)
     elif len(shape) > 3 and has_channels_last(lowerer.view(X)):
         groups, strides, order = (1, len(shape) - 2, 1), (0, 0, 1), last_order(len(shape))
+    _require_channels(lowerer, parameters, shape[1])
     factor, shift = _batch_factors(lowerer, node, parameters, type, shape[1])
     source = lowerer.source(X, groups, order)
     sink = lowerer.sink(node, groups, order=order)
@@ -62,6 +63,12 @@ def batch_normalization(lowerer: Lowerer, node: Node) -> None:
     )
 
 
+def _require_channels(lowerer: Lowerer, parameters: Sequence[Value], count: Dim) -> None:
+    """Kernels read a number for each channel, or for each group."""
+    for parameter in parameters:
+        lowerer.require(dim.product(dims(parameter)), count)
+
+
 def has_channels_last(view: View) -> bool:
     """Whether the channels of a pixel lie in a row in memory, and pixels do not."""
     return view.strides[1] == 1 and view.strides[-1] != 1
@@ -72,7 +79,6 @@ def _batch_factors(lowerer: Lowerer, node: Node, parameters: Sequence[Value], ty
     epsilon = operand(node, "epsilon")
     scale = parameters[0].constant
     if lowerer.can_pack(*parameters) and scale is not None:
-        lowerer.require(channels, scale.size)
         wide = np.dtype(np.float64 if type.bits == 64 else np.float32)
         pack = functools.partial(_factors, wide, float(epsilon))
         found = lowerer.packed(parameters, FACTORS, (wide.str, float(epsilon)), [scale.size * wide.itemsize] * 2, pack)
@@ -116,6 +122,7 @@ def group_step(lowerer: Lowerer, node: Node, count: Dim, by_group: bool = False)
     channels = dim.floordiv(shape[1], count)
     lowerer.require(channels * count, shape[1])
     groups = (1, 1, len(shape) - 2)
+    _require_channels(lowerer, (scale, bias), count if by_group else shape[1])
     parameters = [lowerer.contiguous(one) for one in (scale, bias)]
     if len(shape) > 3 and has_channels_last(lowerer.view(X)):
         normalize_pixels(lowerer, node, count, by_group, parameters, type)

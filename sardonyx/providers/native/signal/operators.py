@@ -143,7 +143,9 @@ def _spectrum_of(node: Node) -> Spectrum | None:
     if axis_of(node, len(shape), default=-2) != len(shape) - 2 or not isinstance(samples, int) or not _is_one_or_two(parts):
         return None
     onesided, inverse = _is_set(node, "onesided"), _is_set(node, "inverse")
-    length = _whole(node, "dft_length") or (2 * (samples - 1) if onesided and inverse else samples)
+    length = _whole(node, "dft_length")
+    if length is None:
+        length = 2 * (samples - 1) if onesided and inverse else samples
     return Spectrum(samples, parts, length, onesided, inverse)
 
 
@@ -197,10 +199,9 @@ def _frames_of(node: Node) -> Frames | None:
         return None
     length: Dim | None = _whole(node, "frame_length")
     if window is not None:
-        (own,) = dims(window)
-        if length not in (None, own):
+        if len(dims(window)) != 1 or length not in (None, dims(window)[0]):
             return None
-        length = own
+        length = dims(window)[0]
     parts, step = 1 if len(shape) == 2 else shape[2], _whole(node, "frame_step") or 0
     if not isinstance(length, int) or length <= 0 or step <= 0 or not _is_one_or_two(parts):
         return None
