@@ -29,8 +29,8 @@ from sardonyx.cli.terminal import time_text
 MODELS = ("resnet50.onnx", "bert_base.onnx")
 NETWORKS = ("encoder", "cnn")
 CONTESTANTS = {
-    "sardonyx": ("sardonyx", "ctx.onnx", {"session.allow_compiled_code": "1"}),
-    "sardonyx .ort": ("sardonyx", "ctx.ort", {"session.allow_compiled_code": "1"}),
+    "sardonyx": ("sardonyx", "ctx.onnx", {"session.allow_compiled_code": "1", "session.map_files": "1"}),
+    "sardonyx .ort": ("sardonyx", "ctx.ort", {"session.allow_compiled_code": "1", "session.map_files": "1"}),
     "onnxruntime": ("onnxruntime", "ort", {}),
     "onnxruntime mapped": (
         "onnxruntime",

@@ -61,6 +61,7 @@ def load(package: str, path: str, **given: Any) -> Any:
     module = __import__(package)
     options = module.SessionOptions()
     options.log_severity_level = 3
+    options.add_session_config_entry("session.map_files", "1")  # onnxruntime maps external data unasked
     return module.InferenceSession(path, options, providers=["CPUExecutionProvider"], **given)
 
 

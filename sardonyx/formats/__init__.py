@@ -10,27 +10,29 @@ from sardonyx.errors import Fail, InvalidProtobuf
 from sardonyx.formats import mapping
 
 if TYPE_CHECKING:
+    from sardonyx.formats.files import Files
     from sardonyx.formats.onnx.saving import PackedForms
     from sardonyx.formats.ort.derived import Definitions
 
 ORT_IDENTIFIER = b"ORTM"
 
 
-def load(source: Any, folder: str | os.PathLike[str] | None = None) -> ir.Model:
+def load(source: Any, folder: str | os.PathLike[str] | None = None, files: Files | None = None) -> ir.Model:
     """The model in `source`: a path, bytes, a binary file object or an `onnx.ModelProto`.
 
     `folder` is where external data lies; by default beside the file. Without a file it must be given if there is such data.
+    `files` are those that were opened for the same model before.
     """
     if hasattr(source, "read"):
         source = source.read()
     if is_ort(source):
         from sardonyx.formats.ort import reader
 
-        return reader.read_model(source)
+        return reader.read_model(source, files=files)
     from sardonyx.formats.onnx.reader import read_model
 
     try:
-        return read_model(source, folder)
+        return read_model(source, folder, files)
     except InvalidProtobuf as error:
         if not has_ort_identifier(source):
             raise

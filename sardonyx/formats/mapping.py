@@ -1,4 +1,4 @@
-"""Files as read-only memory: large ones are mapped, small ones read. The ONNX and ORT readers open models and weights here.
+"""Memory that shows files: mapped, or filled by reading them. `files` makes it, and decides which of the two.
 
 Memory knows the file that it shows: `place_of` tells where in which file an array's elements lie, so weights can be told apart, and
 known again in another session, without being read.
@@ -18,8 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 READ_BELOW = 16 << 20
-"""Smaller files are read whole: a map dies with the process if somebody truncates the file under it, as re-exporting a model to
-the same path does, and each map holds a file descriptor."""
+"""Smaller files are read whole and closed; larger ones are read in parts, and hold a file descriptor."""
 
 
 class FileIdentity(NamedTuple):
@@ -42,11 +41,12 @@ class _Map(mmap.mmap):
     """Parts, from page to page, that are in use: they are not given back."""
 
 
-class _Contents(np.ndarray):
-    """A file that was read: an array of bytes, because NumPy gives it large pages and fills nothing with zeros."""
+class Contents(np.ndarray):
+    """Part of a file that was read: an array of bytes, because NumPy gives it large pages and fills nothing with zeros."""
 
     identity: FileIdentity
     address: int
+    """Where the file would begin."""
 
 
 _maps: weakref.WeakValueDictionary[FileIdentity, _Map] = weakref.WeakValueDictionary()
@@ -66,59 +66,37 @@ def open_regular(path: str | os.PathLike[str], follow: bool = True) -> int:
     raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
 
 
-def contents(path: str | os.PathLike[str], follow: bool = True, read_below: int = READ_BELOW) -> memoryview:
-    """All bytes of a file, mapped unless it is smaller than `read_below`; with `follow=False` the last part of the path must not be
-    a symbolic link."""
-    descriptor = open_regular(path, follow)
-    try:
-        status = os.fstat(descriptor)
-        identity = FileIdentity(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-        if identity.size >= READ_BELOW:
-            # no more maps or descriptors, or a file system that cannot: reading always works
-            with contextlib.suppress(OSError):
-                return memoryview(_mapped(descriptor, identity))
-        return _read(descriptor, identity)
-    finally:
-        os.close(descriptor)
+def identity_of(descriptor: int) -> FileIdentity:
+    """The file behind a descriptor as it is now."""
+    status = os.fstat(descriptor)
+    return FileIdentity(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
-def _mapped(descriptor: int, identity: FileIdentity) -> _Map:
+def mapped(descriptor: int, identity: FileIdentity) -> memoryview:
+    """A file as memory that all share who open it while it stays the same."""
     with _lock:
         found = _maps.get(identity)
         if found is None:
             found = _Map(descriptor, identity.size, access=mmap.ACCESS_READ)
             found.identity, found.address, found.kept = identity, np.frombuffer(found, np.uint8).ctypes.data, set()
             _maps[identity] = found
-        return found
-
-
-def _read(descriptor: int, identity: FileIdentity) -> memoryview:
-    data = _Contents(identity.size, np.uint8)
-    data.identity, data.address = identity, data.ctypes.data
-    with os.fdopen(descriptor, "rb", closefd=False, buffering=0) as file:
-        view, at = data.data, 0
-        while at < identity.size:
-            count = file.readinto(view[at:])
-            if not count:  # it became shorter
-                break
-            at += count
-        return view[:at].toreadonly()
+        return memoryview(found)
 
 
 # --- where arrays lie
 
 
-def _owner(array: np.ndarray) -> _Map | _Contents | None:
+def _owner(array: np.ndarray) -> _Map | Contents | None:
     """The file under an array, None if it lies elsewhere."""
     base: object = array
-    while isinstance(base, np.ndarray) and not isinstance(base, _Contents):
+    while isinstance(base, np.ndarray) and not isinstance(base, Contents):
         base = base.base
     if isinstance(base, memoryview):
         base = base.obj
-    return base if isinstance(base, (_Map, _Contents)) else None
+    return base if isinstance(base, (_Map, Contents)) else None
 
 
-def _start(array: np.ndarray, owner: _Map | _Contents) -> int:
+def _start(array: np.ndarray, owner: _Map | Contents) -> int:
     """Where in its file an array begins."""
     return array.ctypes.data - owner.address
 

@@ -1,6 +1,6 @@
 """Constant tensors: element type and shape are known at once, data is fetched when somebody asks for it.
 
-Formats make them from bytes or mapped files without copying; `numpy()` hands out a read-only array.
+Formats make them from bytes without copying, or read them from files; `numpy()` hands out a read-only array.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ExternalLocation:
 class Tensor:
     """A constant. Made from an array, or from a function that fetches the array when it is first needed."""
 
-    __slots__ = ("name", "dtype", "shape", "doc", "external", "beside", "metadata", "_array", "_fetch", "_lock")
+    __slots__ = ("name", "dtype", "shape", "doc", "external", "beside", "metadata", "is_stored", "_array", "_fetch", "_lock")
 
     def __init__(
         self,
@@ -53,6 +53,7 @@ class Tensor:
         name: str = "",
         doc: str = "",
         external: ExternalLocation | None = None,
+        is_stored: bool = False,
     ):
         self.name = name
         self.dtype = dtype
@@ -62,6 +63,8 @@ class Tensor:
         self.beside: Callable[[int, int], memoryview] | None = None
         """Reads other bytes of the file that holds the tensor's, given offset and length: its packed forms."""
         self.metadata: dict[str, str] = {}
+        self.is_stored = is_stored
+        """Whether `fetch` reads a file, and can do so again."""
         self._array: np.ndarray | None = None
         self._fetch: Callable[[], np.ndarray] | None = fetch
         self._lock = threading.Lock()
@@ -124,7 +127,7 @@ class Tensor:
                     array = array.copy()
                 array = array.view()
                 array.flags.writeable = False
-                self._array, self._fetch = array, None
+                self._array, self._fetch = array, self._fetch if self.is_stored else None
             return self._array
 
     def peek(self) -> np.ndarray:
@@ -134,6 +137,12 @@ class Tensor:
                 return self._array
             assert self._fetch is not None
             return self._fetch()
+
+    def forget(self) -> None:
+        """Let go of data that a file has; should somebody ask for it after all, it is read again."""
+        with self._lock:
+            if self.is_stored:
+                self._array = None
 
     def release(self, fetch: Callable[[], np.ndarray]) -> None:
         """Let go of the data; should somebody ask for it after all, `fetch` brings it back."""

@@ -224,8 +224,9 @@ class Prepacking:
         sizes = [array.nbytes for array in arrays]
         if sizes != list(request.sizes):
             raise ValueError(f"{request.name} was packed into {sizes} bytes instead of {list(request.sizes)}")
-        for array in given:
+        for source, array in zip(request.sources, given):
             mapping.give_back(array)  # weights need not lie in memory twice
+            source.forget()
         return arrays
 
     def shared(self, array: np.ndarray, digest: Digest) -> np.ndarray:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sardonyx.errors import Fail, InvalidArgument
+from sardonyx.formats.files import Files
 from sardonyx.ir import Model, Node, TensorType
 from sardonyx.providers.accuracy import Accuracy
 from sardonyx.providers.native.aot.opening import Context, Refused, context_nodes, main_node, open_context
@@ -58,7 +59,7 @@ class Compiled:
         nodes = context_nodes(model)
         return cls(model, nodes, options) if nodes else None
 
-    def open(self, options: Mapping[str, str]) -> Context | None:
+    def open(self, options: Mapping[str, str], files: Files) -> Context | None:
         """The code, to be run with these options of the provider; None, and a line in the log that says why, if it cannot be used."""
         if not self.config.is_on(ALLOW_KEY) and os.environ.get(ALLOW_VARIABLE) != "1":
             self._say(
@@ -68,7 +69,8 @@ class Compiled:
             return None
         try:
             read = None if self._read is None else functools.partial(_read_data, *self._read)
-            context = open_context(self.model, self.nodes, self._folder, read=read, verify=self.config.is_on(VERIFY_KEY))
+            verify = self.config.is_on(VERIFY_KEY)
+            context = open_context(self.model, self.nodes, self._folder, files=files, read=read, verify=verify)
             _check_options(context, options)
             for node in self.nodes:
                 _declare(node, context.programs[node.attribute("partition_name")].output_types)

@@ -31,7 +31,7 @@ from sardonyx.runtime.enums import ExecutionMode, GraphOptimizationLevel
 from sardonyx.runtime.executor import TERMINATED, Targets, execute
 from sardonyx.runtime.feeds import convert
 from sardonyx.runtime.iobinding import SessionIOBinding
-from sardonyx.runtime.loading import fix_defaults, load_model, options_from_model
+from sardonyx.runtime.loading import fix_defaults, load_model, open_files, options_from_model
 from sardonyx.runtime.memory import MemoryOptions
 from sardonyx.runtime.metadata import ModelMetadata, NodeArg, OrtEpAssignedSubgraph
 from sardonyx.runtime.options import RunOptions, SessionOptions
@@ -78,7 +78,8 @@ class Engine:
         with self._scope(), self._event("model_loading_uri" if from_file else "model_loading_array"):
             self._check_cancelled()
             self._source = model
-            self._model = load_model(model, self.session_options)
+            self._files = open_files(self.session_options)
+            self._model = load_model(model, self.session_options, self._files)
             if read_config:
                 options_from_model(self._model, self.session_options)
                 self._profiler = self._profiler or self._open_profiler()
@@ -163,10 +164,10 @@ class Engine:
         if self._compiled is None:
             return
         if options.get("native", "1") != "0" and not self._is_to_compile:
-            self._context = self._compiled.open({**self._cpu_defaults(), **options})
+            self._context = self._compiled.open({**self._cpu_defaults(), **options}, self._files)
         if self._context is None:
             self._source = self._compiled.source()
-            self._model = load_model(self._source, self.session_options)
+            self._model = load_model(self._source, self.session_options, self._files)
             self._compiled = None
 
     def _give_custom_kernels(self) -> None:
@@ -198,10 +199,10 @@ class Engine:
             except StageFailed as error:
                 logger.warning("%s; the model is loaded again and prepared without it.", error)
                 self.disabled_optimizers |= {error.stage}
-                self._model = load_model(self._source, options)
+                self._model = load_model(self._source, options, self._files)
                 self._prepare()
                 return
-            originals = Originals(model, self._source, options, self.disabled_optimizers)
+            originals = Originals(model, self._source, options, self.disabled_optimizers, self._files)
             mapping.give_back_pages()  # what was folded into other weights is not read again
             self.plan = assign(model, self.providers, _plan_options(options))
         mapping.give_back_pages()
@@ -339,7 +340,7 @@ class Engine:
         from sardonyx.runtime.prepare import Optimization, prepare
 
         options = self.session_options
-        model = load_model(self._source, options)
+        model = load_model(self._source, options, self._files)
         if self._defaults is not None:
             fix_defaults(model.graph)
         fix_inputs(model, shapes, values)
@@ -362,7 +363,7 @@ class Engine:
                 from sardonyx.runtime.prepare import prepare
 
                 source = self._source if self._compiled is None else self._compiled.source()
-                model = load_model(source, self.session_options)
+                model = load_model(source, self.session_options, self._files)
                 cpu = [provider for provider in self.providers if provider.name == CPU_PROVIDER]  # no cluster hides anything
                 cpu = cpu or open_providers([CPU_PROVIDER], [{"native": "0"}])
                 with custom_ops.known(self.session_options._custom_ops):

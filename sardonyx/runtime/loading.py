@@ -10,13 +10,13 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sardonyx import dtypes, formats
 from sardonyx.errors import Fail
+from sardonyx.formats.files import Files
 from sardonyx.formats.onnx.messages import messages
 from sardonyx.ir import (
     Graph,
@@ -37,6 +37,8 @@ from sardonyx.runtime.enums import ExecutionMode, GraphOptimizationLevel
 from sardonyx.runtime.options import SessionOptions
 
 FOLDER_KEY = "session.model_external_initializers_file_folder_path"
+MAP_KEY = "session.map_files"
+"""Our own: "1" says that the files do not change while the session lives, so they are mapped and not read."""
 EXTERNAL = 1
 OVERRIDABLE_SINCE_IR = 4
 """Before this IR version every initializer had to be listed as an input and was a constant all the same."""
@@ -44,13 +46,17 @@ OVERRIDABLE_SINCE_IR = 4
 logger = logging.getLogger("sardonyx.runtime")
 
 
-def load_model(source: Any, options: SessionOptions) -> Model:
-    """The model in `source` (a path, bytes or an `onnx.ModelProto`) as `options` want it."""
+def load_model(source: Any, options: SessionOptions, files: Files | None = None) -> Model:
+    """The model in `source` (a path, bytes or an `onnx.ModelProto`) as `options` want it.
+
+    `files` are those that were opened for it before.
+    """
+    files = files or open_files(options)
     if ort_models.is_ort(source, options):
-        model = ort_models.load(source, options)
+        model = ort_models.load(source, options, files)
     else:
-        proto, supplied = _supplied_externals(source, options)
-        model = _read(source if proto is None else proto, source, options)
+        proto, supplied = _supplied_externals(source, options, files)
+        model = _read(source if proto is None else proto, source, options, files)
         for name, tensor in supplied.items():
             _replace_initializer(model.graph, name, tensor)
     for name, value in options._initializers.items():
@@ -63,7 +69,12 @@ def load_model(source: Any, options: SessionOptions) -> Model:
     return model
 
 
-def _read(source: Any, original: Any, options: SessionOptions) -> Model:
+def open_files(options: SessionOptions) -> Files:
+    """The files of one session: none is open yet."""
+    return Files(mapped=options._config.is_on(MAP_KEY))
+
+
+def _read(source: Any, original: Any, options: SessionOptions, files: Files) -> Model:
     folder: Any = options._config.get(FOLDER_KEY) or None
     if folder is None and not isinstance(source, (str, os.PathLike)):
         # the original takes external data of models in memory from the working directory
@@ -71,18 +82,18 @@ def _read(source: Any, original: Any, options: SessionOptions) -> Model:
     if options._config.get(ort_models.FORMAT_KEY):
         from sardonyx.formats.onnx.reader import read_model
 
-        return read_model(source, folder)
-    return formats.load(source, folder)
+        return read_model(source, folder, files)
+    return formats.load(source, folder, files)
 
 
 # --- external data from memory
 
 
-def _supplied_externals(source: Any, options: SessionOptions) -> tuple[Any, dict[str, Tensor]]:
+def _supplied_externals(source: Any, options: SessionOptions, files: Files) -> tuple[Any, dict[str, Tensor]]:
     """The model's message without the weights that `options` supply, and these; nothing if they supply none."""
     if not options._external_initializers and not options._external_files:
         return None, {}
-    proto = _message(source)
+    proto = _message(source, files)
     named = {tensor.name: tensor for tensor in proto.graph.initializer}
     supplied = {name: _given_tensor(name, value, named.get(name)) for name, value in options._external_initializers.items()}
     if options._external_files:
@@ -94,11 +105,11 @@ def _supplied_externals(source: Any, options: SessionOptions) -> tuple[Any, dict
     return proto, supplied
 
 
-def _message(source: Any) -> Any:
+def _message(source: Any, files: Files) -> Any:
     """A ModelProto of its own, external data left where it is."""
     model = messages().ModelProto
     if isinstance(source, str):
-        return model.FromString(Path(source).read_bytes())
+        return model.FromString(bytes(files.open(source).whole()))
     if isinstance(source, bytes):
         return model.FromString(source)
     copied = model()

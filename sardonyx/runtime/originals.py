@@ -15,6 +15,7 @@ import numpy as np
 
 from sardonyx.dtypes import ElementType
 from sardonyx.errors import Fail
+from sardonyx.formats.files import Files
 from sardonyx.ir import Model, Tensor
 from sardonyx.ir.edit import all_graphs
 from sardonyx.providers.prepacking import PrepackedWeightsContainer, Prepacking
@@ -40,8 +41,9 @@ def open_prepacking(options: SessionOptions, container: PrepackedWeightsContaine
 class Originals:
     """The weights of an improved model. It knows where the model came from, and does not hold on to what the session made of it."""
 
-    def __init__(self, model: Model, source: Any, options: SessionOptions, disabled: Collection[str]):
+    def __init__(self, model: Model, source: Any, options: SessionOptions, disabled: Collection[str], files: Files):
         self._source = source
+        self._files = files
         self._options = options
         self._disabled = disabled
         self._tensors = set(_tensors(model))
@@ -77,7 +79,7 @@ class Originals:
         from sardonyx.runtime.prepare import Optimization, improve
 
         options = self._options
-        model = load_model(self._source, options)
+        model = load_model(self._source, options, self._files)
         strict = options._config.is_on("session.strict_shape_type_inference")
         optimization = Optimization(Level(int(options.graph_optimization_level)), self._disabled, options._config.entries)
         with custom_ops.known(options._custom_ops):

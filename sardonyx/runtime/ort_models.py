@@ -6,6 +6,7 @@ from typing import Any
 
 from sardonyx import formats
 from sardonyx.errors import Fail
+from sardonyx.formats.files import Files
 from sardonyx.ir import Model
 from sardonyx.runtime.options import SessionOptions
 
@@ -21,17 +22,17 @@ def is_ort(source: Any, options: SessionOptions) -> bool:
     return asked == "ORT" if asked else formats.is_ort(source)
 
 
-def load(source: Any, options: SessionOptions) -> Model:
+def load(source: Any, options: SessionOptions, files: Files | None = None) -> Model:
     """The model at a path or in bytes.
 
-    What "session.use_ort_model_bytes_for_initializers" asks for is always so here: weights are views of the file or of the bytes.
+    What "session.use_ort_model_bytes_for_initializers" asks for is always so here: weights are views of a mapped file or of the bytes.
     """
     from sardonyx.formats.ort import reader
 
     if hasattr(source, "SerializeToString"):
         raise Fail("ORT model verification failed. It is a protobuf message.")
     config = options._config
-    model = reader.read_model(source, mapped=config.is_on(MAPPED_KEY), directly=config.is_on(DIRECTLY_KEY))
+    model = reader.read_model(source, mapped=config.is_on(MAPPED_KEY), directly=config.is_on(DIRECTLY_KEY), files=files)
     for name in options._external_initializers:
         if name not in model.graph.initializers:
             raise Fail(f"Failed to find existing initializer with name {name}.")

@@ -44,7 +44,7 @@ def test_large_initializers_are_views_of_the_bytes_that_were_given():
     assert start <= loaded.__array_interface__["data"][0] < start + len(data)
 
 
-def test_large_files_are_mapped_and_survive_replacement(tmp_path, monkeypatch):
+def test_large_files_survive_replacement(tmp_path, monkeypatch):
     monkeypatch.setattr(mapping, "READ_BELOW", 0)
     weights = np.arange(5000, dtype=np.float64)
     path = tmp_path / "m.onnx"

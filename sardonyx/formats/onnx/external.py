@@ -1,13 +1,12 @@
 """Tensors whose bytes lie outside the model's file: where they may lie, and how they are fetched. So do their packed forms.
 
-The reader checks each location when the model is loaded; data is mapped when a tensor is first used. A model is not trusted: a
+The reader checks each location when the model is loaded; data is read when a tensor is first used. A model is not trusted: a
 location may name only files in the model's own folder, and a symbolic link does not change that.
 """
 
 from __future__ import annotations
 
 import os
-import threading
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -15,7 +14,7 @@ import numpy as np
 
 from sardonyx.dtypes import ElementType
 from sardonyx.errors import Fail
-from sardonyx.formats import mapping
+from sardonyx.formats.files import File, Files
 from sardonyx.formats.onnx.texts import metadata
 from sardonyx.ir import ExternalLocation, PackedLocation, packing
 
@@ -28,8 +27,9 @@ PREPACKED = "prepacked"
 class ExternalFolder:
     """The folder of one model, with the files there that tensors named so far."""
 
-    def __init__(self, folder: Path | None, model_path: Path | None = None):
+    def __init__(self, folder: Path | None, model_path: Path | None = None, files: Files | None = None):
         self.folder = folder
+        self.files = files or Files()
         self.roots = [] if folder is None else [os.path.realpath(folder)]
         if model_path is not None and model_path.is_symlink():
             # download caches link both the model and its data to a folder of blobs: the data is beside the real model
@@ -42,7 +42,7 @@ class ExternalFolder:
             raise Fail(f"the model was given as bytes, so the folder of its external data '{location}' is not known")
         found = self._files.get(location)
         if found is None:
-            found = self._files[location] = ExternalFile(self._resolved(location))
+            found = self._files[location] = ExternalFile(self._resolved(location), self.files)
         return found
 
     def _resolved(self, location: str) -> str:
@@ -78,20 +78,17 @@ def _contains(root: str, path: str) -> bool:
 
 
 class ExternalFile:
-    """One file of weights; opened when the first of its tensors is used."""
+    """One file of weights; each of its tensors is read when it is used."""
 
-    def __init__(self, path: str):
+    def __init__(self, path: str, files: Files):
         self.path = path
         try:
-            descriptor = mapping.open_regular(path, follow=False)
+            self._file: File = files.open(path, follow=False)
         except FileNotFoundError:
             raise Fail(f'External data path does not exist: "{path}"') from None
         except OSError as error:
             raise Fail(f'External data path cannot be read: "{path}": {error.strerror}') from error
-        self.size = os.fstat(descriptor).st_size
-        os.close(descriptor)
-        self._data: memoryview | None = None
-        self._lock = threading.Lock()
+        self.size = self._file.size
 
     def fetch(self, offset: int, length: int, dtype: ElementType, shape: tuple[int, ...], owner: str) -> np.ndarray:
         """The tensor at `offset`."""
@@ -99,15 +96,14 @@ class ExternalFile:
 
     def read(self, owner: str, offset: int, length: int) -> memoryview:
         """Some bytes, which belong to the tensor that errors call `owner`."""
-        with self._lock:
-            if self._data is None:
-                try:
-                    self._data = mapping.contents(self.path, follow=False)
-                except OSError as error:
-                    raise Fail(f"External data of {owner}: {self.path} cannot be read: {error.strerror}") from error
-        if offset + length > len(self._data):
-            raise Fail(f"External data of {owner}: {self.path} became shorter after the model was loaded")
-        return self._data[offset : offset + length]
+        try:
+            return self._file.read(offset, length)
+        except (Fail, OSError) as error:
+            raise Fail(f"External data of {owner}: {error.message if isinstance(error, Fail) else error}") from error
+
+    def contents(self) -> memoryview:
+        """All of it."""
+        return self._file.whole()
 
 
 def read_location(proto: Any) -> ExternalLocation:

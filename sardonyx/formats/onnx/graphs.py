@@ -10,6 +10,7 @@ from typing import Any
 
 from sardonyx import ir
 from sardonyx.errors import Fail, InvalidArgument, InvalidGraph
+from sardonyx.formats.files import Part
 from sardonyx.formats.onnx.attributes import read_attribute
 from sardonyx.formats.onnx.external import ExternalFolder
 from sardonyx.formats.onnx.tensors import read_sparse_tensor, read_tensor
@@ -39,7 +40,7 @@ class Context:
 
 
 def read_graph(
-    proto: Any, context: Context, outer: Scope | None = None, raw: Mapping[int, memoryview] | None = None
+    proto: Any, context: Context, outer: Scope | None = None, raw: Mapping[int, memoryview | Part] | None = None
 ) -> ir.Graph:
     """A main graph, or one inside the graph whose scope is `outer`; `raw` is raw data of initializers that was left in the file."""
     scope = Scope.inside(outer, proto.name)
@@ -151,7 +152,9 @@ def _braced(shape: Sequence[ir.Dim]) -> str:
 # --- initializers
 
 
-def _read_initializers(proto: Any, graph: ir.Graph, scope: Scope, context: Context, raw: Mapping[int, memoryview]) -> None:
+def _read_initializers(
+    proto: Any, graph: ir.Graph, scope: Scope, context: Context, raw: Mapping[int, memoryview | Part]
+) -> None:
     for position, one in enumerate(proto.initializer):
         tensor = read_tensor(one, context.folder, f"initializer: {one.name}", raw.get(position))
         _add_initializer(graph, scope, one.name, tensor)

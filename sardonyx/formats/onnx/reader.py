@@ -12,7 +12,7 @@ from typing import Any
 
 from sardonyx import errors, ir
 from sardonyx.errors import Fail, InvalidArgument, InvalidGraph, InvalidProtobuf, NoSuchFile
-from sardonyx.formats import mapping
+from sardonyx.formats.files import File, Files, Part, Window
 from sardonyx.formats.onnx import wire
 from sardonyx.formats.onnx.attributes import read_attribute
 from sardonyx.formats.onnx.external import ExternalFolder
@@ -28,33 +28,38 @@ class _Parsed:
     """A ModelProto, and the raw data of main-graph initializers that was left where it is."""
 
     proto: Any
-    raw: dict[int, memoryview] = field(default_factory=dict)
+    raw: dict[int, memoryview | Part] = field(default_factory=dict)
 
 
-def read_model(source: Any, folder: str | os.PathLike[str] | None = None) -> ir.Model:
+def read_model(source: Any, folder: str | os.PathLike[str] | None = None, files: Files | None = None) -> ir.Model:
     """The model in a file (by its path), in bytes, in a binary file object or in an `onnx.ModelProto`.
 
-    `folder` is where external data lies, by default beside the file. Weights of a large file stay on disk and are mapped: the file
-    must not be overwritten in place while the model is in use (replacing it is fine).
+    `folder` is where external data lies, by default beside the file. Weights of a large file stay on disk until they are asked for;
+    `files` are those that were opened before for the same model, and what may be mapped.
     """
+    files = files or Files()
     if isinstance(source, (str, os.PathLike)):
         path = Path(source)
         try:
-            return _model(_parse_file(path), Path(folder) if folder is not None else path.parent, path)
+            return _model(_parse_file(path, files), Path(folder) if folder is not None else path.parent, path, files)
         except errors.CODED as error:
             raise type(error)(f"Load model from {path} failed:{error.message}") from error
-    return _model(_parse(source), Path(folder) if folder is not None else None, None)
+    return _model(_parse(source), Path(folder) if folder is not None else None, None, files)
 
 
-def _parse_file(path: Path) -> _Parsed:
+def _parse_file(path: Path, files: Files) -> _Parsed:
     try:
-        return _parse_bytes(mapping.contents(path), "Protobuf parsing failed.")
+        return _parse_bytes(_bytes_of(files.open(path)), "Protobuf parsing failed.")
     except FileNotFoundError:
         raise NoSuchFile(f"Load model {path} failed. File doesn't exist") from None
     except IsADirectoryError:
         raise InvalidProtobuf("Protobuf parsing failed.") from None
     except (OSError, ValueError) as error:  # ValueError: a null byte in the path
         raise Fail(f"system error: {error}") from error
+
+
+def _bytes_of(file: File) -> memoryview | Window:
+    return Window(file) if file.is_read_in_parts else file.whole()
 
 
 def _parse(source: Any) -> _Parsed:
@@ -79,7 +84,7 @@ def _parse_proto(proto: Any) -> _Parsed:
     return _parse_bytes(memoryview(data), "Failed to load model because protobuf parsing failed.")
 
 
-def _parse_bytes(data: memoryview, failure: str) -> _Parsed:
+def _parse_bytes(data: memoryview | Window, failure: str) -> _Parsed:
     proto = messages().ModelProto()
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
@@ -87,20 +92,21 @@ def _parse_bytes(data: memoryview, failure: str) -> _Parsed:
     if skeleton is None and len(data) >= 2**31:
         raise InvalidProtobuf(failure)
     try:
-        proto.ParseFromString(bytes(data) if skeleton is None else skeleton.data)
+        proto.ParseFromString(bytes(data[:]) if skeleton is None else skeleton.data)
     except DecodeError as error:
         raise InvalidProtobuf(failure) from error
     spans = {} if skeleton is None else skeleton.spans
-    return _Parsed(proto, {position: data[start:end] for position, (start, end) in spans.items()})
+    cut = data.part if isinstance(data, Window) else lambda start, end: data[start:end]
+    return _Parsed(proto, {position: cut(start, end) for position, (start, end) in spans.items()})
 
 
-def _model(parsed: _Parsed, folder: Path | None, path: Path | None) -> ir.Model:
+def _model(parsed: _Parsed, folder: Path | None, path: Path | None, files: Files) -> ir.Model:
     proto = parsed.proto
     try:
         if not proto.HasField("graph"):
             raise InvalidArgument("No graph was found in the protobuf.")
         _check_ir_version(proto)
-        context = Context(ExternalFolder(folder, path), read_opsets(proto.opset_import), proto.ir_version)
+        context = Context(ExternalFolder(folder, path, files), read_opsets(proto.opset_import), proto.ir_version)
         if not context.opsets:
             raise Fail(
                 "Missing opset in the model. All ModelProtos MUST have at least one entry that specifies which version of the ONNX "

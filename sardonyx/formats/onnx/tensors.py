@@ -15,6 +15,7 @@ import numpy as np
 from sardonyx import dtypes, ir
 from sardonyx.dtypes import ElementType
 from sardonyx.errors import Fail
+from sardonyx.formats.files import Part, stored_tensor
 from sardonyx.formats.onnx import external
 from sardonyx.formats.onnx.texts import metadata, text
 from sardonyx.formats.onnx.types import element_type
@@ -39,7 +40,7 @@ _FIELD_OF = {
 """Where elements lie that are not in raw_data; all other types are in int32_data."""
 
 
-def read_tensor(proto: Any, folder: external.ExternalFolder, owner: str, raw: memoryview | None = None) -> ir.Tensor:
+def read_tensor(proto: Any, folder: external.ExternalFolder, owner: str, raw: memoryview | Part | None = None) -> ir.Tensor:
     """A tensor; `raw` is its raw data if that was left in the file, `owner` how errors call it."""
     dtype = element_type(proto.data_type, owner)
     shape = read_dims(proto.dims, dtype, owner)
@@ -79,13 +80,15 @@ def _external_tensor(
     except Fail as error:
         raise Fail(f"External data path validation failed for {owner}. Error: {error.message}") from error
     fetch = functools.partial(file.fetch, location.offset, needed, dtype, shape, owner)
-    tensor = ir.Tensor(dtype, shape, fetch, external=location)
+    tensor = ir.Tensor(dtype, shape, fetch, external=location, is_stored=True)
     if location.prepacked:
         tensor.beside = functools.partial(file.read, owner)
     return tensor
 
 
-def _embedded_tensor(proto: Any, dtype: ElementType, shape: tuple[int, ...], raw: memoryview | None, owner: str) -> ir.Tensor:
+def _embedded_tensor(
+    proto: Any, dtype: ElementType, shape: tuple[int, ...], raw: memoryview | Part | None, owner: str
+) -> ir.Tensor:
     filled = [name for name in _TYPED_FIELDS if getattr(proto, name)]
     if raw is None and proto.HasField("raw_data") and (proto.raw_data or not filled):
         raw = memoryview(proto.raw_data)
@@ -96,7 +99,7 @@ def _embedded_tensor(proto: Any, dtype: ElementType, shape: tuple[int, ...], raw
     return _typed_tensor(proto, filled, dtype, shape, owner)
 
 
-def _raw_tensor(raw: memoryview, dtype: ElementType, shape: tuple[int, ...], owner: str) -> ir.Tensor:
+def _raw_tensor(raw: memoryview | Part, dtype: ElementType, shape: tuple[int, ...], owner: str) -> ir.Tensor:
     if dtype is dtypes.string:
         raise Fail(f"Data of {owner} is in raw_data, but strings must be in string_data.")
     needed = dtype.stored_bytes(math.prod(shape))
@@ -104,7 +107,7 @@ def _raw_tensor(raw: memoryview, dtype: ElementType, shape: tuple[int, ...], own
         raise Fail(
             f"Data of {owner} does not fit its dims: {dtype}{list(shape)} needs {needed} bytes, raw_data has {len(raw)}."
         )
-    return ir.Tensor(dtype, shape, functools.partial(packing.decode, raw, dtype, shape))
+    return stored_tensor(raw, dtype, shape)
 
 
 def _typed_tensor(proto: Any, filled: list[str], dtype: ElementType, shape: tuple[int, ...], owner: str) -> ir.Tensor:

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sardonyx.formats.files import Window
 from sardonyx.records import dataclass
+
+Data = memoryview | Window
 
 MODEL_GRAPH, GRAPH_INITIALIZER, TENSOR_RAW_DATA = 7, 5, 9
 MIN_SPAN = 1024
@@ -32,7 +35,7 @@ _Field = tuple[int, int, int, int, int]
 """A field's number and wire type, where its key begins, where its body does, and where it ends."""
 
 
-def skeleton(data: memoryview) -> Skeleton | None:
+def skeleton(data: Data) -> Skeleton | None:
     """Take the large initializers out of a ModelProto; None if there are none, or if the bytes make no sense."""
     spans: dict[int, tuple[int, int]] = {}
     try:
@@ -49,9 +52,7 @@ def skeleton(data: memoryview) -> Skeleton | None:
     return Skeleton(b"".join(pieces), spans) if spans else None
 
 
-def _graph_pieces(
-    data: memoryview, begin: int, finish: int, count: int, spans: dict[int, tuple[int, int]]
-) -> tuple[bytes, int]:
+def _graph_pieces(data: Data, begin: int, finish: int, count: int, spans: dict[int, tuple[int, int]]) -> tuple[bytes, int]:
     """The bytes of the graph there without large raw data; `count` initializers came before it."""
     pieces: list[bytes | memoryview] = []
     kept = begin
@@ -70,7 +71,7 @@ def _graph_pieces(
     return b"".join(pieces), count
 
 
-def _raw_data(data: memoryview, begin: int, finish: int) -> _Field | None:
+def _raw_data(data: Data, begin: int, finish: int) -> _Field | None:
     """The raw data of the tensor there if it is large and there is exactly one (of several the last one counts: protobuf's business)."""
     found = [field for field in _fields(data, begin, finish) if field[0] == TENSOR_RAW_DATA]
     if len(found) != 1:
@@ -79,7 +80,7 @@ def _raw_data(data: memoryview, begin: int, finish: int) -> _Field | None:
     return found[0] if wire_type == LENGTH_DELIMITED and end - body >= MIN_SPAN else None
 
 
-def _fields(data: memoryview, start: int, end: int) -> Iterator[_Field]:
+def _fields(data: Data, start: int, end: int) -> Iterator[_Field]:
     at = start
     while at < end:
         key, body = _varint(data, at, end)
@@ -99,7 +100,7 @@ def _fields(data: memoryview, start: int, end: int) -> Iterator[_Field]:
         at = stop
 
 
-def _varint(data: memoryview, at: int, end: int) -> tuple[int, int]:
+def _varint(data: Data, at: int, end: int) -> tuple[int, int]:
     """A number and the position after it."""
     if at < end and data[at] < 0x80:
         return data[at], at + 1

@@ -16,6 +16,7 @@ from sardonyx.errors import Fail
 from sardonyx.formats.ort.tables import IDENTIFIER, ROOT, TABLES, UNIONS, Field, Form
 
 Tree = dict[str, Any]
+Cut = Callable[[int, int], Any]
 
 MAX_DEPTH = 64
 """How deep tables may stand inside tables: the bound of the format's own verifier."""
@@ -36,13 +37,18 @@ _i32 = struct.Struct("<i").unpack_from
 _struct = functools.cache(struct.Struct)
 
 
-def decode(buffer: bytes | bytearray | memoryview, root: str = ROOT, identifier: bytes = IDENTIFIER) -> Tree:
-    """The tree of a buffer whose root is a table `root`; Fail if it is not what it has to be. Bytes in it are views of the buffer."""
+def decode(
+    buffer: bytes | bytearray | memoryview, root: str = ROOT, identifier: bytes = IDENTIFIER, cut: Cut | None = None
+) -> Tree:
+    """The tree of a buffer whose root is a table `root`; Fail if it is not what it has to be.
+
+    Bytes in it are views of the buffer, or what `cut` makes of a start and a length.
+    """
     view = memoryview(buffer).cast("B")
     if len(view) < 12 or bytes(view[4:8]) != identifier:
         found = bytes(view[4:8])
         raise _refused(f"the identifier at byte 4 is {found!r}, not {identifier!r}" if len(view) >= 12 else "it is too short")
-    return _Decoder(view).root(root)
+    return _Decoder(view, cut or (lambda start, length: view[start : start + length])).root(root)
 
 
 def _refused(reason: str) -> Fail:
@@ -83,8 +89,9 @@ class _Layout(NamedTuple):
 class _Decoder:
     """One walk over a buffer."""
 
-    def __init__(self, view: memoryview):
+    def __init__(self, view: memoryview, cut: Cut):
         self.view = view
+        self.cut = cut
         self.size = len(view)
         self.last = self.size - 4
         """The last place to which an offset can lead."""
@@ -140,9 +147,8 @@ class _Decoder:
             raise _refused(f"the name or text at byte {position} is no UTF-8: {error}") from error
         return text
 
-    def raw(self, position: int, _: str, depth: int) -> memoryview:
-        count = self.length(position, 1, 1)
-        return self.view[position + 4 : position + 4 + count]
+    def raw(self, position: int, _: str, depth: int) -> Any:
+        return self.cut(position + 4, self.length(position, 1, 1))
 
     def scalars(self, position: int, code: str, depth: int) -> list[int | float]:
         size = struct.calcsize(code)

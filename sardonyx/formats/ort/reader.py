@@ -13,7 +13,7 @@ from typing import Any
 
 from sardonyx import ir
 from sardonyx.errors import Fail, NoSuchFile
-from sardonyx.formats import mapping
+from sardonyx.formats.files import File, Files, Part
 from sardonyx.formats.ort.decoding import Tree, decode
 from sardonyx.formats.ort.graphs import Context, read_graph
 from sardonyx.formats.ort.tables import FIRST_VERSION_WITH_RESOLVER, UNSET_MODEL_VERSION, VERSION
@@ -21,25 +21,38 @@ from sardonyx.formats.ort.tensors import invalid
 
 logger = logging.getLogger("sardonyx.formats")
 
+WORTH_A_READ = 1024
+"""Fewer bytes of a large file are copied when it is decoded."""
 
-def read_model(source: Any, *, mapped: bool = False, directly: bool = False) -> ir.Model:
-    """The model in a file (by its path) or in bytes. Its weights are views of them.
 
-    A large file is mapped in any case, one of any size if `mapped`: it must not be overwritten in place while the model is in use.
-    A buffer that can change is copied first unless `directly`: then it is the caller who must not change it.
+def read_model(source: Any, *, mapped: bool = False, directly: bool = False, files: Files | None = None) -> ir.Model:
+    """The model in a file (by its path) or in bytes, of which its weights are views. Those of a large file are read when they are used.
+
+    With `mapped` they are views of the mapped file, which must not be written to while the model is in use. A buffer that can change is
+    copied first unless `directly`: then it is the caller who must not change it.
     """
     path = Path(source) if isinstance(source, (str, os.PathLike)) else None
-    buffer = _buffer(source, directly) if path is None else _contents(path, mapped)
-    return _model(decode(buffer), path)
+    tree = decode(_buffer(source, directly)) if path is None else _decoded_file(path, files or Files(), mapped)
+    return _model(tree, path)
 
 
-def _contents(path: Path, mapped: bool) -> memoryview:
+def _decoded_file(path: Path, files: Files, mapped: bool) -> Tree:
     try:
-        return mapping.contents(path, read_below=1 if mapped else mapping.READ_BELOW)
+        file = files.open(path, mapped=mapped)
+        if not file.is_read_in_parts:
+            return decode(file.whole())
+        buffer = file.whole()  # to be let go of when all has been looked at
+        return decode(buffer, cut=lambda start, length: _cut(file, buffer, start, length))
     except FileNotFoundError:
         raise NoSuchFile(f"Load model {path} failed. File doesn't exist") from None
     except (OSError, ValueError) as error:  # ValueError: a null byte in the path
         raise Fail(f"Load model from {path} failed. {error}") from error
+
+
+def _cut(file: File, buffer: memoryview, start: int, length: int) -> Part | memoryview:
+    if length < WORTH_A_READ:
+        return memoryview(bytes(buffer[start : start + length]))
+    return Part(file, start, length)
 
 
 def _buffer(source: Any, directly: bool) -> memoryview:

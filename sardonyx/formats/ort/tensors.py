@@ -14,9 +14,9 @@ import numpy as np
 from sardonyx import dtypes, ir
 from sardonyx.dtypes import ElementType
 from sardonyx.errors import Fail
+from sardonyx.formats.files import stored_tensor
 from sardonyx.formats.ort.decoding import Tree
 from sardonyx.formats.ort.tables import DimensionValueType, TypeInfoValue
-from sardonyx.ir import packing
 from sardonyx.ir.types import MAX_RANK
 
 MAX_DENSE_BYTES = 2**31
@@ -48,7 +48,9 @@ def read_tensor(tree: Tree, owner: str) -> ir.Tensor:
     raw, needed = tree["raw_data"], dtype.stored_bytes(math.prod(shape))
     if len(raw) != needed:
         raise invalid(f"Initializer raw data size mismatch for {owner}. Expected {needed} bytes but found {len(raw)}")
-    return ir.Tensor(dtype, shape, functools.partial(packing.decode, raw, dtype, shape), name=name, doc=doc)
+    tensor = stored_tensor(raw, dtype, shape)
+    tensor.name, tensor.doc = name, doc
+    return tensor
 
 
 def element_type(code: int, owner: str) -> ElementType:

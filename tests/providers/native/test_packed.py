@@ -18,6 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import sardonyx
 from sardonyx.formats import mapping
+from sardonyx.formats.files import Files
 from sardonyx.ir import ExternalLocation, PackedLocation, Tensor
 from sardonyx.providers.native import digest
 from sardonyx.providers.native.compiled import CompiledProgram
@@ -178,7 +179,7 @@ def test_weights_of_a_file_are_known_without_being_read(tmp_path: Path) -> None:
     path.write_bytes(tensor().numpy().tobytes())
 
     def from_file() -> Tensor:
-        data = np.frombuffer(mapping.contents(path), np.float32)
+        data = np.frombuffer(Files().open(path).whole(), np.float32)
         return Tensor(Tensor.of(data).dtype, data.shape, lambda: data)
 
     container, digests = PrepackedWeightsContainer(), []
@@ -199,12 +200,11 @@ def test_samples_are_small_and_of_the_content(size: int, strided: bool) -> None:
     assert len(sample(array)) <= 128
 
 
-def test_places_in_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_places_in_files(tmp_path: Path) -> None:
     path = tmp_path / "w.bin"
     path.write_bytes(bytes(range(200)) * 400)
-    for limit in (0, 1 << 30):
-        monkeypatch.setattr(mapping, "READ_BELOW", limit)
-        data = np.frombuffer(mapping.contents(path), np.uint8)
+    for mapped in (True, False):
+        data = np.frombuffer(Files(mapped).open(path).whole(), np.uint8)
         part = data[4001:].reshape(-1)[7:11][::2]
         identity, start = mapping.place_of(part)  # type: ignore[misc]
         assert start == 4008 and identity.size == 80000

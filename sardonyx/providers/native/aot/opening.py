@@ -5,9 +5,6 @@ Whatever stands in the way (another CPU, another format, damage) raises `Refused
 
 from __future__ import annotations
 
-import mmap
-import os
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,13 +13,12 @@ import numpy as np
 
 from sardonyx.compiler import arrays, linking, pool
 from sardonyx.errors import Fail
-from sardonyx.formats import mapping
+from sardonyx.formats.files import Files
 from sardonyx.formats.onnx.external import ExternalFolder
 from sardonyx.ir import Model, Node
 from sardonyx.providers.native.aot import container, cpu
 from sardonyx.providers.native.aot.container import BadContext, Container
 from sardonyx.providers.native.aot.storing import Stored, restored
-from sardonyx.providers.native.weights import aligned_empty
 
 OP_TYPE, DOMAIN = "EPContext", "com.microsoft"
 SOURCE = "NativeExecutionProvider"
@@ -87,15 +83,22 @@ class Context:
 
 
 def open_context(
-    model: Model, nodes: Sequence[Node], folder: Path | None, *, read: ReadData | None = None, verify: bool = False
+    model: Model,
+    nodes: Sequence[Node],
+    folder: Path | None,
+    *,
+    files: Files | None = None,
+    read: ReadData | None = None,
+    verify: bool = False,
 ) -> Context:
     """Make the code of a model's context ready to be called.
 
-    `folder` is where the file of the context lies, or `read` gives its content. `verify` has all constants read and checked, too.
+    `folder` is where the file of the context lies, or `read` gives its content. `files` are those of the model, sessions of the same
+    file share its content. `verify` has all constants checked, too.
     """
     try:
         main = main_node(nodes)
-        opened = container.read(_payload(main, folder, model.path, read))
+        opened = container.read(_payload(main, ExternalFolder(folder, model.path, files), read))
         if main.attribute("embed_mode", 1) != 1 and main.attribute("notes", "") != f"{DIGEST_NOTE}{opened.digest.hex()}":
             raise Refused(f"{main.attribute('ep_cache_context')} belongs to another model")
         _check_machine(opened)
@@ -119,7 +122,7 @@ def open_context(
 # --- the payload
 
 
-def _payload(node: Node, folder: Path | None, path: Path | None, read: ReadData | None) -> memoryview:
+def _payload(node: Node, folder: ExternalFolder, read: ReadData | None) -> memoryview:
     content = node.attribute("ep_cache_context", "")
     if node.attribute("embed_mode", 1) == 1:
         return memoryview(content.encode() if isinstance(content, str) else content)
@@ -128,39 +131,11 @@ def _payload(node: Node, folder: Path | None, path: Path | None, read: ReadData 
     if read is not None:
         return read(content)
     try:
-        return contents(ExternalFolder(folder, path).find(content).path)
+        return folder.find(content).contents()
     except Fail as error:
         raise Refused(error.message) from error
     except OSError as error:
         raise Refused(f"{content} cannot be read: {error.strerror}") from error
-
-
-_files: weakref.WeakValueDictionary[tuple[int, int, int, int], Any] = weakref.WeakValueDictionary()
-
-
-def contents(path: str) -> memoryview:
-    """A file as memory that sessions of the file share: large ones are mapped, small ones read, as `formats.mapping` explains."""
-    descriptor = mapping.open_regular(path, follow=False)
-    try:
-        status = os.fstat(descriptor)
-        key = status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
-        found = _files.get(key)
-        if found is None:
-            found = _files[key] = _read(descriptor, status.st_size)
-        return memoryview(found)
-    finally:
-        os.close(descriptor)
-
-
-def _read(descriptor: int, size: int) -> Any:
-    if size < mapping.READ_BELOW:
-        room = aligned_empty([size], np.uint8)
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            return room[: file.readinto(room.data)]
-    found = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
-    if hasattr(mmap, "MADV_WILLNEED"):
-        found.madvise(mmap.MADV_WILLNEED)
-    return found
 
 
 def _check_machine(opened: Container) -> None:

@@ -78,7 +78,8 @@ def packed_weights(
 ) -> Packed:
     """A constant in panels of `width` columns; `arrange` makes the factor (…, K, N) of its array, `arrangement` says how."""
     assert value.constant is not None
-    shape = arrange(value.constant.peek()).shape
+    factor = arrange(value.constant.peek())  # held until it is packed, so that a file is read once
+    shape = factor.shape
     stride, panels = _panel_stride(lowerer.target, shape, type, width), -(-shape[-1] // width)
     memory = lowerer.weights
     (buffer,) = lowerer.packed(
