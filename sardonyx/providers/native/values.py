@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sardonyx.compiler.types import Type, of_elements
-from sardonyx.ir import TensorType, Value
+from sardonyx.ir import Dim, TensorType, Value
+from sardonyx.providers.provider import CannotCompile
 
 if TYPE_CHECKING:
     from sardonyx.providers.native.views import Dims
@@ -30,14 +31,23 @@ def is_plain(value: Value | None) -> bool:
 
 
 def present(value: Value | None) -> Value:
-    assert value is not None
+    if value is None:
+        raise CannotCompile("an input is missing")
     return value
 
 
 def dims(value: Value) -> Dims:
     shape = shape_of(value)
-    assert shape is not None
+    if shape is None:
+        raise CannotCompile(f"nobody knows how many axes {value.name} has")
     return shape
+
+
+def fixed(size: Dim, what: str) -> int:
+    """A size that shapes the code, and not only its arguments."""
+    if not isinstance(size, int):
+        raise CannotCompile(f"{what} must be a number before runs, not {size}")
+    return size
 
 
 def rank_of(value: Value) -> int:
@@ -47,7 +57,8 @@ def rank_of(value: Value) -> int:
 def stored(value: Value) -> Type:
     """The type of a value's elements in memory."""
     type = element_of(value)
-    assert type is not None
+    if type is None:
+        raise CannotCompile(f"{value.name} is {value.type}")
     return type
 
 

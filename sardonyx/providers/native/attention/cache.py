@@ -11,6 +11,7 @@ from sardonyx.providers.native.attention.form import Bounds, Tensor
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.program import Argument, At
+from sardonyx.providers.native.values import fixed
 from sardonyx.providers.native.views import View
 from sardonyx.records import dataclass
 
@@ -46,8 +47,8 @@ def append_step(
 
     Where lengths tell how many rows there are, `target` may be the past itself: then the new ones alone are written.
     """
-    batch, heads, rows, size = target.shape
-    assert isinstance(size, int)
+    batch, heads, rows = target.shape[:3]
+    size = fixed(target.shape[3], "the size of a head")
     form = AppendForm(new.type, target.type, size, None if past is None else past.type, bias is not None, lengths)
     arguments: list[Argument] = [new.place, *new.strides[:3], target.place, *target.strides[:3]]
     arguments += [heads, 0 if past is None else past.shape[2], new.shape[2], rows]

@@ -27,7 +27,7 @@ from sardonyx.providers.native.known import is_symbolic, known_sizes
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.program import At
 from sardonyx.providers.native.table import lower
-from sardonyx.providers.native.values import element_of, shape_of
+from sardonyx.providers.native.values import element_of, fixed, shape_of
 from sardonyx.providers.native.views import Dims, View
 
 INPUTS = (
@@ -179,8 +179,7 @@ def _rotated(lowerer: Lowerer, node: Node, view: View, type: Type, bounds: Bound
     cos, sin = (input_of(node, index) for index in (7, 8))
     assert cos is not None and sin is not None
     cosines, sines = lowerer.contiguous(cos), lowerer.contiguous(sin)
-    rows, half = cosines.shape
-    assert isinstance(half, int)
+    rows, half = cosines.shape[0], fixed(cosines.shape[1], "the number of angles")
     angles = Angles(cosines.place, sines.place, cosines.type, rows, "lengths", bounds=bounds, lengths=I32)
     turned = contiguous_heads(lowerer, view.shape, type)
     rotary_step(lowerer, view, turned, angles, width=2 * half, interleaved=bool(node.attribute("rotary_interleaved")))

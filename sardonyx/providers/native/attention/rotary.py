@@ -12,7 +12,7 @@ from sardonyx.compiler.types import BF16, F16, F32, I64, Type
 from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.providers.native.attention.cache import along
 from sardonyx.providers.native.attention.form import ANYWHERE, Bounds, Tensor
-from sardonyx.providers.native.attention.views import heads_shape, heads_view, input_of, may_equal
+from sardonyx.providers.native.attention.views import heads_shape, heads_view, input_of, may_equal, size_of
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.program import Argument, At
@@ -59,8 +59,8 @@ def rotary_step(
     lowerer: Lowerer, source: View, target: View, angles: Angles, *, width: int, interleaved: bool, when: Dim = 1
 ) -> None:
     """Add the step that turns the heads of `source`, (batch, heads, sequence, size)."""
-    batch, heads, length, size = source.shape
-    assert isinstance(size, int)
+    batch, heads, length = source.shape[:3]
+    size = size_of(source)
     form = RotaryForm(source.type, target.type, angles.type, size, width, interleaved, angles.form, angles.lengths)
     arguments: list[Argument] = [source.place, *source.strides[:3], target.place, *target.strides[:3]]
     arguments += [heads, length, angles.cos, angles.sin, angles.rows, lowerer.status()]
@@ -173,8 +173,8 @@ def _heads(node: Node, input: Value, cos: Value) -> int | None:
 def _rotate(lowerer: Lowerer, node: Node, input: Value, cos: Value, sin: Value, positions: Value | None) -> None:
     heads = _heads(node, input, cos)
     source = heads_view(lowerer, input, heads)
-    batch, _, length, size = source.shape
-    assert isinstance(size, int)
+    batch, _, length = source.shape[:3]
+    size = size_of(source)
     target = heads_view(lowerer, node.outputs[0], heads, lowerer.output(node.outputs[0]))
     cosines, sines = lowerer.contiguous(cos), lowerer.contiguous(sin)
     form, places = "none", None

@@ -19,6 +19,7 @@ from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.sizes import THREADS
+from sardonyx.providers.native.values import fixed
 from sardonyx.records import dataclass
 
 MOST_ROWS = 32
@@ -51,8 +52,7 @@ class Caches:
 
 def most_queries(attention: Attention) -> int:
     """Up to how many queries this is the quicker way."""
-    heads, key_heads = attention.query.shape[1], attention.key.shape[1]
-    assert isinstance(heads, int) and isinstance(key_heads, int)
+    heads, key_heads = (fixed(view.shape[1], "the number of heads") for view in (attention.query, attention.key))
     return max(1, min(8, MOST_ROWS * key_heads // heads))
 
 

@@ -7,7 +7,7 @@ from sardonyx.providers.native.attention.cache import contiguous_heads
 from sardonyx.providers.native.attention.form import Mask
 from sardonyx.providers.native.attention.tile import LARGEST_SIZE
 from sardonyx.providers.native.lowering import Lowerer
-from sardonyx.providers.native.values import shape_of
+from sardonyx.providers.native.values import fixed, shape_of
 from sardonyx.providers.native.views import Dims, View
 from sardonyx.records import replace
 
@@ -73,9 +73,7 @@ def heads_view(lowerer: Lowerer, value: Value, heads: int | None, view: View | N
 
 def size_of(view: View) -> int:
     """The size of a head."""
-    size = view.shape[3]
-    assert isinstance(size, int)
-    return size
+    return fixed(view.shape[3], "the size of a head")
 
 
 def can_broadcast(shape: Dims | None, wanted: Dims) -> bool:

@@ -13,7 +13,7 @@ from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.movement.views import content
 from sardonyx.providers.native.rows.passes import items
 from sardonyx.providers.native.table import lower
-from sardonyx.providers.native.values import element_of, present, shape_of
+from sardonyx.providers.native.values import element_of, fixed, present, shape_of
 
 PIECE_POINTS = 8192
 """How many points are worth handing to another thread."""
@@ -36,8 +36,8 @@ def affine_grid(lowerer: Lowerer, node: Node) -> None:
     lowerer.require(theta.shape[0], target.shape[0])
     for size in target.shape[:-1]:
         lowerer.require(dim.maximum(size, 0), size)
-    *outer, width, axes = target.shape
-    assert isinstance(axes, int)
+    *outer, width, _ = target.shape
+    axes = fixed(target.shape[-1], "the number of axes")
     lowerer.call(
         affine_grid_kernel(lowerer.target, theta.type, axes, bool(attribute_of(node, "align_corners"))),
         [theta.place, target.place, *target.shape[1:-1]],

@@ -12,7 +12,7 @@ from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.ml.scores import TRANSFORMS, Scores, ScoreSpec, attributes_of, finish_scores
 from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.table import lower
-from sardonyx.providers.native.values import shape_of
+from sardonyx.providers.native.values import fixed, shape_of
 
 ROWS = 4
 """How many rows are computed together."""
@@ -92,10 +92,9 @@ def _products(lowerer: Lowerer, node: Node, coefficients: list[float], intercept
     """Add the step that computes scores, [rows, targets filled up to whole vectors]."""
     assert node.inputs[0] is not None
     X = lowerer.contiguous(node.inputs[0])
-    rows, features = (1, *X.shape)[-2:]
+    rows, features = (1, *X.shape)[-2], fixed(X.shape[-1], "the number of features")
     for value in node.outputs:
         lowerer.require((shape_of(value) or (0,))[0], rows)
-    assert isinstance(features, int)
     lanes = min(lowerer.target.lanes(F32), max(4, 1 << (targets - 1).bit_length()))
     padded = -(-targets // lanes) * lanes
     weights = np.zeros((features + 1, padded), np.float32)

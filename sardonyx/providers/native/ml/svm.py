@@ -17,7 +17,7 @@ from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.ml.scores import TRANSFORMS, Scores, ScoreSpec, attributes_of, finish_scores, logistic
 from sardonyx.providers.native.program import Argument, Buffer
 from sardonyx.providers.native.table import lower
-from sardonyx.providers.native.values import shape_of
+from sardonyx.providers.native.values import fixed, shape_of
 from sardonyx.records import dataclass
 
 KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
@@ -72,9 +72,7 @@ def _claims_classifier(node: Node) -> bool:
 
 def _features(node: Node) -> int:
     assert node.inputs[0] is not None
-    size = (shape_of(node.inputs[0]) or (0,))[-1]
-    assert isinstance(size, int)
-    return size
+    return fixed((shape_of(node.inputs[0]) or (0,))[-1], "the number of features")
 
 
 @lower("SVMRegressor", domain="ai.onnx.ml", claims=_claims_regressor)

@@ -33,7 +33,7 @@ from sardonyx.providers.native.recurrent.product import BLOCK_ROWS, aligned, pac
 from sardonyx.providers.native.recurrent.team import MEMBERS, team_words
 from sardonyx.providers.native.sizes import THREADS
 from sardonyx.providers.native.table import lower
-from sardonyx.providers.native.values import element_of, shape_of
+from sardonyx.providers.native.values import dims, element_of, fixed, present, shape_of
 from sardonyx.providers.native.views import Dims, View
 from sardonyx.providers.prepacking import Layout
 from sardonyx.records import replace
@@ -264,8 +264,7 @@ class _Layer:
 
     def _cell(self, stored: Type) -> Cell:
         node, outputs = self.node, 3 if self.node.op_type == "LSTM" else 2
-        R = shape_of(node.inputs[2]) if node.inputs[2] is not None else None
-        assert R is not None and isinstance(R[1], int) and isinstance(R[2], int)
+        R = [fixed(size, "the size of R") for size in dims(present(node.inputs[2]))]
         clip = matching.operand(node, "clip")
         return Cell(
             node.op_type,
