@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sardonyx.ir import Dim, Value, dim
-from sardonyx.providers.native.forms import Form, form_of, source_of
+from sardonyx.providers.native.forms import Form, dim_of, form_of, source_of
 from sardonyx.providers.native.values import dims
 from sardonyx.records import dataclass
 
@@ -200,8 +200,7 @@ class SizeRules:
 
     def _text(self, size: Form) -> str:
         """A size in the model's own names."""
-        text = source_of(size, [*self.symbols, "threads"])
-        return text[1:-1] if text.startswith("(") else text
+        return str(dim_of(size, [*self.symbols, "threads"]))
 
 
 def _refusal(expected: str) -> str:
