@@ -28,6 +28,7 @@ from sardonyx.compiler.pool import (
     JOB_ARGUMENTS,
     JOB_GRAIN,
     JOB_KERNEL,
+    JOB_STOP,
     JOB_TOTAL,
     JOB_WIDTH,
     KERNEL,
@@ -91,10 +92,12 @@ def _pause(f: Function) -> None:
 
 
 def _take_items(f: Function, pool: _Words, worker: Value) -> None:
-    """Run pieces of the open job until none is left."""
+    """Run pieces of the open job until none is left, or its run shall stop."""
     kernel, arguments = f.as_pointer(pool.get(JOB_KERNEL)), f.as_pointer(pool.get(JOB_ARGUMENTS))
-    total, grain = pool.get(JOB_TOTAL), pool.get(JOB_GRAIN)
+    total, grain, stop = pool.get(JOB_TOTAL), pool.get(JOB_GRAIN), f.as_pointer(pool.get(JOB_STOP))
     with f.while_() as body:
+        # looked at before a piece is taken: the one after it may wait for what this one does
+        body.leave_if(f.load(stop, 0, I64) != 0)
         begin = pool.add(NEXT, grain)
         body.leave_if(begin >= total)
         f.call(kernel, arguments, begin, f.minimum(begin + grain, total), worker)
@@ -154,19 +157,27 @@ def _run(timed: bool) -> str:
         total, grain = f.load(step, TOTAL, I64), f.load(step, GRAIN, I64)
         start = _ticks(f) if timed else None
         with f.if_(f.load(stop, 0, I64) == 0), f.if_else((mine.get() > 1) & (total > grain)) as otherwise:
-            _open(f, pool, kernel, arguments, total, grain, mine.get())
+            _open(f, pool, kernel, arguments, total, grain, mine.get(), stop)
             with f.if_((quiet == 0) & (pool.get(SLEEPERS) > 0)):
                 _futex(f, pool, 129, f.const(I64, MAX_THREADS))
             _take_items(f, pool, f.const(I64, 0))
             _close(f, pool)
             otherwise()
-            with f.if_(total > 0):
-                f.call(kernel, arguments, f.const(I64, 0), total, f.const(I64, 0))
+            _run_alone(f, kernel, arguments, total, f.maximum(grain, 1), stop)
         if start is not None:
             f.store(_ticks(f) - start, step, TICKS, I64)
     with f.if_(mine.get() > 1):
         pool.set(LOCK, 0)
     return f.text(PLACEHOLDER)
+
+
+def _run_alone(f: Function, kernel: Value, arguments: Value, total: Value, grain: Value, stop: Value) -> None:
+    """Run the pieces of a step one after the other, until the run shall stop."""
+    begin = f.variable(0, I64)
+    with f.while_() as body:
+        body.leave_if((begin.get() >= total) | (f.load(stop, 0, I64) != 0))
+        f.call(kernel, arguments, begin.get(), f.minimum(begin.get() + grain, total), f.const(I64, 0))
+        begin.set(begin.get() + grain)
 
 
 def _fill_in_addresses(f: Function, call: Value) -> None:
@@ -179,11 +190,13 @@ def _fill_in_addresses(f: Function, call: Value) -> None:
         f.store(data + f.load(place, 2, I64), f.load(place, 0, PTR), 0, I64)
 
 
-def _open(f: Function, pool: _Words, kernel: Value, arguments: Value, total: Value, grain: Value, width: Value) -> None:
+def _open(
+    f: Function, pool: _Words, kernel: Value, arguments: Value, total: Value, grain: Value, width: Value, stop: Value
+) -> None:
     """Let workers that are awake see a step."""
     for word, value in ((JOB_TOTAL, total), (JOB_GRAIN, grain), (JOB_WIDTH, width), (NEXT, 0)):
         pool.set(word, value)
-    for word, pointer in ((JOB_KERNEL, kernel), (JOB_ARGUMENTS, arguments)):
+    for word, pointer in ((JOB_KERNEL, kernel), (JOB_ARGUMENTS, arguments), (JOB_STOP, stop)):
         pool.set(word, f.as_number(pointer))
     pool.set(OPEN, 1)
     pool.add(GENERATION, 1)

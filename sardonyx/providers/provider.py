@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,10 +13,11 @@ from sardonyx.errors import Fail, InvalidArgument
 from sardonyx.errors import NotImplemented as NotImplementedByUs
 from sardonyx.ir import Graph, Kind, Model, Node, SparseTensorType, Tensor, TensorType, Value
 from sardonyx.ops import checking
+from sardonyx.providers import memory_limit
 from sardonyx.providers.base import BoundKernel, Kernel, KernelTable, UnsupportedAttribute, bind
 from sardonyx.providers.matching import SCHEMAS, Arguments, OpId, StoredResolver, first_type
 from sardonyx.providers.prepacking import Prepacking
-from sardonyx.records import dataclass
+from sardonyx.records import dataclass, replace
 
 Compiled = Callable[[Sequence[Any]], Sequence[Any]]
 """A compiled cluster: given the values of its inputs, it returns those of its outputs."""
@@ -139,6 +141,7 @@ class ExecutionProvider:
         kernel = self.find_kernel(node)
         if kernel is None:
             raise missing_kernel(node)
+        kernel = _within_memory(kernel, node)
         graphs = [name for name, attribute in node.attributes.items() if attribute.kind in (Kind.GRAPH, Kind.GRAPHS)]
         on_host = self.device == "cpu"  # values of another device are not NumPy's to cast
         try:
@@ -160,6 +163,27 @@ class ExecutionProvider:
     def to_host(self, value: Any) -> Any:
         """Copy a tensor back."""
         return value
+
+
+def _within_memory(kernel: Kernel, node: Node) -> Kernel:
+    """The kernel, or one that refuses to run if a result is larger than all memory: other nodes may still be computed."""
+    sizes = {value.name: _known_bytes(value) for value in node.outputs}
+    if max(sizes.values(), default=0) <= memory_limit.largest_bytes():
+        return kernel
+
+    def refuse(**operands: Any) -> None:
+        for name, size in sizes.items():
+            memory_limit.require(size, f"output {name!r}")
+
+    return replace(kernel, function=refuse, derived=(), plain=False)
+
+
+def _known_bytes(value: Value) -> int:
+    """How many bytes a value takes at least, where sizes that inference does not know are one; 0 if that is all."""
+    shape, dtype = getattr(value.type, "shape", None), element_type(value)
+    if not shape or dtype is None:
+        return 0
+    return math.prod(size for size in shape if isinstance(size, int)) * dtype.numpy.itemsize
 
 
 def missing_kernel(node: Node) -> Exception:

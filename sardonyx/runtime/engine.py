@@ -22,13 +22,14 @@ from sardonyx.providers import accuracy
 from sardonyx.providers.accuracy import Accuracy
 from sardonyx.providers.prepacking import PrepackedWeightsContainer, Prepacking
 from sardonyx.providers.provider import ExecutionProvider
+from sardonyx.providers.termination import TERMINATED
 from sardonyx.runtime import arguments, background, custom_ops, demands, log
 from sardonyx.runtime.copies import is_copy
 from sardonyx.runtime.defaults import CONSTANT_KEY, Defaults
 from sardonyx.runtime.devices import OrtEpDevice, OrtMemoryInfo, cpu_memory_info, get_ep_devices
 from sardonyx.runtime.direct import Direct
 from sardonyx.runtime.enums import ExecutionMode, GraphOptimizationLevel
-from sardonyx.runtime.executor import TERMINATED, Targets, execute
+from sardonyx.runtime.executor import Targets, execute
 from sardonyx.runtime.feeds import convert
 from sardonyx.runtime.iobinding import SessionIOBinding
 from sardonyx.runtime.loading import fix_defaults, load_model, open_files, options_from_model

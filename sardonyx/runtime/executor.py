@@ -11,9 +11,8 @@ import numpy as np
 
 from sardonyx.errors import CODED, Fail, KernelError, NodeError
 from sardonyx.ir import Node, Type
+from sardonyx.providers.termination import TERMINATED, heard
 from sardonyx.runtime.plan import ABSENT, Plan, Step
-
-TERMINATED = "Exiting due to terminate flag being set to true."
 
 Targets = Mapping[int, np.ndarray]
 """Memory by slot that compiled steps are to write their results into."""
@@ -40,6 +39,8 @@ class Run:
 
     def frame(self, plan: Plan, frame: list[Any], targets: Targets | None = None) -> list[Any]:
         """Run all steps on a frame whose inputs are in place; returns the outputs, some of them perhaps in `targets`."""
+        if not plan.steps:  # the body of a Loop would go on for ever
+            self._check_terminated()
         for step in plan.steps:
             self._check_terminated()
             inputs = [None if slot == ABSENT else frame[slot] for slot in step.inputs]
@@ -199,7 +200,7 @@ def execute(
     frame = list(plan.template)
     for name, value in feeds.items():
         frame[plan.slots[name]] = value
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), heard(terminated):
         return Run(terminated, profiler, stop).frame(plan, frame, targets)
 
 

@@ -171,3 +171,30 @@ def test_available_threads_respects_the_quota(monkeypatch: pytest.MonkeyPatch) -
     assert available_threads() >= 1
     monkeypatch.setattr(module, "_quota", lambda: 1)
     assert available_threads.__wrapped__() == 1
+
+
+def stop_at_third() -> int:
+    """A kernel that marks its items, and says at the third piece of one item that the run shall stop."""
+    f = Function([("args", PTR), ("begin", I64), ("end", I64), ("worker", I64)])
+    data, stop = f.load(f["args"], 0, PTR), f.load(f["args"], 1, PTR)
+    with f.loop(f["begin"], f["end"]) as i:
+        f.store(1, data, i, I64)
+        with f.if_(i == 2):
+            f.store(1, stop, 0, I64)
+    return jit().addresses([Kernel("stop at third", f.text(PLACEHOLDER))])[0]
+
+
+def test_a_run_stops_between_two_pieces_of_a_step() -> None:
+    job = Job(1000, 2, 1)
+    job.arguments = np.array([job.data.ctypes.data, ctypes.addressof(job.stop)], np.int64)
+    job.steps[:, KERNEL], job.steps[:, ARGUMENTS] = stop_at_third(), job.arguments.ctypes.data
+    job.run(pool(), 1)
+    assert job.data.sum() == 3
+
+
+def test_threads_leave_a_step_whose_run_shall_stop() -> None:
+    job = Job(1000, 2, 1)
+    job.stop.value = 1
+    workers = pool()
+    job.run(workers, workers.ensure(2))
+    assert not job.data.any()

@@ -11,6 +11,7 @@ from sardonyx.ops.window import SAME, span_of, transposed_size
 from sardonyx.providers.cpu import window as geometry
 from sardonyx.providers.cpu.table import cpu
 from sardonyx.providers.cpu.window import Window, boxes, distribute_pads, fold, make_window, padded, per_axis, split_pads
+from sardonyx.providers.termination import watched
 
 COLUMN_BYTES = 32 << 20
 """Largest buffer of unfolded windows."""
@@ -70,7 +71,7 @@ def _convolve_depthwise(X, W, window):
     plane_bytes = multiplier * math.prod(window.output) * X.itemsize
     for images, some in boxes((batch, channels), max(1, CACHE_BYTES // max(1, plane_bytes))):
         total, product = Y[images, some], np.empty_like(Y[images, some])
-        for tap in window.taps():
+        for tap in watched(window.taps()):
             weight = filters[(some, slice(None), *tap)].reshape(-1, multiplier, *(1,) * len(tap))
             np.multiply(geometry.tap_view(X[images, some], window, tap), weight, out=product)
             total += product
@@ -172,7 +173,7 @@ def causal_conv_with_state(input, weight, bias=None, past_state=None, activation
     past = np.zeros((batch, channels, taps - 1), input.dtype) if past_state is None else past_state
     sequence = np.concatenate([past, input], axis=-1)
     output = np.zeros_like(input)
-    for tap in range(taps):
+    for tap in watched(range(taps)):
         output += sequence[..., tap : tap + length] * weight[:, :, tap]
     if bias is not None:
         output += bias[:, np.newaxis]

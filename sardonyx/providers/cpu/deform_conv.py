@@ -10,6 +10,7 @@ from sardonyx.providers.cpu.conv import COLUMN_BYTES, check_channels, per_channe
 from sardonyx.providers.cpu.sampling import sample
 from sardonyx.providers.cpu.table import cpu
 from sardonyx.providers.cpu.window import boxes, make_window
+from sardonyx.providers.termination import watched
 
 
 @cpu.kernel("DeformConv", widen=True)
@@ -24,7 +25,7 @@ def deform_conv(
     weights = W.reshape(group, len(W) // group, -1)
     Y = np.empty((batch, len(W), *window.output), X.dtype)
     column_bytes = max(1, X.shape[1] * taps * X.itemsize)
-    for image in range(batch):
+    for image in watched(range(batch)):
         for place in boxes(window.output, max(1, COLUMN_BYTES // column_bytes)):
             columns = _columns(X[image], offsets[(image, ..., *place)], window, place)
             if masks is not None:

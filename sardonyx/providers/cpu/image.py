@@ -8,7 +8,9 @@ import numpy as np
 
 from sardonyx.errors import KernelError
 from sardonyx.providers.cpu.sampling import sample
+from sardonyx.providers.cpu.shape import bounded
 from sardonyx.providers.cpu.table import cpu
+from sardonyx.providers.termination import watched
 
 GRID_MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic", "bicubic": "cubic"}
 
@@ -23,7 +25,7 @@ def grid_sample(X, grid, align_corners=0, mode="linear", padding_mode="zeros"):
     # integers are interpolated as floating point, see the text of the output
     images = X if mode == "nearest" or X.dtype.kind in "fc" else X.astype(np.float64)
     Y = np.empty((*X.shape[:2], *grid.shape[1:-1]), images.dtype)
-    for result, image, points in zip(Y, images, grid, strict=True):
+    for result, image, points in watched(zip(Y, images, grid, strict=True)):
         # the last entry of a point belongs to the first spatial axis
         coordinates = [
             _pixel_position(points[..., -1 - axis], size, align_corners) for axis, size in enumerate(image.shape[1:])
@@ -40,7 +42,8 @@ def _pixel_position(normalized, size, align_corners):
 
 @cpu.kernel("AffineGrid", widen=True)
 def affine_grid(theta, size, align_corners=0):
-    batch, _, *spatial = (int(extent) for extent in size)
+    batch, channels, *spatial = (int(extent) for extent in size)
+    bounded((batch, channels, *spatial, len(spatial)), theta.dtype)
     ticks = [_ticks(extent, align_corners, theta.dtype) for extent in spatial]
     axes = np.meshgrid(*ticks, indexing="ij")
     points = np.stack([*reversed(axes), np.ones(spatial, theta.dtype)], axis=-1).reshape(-1, len(spatial) + 1)

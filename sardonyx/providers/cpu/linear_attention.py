@@ -8,6 +8,7 @@ import numpy as np
 
 from sardonyx.errors import InvalidArgument, KernelError
 from sardonyx.providers.cpu.table import cpu
+from sardonyx.providers.termination import watched
 
 
 @cpu.kernel("LinearAttention", widen=True)
@@ -36,7 +37,7 @@ def linear_attention(
 
     state = _initial_state(past_state, keys, values)
     output = np.empty((*queries.shape[:4], values.shape[3]), np.float32)
-    for step in range(steps):
+    for step in watched(range(steps)):
         step_key = keys[:, step, :, None, :]
         if gates is not None:
             state = gates[:, step] * state

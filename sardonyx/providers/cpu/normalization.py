@@ -9,6 +9,7 @@ import numpy as np
 from sardonyx.dtypes import FLOATS, float16
 from sardonyx.errors import KernelError
 from sardonyx.providers.cpu.table import FIRST, cpu
+from sardonyx.providers.termination import watched
 
 
 @cpu.kernel("Softmax", since=13, widen=True, T=FLOATS - {float16}, inplace=FIRST)
@@ -218,7 +219,7 @@ def lrn(X, size, alpha=1e-4, beta=0.75, bias=1.0):
     squares = np.square(X)
     total = np.zeros_like(X)
     channels = X.shape[1]
-    for shift in range(-min((size - 1) // 2, channels - 1), min(size // 2, channels - 1) + 1):
+    for shift in watched(range(-min((size - 1) // 2, channels - 1), min(size // 2, channels - 1) + 1)):
         first, last = max(0, -shift), min(channels, channels - shift)
         total[:, first:last] += squares[:, first + shift : last + shift]
     total *= X.dtype.type(alpha / size)

@@ -10,8 +10,10 @@ import math
 import numpy as np
 
 from sardonyx.errors import KernelError
+from sardonyx.providers.cpu.shape import bounded
 from sardonyx.providers.cpu.table import cpu
 from sardonyx.providers.cpu.window import make_window, per_axis, split_pads
+from sardonyx.providers.termination import watched
 
 
 @cpu.kernel("AveragePool", widen=True)
@@ -74,7 +76,7 @@ def slide(combine, X, window, start):
         shape[axis - rank] = window.output[axis]
         result = np.full(shape, start, X.dtype)
         rest = (slice(None),) * (rank - axis - 1)
-        for tap in range(window.kernel[axis]):
+        for tap in watched(range(window.kernel[axis])):
             positions, pixels = window.meeting(axis, tap, X.shape[axis - rank])
             part = result[(..., positions, *rest)]
             combine(part, X[(..., pixels, *rest)], out=part)
@@ -105,7 +107,7 @@ def _max_along(values, places, window, axis):
     shape[axis - rank] = window.output[axis]
     best, best_places = np.full(shape, lowest(values.dtype), values.dtype), np.full(shape, -1)
     rest = (slice(None),) * (rank - axis - 1)
-    for tap in range(window.kernel[axis]):
+    for tap in watched(range(window.kernel[axis])):
         positions, pixels = window.meeting(axis, tap, values.shape[axis - rank])
         there, here = (..., positions, *rest), (..., pixels, *rest)
         # not (<=) lets a NaN win; what comes first takes the place whatever it is
@@ -151,7 +153,8 @@ def max_unpool(X, I, kernel_shape, output_shape=None, pads=None, strides=None):
     numbered = natural if I.max(initial=-1) < math.prod(natural) else wanted
     if I.size and (I.min() < 0 or I.max() >= math.prod(numbered)):
         raise KernelError(f"an index of I, {I.min()} or {I.max()}, lies outside the output of {math.prod(numbered)} elements")
-    flat = np.zeros(math.prod(numbered), X.dtype)
+    bounded(wanted, X.dtype)
+    flat = np.zeros(bounded((math.prod(numbered),), X.dtype), X.dtype)
     flat[I.reshape(-1)] = X.reshape(-1)
     return _fitted(flat.reshape(numbered), wanted)
 

@@ -12,6 +12,7 @@ import numpy as np
 from sardonyx.errors import InvalidArgument, KernelError
 from sardonyx.providers.cpu.activation import elu, hard_sigmoid, leaky_relu, relu, sigmoid, softplus, softsign
 from sardonyx.providers.cpu.table import cpu
+from sardonyx.providers.termination import watched
 
 
 @cpu.kernel("RNN", widen=True)
@@ -201,7 +202,7 @@ def _run_steps(inputs, step, states, lengths):
     outputs = np.zeros((steps, batch, states[0].shape[1]), inputs.dtype)
     everyone = steps if lengths is None else int(lengths.min(initial=steps))
     longest = steps if lengths is None else int(lengths.max(initial=0))
-    for t in range(longest):
+    for t in watched(range(longest)):
         following = step(inputs[t], *states)
         if t < everyone:
             outputs[t], states = following[0], following

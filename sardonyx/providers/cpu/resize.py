@@ -7,7 +7,9 @@ import numpy as np
 from sardonyx.errors import KernelError
 from sardonyx.ops.image import kept_ratio, scaled_size
 from sardonyx.providers.cpu.sampling import cubic_weight
+from sardonyx.providers.cpu.shape import bounded
 from sardonyx.providers.cpu.table import cpu
+from sardonyx.providers.termination import watched
 from sardonyx.records import dataclass
 
 
@@ -51,7 +53,7 @@ def resize(
     nearest_mode="round_prefer_floor",
 ):
     cropping = coordinate_transformation_mode == "tf_crop_and_resize"
-    plan = plan_axes(X.shape, roi if cropping else None, scales, sizes, axes, keep_aspect_ratio_policy)
+    plan = plan_in_memory(X, roi if cropping else None, scales, sizes, axes, keep_aspect_ratio_policy)
     transform = COORDINATES.get(coordinate_transformation_mode)
     if transform is None:
         raise KernelError(f"coordinate_transformation_mode is {coordinate_transformation_mode!r}, which Resize does not know")
@@ -79,7 +81,7 @@ def upsample(X, scales=None, mode="nearest", height_scale=None, width_scale=None
     if mode != "nearest":
         raise KernelError(f"mode is {mode!r}, expected 'nearest' or 'linear'")
     indices = {}
-    for step in plan_axes(X.shape, None, scales, None, None, "stretch"):
+    for step in plan_in_memory(X, None, scales, None, None, "stretch"):
         if step.changes:
             positions = _asymmetric(step, np.arange(step.resized, dtype=np.float32))
             indices[step.axis] = nearest_pixels(positions, step.length, "ceil" if step.scale < 1 else "floor")
@@ -87,6 +89,16 @@ def upsample(X, scales=None, mode="nearest", height_scale=None, width_scale=None
 
 
 # --- sizes ----------------------------------------------------------------------------------------------------------
+
+
+def plan_in_memory(X, roi, scales, sizes, axes, policy) -> list[ResizedAxis]:
+    """How the axes of an image are resized, if there is memory for the result."""
+    plan = plan_axes(X.shape, roi, scales, sizes, axes, policy)
+    resized = list(X.shape)
+    for step in plan:
+        resized[step.axis] = step.resized
+    bounded(resized, X.dtype)
+    return plan
 
 
 def plan_axes(shape, roi, scales, sizes, axes, policy) -> list[ResizedAxis]:
@@ -228,7 +240,7 @@ def _interpolate(X, stencils, rounded):
         pixels, weights = stencils[step]
         weights = weights.astype(np.finfo(dtype).dtype).reshape(*weights.shape, *(1,) * (X.ndim - step.axis - 1))
         total = None
-        for tap in range(pixels.shape[1]):
+        for tap in watched(range(pixels.shape[1])):
             part = np.take(Y, pixels[:, tap], axis=step.axis)
             part *= weights[:, tap]
             total = part if total is None else np.add(total, part, out=total)

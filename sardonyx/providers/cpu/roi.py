@@ -9,13 +9,14 @@ from sardonyx.providers import memory_limit
 from sardonyx.providers.cpu.pool import lowest
 from sardonyx.providers.cpu.shape import bounded
 from sardonyx.providers.cpu.table import cpu
+from sardonyx.providers.termination import watched
 
 
 @cpu.kernel("MaxRoiPool", widen=True)
 def max_roi_pool(X, rois, pooled_shape, spatial_scale=1.0):
     height, width = pooled_shape
     Y = np.zeros(bounded((len(rois), X.shape[1], height, width), X.dtype), X.dtype)
-    for region, (batch, *corners) in zip(Y, rois, strict=True):
+    for region, (batch, *corners) in watched(zip(Y, rois, strict=True)):
         image = _image(X, int(batch))
         # half away from zero, as in C's round
         x1, y1, x2, y2 = (int(np.copysign(np.floor(np.abs(c) * spatial_scale + 0.5), c)) for c in corners)
@@ -75,7 +76,7 @@ def roi_align(
     shifted = coordinate_transformation_mode == "half_pixel"
     Y = np.empty(bounded((len(rois), X.shape[1], output_height, output_width), X.dtype), X.dtype)
     pool = _average_samples if mode == "avg" else _max_samples
-    for region, corners, batch in zip(Y, rois, batch_indices, strict=True):
+    for region, corners, batch in watched(zip(Y, rois, batch_indices, strict=True)):
         x1, y1, x2, y2 = corners * rois.dtype.type(spatial_scale) - rois.dtype.type(0.5 if shifted else 0)
         rows = _Samples(y1, y2, output_height, sampling_ratio, X.shape[2], shifted)
         columns = _Samples(x1, x2, output_width, sampling_ratio, X.shape[3], shifted)

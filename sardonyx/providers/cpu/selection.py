@@ -8,6 +8,7 @@ from sardonyx.errors import KernelError
 from sardonyx.providers.base import widened
 from sardonyx.providers.cpu.shape import integers, normal_axis
 from sardonyx.providers.cpu.table import cpu
+from sardonyx.providers.termination import watched
 
 # --- TopK -----------------------------------------------------------------------------------------------------------
 
@@ -143,7 +144,7 @@ def _kept_boxes(corners, scores, candidates, places, limit: int, overlap: np.flo
     while pending:
         ranked = [_best(scores[tuple(places[row])], candidates[tuple(places[row])], count) for row in pending]
         together = max(1, BOXES_AT_ONCE // max(map(len, ranked)))
-        for some in range(0, len(pending), together):
+        for some in watched(range(0, len(pending), together)):
             part = slice(some, some + together)
             images = [corners[places[row][0]] for row in pending[part]]
             for row, chosen in zip(pending[part], _suppress(images, ranked[part], limit, overlap)):
@@ -177,7 +178,7 @@ def _suppress(images, ranked, limit: int, overlap: np.float32) -> list[np.ndarra
     area = (right - left) * (high - low)
     classes = np.arange(len(ranked))
     kept: list[list[int]] = [[] for _ in ranked]
-    for _ in range(min(limit, length)):
+    for _ in watched(range(min(limit, length))):
         first = alive.argmax(axis=1)
         found = alive[classes, first]
         if not found.any():

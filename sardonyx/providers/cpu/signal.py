@@ -7,6 +7,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from sardonyx import dtypes
 from sardonyx.errors import KernelError
+from sardonyx.providers.cpu.shape import bounded
 from sardonyx.providers.cpu.table import cpu
 
 
@@ -24,6 +25,7 @@ def dft(input, dft_length=None, axis=-2, inverse=0, onesided=0):
     length = _scalar(dft_length) if dft_length is not None else _default_length(signal.shape[axis], inverse and onesided)
     if length <= 0:
         raise KernelError(f"dft_length is {length}, it must be positive")
+    bounded((*input.shape[:axis], length, *input.shape[axis + 1 : -1], 2), input.dtype)
     if onesided and inverse:
         return np.fft.irfft(signal, length, axis)[..., np.newaxis]
     if onesided:
@@ -79,6 +81,7 @@ def _frame_length(available, window, frame_length):
 @cpu.kernel("MelWeightMatrix", widen=True)
 def mel_weight_matrix(num_mel_bins, dft_length, sample_rate, lower_edge_hertz, upper_edge_hertz, output_datatype=1):
     bands, length, rate = _scalar(num_mel_bins), _scalar(dft_length), _scalar(sample_rate)
+    bounded((length // 2 + 1, bands), np.dtype(np.float64))
     low, high = (_mel(float(edge.reshape(()))) for edge in (lower_edge_hertz, upper_edge_hertz))
     edges = _hertz(low + np.arange(bands + 2) * ((high - low) / (bands + 2)))
     left, peak, right = _triangles(np.floor((length + 1) * edges / rate).astype(np.int64))
@@ -121,6 +124,7 @@ def blackman_window(size, output_datatype=1, periodic=1):
 def _cosine_window(size, coefficients, periodic, output_datatype):
     """A sum of cosines over one period, which ends one sample after the window if `periodic`, else with its last one."""
     dtype, length = dtypes.from_code(output_datatype).numpy, _scalar(size)
+    bounded((length,), np.dtype(np.float64))
     if length == 1 and not periodic:
         return np.ones(1, dtype)
     angle = 2 * np.pi * np.arange(length) / max(1, length if periodic else length - 1)

@@ -11,8 +11,9 @@ import numpy as np
 
 from sardonyx.errors import InvalidArgument, KernelError
 from sardonyx.providers.cpu.re2 import python_pattern
-from sardonyx.providers.cpu.shape import braced
+from sardonyx.providers.cpu.shape import bounded, braced
 from sardonyx.providers.cpu.table import cpu
+from sardonyx.providers.termination import watched
 
 
 def strings(items, shape) -> np.ndarray:
@@ -117,12 +118,12 @@ def tf_idf_vectorizer(X, mode, grams, min_gram_length, max_gram_length, max_skip
         raise KernelError(f"the mode is TF, IDF or TFIDF, not {mode!r}", InvalidArgument)
     first, width = grams
     rows = (X if X.ndim == 2 else X[None]).tolist()
-    counts = np.zeros((len(rows), width), np.float32)
+    counts = np.zeros(bounded((len(rows), width), np.dtype(np.float32)), np.float32)
     flat = counts.reshape(-1).data
-    for distance in range(1, max_skip_count + 2):
+    for distance in watched(range(1, min(max_skip_count, X.shape[-1]) + 2)):
         # a single token is no further from itself, whatever the distance
         shortest = min_gram_length if distance == 1 else max(min_gram_length, 2)
-        for row, tokens in enumerate(rows):
+        for row, tokens in watched(enumerate(rows)):
             for column in _columns(first, tokens, distance, shortest, max_gram_length):
                 flat[row * width + column] += 1
     weighted = _weighted(counts, mode, ngram_indexes, weights)

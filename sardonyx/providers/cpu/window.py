@@ -11,6 +11,8 @@ from numpy.lib.stride_tricks import as_strided
 
 from sardonyx.errors import KernelError
 from sardonyx.ops.window import SAME, output_size, span_of
+from sardonyx.providers.cpu.shape import bounded
+from sardonyx.providers.termination import watched
 from sardonyx.records import dataclass
 
 
@@ -101,7 +103,7 @@ def padded(X, window):
         return X
     lead = X.ndim - len(window.begin)
     sizes = [s + b + e for s, b, e in zip(X.shape[lead:], window.begin, window.end, strict=True)]
-    result = np.zeros((*X.shape[:lead], *(max(0, s) for s in sizes)), X.dtype)
+    result = np.zeros(bounded((*X.shape[:lead], *(max(0, s) for s in sizes)), X.dtype), X.dtype)
     inside, source = [], []
     for size, begin, end in zip(X.shape[lead:], window.begin, window.end, strict=True):
         source.append(slice(max(0, -begin), size + min(0, end)))
@@ -129,11 +131,11 @@ def tap_view(X, window, tap):
 def fold(columns, window, image):
     """Add what each window holds, (..., *kernel, *output), to the pixels it covers: the transpose of `windows`."""
     lead = columns.ndim - 2 * len(window.kernel)
-    result = np.zeros((*columns.shape[:lead], *image), columns.dtype)
+    result = np.zeros(bounded((*columns.shape[:lead], *image), columns.dtype), columns.dtype)
     if columns.dtype == object:
         result[...] = ""
     sizes = tuple(image)
-    for tap in window.taps():
+    for tap in watched(window.taps()):
         positions, pixels = window.meetings(tap, sizes)
         result[(..., *pixels)] += columns[(*(slice(None),) * lead, *tap, *positions)]
     return result
@@ -146,5 +148,5 @@ def boxes(shape, budget) -> Iterator[tuple[slice, ...]]:
         sizes.insert(0, max(1, min(extent, budget)))
         budget = max(1, budget // sizes[0])
     starts = (range(0, extent, size) for extent, size in zip(shape, sizes, strict=True))
-    for corner in itertools.product(*starts):
+    for corner in watched(itertools.product(*starts)):
         yield tuple(slice(c, min(c + s, e)) for c, s, e in zip(corner, sizes, shape, strict=True))

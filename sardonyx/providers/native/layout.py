@@ -12,9 +12,10 @@ import numpy as np
 from sardonyx.compiler.arrays import TUPLE_ITEMS, WORD
 from sardonyx.compiler.pool import GRAIN, KERNEL, STEP_WORDS, TOTAL
 from sardonyx.dtypes import ElementType
+from sardonyx.providers import memory_limit
 from sardonyx.providers.arena import ALIGNMENT
 from sardonyx.providers.arena import Layout as Placement
-from sardonyx.providers.memory_limit import LARGEST_BYTES, LARGEST_NUMBER, largest_bytes
+from sardonyx.providers.memory_limit import LARGEST_BYTES, LARGEST_NUMBER
 from sardonyx.providers.native.memory import Workspace
 from sardonyx.providers.native.outputs import Forms
 from sardonyx.providers.native.parts import Batch, entries_at_once
@@ -23,6 +24,8 @@ from sardonyx.records import dataclass
 
 PIECES_PER_THREAD = 4
 """Into how many pieces per thread a step is cut, if its grain allows: what evens out threads that are not equally quick."""
+PIECE_FLOPS, PIECE_TRAFFIC = 1 << 29, 1 << 27
+"""Arithmetic operations and bytes of a piece, if the grain allows: a run that shall stop does so between two."""
 SHORT_PIECES, SHORT_FLOPS, SHORT_TRAFFIC = 12, 4_000_000, 2_000_000
 """Up to here what a run shares is over before threads that sleep have got up, which takes tens of microseconds: pieces as small as they
 may be, arithmetic operations, bytes."""
@@ -179,7 +182,7 @@ class Layout:
         if not self._are_possible(outputs, lengths, numbers):
             raise ShapeMismatch(POSSIBLE_SIZES, shapes)  # NumPy says what is wrong
         placement = self._places(lengths)
-        if placement.size > largest_bytes():
+        if placement.size > memory_limit.largest_bytes():
             raise ShapeMismatch(POSSIBLE_SIZES, shapes)
         words = np.array([*numbers, *placement.offsets, 0], np.int64)
         arguments, places = words[self._numbers], self._outside_places.copy()
@@ -197,7 +200,8 @@ class Layout:
         if any(min(shape, default=0) < 0 for shape in outputs) or min(lengths, default=0) < 0:
             return False
         sizes = [math.prod(shape) * type.itemsize for shape, type in zip(outputs, self._output_types)]
-        return max([*sizes, *lengths], default=0) <= largest_bytes() and max(map(abs, numbers), default=0) <= LARGEST_NUMBER
+        is_had = max([*sizes, *lengths], default=0) <= memory_limit.largest_bytes()
+        return is_had and max(map(abs, numbers), default=0) <= LARGEST_NUMBER
 
     def _places(self, lengths: Sequence[int]) -> Placement:
         """Where the buffers lie in the arena.
@@ -219,11 +223,13 @@ class Layout:
     def _step_words(self, words: np.ndarray) -> tuple[np.ndarray, bool]:
         """The words of the steps, and whether those that are worth sharing are short work."""
         items, grains, steps = words[self.tables.items], np.maximum(words[self.tables.grains], 1), self._steps.copy()
-        steps[:, TOTAL], steps[:, GRAIN] = items, np.maximum(grains, -(-items // (self.threads * PIECES_PER_THREAD)))
+        flops, traffic = words[self.tables.work].T
+        pieces = np.maximum(self.threads * PIECES_PER_THREAD, np.maximum(flops // PIECE_FLOPS, traffic // PIECE_TRAFFIC))
+        steps[:, TOTAL], steps[:, GRAIN] = items, np.maximum(grains, -(-items // pieces))
         shared = items > steps[:, GRAIN]
         if (items[shared] // grains[shared]).sum() >= SHORT_PIECES:
             return steps, False
-        flops, traffic = words[self.tables.work[shared]].T
+        flops, traffic = flops[shared], traffic[shared]
         is_told = ((flops > 0) | (traffic > 0)).all()
         return steps, bool(is_told and flops.sum() < SHORT_FLOPS and traffic.sum() < SHORT_TRAFFIC)
 

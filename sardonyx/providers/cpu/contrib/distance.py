@@ -6,6 +6,7 @@ import numpy as np
 
 from sardonyx.errors import InvalidArgument, KernelError
 from sardonyx.providers.cpu.table import cpu
+from sardonyx.providers.termination import watched
 
 contrib = cpu.in_domain("com.microsoft")
 
@@ -34,7 +35,7 @@ def _over_features(combine):
 
     def metric(A, B):
         result = np.zeros((len(A), len(B)))
-        for feature in range(A.shape[1]):
+        for feature in watched(range(A.shape[1])):
             combine(result, np.abs(A[:, feature, None] - B[:, feature]), out=result)
         return result
 
@@ -75,7 +76,7 @@ def _cheapest_steps(costs):
     total = np.full((rows + 1, columns + 1), np.inf, np.float32)
     total[0, 0] = 0
     back = np.full((rows, columns), LEFT, np.int8)
-    for diagonal in range(rows + columns - 1):
+    for diagonal in watched(range(rows + columns - 1)):
         row = np.arange(max(0, diagonal - columns + 1), min(rows, diagonal + 1))
         column = diagonal - row
         both, up, left = total[row, column], total[row, column + 1], total[row + 1, column]

@@ -10,6 +10,7 @@ import numpy as np
 from sardonyx import dtypes
 from sardonyx.errors import InvalidArgument, KernelError
 from sardonyx.providers.cpu.cast import convert
+from sardonyx.providers.cpu.shape import bounded
 from sardonyx.records import dataclass
 
 
@@ -87,7 +88,7 @@ def linear_cache(past_key, past_value, key, value, lengths):
 
 def _appended(past, new, lengths, rows):
     batch, heads, _, size = new.shape
-    present = np.zeros((batch, heads, rows, size), new.dtype)
+    present = np.zeros(bounded((batch, heads, rows, size), new.dtype), new.dtype)
     if past is not None:
         least = lengths.before.min(initial=past.shape[2])
         present[:, :, :least] = past[:, :, :least]

@@ -8,7 +8,7 @@ from sardonyx.errors import InvalidArgument, KernelError
 from sardonyx.providers.cpu import constant, image, indexing, layout
 from sardonyx.providers.cpu import shape as shapes
 from sardonyx.providers.cpu.conv import conv_transpose
-from sardonyx.providers.cpu.shape import braced, normal_axis
+from sardonyx.providers.cpu.shape import bounded, braced, normal_axis
 from sardonyx.providers.cpu.table import FIRST, cpu
 
 contrib = cpu.in_domain("com.microsoft")
@@ -101,6 +101,7 @@ def crop_and_resize(X, rois, batch_indices, crop_size, mode="bilinear", extrapol
     if batch_indices.size and not 0 <= batch_indices.min() <= batch_indices.max() < len(X):
         raise KernelError(f"batch_indices {batch_indices.tolist()} go beyond {len(X)} images", InvalidArgument)
     height, width = X.shape[2:]
+    bounded((len(rois), X.shape[1], *crop_size), X.dtype)
     rows = _positions(rois[:, 0], rois[:, 2], int(crop_size[0]), height)
     columns = _positions(rois[:, 1], rois[:, 3], int(crop_size[1]), width)
     inside = _within(rows, height)[:, :, None] & _within(columns, width)[:, None, :]

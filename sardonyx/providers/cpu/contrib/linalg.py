@@ -7,6 +7,7 @@ import numpy as np
 from sardonyx.errors import InvalidArgument, KernelError
 from sardonyx.providers.cpu.prepared import prepared, unchanging
 from sardonyx.providers.cpu.table import cpu
+from sardonyx.providers.termination import watched
 
 KEPT_BYTES = 1 << 26
 """Weights are kept dequantized up to this size; larger ones are dequantized in passing, some rows at a time."""
@@ -45,7 +46,7 @@ def mat_mul_n_bits(
         np.matmul(rows, weights.T, out=output)
     else:
         step = max(1, CHUNK_BYTES // (4 * K))
-        for start in range(0, N, step):
+        for start in watched(range(0, N, step)):
             chunk = _dequantized(B, scales, zero_points, g_idx, (K, N, block_size, bits), slice(start, start + step))
             np.matmul(rows, chunk.T, out=output[:, start : start + step])
     if bias is not None:

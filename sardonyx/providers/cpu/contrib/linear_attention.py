@@ -11,6 +11,7 @@ from sardonyx.providers.cpu.activation import sigmoid, softplus, swish
 from sardonyx.providers.cpu.conv import causal_conv_with_state as conv_with_state
 from sardonyx.providers.cpu.linear_attention import linear_attention as attend
 from sardonyx.providers.cpu.table import cpu
+from sardonyx.providers.termination import watched
 
 contrib = cpu.in_domain("com.microsoft")
 
@@ -59,7 +60,7 @@ def _windowed(piece, length, window, state, axis):
     """
     together = max(0, length - window + 1)
     pieces = [piece(slice(0, together), state)]
-    for token in range(together, length):
+    for token in watched(range(together, length)):
         pieces.append(piece(slice(token, token + 1), pieces[-1][1]))
     outputs, states = zip(*pieces, strict=True)
     after = np.zeros((window, *states[0].shape), states[0].dtype)

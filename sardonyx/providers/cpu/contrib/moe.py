@@ -12,6 +12,7 @@ from sardonyx.providers.cpu.activation import gelu, relu, swish
 from sardonyx.providers.cpu.contrib.linalg import unpack
 from sardonyx.providers.cpu.normalization import softmax
 from sardonyx.providers.cpu.table import cpu
+from sardonyx.providers.termination import watched
 from sardonyx.records import dataclass
 
 contrib = cpu.in_domain("com.microsoft")
@@ -107,7 +108,7 @@ def _mixed(input, chosen, weights, layers, gate):
     if len(tokens) != len(chosen):
         raise KernelError(f"router_probs has {len(chosen)} rows for {len(tokens)} tokens", InvalidArgument)
     output = np.zeros_like(tokens)
-    for expert in np.unique(chosen):
+    for expert in watched(np.unique(chosen)):
         rows, places = np.nonzero(chosen == expert)
         taken = tokens[rows]
         hidden = gate(first(taken, expert), None if third is None else third(taken, expert))

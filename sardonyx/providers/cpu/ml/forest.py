@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from sardonyx.errors import InvalidArgument, KernelError
+from sardonyx.providers.cpu.shape import bounded
+from sardonyx.providers.termination import watched
 from sardonyx.records import dataclass
 
 BLOCK = 1 << 18
@@ -88,10 +90,11 @@ class Forest:
             raise KernelError(f"the trees use {features} features, the input has {X.shape[1]}", InvalidArgument)
         if self.vote_target.min(initial=0) < 0 or self.vote_target.max(initial=-1) >= targets:
             raise KernelError(f"votes go to target {self.vote_target.max()}, there are {targets}", InvalidArgument)
-        total = np.full((len(X), targets), {"SUM": 0, "MIN": np.inf, "MAX": -np.inf}[combine], self.vote_weight.dtype)
-        count = np.zeros((len(X), targets), np.int64)
+        shape = bounded((len(X), targets), np.dtype(np.int64))
+        total = np.full(shape, {"SUM": 0, "MIN": np.inf, "MAX": -np.inf}[combine], self.vote_weight.dtype)
+        count = np.zeros(shape, np.int64)
         step = max(1, BLOCK // max(1, len(self.roots)))
-        for start in range(0, len(X), step):
+        for start in watched(range(0, len(X), step)):
             block = slice(start, start + step)
             self._add_votes(self.leaves(X[block]), total[block], count[block], combine)
         return np.where(count > 0, total, total.dtype.type(0)), count

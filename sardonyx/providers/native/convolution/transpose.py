@@ -37,6 +37,8 @@ PIECE_ELEMENTS = 16384
 """How many sums are worth handing to another thread."""
 FEW_CHANNELS = 8
 """Below so many channels vectors run along rows."""
+LONGEST_STRIDE = 1 << 16
+"""Beyond this the table of a stride's phases is not worth its memory."""
 LONGEST_ROW = 1 << 22
 """Positions along a row are divided as float32."""
 
@@ -116,6 +118,8 @@ def _sizes_fit(node: Node, X: Value, W: Value, B: Value | None) -> bool:
     if kernel_shape and tuple(kernel_shape) != tuple(sizes[2:]):
         return False
     steps = [*(attribute_of(node, "strides") or ()), *(attribute_of(node, "dilations") or ())]
+    if max(steps, default=1) > LONGEST_STRIDE:
+        return False
     return shape[1] == sizes[0] and min(steps, default=1) > 0 and (B is None or shape_of(B) == (sizes[1] * group,))
 
 

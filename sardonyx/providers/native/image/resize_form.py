@@ -119,6 +119,10 @@ def resized_axes(node: Node, form: Resizing) -> list[int]:
     return [axis for axis, (old, new) in enumerate(zip(shape, form.sizes)) if old != new]
 
 
+LONGEST_TABLE = 1 << 22
+"""Pixels of a resized axis for which a table is made before runs."""
+
+
 def claims_resize(node: Node) -> bool:
     """Sizes that are known, coordinates that stay inside the image, floats if pixels are weighed."""
     type = element_of(present(node.inputs[0]))
@@ -130,6 +134,8 @@ def claims_resize(node: Node) -> bool:
     if form.rounding not in ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil"):
         return False
     if (form.is_weighted and not type.is_float) or (form.scales is not None and not min(form.scales) > 0):
+        return False
+    if any(isinstance(form.sizes[axis], int) and form.sizes[axis] > LONGEST_TABLE for axis in range(len(form.sizes))):
         return False
     is_fixed = all(is_static(node, form, axis) for axis in resized_axes(node, form))
     return is_fixed or (not form.antialias and form.policy == "stretch")

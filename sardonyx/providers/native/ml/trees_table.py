@@ -209,6 +209,8 @@ class _Votes:
     """What leaves say: the weight itself where each votes once and those of a tree for the same target, else the number of a row."""
 
     def __init__(self, forest: Forest, tests: _Tests, places: _Places, targets: int, combine: str, dtype: Any):
+        if targets > MAX_VOTES:
+            raise CannotCompile(f"votes go to {targets} targets")
         self.targets = targets
         node, tree, _ = places.children(tests)
         self._trees, self._leaves = tree[tests.leaf[node]], node[tests.leaf[node]]
