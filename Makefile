@@ -4,12 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= 2
+MINUTES ?= 60
+SEED ?= 0
 PYTEST := $(BIN)/python -m pytest -q
 
 # BLAS threads of several test workers would fight for the same cores.
-test conformance fuzz test-slow: export OPENBLAS_NUM_THREADS ?= 1
+test conformance fuzz attack test-slow: export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: help demo test check conformance test-slow fuzz bench clean
+.PHONY: help demo test check conformance test-slow fuzz attack bench clean
 
 help:
 	@echo "make demo         classify a few pictures with the model that ships with the project"
@@ -18,6 +20,7 @@ help:
 	@echo "make conformance  the ONNX backend suite through the stock harness"
 	@echo "make test-slow    the tests that need other packages or much time"
 	@echo "make fuzz         mutated models, many thousand of them"
+	@echo "make attack       random and hostile cases of all kinds for an hour; MINUTES= and SEED= choose others"
 	@echo "make bench        side by side with onnxruntime"
 	@echo "make clean        remove the virtual environment and caches"
 
@@ -49,6 +52,9 @@ test-slow: $(READY)
 
 fuzz: $(READY)
 	@SARDONYX_FUZZ_CASES=$${SARDONYX_FUZZ_CASES:-100000} $(PYTEST) -n $(WORKERS) -o faulthandler_timeout=0 tests/fuzz
+
+attack: $(READY)
+	@$(BIN)/python -m tests.attack --minutes $(MINUTES) --seed $(SEED) --workers $(WORKERS)
 
 bench: $(READY)
 	@$(BIN)/python -m benchmarks

@@ -1,0 +1,198 @@
+"""What a model should give: its nodes one by one in NumPy, and how far rounding may move each element of it.
+
+A graph of random ops can magnify the last bit of a float as much as it likes: by cancellation, by Exp of Exp, by Floor at a step. So the
+nodes are evaluated again a few times, and each float result is multiplied by noise of a few units in the last place. What the noise
+moves, another order of summation may move; what it leaves alone must agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+import sardonyx
+from sardonyx import dtypes
+from tests.attack.subject import Problem, session_of
+from tests.tolerance import TOLERANCES
+
+SAMPLES = 3
+ULPS = 8
+"""Size of the noise. A sum of a thousand numbers is some 8 units off; so many ops in a row that are off by one are rare."""
+SPREAD = 16
+"""How much farther than the noise moved an element a result may be, as three samples seldom show the worst."""
+SCALE = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 4e-6, "float64": 1e-13}
+"""Difference that is allowed relative to the largest finite magnitude of an output: an algorithm that mixes elements (Winograd,
+Strassen, sums in another order) errs in proportion to the largest of them."""
+EPSILON = {
+    "float16": 2.0**-10,
+    "bfloat16": 2.0**-7,
+    "float32": 2.0**-23,
+    "float64": 2.0**-52,
+}
+
+
+def is_float(array: Any) -> bool:
+    return isinstance(array, np.ndarray) and str(array.dtype) in EPSILON
+
+
+def type_proto(value: Any) -> onnx.TypeProto:
+    """The type that a value shows, with its rank and without its sizes, so that one session serves for all sizes."""
+    if isinstance(value, list):
+        return helper.make_sequence_type_proto(type_proto(value[0]) if value else _tensor_type(np.float32, None))
+    return _tensor_type(value.dtype, value.ndim)
+
+
+def _tensor_type(dtype: Any, rank: int | None) -> onnx.TypeProto:
+    shape = None if rank is None else [None] * rank
+    return helper.make_tensor_type_proto(dtypes.from_numpy(np.dtype(dtype)).code, shape)
+
+
+def captured(node: onnx.NodeProto) -> list[str]:
+    """Names that a node reads: its inputs, and what its graphs use of the graph around them."""
+    names = [name for name in node.input if name]
+    for attribute in node.attribute:
+        for graph in [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else attribute.graphs:
+            inside = {value.name for value in graph.input} | {one.name for one in graph.initializer}
+            inside |= {name for one in graph.node for name in one.output}
+            used = [name for one in graph.node for name in captured(one)] + [value.name for value in graph.output]
+            names += [name for name in used if name not in inside]
+    return list(dict.fromkeys(names))
+
+
+class Reference:
+    """The nodes of a model as sessions of their own, in NumPy and without optimization."""
+
+    def __init__(self, model: onnx.ModelProto):
+        self.model = model
+        self.constants = {one.name: numpy_helper.to_array(one) for one in model.graph.initializer}
+        self._sessions: dict[tuple[int, str], sardonyx.InferenceSession] = {}
+
+    def values(self, feeds: Mapping[str, Any], noise: np.random.Generator | None = None) -> dict[str, Any]:
+        """All values of the graph by name, with noise on every float result if a generator is given."""
+        values = {**self.constants, **feeds}
+        if noise is not None:
+            values = {name: _shaken(value, noise) for name, value in values.items()}
+        for position, node in enumerate(self.model.graph.node):
+            names = captured(node)
+            outputs = [name for name in node.output if name]
+            results = self._session(position, node, names, values).run(outputs, {name: values[name] for name in names})
+            for name, result in zip(outputs, results):
+                values[name] = result if noise is None else _shaken(result, noise)
+        return values
+
+    def _session(
+        self, position: int, node: onnx.NodeProto, names: Sequence[str], values: Mapping[str, Any]
+    ) -> sardonyx.InferenceSession:
+        types = [type_proto(values[name]) for name in names]
+        key = position, "".join(one.SerializeToString().hex() for one in types)
+        if key not in self._sessions:
+            inputs = [helper.make_value_info(name, one) for name, one in zip(names, types)]
+            outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
+            model = onnx.ModelProto(ir_version=self.model.ir_version, opset_import=self.model.opset_import)
+            model.functions.extend(self.model.functions)
+            model.graph.CopyFrom(helper.make_graph([node], "node", inputs, outputs))
+            self._sessions[key] = session_of(model, native="0", level=0)
+        return self._sessions[key]
+
+
+def _shaken(value: Any, noise: np.random.Generator) -> Any:
+    if isinstance(value, list):
+        return [_shaken(item, noise) for item in value]
+    if not is_float(value):
+        return value
+    with np.errstate(all="ignore"):
+        moved = value.astype(np.float64) * (1 + ULPS * EPSILON[str(value.dtype)] * noise.uniform(-1, 1, value.shape))
+        return moved.astype(value.dtype)
+
+
+class Expectation:
+    """What the outputs of a model should be on some feeds, and what rounding leaves of it."""
+
+    def __init__(self, reference: Reference, feeds: Mapping[str, Any], names: Iterable[str] | None = None):
+        self.names = list(names or (value.name for value in reference.model.graph.output))
+        self.values = reference.values(feeds)
+        self.samples: list[dict[str, Any]] = []
+        for seed in range(SAMPLES):
+            try:
+                self.samples.append(reference.values(feeds, np.random.default_rng(seed)))
+            except sardonyx.errors.CODED:  # the noise made an index or a size of a float, and that one does not fit
+                self.samples.append({})
+
+    def check(self, results: Sequence[Any], who: str) -> None:
+        for name, result in zip(self.names, results, strict=True):
+            samples = [sample.get(name) for sample in self.samples]
+            difference = difference_of(result, self.values[name], samples)
+            if difference:
+                raise Problem(f"{who}: {name}: {difference}")
+
+
+def difference_of(got: Any, wanted: Any, samples: Sequence[Any]) -> str:
+    """How a result differs beyond what rounding explains, or nothing."""
+    if any(sample is None for sample in samples):
+        return ""
+    if isinstance(wanted, list):
+        if len(got) != len(wanted):
+            return "" if _lengths_vary(wanted, samples) else f"{len(got)} elements for {len(wanted)}"
+        if _lengths_vary(wanted, samples):
+            return ""
+        parts = (difference_of(a, b, [one[at] for one in samples]) for at, (a, b) in enumerate(zip(got, wanted)))
+        return next((part for part in parts if part), "")
+    got = np.asarray(got)
+    if any(sample.shape != wanted.shape for sample in samples):
+        return ""  # a size depends on the last bit of a float
+    if got.dtype != wanted.dtype or got.shape != wanted.shape:
+        return f"{got.dtype}{list(got.shape)} for {wanted.dtype}{list(wanted.shape)}"
+    if wanted.dtype.kind in "OUS":
+        return "" if got.tolist() == wanted.tolist() else f"{got.tolist()} for {wanted.tolist()}"
+    if is_float(wanted):
+        return _float_difference(got, wanted, samples)
+    return _discrete_difference(got, wanted, samples)
+
+
+def _lengths_vary(wanted: list[Any], samples: Sequence[Any]) -> bool:
+    return any(len(sample) != len(wanted) for sample in samples)
+
+
+def _discrete_difference(got: np.ndarray, wanted: np.ndarray, samples: Sequence[np.ndarray]) -> str:
+    if wanted.dtype.itemsize == 1 and wanted.dtype != np.bool_ and str(wanted.dtype) in ml_dtypes.__dict__:
+        got, wanted = got.view(np.uint8), wanted.view(np.uint8)
+        samples = [sample.view(np.uint8) for sample in samples]
+    if any(not np.array_equal(sample, wanted) for sample in samples):
+        return ""
+    wrong = np.asarray(got != wanted)
+    return _described(wrong, got, wanted) if wrong.any() else ""
+
+
+def _float_difference(got: np.ndarray, wanted: np.ndarray, samples: Sequence[np.ndarray]) -> str:
+    name = str(wanted.dtype)
+    a, b = got.astype(np.float64), wanted.astype(np.float64)
+    with np.errstate(all="ignore"):
+        moved = [np.abs(sample.astype(np.float64) - b) for sample in samples]
+        spread = np.max(moved, axis=0) if moved else np.zeros_like(b)
+        finite = np.isfinite(b)
+        scale = np.abs(b[finite]).max(initial=0)
+        relative, _ = TOLERANCES[dtypes.from_numpy(wanted.dtype)]
+        tiny = float(ml_dtypes.finfo(wanted.dtype).tiny)  # denormals may be flushed
+        bound = SPREAD * spread + relative * np.abs(b) + SCALE[name] * scale + tiny
+        stable_non_finite = np.all([_same_place(sample, wanted) for sample in samples], axis=0) & ~finite
+        wrong = np.where(finite, np.isfinite(spread) & ~(np.abs(a - b) <= bound), stable_non_finite & ~_same_place(got, wanted))
+    limit = float(ml_dtypes.finfo(wanted.dtype).max)
+    wrong &= ~(np.isinf(a) & (np.abs(b) > limit / 8))  # at the edge of the range
+    wrong &= ~(np.isinf(b) & (np.abs(a) > limit / 8))
+    return _described(wrong, got, wanted) if wrong.any() else ""
+
+
+def _same_place(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Where both are NaN, or the same infinity, or both finite."""
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    return (np.isnan(a) & np.isnan(b)) | (a == b) | (np.isfinite(a) & np.isfinite(b))
+
+
+def _described(wrong: np.ndarray, got: np.ndarray, wanted: np.ndarray) -> str:
+    at = tuple(int(index) for index in np.argwhere(wrong)[0])
+    return f"{int(wrong.sum())} of {wrong.size} elements differ, at {list(at)} {got[at]!r} for {wanted[at]!r}"

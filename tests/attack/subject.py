@@ -1,0 +1,55 @@
+"""What is attacked, and what an attack finds; every kind of attack speaks in these words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import onnx
+
+import sardonyx
+
+LEVELS = {
+    0: sardonyx.GraphOptimizationLevel.ORT_DISABLE_ALL,
+    1: sardonyx.GraphOptimizationLevel.ORT_ENABLE_BASIC,
+    2: sardonyx.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+    99: sardonyx.GraphOptimizationLevel.ORT_ENABLE_ALL,
+}
+
+
+@dataclass
+class Subject:
+    """A model, what it is fed, and how sessions of it are made."""
+
+    model: onnx.ModelProto
+    feeds: dict[str, Any]
+    threads: int = 1
+    levels: tuple[int, ...] = (99,)
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+class Problem(Exception):
+    """Something that must not happen: a wrong number, a refusal of a sound model, an exception that is not ours.
+
+    With a subject and the function that judged it, the worker looks for a smaller one.
+    """
+
+    def __init__(self, text: str, subject: Subject | None = None, judge: Callable[[Subject], None] | None = None):
+        super().__init__(text)
+        self.subject = subject
+        self.judge = judge
+
+
+def session_of(
+    model: onnx.ModelProto | bytes | str, *, native: str = "1", level: int = 99, threads: int = 1
+) -> sardonyx.InferenceSession:
+    """A session that is silent, with or without machine code."""
+    options = sardonyx.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = threads
+    options.graph_optimization_level = LEVELS[level]
+    source = model.SerializeToString() if isinstance(model, onnx.ModelProto) else model
+    return sardonyx.InferenceSession(
+        source, options, providers=[("CPUExecutionProvider", {"native": native})], enable_fallback=False
+    )
