@@ -224,7 +224,8 @@ class Layout:
         """The words of the steps, and whether those that are worth sharing are short work."""
         items, grains, steps = words[self.tables.items], np.maximum(words[self.tables.grains], 1), self._steps.copy()
         flops, traffic = words[self.tables.work].T
-        pieces = np.maximum(self.threads * PIECES_PER_THREAD, np.maximum(flops // PIECE_FLOPS, traffic // PIECE_TRAFFIC))
+        shares = self.threads * PIECES_PER_THREAD if self.threads > 1 else 1
+        pieces = np.maximum(shares, np.maximum(flops // PIECE_FLOPS, traffic // PIECE_TRAFFIC))
         steps[:, TOTAL], steps[:, GRAIN] = items, np.maximum(grains, -(-items // pieces))
         shared = items > steps[:, GRAIN]
         if (items[shared] // grains[shared]).sum() >= SHORT_PIECES:
