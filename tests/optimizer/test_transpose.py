@@ -247,6 +247,7 @@ HANDLED = {
         f"{LAST} r = Slice(t, s, e, a, p) y = {TO_FIRST}(r)",
     ),
     "slice from the first axis on": ("int64[2] s = {1,1}, int64[2] e = {2,3}", f"{LAST} r = Slice(t, s, e) y = {TO_FIRST}(r)"),
+    "slice by narrow numbers": ("int32[2] s = {1,1}, int32[2] e = {2,3}", f"{LAST} r = Slice(t, s, e) y = {TO_FIRST}(r)"),
     "gather of a number": ("int64 i = {1}", f"{LAST} r = Gather<axis=3>(t, i) y = Neg(r)"),
     "gather of a matrix": (
         "int64[1,2] i = {1, 0}",

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.ir import Attribute, Node, Value
+from sardonyx.ir import Attribute, Node, TensorType, Value
 from sardonyx.ops import schemas
 from sardonyx.ops.builder import Builder
+from sardonyx.ops.signatures import Signature
 from sardonyx.optimizer.matching import constant, operand
 from sardonyx.optimizer.passes.transpose_axes import (
     Order,
@@ -90,11 +91,23 @@ def again(turned: Turned, **changed: Any) -> Sequence[Value]:
         else:
             position = signature.operand_names.index(name)
             inputs.extend([None] * (position + 1 - len(inputs)))
-            inputs[position] = value if isinstance(value, Value) else op.constant(np.array(value, np.int64))
+            if not isinstance(value, Value):
+                value = op.constant(np.array(value, _whole_number_type(signature, inputs, position)))
+            inputs[position] = value
     outputs = [Value(op.unique(node.op_type) if output.name else "") for output in node.outputs]
     made = Node(node.op_type, inputs, outputs, attributes, domain=node.domain, version=node.version, name=node.name)
     made.metadata = dict(node.metadata)
     return op.add(made).outputs
+
+
+def _whole_number_type(signature: Signature, inputs: Sequence[Value | None], position: int) -> np.dtype:
+    """The type that an operand must share with others: starts and axes of a Slice are both int32 or both int64."""
+    wanted = signature.inputs[position].type_string
+    for value, parameter in zip(inputs, signature.inputs):
+        type = None if value is None else value.type
+        if parameter.type_string == wanted and isinstance(type, TensorType) and type.dtype is not None:
+            return type.dtype.numpy
+    return np.dtype(np.int64)
 
 
 def reordered(turned: Turned, position: int, indices: Sequence[int]) -> Value:
