@@ -133,8 +133,8 @@ class NativeExecutionProvider(ExecutionProvider):
         unknown = list(_unknown_sizes(program, sizes))
         if unknown:
             raise LoweringFailed(unknown)
-        program.batch = batch_of(cluster, program.constant_bytes)
         try:
+            program.batch = batch_of(cluster, program.constant_bytes)
             return self._compiled(program, tabulate(program, sizes), Interpreted(cluster))
         except Exception as error:
             raise LoweringFailed(self._failing_kernels(program) or [Failure((), error)]) from error
@@ -154,26 +154,41 @@ class NativeExecutionProvider(ExecutionProvider):
         reasons: dict[Node, str] = {}
         apart: set[Node] = set()
         for failure in failures:
-            if len(cluster.nodes) == 1 or not failure.nodes:
-                reasons |= dict.fromkeys(failure.nodes or cluster.nodes, failure.reason)
+            if len(cluster.nodes) == 1:
+                reasons[cluster.nodes[0]] = failure.reason
                 continue
-            guilty = {node: reason for node in failure.nodes if (reason := self._fault_alone(node))}
+            nodes = failure.nodes or [self._culprit(cluster.nodes)]
+            guilty = {node: fault for node in nodes if (fault := self._fault_of([node]))}
             reasons |= guilty
             if not guilty:
-                is_chain = find_scalar(failure.nodes[0]) is not None
-                apart.update(failure.nodes if is_chain else failure.nodes[:1])
-                logger.info("%s is compiled apart from its neighbours: %s", failure.nodes[0], failure.reason)
+                apart.update(nodes if find_scalar(nodes[0]) is not None else nodes[:1])
+                logger.info("%s is compiled apart from its neighbours: %s", nodes[0], failure.reason)
         self._apart |= apart
-        is_quiet = all(failure.is_quiet for failure in failures)
         message = "; ".join(dict.fromkeys(failure.reason for failure in failures))
+        is_quiet = all(failure.is_quiet for failure in failures)
         return CannotCompile(message, reasons=reasons, again=bool(apart), quiet=is_quiet)
 
-    def _fault_alone(self, node: Node) -> str:
-        """Why a node cannot be compiled as a cluster of its own; "" if it can."""
-        inputs = dict.fromkeys(value for value in node.inputs if value is not None and not value.is_constant)
-        outputs = [value for value in node.outputs if value.users or (node.graph is not None and value in node.graph.outputs)]
+    def _culprit(self, nodes: Sequence[Node]) -> Node:
+        """The node with which a cluster begins to fail, where nothing else tells."""
+        good, bad = 0, len(nodes)
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            if self._fault_of(nodes[:middle]):
+                bad = middle
+            else:
+                good = middle
+        return nodes[bad - 1]
+
+    def _fault_of(self, nodes: Sequence[Node]) -> str:
+        """Why some nodes cannot be compiled as a cluster of their own; "" if they can."""
+        members = set(nodes)
+        made = [value for node in nodes for value in node.outputs]
+        used = dict.fromkeys(value for node in nodes for value in node.inputs if value is not None and not value.is_constant)
+        results = set(nodes[0].graph.outputs) if nodes[0].graph is not None else set()
+        leaving = [value for value in made if value in results or any(user not in members for user in value.users)]
+        inputs = [value for value in used if value.producer not in members]
         try:
-            self._compile(Cluster(f"{self.name}_alone", [node], list(inputs), outputs or list(node.outputs[:1])))
+            self._compile(Cluster(f"{self.name}_trial", nodes, inputs, leaving or made[-1:]))
         except LoweringFailed as failed:
             return failed.failures[0].reason
         return ""

@@ -10,7 +10,7 @@ import pytest
 
 import sardonyx
 from sardonyx.ir import Node
-from sardonyx.providers.native import table
+from sardonyx.providers.native import provider, table
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.provider import NativeExecutionProvider
@@ -171,6 +171,24 @@ def test_a_chain_loses_only_the_node_whose_code_cannot_be_written(monkeypatch) -
     session = open_session(model)
     _, others = steps_of(session)
     assert [(step.node.op_type, FACT in step.reason) for step in others] == [("Erf", True)]
+    assert_runs_alike(session, model, [{"x": numbers(3, 7)}])
+
+
+@pytest.mark.parametrize("alone_too", [False, True])
+def test_a_fault_of_a_whole_cluster_is_traced_to_a_node(alone_too: bool, monkeypatch) -> None:
+    batch_of = provider.batch_of
+
+    def fails_with_a_sum(cluster, weights):
+        if any(node.op_type == "CumSum" for node in cluster.nodes) and (alone_too or len(cluster.nodes) > 1):
+            raise IndexError(FACT)
+        return batch_of(cluster, weights)
+
+    monkeypatch.setattr(provider, "batch_of", fails_with_a_sum)
+    model = long_model(middle_node)
+    session = open_session(model)
+    native, others = steps_of(session)
+    assert [(step.node.op_type, FACT in step.reason) for step in others] == [("CumSum", True)] * alone_too
+    assert sum(len(step.nodes) for step in native) == COUNT - alone_too and len(native) <= 4
     assert_runs_alike(session, model, [{"x": numbers(3, 7)}])
 
 
