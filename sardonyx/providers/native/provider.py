@@ -28,7 +28,7 @@ from sardonyx.providers.native.program import Program
 from sardonyx.providers.native.refusals import Failure, LoweringFailed, reason_of
 from sardonyx.providers.native.scalars import find_scalar
 from sardonyx.providers.native.sizes import Sizes
-from sardonyx.providers.native.table import lowering_of
+from sardonyx.providers.native.table import has_lowering, lowering_of
 from sardonyx.providers.native.values import dims, is_plain, shape_of
 from sardonyx.providers.prepacking import Prepacking
 from sardonyx.providers.provider import CannotCompile, Capability, Cluster, Compiled, ExecutionProvider
@@ -108,7 +108,8 @@ class NativeExecutionProvider(ExecutionProvider):
                 raise
             return reason_of(error)
         if entry is None:
-            return "there is no native code for it with these types, attributes and shapes"
+            limits = " with these types, attributes and shapes" if has_lowering(node) else ""
+            return f"there is no native code for {node.op_type}{limits}"
         if entry.packs and self.prepacking is not None and not self.prepacking.enabled:
             return "weights may not be packed before runs"
         return None

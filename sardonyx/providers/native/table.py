@@ -70,3 +70,9 @@ def lowered_ops() -> set[tuple[str, str]]:
     """Domains and names of all ops that have a lowering."""
     families.load_all()
     return set(_table)
+
+
+def has_lowering(node: Node) -> bool:
+    """Whether there is one for the node's op, if not for this node."""
+    families.need(node.op_type)
+    return (normal_domain(node.domain), node.op_type) in _table

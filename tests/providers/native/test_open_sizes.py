@@ -80,6 +80,19 @@ def joined_in_two_levels() -> bytes:
     return net.model(net.conv(net.Concat(first, doubled(net, inner), axis=1), 32, 8, size=1))
 
 
+def blocks_between(activate: Callable[[Network, str], str]) -> bytes:
+    """Splits, sums and depthwise convolutions among the joints, and parts that several nodes read."""
+    net = Network()
+    first, second = (activate(net, x) for x in branches(net))
+    left, right = net.Split(second, net.constant([8, 8]), outputs=2, axis=1)
+    inner = net.Add(right, activate(net, net.conv(activate(net, net.conv(right, 8, 8)), 8, 8)))
+    joint = activate(net, net.conv(net.Concat(left, right, inner, axis=1), 24, 8, size=1))
+    upper = doubled(net, activate(net, net.conv(joint, 8, 8, group=8)))
+    merged = net.Add(activate(net, net.conv(net.Concat(upper, first, axis=1), 16, 8, size=1)), upper)
+    pooled = net.MaxPool(merged, kernel_shape=[3, 3], pads=[1] * 4)
+    return net.model(net.conv(net.Concat(merged, pooled, first, axis=1), 24, 4), merged)
+
+
 def added_to_lateral(resize: Callable[[Network, str, str], str]) -> bytes:
     """Feature pyramid: what comes from above is added to a convolution of one pixel of what is below."""
     net = Network()
@@ -110,6 +123,9 @@ NETWORKS: dict[str, tuple[bytes, list[tuple[int, ...]]]] = {
     "sizes": (resized_to_the_other_size(), ODD),
     "Upsample": (upsampled(), EVEN),
     "two levels": (joined_in_two_levels(), [(1, 3, 8, 8), (2, 3, 16, 12)]),
+    "blocks": (blocks_between(lambda net, x: x), EVEN),
+    "blocks with ReLU": (blocks_between(lambda net, x: net.Relu(x)), EVEN),
+    "blocks with SiLU": (blocks_between(lambda net, x: net.Mul(x, net.Sigmoid(x))), EVEN),
     "FPN by scales": (added_to_lateral(lambda net, top, lateral: doubled(net, top)), EVEN),
     "FPN by sizes": (
         added_to_lateral(
