@@ -19,6 +19,7 @@ __all__ = [
     "all_graphs",
     "clone_graph",
     "clone_model",
+    "discard",
     "inline_call",
     "inline_functions",
     "insert_before",
@@ -264,6 +265,14 @@ def _output(function: Function, call: Node, cloner: Cloner, value: Value, nodes:
     return identity.outputs[0]
 
 
+def discard(nodes: Iterable[Node]) -> None:
+    """Let nodes that are in no graph give up all uses of values."""
+    for node in nodes:
+        node.resize_inputs(0)
+        for graph in node.subgraphs:
+            graph.release()
+
+
 def inline_call(
     graph: Graph, call: Node, function: Function, names: Names | None = None, node_limit: int = NODE_LIMIT
 ) -> list[Node]:
@@ -280,9 +289,7 @@ def inline_call(
         elif _adopt(output, result):
             adopted[result] = output
     graph.unlink(call)
-    call.resize_inputs(0)
-    for inner in call.subgraphs:
-        inner.release()
+    discard([call])
     return nodes
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sardonyx.ir import Attribute, Function, Node
-from sardonyx.ops import checking, onnx_schemas
+from sardonyx.ops import checking, onnx_schemas, schemas
 from sardonyx.ops.signatures import Signature
 
 
@@ -19,11 +19,22 @@ def body_of(node: Node) -> Function | None:
         return None
     from sardonyx.formats.onnx.reader import read_function
 
+    _complete(proto)
     function = read_function(proto)
     for name, definition in signature.attributes.items():
         if definition.default is not None:
             function.default_attributes.setdefault(name, Attribute(definition.kind, definition.default))
     return function
+
+
+def _complete(proto: Any) -> None:
+    """Give attributes that refer to the call's their types, which some bodies of the package leave out."""
+    opsets = {entry.domain: entry.version for entry in proto.opset_import}
+    for node in proto.node:
+        signature = schemas.find(node.domain, node.op_type, opsets.get(node.domain, 0))
+        for attribute in node.attribute:
+            if not attribute.type and signature is not None and attribute.name in signature.attributes:
+                attribute.type = signature.attributes[attribute.name].kind
 
 
 def _body_proto(node: Node, signature: Signature) -> Any:

@@ -203,10 +203,7 @@ class Driver:
             self.node(inner)
         self._calls.pop()
         results = [operand_of(value) for value in outputs]
-        for inner in nodes:
-            inner.resize_inputs(0)
-            for graph in inner.subgraphs:
-                graph.release()
+        edit.discard(nodes)
         return results[: len(node.outputs)] + [Operand(None)] * (len(node.outputs) - len(results))
 
     # --- what is found meets what is declared

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sardonyx.errors import Fail
-from sardonyx.ir import Model, Node, edit
+from sardonyx.errors import Fail, InvalidGraph
+from sardonyx.ir import Function, Model, Node, edit
 from sardonyx.ops import functions
 from sardonyx.ops.derivatives import expand_gradient
 from sardonyx.ops.inference import Driver
 from sardonyx.providers.cpu.provider import evaluate
 from sardonyx.providers.provider import ExecutionProvider
+from sardonyx.runtime import opsets
 from sardonyx.runtime.partition import claim
 
 MAX_ROUNDS = 32
@@ -20,7 +21,9 @@ MAX_ROUNDS = 32
 class Expansion:
     """Replaces nodes of a model by their bodies; partition calls it with nodes that nobody takes."""
 
-    def __init__(self, model: Model):
+    def __init__(self, model: Model, *, aligned: bool = False):
+        """With `aligned`, only bodies are taken that can be written in the opsets of the model."""
+        self._aligned = aligned
         self._driver = Driver(model, evaluate)
         self._names: edit.Names | None = None
         self._model = model
@@ -49,11 +52,28 @@ class Expansion:
             self._names = None
             return expand_gradient(graph, node)
         body = functions.body_of(node)
-        if body is None:
+        if body is None or (self._aligned and not self._fits(node, body)):
             return []
         if self._names is None:
             self._names = edit.Names(self._model.graph)
-        return edit.inline_call(graph, node, body, self._names)
+        made = edit.inline_call(graph, node, body, self._names)
+        opsets.align(made, self._model.opsets)
+        return made
+
+    def _fits(self, node: Node, body: Function) -> bool:
+        """Whether what a body becomes in the place of a node has types, and could be written with the model.
+
+        Some bodies of the standard have constants of float, though their ops take double.
+        """
+        copies, _ = edit.instantiate(body, node)
+        try:
+            for copy in copies:
+                self._driver.node(copy)
+            return opsets.can_align(copies, self._model.opsets)
+        except (Fail, InvalidGraph):
+            return False
+        finally:
+            edit.discard(copies)
 
 
 def expand_functions(model: Model, providers: Sequence[ExecutionProvider]) -> None:

@@ -36,7 +36,7 @@ def make_portable(model: Model, *, fold: bool) -> None:
     `fold` lets float16 weights that are used as float32 be stored so, instead of being cast in each run.
     """
     kernels = known_kernels()
-    expansion = Expansion(model)
+    expansion = Expansion(model, aligned=True)
     while expansion(
         [node for node in model.graph.all_nodes() if not kernels.computes(node) and not kernels.computes_wide(node)]
     ):

@@ -23,6 +23,7 @@ from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
 from sardonyx.providers.matching import SCHEMAS, OpId
 from sardonyx.providers.prepacking import Prepacking
 from sardonyx.records import dataclass
+from sardonyx.runtime import opsets
 from sardonyx.runtime.expand import expand_functions
 from sardonyx.runtime.options import SessionOptions
 from sardonyx.runtime.originals import EXTERNAL_FILE_KEY, SAVE_PACKED_KEY
@@ -56,6 +57,9 @@ def save_as_run(model: Model, options: SessionOptions, plan: Plan, prepacking: P
         return
     external = config.get(EXTERNAL_FILE_KEY) or None
     smallest = int(config.get("session.optimized_model_external_initializers_min_size_in_bytes", "1024"))
+    if not opsets.is_aligned(model.graph.all_nodes(), model.opsets):
+        model = edit.clone_model(model)  # the session goes on with its own
+        opsets.align(model.graph.nodes, model.opsets)
     try:
         save_onnx(model, path, external, smallest, prepacking.forms)
     except OSError as error:
@@ -98,6 +102,7 @@ def as_saved(
     """
     copy = _Copy(model)
     providers = {copy.nodes[node]: provider(node) for node in model.graph.all_nodes()}
+    opsets.align(copy.model.graph.nodes, copy.model.opsets)
     if portable:
         make_portable(copy.model, fold=fold)
     return Savable(copy.model, providers)
@@ -129,6 +134,7 @@ def make_savable(
     if model.ort_version is None:
         optimize(model, level, evaluate=evaluate, disabled=disabled, options=settings or {})
     expand_functions(model, [CPUExecutionProvider()])
+    opsets.align(model.graph.nodes, model.opsets)
 
 
 class _Copy:
