@@ -6,7 +6,7 @@ and its arguments: 2·n·n + min(m, 512) is [[2, 0, 0], [1, ["min", [[1, 1]], 51
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from sardonyx.ir import Dim, dim
@@ -44,6 +44,17 @@ def _atom_form(atom: dim.Atom, symbols: Mapping[str, int]) -> Form:
     if isinstance(atom, dim.Symbol):
         return symbols[atom.name]
     return [atom.function, *(form_of(argument, symbols) for argument in atom.arguments)]
+
+
+def summed(forms: Iterable[Form]) -> Form:
+    """The sum of some sizes."""
+    factors: dict[str, int] = {}
+    atoms: dict[str, list[Form]] = {}
+    for factor, *rest in (term for form in forms for term in ([[form]] if isinstance(form, int) else form)):
+        key = repr(rest)
+        factors[key] = factors.get(key, 0) + factor
+        atoms[key] = rest
+    return [[factor, *atoms[key]] for key, factor in factors.items() if factor] or 0
 
 
 def source_of(form: Form, names: Sequence[str], depth: int = 0, calls: dict[str, str] | None = None) -> str:

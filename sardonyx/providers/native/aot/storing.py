@@ -14,7 +14,7 @@ from sardonyx import dtypes
 from sardonyx.ir import Dim, TensorType
 from sardonyx.providers.native.aot.container import BadContext, Container, Writer
 from sardonyx.providers.native.compiled import CompiledProgram
-from sardonyx.providers.native.forms import BadForm, dim_of, form_of, source_of
+from sardonyx.providers.native.forms import BadForm, dim_of, source_of, summed
 from sardonyx.providers.native.layout import Tables
 from sardonyx.providers.native.memory import Workspace
 from sardonyx.providers.native.parts import Batch
@@ -63,7 +63,7 @@ def store(program: CompiledProgram, writer: Writer, kernels: Mapping[str, int]) 
         "labels": [list(label) for label in program.labels],
         "batch": None if tables.batch is None else [tables.batch.symbol, list(tables.batch.elements), tables.batch.weights],
         "shared": [list(pair) for pair in tables.shared],
-        "flops": form_of(tables.workspace.flops, {name: number for number, name in enumerate(_symbols(tables.rules.symbols))}),
+        "flops": summed(tables.rules.numbers[number] for number in tables.work[:, 0]),
     }
 
 
