@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from onnx import AttributeProto, helper, numpy_helper
+from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 from sardonyx.records import dataclass
-from tests.fuzz.edges import images, models, movement, products  # noqa: F401 - they fill the table
+from tests.fuzz.edges import chains, images, models, movement, products  # noqa: F401 - they fill the table
 from tests.fuzz.edges.table import ENTRIES, ML, Entry
 
 NUMBERS = (0, -1, 1, -2, 5, 1000, 2**12, 2**31 - 1, -(2**31), 2**31, 2**32 + 1, 2**40, 2**62, 2**63 - 1, -(2**63))
@@ -19,7 +19,7 @@ FLOATS = (0.0, -1.0, 1e9, 1e30, -1e30, float("nan"), float("inf"), float("-inf")
 
 @dataclass(frozen=True)
 class Case:
-    """An entry with one thing about it changed. `where` is attribute, initializer, fed, or shape."""
+    """An entry with one thing about it changed. `where` is attribute, initializer, fed, fed unsized or shape."""
 
     entry: Entry
     operand: str
@@ -61,6 +61,7 @@ def _cases(entry: Entry) -> Iterator[Case]:
             for value in _contents(entry.inputs[operand]):
                 yield Case(entry, operand, "initializer", value)
                 yield Case(entry, operand, "fed", value)
+                yield Case(entry, operand, "fed unsized", value)
     for operand, array in entry.inputs.items():
         if array is not None:
             for shape in _shapes(array.shape):
@@ -105,7 +106,7 @@ def _shapes(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
 
 
 def model_of(case: Case) -> tuple[bytes, dict[str, np.ndarray]]:
-    """The model of a case and what to feed it. Sizes of inputs are symbols if a case is about shapes."""
+    """The model of a case and what to feed it. Sizes of inputs are symbols in cases that are about them."""
     entry = case.entry
     arrays = {name: array for name, array in entry.inputs.items() if array is not None}
     attributes = dict(entry.attributes)
@@ -121,7 +122,7 @@ def model_of(case: Case) -> tuple[bytes, dict[str, np.ndarray]]:
     outputs = [f"out{index}" for index in range(entry.outputs)]
     nodes = [
         helper.make_node(entry.op, names, outputs, domain=entry.domain),
-        helper.make_node("Abs", outputs[:1], ["behind"]),  # views alone are no cluster
+        helper.make_node("Cast", outputs[:1], ["behind"], to=TensorProto.DOUBLE),  # views alone are no cluster
     ]
     nodes[0].attribute.extend(_attribute(name, value) for name, value in attributes.items())
     inputs = [
@@ -146,6 +147,6 @@ def _attribute(name: str, value: Any) -> AttributeProto:
 
 
 def _declared(name: str, array: np.ndarray, case: Case) -> list[Any]:
-    if case.where != "shape":
+    if case.where not in ("shape", "fed unsized"):
         return list(array.shape)
     return [f"{name}{axis}" for axis in range(array.ndim)]

@@ -123,3 +123,19 @@ audit(
     "frame_step=sizes frame_length=sizes onesided=flag",
     constants="frame_step frame_length",
 )
+
+# filters and biases that are fed, other ranks, a sum behind
+audit("Conv", {"X": image, "W": floats(4, 4, 3, 3), "B": floats(4)}, "group=inference", group=1)
+audit(
+    "Conv", {"X": floats(1, 4, 9), "W": floats(4, 1, 3), "B": floats(4)}, "group=inference pads=inference", group=4, pads=[1, 1]
+)
+audit(
+    "FusedConv",
+    {"X": image, "W": floats(4, 4, 1, 1), "B": floats(4), "Z": floats(1, 4, 6, 7)},
+    "group=inference",
+    domain=CONTRIB,
+    constants="W B",
+    activation="Relu",
+)
+audit("MaxPool", {"X": floats(1, 2, 9)}, WINDOW, opset=22, kernel_shape=[3], pads=[1, 1], strides=[2], dilations=[2])
+audit("AveragePool", {"X": floats(1, 2, 3, 4, 5)}, WINDOW, opset=22, kernel_shape=[2, 2, 2], pads=[0] * 6, strides=[1] * 3)

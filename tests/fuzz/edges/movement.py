@@ -136,4 +136,4 @@ audit("Squeeze", {"data": floats(1, 3, 1)}, "axes=inference", opset=11, axes=[0,
 audit("Unsqueeze", {"data": data}, "axes=inference", opset=11, axes=[0, 2])
 audit("TopK", {"X": data}, "axis=inference k=sizes", outputs=2, opset=9, axis=-1, k=2)
 audit("ReduceMax ReduceSum", {"data": data}, "axes=inference keepdims=flag", opset=11, axes=[0, 2])
-audit("Reshape", {"data": data}, "shape=sizes consumed_inputs=flag", opset=1, shape=[3, -1])
+audit("Reshape", {"data": data}, "shape=sizes", opset=1, shape=[3, -1])

@@ -28,9 +28,9 @@ audit("CDist", {"A": A, "B": floats(5, 4)}, domain=CONTRIB)
 audit(
     "BatchNormalization",
     {"X": x, "scale": floats(3), "B": floats(3), "input_mean": floats(3), "input_var": np.abs(floats(3)) + 1},
-    "training_mode=flag spatial=flag is_test=flag consumed_inputs=flag",
+    "training_mode=flag spatial=flag is_test=flag",
 )
-audit("InstanceNormalization", {"input": x, "scale": floats(3), "B": floats(3)}, "consumed_inputs=flag")
+audit("InstanceNormalization", {"input": x, "scale": floats(3), "B": floats(3)}, "")
 audit(
     "GroupNormalization",
     {"X": floats(2, 4, 5), "scale": floats(4), "bias": floats(4)},
@@ -188,4 +188,154 @@ audit(
     "position_ids=status",
     domain=CONTRIB,
     num_heads=2,
+)
+
+# the same with operands that the above leave out
+heads = floats(2, 2, 3, 4)
+audit(
+    "Attention",
+    {
+        "Q": heads,
+        "K": heads,
+        "V": heads,
+        "attn_mask": floats(2, 2, 3, 5),
+        "past_key": floats(2, 2, 2, 4),
+        "past_value": floats(2, 2, 2, 4),
+    },
+    "is_causal=flag qk_matmul_output_mode=inference",
+    opset=24,
+    outputs=3,
+    is_causal=1,
+)
+audit(
+    "MultiHeadAttention",
+    {
+        "query": q,
+        "key": q,
+        "value": q,
+        "bias": None,
+        "key_padding_mask": None,
+        "attention_bias": floats(1, 2, 3, 5),
+        "past_key": floats(2, 2, 2, 4),
+        "past_value": floats(2, 2, 2, 4),
+    },
+    "num_heads=inference unidirectional=flag",
+    domain=CONTRIB,
+    outputs=3,
+    num_heads=2,
+    unidirectional=1,
+)
+audit("MultiHeadAttention", {"query": q, "key": floats(2, 3, 2, 2, 4)}, "num_heads=inference", domain=CONTRIB, num_heads=2)
+audit("MultiHeadAttention", {"query": floats(2, 3, 2, 3, 4)}, "num_heads=inference", domain=CONTRIB, num_heads=2)
+for mask in (int32s([1, 1, 0, 1, 1], [1, 1, 1, 1, 1]), int32s(*[[[1, 1, 0, 1, 1]] * 3] * 2)):
+    audit(
+        "Attention",
+        {
+            "input": q,
+            "weights": floats(8, 24),
+            "bias": floats(24),
+            "mask_index": mask,
+            "past": floats(2, 2, 2, 2, 4),
+            "attention_bias": floats(2, 2, 3, 5),
+        },
+        "mask_index=clamped unidirectional=flag",
+        domain=CONTRIB,
+        outputs=2,
+        num_heads=2,
+        unidirectional=1,
+    )
+prompt = {"query": floats(2, 3, 16), "key": floats(2, 3, 8), "value": floats(2, 3, 8)}
+audit(
+    "GroupQueryAttention",
+    {
+        **prompt,
+        "past_key": None,
+        "past_value": None,
+        "seqlens_k": int32s(2, 2),
+        "total_sequence_length": int32s(3),
+        "cos_cache": floats(4, 2),
+        "sin_cache": floats(4, 2),
+        "position_ids": ints([0, 1, 2], [0, 1, 2]),
+    },
+    "seqlens_k=status total_sequence_length=status position_ids=status",
+    domain=CONTRIB,
+    outputs=3,
+    num_heads=4,
+    kv_num_heads=2,
+    do_rotary=1,
+)
+audit(
+    "GroupQueryAttention",
+    {
+        **prompt,
+        "past_key": floats(2, 2, 5, 4),
+        "past_value": floats(2, 2, 5, 4),
+        "seqlens_k": int32s(4, 4),
+        "total_sequence_length": int32s(5),
+        "cos_cache": None,
+        "sin_cache": None,
+        "position_ids": None,
+        "attention_bias": floats(1, 4, 3, 5),
+        "head_sink": floats(4),
+    },
+    "seqlens_k=status total_sequence_length=status local_window_size=clamped",
+    domain=CONTRIB,
+    outputs=3,
+    num_heads=4,
+    kv_num_heads=2,
+    local_window_size=2,
+)
+audit(
+    "GroupQueryAttention",
+    {
+        "query": floats(2, 1, 32),
+        "key": None,
+        "value": None,
+        "past_key": floats(2, 2, 6, 4),
+        "past_value": floats(2, 2, 6, 4),
+        "seqlens_k": int32s(3, 5),
+        "total_sequence_length": int32s(6),
+    },
+    "seqlens_k=status total_sequence_length=status num_heads=inference",
+    domain=CONTRIB,
+    outputs=3,
+    num_heads=4,
+    kv_num_heads=2,
+)
+audit(
+    "RotaryEmbedding",
+    {"X": floats(2, 2, 3, 8), "cos_cache": floats(2, 3, 2), "sin_cache": floats(2, 3, 2)},
+    "rotary_embedding_dim=inference interleaved=flag",
+    opset=23,
+    rotary_embedding_dim=4,
+    interleaved=1,
+)
+audit(
+    "LSTM",
+    {
+        "X": floats(3, 2, 4),
+        "W": floats(2, 20, 4),
+        "R": floats(2, 20, 5),
+        "B": floats(2, 40),
+        "sequence_lens": None,
+        "initial_h": floats(2, 2, 5),
+        "initial_c": floats(2, 2, 5),
+        "P": floats(2, 15),
+    },
+    "hidden_size=inference layout=inference",
+    outputs=3,
+    direction="bidirectional",
+    hidden_size=5,
+)
+audit("LayerNormalization", {"X": x, "Scale": floats(3, 8), "B": floats(3, 8)}, "axis=inference", outputs=3, axis=1)
+audit(
+    "SkipLayerNormalization",
+    {"input": x, "skip": floats(1, 3, 8), "gamma": floats(8), "beta": floats(8), "bias": floats(8)},
+    domain=CONTRIB,
+)
+audit("Gemm", {"A": floats(4, 3), "B": floats(5, 4), "C": floats(3, 1)}, "transA=flag transB=flag", transA=1, transB=1)
+audit("Einsum", {"a": A, "b": B, "c": floats(2, 5)}, equation="ij,jk,lk->il")
+audit("MatMul", {"A": floats(2, 1, 3, 4), "B": floats(3, 4, 5)})
+audit(
+    "FusedMatMul", {"A": floats(2, 4, 3), "B": floats(2, 5, 4)}, "transA=flag transB=flag", domain=CONTRIB, transA=1, transB=1
 )

@@ -135,7 +135,7 @@ def claims_resize(node: Node) -> bool:
         return False
     if (form.is_weighted and not type.is_float) or (form.scales is not None and not min(form.scales) > 0):
         return False
-    if any(isinstance(form.sizes[axis], int) and form.sizes[axis] > LONGEST_TABLE for axis in range(len(form.sizes))):
+    if any(isinstance(size, int) and size > LONGEST_TABLE for size in form.sizes):
         return False
     is_fixed = all(is_static(node, form, axis) for axis in resized_axes(node, form))
     return is_fixed or (not form.antialias and form.policy == "stretch")
