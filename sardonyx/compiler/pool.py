@@ -35,7 +35,7 @@ PLACE_WORDS = 3
 
 # the pool in memory: words of 64 bits, each group on a cache line of its own
 GENERATION, OPEN, NEXT, INSIDE, JOB, LOCK, SLEEPERS, STOP, SETTINGS = (8 * line for line in range(9))
-JOB_KERNEL, JOB_ARGUMENTS, JOB_TOTAL, JOB_GRAIN, JOB_WIDTH, JOB_STOP = (JOB + word for word in range(6))
+JOB_KERNEL, JOB_ARGUMENTS, JOB_TOTAL, JOB_GRAIN, JOB_WIDTH, JOB_STOP, JOB_STATUS = (JOB + word for word in range(7))
 SLEEP, SPINS = SETTINGS, SETTINGS + 1
 POOL_WORDS = 80
 

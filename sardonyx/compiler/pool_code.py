@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from sardonyx.compiler.arrays import ARRAY_DATA
 from sardonyx.compiler.builder import Function, Value
@@ -18,6 +18,7 @@ from sardonyx.compiler.pool import (
     CALL_PLACES,
     CALL_POOL,
     CALL_QUIET,
+    CALL_STATUS,
     CALL_STEPS,
     CALL_STOP,
     CALL_WIDTH,
@@ -28,6 +29,7 @@ from sardonyx.compiler.pool import (
     JOB_ARGUMENTS,
     JOB_GRAIN,
     JOB_KERNEL,
+    JOB_STATUS,
     JOB_STOP,
     JOB_TOTAL,
     JOB_WIDTH,
@@ -94,13 +96,20 @@ def _pause(f: Function) -> None:
 def _take_items(f: Function, pool: _Words, worker: Value) -> None:
     """Run pieces of the open job until none is left, or its run shall stop."""
     kernel, arguments = f.as_pointer(pool.get(JOB_KERNEL)), f.as_pointer(pool.get(JOB_ARGUMENTS))
-    total, grain, stop = pool.get(JOB_TOTAL), pool.get(JOB_GRAIN), f.as_pointer(pool.get(JOB_STOP))
+    total, grain = pool.get(JOB_TOTAL), pool.get(JOB_GRAIN)
+    words = [f.as_pointer(pool.get(word)) for word in (JOB_STOP, JOB_STATUS)]
     with f.while_() as body:
         # looked at before a piece is taken: the one after it may wait for what this one does
-        body.leave_if(f.load(stop, 0, I64) != 0)
+        body.leave_if(_is_set(f, words))
         begin = pool.add(NEXT, grain)
         body.leave_if(begin >= total)
         f.call(kernel, arguments, begin, f.minimum(begin + grain, total), worker)
+
+
+def _is_set(f: Function, words: Sequence[Value]) -> Value:
+    """Whether somebody has said that a run shall stop, or a kernel that it cannot go on."""
+    stop, status = (f.load(word, 0, I64) for word in words)
+    return stop | status != 0
 
 
 def _futex(f: Function, pool: _Words, operation: int, value: Value) -> None:
@@ -145,7 +154,8 @@ def _run(timed: bool) -> str:
     """Run a call's list of steps, each shared with up to `width` - 1 workers."""
     f = Function([("call", PTR)])
     _fill_in_addresses(f, f["call"])
-    steps, stop = f.load(f["call"], CALL_STEPS, PTR), f.load(f["call"], CALL_STOP, PTR)
+    steps = f.load(f["call"], CALL_STEPS, PTR)
+    words = [f.load(f["call"], CALL_STOP, PTR), f.address(f["call"], CALL_STATUS, I64)]
     count, width = f.load(f["call"], CALL_COUNT, I64), f.load(f["call"], CALL_WIDTH, I64)
     pool, quiet = _Words(f, f.load(f["call"], CALL_POOL, PTR)), f.load(f["call"], CALL_QUIET, I64)
     mine = f.variable(0, I64)
@@ -156,14 +166,14 @@ def _run(timed: bool) -> str:
         kernel, arguments = f.load(step, KERNEL, PTR), f.load(step, ARGUMENTS, PTR)
         total, grain = f.load(step, TOTAL, I64), f.load(step, GRAIN, I64)
         start = _ticks(f) if timed else None
-        with f.if_(f.load(stop, 0, I64) == 0), f.if_else((mine.get() > 1) & (total > grain)) as otherwise:
-            _open(f, pool, kernel, arguments, total, grain, mine.get(), stop)
+        with f.if_(~_is_set(f, words)), f.if_else((mine.get() > 1) & (total > grain)) as otherwise:
+            _open(f, pool, kernel, arguments, total, grain, mine.get(), words)
             with f.if_((quiet == 0) & (pool.get(SLEEPERS) > 0)):
                 _futex(f, pool, 129, f.const(I64, MAX_THREADS))
             _take_items(f, pool, f.const(I64, 0))
             _close(f, pool)
             otherwise()
-            _run_alone(f, kernel, arguments, total, f.maximum(grain, 1), stop)
+            _run_alone(f, kernel, arguments, total, f.maximum(grain, 1), words)
         if start is not None:
             f.store(_ticks(f) - start, step, TICKS, I64)
     with f.if_(mine.get() > 1):
@@ -171,11 +181,11 @@ def _run(timed: bool) -> str:
     return f.text(PLACEHOLDER)
 
 
-def _run_alone(f: Function, kernel: Value, arguments: Value, total: Value, grain: Value, stop: Value) -> None:
+def _run_alone(f: Function, kernel: Value, arguments: Value, total: Value, grain: Value, words: Sequence[Value]) -> None:
     """Run the pieces of a step one after the other, until the run shall stop."""
     begin = f.variable(0, I64)
     with f.while_() as body:
-        body.leave_if((begin.get() >= total) | (f.load(stop, 0, I64) != 0))
+        body.leave_if((begin.get() >= total) | _is_set(f, words))
         f.call(kernel, arguments, begin.get(), f.minimum(begin.get() + grain, total), f.const(I64, 0))
         begin.set(begin.get() + grain)
 
@@ -191,12 +201,12 @@ def _fill_in_addresses(f: Function, call: Value) -> None:
 
 
 def _open(
-    f: Function, pool: _Words, kernel: Value, arguments: Value, total: Value, grain: Value, width: Value, stop: Value
+    f: Function, pool: _Words, kernel: Value, arguments: Value, total: Value, grain: Value, width: Value, words: Sequence[Value]
 ) -> None:
     """Let workers that are awake see a step."""
     for word, value in ((JOB_TOTAL, total), (JOB_GRAIN, grain), (JOB_WIDTH, width), (NEXT, 0)):
         pool.set(word, value)
-    for word, pointer in ((JOB_KERNEL, kernel), (JOB_ARGUMENTS, arguments), (JOB_STOP, stop)):
+    for word, pointer in ((JOB_KERNEL, kernel), (JOB_ARGUMENTS, arguments), *zip((JOB_STOP, JOB_STATUS), words)):
         pool.set(word, f.as_number(pointer))
     pool.set(OPEN, 1)
     pool.add(GENERATION, 1)

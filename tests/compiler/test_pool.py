@@ -198,3 +198,16 @@ def test_threads_leave_a_step_whose_run_shall_stop() -> None:
     workers = pool()
     job.run(workers, workers.ensure(2))
     assert not job.data.any()
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_a_step_that_cannot_go_on_ends_a_run_that_others_may_stop(width: int) -> None:
+    """Steps behind one that has checked their numbers rely on it, whoever else may stop the run."""
+    job = Job(1000, 2, 1)
+    workers = pool()
+    call = np.zeros(module.CALL_WORDS, np.int64)
+    call[[module.CALL_STEPS, module.CALL_COUNT, module.CALL_POOL]] = job.steps.ctypes.data, 2, workers.address
+    call[[module.CALL_WIDTH, module.CALL_STOP]] = workers.ensure(width), ctypes.addressof(job.stop)
+    call[module.CALL_STATUS] = 1
+    workers.enter(call.ctypes.data)
+    assert not job.data.any()

@@ -24,7 +24,7 @@ from tests.fuzz.edges.cases import ENTRIES, hostile
 from tests.fuzz.edges.table import CHECKS
 
 ROOT = Path(__file__).parent.parent.parent
-CASES = int(os.environ.get("SARDONYX_FUZZ_CASES", "1200"))
+CASES = int(os.environ.get("SARDONYX_FUZZ_CASES", "1000"))
 PARTS = 4
 WHOLE = frozenset(f"tensor({sign}int{bits})" for sign in ("", "u") for bits in (8, 16, 32, 64))
 
