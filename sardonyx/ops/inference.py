@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.errors import Fail, InferenceError
+from sardonyx.errors import CODED, Fail, InferenceError
 from sardonyx.ir import (
     Attribute,
     Function,
@@ -47,6 +47,8 @@ logger = logging.getLogger("sardonyx.ops")
 Evaluate = Callable[[Node, Sequence[np.ndarray | None]], Sequence[Any]]
 """Computes one node; inference is handed it because kernels stand above this layer."""
 
+UNFORESEEN = "shapes cannot be inferred"
+"""Stands in messages of faults that an inference function does not look for: fuzzers count them as failures of ours."""
 REPEAT_BUDGET = 64
 """How many times a node may be inferred on average, as control flow asks for its bodies again: bounds hostile nesting."""
 MAX_ELEMENTS = 1 << 62
@@ -137,6 +139,10 @@ class Driver:
             result = entry.function(**arguments)
         except InferenceError as error:
             raise _with_node(node, str(error)) from error
+        except CODED:
+            raise
+        except Exception as error:  # numbers that the function did not foresee
+            raise _with_node(node, f"{UNFORESEEN}: {type(error).__name__}: {error}") from error
         return result if isinstance(result, list) else [result]
 
     def _arguments(

@@ -18,6 +18,7 @@ import numpy as np
 
 import sardonyx
 from sardonyx import errors
+from sardonyx.ops.inference import UNFORESEEN
 from sardonyx.providers.native.compiled import CompiledProgram
 from tests.fuzz.driver import Hang, interrupt, limit_memory
 from tests.fuzz.edges.cases import Case, chosen, hostile, model_of, unharmed
@@ -43,6 +44,7 @@ def outcome(model: bytes, feeds: dict[str, np.ndarray], providers: list[Any], op
         session = sardonyx.InferenceSession(model, OPTIONS, providers, enable_fallback=False)
         return session.run(None, feeds, options)
     except errors.CODED as error:
+        assert UNFORESEEN not in str(error), error
         return error
 
 
