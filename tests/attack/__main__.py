@@ -18,8 +18,18 @@ from pathlib import Path
 
 from tests.attack.supervision import ROOT, Finding, Tally, attack
 
-SHARES = {"graphs": 12}
-"""How often each kind comes."""
+SHARES = {
+    "graphs": 12,
+    "attributes": 12,
+    "files": 12,
+    "lies": 6,
+    "outliers": 4,
+    "shapes": 2,
+    "threads": 1,
+    "leaks": 1,
+    "cache": 1,
+}
+"""How often each kind comes; the last ones take long."""
 PER_SEED = 10_000_000
 """Numbers that one seed has to itself."""
 

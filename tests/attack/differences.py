@@ -13,6 +13,7 @@ OPS: dict[tuple[str, str], str] = {
         "",
         "MeanVarianceNormalization",
     ): "it subtracts the mean's square from the square's mean, which gives NaN where that is below 0",
+    ("com.microsoft", "QuickGelu"): "it computes doubles with a sigmoid of float's precision",
 }
 """By domain and op."""
 EMPTY_PRODUCTS = ("MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv")

@@ -175,7 +175,10 @@ class Grower:
             raise Refused
         given = cases._inputs(signature, case, {})
         wanted = cases._wanted(case, signature, None)
-        model = cases.build(signature, opset, case, given, wanted)
+        try:
+            model = cases.build(signature, opset, case, given, wanted)
+        except (ValueError, TypeError) as error:  # an attribute that is of another kind in this version
+            raise Refused from error
         model.opsets = dict(self.opsets)
         model.ir_version = execution.ir_version(self.opsets)
         proto = write_model(model)
