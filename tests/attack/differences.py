@@ -1,38 +1,64 @@
-"""Where onnxruntime is known to give something else than the standard, or than we do on purpose; each with its reason."""
+"""Where onnxruntime 1.31 is known to give something else than the standard, or than we do on purpose; each with its reason."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
 
-OPS: dict[tuple[str, str], str] = {
-    (
-        "",
-        "MeanVarianceNormalization",
-    ): "it subtracts the mean's square from the square's mean, which gives NaN where that is below 0",
-    ("com.microsoft", "QuickGelu"): "it computes doubles with a sigmoid of float's precision",
-}
-"""By domain and op."""
-EMPTY_PRODUCTS = ("MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv")
-"""It leaves the result of a product over no elements as the memory was."""
+Values = Mapping[str, Any]
 
 
-def known(model: onnx.ModelProto, values: Mapping[str, Any]) -> str | None:
+def always(node: onnx.NodeProto, values: Values) -> bool:
+    return True
+
+
+def of_doubles(node: onnx.NodeProto, values: Values) -> bool:
+    return any(getattr(values.get(name), "dtype", None) == np.float64 for name in node.input)
+
+
+def over_nothing(node: onnx.NodeProto, values: Values) -> bool:
+    return any(isinstance(values.get(name), np.ndarray) and values[name].size == 0 for name in node.input)
+
+
+def past_without_present(node: onnx.NodeProto, values: Values) -> bool:
+    return len(node.input) > 3 and bool(node.input[3]) and len([name for name in node.output if name]) < 3
+
+
+def with_group_indices(node: onnx.NodeProto, values: Values) -> bool:
+    return len(node.input) > 4 and bool(node.input[4])
+
+
+@dataclass(frozen=True)
+class Difference:
+    op: str
+    reason: str
+    applies: Callable[[onnx.NodeProto, Values], bool] = always
+    domain: str = ""
+
+
+KNOWN = (
+    Difference("MeanVarianceNormalization", "takes the mean's square from the square's mean: NaN where that is below 0"),
+    Difference("QuickGelu", "takes a sigmoid of float's precision for doubles", of_doubles, "com.microsoft"),
+    Difference("MatMulInteger", "does not set a product over no elements", over_nothing),
+    Difference("QLinearMatMul", "does not set a product over no elements", over_nothing),
+    Difference("ConvInteger", "does not set a product over no elements", over_nothing),
+    Difference("QLinearConv", "does not set a product over no elements", over_nothing),
+    Difference("GroupQueryAttention", "forgets the past if nobody wants the present", past_without_present, "com.microsoft"),
+    Difference("MatMulNBits", "does not heed g_idx for 2 bits, nor zero points beside it", with_group_indices, "com.microsoft"),
+)
+
+
+def known(model: onnx.ModelProto, values: Values) -> str | None:
     """The reason why onnxruntime is not asked about a model, None if it may be."""
     for node in nodes_of(model.graph):
-        reason = OPS.get((node.domain, node.op_type))
-        if reason is not None:
-            return reason
-        if node.op_type in EMPTY_PRODUCTS and any(_is_empty(values.get(name)) for name in node.input):
-            return "a product over no elements is not set"
+        for difference in KNOWN:
+            if (difference.domain, difference.op) == (node.domain, node.op_type) and difference.applies(node, values):
+                return difference.reason
     return None
-
-
-def _is_empty(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.size == 0
 
 
 def nodes_of(graph: onnx.GraphProto) -> list[onnx.NodeProto]:

@@ -30,6 +30,11 @@ SCAN = """g (float[4] s, float[5,4] x) => (float[4] z, float[5,4] y) {
         k2 = Identity(k) d = Mul(k, p) }> }"""
 
 
+HANDED_OUT = """g (float[3,4] x, float[3,4] w) => (float[3,4] y) <int64 m = {3}, bool go = {1}> {
+    y = Loop(m, go, x)<body = b (int64 i, bool c, float[3,4] s) => (bool c2, float[3,4] s2) {
+        c2 = Identity(c) u = Softmax(w) s2 = Identity(u) }> }"""
+
+
 def test_state_that_is_handed_on_is_read_from_outside() -> None:
     assert_rewrites(keep_invariants, USED, READ)
 
@@ -44,13 +49,14 @@ def test_what_depends_on_nothing_inside_is_computed_before() -> None:
         CARRIED.replace("k2 = Identity(k)", "k2 = Neg(k)") % "MatMul(s, k)",
         MOVABLE.replace("u = Mul(w, w) t = MatMul(s, u)", "t = Mul(s, s)"),
         MOVABLE.replace("u = Mul(w, w)", "n = Cast<to=1>(i) u = Mul(w, n)"),
+        HANDED_OUT.replace("u = Softmax(w) s2 = Identity(u)", "s2 = Identity(w)"),
     ],
 )
 def test_what_changes_stays(text: str) -> None:
     assert_rewrites(keep_invariants, text, None)
 
 
-@pytest.mark.parametrize("text", [USED, MOVABLE, SCAN, CARRIED % "MatMul(x, k)"])
+@pytest.mark.parametrize("text", [USED, MOVABLE, SCAN, HANDED_OUT, CARRIED % "MatMul(x, k)"])
 @pytest.mark.parametrize("rounds", [0, 1, 4])
 def test_sessions_compute_the_same(text: str, rounds: int) -> None:
     source = '<ir_version: 9, opset_import: ["" : 17]>' + text.replace("m = {3}", f"m = {{{rounds}}}")

@@ -92,6 +92,8 @@ def _is_invariant(node: Node, body: Graph) -> bool:
     """Whether a node computes the same in each round, and cannot fail: all that it reads is constant or comes from outside."""
     if node.domain or node.op_type not in SAFE or any(rank_of(value) is None for value in node.outputs):
         return False
+    if node.op_type == "Identity" and node.outputs[0].is_graph_output:
+        return False  # a body's output that comes from outside needs it
     given = [value for value in node.inputs if value is not None]
     return not all(value.is_constant for value in given) and all(
         value.is_constant or value.graph is not body for value in given

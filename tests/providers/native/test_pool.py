@@ -93,6 +93,13 @@ def test_norms(p, channels_last):
     assert_agrees(model, images(1, 20, 6, 30, channels_last=channels_last), tolerance=1e-5)
 
 
+@pytest.mark.parametrize("attributes", [{"op": "LpPool", "kernel_shape": [2, 3], "p": 3}, {"op": "LRN", "size": 3, "beta": 0.6}])
+def test_powers_of_doubles_are_left_to_numpy(attributes):
+    then = [helper.make_node("Sqrt", ["P"], ["Q"]), helper.make_node("Neg", ["Q"], ["Y"])]
+    feeds = {"X": np.abs(images(1, 4, 6, 30, dtype=np.float64)["X"])}
+    assert_agrees(pool_model(dtype=np.float64, then=then, **attributes), feeds, all_native=False)
+
+
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_a_nan_is_the_largest_and_infinities_count(channels_last):
     feeds = images(1, 20, 12, 40, channels_last=channels_last)

@@ -16,7 +16,7 @@ from sardonyx.providers.native.movement.walking import runs
 from sardonyx.providers.native.rows.domain import is_float, row_grain
 from sardonyx.providers.native.rows.passes import items, sweep
 from sardonyx.providers.native.table import lower
-from sardonyx.providers.native.values import dims, present
+from sardonyx.providers.native.values import dims, element_of, present
 from sardonyx.records import dataclass
 
 BLOCK = 1024
@@ -33,7 +33,14 @@ class Neighbours:
 
 
 def _claims(node: Node) -> bool:
-    return is_float(node) and len(dims(present(node.inputs[0]))) >= 3 and 1 <= int(operand(node, "size")) <= WIDEST
+    X = present(node.inputs[0])
+    return is_float(node) and len(dims(X)) >= 3 and 1 <= int(operand(node, "size")) <= WIDEST and _has_power(node)
+
+
+def _has_power(node: Node) -> bool:
+    """Powers are computed in float32, except for those that roots give."""
+    type = element_of(present(node.inputs[0]))
+    return operand(node, "beta") in (0.5, 0.75) or (type is not None and type.bits <= 32)
 
 
 @lower("LRN", claims=_claims)

@@ -116,8 +116,10 @@ def claims_windows(node: Node) -> bool:
     if not 3 <= len(shape) <= 2 + MAX_SPATIAL or not kernel or len(kernel) != len(shape) - 2 or len(output) != len(shape):
         return False
     rest = [*kernel, *(attribute_of(node, "strides") or ()), *(attribute_of(node, "dilations") or ())]
-    return min(rest) > 0 and math.prod(kernel) <= MAX_TAPS and _norm_is_positive(node)
+    return min(rest) > 0 and math.prod(kernel) <= MAX_TAPS and _has_norm(node, type)
 
 
-def _norm_is_positive(node: Node) -> bool:
-    return node.op_type != "LpPool" or (attribute_of(node, "p") or 2) > 0
+def _has_norm(node: Node, type: Type) -> bool:
+    """Whether an Lp pool's norm is one that there is code for: powers are computed in float32."""
+    p = attribute_of(node, "p") or 2
+    return node.op_type != "LpPool" or p in (1, 2) or (p > 0 and type.bits <= 32)
