@@ -8,14 +8,23 @@ from sardonyx import dtypes
 from sardonyx.errors import InferenceError
 from sardonyx.ir import TensorType, dim
 from sardonyx.ops.operand import Known, is_symbolic, settled
-from sardonyx.ops.shapes import broadcast, merge_shapes, same_as
+from sardonyx.ops.shapes import axis_index, broadcast, merge_shapes, same_as, text
 from sardonyx.ops.table import infer
 
 infer("Ceil", "Floor", "Reciprocal", "Round", "Sqrt", "Not", "BitwiseNot", "IsInf", "IsNaN")(same_as("X"))
-infer("Relu", "LeakyRelu", "ThresholdedRelu", "PRelu", "Elu", "Selu", "Celu", "Sigmoid", "HardSigmoid")(same_as("X"))
+infer("Relu", "LeakyRelu", "ThresholdedRelu", "Elu", "Selu", "Celu", "Sigmoid", "HardSigmoid")(same_as("X"))
 infer("HardSwish", "Swish", "Mish", "Gelu", "Softplus")(same_as("X"))
 infer("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Sin", "Sinh", "Tan", "Tanh")(same_as("input"))
 infer("Erf", "Exp", "Log", "Sign", "Shrink", "Softsign")(same_as("input"))
+
+
+@infer("PRelu", since=7)
+def prelu(X, slope):
+    """The text wants a slope that broadcasts to X; other runtimes and the reference broadcast both."""
+    return broadcast(X.shape, slope.shape)
+
+
+infer("PRelu", until=6)(same_as("X"))
 
 
 @infer("Identity")
@@ -101,9 +110,13 @@ def multidirectional(A, B):
 
 
 @infer("Add", "Sub", "Mul", "Div", "And", "Or", "Xor", "Equal", "Greater", "Less", until=6)
-def unidirectional(A, B, broadcast):
+def unidirectional(A, B, broadcast, axis):
     """Up to opset 6 the first operand's shape was the result's."""
-    return A.shape if broadcast else merge_shapes(A.shape, B.shape, "without broadcast=1 A and B have one shape")
+    if not broadcast:
+        return merge_shapes(A.shape, B.shape, "without broadcast=1 A and B have one shape")
+    if axis is not None and A.shape is not None and B.shape is not None and A.shape != B.shape and dim.product(B.shape) != 1:
+        axis_index(axis, len(A.shape))
+    return A.shape
 
 
 @infer("Pow", since=7)
@@ -113,8 +126,8 @@ def of_X_and_Y(X, Y):
 
 
 @infer("Pow", until=6)
-def pow_unidirectional(X, Y, broadcast):
-    return unidirectional(X, Y, broadcast)
+def pow_unidirectional(X, Y, broadcast, axis):
+    return unidirectional(X, Y, broadcast, axis)
 
 
 @infer("SwiGLU")
@@ -144,6 +157,10 @@ def _of_all(operands):
 @infer("Clip")
 def clip(input, min, max):
     bounds = [(function, bound) for function, bound in ((dim.maximum, min), (dim.minimum, max)) if bound is not None]
+    for name, bound in (("min", min), ("max", max)):
+        if bound is not None and bound.shape is not None and isinstance(dim.product(bound.shape), int):
+            if dim.product(bound.shape) != 1:
+                raise InferenceError(f"{name} should be a scalar, it is {text(bound.shape)}")
     result = input.shape
     if input.value is not None and is_symbolic(input.value) and all(bound.item is not None for _, bound in bounds):
         value = input.value

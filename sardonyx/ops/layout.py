@@ -10,7 +10,14 @@ from sardonyx.ops.shape import moved
 from sardonyx.ops.shapes import axis_indices, fresh_shape, same_as, text
 from sardonyx.ops.table import infer
 
-infer("ReverseSequence", "Trilu")(same_as("input"))
+infer("Trilu")(same_as("input"))
+
+
+@infer("ReverseSequence")
+def reverse_sequence(input, batch_axis, time_axis):
+    if {batch_axis, time_axis} != {0, 1}:
+        raise InferenceError(f"batch_axis and time_axis must be 0 and 1, not {batch_axis} and {time_axis}")
+    return input.shape
 
 
 @infer("Transpose")

@@ -5,36 +5,39 @@ from __future__ import annotations
 from sardonyx import dtypes
 from sardonyx.errors import InferenceError
 from sardonyx.ir import TensorType
-from sardonyx.ops.shapes import axis_index, axis_indices
+from sardonyx.ops.shapes import axis_index, axis_indices, text
 from sardonyx.ops.table import infer
 
 
-@infer("MeanVarianceNormalization")
-def mean_variance_normalization(X, axes):
-    if X.rank is not None:
-        axis_indices(axes, X.rank)
-    return X.shape
+def _channels(X):
+    return X.shape[1] if X.rank is not None and X.rank > 1 else None
+
+
+def _check_length(wanted, *also, **parameters):
+    """Refuse parameters that are no vectors of so many numbers, or as many as one of `also` says."""
+    for name, parameter in parameters.items():
+        length = (parameter.require_rank(1, name=name) or (None,))[0]
+        if isinstance(length, int) and isinstance(wanted, int) and length not in (wanted, *also):
+            raise InferenceError(f"{name} must have {wanted} elements, not {length}")
 
 
 @infer("InstanceNormalization")
 def instance_normalization(input, scale, B):
-    check_channels(input, scale=scale, B=B)
+    _check_length(_channels(input), scale=scale, B=B)
     return input.shape
-
-
-def check_channels(X, **parameters):
-    """Refuse parameters that are not one number per channel."""
-    channels = X.shape[1] if X.rank is not None and X.rank > 1 else None
-    for name, parameter in parameters.items():
-        shape = parameter.require_rank(1, name=name)
-        if isinstance(channels, int) and shape is not None and isinstance(shape[0], int) and shape[0] != channels:
-            raise InferenceError(f"{name} has {shape[0]} elements, X has {channels} channels")
 
 
 @infer("LRN")
 def lrn(X, size):
     if size < 1:
         raise InferenceError(f"size must be positive, it is {size}")
+    return X.shape
+
+
+@infer("MeanVarianceNormalization")
+def mean_variance_normalization(X, axes):
+    if X.rank is not None:
+        axis_indices(axes, X.rank)
     return X.shape
 
 
@@ -54,22 +57,48 @@ def from_axis(input, axis):
 
 
 @infer("BatchNormalization")
-def batch_normalization(X, scale, B, input_mean, input_var, output_count, spatial):
-    if spatial != 0:
-        check_channels(X, scale=scale, B=B, input_mean=input_mean, input_var=input_var)
+def batch_normalization(X, scale, B, input_mean, input_var, spatial, output_count):
+    if spatial != 0:  # before opset 9 every activation could have parameters of its own
+        _check_length(_channels(X), scale=scale, B=B, input_mean=input_mean, input_var=input_var)
     return [X.shape, *(input_mean.shape, input_var.shape, input_mean.shape, input_var.shape)[: output_count - 1]]
 
 
-@infer("GroupNormalization")
+@infer("GroupNormalization", since=21)
 def group_normalization(X, scale, bias, num_groups):
-    channels = X.shape[1] if X.rank is not None and X.rank > 1 else None
+    return _grouped(X, scale, bias, num_groups, _channels(X))
+
+
+@infer("GroupNormalization", until=20)
+def group_normalization_by_group(X, scale, bias, num_groups):
+    """Before opset 21 scale and bias belonged to the groups, not to the channels."""
+    return _grouped(X, scale, bias, num_groups, num_groups)
+
+
+def _grouped(X, scale, bias, num_groups, wanted):
+    """A single number is for all: the function body of the op broadcasts it."""
+    channels = _channels(X)
     if num_groups < 1 or (isinstance(channels, int) and channels % num_groups):
         raise InferenceError(f"{channels} channels cannot be divided into {num_groups} groups")
+    _check_length(wanted, 1, scale=scale, bias=bias)
     return X.shape
 
 
+def _check_broadcast(X, **parameters):
+    """Refuse parameters that do not broadcast to X."""
+    for name, parameter in parameters.items():
+        if parameter is None or parameter.shape is None or X.shape is None:
+            continue
+        places = X.shape[len(X.shape) - len(parameter.shape) :] if len(parameter.shape) <= len(X.shape) else None
+        if places is None or any(
+            size != 1 and isinstance(size, int) and isinstance(place, int) and size != place
+            for size, place in zip(parameter.shape, places)
+        ):
+            raise InferenceError(f"{name} {text(parameter.shape)} cannot be broadcast to X {text(X.shape)}")
+
+
 @infer("LayerNormalization")
-def layer_normalization(X, Scale, axis, stash_type):
+def layer_normalization(X, Scale, B, axis, stash_type):
+    _check_broadcast(X, Scale=Scale, B=B)
     stash = dtypes.from_code(stash_type)
     if X.shape is None:
         return [None, TensorType(stash), TensorType(stash)]
@@ -80,6 +109,7 @@ def layer_normalization(X, Scale, axis, stash_type):
 
 @infer("RMSNormalization")
 def rms_normalization(X, scale, axis):
+    _check_broadcast(X, scale=scale)
     if X.rank is not None:
         axis_index(axis, X.rank)
     return X.shape

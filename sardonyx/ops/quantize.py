@@ -5,12 +5,21 @@ from __future__ import annotations
 from sardonyx import dtypes
 from sardonyx.errors import InferenceError
 from sardonyx.ir import TensorType
-from sardonyx.ops.shapes import broadcast, text
+from sardonyx.ops.shapes import axis_index, broadcast, text
 from sardonyx.ops.table import infer
 
 
+def check_quantized_axis(x, scale, axis):
+    """Refuse an axis that x does not have; where one scale is for all, nobody looks at it."""
+    if x.shape is None or scale.shape is None or axis is None:
+        return
+    if len(scale.shape) > 1 or (len(scale.shape) == 1 and isinstance(scale.shape[0], int) and scale.shape[0] != 1):
+        axis_index(axis, len(x.shape))
+
+
 @infer("QuantizeLinear")
-def quantize_linear(x, y_scale, y_zero_point, output_dtype):
+def quantize_linear(x, y_scale, y_zero_point, axis, output_dtype):
+    check_quantized_axis(x, y_scale, axis)
     named = dtypes.from_code(output_dtype) if output_dtype else None
     if y_zero_point is None:
         return TensorType(named or dtypes.uint8, x.shape)
@@ -20,7 +29,8 @@ def quantize_linear(x, y_scale, y_zero_point, output_dtype):
 
 
 @infer("DequantizeLinear")
-def dequantize_linear(x, x_scale, output_dtype):
+def dequantize_linear(x, x_scale, axis, output_dtype):
+    check_quantized_axis(x, x_scale, axis)
     if output_dtype:
         return TensorType(dtypes.from_code(output_dtype), x.shape)
     if x_scale.dtype is dtypes.float8e8m0:

@@ -1,35 +1,81 @@
-"""Type and shape inference of recurrent layers; `contrib/recurrent.py` uses `recurrent_shapes` too."""
+"""Type and shape inference of recurrent layers; `contrib/recurrent.py` uses it too, and kernels check shapes of runs by it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sardonyx.errors import InferenceError
-from sardonyx.ir import dim
+from sardonyx.ir import Shape, dim
 from sardonyx.ops.shapes import fresh_shape, merge_dims
 from sardonyx.ops.table import infer
 
 
-@infer("RNN", "GRU")
-def rnn(X, R, direction, hidden_size, layout):
-    return recurrent_shapes(X, _hidden_size(R, hidden_size), direction, layout)[:2]
+@infer("RNN")
+def rnn(X, W, R, B, sequence_lens, initial_h, direction, hidden_size, layout):
+    operands = {"W": W, "R": R, "B": B, "sequence_lens": sequence_lens, "initial_h": initial_h}
+    return recurrent_shapes(X, hidden_size_of(R, 2, hidden_size), direction, layout, 1, operands)[:2]
+
+
+@infer("GRU")
+def gru(X, W, R, B, sequence_lens, initial_h, direction, hidden_size, layout):
+    operands = {"W": W, "R": R, "B": B, "sequence_lens": sequence_lens, "initial_h": initial_h}
+    return recurrent_shapes(X, hidden_size_of(R, 2, hidden_size), direction, layout, 3, operands)[:2]
 
 
 @infer("LSTM")
-def lstm(X, R, direction, hidden_size, layout):
-    return recurrent_shapes(X, _hidden_size(R, hidden_size), direction, layout)
+def lstm(X, W, R, B, sequence_lens, initial_h, initial_c, P, direction, hidden_size, layout):
+    operands = {"W": W, "R": R, "B": B, "sequence_lens": sequence_lens, "initial_h": initial_h, "initial_c": initial_c, "P": P}
+    return recurrent_shapes(X, hidden_size_of(R, 2, hidden_size), direction, layout, 4, operands)
 
 
-def _hidden_size(R, declared):
+def hidden_size_of(R, axis, declared):
+    """The size of the state, along an axis of R and as an attribute."""
     weights = R.require_rank(3, name="R")
-    found = dim.fresh() if weights is None else weights[2]
+    found = dim.fresh() if weights is None else weights[axis]
     return merge_dims(found, declared, "hidden_size and R") if declared else found
 
 
-def recurrent_shapes(X, hidden, direction, layout):
-    """Shapes of Y, Y_h and Y_c."""
+def recurrent_shapes(X, hidden, direction, layout, gates, operands):
+    """Shapes of Y, Y_h and Y_c; refuses operands of other shapes than a layer of so many gates has."""
+    first, second, inputs = X.require_rank(3, name="X") or fresh_shape(3)
+    batch, directions = first if layout else second, directions_of(direction)
+    wanted = operand_shapes(gates, directions, batch, inputs, hidden, layout)
+    given = {name: operand.shape for name, operand in operands.items() if operand is not None and operand.shape is not None}
+    misfit = find_misfit(wanted, given)
+    if misfit is not None:
+        raise InferenceError(misfit)
+    state = wanted["initial_h"]
+    return [(first, second, *state[1:]) if layout else (first, directions, second, hidden), state, state]
+
+
+def directions_of(direction) -> int:
     if direction not in ("forward", "foward", "reverse", "bidirectional"):  # GRU of opset 1 misspells its default
         raise InferenceError(f"direction must be forward, reverse or bidirectional, not {direction!r}")
-    directions = 2 if direction == "bidirectional" else 1
-    first, second, _ = X.require_rank(3, name="X") or fresh_shape(3)
-    if layout:
-        return [(first, second, directions, hidden), (first, directions, hidden), (first, directions, hidden)]
-    return [(first, directions, second, hidden), (directions, second, hidden), (directions, second, hidden)]
+    return 2 if direction == "bidirectional" else 1
+
+
+def operand_shapes(gates, directions, batch, inputs, hidden, layout) -> dict[str, Shape]:
+    """The shapes of all operands but X, by their names."""
+    state = (batch, directions, hidden) if layout else (directions, batch, hidden)
+    return {
+        "W": (directions, gates * hidden, inputs),
+        "R": (directions, gates * hidden, hidden),
+        "B": (directions, 2 * gates * hidden),
+        "sequence_lens": (batch,),
+        "initial_h": state,
+        "initial_c": state,
+        "P": (directions, 3 * hidden),
+    }
+
+
+def find_misfit(wanted: Mapping[str, Shape], given: Mapping[str, Shape]) -> str | None:
+    """What is wrong with the first operand of another shape, in the words of onnxruntime; None if all fit."""
+    for name, shape in given.items():
+        sizes = zip(shape, wanted[name])
+        if len(shape) != len(wanted[name]) or any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in sizes):
+            return f"Input {name} must have shape {_braced(wanted[name])}. Actual:{_braced(shape)}"
+    return None
+
+
+def _braced(shape: Shape) -> str:
+    return "{" + ",".join(map(str, shape)) + "}"

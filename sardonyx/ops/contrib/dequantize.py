@@ -21,6 +21,7 @@ from sardonyx.dtypes import (
 )
 from sardonyx.errors import InferenceError
 from sardonyx.ir import TensorType
+from sardonyx.ops.quantize import check_quantized_axis
 from sardonyx.ops.schemas import define
 from sardonyx.ops.shapes import axis_index
 from sardonyx.ops.table import in_domain
@@ -56,12 +57,14 @@ define(
 
 
 @contrib("QuantizeLinear")
-def quantize_linear(x, y_zero_point):
+def quantize_linear(x, y_scale, y_zero_point, axis):
+    check_quantized_axis(x, y_scale, axis)
     return TensorType(dtypes.uint8 if y_zero_point is None else y_zero_point.dtype, x.shape)
 
 
 @contrib("DequantizeLinear")
-def dequantize_linear(x):
+def dequantize_linear(x, x_scale, axis):
+    check_quantized_axis(x, x_scale, axis)
     return x.shape
 
 

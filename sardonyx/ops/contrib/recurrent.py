@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from sardonyx.dtypes import float32, int8, int32, uint8
-from sardonyx.ir import dim
-from sardonyx.ops.recurrent import recurrent_shapes
+from sardonyx.ops.recurrent import hidden_size_of, recurrent_shapes
 from sardonyx.ops.schemas import define
-from sardonyx.ops.shapes import merge_dims
 from sardonyx.ops.table import in_domain
 
 define(
@@ -24,8 +22,7 @@ define(
 
 
 @in_domain("com.microsoft")("DynamicQuantizeLSTM")
-def dynamic_quantize_lstm(X, R, direction, hidden_size):
-    weights = R.require_rank(3, name="R")
-    found = dim.fresh() if weights is None else weights[1]
-    hidden = merge_dims(found, hidden_size, "hidden_size and R") if hidden_size else found
-    return recurrent_shapes(X, hidden, direction, layout=0)
+def dynamic_quantize_lstm(X, R, B, sequence_lens, initial_h, initial_c, P, direction, hidden_size):
+    """W and R stand transposed and are not compared: the products with them do."""
+    operands = {"B": B, "sequence_lens": sequence_lens, "initial_h": initial_h, "initial_c": initial_c, "P": P}
+    return recurrent_shapes(X, hidden_size_of(R, 1, hidden_size), direction, 0, 4, operands)

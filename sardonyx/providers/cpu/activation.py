@@ -39,7 +39,10 @@ def prelu_of_channels(X, slope):
     """Up to opset 6 the slope was one number, or one for each channel."""
     if slope.ndim == 1 and X.ndim > 2 and slope.size > 1:
         slope = slope.reshape(slope.shape + (1,) * (X.ndim - 2))
-    return prelu(X, slope.reshape(()) if slope.size == 1 else slope)
+    result = prelu(X, slope.reshape(()) if slope.size == 1 else slope)
+    if result.shape != X.shape:
+        raise KernelError(f"the slope {list(slope.shape)} cannot be broadcast to X {list(X.shape)}")
+    return result
 
 
 @cpu.kernel("Elu", widen=True, inplace=FIRST)

@@ -8,6 +8,7 @@ import numpy as np
 
 from sardonyx.dtypes import FLOATS, float16
 from sardonyx.errors import KernelError
+from sardonyx.providers.cpu.shape import normal_axes, normal_axis
 from sardonyx.providers.cpu.table import FIRST, cpu
 from sardonyx.providers.termination import watched
 
@@ -61,7 +62,7 @@ def hardmax(input, axis=-1):
 
 def _as_rows(input, axis):
     """Up to opset 12 the axes from `axis` on were one flat row."""
-    axis = axis + input.ndim if axis < 0 else axis
+    axis = input.ndim if axis == input.ndim else normal_axis(axis, input.ndim)
     return input.reshape(math.prod(input.shape[:axis]), math.prod(input.shape[axis:]))
 
 
@@ -115,10 +116,17 @@ def _with_saved_statistics(X, scale, B, input_mean, input_var, epsilon, momentum
 def _normalize_channels(X, scale, B, mean, var, epsilon):
     factor = scale / np.sqrt(var + var.dtype.type(epsilon))
     shift = B - mean * factor
-    shape = (-1, *(1,) * (X.ndim - 2)) if X.ndim > 1 else (1,)
-    Y = X * factor.astype(X.dtype, copy=False).reshape(shape)
-    Y += shift.astype(X.dtype, copy=False).reshape(shape)
+    Y = X * _by_channel(factor.astype(X.dtype, copy=False), X, "a parameter")
+    Y += _by_channel(shift.astype(X.dtype, copy=False), X, "a parameter")
     return Y
+
+
+def _by_channel(parameter, X, name):
+    """One number for each channel, in a shape that broadcasts to X."""
+    channels = X.shape[1] if X.ndim > 1 else 1
+    if parameter.size != channels:
+        raise KernelError(f"{name} must have {channels} elements, one for each channel, not {parameter.size}")
+    return parameter.reshape((-1, *(1,) * (X.ndim - 2)) if X.ndim > 1 else (1,))
 
 
 def _channel_statistics(X):
@@ -150,8 +158,7 @@ def standardize(X, axes, epsilon):
 @cpu.kernel("InstanceNormalization", widen=True, inplace=FIRST)
 def instance_normalization(input, scale, B, epsilon=1e-5):
     normalized, *_ = standardize(input, tuple(range(2, input.ndim)), epsilon)
-    shape = (-1, *(1,) * (input.ndim - 2))
-    return normalized * scale.reshape(shape) + B.reshape(shape)
+    return normalized * _by_channel(scale, input, "scale") + _by_channel(B, input, "B")
 
 
 @cpu.kernel("GroupNormalization", since=21, widen=True, inplace=FIRST)
@@ -177,25 +184,33 @@ def _standardize_groups(X, num_groups, epsilon):
 @cpu.kernel("LayerNormalization", widen=True, inplace=FIRST)
 def layer_normalization(X, Scale, B=None, axis=-1, epsilon=1e-5, stash_type=1):
     """Narrow types are computed in float32 whatever `stash_type`, float64 stays; `stash_type` types Mean and InvStdDev."""
-    normalized, mean, inverse = standardize(X, tuple(range(axis % X.ndim, X.ndim)), epsilon)
+    normalized, mean, inverse = standardize(X, tuple(range(normal_axis(axis, X.ndim), X.ndim)), epsilon)
     normalized *= Scale
     if B is not None:
         normalized += B
     return normalized, mean, inverse
 
 
+def scaled(normalized, scale):
+    """Rows times a scale that broadcasts to them."""
+    result = normalized * scale
+    if result.shape != normalized.shape:
+        raise KernelError(f"the scale {list(scale.shape)} cannot be broadcast to X {list(normalized.shape)}")
+    return result
+
+
 @cpu.kernel("RMSNormalization", widen=True, inplace=FIRST)
 def rms_normalization(X, scale, axis=-1, epsilon=1e-5, stash_type=1):
-    axes = tuple(range(axis % X.ndim, X.ndim))
+    axes = tuple(range(normal_axis(axis, X.ndim), X.ndim))
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         count = X.dtype.type(math.prod(X.shape[a] for a in axes))
         mean_square = np.square(X).sum(axis=axes, keepdims=True) / count
-        return X * (1 / np.sqrt(mean_square + X.dtype.type(epsilon))) * scale
+        return scaled(X * (1 / np.sqrt(mean_square + X.dtype.type(epsilon))), scale)
 
 
 @cpu.kernel("MeanVarianceNormalization", widen=True, inplace=FIRST)
 def mean_variance_normalization(X, axes=(0, 2, 3)):
-    axes = tuple(int(axis) for axis in axes)
+    axes = normal_axes(axes, X.ndim)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         count = X.dtype.type(math.prod(X.shape[axis] for axis in axes))
         centred = X - X.sum(axis=axes, keepdims=True) / count

@@ -9,6 +9,7 @@ from sardonyx import dtypes
 from sardonyx.errors import KernelError
 from sardonyx.providers.base import widened
 from sardonyx.providers.cpu.cast import convert
+from sardonyx.providers.cpu.shape import normal_axis
 from sardonyx.providers.cpu.table import cpu
 
 EXACT_IN_SINGLE = 2**24
@@ -59,9 +60,7 @@ def spread(parameter, shape, axis, block_size=0):
     """A scale or zero point in a shape that broadcasts with data of `shape`: for all, for each index of `axis`, or for blocks along it."""
     if parameter.size == 1 and parameter.ndim <= 1:
         return parameter.reshape(())
-    axis = axis + len(shape) if axis < 0 else axis
-    if not 0 <= axis < len(shape):
-        raise KernelError(f"axis {axis} is not in valid range [-{len(shape)},{len(shape) - 1}]")
+    axis = normal_axis(axis, len(shape))
     if parameter.ndim == 1 and not block_size:
         if parameter.size != shape[axis]:
             raise KernelError(f"a scale or zero point has {parameter.size} elements, but axis {axis} has {shape[axis]}")

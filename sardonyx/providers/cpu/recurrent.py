@@ -10,6 +10,7 @@ import functools
 import numpy as np
 
 from sardonyx.errors import InvalidArgument, KernelError
+from sardonyx.ops.recurrent import find_misfit, operand_shapes
 from sardonyx.providers.cpu.activation import elu, hard_sigmoid, leaky_relu, relu, sigmoid, softplus, softsign
 from sardonyx.providers.cpu.table import cpu
 from sardonyx.providers.termination import watched
@@ -34,6 +35,7 @@ def rnn(
     output_sequence=0,
 ):
     hidden = R.shape[2]
+    _check_operands(1, X, hidden, direction, layout, W=W, R=R, B=B, initial_h=initial_h)
     functions = activation_functions(activations, activation_alpha, activation_beta, ("Tanh",), direction, clip)
 
     def layer(X, number):
@@ -67,6 +69,7 @@ def gru(
     output_sequence=0,
 ):
     hidden = R.shape[2]
+    _check_operands(3, X, hidden, direction, layout, W=W, R=R, B=B, initial_h=initial_h)
     functions = activation_functions(activations, activation_alpha, activation_beta, ("Sigmoid", "Tanh"), direction, clip)
 
     def layer(X, number):
@@ -119,6 +122,7 @@ def lstm(
     output_sequence=0,
 ):
     hidden = R.shape[2]
+    _check_operands(4, X, hidden, direction, layout, W=W, R=R, B=B, initial_h=initial_h, initial_c=initial_c, P=P)
     functions = lstm_functions(activations, activation_alpha, activation_beta, direction, clip)
 
     def layer(X, number):
@@ -129,6 +133,14 @@ def lstm(
 
     Y, final = run_layers(X, layer, direction, layout, sequence_lens, [initial_h, initial_c], hidden)
     return Y, *final
+
+
+def _check_operands(gates, X, hidden, direction, layout, **operands):
+    """Refuse operands that inference could not compare, as the model leaves their sizes open."""
+    wanted = operand_shapes(gates, len(_reverses(direction)), X.shape[0 if layout else 1], X.shape[2], hidden, layout)
+    misfit = find_misfit(wanted, {name: operand.shape for name, operand in operands.items() if operand is not None})
+    if misfit is not None:
+        raise KernelError(misfit)
 
 
 def lstm_functions(activations, alphas, betas, direction, clip):

@@ -8,6 +8,7 @@ import numpy as np
 
 from sardonyx.errors import KernelError
 from sardonyx.providers.cpu.elementwise import truncated_quotient
+from sardonyx.providers.cpu.shape import normal_axis
 from sardonyx.providers.cpu.table import cpu
 
 
@@ -15,14 +16,7 @@ def _reduced_axes(data, axes, noop_with_empty_axes):
     """The axes to reduce, as NumPy takes them: non-negative, each once."""
     if axes is None or len(axes) == 0:
         return () if noop_with_empty_axes else tuple(range(data.ndim))
-    return tuple(dict.fromkeys(_axis(axis, data.ndim) for axis in axes))
-
-
-def _axis(axis, rank):
-    axis = int(axis)
-    if not -rank <= axis < rank:
-        raise KernelError(f"axis {axis} is not in valid range [-{rank},{rank - 1}]")
-    return axis % rank
+    return tuple(dict.fromkeys(normal_axis(axis, data.ndim) for axis in axes))
 
 
 def _reduction(*ops):
@@ -120,7 +114,7 @@ def arg_min(data, axis=0, keepdims=1, select_last_index=0):
 
 
 def _arg_reduced(function, data, axis, keepdims, select_last_index):
-    axis = _axis(axis, data.ndim)
+    axis = normal_axis(axis, data.ndim)
     if data.shape[axis] == 0:
         raise KernelError(f"axis {axis} of {list(data.shape)} has no elements to choose from")
     if select_last_index:
@@ -141,7 +135,7 @@ def cum_prod(x, axis, exclusive=0, reverse=0):
 
 
 def _accumulated(ufunc, x, axis, exclusive, reverse):
-    axis, direction = _axis(axis.item(), x.ndim), -1 if reverse else 1
+    axis, direction = normal_axis(axis.item(), x.ndim), -1 if reverse else 1
     steps = np.moveaxis(x, axis, 0)[::direction]
     result = np.empty_like(steps)
     skipped = 1 if exclusive else 0

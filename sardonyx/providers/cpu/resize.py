@@ -7,7 +7,7 @@ import numpy as np
 from sardonyx.errors import KernelError
 from sardonyx.ops.image import kept_ratio, scaled_size
 from sardonyx.providers.cpu.sampling import cubic_weight
-from sardonyx.providers.cpu.shape import bounded
+from sardonyx.providers.cpu.shape import bounded, normal_axes
 from sardonyx.providers.cpu.table import cpu
 from sardonyx.providers.termination import watched
 from sardonyx.records import dataclass
@@ -103,7 +103,7 @@ def plan_in_memory(X, roi, scales, sizes, axes, policy) -> list[ResizedAxis]:
 
 def plan_axes(shape, roi, scales, sizes, axes, policy) -> list[ResizedAxis]:
     """How the axes are resized that `axes` names, or all."""
-    axes = range(len(shape)) if axes is None else [axis % len(shape) for axis in axes]
+    axes = range(len(shape)) if axes is None else normal_axes(axes, len(shape))
     lengths = [shape[axis] for axis in axes]
     starts, ends = _split_roi(roi, len(lengths))
     if scales is not None and len(scales):

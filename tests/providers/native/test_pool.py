@@ -93,7 +93,9 @@ def test_norms(p, channels_last):
     assert_agrees(model, images(1, 20, 6, 30, channels_last=channels_last), tolerance=1e-5)
 
 
-@pytest.mark.parametrize("attributes", [{"op": "LpPool", "kernel_shape": [2, 3], "p": 3}, {"op": "LRN", "size": 3, "beta": 0.6}])
+@pytest.mark.parametrize(
+    "attributes", [{"op": "LpPool", "kernel_shape": [2, 3], "p": 3}, {"op": "LRN", "size": 3, "beta": 0.6}]
+)
 def test_powers_of_doubles_are_left_to_numpy(attributes):
     then = [helper.make_node("Sqrt", ["P"], ["Q"]), helper.make_node("Neg", ["Q"], ["Y"])]
     feeds = {"X": np.abs(images(1, 4, 6, 30, dtype=np.float64)["X"])}

@@ -8,6 +8,7 @@ from sardonyx.errors import InvalidArgument, KernelError
 from sardonyx.providers.base import widened
 from sardonyx.providers.cpu import quantize
 from sardonyx.providers.cpu.contrib.linalg import unpack
+from sardonyx.providers.cpu.shape import normal_axis
 from sardonyx.providers.cpu.table import cpu
 
 contrib = cpu.in_domain("com.microsoft")
@@ -32,7 +33,7 @@ def _checked_axis(axis, scale):
 @contrib("GatherBlockQuantized")
 def gather_block_quantized(data, indices, scales, zero_points=None, *, gather_axis=0, quantize_axis=1, block_size=128, bits=4):
     """Only what is gathered is unpacked and dequantized. An index beyond the data yields zeros."""
-    gather_axis, quantize_axis = gather_axis % data.ndim, quantize_axis % data.ndim
+    gather_axis, quantize_axis = normal_axis(gather_axis, data.ndim), normal_axis(quantize_axis, data.ndim)
     shared = 8 // bits if data.dtype == np.uint8 else 1
     if shared > 1 and gather_axis in (data.ndim - 1, quantize_axis):
         raise KernelError(

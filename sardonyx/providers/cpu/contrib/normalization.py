@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from sardonyx.errors import InvalidArgument, KernelError
-from sardonyx.providers.cpu.normalization import standardize
+from sardonyx.providers.cpu.normalization import scaled, standardize
+from sardonyx.providers.cpu.shape import normal_axis
 from sardonyx.providers.cpu.table import cpu
 
 contrib = cpu.in_domain("com.microsoft")
@@ -15,8 +16,8 @@ contrib = cpu.in_domain("com.microsoft")
 
 @cpu.kernel("SimplifiedLayerNormalization", widen=True)
 def simplified_layer_normalization(X, scale, *, axis=-1, epsilon=1e-5, stash_type=1):
-    normalized, inverse = _divide_by_root_mean_square(X, tuple(range(axis % X.ndim, X.ndim)), epsilon)
-    return normalized * scale, inverse
+    normalized, inverse = _divide_by_root_mean_square(X, tuple(range(normal_axis(axis, X.ndim), X.ndim)), epsilon)
+    return scaled(normalized, scale), inverse
 
 
 ROW_BY_ROW = ((0, 0), (1, 0), (0, 3), (1, 3))

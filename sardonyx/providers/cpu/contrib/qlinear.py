@@ -18,7 +18,7 @@ from sardonyx.providers.cpu.conv_integer import qlinear_conv
 from sardonyx.providers.cpu.normalization import softmax, softmax_flattened
 from sardonyx.providers.cpu.pool import average_pool, max_pool
 from sardonyx.providers.cpu.quantize import requantized
-from sardonyx.providers.cpu.shape import concat
+from sardonyx.providers.cpu.shape import concat, normal_axes
 from sardonyx.providers.cpu.table import cpu
 
 contrib = cpu.in_domain("com.microsoft")
@@ -109,7 +109,7 @@ def q_linear_global_average_pool(X, x_scale, x_zero_point, y_scale, y_zero_point
 def q_linear_reduce_mean(
     data, data_scale, data_zero_point=None, reduced_scale=None, reduced_zero_point=None, *, axes, keepdims
 ):
-    axes = tuple(axis % data.ndim for axis in axes) if axes else tuple(range(data.ndim))
+    axes = normal_axes(axes, data.ndim) if axes else tuple(range(data.ndim))
     return _mean(data, axes, bool(keepdims), data_scale, data_zero_point, reduced_scale, reduced_zero_point)
 
 
