@@ -5,13 +5,18 @@ Each class derives directly from Exception and has no common base, as in the ori
 
 from __future__ import annotations
 
+import contextlib
 import os
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
+
+STRICT = "SARDONYX_STRICT"
+"""An environment variable: "1" lets faults of ours be seen as what they are, as tests want it."""
 
 
 def is_strict() -> bool:
     """Whether a fault of ours is raised, as tests want it, where production works around it with a warning."""
-    return os.environ.get("SARDONYX_STRICT") == "1"
+    return os.environ.get(STRICT) == "1"
 
 
 def _coded(cls: Any) -> Any:
@@ -162,15 +167,39 @@ class KernelError(Exception):
         self.kind = kind
 
 
-class NodeError(KernelError):
-    """A node failed inside a step of several: which one, the values of its inputs, and how. The executor names it, not the step."""
-
-    def __init__(self, node: Any, inputs: Any, error: Exception):
-        super().__init__(str(error), getattr(error, "kind", Fail))
-        self.node = node
-        self.inputs = inputs
-        self.error = error
-
-
 class InferenceError(Exception):
     """Raised inside inference functions with the bare reason; the driver adds the node and raises Fail."""
+
+
+class NodeFailed(Exception):
+    """Raised by what runs several nodes as one step, `from` what one of them raised; the executor names that node."""
+
+    def __init__(self, node: Any, inputs: Sequence[Any]):
+        super().__init__(str(node))
+        self.node = node
+        self.inputs = inputs
+
+
+# --- what nobody foresaw
+
+
+def unforeseen(error: Exception, place: object) -> NoReturn:
+    """Raise an exception that is none of ours as one of ours, with the place in the model where it came up.
+
+    It is a fault of ours that a check did not come first, so strict runs get to see it; the place is a note on it then.
+    """
+    if is_strict():
+        error.add_note(f"in {place}")
+        raise error
+    raise RuntimeException(f"{place}: {type(error).__name__}: {error}") from error
+
+
+@contextlib.contextmanager
+def door(place: object) -> Iterator[None]:
+    """Around what is done with a model's content: nothing but errors of ours come out."""
+    try:
+        yield
+    except CODED:
+        raise
+    except Exception as error:
+        unforeseen(error, place)

@@ -11,6 +11,7 @@ import functools
 import os
 import sys
 
+from sardonyx.errors import InvalidArgument
 from sardonyx.hashing import blake2b
 
 MAGIC = b"sardonyx object 2\n"
@@ -42,12 +43,22 @@ def default_folder() -> str | None:
     return os.path.join(base, "sardonyx") if base and os.path.isabs(base) else None
 
 
+def _given_bytes() -> int:
+    """How much the cache may hold, if SARDONYX_CACHE_BYTES says so."""
+    given = os.environ.get("SARDONYX_CACHE_BYTES")
+    if not given:
+        return MAX_BYTES
+    if not (given.isascii() and given.isdecimal()):
+        raise InvalidArgument(f"SARDONYX_CACHE_BYTES must be a number of bytes, not {given!r}")
+    return int(given)
+
+
 class ObjectCache:
     """Files by key under a folder. Whatever goes wrong with a file is as if it were not there."""
 
     def __init__(self, folder: str | os.PathLike[str] | None, max_bytes: int | None = None):
         self.folder = folder
-        self.max_bytes = int(os.environ.get("SARDONYX_CACHE_BYTES", MAX_BYTES)) if max_bytes is None else max_bytes
+        self.max_bytes = _given_bytes() if max_bytes is None else max_bytes
 
     def _path(self, key: str) -> str | None:
         return None if self.folder is None else os.path.join(self.folder, key[:2], key[2:])

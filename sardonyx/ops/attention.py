@@ -6,7 +6,7 @@ from sardonyx import dtypes
 from sardonyx.errors import InferenceError
 from sardonyx.ir import TensorType, dim
 from sardonyx.ops.operand import Operand
-from sardonyx.ops.shapes import fresh_shape, merge_dims, require_positive, same_as, text
+from sardonyx.ops.shapes import element_type, fresh_shape, merge_dims, require_positive, same_as, text
 from sardonyx.ops.table import infer
 
 infer("RotaryEmbedding")(same_as("X"))
@@ -66,7 +66,7 @@ def flex_attention(Q, K, V, softmax_precision, score_mod, prob_mod):
     _check_sharing(query[1], key[1])
     precise = dtypes.float64 if Q.dtype is dtypes.float64 else dtypes.float32
     if softmax_precision is not None:
-        precise = dtypes.from_code(softmax_precision)
+        precise = element_type(softmax_precision, "softmax_precision")
     scores = Operand(TensorType(precise, (*query[:3], key[2])))
     for name, modify in (("score_mod", score_mod), ("prob_mod", prob_mod)):
         if modify is not None:

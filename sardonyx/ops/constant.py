@@ -12,7 +12,7 @@ from sardonyx.errors import InferenceError
 from sardonyx.ir import TensorType, dim
 from sardonyx.ops.operand import Known, is_symbolic
 from sardonyx.ops.shape import content_sizes, is_small
-from sardonyx.ops.shapes import axis_index
+from sardonyx.ops.shapes import axis_index, element_type
 from sardonyx.ops.table import infer
 
 
@@ -58,12 +58,7 @@ def eye_like(input, dtype):
 
 def _element(code) -> ElementType | None:
     """The element type of an attribute's number."""
-    if code is None:
-        return None
-    try:
-        return dtypes.from_code(code)
-    except KeyError:
-        raise InferenceError(f"dtype {code} is no element type") from None
+    return None if code is None else element_type(code)
 
 
 @infer("Range")

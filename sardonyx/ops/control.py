@@ -170,14 +170,20 @@ def _stacked(type, count, initial, axis=0):
 def scan(initial_state_and_scan_inputs, body, num_scan_inputs, scan_input_axes, scan_output_axes):
     count = _state_count(initial_state_and_scan_inputs, num_scan_inputs)
     inputs = initial_state_and_scan_inputs[count:]
-    axes = scan_input_axes or [0] * num_scan_inputs
+    axes = _one_for_each(scan_input_axes, num_scan_inputs, "scan_input_axes")
     length, elements = _scanned([operand.type for operand in inputs], axes)
     initial = [operand.type for operand in initial_state_and_scan_inputs[:count]]
     state, outputs = _settled_outputs(lambda *state: body(*state, *map(Operand, elements)), initial)
     given = [*initial, *elements]
-    axes = scan_output_axes or [0] * (len(outputs) - count)
+    axes = _one_for_each(scan_output_axes, len(outputs) - count, "scan_output_axes")
     scans = [_stacked(output.type, length, given, axis) for output, axis in zip(outputs[count:], axes, strict=True)]
     return [*_final_state(state, outputs, initial), *scans]
+
+
+def _one_for_each(axes, count, name):
+    if axes and len(axes) != count:
+        raise InferenceError(f"{name} has {len(axes)} entries, there must be {count}")
+    return axes or [0] * count
 
 
 def _state_count(operands, num_scan_inputs):

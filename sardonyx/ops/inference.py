@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.errors import CODED, Fail, InferenceError
+from sardonyx.errors import CODED, Fail, InferenceError, unforeseen
 from sardonyx.ir import (
     Attribute,
     Function,
@@ -47,8 +47,6 @@ logger = logging.getLogger("sardonyx.ops")
 Evaluate = Callable[[Node, Sequence[np.ndarray | None]], Sequence[Any]]
 """Computes one node; inference is handed it because kernels stand above this layer."""
 
-UNFORESEEN = "shapes cannot be inferred"
-"""Stands in messages of faults that an inference function does not look for: fuzzers count them as failures of ours."""
 REPEAT_BUDGET = 64
 """How many times a node may be inferred on average, as control flow asks for its bodies again: bounds hostile nesting."""
 MAX_ELEMENTS = 1 << 62
@@ -109,12 +107,17 @@ class Driver:
             raise Fail(f"{node}: control flow or functions are nested too deeply to infer types")
         functions = self.model.functions
         function = functions.get((node.domain, node.op_type, node.overload)) if functions else None
-        if function is not None:
-            results = self._call(node, function)
-        else:
-            results = self._operator(node, [None if value is None else operand_of(value) for value in node.inputs])
-        for value, found in zip(node.outputs, results, strict=True):
-            self._assign(node, value, found)
+        try:
+            if function is not None:
+                results = self._call(node, function)
+            else:
+                results = self._operator(node, [None if value is None else operand_of(value) for value in node.inputs])
+            for value, found in zip(node.outputs, results, strict=True):
+                self._assign(node, value, found)
+        except CODED:
+            raise
+        except Exception as error:
+            unforeseen(error, f"type inference of {node} (inputs {checking.describe_inputs(node)})")
 
     # --- operators
 
@@ -139,10 +142,6 @@ class Driver:
             result = entry.function(**arguments)
         except InferenceError as error:
             raise _with_node(node, str(error)) from error
-        except CODED:
-            raise
-        except Exception as error:  # numbers that the function did not foresee
-            raise _with_node(node, f"{UNFORESEEN}: {type(error).__name__}: {error}") from error
         return result if isinstance(result, list) else [result]
 
     def _arguments(

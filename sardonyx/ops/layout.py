@@ -14,7 +14,10 @@ infer("Trilu")(same_as("input"))
 
 
 @infer("ReverseSequence")
-def reverse_sequence(input, batch_axis, time_axis):
+def reverse_sequence(input, sequence_lens, batch_axis, time_axis):
+    sequence_lens.require_rank(1, name="sequence_lens")
+    if input.rank is not None and input.rank < 2:
+        raise InferenceError(f"input must have an axis of batch and one of time, its rank is {input.rank}")
     if {batch_axis, time_axis} != {0, 1}:
         raise InferenceError(f"batch_axis and time_axis must be 0 and 1, not {batch_axis} and {time_axis}")
     return input.shape

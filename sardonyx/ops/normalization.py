@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from sardonyx import dtypes
 from sardonyx.errors import InferenceError
 from sardonyx.ir import TensorType
-from sardonyx.ops.shapes import axis_index, axis_indices, text
+from sardonyx.ops.shapes import axis_index, axis_indices, element_type, text
 from sardonyx.ops.table import infer
 
 
@@ -99,7 +98,7 @@ def _check_broadcast(X, **parameters):
 @infer("LayerNormalization")
 def layer_normalization(X, Scale, B, axis, stash_type):
     _check_broadcast(X, Scale=Scale, B=B)
-    stash = dtypes.from_code(stash_type)
+    stash = element_type(stash_type, "stash_type")
     if X.shape is None:
         return [None, TensorType(stash), TensorType(stash)]
     axis = axis_index(axis, X.rank)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sardonyx import dtypes
 from sardonyx.errors import InferenceError
 from sardonyx.ir import TensorType
-from sardonyx.ops.shapes import axis_index, broadcast, text
+from sardonyx.ops.shapes import axis_index, broadcast, element_type, text
 from sardonyx.ops.table import infer
 
 
@@ -20,7 +20,7 @@ def check_quantized_axis(x, scale, axis):
 @infer("QuantizeLinear")
 def quantize_linear(x, y_scale, y_zero_point, axis, output_dtype):
     check_quantized_axis(x, y_scale, axis)
-    named = dtypes.from_code(output_dtype) if output_dtype else None
+    named = element_type(output_dtype, "output_dtype") if output_dtype else None
     if y_zero_point is None:
         return TensorType(named or dtypes.uint8, x.shape)
     if named is not None and y_zero_point.dtype not in (None, named):
@@ -32,7 +32,7 @@ def quantize_linear(x, y_scale, y_zero_point, axis, output_dtype):
 def dequantize_linear(x, x_scale, axis, output_dtype):
     check_quantized_axis(x, x_scale, axis)
     if output_dtype:
-        return TensorType(dtypes.from_code(output_dtype), x.shape)
+        return TensorType(element_type(output_dtype, "output_dtype"), x.shape)
     if x_scale.dtype is dtypes.float8e8m0:
         raise InferenceError("output_dtype is needed, for the output cannot have the type of x_scale, float8e8m0")
     return TensorType(x_scale.dtype, x.shape)

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from sardonyx import dtypes
 from sardonyx.errors import InferenceError
 from sardonyx.ir import TensorType, dim
+from sardonyx.ops.shapes import element_type
 from sardonyx.ops.table import infer
 
 
 @infer("RandomNormal", "RandomUniform")
 def random(shape, dtype):
-    return TensorType(dtypes.from_code(dtype), tuple(shape))
+    return TensorType(element_type(dtype), tuple(shape))
 
 
 @infer("RandomNormalLike", "RandomUniformLike", "Bernoulli")
 def random_like(input, dtype):
-    return TensorType(input.dtype if dtype is None else dtypes.from_code(dtype), input.shape)
+    return TensorType(input.dtype if dtype is None else element_type(dtype), input.shape)
 
 
 @infer("Multinomial")
 def multinomial(input, dtype, sample_size):
     shape = input.require_rank(2)
-    return TensorType(dtypes.from_code(dtype), (dim.fresh() if shape is None else shape[0], sample_size))
+    return TensorType(element_type(dtype), (dim.fresh() if shape is None else shape[0], sample_size))
 
 
 @infer("Dropout")

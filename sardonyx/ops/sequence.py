@@ -6,7 +6,7 @@ from sardonyx import dtypes
 from sardonyx.errors import InferenceError
 from sardonyx.ir import OptionalType, SequenceType, TensorType, dim
 from sardonyx.ops.operand import Known, Operand
-from sardonyx.ops.shapes import axis_index, common_shape, text
+from sardonyx.ops.shapes import axis_index, common_shape, element_type, text
 from sardonyx.ops.table import infer
 
 
@@ -36,7 +36,7 @@ def sequence_construct(inputs):
 
 @infer("SequenceEmpty")
 def sequence_empty(dtype):
-    return SequenceType(TensorType(dtypes.float32 if dtype is None else dtypes.from_code(dtype)))
+    return SequenceType(TensorType(dtypes.float32 if dtype is None else element_type(dtype)))
 
 
 @infer("SequenceAt")

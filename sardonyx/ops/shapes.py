@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from sardonyx import dtypes
+from sardonyx.dtypes import ElementType
 from sardonyx.errors import InferenceError
 from sardonyx.ir import dim
 from sardonyx.ir.dim import Dim
@@ -57,6 +59,14 @@ def require_positive(**numbers: int | None) -> None:
     for name, number in numbers.items():
         if number is not None and number < 1:
             raise InferenceError(f"{name} must be positive, it is {number}")
+
+
+def element_type(code: int, name: str = "dtype") -> ElementType:
+    """The element type that an attribute names by its number."""
+    try:
+        return dtypes.from_code(code)
+    except KeyError:
+        raise InferenceError(f"{name} {code} is no element type") from None
 
 
 def axis_index(axis: int, rank: int, name: str = "axis") -> int:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from sardonyx import dtypes
 from sardonyx.errors import InferenceError
 from sardonyx.ir import TensorType, described, dim
 from sardonyx.ops.shape import element_count
-from sardonyx.ops.shapes import axis_index, fresh_shape
+from sardonyx.ops.shapes import axis_index, element_type, fresh_shape
 from sardonyx.ops.table import infer
 
 LONGEST = 2**31 - 1
@@ -36,7 +35,13 @@ def dft(input, dft_length, axis, inverse, onesided):
 
 
 def _whole(operand):
-    return None if operand.ints is None or len(operand.ints) != 1 else operand.ints[0]
+    _require_one(operand)
+    return None if operand.ints is None else operand.ints[0]
+
+
+def _require_one(operand):
+    if operand.value is not None and operand.value.size != 1:
+        raise InferenceError(f"an operand that is one number holds {operand.value.size} of them")
 
 
 def _length(operand, name, least=1):
@@ -55,11 +60,11 @@ def _length(operand, name, least=1):
 
 @infer("STFT")
 def stft(signal, frame_step, window, frame_length, onesided):
+    if window is not None:
+        window.require_rank(1, name="window")
     signal.require_rank(2, 3, name="signal")  # the text wants 3; exporters leave the last axis of a real signal out
     batch, samples = (signal.shape or fresh_shape(3))[:2]
     length = _length(frame_length, "frame_length")
-    if window is not None:
-        window.require_rank(1, name="window")
     if length is None and window is not None:
         length = window.shape[0] if window.shape else dim.fresh()
     if length is None:
@@ -73,9 +78,9 @@ def stft(signal, frame_step, window, frame_length, onesided):
 @infer("MelWeightMatrix")
 def mel_weight_matrix(num_mel_bins, dft_length, output_datatype):
     sizes = dim.floordiv(_length(dft_length, "dft_length", least=0), 2) + 1, _length(num_mel_bins, "num_mel_bins", least=0)
-    return TensorType(dtypes.from_code(output_datatype), sizes)
+    return TensorType(element_type(output_datatype, "output_datatype"), sizes)
 
 
 @infer("HannWindow", "HammingWindow", "BlackmanWindow")
 def window(size, output_datatype):
-    return TensorType(dtypes.from_code(output_datatype), (_length(size, "size", least=0),))
+    return TensorType(element_type(output_datatype, "output_datatype"), (_length(size, "size", least=0),))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx.dtypes import ElementType
-from sardonyx.errors import Fail, InvalidArgument
+from sardonyx.errors import CODED, Fail, InvalidArgument, KernelError, unforeseen
 from sardonyx.errors import NotImplemented as NotImplementedByUs
 from sardonyx.ir import Graph, Kind, Model, Node, SparseTensorType, Tensor, TensorType, Value
 from sardonyx.ops import checking
@@ -104,7 +104,7 @@ class ExecutionProvider:
         given = self.options.get("max_constant_bytes")
         if given is None:
             return None
-        if not given.isdigit():
+        if not given.isdecimal():
             raise InvalidArgument(f"{self.name}: max_constant_bytes must be a number of bytes, not {given!r}")
         return int(given)
 
@@ -155,6 +155,12 @@ class ExecutionProvider:
             )
         except UnsupportedAttribute as error:
             raise NotImplementedByUs(f"{node}: {error}") from error
+        except KernelError as error:
+            raise error.kind(f"{node}: {error}") from error
+        except CODED:
+            raise
+        except Exception as error:
+            unforeseen(error, f"the attributes of {node}")
 
     def from_host(self, array: np.ndarray) -> Any:
         """Copy a tensor into the memory of this provider's device; the host's own by default."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from sardonyx.errors import InvalidArgument
 from sardonyx.runtime import arguments, log
 
 MAX_KEY_LENGTH = 1024
@@ -43,6 +44,15 @@ class Configuration:
 
     def get(self, key: str, default: str = "") -> str:
         return self.entries.get(key, default)
+
+    def size(self, key: str, default: int) -> int:
+        """A setting that is a number of bytes."""
+        given = self.entries.get(key)
+        if given is None:
+            return default
+        if not (given.isascii() and given.isdecimal()):
+            raise InvalidArgument(f"{key} must be a number of bytes, not {given!r}")
+        return int(given)
 
     def is_on(self, key: str) -> bool:
         return self.entries.get(key) == "1"

@@ -11,6 +11,12 @@ from sardonyx.runtime.options import SessionOptions
 from sardonyx.runtime.plan import Plan, all_steps
 from sardonyx.runtime.providers import CPU_PROVIDER
 
+BYTE_COUNTS = (
+    "optimization.constant_folding_max_output_size_in_bytes",
+    "session.optimized_model_external_initializers_min_size_in_bytes",
+)
+"""Settings that are numbers of bytes."""
+
 
 def check_options(options: SessionOptions) -> None:
     log.check_severity(options.log_severity_level)
@@ -18,8 +24,10 @@ def check_options(options: SessionOptions) -> None:
     config = options._config
     affinities = config.get("session.intra_op_thread_affinities")
     for part in affinities.replace(";", ",").replace("-", ",").split(",") if affinities else ():
-        if not part.isdigit():
+        if not part.isdecimal():
             raise RuntimeError(f"Processor id must consist of only digits: {part}")
+    for key in BYTE_COUNTS:
+        config.size(key, 0)
     style = config.get("optimization.minimal_build_optimizations")
     if style not in ("", "save", "apply"):
         raise InvalidArgument(f"Invalid value for optimization.minimal_build_optimizations: {style}")

@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sardonyx.errors import CODED, Fail, InvalidArgument, ModelLoadCanceled
+from sardonyx.errors import CODED, Fail, InvalidArgument, ModelLoadCanceled, door, unforeseen
 from sardonyx.formats import mapping
 from sardonyx.ir import OptionalType, Type, Value
 from sardonyx.providers import accuracy
@@ -80,7 +80,8 @@ class Engine:
             self._check_cancelled()
             self._source = model
             self._files = open_files(self.session_options)
-            self._model = load_model(model, self.session_options, self._files)
+            with door("while the model is loaded"):
+                self._model = load_model(model, self.session_options, self._files)
             if read_config:
                 options_from_model(self._model, self.session_options)
                 self._profiler = self._profiler or self._open_profiler()
@@ -136,11 +137,13 @@ class Engine:
             self._check_cancelled()
             options = provider_options or [{}] * len(providers)
             self._asked = providers, options
-            self._open_context(dict(zip(providers, options)).get(CPU_PROVIDER, {}))
+            with door("while compiled code is opened"):
+                self._open_context(dict(zip(providers, options)).get(CPU_PROVIDER, {}))
             self.providers = self._open_providers(providers, options)
             self._give_custom_kernels()
             demands.check_fallback(self.session_options._config, providers)
-            self._prepare()
+            with door("while the model is prepared"):
+                self._prepare()
             self._check_cancelled()
             logger.info("Session successfully initialized.")
 
@@ -257,8 +260,11 @@ class Engine:
         from sardonyx.runtime import contexts
 
         target = self.compile_to or contexts.target_of(self._source, self.session_options._config)
-        with custom_ops.known(self.session_options._custom_ops):
-            self.written = contexts.write(self._model, self.plan, self._source, target)
+        try:
+            with custom_ops.known(self.session_options._custom_ops):
+                self.written = contexts.write(self._model, self.plan, self._source, target)
+        except OSError as error:
+            raise InvalidArgument(f'open file "{target.path}" failed: {error.strerror}') from error
 
     def _prepare_context(self) -> None:
         from sardonyx.runtime import contexts
@@ -316,9 +322,14 @@ class Engine:
         if self._defaults is not None and self._defaults.are_replaced(feeds):
             return self._defaults.engine.compute(output_names, feeds, run_options, bound)
         plan, values = self._plan_for(output_names), self._converted(feeds) if bound is None else self._complete({**feeds})
-        if self._specialized is not None and plan is self.plan:
-            plan = self._specialized.plan_for(values) or plan
-        return self._run(plan, values, run_options, None if bound is None else bound.targets(plan))
+        try:
+            if self._specialized is not None and plan is self.plan:
+                plan = self._specialized.plan_for(values) or plan
+            return self._run(plan, values, run_options, None if bound is None else bound.targets(plan))
+        except CODED:
+            raise
+        except Exception as error:
+            unforeseen(error, "while the model runs")
 
     def _plan_for(self, names: Sequence[str] | None) -> Plan:
         key = self.output_names if names is None else tuple(names)
@@ -367,7 +378,7 @@ class Engine:
                 model = load_model(source, self.session_options, self._files)
                 cpu = [provider for provider in self.providers if provider.name == CPU_PROVIDER]  # no cluster hides anything
                 cpu = cpu or open_providers([CPU_PROVIDER], [{"native": "0"}])
-                with custom_ops.known(self.session_options._custom_ops):
+                with custom_ops.known(self.session_options._custom_ops), door("while the model is prepared as it was loaded"):
                     self._unoptimized = prepare(model, cpu, planning=_plan_options(self.session_options))
                 self._types_as_loaded = {value.name: value.type for value in model.graph.values()}
             return self._unoptimized

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
-from sardonyx.errors import CODED, Fail, KernelError, NodeError
+from sardonyx.errors import CODED, Fail, KernelError, NodeFailed
 from sardonyx.ir import Node, Type
 from sardonyx.providers.termination import TERMINATED, heard
 from sardonyx.runtime.plan import ABSENT, Plan, Step
@@ -76,13 +76,8 @@ class Run:
                 outputs = step.call(inputs, out=inputs[step.overwrites])
             else:
                 outputs = step.call(inputs)
-        except CODED as error:
-            error.add_note(f"inside {_place(step.node)}")
-            raise
-        except NodeError as error:
-            raise _failure(error.node, error.inputs, error.error) from error.error
         except Exception as error:
-            raise _failure(step.node, inputs, error) from error
+            _explain(step.node, inputs, error)
         if self.profiler is not None:
             self.profiler.step(step, start, time.perf_counter_ns(), inputs, outputs)
         return outputs
@@ -202,6 +197,16 @@ def execute(
         frame[plan.slots[name]] = value
     with np.errstate(all="ignore"), heard(terminated):
         return Run(terminated, profiler, stop).frame(plan, frame, targets)
+
+
+def _explain(node: Node, inputs: Sequence[Any], error: Exception) -> NoReturn:
+    """Raise what a step raised as an exception that a user can read; of a step of many nodes, one knows which failed."""
+    if isinstance(error, NodeFailed) and isinstance(error.__cause__, Exception):
+        node, inputs, error = error.node, error.inputs, error.__cause__
+    if isinstance(error, CODED):
+        error.add_note(f"inside {_place(node)}")
+        raise error
+    raise _failure(node, inputs, error) from error
 
 
 def _failure(node: Node, inputs: Sequence[Any], error: Exception) -> Exception:

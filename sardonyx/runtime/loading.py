@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx import dtypes, formats
-from sardonyx.errors import Fail
+from sardonyx.errors import Fail, InvalidArgument
 from sardonyx.formats.files import Files
 from sardonyx.formats.onnx.messages import messages
 from sardonyx.ir import (
@@ -76,6 +76,8 @@ def open_files(options: SessionOptions) -> Files:
 
 def _read(source: Any, original: Any, options: SessionOptions, files: Files) -> Model:
     folder: Any = options._config.get(FOLDER_KEY) or None
+    if folder is not None and "\0" in folder:
+        raise InvalidArgument(f"{FOLDER_KEY}: {folder!r} is no name of a folder")
     if folder is None and not isinstance(source, (str, os.PathLike)):
         # the original takes external data of models in memory from the working directory
         folder = os.path.dirname(original) if isinstance(original, str) else os.getcwd()

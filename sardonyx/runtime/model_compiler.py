@@ -118,10 +118,7 @@ class ModelCompiler:
             write=self._write,
         )
         names, options = zip(*self._options._providers, strict=True) if self._options._providers else ((), ())
-        try:
-            engine.initialize_session(list(names), list(options))
-        except OSError as error:
-            raise InvalidArgument(f'open file "{path}" failed: {error.strerror}') from error
+        engine.initialize_session(list(names), list(options))
         assert engine.written is not None
         return engine.written
 

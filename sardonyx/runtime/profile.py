@@ -106,8 +106,9 @@ class Profiler:
         try:
             with open(self.path, "w", encoding="utf-8") as file:
                 file.write(f"[\n{lines}\n]\n")
-        except OSError as error:
-            logger.error("The profile cannot be written to %s: %s", self.path, error.strerror)
+        except (OSError, ValueError) as error:  # a name with a NUL in it is a ValueError
+            reason = error.strerror if isinstance(error, OSError) else error
+            logger.error("The profile cannot be written to %s: %s", self.path, reason)
         return self.path
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 
 from sardonyx import ops
 from sardonyx.errors import Fail, InvalidArgument
@@ -40,6 +41,9 @@ logger = logging.getLogger("sardonyx.runtime")
 ProviderOf = Callable[[Node], str]
 
 
+MIN_SIZE_KEY = "session.optimized_model_external_initializers_min_size_in_bytes"
+
+
 def is_ort_path(path: str | os.PathLike[str], settings: Mapping[str, str]) -> bool:
     """Whether a model that is saved at `path` is to be in the ORT format; the setting counts more than the name."""
     asked = settings.get(FORMAT_KEY, "")
@@ -56,18 +60,27 @@ def save_as_run(model: Model, options: SessionOptions, plan: Plan, prepacking: P
         _save_ort_as_run(model, path, options, lambda node: providers.get(node, CPU_PROVIDER))
         return
     external = config.get(EXTERNAL_FILE_KEY) or None
-    smallest = int(config.get("session.optimized_model_external_initializers_min_size_in_bytes", "1024"))
     if not opsets.is_aligned(model.graph.all_nodes(), model.opsets):
         model = edit.clone_model(model)  # the session goes on with its own
         opsets.align(model.graph.nodes, model.opsets)
+    smallest = config.size(MIN_SIZE_KEY, 1024)
+    _check_names(path, *([external] if external else []))
     try:
         save_onnx(model, path, external, smallest, prepacking.forms)
     except OSError as error:
         raise InvalidArgument(f"SystemError : {error.errno} ({os.fspath(path)}: {error.strerror})") from error
 
 
+def _check_names(*names: str) -> None:
+    """Refuse what no file can be called; what Python raises for it does not say which name is meant."""
+    for name in names:
+        if "\0" in name or not Path(name).name:
+            raise InvalidArgument(f"{name!r} is no name of a file")
+
+
 def _save_ort_as_run(model: Model, path: str, options: SessionOptions, provider: ProviderOf) -> None:
     settings = options._config.entries
+    _check_names(path)
     try:
         save_ort(
             model,

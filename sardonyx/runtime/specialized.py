@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.errors import CODED
+from sardonyx.errors import CODED, door
 from sardonyx.ir import Model, Tensor, TensorType, Value, edit
 from sardonyx.runtime.plan import Plan, all_steps
 from sardonyx.runtime.sizes import given_symbols
@@ -82,7 +82,8 @@ class Specialized:
 
     def _made(self, shapes: Shapes, values: Values) -> Plan | None:
         try:
-            plan = self._make(shapes, values)
+            with door("while a plan for known shapes is made"):
+                plan = self._make(shapes, values)
         except CODED as error:  # a branch that is not taken may be impossible with these shapes
             logger.info("No plan for inputs of shapes %s: %s", dict(shapes), error)
             return None

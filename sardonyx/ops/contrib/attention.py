@@ -24,6 +24,15 @@ define(
 )
 
 
+def hidden_sizes(qkv_hidden_sizes, columns):
+    """The sizes of keys and of values, together over all heads: what the attribute says, or a third of the columns each."""
+    if not qkv_hidden_sizes:
+        return dim.floordiv(columns, 3), dim.floordiv(columns, 3)
+    if len(qkv_hidden_sizes) != 3:
+        raise InferenceError(f"qkv_hidden_sizes must be three sizes, not {list(qkv_hidden_sizes)}")
+    return qkv_hidden_sizes[0], qkv_hidden_sizes[2]
+
+
 @contrib("Attention")
 def attention(input, weights, past, num_heads, qkv_hidden_sizes, past_present_share_buffer):
     require_positive(num_heads=num_heads)
@@ -31,8 +40,7 @@ def attention(input, weights, past, num_heads, qkv_hidden_sizes, past_present_sh
         raise InferenceError(f"qkv_hidden_sizes {qkv_hidden_sizes} must be three multiples of num_heads {num_heads}")
     batch, length, _ = input.require_rank(3, name="input") or fresh_shape(3)
     _, columns = weights.require_rank(2, name="weights") or fresh_shape(2)
-    hidden = qkv_hidden_sizes[0] if qkv_hidden_sizes else dim.floordiv(columns, 3)
-    value_hidden = qkv_hidden_sizes[2] if qkv_hidden_sizes else hidden
+    hidden, value_hidden = hidden_sizes(qkv_hidden_sizes, columns)
     before = None if past is None else past.require_rank(5, name="past") or fresh_shape(5)
     total = length if before is None else before[3] if past_present_share_buffer else before[3] + length
     return [(batch, length, value_hidden), (2, batch, num_heads, total, dim.floordiv(hidden, num_heads))]

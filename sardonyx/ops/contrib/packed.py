@@ -5,6 +5,7 @@ from __future__ import annotations
 from sardonyx.dtypes import float16, float32, int32
 from sardonyx.errors import InferenceError
 from sardonyx.ir import dim
+from sardonyx.ops.contrib.attention import hidden_sizes
 from sardonyx.ops.schemas import define
 from sardonyx.ops.shapes import fresh_shape
 from sardonyx.ops.table import in_domain
@@ -58,7 +59,7 @@ def restore_padding(input, token_offset):
 def packed_attention(input, weights, qkv_hidden_sizes):
     tokens, _ = input.require_rank(2, name="input") or fresh_shape(2)
     _, columns = weights.require_rank(2, name="weights") or fresh_shape(2)
-    return tokens, qkv_hidden_sizes[2] if qkv_hidden_sizes else dim.floordiv(columns, 3)
+    return tokens, hidden_sizes(qkv_hidden_sizes, columns)[1]
 
 
 @contrib("PackedMultiHeadAttention")

@@ -9,7 +9,7 @@ from typing import Any
 
 from sardonyx.compiler.jit import jit
 from sardonyx.compiler.pool import available_threads, pool
-from sardonyx.errors import CODED, NodeError, is_strict
+from sardonyx.errors import NodeFailed, is_strict
 from sardonyx.ir import Dim, Graph, Model, Node, Value, described
 from sardonyx.ir.edit import all_graphs
 from sardonyx.ops import checking
@@ -94,6 +94,14 @@ class NativeExecutionProvider(ExecutionProvider):
 
     def _obstacle(self, node: Node) -> str | None:
         """Why there is no generated code for a node; None if there is."""
+        try:
+            return self._first_obstacle(node)
+        except Exception as error:
+            if is_strict():
+                raise
+            return reason_of(error)
+
+    def _first_obstacle(self, node: Node) -> str | None:
         if next(node.subgraphs, None) is not None:
             return "graphs inside a node are run by themselves"
         foreign = next((value for value in (*node.inputs, *node.outputs) if not is_plain(value)), None)
@@ -101,12 +109,7 @@ class NativeExecutionProvider(ExecutionProvider):
             return f"{foreign.name} is {described(foreign.type)}"
         if is_symbolic(node) or find_scalar(node) is not None:
             return None
-        try:
-            entry = lowering_of(node, checking.signature_of(node).since_version)
-        except Exception as error:
-            if is_strict():
-                raise
-            return reason_of(error)
+        entry = lowering_of(node, checking.signature_of(node).since_version)
         if entry is None:
             limits = " with these types, attributes and shapes" if has_lowering(node) else ""
             return f"there is no native code for {node.op_type}{limits}"
@@ -260,11 +263,10 @@ class Interpreted:
         for node, kernel in self._steps:
             given = [None if one is None else found[one] if one in found else _constant(one) for one in node.inputs]
             try:
-                found.update(zip(node.outputs, kernel(given)))
-            except CODED:
-                raise
+                results = kernel(given)
             except Exception as error:
-                raise NodeError(node, given, error) from error
+                raise NodeFailed(node, given) from error
+            found.update(zip(node.outputs, results))
         return [found[value] for value in self._cluster.outputs]
 
 

@@ -77,7 +77,7 @@ def _settings(name: str, options: Mapping[str, str]) -> dict[str, Any]:
         raise InvalidArgument(f"{name}: precision must be one of {', '.join(PRECISIONS)}, not {precision!r}")
     settings: dict[str, Any] = {"INFERENCE_PRECISION_HINT": PRECISIONS[precision]}
     threads = options.get("num_of_threads", "0")
-    if not threads.isdigit():
+    if not threads.isdecimal():
         raise InvalidArgument(f"{name}: num_of_threads must be a number, not {threads!r}")
     if int(threads):
         settings["INFERENCE_NUM_THREADS"] = int(threads)

@@ -42,6 +42,11 @@ class Forest:
     depth: int = 0
 
     def __post_init__(self) -> None:
+        for name in ("threshold", "mode", "when_true", "when_false", "missing_is_true", "first_vote", "vote_count"):
+            if getattr(self, name).shape != self.feature.shape:
+                raise KernelError(
+                    f"{self.feature.size} nodes have features, but {name} is for {getattr(self, name).size}", InvalidArgument
+                )
         if self.feature.min(initial=0) < 0:
             raise KernelError(f"there is no feature {self.feature.min()}", InvalidArgument)
         self.depth = self._measure_depth()

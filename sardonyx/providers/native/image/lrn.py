@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.math import pow
-from sardonyx.compiler.types import I64, Type
+from sardonyx.compiler.types import F64, I64, Type
 from sardonyx.ir import Node, dim
 from sardonyx.optimizer.matching import operand
 from sardonyx.providers.native.chain import Chain, ChainCode, ChainRow
@@ -32,15 +32,15 @@ class Neighbours:
     beta: float
 
 
+ROOTS = (0.5, 0.75)
+"""Powers that are square roots; there are no others of doubles."""
+
+
 def _claims(node: Node) -> bool:
     X = present(node.inputs[0])
-    return is_float(node) and len(dims(X)) >= 3 and 1 <= int(operand(node, "size")) <= WIDEST and _has_power(node)
-
-
-def _has_power(node: Node) -> bool:
-    """Powers are computed in float32, except for those that roots give."""
-    type = element_of(present(node.inputs[0]))
-    return operand(node, "beta") in (0.5, 0.75) or (type is not None and type.bits <= 32)
+    if not is_float(node) or len(dims(X)) < 3 or not 1 <= int(operand(node, "size")) <= WIDEST:
+        return False
+    return element_of(X) is not F64 or float(operand(node, "beta")) in ROOTS
 
 
 @lower("LRN", claims=_claims)

@@ -50,7 +50,7 @@ def reduced_axes(node: Node) -> frozenset[int] | None:
         return None
     if not axes:
         return frozenset() if operand(node, "noop_with_empty_axes") else frozenset(range(len(shape)))
-    return frozenset(int(axis) % len(shape) for axis in axes)
+    return frozenset(int(axis) % len(shape) for axis in (axes if isinstance(axes, Sequence) else [axes]))
 
 
 @dataclass(frozen=True)
