@@ -155,7 +155,10 @@ class Engine:
     def _cpu_defaults(self) -> dict[str, str]:
         """Options of the CPU where the user gives none."""
         entries = self.session_options._config.entries
-        given = entries.get(ACCURACY_KEY, "exact" if entries.get(WINOGRAD_KEY) == "off" else None)
+        winograd = entries.get(WINOGRAD_KEY, "auto")
+        if winograd not in ("off", "auto"):
+            raise InvalidArgument(f"{WINOGRAD_KEY} is off or auto, not {winograd!r}; it is an old name, use {ACCURACY_KEY}")
+        given = entries.get(ACCURACY_KEY, "exact" if winograd == "off" else None)
         return {} if given is None else {accuracy.OPTION: str(Accuracy.read(given, ACCURACY_KEY))}
 
     def _open_context(self, options: Mapping[str, str]) -> None:

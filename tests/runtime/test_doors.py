@@ -202,6 +202,7 @@ SETTINGS = [
     ("optimization.constant_folding_max_output_size_in_bytes", "abc"),
     ("session.model_external_initializers_file_folder_path", "\0"),
     ("session.winograd", "abc"),
+    ("sardonyx.accuracy", "abc"),
     ("ep.context_embed_mode", "abc"),
 ]
 
