@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sardonyx.errors import KernelError
-from sardonyx.providers.cpu.re2 import python_pattern
+from sardonyx.providers.cpu.regex_syntax import parse
 from sardonyx.providers.cpu.text import _word_changes, regex_full_match, string_normalizer
 from tests.ops.cases import case, refuse
 
@@ -120,6 +120,8 @@ MATCHES = [
     (r"[^]a]", ["b"], ["]"]),
     (r"[--/][&&~~||[]", [".&", "-["], ["a&"]),
     (r"^*a(|b)", ["a", "ab"], []),
+    (r"a(?:b|)", ["a", "ab"], ["abb"]),
+    (r"ab*", ["a", "abb"], ["b", "aab"]),
     (r"", [""], ["a"]),
 ]
 REFUSED = [
@@ -137,7 +139,7 @@ def test_patterns_mean_what_they_mean_to_re2(pattern, yes, no):
 @pytest.mark.parametrize("pattern", REFUSED)
 def test_patterns_that_re2_does_not_have_are_refused(pattern):
     with pytest.raises(KernelError, match="Invalid regex pattern"):
-        python_pattern(pattern)
+        parse(pattern)
 
 
 # --- TfIdfVectorizer --------------------------------------------------------------------------------------------------

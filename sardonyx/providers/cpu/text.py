@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx.errors import InvalidArgument, KernelError
-from sardonyx.providers.cpu.re2 import python_pattern
+from sardonyx.providers.cpu.re2 import matcher
 from sardonyx.providers.cpu.shape import bounded, braced
 from sardonyx.providers.cpu.table import cpu
 from sardonyx.providers.termination import watched
@@ -72,16 +71,8 @@ def string_split(X, delimiter=None, maxsplit=None):
 
 @cpu.kernel("RegexFullMatch")
 def regex_full_match(X, pattern=""):
-    match = _compiled(pattern).fullmatch
-    return np.array([match(text) is not None for text in X.reshape(-1).tolist()], dtype=bool).reshape(X.shape)
-
-
-@functools.lru_cache(maxsize=256)
-def _compiled(pattern: str) -> re.Pattern[str]:
-    try:
-        return re.compile(python_pattern(pattern))
-    except re.error as error:
-        raise KernelError(f"Invalid regex pattern: {pattern} ({error})", InvalidArgument) from error
+    match = matcher(pattern).fullmatch
+    return np.array([match(text) for text in X.reshape(-1).tolist()], dtype=bool).reshape(X.shape)
 
 
 # --- TfIdfVectorizer ------------------------------------------------------------------------------------------------

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import functools
 import itertools
-import re
 
 from sardonyx.errors import InvalidArgument, KernelError
-from sardonyx.providers.cpu.re2 import python_pattern
+from sardonyx.providers.cpu.re2 import matcher
 from sardonyx.providers.cpu.table import cpu
 from sardonyx.providers.cpu.text import strings
 
 START, END = "\x02", "\x03"
-
-_PLAIN = re.compile(r"(?:\\.|\[[^\]]*\]|[^\\\[\]|(){}?*+])*[*+]?", re.DOTALL)
-"""Patterns whose first match is also the longest one: no alternatives, nothing optional, at most one repetition at the end."""
 
 
 def _splitter(separators=None, tokenexp=None):
@@ -22,9 +18,8 @@ def _splitter(separators=None, tokenexp=None):
     if tokenexp == "." or (separators is not None and list(separators) == [""]):
         return list
     if tokenexp:
-        compiled, plain = pattern = _compiled(tokenexp)
-        return compiled.findall if plain else functools.partial(_matches, pattern)
-    return functools.partial(_pieces, [_compiled(separator) for separator in separators]) if separators else None
+        return functools.partial(_matches, matcher(tokenexp))
+    return functools.partial(_pieces, list(map(matcher, separators))) if separators else None
 
 
 @cpu.kernel("Tokenizer", domain="com.microsoft", plain=True, derive={"split": _splitter})
@@ -48,12 +43,6 @@ def tokenizer(X, *, split, mark, mincharnum, pad_value):
     return strings(padded[0] if len(padded) == 1 else list(itertools.chain(*padded)), (*X.shape, longest))
 
 
-def _compiled(pattern):
-    """A pattern, and whether its first matches are the longest ones and none is empty."""
-    compiled = re.compile(python_pattern(pattern))
-    return compiled, _PLAIN.fullmatch(pattern) is not None and not compiled.match("")
-
-
 def _pieces(patterns, text):
     """What is left of a text when all separators are taken out."""
     pieces = [text]
@@ -64,27 +53,11 @@ def _pieces(patterns, text):
 
 def _split(pattern, text):
     start = 0
-    for first, last in _spans(pattern, text):
+    for first, last in pattern.spans(text):
         yield text[start:first]
         start = last
     yield text[start:]
 
 
 def _matches(pattern, text):
-    return [text[first:last] for first, last in _spans(pattern, text)]
-
-
-def _spans(pattern, text):
-    """The longest matches one after the other, from the left; empty ones are passed over."""
-    compiled, plain = pattern
-    start = 0
-    while start <= len(text):
-        found = compiled.search(text, start)
-        if found is None:
-            return
-        first, last = found.span()
-        if not plain:
-            last = next((end for end in range(len(text), last, -1) if compiled.fullmatch(text, first, end)), last)
-        if last > first:
-            yield first, last
-        start = last if last > first else first + 1
+    return [text[first:last] for first, last in pattern.spans(text)]
