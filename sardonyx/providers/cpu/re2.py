@@ -30,17 +30,18 @@ class Matcher(Protocol):
 @functools.lru_cache(maxsize=256)
 def matcher(pattern: str) -> Matcher:
     """A pattern, ready for texts; KernelError if RE2 would not take it."""
-    package = _package() if _is_text(pattern) else None
+    package = _package()
     try:
         code = parse(pattern)
     except KernelError:
         if package is None:
             raise
-        return _Re2(package, pattern)  # which knows more classes of characters
+        return _Re2(package, pattern, None)  # which knows more classes of characters
     plain = _plain(code)
     if plain is not None:
         return _Plain(plain)
-    return Machine(code) if package is None else _Re2(package, pattern)
+    machine = Machine(code)
+    return machine if package is None else _Re2(package, pattern, machine)
 
 
 def _package() -> Any:
@@ -50,15 +51,6 @@ def _package() -> Any:
     except ImportError:
         return None
     return re2 if hasattr(re2, "Options") else None
-
-
-def _is_text(text: str) -> bool:
-    """Whether a string can be written in UTF-8, in which RE2 reads it."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _plain(code: Code) -> re.Pattern[str] | None:
@@ -92,28 +84,31 @@ class _Plain:
 
 
 class _Re2:
-    """A pattern in RE2 itself."""
+    """A pattern in RE2 itself. Spans are left to our matcher if that takes the pattern: RE2 looks ahead anew for each of them."""
 
-    def __init__(self, package: Any, pattern: str):
+    def __init__(self, package: Any, pattern: str, machine: Machine | None):
         options = package.Options()
         options.longest_match, options.never_capture, options.log_errors = True, True, False
-        self._pattern = pattern
+        self._machine = machine
         try:
-            self._compiled = package.compile(pattern, options)
+            self._compiled = package.compile(_writable(pattern), options)
         except package.error as error:
             reason = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else error
             raise KernelError(f"Invalid regex pattern: {pattern} ({reason})", InvalidArgument) from error
 
-    @functools.cached_property
-    def _ours(self) -> Machine:
-        return Machine(parse(self._pattern))
-
     def fullmatch(self, text: str) -> bool:
-        if not _is_text(text):
-            return self._ours.fullmatch(text)
-        return self._compiled.fullmatch(text) is not None
+        return self._compiled.fullmatch(_writable(text)) is not None
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
-        if not _is_text(text):
-            return self._ours.spans(text)
-        return (found.span() for found in self._compiled.finditer(text) if found.end() > found.start())
+        if self._machine is not None:
+            return self._machine.spans(text)
+        return (found.span() for found in self._compiled.finditer(_writable(text)) if found.end() > found.start())
+
+
+def _writable(text: str) -> str:
+    """A string as RE2 can read it: half a character (a lone surrogate), which UTF-8 does not have, becomes U+FFFD, as in RE2."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "".join("\ufffd" if "\ud800" <= character <= "\udfff" else character for character in text)
+    return text

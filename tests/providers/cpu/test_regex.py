@@ -200,6 +200,16 @@ def test_groups_may_be_nested_deeply():
     assert Machine(parse("(" * depth + "a" + ")*" * depth)).fullmatch("aaa")
 
 
+def test_scripts_are_known_to_re2_alone(peer, monkeypatch):
+    greek = engines.matcher.__wrapped__(r"\p{Greek}+")
+    assert greek.fullmatch("αβγ") and not greek.fullmatch("abc")
+    assert list(greek.spans("aαβ γ")) == [(1, 3), (4, 5)]
+    assert not greek.fullmatch("\ud800")
+    monkeypatch.setattr(engines, "_package", lambda: None)
+    with pytest.raises(KernelError, match="unsupported character class"):
+        engines.matcher.__wrapped__(r"\p{Greek}+")
+
+
 def test_lone_surrogates_match_too():
     for pattern in (".", "(.|b)"):
         assert engines.matcher(pattern).fullmatch("\ud800")
