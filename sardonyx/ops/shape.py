@@ -17,6 +17,15 @@ from sardonyx.ops.table import infer
 
 INFINITE = 2**31 - 1
 """Bounds of slices from here on mean the end of the axis, however long it is."""
+_WITHOUT_END = (2**31 - 1, 2**63 - 1)
+
+
+def slice_end(end, step):
+    """The end of a slice. Going backward, the largest integers mean the front, as exporters write and onnxruntime reads them.
+
+    The text of the standard clamps them into the axis, which would leave nothing.
+    """
+    return -(2**63) if isinstance(step, int) and step < 0 and end in _WITHOUT_END else end
 
 
 def moved(shape, operand, function):
@@ -304,6 +313,7 @@ def _window(size, start, end, step):
         return dim.fresh(), None
     if step == 0:
         raise InferenceError("'step' value cannot be 0")
+    end = slice_end(end, step)
     if all(isinstance(number, int) for number in (size, start, end)):
         return _known_window(size, start, end, step)
     return (_forward(size, start, end, step) if step > 0 else _backward(size, start, end, step)), None

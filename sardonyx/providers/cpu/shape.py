@@ -10,6 +10,7 @@ import math
 import numpy as np
 
 from sardonyx.errors import InvalidArgument, KernelError
+from sardonyx.ops.shape import slice_end
 from sardonyx.providers import memory_limit
 from sardonyx.providers.cpu.table import EVERY, FIRST, cpu
 
@@ -229,9 +230,10 @@ def slice_data(data, starts, ends, axes=None, steps=None):
 
 
 def clamped_slice(start: int, end: int, step: int, size: int) -> slice:
-    """Python's slice for the spec's rules. They differ in one point: stepping backward, a start before the front means 0."""
+    """Python's slice for the spec's rules. They differ stepping backward: by `slice_end`, and a start before the front means 0."""
     if step == 0:
         raise KernelError("'step' value cannot be 0", InvalidArgument)
+    end = slice_end(end, step)
     start = start + size if start < 0 else start
     end = end + size if end < 0 else end
     if step > 0:

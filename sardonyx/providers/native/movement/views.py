@@ -8,7 +8,7 @@ import numpy as np
 
 from sardonyx.ir import Dim, Node, TensorType, Value, dim
 from sardonyx.ops import checking
-from sardonyx.ops.shape import INFINITE
+from sardonyx.ops.shape import INFINITE, slice_end
 from sardonyx.optimizer import matching
 from sardonyx.providers.native.known import known_sizes
 from sardonyx.providers.native.lowering import Lowerer
@@ -121,7 +121,7 @@ def slice_windows(node: Node) -> list[Window] | None:
     for start, end, axis, step in zip(starts, ends, axes, steps):
         if not isinstance(axis, int) or not isinstance(step, int) or step == 0:
             return None
-        found = _window(axis % len(shape), shape[axis], start, end, step)
+        found = _window(axis % len(shape), shape[axis], start, slice_end(end, step), step)
         if found is None:
             return None
         windows.append(found)
