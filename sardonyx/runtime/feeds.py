@@ -140,6 +140,8 @@ def _not_a_tensor(name: str, given: Any) -> RuntimeError:
 def _checked_tensor(name: str, type: TensorType, array: np.ndarray) -> np.ndarray:
     if type.dtype is not None and array.dtype is not type.dtype.numpy and array.dtype != type.dtype.numpy:
         raise _unexpected(TensorType(dtypes.from_numpy(array.dtype)), type)
+    if type.shape == () and array.size == 1:
+        return array.reshape(())  # programs feed [1] to scalars, for onnxruntime does not compare a declared rank of 0
     if type.shape is not None:
         check_shape(name, type.shape, array.shape)
     return array

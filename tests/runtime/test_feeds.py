@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import sardonyx
+from sardonyx.errors import InvalidArgument
 from tests.runtime import models
 from tests.runtime.side_by_side import BOTH, assert_same
 
@@ -205,6 +206,32 @@ def test_numpy_scalars_are_tensors_of_rank_0() -> None:
     model = models.parsed("g (float x) => (float y) { y = Neg(x) }")
     (got,) = sardonyx.InferenceSession(model).run(None, {"x": np.float32(3)})
     assert got == -3 and got.shape == ()
+
+
+SCALAR = "g (float x, float[2] w) => (float[2] y) { y = Mul(x, w) }"
+
+
+@pytest.mark.parametrize("ort", BOTH, ids=lambda module: module.__name__)
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+def test_one_element_is_a_scalar_whatever_its_rank(ort: ModuleType, shape: tuple[int, ...]) -> None:
+    x, w = np.full(shape, 3, np.float32), np.array([1, 2], np.float32)
+    session = ort.InferenceSession(models.parsed(SCALAR))
+    for value in (np.asarray(x), ort.OrtValue.ortvalue_from_numpy(np.asarray(x))):
+        np.testing.assert_array_equal(session.run(None, {"x": value, "w": w})[0].reshape(-1), [3, 6])
+
+
+@pytest.mark.parametrize("native", ["0", "1"])
+def test_a_scalar_that_is_fed_with_an_axis_has_none_in_the_model(native: str) -> None:
+    model = models.parsed("g (float x) => (float y, float z) { y = Neg(x) z = Exp(y) }")
+    session = sardonyx.InferenceSession(model, providers=[("CPUExecutionProvider", {"native": native})])
+    for shape in ((1,), (), (1, 1)):
+        y, z = session.run(None, {"x": np.ones(shape, np.float32)})
+        assert y.shape == z.shape == () and y == -1
+
+
+def test_several_elements_are_no_scalar() -> None:
+    with pytest.raises(InvalidArgument, match="Invalid rank for input: x Got: 1 Expected: 0"):
+        sardonyx.InferenceSession(models.parsed(SCALAR)).run(None, {"x": np.ones(2, np.float32), "w": np.ones(2, np.float32)})
 
 
 def test_big_endian_arrays_are_converted() -> None:
