@@ -100,15 +100,26 @@ case(
     since=19,
     expect=linear([1, 3]),
 )
-# the corners of 5 * 0.7 = 3.5 outputs are those of the image, though only 3 are whole
+# corners go by whole pixels: 5 * 0.7 = 3.5 are 3, the last of which is the last of the image
 case(
     "Resize",
     X=f32(5),
     scales=np.float32([0.7]),
     mode="linear",
     coordinate_transformation_mode="align_corners",
-    expect=linear([0, 1.6, 3.2]),
+    expect=linear([0, 2, 4]),
 )
+for mode in ("linear", "cubic", "nearest"):
+    for scales in ([1, 1, 1.5, 1.3], [1, 1, 0.6, 0.7], [1, 1, 2.6, 0.4], [1, 1, 3.34, 1.99]):
+        case(
+            "Resize",
+            X=f32(1, 2, 7, 6),
+            scales=np.float32(scales),
+            mode=mode,
+            coordinate_transformation_mode="align_corners",
+            against_onnxruntime=True,
+            atol=1e-5,
+        )
 refuse("Resize", X=IMAGE, scales=np.float32([1, 2]), match="scales")
 refuse("Resize", X=IMAGE, sizes=[1, 2, 3], match="sizes")
 refuse("Resize", X=IMAGE, match="scales or sizes", since=13)

@@ -163,7 +163,8 @@ def _pytorch_half_pixel(step, x):
 
 
 def _align_corners(step, x):
-    return x * np.float32(step.length - 1) / np.float32(step.width - 1) if step.width != 1 else np.zeros_like(x)
+    """By the number of pixels, as the text of the standard has it; its reference takes the length times the scale, and misses corners."""
+    return x * np.float32(step.length - 1) / np.float32(step.resized - 1) if step.resized != 1 else np.zeros_like(x)
 
 
 def _asymmetric(step, x):

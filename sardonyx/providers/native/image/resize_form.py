@@ -274,8 +274,8 @@ def _position(f: KernelFunction, form: TableForm, item: Code, length: Code, size
     if form.coordinates == "tf_half_pixel_for_nn":
         return unscaled(x + 0.5)
     if form.coordinates == "align_corners":
-        last, stretched = f.convert(length - 1, F32), f.convert(width - 1.0, F32)
-        return f.select(width == 1.0, 0.0, x * last / f.select(width == 1.0, 1.0, stretched))
+        last, stretched = f.convert(length - 1, F32), f.convert(size - 1, F32)
+        return f.select(size == 1, 0.0, x * last / f.select(size == 1, 1.0, stretched))
     if form.coordinates == "half_pixel_symmetric":
         exact = f.convert(length, F64) / 2.0 * (1.0 - f.convert(size, F64) / width)
         offset = f.convert(exact, F32)
