@@ -14,8 +14,8 @@ TYPE_ATTRIBUTES = ("to", "dtype", "output_datatype")
 DEFAULT_FLOAT = {"ConstantOfShape": "value", "HannWindow": "output_datatype", "HammingWindow": "output_datatype"}
 DEFAULT_FLOAT |= {"BlackmanWindow": "output_datatype", "MelWeightMatrix": "output_datatype"}
 """Ops that make float32 if this attribute is left out."""
-NOT_DATA = ("Resize", "Upsample")
-"""Ops that want scales in float32: these are no sums, and stay so."""
+NOT_DATA = ("Resize", "Upsample", "NonMaxSuppression")
+"""Ops that want scales, or what they choose by, in float32: no sums, and they stay so."""
 QUANTIZED = ("Quantize", "QLinear", "Integer", "QGemm", "QAttention", "NBits")
 """Parts of names of ops that compute with integers."""
 RANDOM = ("RandomNormal", "RandomUniform", "Bernoulli", "Multinomial")

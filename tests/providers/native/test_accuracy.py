@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -245,6 +246,17 @@ def test_pointwise_products_keep_the_promise(of_image: Any, of_channels: Any, of
     weights = random(256, 256) * of_channels * np.reshape(of_filters, (-1, 1))
     x = random(1, 256, 28, 28, seed=1) * np.reshape(of_image, (-1, 1, 1))
     assert_promise(x.astype(np.float32), weights.astype(np.float32)[:, :, None, None])
+
+
+@pytest.mark.parametrize("channels, kernel", [(512, 3), (512, 4), (2048, 1), (64, 7)])
+@pytest.mark.parametrize("level, factor", [("exact", 2), ("default", 4)])
+def test_errors_of_long_sums_are_near_those_of_onnxruntime(channels: int, kernel: int, level: str, factor: float) -> None:
+    weights, x = random(32, channels, kernel, kernel), random(1, channels, 12, 12, seed=1)
+    model = layer(weights, x.shape)
+    wanted = sum_of_windows(x.astype(np.float64), weights.astype(np.float64), 1, 1)
+    theirs = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    found, reference = (np.square(one.run(None, {"x": x})[0] - wanted).mean() for one in (session_of(model, level), theirs))
+    assert np.sqrt(found) <= factor * np.sqrt(reference)
 
 
 # --- how it is kept

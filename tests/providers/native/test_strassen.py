@@ -85,7 +85,7 @@ def test_products_are_nearly_as_exact_as_direct_sums(monkeypatch, channels, filt
         plan = fast_plan(model)
         assert title in kernels(plan)
         errors[title] = error(execute(plan, {"X": X})[0], exact)
-    assert errors["strassen"] <= 6 * errors["conv"]
+    assert errors["strassen"] <= 10 * errors["conv"]
     assert errors["strassen"] <= 4e-6
 
 

@@ -7,6 +7,7 @@ loop, over channels, knows nothing of strides, dilations and pads; the pixels of
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from sardonyx.compiler.builder import Value, Variable
@@ -17,8 +18,10 @@ from sardonyx.providers.native.chain import Chain, ChainCode
 from sardonyx.providers.native.convolution.tiles import (
     Axis,
     EvenTiles,
+    Sums,
     add_products,
     chain_weight,
+    fetched_from,
     grain_for,
     sizes_up_to,
     to_fetch,
@@ -30,6 +33,8 @@ from sardonyx.records import dataclass
 
 TABLE_TAPS = 128
 """How many taps the table holds; a larger kernel is summed in several rounds."""
+PART = 256
+"""How many products are summed at a time. Errors of a sum grow with its length: that of its parts, and that of their sum."""
 LIGHT = 32
 """Up to how many instructions per vector what follows is repeated for each register of a tile; beyond, it is a loop."""
 
@@ -123,6 +128,9 @@ class _Direct:
         self.code = ChainCode(f, chain)
         self.is_light = chain_weight(f.target, chain, tile.lanes) <= LIGHT
         self.spilled = f.stack(tile.type, tile.pixels * tile.width)
+        self.parts = f.stack(tile.type, tile.pixels * tile.width)
+        """The sum of the parts of long sums, if `part_count` says that there are some."""
+        self.part_count, self.summed = f.variable(0, I64), f.variable(0, I64)
         self.table = f.stack(I64, (TABLE_TAPS if tile.axes else 1) * tile.row)
         self.numbers = f.stack(I64, TABLE_TAPS)
         """Which taps the rows of the table are for."""
@@ -217,9 +225,12 @@ class _Direct:
             self._spill(sums)
 
     def _spill(self, sums: Sequence[Sequence[Value]]) -> None:
+        self._store(sums, self.spilled)
+
+    def _store(self, sums: Sequence[Sequence[Value]], target: Value) -> None:
         for pixel, vectors in enumerate(sums):
             for number, vector in enumerate(vectors):
-                self.f.store(vector, self.spilled, pixel * self.shape.width + number * self.shape.lanes, self.shape.type)
+                self.f.store(vector, target, pixel * self.shape.width + number * self.shape.lanes, self.shape.type)
 
     def _finish(self, image: Value, start: Value, height: Value, column: Value, stop: Value) -> None:
         """What follows, for a tile on the stack."""
@@ -339,11 +350,15 @@ class _Direct:
         f, shape = self.f, self.shape
         sums = zero_sums(f, pixels, shape.vectors, shape.type, shape.lanes)
         self._begin(sums[0], first)
+        self.part_count.set(0)
+        self.summed.set(0)
         if not self.axes:
             self._add_tap(sums, f.const(I64, 0), f.const(I64, 0))
         else:
             with f.loop(0, self.used.get()) as row:
                 self._add_tap(sums, row, f.load(self.numbers, row, I64))
+        with f.if_(self.part_count.get() > 0):
+            self._add_parts(sums)
         return totals_of(sums)
 
     def _begin(self, sums: list[list[Variable]], first: Value) -> None:
@@ -360,16 +375,41 @@ class _Direct:
                     place = pixel * shape.width + number * shape.lanes
                     vector.set(f.load(self.spilled, place, shape.type, shape.lanes))
 
-    def _add_tap(self, sums: list[list[list[Variable]]], row: Value, tap: Value) -> None:
+    def _add_tap(self, sums: Sums, row: Value, tap: Value) -> None:
         """All channels of one tap."""
         f, shape = self.f, self.shape
         places = [f.load(self.table, row * shape.row + pixel, PTR) for pixel in range(len(sums[0]))]
         panel = f.address(self.filters_at, tap * (self.channels * shape.width), shape.type)
-        size = self.channels * shape.width
-        fetched = to_fetch(
-            f, panel, f.address(panel, size, shape.type), self.channels, shape.width * shape.type.bytes, self.passed
-        )
-        add_products(f, sums, places, panel, self.channels, shape.type, shape.lanes, fetched)
+        row_bytes = shape.width * shape.type.bytes
+        following = f.address(panel, self.channels * shape.width, shape.type)
+        fetched = to_fetch(f, panel, following, self.channels, row_bytes, self.passed)
+        with f.loop(0, self.channels, PART) as first:
+            with f.if_(self.summed.get() >= PART):
+                self._end_part(sums)
+            count = f.minimum(PART, self.channels - first)
+            pixels = [f.address(place, first, shape.type) for place in places]
+            filters, ahead = f.address(panel, first * shape.width, shape.type), fetched_from(f, fetched, first, row_bytes)
+            add_products(f, sums, pixels, filters, count, shape.type, shape.lanes, ahead)
+            self.summed.set(self.summed.get() + count)
+
+    def _end_part(self, sums: Sums) -> None:
+        """Put what is summed so far to the other parts, and begin the next one."""
+        f = self.f
+        with f.if_(self.part_count.get() > 0):
+            self._add_parts(sums)
+        self._store(totals_of(sums), self.parts)
+        zero = f.const(self.shape.type.vector(self.shape.lanes), 0)
+        for vector in itertools.chain.from_iterable(itertools.chain.from_iterable(sums)):
+            vector.set(zero)
+        self.part_count.set(self.part_count.get() + 1)
+        self.summed.set(0)
+
+    def _add_parts(self, sums: Sums) -> None:
+        f, shape = self.f, self.shape
+        for pixel, vectors in enumerate(sums[0]):
+            for number, vector in enumerate(vectors):
+                place = pixel * shape.width + number * shape.lanes
+                vector.set(vector.get() + f.load(self.parts, place, shape.type, shape.lanes))
 
 
 def grain_of(tile: Tile, positions: Dim, depth: Dim) -> Dim:

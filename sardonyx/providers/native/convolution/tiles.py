@@ -138,6 +138,11 @@ def to_fetch(f: KernelFunction, panel: Value, following: Value, depth: Value, ro
     return f.select(passed < parts, part, panel)
 
 
+def fetched_from(f: KernelFunction, fetched: Value, row: Value, row_bytes: int) -> Value:
+    """The same for a product that begins at a later row of the panel."""
+    return f.address(fetched, row * (LINE * _lines_of(row_bytes)), I8)
+
+
 def _lines_of(row_bytes: int) -> int:
     return min(-(-row_bytes // LINE), MOST_LINES)
 

@@ -15,8 +15,7 @@ from sardonyx.providers.native.kernel import KernelFunction
 from sardonyx.records import dataclass
 
 PAIRS = {4: (1.0,), 6: (0.75, 1.5)}
-"""The points ±p by the number of all points. With 3/4 and 3/2 the error is at most about twice that of the direct sum; with the usual 1 and
-2 it is five times as large."""
+"""The points ±p by the number of all points. With the usual 1 and 2 errors are two to four times as large as with 3/4 and 3/2."""
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,10 @@ from sardonyx.compiler.types import F32, I64, PTR
 from sardonyx.providers.native.chain import Chain, ChainCode
 from sardonyx.providers.native.convolution.tiles import (
     EvenTiles,
+    Sums,
     add_products,
     chain_weight,
+    fetched_from,
     sizes_up_to,
     to_fetch,
     totals_of,
@@ -29,6 +31,8 @@ from sardonyx.records import dataclass, replace
 
 LIGHT = 32
 """Up to how many instructions per vector what follows is repeated for each pixel of a tile; beyond, it is a loop."""
+PART = 64
+"""How many products are summed at a time: shorter parts than a direct sum's make up for errors that the way back enlarges."""
 
 Pixels = Sequence["Value | Pixels"]
 """Of a tile, along the axes that are transformed: one or two."""
@@ -282,22 +286,32 @@ class _Winograd:
     ) -> None:
         """A panel by some tiles; if there is code for more of them only, the last one is taken several times."""
         f, form = self.f, self.form
+        width = form.vectors * form.lanes
         before = 0
         for count in sizes_up_to(form.rows):
             with f.if_((height > before) & (height <= count)):
                 numbers = [f.minimum(height - 1, row) for row in range(count)]
                 rows = [f.address(source, number * self.v_pitch, F32) for number in numbers]
                 places = [f.address(target, number * self.m_pitch, F32) for number in numbers]
-                sums = zero_sums(f, count, form.vectors, F32, form.lanes)
-                with f.if_(has_begun):
-                    for place, registers in zip(places, sums[0]):
-                        for one, register in enumerate(registers):
-                            register.set(f.load(place, one * form.lanes, F32, form.lanes))
-                add_products(f, sums, rows, filters, depth, F32, form.lanes, fetched)
-                for place, vectors in zip(places, totals_of(sums)):
-                    for one, vector in enumerate(vectors):
-                        f.store(vector, place, one * form.lanes, F32)
+                with f.loop(0, f.maximum(depth, 1), PART) as first:
+                    part = [f.address(row, first, F32) for row in rows]
+                    panel = f.address(filters, first * width, F32)
+                    sums = zero_sums(f, count, form.vectors, F32, form.lanes)
+                    ahead = fetched_from(f, fetched, first, width * F32.bytes)
+                    add_products(f, sums, part, panel, f.minimum(PART, depth - first), F32, form.lanes, ahead)
+                    with f.if_(has_begun | (first > 0)):
+                        self._add_stored(sums, places)
+                    for place, vectors in zip(places, totals_of(sums)):
+                        for one, vector in enumerate(vectors):
+                            f.store(vector, place, one * form.lanes, F32)
             before = count
+
+    def _add_stored(self, sums: Sums, places: Sequence[Value]) -> None:
+        """To a part the sum of those before. All are read before any is written, for places may be the same."""
+        f, lanes = self.f, self.form.lanes
+        for place, registers in zip(places, sums[0]):
+            for one, register in enumerate(registers):
+                register.set(register.get() + f.load(place, one * lanes, F32, lanes))
 
     # --- and back
 
