@@ -64,10 +64,12 @@ def layer_ratios(path: Path) -> Iterator[tuple[str, float]]:
     layers = [node for node in model.graph.node if _may_be_transformed(node, weights)]
     if not layers:
         return
-    session = open_session("sardonyx", path, {"accuracy": "exact"}, plain=True)
+    session = open_session("sardonyx", path, {"native": "0"}, plain=True)
     feeds = feeds_for(session, path)
+    names = list(dict.fromkeys(node.input[0] for node in layers if node.input[0] not in feeds))
+    images = feeds | dict(zip(names, session.run(names, feeds) if names else [], strict=True))
     for node in layers:
-        image = feeds[node.input[0]] if node.input[0] in feeds else session.run([node.input[0]], feeds)[0]
+        image = images[node.input[0]]
         filters = numpy_helper.to_array(weights[node.input[1]])
         if image.dtype == filters.dtype == np.float32:
             ratio = ratio_of(_layer(model, node, image, filters), image)

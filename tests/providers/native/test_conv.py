@@ -353,6 +353,25 @@ def run_conv(X, W, points, stride, dilation):
     return execute(plan, {"X": X.astype(np.float32)})[0]
 
 
+@pytest.mark.parametrize("channels, filters", [(257, 5), (520, 33), (769, 50)])
+@pytest.mark.parametrize("kernel, size", [(1, 5), (2, 4), (3, 4)])
+def test_sums_of_several_parts(channels, filters, kernel, size):
+    model = conv_model(channels, filters, [kernel] * 2, pads=[0, 0, kernel - 1, kernel - 1], group=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(winograd, "POINTS", ())
+        assert_agrees(model, [image(channels, size, size), image(channels, 1, size + 13, batch=2)], tolerance=4e-6)
+
+
+@pytest.mark.parametrize("channels", [64, 65, 130, 200])
+@pytest.mark.parametrize("strides", [1, 2])
+def test_transformed_sums_of_several_parts(channels, strides):
+    """Some numbers of tiles have no code of their own: their last tile is taken several times, and must be added once."""
+    model = conv_model(channels, 40, [3, 3], pads=[1, 1, 1, 1], strides=[strides] * 2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(winograd, "GAIN", 1e9)
+        assert_agrees(model, [image(channels, size, size + 3) for size in (3, 7, 12, 21)], tolerance=1e-5)
+
+
 def test_infinities_stay_where_the_window_meets_them():
     X = random(1, 4, 9, 9)
     X[0, 1, 4, 4], X[0, 2, 0, 0] = np.inf, np.nan

@@ -3,6 +3,7 @@
 import numpy as np
 import onnx.numpy_helper
 import onnx.parser
+import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -256,3 +257,17 @@ def test_one_kernel_serves_all_shapes():
         a = random(size, size + 1)
         np.testing.assert_allclose(execute(plan, {"a": a, "b": a.T.copy()})[0], a @ a.T, rtol=1e-4, atol=1e-4)
     assert program.jit.compilations == before
+
+
+@pytest.mark.parametrize("rows", [1, 3, 14, 20])
+@pytest.mark.parametrize("inner", [512, 513, 1031, 4096])
+@pytest.mark.parametrize("constant", [False, True])
+def test_errors_of_long_sums_are_near_those_of_onnxruntime(rows, inner, constant):
+    a, b = random(rows, inner), random(inner, 40, seed=1)
+    model = with_weights(PRODUCT, **({"b": b} if constant else {}))
+    feeds = {"a": a} if constant else {"a": a, "b": b}
+    theirs = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    wanted = a.astype(np.float64) @ b.astype(np.float64)
+    results = execute(native_plan(model), feeds)[0], theirs.run(None, feeds)[0]
+    ours, reference = (np.sqrt(np.square(result - wanted).mean()) for result in results)
+    assert ours <= 2 * reference

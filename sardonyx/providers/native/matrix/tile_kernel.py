@@ -25,6 +25,8 @@ PIECE_WORK = 1 << 18
 CHAINS_OF_ADDITIONS = 8
 """How many sums must be under way for the units to be always busy."""
 UNROLL = 4
+PART = 512
+"""How many products are summed at a time: errors of a sum grow with its length."""
 MAX_SINGLE_VECTORS = 9
 ROWS_PER_POINTER = 3
 LIGHT = 16
@@ -118,6 +120,8 @@ class _Product:
         self.code = ChainCode(f, chain)
         self.is_light = chain_weight(f.target, chain, tile.lanes) <= LIGHT
         self.spilled = f.stack(self.sum_type, (tile.rows + 1) * tile.width)
+        self.parts = f.stack(self.sum_type, tile.rows * tile.width)
+        """The sum of the parts of long sums that are done."""
         self.tiles = (self.rows + (tile.rows - 1)) // tile.rows
         self.panels = (self.columns + (tile.width - 1)) // tile.width
         self._make_blocks()
@@ -241,14 +245,35 @@ class _Product:
         sums = [[[f.variable(zero) for _ in range(shape.vectors)] for _ in range(rows)] for _ in range(apart)]
         walk = _Walk(self, rows, a, b)
         whole = self.inner - self.inner % unroll
-        with f.loop(0, whole, unroll):
-            walk.step([sums[number % apart] for number in range(unroll)])
+        with f.loop(0, whole, PART) as first:
+            with f.if_(first > 0):
+                self._end_part(sums, first)
+            with f.loop(first, f.minimum(first + PART, whole), unroll):
+                walk.step([sums[number % apart] for number in range(unroll)])
         with f.loop(whole, self.inner):
             walk.step(sums[:1])
-        return [
-            [_total([sums[number][row][one].get() for number in range(apart)]) for one in range(shape.vectors)]
-            for row in range(rows)
-        ]
+        with f.if_(whole > PART):
+            self._add_parts(sums[0])
+        return _totals(sums)
+
+    def _end_part(self, sums: Sequence[list[list[Variable]]], first: Value) -> None:
+        """Put what is summed so far to the other parts, and begin the one from `first` on."""
+        f, shape = self.f, self.shape
+        with f.if_(first > PART):
+            self._add_parts(sums[0])
+        for row, vectors in enumerate(_totals(sums)):
+            for number, vector in enumerate(vectors):
+                f.store(vector, self.parts, row * shape.width + number * shape.lanes, self.sum_type)
+        zero = f.const(self.sum_type.vector(shape.lanes), 0)
+        for register in (register for tile in sums for registers in tile for register in registers):
+            register.set(zero)
+
+    def _add_parts(self, tile: list[list[Variable]]) -> None:
+        f, shape = self.f, self.shape
+        for row, vectors in enumerate(tile):
+            for number, vector in enumerate(vectors):
+                part = f.load(self.parts, row * shape.width + number * shape.lanes, self.sum_type, shape.lanes)
+                vector.set(vector.get() + part)
 
 
 class _Walk:
@@ -298,6 +323,12 @@ class _Walk:
         group, number = divmod(row, ROWS_PER_POINTER)
         place = f.address(pointers[group], self.stride * number, I8) if number else pointers[group]
         return f.load(place, k, shape.left)
+
+
+def _totals(sums: Sequence[list[list[Variable]]]) -> list[list[Value]]:
+    """The tile, its sets of sums added."""
+    rows, vectors = len(sums[0]), len(sums[0][0])
+    return [[_total([tile[row][one].get() for tile in sums]) for one in range(vectors)] for row in range(rows)]
 
 
 def _total(values: list[Value]) -> Value:
