@@ -6,7 +6,7 @@ from sardonyx.dtypes import bfloat16, float16, float32, int8, int32, uint8
 from sardonyx.errors import InferenceError
 from sardonyx.ir import TensorType, dim
 from sardonyx.ops.schemas import define
-from sardonyx.ops.shapes import fresh_shape, require_positive
+from sardonyx.ops.shapes import fresh_shape, merge_dims, require_positive
 from sardonyx.ops.table import in_domain
 
 contrib = in_domain("com.microsoft")
@@ -94,7 +94,7 @@ def _attended(query, rows, keys, values, past_key, shares, num_heads, declared_t
 def _query_rows(query, heads):
     shape = query.require_rank(3, 5, name="query") or fresh_shape(3)
     if len(shape) == 5:
-        return shape[0], heads, shape[1], shape[4]
+        return _unpacked(shape, heads, 3, "query")
     batch, length, hidden = shape
     if isinstance(hidden, int) and hidden % heads:
         raise InferenceError(f"the query's hidden size {hidden} is not a multiple of num_heads {heads}")
@@ -120,7 +120,17 @@ def _heads_apart(operand, name, batch, heads):
         return batch, heads, *fresh_shape(2)
     if len(shape) == 3:
         return shape[0], heads, shape[1], dim.floordiv(shape[2], heads)
-    return shape if len(shape) == 4 else (shape[0], heads, shape[1], shape[4])
+    if len(shape) == 4:
+        merge_dims(shape[1], heads, f"the heads of the {name} and num_heads")
+        return shape
+    return _unpacked(shape, heads, 2, name)
+
+
+def _unpacked(shape, heads, parts, name):
+    """The shape of each of the tensors that stand in one, (batch, sequence, heads, parts, size)."""
+    merge_dims(shape[2], heads, f"the heads of the {name} and num_heads")
+    merge_dims(shape[3], parts, f"tensors in the {name}")
+    return shape[0], heads, shape[1], shape[4]
 
 
 @contrib("QAttention")

@@ -35,7 +35,7 @@ from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.matrix.matmul import product_steps
 from sardonyx.providers.native.program import At
 from sardonyx.providers.native.table import lower
-from sardonyx.providers.native.values import element_of, shape_of
+from sardonyx.providers.native.values import dims, element_of, shape_of
 from sardonyx.providers.native.views import Dims, View
 from sardonyx.records import replace
 
@@ -110,17 +110,20 @@ def _multi_head_views(lowerer: Lowerer, node: Node) -> list[View]:
     query, key, value = (input_of(node, index) for index in range(3))
     assert query is not None
     if len(shape_of(query) or ()) == 5:
-        return _unpacked(lowerer, query, 3)
+        return _unpacked(lowerer, query, heads, 3)
     assert key is not None
     first = heads_view(lowerer, query, heads)
     if len(shape_of(key) or ()) == 5:
-        return [first, *_unpacked(lowerer, key, 2)]
+        return [first, *_unpacked(lowerer, key, heads, 2)]
     assert value is not None
     return [first, heads_view(lowerer, key, heads), heads_view(lowerer, value, heads)]
 
 
-def _unpacked(lowerer: Lowerer, value: Value, parts: int) -> list[View]:
+def _unpacked(lowerer: Lowerer, value: Value, heads: int, parts: int) -> list[View]:
     """(batch, sequence, heads, parts, size) as views of its parts."""
+    _, _, own_heads, own_parts, _ = dims(value)
+    lowerer.require(own_heads, heads)
+    lowerer.require(own_parts, parts)
     whole = rows_view(lowerer, value).transposed((3, 0, 2, 1, 4))
     return [_part(whole, part) for part in range(parts)]
 
