@@ -13,11 +13,13 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sardonyx.compiler import cache, linking
 from sardonyx.compiler.cache import ObjectCache
+from sardonyx.compiler.linking import Code
 from sardonyx.compiler.sources import fingerprint
 from sardonyx.compiler.target import REQUIRED, X86_LEVELS, Target
 from sardonyx.hashing import blake2b
@@ -31,6 +33,8 @@ PLACEHOLDER = "kernel"
 ADDRESS = " at 0x"
 """What stands in a `repr` that is good for one process alone."""
 LAYOUT_VERSION = 2
+RECENT_BYTES = 8 << 20
+"""How much code stays in memory that no program uses, for the next session of the same model."""
 
 
 class NoCompiler(Exception):
@@ -78,6 +82,19 @@ def _emit_object(machine: llvm.TargetMachine, module: llvm.ModuleRef) -> bytes:
         return ctypes.string_at(ffi.lib.LLVMPY_GetBufferStart(buffer), ffi.lib.LLVMPY_GetBufferSize(buffer))
     finally:
         ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
+
+
+@contextlib.contextmanager
+def _passes_of(builder: llvm.PassBuilder) -> Iterator[llvm.ModulePassManager]:
+    """The passes of a builder, freed afterwards: llvmlite's own class inherits a way to free them behind one that does nothing."""
+    from llvmlite.binding import ffi
+
+    passes = builder.getModulePassManager()
+    try:
+        yield passes
+    finally:
+        ffi.lib.LLVMPY_DisposeNewModulePassManger(passes)
+        passes.detach()
 
 
 # --- the machine
@@ -195,6 +212,10 @@ class Kernel:
     def symbol(self) -> str:
         return f"s_{self.digest}"
 
+    def forget_text(self) -> None:
+        """Let go of a text that was written: it can be written again."""
+        self.__dict__.pop("text", None)
+
     @property
     def named_text(self) -> str:
         return self.text.replace(f"@{PLACEHOLDER}(", f"@{self.symbol}(", 1)
@@ -211,6 +232,14 @@ def key_of(write: Callable[..., Any], *arguments: Any) -> str | None:
 # --- compiling
 
 
+@dataclass(frozen=True)
+class Functions:
+    """Compiled functions: their addresses, and the code that must stay for as long as one of them may be called."""
+
+    addresses: list[int]
+    code: frozenset[Code]
+
+
 class Jit:
     """Compiled functions of one target, shared by the whole process. A text is compiled once, whoever asks."""
 
@@ -219,34 +248,70 @@ class Jit:
         self.cache = cache
         self.compilations = 0
         """How many texts went through LLVM, not counting those found in the cache."""
-        self._addresses: dict[str, int] = {}
+        self._code: weakref.WeakValueDictionary[str, Code] = weakref.WeakValueDictionary()
+        """What is in memory, by the names of the functions in it."""
+        self._recent: dict[Code, None] = {}
+        """What was asked for last stays, even if nobody uses it at this moment."""
+        self._pinned: set[Code] = set()
         self._lock = threading.Lock()
         self._version = f"{LAYOUT_VERSION}/{target.cpu}/{target.features}/{this_machine().version}"
 
-    def addresses(self, kernels: Sequence[Kernel]) -> list[int]:
-        """Where the functions of these texts lie in memory."""
+    def load(self, kernels: Sequence[Kernel]) -> Functions:
+        """The functions of these texts, in memory for as long as somebody holds what is returned."""
         with self._lock:
-            missing = {kernel.symbol: kernel for kernel in kernels if kernel.symbol not in self._addresses}
+            code = {kernel.symbol: self._code.get(kernel.symbol) for kernel in kernels}
+            missing = [
+                kernel for kernel in {kernel.symbol: kernel for kernel in kernels}.values() if code[kernel.symbol] is None
+            ]
             if missing:
-                self._load(list(missing.values()))
-            return [self._addresses[kernel.symbol] for kernel in kernels]
+                code |= self._link({kernel.symbol: found for kernel, found in zip(missing, self.objects(missing))})
+            return self._functions([kernel.symbol for kernel in kernels], code)
 
-    def _load(self, kernels: list[Kernel]) -> None:
-        self._link({kernel.symbol: found for kernel, found in zip(kernels, self.objects(kernels))})
+    def addresses(self, kernels: Sequence[Kernel]) -> list[int]:
+        """Where the functions of these texts lie in memory, from now on for ever."""
+        functions = self.load(kernels)
+        self._pinned |= functions.code
+        return functions.addresses
 
-    def _link(self, objects: Mapping[str, bytes]) -> None:
+    def link(self, objects: Mapping[str, bytes]) -> Functions:
+        """The functions of object code that was compiled elsewhere; each object has the one of its name."""
+        with self._lock:
+            code = {symbol: self._code.get(symbol) for symbol in objects}
+            code |= self._link({symbol: found for symbol, found in objects.items() if code[symbol] is None})
+            return self._functions(list(objects), code)
+
+    def _functions(self, symbols: Sequence[str], code: Mapping[str, Code | None]) -> Functions:
+        used = [one for symbol in symbols if (one := code[symbol]) is not None]
+        for one in dict.fromkeys(used):
+            self._recent.pop(one, None)
+            self._recent[one] = None
+        excess = sum(one.nbytes for one in self._recent) - RECENT_BYTES
+        while excess > 0:
+            oldest = next(iter(self._recent))
+            excess -= oldest.nbytes
+            del self._recent[oldest]
+        return Functions([one.functions[symbol] for symbol, one in zip(symbols, used, strict=True)], frozenset(used))
+
+    def _link(self, objects: Mapping[str, bytes]) -> dict[str, Code]:
+        """Bring object code into memory; returns where it is, by the names of the objects."""
+        if not objects:
+            return {}
+        code = self._linked(objects)
+        found = dict.fromkeys(objects, code)
+        self._code.update(found)
+        return found
+
+    def _linked(self, objects: Mapping[str, bytes]) -> Code:
         if linking.can_map():
             with contextlib.suppress(linking.CannotLink):
-                image = linking.link(objects)
-                start = linking.Mapped(image.data).address
-                self._addresses.update((symbol, start + offset) for symbol, offset in image.offsets.items())
-                return
+                return linking.load(linking.link(objects))
         llvm, engine = _llvm(), self._engine
         for found in objects.values():
             engine.add_object_file(llvm.ObjectFileRef.from_data(found))
         engine.finalize_object()
-        for symbol in objects:
-            self._addresses[symbol] = engine.get_function_address(symbol)
+        code = Code({symbol: engine.get_function_address(symbol) for symbol in objects})
+        self._pinned.add(code)  # LLVM does not give it back
+        return code
 
     def objects(self, kernels: Sequence[Kernel]) -> list[bytes]:
         """The object code of these texts, compiled if it is not in the cache."""
@@ -256,12 +321,6 @@ class Jit:
         self.compilations += len(missing)
         return [next(fresh) if one is None else one for one in found]
 
-    def link(self, objects: Mapping[str, bytes]) -> list[int]:
-        """Where the functions of object code lie that was compiled elsewhere; each object has the one of its name."""
-        with self._lock:
-            self._link({symbol: found for symbol, found in objects.items() if symbol not in self._addresses})
-            return [self._addresses[symbol] for symbol in objects]
-
     def _key(self, kernel: Kernel) -> str:
         return cache.key_of(f"object/{self._version}/{kernel.digest}")
 
@@ -269,6 +328,7 @@ class Jit:
         machine = self._machine()
         payload = _emit_object(machine, self.optimized(kernel, machine))
         self.cache.put(self._key(kernel), payload)
+        kernel.forget_text()  # it may take more memory than the code, and nobody asks again
         return payload
 
     def optimized(self, kernel: Kernel, machine: llvm.TargetMachine | None = None) -> llvm.ModuleRef:
@@ -279,7 +339,8 @@ class Jit:
         options = llvm.create_pipeline_tuning_options(speed_level=2)
         options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = options.loop_interleaving = False
         builder = llvm.create_pass_builder(machine, options)
-        _unlocked("LLVMPY_RunNewModulePassManager")(builder.getModulePassManager(), module, builder)
+        with _passes_of(builder) as passes:
+            _unlocked("LLVMPY_RunNewModulePassManager")(passes, module, builder)
         return module
 
     def assembly(self, kernel: Kernel) -> str:

@@ -7,10 +7,12 @@ Kernels call nothing and have no variables: what their objects hold is code, con
 from __future__ import annotations
 
 import ctypes
+import functools
 import mmap
 import platform
 import struct
 import sys
+import weakref
 from collections.abc import Mapping
 
 from sardonyx.records import dataclass
@@ -26,6 +28,7 @@ ALLOCATED = 2
 DISTANCES = (2, 4)
 """Relocations that are the distance from the place itself, in 32 bits: R_X86_64_PC32 and R_X86_64_PLT32."""
 LEAST_ALIGNMENT = 16
+NO_MEMORY = ctypes.c_void_p(-1).value
 
 
 class CannotLink(Exception):
@@ -107,17 +110,40 @@ class _Object:
         struct.pack_into("<i", image, place, target + addend - place)
 
 
-class Mapped:
-    """An image in memory, to be run. It stays for the rest of the process: nobody can know whether a thread is still inside."""
+class Code:
+    """Functions in memory by name. Whoever may call one of them holds this: when nobody does any more, the memory is given back."""
 
-    _all: list[mmap.mmap] = []
+    def __init__(self, functions: Mapping[str, int], nbytes: int = 0):
+        self.functions = functions
+        """Their addresses."""
+        self.nbytes = nbytes
 
-    def __init__(self, data: bytes | memoryview):
-        memory = mmap.mmap(-1, max(len(data), 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        memory[: len(data)] = bytes(data)
-        self.address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-        protect = ctypes.CDLL(None, use_errno=True).mprotect
-        protect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-        if protect(self.address, len(memory), mmap.PROT_READ | mmap.PROT_EXEC):
-            raise CannotLink(f"the system does not let code be run ({ctypes.get_errno()})")
-        self._all.append(memory)
+
+def load(image: Image) -> Code:
+    """Bring an image into memory, to be run.
+
+    At the end of the process it stays there, for a thread that Python does not wait for may be inside.
+    """
+    size = max(len(image.data), 1)
+    system = _system()
+    address = system.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+    if address == NO_MEMORY:
+        raise CannotLink(f"there is no memory for code ({ctypes.get_errno()})")
+    ctypes.memmove(address, image.data, len(image.data))
+    if system.mprotect(address, size, mmap.PROT_READ | mmap.PROT_EXEC):
+        error = ctypes.get_errno()
+        system.munmap(address, size)
+        raise CannotLink(f"the system does not let code be run ({error})")
+    code = Code({name: address + offset for name, offset in image.offsets.items()}, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
+    weakref.finalize(code, system.munmap, address, size).atexit = False
+    return code
+
+
+@functools.cache
+def _system() -> ctypes.CDLL:
+    system = ctypes.CDLL(None, use_errno=True)
+    word, number = ctypes.c_size_t, ctypes.c_int
+    system.mmap.argtypes, system.mmap.restype = (ctypes.c_void_p, word, number, number, number, ctypes.c_long), ctypes.c_void_p
+    system.mprotect.argtypes = (ctypes.c_void_p, word, number)
+    system.munmap.argtypes = (ctypes.c_void_p, word)
+    return system

@@ -159,14 +159,16 @@ def _cpu_function() -> Any:
 _current_cpu = _cpu_function()
 
 _code: Sequence[int] = ()
+_kept: object = None
 _pool: Pool | None = None
 _pool_lock = threading.Lock()
 
 
-def use_code(addresses: Sequence[int]) -> None:
-    """Have pools that are made later run code that came with a compiled model: then none needs to be generated."""
-    global _code
-    _code = _code or addresses
+def use_code(addresses: Sequence[int], kept: object) -> None:
+    """Have pools that are made later run code that came with a compiled model: then none needs to be generated. `kept` keeps it there."""
+    global _code, _kept
+    if not _code:
+        _code, _kept = addresses, kept
 
 
 def _generated() -> Sequence[int]:

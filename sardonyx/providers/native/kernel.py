@@ -60,6 +60,10 @@ class KernelFunction(Function):
         return self.target.lanes(type)
 
 
+KEPT = 1024
+"""How many kernels of one kind are remembered."""
+
+
 def kernel(title: str) -> Callable[[Callable[Concatenate[KernelFunction, P], None]], Callable[Concatenate[Target, P], Kernel]]:
     """Make a function that emits code into one that returns the kernel for a target, the same one for equal arguments.
 
@@ -68,7 +72,7 @@ def kernel(title: str) -> Callable[[Callable[Concatenate[KernelFunction, P], Non
     """
 
     def decorate(emit: Callable[Concatenate[KernelFunction, P], None]) -> Callable[Concatenate[Target, P], Kernel]:
-        @functools.cache
+        @functools.lru_cache(maxsize=KEPT)
         def make(target: Target, *arguments: Any, **keywords: Any) -> Kernel:
             def text() -> str:
                 f = KernelFunction(target)

@@ -201,7 +201,8 @@ class NativeExecutionProvider(ExecutionProvider):
         constants = [buffer.array for buffer in program.constants]
         addresses = [array.ctypes.data for array in constants if array is not None]
         assert len(addresses) == len(constants)
-        layout = Layout(tables, self.jit.addresses(program.kernels), addresses, constants, self.threads)
+        functions = self.jit.load(program.kernels)
+        layout = Layout(tables, functions.addresses, addresses, (constants, functions), self.threads)
         labels = [(step.label, step.kernel.title) for step in program.steps]
         return CompiledProgram(layout, labels, fallback, program, self.jit)
 

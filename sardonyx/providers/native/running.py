@@ -15,5 +15,6 @@ def run_now(kernel: Kernel, arrays: Sequence[np.ndarray], numbers: Sequence[int]
     workers = pool()
     arguments = np.array([*(array.ctypes.data for array in arrays), *numbers], np.int64)
     step = np.zeros(STEP_WORDS, np.int64)
-    step[[KERNEL, ARGUMENTS, TOTAL, GRAIN]] = jit().addresses([kernel])[0], arguments.ctypes.data, items, grain
+    functions = jit().load([kernel])  # held until it has run
+    step[[KERNEL, ARGUMENTS, TOTAL, GRAIN]] = functions.addresses[0], arguments.ctypes.data, items, grain
     workers.run(step, workers.ensure(available_threads()) if items > grain else 1)

@@ -5,6 +5,7 @@ Whatever stands in the way (another CPU, another format, damage) raises `Refused
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ from typing import Any
 import numpy as np
 
 from sardonyx.compiler import arrays, linking, pool
+from sardonyx.compiler.linking import Code
 from sardonyx.errors import Fail
 from sardonyx.formats.files import Files
 from sardonyx.formats.onnx.external import ExternalFolder
+from sardonyx.hashing import blake2b
 from sardonyx.ir import Model, Node
 from sardonyx.providers.native.aot import container, cpu
 from sardonyx.providers.native.aot.container import BadContext, Container
@@ -72,7 +75,7 @@ class Context:
         self.kernels = kernels
         self.constants = constants
         self.kept = kept
-        """What keeps the constants in memory."""
+        """What keeps kernels and constants in memory."""
         self.is_whole = is_whole
         """Whether the model has nothing else to compute."""
 
@@ -109,14 +112,14 @@ def open_context(
         by_name = {program.name: program for program in programs}
         for node in nodes:
             _check_node(node, by_name.get(node.attribute("partition_name", "")))
-        kernels = _kernels(opened)
+        kernels, code = _kernels(opened)
         constants, kept = _constants(opened)
     except (BadContext, linking.CannotLink) as error:
         raise Refused(str(error)) from error
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         raise Refused(f"its description is malformed ({type(error).__name__}: {error})") from error
-    pool.use_code(kernels[POOL_KERNELS])
-    return Context(opened, by_name, kernels, constants, kept, all(map(is_context, model.graph.nodes)))
+    pool.use_code(kernels[POOL_KERNELS], code)
+    return Context(opened, by_name, kernels, constants, (kept, code), all(map(is_context, model.graph.nodes)))
 
 
 # --- the payload
@@ -160,8 +163,12 @@ def _check_node(node: Node, program: Stored | None) -> None:
 # --- code and constants
 
 
-def _kernels(opened: Container) -> list[int]:
-    """Addresses of all kernels."""
+_code: weakref.WeakValueDictionary[tuple[bytes, tuple[int, ...]], Code] = weakref.WeakValueDictionary()
+"""Code that programs use, by its checksum and the places of its functions: sessions of one file share it."""
+
+
+def _kernels(opened: Container) -> tuple[list[int], object]:
+    """Addresses of all kernels, and what keeps them in memory."""
     description = opened.description
     code = opened.section(description["sections"][description["code"]["section"]])
     places: Sequence[Any] = description["code"]["places"]
@@ -173,18 +180,23 @@ def _kernels(opened: Container) -> list[int]:
         raise Refused("its code is for another system")
     if not all(type(offset) is int and 0 <= offset < len(code) for offset in places):
         raise BadContext("a kernel is outside of the code")
-    image = linking.Mapped(code)
-    return [image.address + offset for offset in places]
+    key = blake2b(code).digest(), tuple(places)
+    loaded = _code.get(key)
+    if loaded is None:
+        image = linking.Image(bytes(code), {str(number): offset for number, offset in enumerate(places)})
+        loaded = _code.setdefault(key, linking.load(image))
+    return list(loaded.functions.values()), loaded
 
 
-def _linked(names: Sequence[str], objects: Sequence[memoryview]) -> list[int]:
-    """Addresses of kernels that are stored as objects: LLVM links them."""
+def _linked(names: Sequence[str], objects: Sequence[memoryview]) -> tuple[list[int], object]:
+    """The same for kernels that are stored as objects: LLVM links them."""
     from sardonyx.compiler.jit import NoCompiler, jit
 
     try:
-        return jit().link({name: bytes(one) for name, one in zip(names, objects, strict=True)})
+        functions = jit().link({name: bytes(one) for name, one in zip(names, objects, strict=True)})
     except NoCompiler as error:
         raise Refused(f"its code needs LLVM to be linked: {error}") from error
+    return functions.addresses, functions
 
 
 def _constants(opened: Container) -> tuple[list[int], Any]:

@@ -40,7 +40,7 @@ class ContextExecutionProvider(ExecutionProvider):
     def compile(self, cluster: Cluster) -> Compiled:
         (node,) = cluster.nodes
         if not is_context(node):
-            return Suppression(cluster, self.context.kernels[SUPPRESS_KERNEL], self.threads)
+            return Suppression(cluster, self.context.kernels[SUPPRESS_KERNEL], self.threads, self.context.kept)
         context, program = self.context, self.context.programs[node.attribute("partition_name")]
         layout = Layout(program.tables, context.kernels, context.constants, context.kept, self.threads)
         if list(cluster.inputs) != list(node.inputs) or list(cluster.outputs) != list(node.outputs):

@@ -24,13 +24,17 @@ def claims_suppression(node: Node) -> bool:
 
 
 class Suppression:
-    """The step of one node: called with the values of its inputs that are not constant. `address` is where its kernel lies."""
+    """The step of one node: called with the values of its inputs that are not constant. `address` is where its kernel lies.
 
-    def __init__(self, cluster: Cluster, address: int, threads: int):
+    `kept` keeps the kernel in memory.
+    """
+
+    def __init__(self, cluster: Cluster, address: int, threads: int, kept: object = None):
         (self._node,) = cluster.nodes
         self._places = {value: place for place, value in enumerate(cluster.inputs)}
         self._threads = threads
         self._address = address
+        self._kept = kept
 
     def __call__(self, inputs: Sequence[Any]) -> list[np.ndarray]:
         from sardonyx.providers.cpu.selection import corners_of, non_max_suppression
