@@ -252,6 +252,7 @@ class Jit:
         """What is in memory, by the names of the functions in it."""
         self._recent: dict[Code, None] = {}
         """What was asked for last stays, even if nobody uses it at this moment."""
+        self._recent_bytes = 0
         self._pinned: set[Code] = set()
         self._lock = threading.Lock()
         self._version = f"{LAYOUT_VERSION}/{target.cpu}/{target.features}/{this_machine().version}"
@@ -283,14 +284,20 @@ class Jit:
     def _functions(self, symbols: Sequence[str], code: Mapping[str, Code | None]) -> Functions:
         used = [one for symbol in symbols if (one := code[symbol]) is not None]
         for one in dict.fromkeys(used):
-            self._recent.pop(one, None)
-            self._recent[one] = None
-        excess = sum(one.nbytes for one in self._recent) - RECENT_BYTES
-        while excess > 0:
-            oldest = next(iter(self._recent))
-            excess -= oldest.nbytes
-            del self._recent[oldest]
+            self._touch(one)
         return Functions([one.functions[symbol] for symbol, one in zip(symbols, used, strict=True)], frozenset(used))
+
+    def _touch(self, code: Code) -> None:
+        """Note that code was asked for; what was asked for long ago need not wait any longer."""
+        if code in self._recent:
+            del self._recent[code]
+        else:
+            self._recent_bytes += code.nbytes
+        self._recent[code] = None
+        while self._recent_bytes > RECENT_BYTES:
+            oldest = next(iter(self._recent))
+            del self._recent[oldest]
+            self._recent_bytes -= oldest.nbytes
 
     def _link(self, objects: Mapping[str, bytes]) -> dict[str, Code]:
         """Bring object code into memory; returns where it is, by the names of the objects."""
