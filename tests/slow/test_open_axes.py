@@ -42,6 +42,7 @@ ALLOWED = (
     (QUANTIZED, r"there is no native code .*", "int8 has no native code yet"),
     (r"ArrayFeatureExtractor", r"there is no native code .*", "no lowering yet"),
     (r"Resize", r"there is no native code .*", "sizes that come as an input of the model"),
+    (r"Range|Slice", r"there is no native code .*", "bounds that a loop computes"),
     (r"\w+", r"(sizes that it makes|the size .*) depends? on data", "NonZero, Compress, sizes that are inputs"),
 )
 """Op, reason, and the fact behind it."""
