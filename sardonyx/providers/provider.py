@@ -31,6 +31,8 @@ class Capability:
     fused: bool = False
     name: str = "cluster"
     """What a fused step is called; the provider's name and a number are added."""
+    witnesses: Sequence[Value] = ()
+    """Inputs of the graph that a fused step is given beside what its nodes read, because their shapes tell sizes."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ class Cluster:
     outputs: Sequence[Value]
     constants: Sequence[Value] = ()
     """Initializers that the nodes use. They are not among the inputs: whoever compiles takes them as they are."""
+    witnesses: Sequence[Value] = ()
+    """The last of the inputs, whose shapes alone are needed."""
 
 
 class CannotCompile(Exception):

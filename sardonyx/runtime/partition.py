@@ -160,14 +160,18 @@ class Claims:
             if inner in self.owner and self.owner[inner].provider is not provider:
                 logger.info("%s does not get %s: %s inside is another's", provider.name, nodes[0], inner)
                 return None
-        return self._fused(graph, provider, nodes, capability.name)
+        return self._fused(graph, provider, nodes, capability.name, capability.witnesses)
 
-    def _fused(self, graph: Graph, provider: ExecutionProvider, nodes: Iterable[Node], name: str) -> Assignment:
+    def _fused(
+        self, graph: Graph, provider: ExecutionProvider, nodes: Iterable[Node], name: str, witnesses: Sequence[Value]
+    ) -> Assignment:
         borders = self.borders.get(graph) or self.borders.setdefault(graph, _Borders(graph))
         ordered = sorted(nodes, key=borders.positions.__getitem__)
         inputs, constants = _entering(ordered)
         label = f"{provider.name}_{name}_{next(self.numbers)}"
-        return Assignment(provider, ordered, Cluster(label, ordered, inputs, borders.leaving(ordered), constants))
+        added = [value for value in witnesses if value not in inputs]
+        cluster = Cluster(label, ordered, [*inputs, *added], borders.leaving(ordered), constants, added)
+        return Assignment(provider, ordered, cluster)
 
     def _take(self, assignment: Assignment) -> None:
         for node in assignment.nodes:
@@ -193,7 +197,7 @@ class Claims:
             groups = _unique(found for node in graph.nodes if (found := self.owner.get(node)) and found.cluster)
             name = one.cluster.name.removeprefix(f"{provider.name}_").rpartition("_")[0]
             for part in maximal_clusters(graph, one.nodes, lambda node: True, [group.nodes for group in groups]):
-                self._take(self._fused(graph, provider, part, name))
+                self._take(self._fused(graph, provider, part, name, one.cluster.witnesses))
 
 
 class _Budget:

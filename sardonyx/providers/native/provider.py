@@ -11,6 +11,7 @@ from sardonyx.compiler.jit import jit
 from sardonyx.compiler.pool import available_threads, pool
 from sardonyx.errors import NodeFailed, is_strict
 from sardonyx.ir import Dim, Graph, Model, Node, Value, described
+from sardonyx.ir.dim import Expression
 from sardonyx.ir.edit import all_graphs
 from sardonyx.ops import checking
 from sardonyx.providers.clustering import maximal_clusters
@@ -64,7 +65,7 @@ class NativeExecutionProvider(ExecutionProvider):
 
     def get_capability(self, graph: Graph, nodes: Sequence[Node]) -> Iterable[Capability]:
         alone = [Capability([node], fused=True, name="suppression") for node in nodes if claims_suppression(node)]
-        apart = [Capability([node], fused=True) for node in nodes if node in self._apart]
+        apart = [_capability(graph, [node]) for node in nodes if node in self._apart]
         return [*self._clusters(graph, nodes), *apart, *alone]
 
     def _clusters(self, graph: Graph, nodes: Sequence[Node]) -> list[Capability]:
@@ -72,9 +73,9 @@ class NativeExecutionProvider(ExecutionProvider):
         rounds = 0
         while able:
             clusters = maximal_clusters(graph, nodes, able.__contains__)
-            unbound = [node for cluster in clusters for node in _unbound(cluster)]
+            unbound = [node for cluster in clusters for node in _unbound(graph, cluster)]
             if not unbound:
-                return [Capability(cluster, fused=True) for cluster in clusters if self._is_worth(cluster)]
+                return [_capability(graph, cluster) for cluster in clusters if self._is_worth(cluster)]
             # what follows a node whose sizes only its data tells can be a cluster that reads them off its input
             rounds += 1
             left = _first_of(unbound) if rounds <= SEPARATE_ROUNDS else unbound
@@ -188,9 +189,11 @@ class NativeExecutionProvider(ExecutionProvider):
         members = set(nodes)
         made = [value for node in nodes for value in node.outputs]
         used = dict.fromkeys(value for node in nodes for value in node.inputs if value is not None and not value.is_constant)
-        results = set(nodes[0].graph.outputs) if nodes[0].graph is not None else set()
+        graph = nodes[0].graph
+        results = set(graph.outputs) if graph is not None else set()
         leaving = [value for value in made if value in results or any(user not in members for user in value.users)]
         inputs = [value for value in used if value.producer not in members]
+        inputs += _witnesses(graph, nodes, inputs) if graph is not None else []
         try:
             self._compile(Cluster(f"{self.name}_trial", nodes, inputs, leaving or made[-1:]))
         except LoweringFailed as failed:
@@ -218,12 +221,34 @@ def _unknown_sizes(program: Program, sizes: Sizes) -> Iterator[Failure]:
             yield Failure(nodes, CannotCompile(f"the size {unknown} depends on data", quiet=True))
 
 
-def _unbound(cluster: Sequence[Node]) -> list[Node]:
-    """Nodes with sizes that the shapes of the cluster's inputs do not tell."""
-    made = {value for node in cluster for value in node.outputs}
-    used = (value for node in cluster for value in node.inputs if value is not None)
-    sizes = Sizes(list(dict.fromkeys(value for value in used if value not in made and not value.is_constant)))
+def _capability(graph: Graph, nodes: Sequence[Node]) -> Capability:
+    return Capability(nodes, fused=True, witnesses=_witnesses(graph, nodes, _entering(nodes)))
+
+
+def _unbound(graph: Graph, cluster: Sequence[Node]) -> list[Node]:
+    """Nodes with sizes that neither the shapes of the cluster's inputs tell nor those of the graph's."""
+    inputs = _entering(cluster)
+    sizes = Sizes([*inputs, *_witnesses(graph, cluster, inputs)])
     return [node for node in cluster if not all(map(sizes.knows, _sizes_of(node)))]
+
+
+def _entering(nodes: Sequence[Node]) -> list[Value]:
+    made = {value for node in nodes for value in node.outputs}
+    used = dict.fromkeys(value for node in nodes for value in node.inputs if value is not None)
+    return [value for value in used if value not in made and not value.is_constant]
+
+
+def _witnesses(graph: Graph, nodes: Sequence[Node], inputs: Sequence[Value]) -> list[Value]:
+    """Inputs of the graph whose shapes tell what those of a cluster's inputs do not: how long a sequence is, not only past and sequence."""
+    sizes = [*(size for value in inputs for size in dims(value)), *(size for node in nodes for size in _sizes_of(node))]
+    untold = Sizes(inputs).untold(sizes)
+    found: list[Value] = []
+    for value in graph.inputs if untold else ():
+        symbols = {size.symbol.name for size in shape_of(value) or () if isinstance(size, Expression) and size.symbol}
+        if not untold.isdisjoint(symbols) and is_plain(value) and not value.is_constant and value not in inputs:
+            found.append(value)
+            untold -= symbols
+    return found
 
 
 def _first_of(nodes: Sequence[Node]) -> list[Node]:

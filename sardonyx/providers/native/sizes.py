@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from sardonyx.ir import Dim, Value, dim
@@ -110,6 +110,10 @@ class Sizes:
 
     def _unknown(self, size: Dim) -> set[str]:
         return {symbol.name for symbol in dim.symbols(size)} - self._places.keys() - {THREADS_NAME}
+
+    def untold(self, sizes: Iterable[Dim]) -> set[str]:
+        """The symbols in some sizes that no input's shape tells by itself."""
+        return set().union(*(self._unknown(size) for size in sizes))
 
     def __call__(self, size: Dim) -> int:
         """The number under which a size will be found."""

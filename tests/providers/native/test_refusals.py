@@ -237,3 +237,16 @@ def test_a_refused_run_is_told_once(caplog) -> None:
         session.run(None, good)
     told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert len(told) == 1 and "must be" in told[0] and "[3, 4], [2, 5]" in told[0]
+
+
+def test_what_follows_a_node_in_numpy_is_told_sizes_by_the_inputs_of_the_model(monkeypatch) -> None:
+    breaks(monkeypatch, "CumSum", refuses)
+    net = Network()
+    x, past = net.input("x", ["T", 4]), net.input("past", ["P", 4])
+    joint = net.CumSum(net.Sigmoid(net.Concat(past, x, axis=0)), net.constant(0))
+    new = net.Slice(joint, net.Shape(past, end=1), net.constant([99]), net.constant([0]))
+    model = net.model(net.Softmax(net.Tanh(new)), net.Softmax(joint))
+    session = open_session(model)
+    _, others = steps_of(session)
+    assert [step.node.op_type for step in others] == ["CumSum"]
+    assert_runs_alike(session, model, [{"x": numbers(t, 4), "past": numbers(p, 4)} for t, p in ((3, 2), (1, 7), (5, 1))])
