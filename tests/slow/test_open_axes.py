@@ -47,7 +47,7 @@ ALLOWED = (
     ),
     (r"ArrayFeatureExtractor", r"there is no native code .*", "no lowering yet"),
     (r"Resize", r"there is no native code .*", "sizes that come as an input of the model"),
-    (r"Range|Slice", r"there is no native code .*", "bounds that a loop computes"),
+    (r"Range|Slice|ConstantOfShape", r"there is no native code .*", "bounds and shapes that a loop or a branch computes"),
     (r"\w+", r"(sizes that it makes|the size .*) depends? on data", "NonZero, Compress, sizes that are inputs"),
 )
 """Op, reason, and the fact behind it."""
