@@ -222,13 +222,6 @@ class Grower:
         self.places += produced
         return produced
 
-    def add_node(self, node: onnx.NodeProto, results: Sequence[np.ndarray]) -> list[Place]:
-        """A node that was made by hand, with its outputs named."""
-        self.nodes.append(node)
-        produced = [Place(name, one) for name, one in zip(node.output, results, strict=True)]
-        self.places += produced
-        return produced
-
     # --- a whole model
 
     def model(self, outputs: Sequence[Place]) -> onnx.ModelProto:

@@ -134,7 +134,8 @@ def normalization(g: Grower) -> None:
         shape = X.shape[axis:]
         scale = g.numbers.uniform(-1, 1, shape).astype(X.dtype)
         bias = {"B": g.random_array(X.dtype, shape)} if op == "LayerNormalization" and g.rng.random() < 0.6 else {}
-        g.apply(op, X=X, scale=scale, axis=axis, epsilon=0.01, **bias)
+        name = "Scale" if op == "LayerNormalization" else "scale"
+        g.apply(op, X=X, axis=axis, epsilon=0.01, **{name: scale}, **bias)
 
 
 @recipe(2)
@@ -315,7 +316,7 @@ def branch(g: Grower) -> None:
         nodes.append(helper.make_node("Identity", [last.name], [name]))
         typed = helper.make_tensor_type_proto(dtypes.from_numpy(last.dtype).code, None)
         graphs.append((label, helper.make_graph(nodes, label, [], [helper.make_value_info(name, typed)])))
-    _add_with_body(g, helper.make_node("If", [cond.name], [g.name()], **dict(graphs)))
+    add_evaluated(g, [helper.make_node("If", [cond.name], [g.name()], **dict(graphs))])
 
 
 @recipe(2)
@@ -348,23 +349,40 @@ def loop(g: Grower) -> None:
     graph = helper.make_graph(nodes, "body", inputs, outputs)
     trips, keep = g.constant(np.asarray(g.rng.randrange(4), np.int64)), g.constant(np.asarray(True))
     names = [g.name() for _ in range(1 + scans)]
-    _add_with_body(g, helper.make_node("Loop", [trips.name, keep.name, data.name], names, body=graph))
+    add_evaluated(g, [helper.make_node("Loop", [trips.name, keep.name, data.name], names, body=graph)])
 
 
-def _add_with_body(g: Grower, node: onnx.NodeProto) -> None:
+@recipe(1)
+def through_a_sequence(g: Grower) -> None:
+    """A tensor cut into a sequence, of which one element is taken, or which is joined again."""
+    data = g.pick(lambda one: one.ndim and one.array.size)
+    axis, sequence, result = axis_of(g, data.ndim), g.name("q"), g.name()
+    first = helper.make_node("SplitToSequence", [data.name], [sequence], axis=axis)
+    if g.rng.random() < 0.5:
+        second = helper.make_node("ConcatFromSequence", [sequence], [result], axis=axis)
+    else:
+        second = helper.make_node("SequenceAt", [sequence, g.constant(np.asarray(-1, np.int64)).name], [result])
+    add_evaluated(g, [first, second])
+
+
+def add_evaluated(g: Grower, nodes: list[onnx.NodeProto]) -> None:
+    """Add nodes that were made by hand, of which the last one's outputs are tensors."""
+    node = nodes[-1]
     values = {**g.initializers, **g.inputs, **{place.name: place.array for place in g.places}}
     values |= {one.output[0]: onnx.numpy_helper.to_array(one.attribute[0].t) for one in g.nodes if one.op_type == "Constant"}
-    names = captured(node)
+    inner = {name for one in nodes for name in one.output}
+    names = list(dict.fromkeys(name for one in nodes for name in captured(one) if name not in inner))
     if any(name not in values for name in names):
         raise Refused
     inputs = [helper.make_value_info(name, type_proto(values[name])) for name in names]
     outputs = [onnx.ValueInfoProto(name=name) for name in node.output]
     imports = [helper.make_opsetid(domain, version) for domain, version in g.opsets.items()]
-    model = helper.make_model(helper.make_graph([node], "body", inputs, outputs), opset_imports=imports, ir_version=10)
+    model = helper.make_model(helper.make_graph(nodes, "body", inputs, outputs), opset_imports=imports, ir_version=10)
     results = evaluated(model, {name: values[name] for name in names})
     if any(not isinstance(one, np.ndarray) or one.size > 1 << 16 for one in results):
         raise Refused
-    g.add_node(node, results)
+    g.nodes += nodes
+    g.places += [Place(name, one) for name, one in zip(node.output, results, strict=True)]
 
 
 def grow(g: Grower, steps: int, recipes: Any = None) -> None:

@@ -92,7 +92,7 @@ class Worker:
         self.errors.close()
         self.process = None
 
-    def run(self, kind: str, number: int) -> dict[str, Any]:
+    def run(self, kind: str, number: int, action: str = "run") -> dict[str, Any]:
         """What a case gives; if the process dies of it, how."""
         if self.process is None or self.done >= BATCH or self.process.poll() is not None:
             self.stop()
@@ -101,7 +101,7 @@ class Worker:
         process = self.process
         assert process is not None and process.stdin is not None
         try:
-            process.stdin.write(f"{kind} {number}\n")
+            process.stdin.write(f"{action} {kind} {number}\n")
             process.stdin.flush()
         except BrokenPipeError:
             return self._death("the process ended before the case")
@@ -186,9 +186,10 @@ def _account(
         # Alone in a process of its own, and without onnxruntime: was it the case, or those before it, or the peer?
         alone = Worker(folder, without_peer=True)
         again = alone.run(kind, number)
+        saved = alone.run(kind, number, "save")
         alone.stop()
         is_ours = bool(again.get("problem")) or kind != "graphs"
-        answer = {**again, "traceback": answer["traceback"]} if again.get("problem") else answer
+        answer = {**saved, **again, "traceback": answer["traceback"]} if again.get("problem") else {**saved, **answer}
         if not again.get("problem"):
             answer["problem"] += ", but not when the case is repeated alone"
     with lock:

@@ -56,3 +56,11 @@ def test_the_command_fails_if_anything_was_found(tmp_path: Path) -> None:
     bad = subprocess.run([*command, "--case", "planted:2"], cwd=ROOT, capture_output=True, text=True)
     assert (good.returncode, bad.returncode) == (0, 1), good.stderr + bad.stderr
     assert json.loads(bad.stdout)["findings"][0]["case"] == "planted:2"
+
+
+def test_a_few_cases_of_each_kind_find_nothing(tmp_path: Path) -> None:
+    kinds = ("graphs", "attributes", "files", "lies", "outliers", "shapes")
+    cases = [(kind, number) for kind in kinds for number in range(3)]
+    tally = attack(iter(cases), tmp_path, 1, lambda tally, case: None)
+    assert tally.cases == dict.fromkeys(kinds, 3)
+    assert not tally.findings, tally.findings

@@ -1,7 +1,8 @@
-"""A process that runs cases: `python -m tests.attack.worker FOLDER`, with `KIND NUMBER` in each line of its input.
+"""A process that runs cases: `python -m tests.attack.worker FOLDER`, with `run KIND NUMBER` in each line of its input.
 
 It answers with two lines of JSON for each, one when it begins and one when it is through, so that its parent knows which case a crash
-belongs to. A wrong result is made small before it is reported; models go to FOLDER.
+belongs to. A wrong result is made small before it is reported; models go to FOLDER. `save KIND NUMBER` makes the model of a case and does
+not run it, for those that end the process.
 """
 
 from __future__ import annotations
@@ -39,6 +40,23 @@ def kind_module(kind: str) -> Any:
 
 def run_case(kind: str, number: int, folder: Path) -> dict[str, Any]:
     """What came of one case: nothing, or what the finding says."""
+    result = _outcome(kind, number, folder)
+    if "problem" in result and "model" not in result:
+        result |= save_case(kind, number, folder)
+    return result
+
+
+def save_case(kind: str, number: int, folder: Path) -> dict[str, Any]:
+    """Make the model of a case again and keep it, for kinds that begin with one."""
+    make = getattr(kind_module(kind), "make", None)
+    try:
+        with cpu_limit(USUAL_SECONDS):
+            return {} if make is None else save(make(random.Random(f"{kind}:{number}")), folder / f"{kind}-{number}")
+    except BaseException:  # the fault lies in the making
+        return {}
+
+
+def _outcome(kind: str, number: int, folder: Path) -> dict[str, Any]:
     rng = random.Random(f"{kind}:{number}")
     try:
         with cpu_limit(SECONDS.get(kind, USUAL_SECONDS)):
@@ -125,9 +143,9 @@ def main() -> None:
         importlib.import_module("tests.attack.kinds.graphs").PEER = False
     limit_memory()
     for line in sys.stdin:
-        kind, number = line.split()
+        action, kind, number = line.split()
         answers.write(json.dumps({"begin": f"{kind}:{number}"}) + "\n")
-        result = run_case(kind, int(number), options.folder)
+        result = (run_case if action == "run" else save_case)(kind, int(number), options.folder)
         answers.write(json.dumps({"end": f"{kind}:{number}", **result}) + "\n")
 
 
