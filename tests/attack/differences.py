@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import onnx
 
+from tests.attack.reference import is_float
+
 Values = Mapping[str, Any]
 
 
@@ -22,6 +24,11 @@ def of_doubles(node: onnx.NodeProto, values: Values) -> bool:
 
 def over_nothing(node: onnx.NodeProto, values: Values) -> bool:
     return any(isinstance(values.get(name), np.ndarray) and values[name].size == 0 for name in node.input)
+
+
+def of_no_numbers(node: onnx.NodeProto, values: Values) -> bool:
+    floats = [values[name] for name in node.input if is_float(values.get(name))]
+    return any(not np.isfinite(array.astype(np.float64)).all() for array in floats)
 
 
 def past_without_present(node: onnx.NodeProto, values: Values) -> bool:
@@ -47,6 +54,15 @@ class Difference:
 KNOWN = (
     Difference("MeanVarianceNormalization", "takes the mean's square from the square's mean: NaN where that is below 0"),
     Difference("QuickGelu", "takes a sigmoid of float's precision for doubles", of_doubles, "com.microsoft"),
+    Difference("GroupNormalization", "rounds doubles to float on the way, as stash_type lets it", of_doubles),
+    Difference("LayerNormalization", "rounds doubles to float on the way, as stash_type lets it", of_doubles),
+    Difference("RMSNormalization", "rounds doubles to float on the way, as stash_type lets it", of_doubles),
+    Difference("MaxPool", "passes over NaN, and gives the lowest number for minus infinity", of_no_numbers),
+    Difference("GlobalMaxPool", "passes over NaN, and gives the lowest number for minus infinity", of_no_numbers),
+    Difference("QLinearSoftmax", "lets 256 become 0", always, "com.microsoft"),
+    Difference(
+        "MaxUnpool", "takes indices for those of the output shape, where the standard's are of the unpadded one", always
+    ),
     Difference("MatMulInteger", "does not set a product over no elements", over_nothing),
     Difference("QLinearMatMul", "does not set a product over no elements", over_nothing),
     Difference("ConvInteger", "does not set a product over no elements", over_nothing),

@@ -42,13 +42,15 @@ class Problem(Exception):
 
 
 def session_of(
-    model: onnx.ModelProto | bytes | str, *, native: str = "1", level: int = 99, threads: int = 1
+    model: onnx.ModelProto | bytes | str, *, native: str = "1", level: int = 99, threads: int = 1, **entries: str
 ) -> sardonyx.InferenceSession:
-    """A session that is silent, with or without machine code."""
+    """A session that is silent, with or without machine code, with any session config entries."""
     options = sardonyx.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = threads
     options.graph_optimization_level = LEVELS[level]
+    for key, value in entries.items():
+        options.add_session_config_entry(key, value)
     source = model.SerializeToString() if isinstance(model, onnx.ModelProto) else model
     return sardonyx.InferenceSession(
         source, options, providers=[("CPUExecutionProvider", {"native": native})], enable_fallback=False

@@ -1,6 +1,8 @@
-"""Data with outliers in products, convolutions and normalizations: each element is as near to float64 as a direct sum in float32.
+"""Data with outliers in products, convolutions and normalizations: results are as near to float64 as a direct sum in float32.
 
-An algorithm that mixes elements (Winograd, Strassen, a folded BatchNormalization) can lose what lies beside an outlier.
+An algorithm that mixes elements (Winograd, Strassen, a folded BatchNormalization) can lose what lies beside an outlier. Each element must
+be near where sums are direct. Winograd's transforms mix the pixels of a tile, so there the largest error of each filter counts; and what
+is not finite spoils its tile.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ Function = Callable[..., Array]
 
 
 def run(rng: random.Random) -> None:
-    subject, function = rng.choice((product, convolution, convolution, convolution, depthwise, folded, rows))(rng)
+    subject, function = rng.choices((product, convolution, depthwise, folded, rows), (1, 5, 1, 1, 1))[0](rng)
     judge = judge_with(function)
     try:
         judge(subject)
@@ -40,21 +42,33 @@ def judge_with(function: Function) -> Callable[[Subject], None]:
             exact = function(*(one.astype(np.float64) for one in operands))
             direct = function(*operands).astype(np.float64)
             magnitudes = function(*(np.abs(one.astype(np.float64)) for one in operands), magnitudes=True)
-        session = session_of(subject.model, level=subject.levels[0], threads=subject.threads)
+        session = session_of(
+            subject.model, level=subject.levels[0], threads=subject.threads, **DIRECT if is_direct(subject) else {}
+        )
         for who in ("first run", "second run"):
             (got,) = session.run(None, dict(subject.feeds))
-            check(got.astype(np.float64), exact, direct, magnitudes, who)
+            check(got.astype(np.float64), exact, direct, magnitudes, who, by_filter=not is_direct(subject) and exact.ndim == 4)
 
     return judge
 
 
-def check(got: Array, exact: Array, direct: Array, magnitudes: Array, who: str) -> None:
+DIRECT = {"session.winograd": "off"}
+
+
+def is_direct(subject: Subject) -> bool:
+    return bool(subject.notes["direct"])
+
+
+def check(got: Array, exact: Array, direct: Array, magnitudes: Array, who: str, *, by_filter: bool) -> None:
     if got.shape != exact.shape:
         raise Problem(f"{who}: shape {got.shape} for {exact.shape}")
     largest = float(np.finfo(np.float32).max)
     with np.errstate(all="ignore"):
         safe = magnitudes < largest / 8  # where no partial sum overflows
         bound = FACTOR * np.maximum(np.abs(direct - exact), ULPS * EPSILON * magnitudes) + float(np.finfo(np.float32).tiny)
+        if by_filter:
+            bound = np.broadcast_to(np.nanmax(np.where(safe, bound, 0), axis=(0, 2, 3), keepdims=True, initial=0), bound.shape)
+            safe &= np.isfinite(exact).all()
         wrong = safe & ~(np.abs(got - exact) <= bound)
     wrong |= np.isnan(exact) & ~np.isnan(got)
     if wrong.any():
@@ -75,7 +89,7 @@ def spoiled(
 ) -> tuple[Array, Array]:
     """Inputs and weights with something extreme in them; `channel` is the axis of both that is summed over."""
     x, w = x.copy(), w.copy()
-    match rng.randrange(8):
+    match rng.choice((0, 0, 1, 1, 2, 2, 3, 4, 5, 6, 7)):
         case 0:  # one channel large, and its weights small
             at = rng.randrange(x.shape[channel])
             np.moveaxis(x, channel, 0)[at] *= 1e4
@@ -111,7 +125,8 @@ def model_of(nodes: list[onnx.NodeProto], x: Array, constants: dict[str, Array],
 
 def subject_of(rng: random.Random, nodes: list[onnx.NodeProto], x: Array, constants: dict[str, Array]) -> Subject:
     model = model_of(nodes, x, constants, rng.random() < 0.3)
-    return Subject(model, {"x": x}, threads=rng.choice((1, 2)), levels=(rng.choice((0, 1, 2, 99, 99)),))
+    levels = (rng.choice((0, 1, 2, 99, 99)),)
+    return Subject(model, {"x": x}, threads=rng.choice((1, 2)), levels=levels, notes={"direct": rng.random() < 0.25})
 
 
 def normal(numbers: np.random.Generator, *shape: int) -> Array:
@@ -131,8 +146,10 @@ def product(rng: random.Random) -> tuple[Subject, Function]:
 
 def convolution(rng: random.Random) -> tuple[Subject, Function]:
     numbers = np.random.default_rng(rng.getrandbits(32))
-    channels, filters = rng.choice((1, 3, 8, 16, 32, 64)), rng.choice((1, 4, 8, 16, 33, 64))
-    size, kernel, stride = rng.choice((5, 8, 13, 20, 28)), rng.choice((1, 3, 3, 3, 5)), rng.choice((1, 1, 1, 2))
+    channels, filters = rng.choice((3, 16, 32, 64, 128)), rng.choice((4, 16, 33, 64, 128))
+    size, kernel, stride = rng.choice((5, 8, 13, 20, 28)), rng.choice((1, 1, 3, 3, 3, 5)), rng.choice((1, 1, 1, 1, 2))
+    if kernel == 1 and rng.random() < 0.6:  # large enough for Strassen's product
+        channels, filters, size = rng.choice((256, 512)), rng.choice((256, 512)), 14
     x, w = normal(numbers, rng.choice((1, 1, 2)), channels, size, size), normal(numbers, filters, channels, kernel, kernel)
     x, w = spoiled(rng, numbers, x, w, 1, 0)
     pad = kernel // 2
