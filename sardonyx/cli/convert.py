@@ -12,7 +12,8 @@ from typing import Any
 
 from sardonyx import formats
 from sardonyx.cli.inspect import LEVELS
-from sardonyx.cli.terminal import FATAL, Terminal, UsageError, one_line, size_text, time_text
+from sardonyx.cli.terminal import FATAL, Terminal, UsageError, Written, one_line, size_text, time_text
+from sardonyx.formats.onnx.saving import PER_TENSOR
 from sardonyx.ir import Model, edit
 from sardonyx.optimizer.pipeline import MINIMAL_KEY, Level, StageFailed
 from sardonyx.runtime import saving
@@ -164,19 +165,22 @@ def _jobs(source: Path, folder: Path | None, to: str | None) -> Iterator[Job]:
 
 
 def _check_targets(jobs: Sequence[Job], options: argparse.Namespace) -> None:
-    targets: dict[Path, Path] = {}
+    written = Written()
     for job in jobs if not options.no_models else ():
         if not _is_model_name(job.target):
             raise UsageError(f"{job.target}: a name must end in .onnx or .ort")
-        other = targets.setdefault(job.target.absolute(), job.source)
-        if other is not job.source:
-            raise UsageError(f"{other} and {job.source} would both become {job.target}")
+        written.add(job.target, str(job.source))
         if job.target.exists() and os.path.samefile(job.source, job.target):
             raise UsageError(f"{job.target} would overwrite itself")
         if options.external_data is not None and formats.is_ort(job.target):
             raise UsageError("--external-data goes with .onnx files; an .ort file holds its weights itself")
-    lists = [path for path in (options.required_ops, options.trim) if path is not None]
-    there = next((path for path in (*targets, *lists) if path.exists()), None)
+        name = _data_name(job.target, options)
+        if name not in (None, PER_TENSOR):
+            written.add(job.target.parent / str(name), f"the weights of {job.source}")
+    for path, option in ((options.required_ops, "--required-ops"), (options.trim, "--trim")):
+        if path is not None:
+            written.add(path, option)
+    there = next((path for path in written.paths if path.exists()), None)
     if there is not None and not options.force:
         raise UsageError(f"{there} is there already; --force overwrites")
 

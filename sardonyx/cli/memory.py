@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from sardonyx.cli.feeds import sizes_given
-from sardonyx.cli.terminal import UsageError
+from sardonyx.cli.terminal import UsageError, Written
 from sardonyx.runtime.memory_report import MemoryReport
 from sardonyx.runtime.plan import Plan
 
@@ -25,6 +25,10 @@ def check_options(options: argparse.Namespace) -> None:
     """Refuse what only makes sense for a plan."""
     if options.after != "plan" and (options.dim or options.html or options.svg):
         raise UsageError("--dim, --html and --svg go with --after plan")
+    written = Written()
+    for path, option in ((Path(options.model), "the model"), (options.html, "--html"), (options.svg, "--svg")):
+        if path is not None:
+            written.add(path, option)
 
 
 def text(plan: Plan, options: argparse.Namespace) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 from sardonyx import dtypes
 from sardonyx.cli import feeds
 from sardonyx.cli.terminal import FATAL, Terminal, time_text
+from sardonyx.formats.filenames import FileNames, stem_of
 
 SHOWN_VALUES = 6
 JSON_VALUES = 64
@@ -61,9 +61,7 @@ def _show(
         "inputs", ("name", "value", "from"), [(name, shape_text(feed.value), feed.source) for name, feed in made.items()]
     )
     terminal.table("outputs", ("name", "value", "content"), [(name, shape_text(v), _content(v)) for name, v in outputs.items()])
-    for paths in saved.values():
-        for path in paths:
-            terminal.line(f"saved {path}")
+    terminal.table("saved", ("output", "file"), [(name, path) for name, paths in saved.items() for path in paths])
     terminal.line(f"{time_text(seconds)} on {', '.join(providers)}")
     terminal.result(
         {
@@ -140,18 +138,20 @@ def _plain(item: Any) -> Any:
 def save(outputs: Mapping[str, Any], folder: Path) -> dict[str, list[Path]]:
     """Write outputs into `folder`, one file each, one per element for sequences; the files by output."""
     folder.mkdir(parents=True, exist_ok=True)
-    return {name: _save(value, folder / (re.sub(r"[^\w.-]", "_", name) or "output")) for name, value in outputs.items()}
+    files = FileNames(folder)
+    return {name: _save(value, stem_of(name), files) for name, value in outputs.items()}
 
 
-def _save(value: Any, stem: Path) -> list[Path]:
+def _save(value: Any, stem: str, files: FileNames) -> list[Path]:
     if isinstance(value, list):
-        return [path for index, item in enumerate(value) for path in _save(item, stem.with_name(f"{stem.name}_{index}"))]
+        return [path for index, item in enumerate(value) for path in _save(item, f"{stem}_{index}", files)]
     if isinstance(value, np.ndarray):
-        path = stem.with_name(stem.name + ".npy")
-        np.save(path, storable(value), allow_pickle=False)
+        path = files.new(stem, ".npy")
+        with open(path, "wb") as file:
+            np.save(file, storable(value), allow_pickle=False)
         return [path]
-    path = stem.with_name(stem.name + ".json")
-    path.write_text(json.dumps(summary(value), indent=1))
+    path = files.new(stem, ".json")
+    path.write_text(json.dumps(summary(value), indent=1), encoding="utf-8")
     return [path]
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 try:
@@ -20,6 +22,24 @@ FATAL = 4
 
 class UsageError(Exception):
     """The command line asks for something that cannot be; exit code 2."""
+
+
+class Written:
+    """The files that a command is going to write, each for one purpose."""
+
+    def __init__(self) -> None:
+        self._purposes: dict[Path, str] = {}
+
+    @property
+    def paths(self) -> Iterable[Path]:
+        return self._purposes
+
+    def add(self, path: Path, purpose: str) -> None:
+        """Refuse a file that something else is to be written to."""
+        key = Path(os.path.normcase(os.path.abspath(path)))
+        if key in self._purposes:
+            raise UsageError(f"{self._purposes[key]} and {purpose} would both become {path}")
+        self._purposes[key] = purpose
 
 
 class Terminal:

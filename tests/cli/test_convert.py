@@ -167,13 +167,24 @@ def test_one_bad_model_does_not_stop_the_others(tree, call, tmp_path):
         (["{model}", "m.onnx", "--save-prepacked"], "goes with --external-data"),
         (["{model}", "m.ort", "--types"], "goes with --required-ops"),
         (["{model}", "--no-models"], "goes with --required-ops or --trim"),
+        (["{model}", "{other}", "out", "--to", "onnx", "--external-data", "w.bin"], "would both become out/w.bin"),
+        (["{model}", "m.onnx", "--external-data", "m.onnx"], "would both become m.onnx"),
+        (["{model}", "m.onnx", "--external-data", "there.bin"], "is there already"),
+        (["{model}", "m.ort", "--required-ops", "list", "--trim", "list"], "would both become list"),
+        (["{model}", "m.ort", "--trim", "m.ort"], "would both become m.ort"),
     ],
 )
 def test_what_cannot_be_is_said(affine, call, tmp_path, monkeypatch, arguments, reason):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
-    result = call("convert", *(argument.format(model=affine, empty=tmp_path / "empty") for argument in arguments))
+    (tmp_path / "there.bin").write_bytes(b"")
+    other = tmp_path / "other.onnx"
+    other.write_bytes(affine.read_bytes())
+    before = sorted(tmp_path.rglob("*"))
+    names = {"model": affine, "other": other, "empty": tmp_path / "empty"}
+    result = call("convert", *(argument.format(**names) for argument in arguments))
     assert result.code == 2 and reason in result.err
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_stage_of_the_optimizer_that_fails_is_left_out(affine, call, tmp_path, monkeypatch):

@@ -64,6 +64,16 @@ def test_the_plan_shows_lifetimes_and_draws_them(affine, call, tmp_path):
     assert picture.read_text().startswith("<svg")
 
 
+@pytest.mark.parametrize(
+    ("page", "picture"), [("plan.html", "plan.html"), ("affine.onnx", "plan.svg"), ("plan.html", "affine.onnx")]
+)
+def test_pictures_overwrite_neither_each_other_nor_the_model(affine, call, page, picture):
+    folder = affine.parent
+    result = call("inspect", affine, "--after", "plan", "--html", folder / page, "--svg", folder / picture)
+    assert result.code == 2 and "would both become" in result.err
+    assert sorted(folder.iterdir()) == [affine]
+
+
 def test_pictures_are_of_plans_only(affine, call, tmp_path):
     assert call("inspect", affine, "--html", tmp_path / "plan.html").code == 2
     assert call("inspect", affine, "--after", "plan", "--dim", "Q=4").code == 2

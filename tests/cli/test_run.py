@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
+from urllib.parse import unquote
 
 import ml_dtypes
 import numpy as np
@@ -10,7 +13,7 @@ import onnx
 import onnx.parser
 import pytest
 
-from sardonyx.cli.run import storable, summary
+from sardonyx.cli.run import save, storable, summary
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 Y = X @ np.array([[1, 2], [3, 4], [5, 6]], np.float32) + np.array([0.5, -0.5], np.float32)
@@ -51,6 +54,61 @@ def test_outputs_are_saved(affine, call, tmp_path):
     result = call("run", affine, "--input", f"x={tmp_path / 'x.npy'}", "--output", tmp_path / "out")
     assert result.code == 0 and "y.npy" in result.out
     np.testing.assert_array_equal(np.load(tmp_path / "out" / "y.npy"), Y)
+
+
+NAMES = [
+    "a/b",
+    "a_b",
+    "a:b",
+    "a b",
+    "A_B",
+    "..",
+    "../up",
+    "CON",
+    "nul.txt",
+    "%",
+    "a%2Fb",
+    "é" * 200,
+    "n" * 300,
+    "n" * 301,
+    ".hidden",
+    "-",
+]
+
+
+def test_every_output_has_a_file_of_its_own_whatever_its_name(call, tmp_path):
+    nodes = [onnx.helper.make_node("Add", ["x", f"c{number}"], [name]) for number, name in enumerate(NAMES)]
+    outputs = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1]) for name in NAMES]
+    x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1])
+    constants = [onnx.numpy_helper.from_array(np.array([n], np.float32), f"c{n}") for n in range(len(NAMES))]
+    graph = onnx.helper.make_graph(nodes, "g", [x], outputs, constants)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    result = call("run", tmp_path / "m.onnx", "--input", "x=zeros", "--output", tmp_path / "out", "--json")
+    assert result.code == 0
+    saved = {name: Path(paths[0]) for name, paths in result.json["saved"].items()}
+    assert [np.load(saved[name]).item() for name in NAMES] == list(range(len(NAMES)))
+    assert {path.parent for path in saved.values()} == {tmp_path / "out"}
+    files = [path.name for path in (tmp_path / "out").iterdir()]
+    assert len({name.casefold() for name in files}) == len(files) == len(NAMES)
+    assert not any(re.match(r"(?i)(con|nul)\b|\.|-", name) for name in files)
+    for name in ("a/b", "a_b", "a:b", "..", "CON", "%", "a%2Fb"):
+        assert unquote(saved[name].stem) == name
+
+
+def test_the_listing_says_which_output_is_in_which_file(call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = """<ir_version: 9, opset_import: ["": 20]>
+    g (float[1] x) => (float[1] y, seq(float[1]) s) { y = Neg(x) s = SequenceConstruct(x, y) }"""
+    (tmp_path / "m.onnx").write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    result = call("run", tmp_path / "m.onnx", "--output", "out")
+    rows = [line.split()[1:4:2] for line in result.out.splitlines() if ".npy" in line]
+    assert rows == [["y", "out/y.npy"], ["s", "out/s_0.npy"], ["s", "out/s_1.npy"]]
+
+
+def test_elements_of_a_sequence_do_not_overwrite_other_outputs(call, tmp_path):
+    saved = save({"s": [np.zeros(1), np.ones(1)], "s_1": np.full(1, 2.0)}, tmp_path)
+    assert [[np.load(path).item() for path in paths] for paths in saved.values()] == [[0, 1], [2]]
 
 
 def test_any_inner_value_can_be_fetched(affine, call):

@@ -78,6 +78,17 @@ def test_weights_in_one_file_beside_the_model(tmp_path):
     )
 
 
+def test_no_file_of_a_tensor_is_a_device_of_windows(tmp_path):
+    graph = ir.Graph("g")
+    names = ["CON", "nul", "com1", "aux.x", "../up", "..", "a", "A"]
+    for number, name in enumerate(names):
+        graph.add_initializer(name, ir.Tensor.of(np.full(300, number, np.float32), name))
+    formats.save(ir.Model(graph, {"": 17}, ir_version=8), tmp_path / "m.onnx", external_data="per-tensor")
+    files = sorted(path.name.lower() for path in tmp_path.iterdir() if path.name != "m.onnx")
+    assert len(set(files)) == len(names)
+    assert not any(name.split(".")[0] in ("con", "nul", "com1", "aux") for name in files)
+
+
 def test_a_file_per_tensor(tmp_path):
     model = weights_model(**{"layer/0:w": 300, "layer_0_w": 300, "LAYER_0_W": 300, "..": 300, "m.onnx": 300})
     formats.save(model, tmp_path / "m.onnx", external_data="per-tensor")

@@ -100,15 +100,14 @@ def make(rng: random.Random, groups: list[list[Variant]]) -> Wrong | None:
     try:
         inputs = cases._inputs(signature, case, types if rng.random() < 0.9 else {})
         model = cases.build(signature, variant.version, case, inputs, wanted, "" if view == "rankless" else view)
-    except (ValueError, TypeError, OverflowError):
+        if view == "rankless":
+            for value in model.graph.inputs:
+                _forget_shape(value)
+        data = write_model(model).SerializeToString()
+    except (ValueError, TypeError, OverflowError, AttributeError):
         return None
-    if view == "rankless":
-        for value in model.graph.inputs:
-            _forget_shape(value)
     feeds = {value.name: given for value in model.graph.inputs for name, given, _ in inputs if name == value.name}
-    return Wrong(
-        write_model(model).SerializeToString(), feeds, f"{variant.label} ({variant.case.where}) {view}: {', '.join(changes)}"
-    )
+    return Wrong(data, feeds, f"{variant.label} ({variant.case.where}) {view}: {', '.join(changes)}")
 
 
 def _forget_shape(value: Value) -> None:

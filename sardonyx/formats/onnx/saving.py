@@ -17,6 +17,7 @@ import numpy as np
 
 from sardonyx import dtypes, ir
 from sardonyx.errors import Fail, InvalidArgument
+from sardonyx.formats.filenames import RESERVED
 from sardonyx.formats.onnx.writer import write_model
 from sardonyx.ir import edit, packing
 
@@ -110,6 +111,7 @@ class _Weights:
 
     def _place_alone(self, tensor: ir.Tensor, name: str) -> ir.ExternalLocation:
         stem = re.sub(r"[^\w.-]", "_", name, flags=re.ASCII).strip(".")[:100] or "tensor"
+        stem = f"tensor_{stem}" if RESERVED.fullmatch(stem) else stem
         location = edit.unique_name(stem, lambda stem: f"{stem}.bin".casefold() in self._names) + ".bin"
         self._names.add(location.casefold())
         with replacing(self.folder / location) as file:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from sardonyx.dtypes import FLOATS, float16
-from sardonyx.errors import KernelError
+from sardonyx.errors import InvalidArgument, KernelError
 from sardonyx.providers.cpu.shape import normal_axes, normal_axis
 from sardonyx.providers.cpu.table import FIRST, cpu
 from sardonyx.providers.termination import watched
@@ -231,6 +231,8 @@ def lp_normalization(input, axis=-1, p=2):
 
 @cpu.kernel("LRN", widen=True)
 def lrn(X, size, alpha=1e-4, beta=0.75, bias=1.0):
+    if size < 1:
+        raise KernelError(f"size must be positive, it is {size}", InvalidArgument)
     squares = np.square(X)
     total = np.zeros_like(X)
     channels = X.shape[1]
