@@ -7,7 +7,7 @@ import numpy as np
 from sardonyx.errors import InferenceError
 from sardonyx.ir import dim
 from sardonyx.ops.shape import moved
-from sardonyx.ops.shapes import axis_indices, fresh_shape, same_as, text
+from sardonyx.ops.shapes import fresh_shape, same_as, text
 from sardonyx.ops.table import infer
 
 infer("Trilu")(same_as("input"))
@@ -25,9 +25,11 @@ def reverse_sequence(input, sequence_lens, batch_axis, time_axis):
 
 @infer("Transpose")
 def transpose(data, perm):
+    if perm is not None and sorted(perm) != list(range(len(perm))):
+        raise InferenceError(f"perm {perm} does not name each axis once")
     if data.shape is None:
         return None if perm is None else fresh_shape(len(perm))
-    order = list(range(len(data.shape)))[::-1] if perm is None else axis_indices(perm, len(data.shape), "perm")
+    order = list(range(len(data.shape)))[::-1] if perm is None else perm
     if len(order) != len(data.shape):
         raise InferenceError(f"perm {perm} does not align with the rank of data, {text(data.shape)}")
     if min(perm or (0,)) < 0:

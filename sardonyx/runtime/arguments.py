@@ -34,11 +34,11 @@ def boolean(value: Any, function: str = "") -> bool:
 
 
 def text(value: Any, function: str = "") -> str:
-    """A string, or bytes that are one in UTF-8."""
+    """A string, or bytes that are one in UTF-8; others are not refused, as the original takes any."""
     if isinstance(value, str):
         return str(value)
     if isinstance(value, bytes):
-        return value.decode()
+        return value.decode(errors="replace")
     raise mismatch(function, "(value: str)", value)
 
 

@@ -55,7 +55,7 @@ class ModelCompiler:
             self._options.graph_optimization_level = graph_optimization_level
         self._embed = bool(embed_compiled_data_into_model)
         self._external = os.fspath(external_initializers_file_path) if external_initializers_file_path else None
-        self._threshold = external_initializers_size_threshold
+        self._threshold = arguments.integer(external_initializers_size_threshold, "__init__", bits=64)
         self._flags = int(flags)
         self._write: WriteContextData | None = None
 
@@ -90,6 +90,9 @@ class ModelCompiler:
 
     def compile(self, path: Path) -> Written:
         """Write the compiled model to a file, and say what that took. Our own."""
+        from sardonyx.runtime import saving
+
+        saving.check_names(os.fspath(path))
         return self._compile(path, self._embed)
 
     def compile_to_bytes(self) -> bytes:
@@ -105,7 +108,10 @@ class ModelCompiler:
             raise arguments.mismatch("compile_to_stream", "(write_function: Callable)", write_function)
         model = memoryview(self.compile_to_bytes())
         for start in range(0, len(model), CHUNK):
-            write_function(bytes(model[start : start + CHUNK]))
+            try:
+                write_function(bytes(model[start : start + CHUNK]))
+            except Exception as error:
+                raise Fail(f"{type(error).__name__}: {error}") from error  # as the original tells it
 
     def _compile(self, path: Path, embed: bool) -> Written:
         engine = Engine(self._options, self._source, isinstance(self._source, str))

@@ -208,6 +208,10 @@ class SessionOptions:
 
     def add_provider_for_devices(self, ep_devices: Sequence[Any], options: Mapping[str, str]) -> None:
         """Have sessions use the provider of these devices."""
+        from sardonyx.runtime.devices import OrtEpDevice
+
+        if not all(isinstance(device, OrtEpDevice) for device in ep_devices):
+            raise arguments.mismatch("add_provider_for_devices", "(devices: Sequence[OrtEpDevice], options: dict)", ep_devices)
         names = {device.ep_name for device in ep_devices}
         if len(names) != 1:
             raise InvalidArgument(

@@ -64,14 +64,14 @@ def save_as_run(model: Model, options: SessionOptions, plan: Plan, prepacking: P
         model = edit.clone_model(model)  # the session goes on with its own
         opsets.align(model.graph.nodes, model.opsets)
     smallest = config.size(MIN_SIZE_KEY, 1024)
-    _check_names(path, *([external] if external else []))
+    check_names(path, *([external] if external else []))
     try:
         save_onnx(model, path, external, smallest, prepacking.forms)
     except OSError as error:
         raise InvalidArgument(f"SystemError : {error.errno} ({os.fspath(path)}: {error.strerror})") from error
 
 
-def _check_names(*names: str) -> None:
+def check_names(*names: str) -> None:
     """Refuse what no file can be called; what Python raises for it does not say which name is meant."""
     for name in names:
         if "\0" in name or not Path(name).name:
@@ -80,7 +80,7 @@ def _check_names(*names: str) -> None:
 
 def _save_ort_as_run(model: Model, path: str, options: SessionOptions, provider: ProviderOf) -> None:
     settings = options._config.entries
-    _check_names(path)
+    check_names(path)
     try:
         save_ort(
             model,

@@ -101,7 +101,10 @@ class OrtValue:
         sizes = [arguments.integer(size, "ortvalue_from_shape_and_type", bits=64) for size in shape]
         if any(size < 0 for size in sizes):
             raise RuntimeError(f"Tensor shape.Size() must be >= 0, not that of {sizes}")
-        return cls._of(np.empty(sizes, element.numpy))
+        try:
+            return cls._of(np.empty(sizes, element.numpy))
+        except ValueError as error:
+            raise RuntimeError(f"A tensor of shape {sizes} is too large: {error}") from error
 
     ortvalue_from_shape_and_onnx_type = ortvalue_from_shape_and_type
 
@@ -294,7 +297,10 @@ def element_of(given: Any) -> ElementType:
             return dtypes.from_code(given)
         except KeyError:
             raise RuntimeError(f"tensor type {given} is not supported") from None
-    dtype = np.dtype(given)
+    try:
+        dtype = np.dtype(given)
+    except TypeError as error:
+        raise RuntimeError(f"Not a valid numpy type: {given!r}") from error
     try:
         return dtypes.from_numpy(dtype)
     except KeyError:

@@ -47,7 +47,9 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("first", type=int)
     parser.add_argument("cases", type=int)
-    parser.add_argument("--op")
+    parser.add_argument("--op", help="this op alone")
+    parser.add_argument("--without", action="append", default=[], metavar="OP", help="leave out an op (repeatable)")
+    parser.add_argument("--agree", action="store_true", help="native code must refuse what NumPy refuses, and nothing else")
     parser.add_argument("--save", type=Path)
     parser.add_argument("--causes", action="store_true")
     parser.add_argument(
@@ -55,7 +57,9 @@ def main() -> int:
     )
     options = parser.parse_args()
     warnings.simplefilter("error")
-    groups = operators.by_op([one for one in operators.seeds() if options.op in (None, one.case.op)])
+    groups = operators.by_op(
+        [one for one in operators.seeds() if options.op in (None, one.case.op) and one.case.op not in options.without]
+    )
     limit_memory()
     signal.signal(signal.SIGPROF, interrupt)
     failures = refused = 0
@@ -65,7 +69,8 @@ def main() -> int:
             continue
         if options.save:
             options.save.write_bytes(wrong.model)
-        for native in ("0", "1"):
+        refusals: dict[str, object] = {"0": None, "1": None}
+        for native in refusals:
             if options.trace:
                 print(case, native, wrong.label, flush=True)
             signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
@@ -74,6 +79,7 @@ def main() -> int:
                     run_case(wrong, native)
             except errors.CODED as error:
                 refused += 1
+                refusals[native] = error
                 began = unforeseen(error) if options.causes else None
                 if began is not None:
                     failures += 1
@@ -84,6 +90,9 @@ def main() -> int:
                 print(f"case {case}, native {native}, {wrong.label}:\n{traceback.format_exc(limit=-6)}")
             finally:
                 signal.setitimer(signal.ITIMER_PROF, 0)
+        if options.agree and (refusals["0"] is None) != (refusals["1"] is None):
+            failures += 1
+            print(f"case {case}, native disagrees, {wrong.label}: NumPy {refusals['0']}, native code {refusals['1']}")
     print(f"{options.cases} cases, {refused} refused, {failures} failed")
     return 1 if failures else 0
 

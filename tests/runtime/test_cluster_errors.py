@@ -14,6 +14,7 @@ from tests.runtime.models import parsed
 
 F, I = np.float32, np.int64
 X = np.arange(6, dtype=F).reshape(2, 3)
+IMAGE, ONES = np.ones((2, 6, 3), F), np.ones(6, F)
 
 CASES: dict[str, tuple[str, dict[str, np.ndarray], str]] = {
     "Gather": (
@@ -68,6 +69,23 @@ CASES: dict[str, tuple[str, dict[str, np.ndarray], str]] = {
         {"x": X, "steps": np.array([0], I)},
         "Slice node. Name:'cut'",
     ),
+    "too few variances": (
+        "g (float[N,C,H] x, float[A] s, float[B] b, float[D] m, float[E] v) => (y) "
+        "{ a = Abs(x) [norm] n = BatchNormalization(a, s, b, m, v) y = Exp(n) }",
+        {"x": IMAGE, "s": ONES, "b": ONES, "m": ONES, "v": ONES[:2]},
+        "BatchNormalization node. Name:'norm'",
+    ),
+    "too few scales": (
+        "g (float[N,C,H] x, float[A] s, float[B] b) => (y) { a = Abs(x) [norm] n = InstanceNormalization(a, s, b) y = Exp(n) }",
+        {"x": IMAGE, "s": ONES[:2], "b": ONES},
+        "InstanceNormalization node. Name:'norm'",
+    ),
+    "too few biases": (
+        "g (float[N,6,H] x, float[A] s, float[B] b) => (y) "
+        "{ a = Abs(x) [norm] n = GroupNormalization<num_groups=3>(a, s, b) y = Exp(n) }",
+        {"x": IMAGE, "s": ONES, "b": ONES[:2]},
+        "GroupNormalization node. Name:'norm'",
+    ),
     "a branch": (
         "g (float[N,3] x, int64[K] i, bool c) => (y) { [choose] y = If (c) <"
         "then_branch = t () => (u) { a = Abs(x) [pick] b = Gather(a, i) u = Exp(b) }, "
@@ -88,7 +106,8 @@ CASES: dict[str, tuple[str, dict[str, np.ndarray], str]] = {
 def failure(text: str, feeds: dict[str, np.ndarray], native: str) -> tuple[Any, Exception]:
     options = sardonyx.SessionOptions()
     options.log_severity_level = 4
-    session = sardonyx.InferenceSession(parsed(text), options, providers=[("CPUExecutionProvider", {"native": native})])
+    model = parsed(text, opset=22, ir_version=10)
+    session = sardonyx.InferenceSession(model, options, providers=[("CPUExecutionProvider", {"native": native})])
     with pytest.raises(Exception) as caught:
         session.run(None, feeds)
     with pytest.raises(type(caught.value)):  # runs that follow fail too, by other ways through the model

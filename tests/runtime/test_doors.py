@@ -243,3 +243,48 @@ def test_a_provider_option_that_is_no_number_is_refused(number: str) -> None:
 def test_a_path_without_a_model_is_refused(source: str) -> None:
     with pytest.raises(errors.CODED):
         sardonyx.InferenceSession(source, enable_fallback=False)
+
+
+# --- arguments: the exceptions that onnxruntime raises, or errors of ours
+
+
+def compiler(ort: Any, **keywords: Any) -> Any:
+    return ort.ModelCompiler(ort.SessionOptions(), MODEL, **keywords)
+
+
+ARGUMENTS: dict[str, Callable[[Any], Any]] = {
+    "a shape beyond all memory": lambda ort: ort.OrtValue.ortvalue_from_shape_and_type([2**40, 2**40], np.float32),
+    "a type that is none": lambda ort: ort.OrtValue.ortvalue_from_shape_and_type([1], "nothing"),
+    "a number that is no type": lambda ort: ort.OrtValue.ortvalue_from_shape_and_type([1], 999),
+    "no device": lambda ort: ort.SessionOptions().add_provider_for_devices([3], {}),
+    "a level that is a number": lambda ort: setattr(ort.SessionOptions(), "graph_optimization_level", 7),
+    "a number of threads that is text": lambda ort: setattr(ort.SessionOptions(), "intra_op_num_threads", "a"),
+    "an initializer that is an array": lambda ort: ort.SessionOptions().add_initializer("w", X),
+    "a threshold that is text": lambda ort: compiler(ort, external_initializers_size_threshold="a"),
+    "a writer that fails": lambda ort: compiler(ort).compile_to_stream(lambda data: 1 // 0),
+    "a folder to compile to": lambda ort: compiler(ort).compile_to_file("/"),
+    "no model": lambda ort: ort.InferenceSession(None),
+    "no options": lambda ort: ort.InferenceSession(MODEL, 3),
+}
+
+
+@pytest.mark.parametrize("label", ARGUMENTS)
+def test_a_wrong_argument_raises_what_it_raises_in_onnxruntime(label: str) -> None:
+    import onnxruntime
+
+    with pytest.raises(Exception) as theirs:
+        ARGUMENTS[label](onnxruntime)
+    with pytest.raises(Exception) as ours:
+        ARGUMENTS[label](sardonyx)
+    assert type(ours.value).__name__ == type(theirs.value).__name__
+
+
+def test_a_name_with_a_nul_in_it_is_refused_when_compiling() -> None:
+    with pytest.raises(errors.InvalidArgument, match="is no name of a file"):
+        compiler(sardonyx).compile_to_file("a\0b.onnx")
+
+
+def test_bytes_that_are_no_text_are_taken_as_onnxruntime_takes_them() -> None:
+    options = sardonyx.SessionOptions()
+    options.logid = b"\xff"  # type: ignore[assignment]
+    sardonyx.InferenceSession(MODEL, options)
