@@ -32,8 +32,6 @@ def transpose(data, perm):
     order = list(range(len(data.shape)))[::-1] if perm is None else perm
     if len(order) != len(data.shape):
         raise InferenceError(f"perm {perm} does not align with the rank of data, {text(data.shape)}")
-    if min(perm or (0,)) < 0:
-        raise InferenceError(f"perm {perm} counts axes from the front")
     return moved(tuple(data.shape[axis] for axis in order), data, lambda value: np.transpose(value, order))
 
 

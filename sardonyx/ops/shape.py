@@ -6,6 +6,7 @@ The driver calls these functions; the other families of data movement take `move
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +21,7 @@ INFINITE = 2**31 - 1
 _WITHOUT_END = (2**31 - 1, 2**63 - 1)
 
 
-def slice_end(end, step):
+def slice_end(end: Any, step: Any) -> Any:
     """The end of a slice. Going backward, the largest integers mean the front, as exporters write and onnxruntime reads them.
 
     The text of the standard clamps them into the axis, which would leave nothing.

@@ -78,8 +78,6 @@ def _batch_factors(lowerer: Lowerer, node: Node, parameters: Sequence[Value], ty
     """What each channel is multiplied with and what is added to it: known now if the parameters are constant."""
     epsilon = operand(node, "epsilon")
     scale = parameters[0].constant
-    for parameter in parameters:
-        lowerer.require(channels, dim.product(dims(parameter)))
     if lowerer.can_pack(*parameters) and scale is not None:
         wide = np.dtype(np.float64 if type.bits == 64 else np.float32)
         pack = functools.partial(_factors, wide, float(epsilon))
@@ -123,8 +121,6 @@ def group_step(lowerer: Lowerer, node: Node, count: Dim, by_group: bool = False)
     shape, type = dims(X), computed(X)
     channels = dim.floordiv(shape[1], count)
     lowerer.require(channels * count, shape[1])
-    for parameter in (scale, bias):
-        lowerer.require(count if by_group else shape[1], dim.product(dims(parameter)))
     groups = (1, 1, len(shape) - 2)
     _require_channels(lowerer, (scale, bias), count if by_group else shape[1])
     parameters = [lowerer.contiguous(one) for one in (scale, bias)]
