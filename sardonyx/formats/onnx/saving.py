@@ -1,7 +1,7 @@
 """Models into ONNX files, with weights inside or beside them, and packed forms of weights beside those. `formats.save` comes here.
 
 Files are written under another name and moved into place when they are complete, the model last: nobody ever sees half of one,
-and a model that is mapped from the old file keeps it.
+and a model that was read from the old file keeps it.
 """
 
 from __future__ import annotations
