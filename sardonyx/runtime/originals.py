@@ -1,7 +1,7 @@
 """Weights that were packed need not stay in memory as they were. A session lets go of them here, when it is ready to run.
 
-What a file has is read from there again. What the optimizer has computed takes memory; should it be needed after all, because NumPy computes a
-cluster on data that compiled code does not take, the model is loaded and optimized once more.
+What a file has is read from there again. What the optimizer has computed takes memory; should it be needed after all, because NumPy
+computes a cluster on data that compiled code does not take, the model is loaded and optimized once more.
 """
 
 from __future__ import annotations
