@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BATCH = 100
 """Cases that one process runs. A new one then starts clean, so that no case depends on thousands before it."""
 IDLE_SECONDS = 120
-"""A case that uses no CPU time for so long waits for something that will not come."""
+"""A case of whose threads and children none wants the CPU for so long waits for something that will not come."""
 TICK = 0.5
 
 
@@ -105,13 +105,13 @@ class Worker:
             process.stdin.flush()
         except BrokenPipeError:
             return self._death("the process ended before the case")
-        idle_since, used = time.monotonic(), -1.0
+        idle_since = time.monotonic()
         while True:
             try:
                 answer = self.answers.get(timeout=TICK)
             except queue.Empty:
-                if (now_used := _cpu_seconds(process.pid)) != used:
-                    idle_since, used = time.monotonic(), now_used
+                if _wants_cpu(process.pid):
+                    idle_since = time.monotonic()
                 elif time.monotonic() - idle_since > IDLE_SECONDS:
                     process.send_signal(signal.SIGABRT)  # faulthandler then tells where all threads wait
                     return self._death(f"waits for {IDLE_SECONDS} s and computes nothing")
@@ -138,13 +138,26 @@ def _read(stream: Any, answers: queue.Queue[dict[str, Any] | None]) -> None:
     answers.put(None)
 
 
-def _cpu_seconds(pid: int) -> float:
-    """CPU time of a process and of those children that it has waited for."""
+def _wants_cpu(pid: int) -> bool:
+    """Whether any thread of a process or of its descendants runs, could run, or waits for a disk; a sample, taken twice a second."""
+    parents: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        fields = _stat(path)
+        if fields:
+            parents.setdefault(int(fields[1]), []).append(int(path.parent.name))
+    family = [pid]
+    for member in family:
+        family += parents.get(member, [])
+    states = [_stat(path)[:1] for member in family for path in Path(f"/proc/{member}/task").glob("*/stat")]
+    return any(state and state[0] in "RD" for state in states)
+
+
+def _stat(path: Path) -> list[str]:
+    """The fields behind a process's name: state, parent, and so on; nothing if it is gone."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return path.read_text().rpartition(")")[2].split()
     except OSError:
-        return -1.0
-    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+        return []
 
 
 def attack(

@@ -17,6 +17,8 @@ from tests.attack.subject import Problem, Subject, session_of
 
 THREADS = 4
 RUNS = 12
+DISTURBANCES = 100
+"""Not without end: after them a deadlock is a process that sleeps, and its supervisor sees it."""
 
 
 def run(rng: random.Random) -> None:
@@ -39,7 +41,9 @@ def run(rng: random.Random) -> None:
     for thread in threads:
         thread.start()
     try:
-        while any(thread.is_alive() for thread in threads):
+        for _ in range(DISTURBANCES):
+            if not any(thread.is_alive() for thread in threads):
+                break
             disturb(rng, prepared)
             threads[0].join(0.001)
     finally:
