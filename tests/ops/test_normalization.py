@@ -301,6 +301,8 @@ def local_response(size, alpha=ALPHA, beta=0.75, bias=1.0):
     return expect
 
 
+case("LRN", X=f32(2, 5, 3), size=2**40 + 1, expect=lambda X: X)  # so many neighbours weigh nothing
+refuse("LRN", X=f32(2, 5, 3), size=0, match="size must be positive")
 case("LRN", X=f32(2, 5, 3, 3), size=3, types=FLOAT_TYPES, expect=local_response(3))
 for size in (1, 2, 4, 9):
     case("LRN", X=f32(2, 5, 3), size=size, alpha=0.5, beta=0.25, bias=2.0, expect=local_response(size, 0.5, 0.25, 2.0))

@@ -158,6 +158,7 @@ case("TfIdfVectorizer", X=TOKENS, mode="TF", **POOL, expect=np.array([2, 2, 0, 3
 case("TfIdfVectorizer", X=TOKENS.astype(np.int32), mode="TF", **POOL, expect=np.array([2, 2, 0, 3], np.float32))
 case("TfIdfVectorizer", X=TOKENS.reshape(2, 3), mode="TF", **POOL, expect=np.array([[1, 1, 0, 2], [0, 1, 0, 1]], np.float32))
 case("TfIdfVectorizer", X=TOKENS, mode="TF", **POOL | {"max_skip_count": 3}, expect=np.array([3, 2, 3, 3], np.float32))
+case("TfIdfVectorizer", X=TOKENS, mode="TF", **POOL | {"max_skip_count": 2**62}, expect=np.array([3, 2, 3, 3], np.float32))
 case("TfIdfVectorizer", X=TOKENS, mode="TF", **POOL | {"min_gram_length": 2}, expect=np.array([2, 0, 0, 0], np.float32))
 case("TfIdfVectorizer", X=TOKENS, mode="TF", **POOL | {"max_gram_length": 1}, expect=np.array([0, 2, 0, 3], np.float32))
 case(
