@@ -199,7 +199,7 @@ def one_hot_kernel(f: KernelFunction, type: Type, index_type: Type) -> None:
 
 def _claims_reverse(node: Node) -> bool:
     axes = {int(matching.operand(node, name)) for name in ("batch_axis", "time_axis")}
-    return axes == {0, 1} and rank_of(present(node.inputs[0])) >= 2
+    return axes == {0, 1} and rank_of(present(node.inputs[0])) >= 2 and rank_of(present(node.inputs[1])) == 1
 
 
 @lower("ReverseSequence", claims=_claims_reverse)
