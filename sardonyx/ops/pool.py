@@ -10,7 +10,7 @@ from sardonyx.ops.window import check_numbers, output_sizes, per_axis, span_of, 
 
 
 @infer("AveragePool", "LpPool")
-def pool(X, kernel_shape, auto_pad, ceil_mode, dilations, pads, strides, p):
+def pool(X, kernel_shape, auto_pad, ceil_mode, dilations, pads, strides, p=None):
     check_norm(p)
     return pooled_shape(X, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
 
@@ -41,7 +41,7 @@ def _require_channels(X):
 
 
 @infer("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
-def global_pool(X, p):
+def global_pool(X, p=None):
     check_norm(p)
     _require_channels(X)
     return None if X.shape is None else (*X.shape[:2], *(1,) * (X.rank - 2))

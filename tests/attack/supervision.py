@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.patience import HANG_SECONDS
+
 ROOT = Path(__file__).resolve().parents[2]
 BATCH = 100
 """Cases that one process runs. A new one then starts clean, so that no case depends on thousands before it."""
@@ -83,7 +85,7 @@ class Worker:
         if self.process.stdin is not None:
             self.process.stdin.close()
         try:
-            self.process.wait(10)
+            self.process.wait(HANG_SECONDS)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

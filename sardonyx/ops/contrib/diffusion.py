@@ -8,6 +8,7 @@ from sardonyx.ir import dim
 from sardonyx.ops.contrib.fused import channels_behind, with_channels_first
 from sardonyx.ops.conv import convolved_shape
 from sardonyx.ops.schemas import define
+from sardonyx.ops.shapes import broadcast
 from sardonyx.ops.table import in_domain
 
 contrib = in_domain("com.microsoft")
@@ -37,10 +38,8 @@ define(
 
 
 @contrib("BiasAdd")
-def bias_add(X, skip):
-    X.require_rank(3, name="X")
-    skip.require_rank(3, name="skip")
-    return X.shape
+def bias_add(X, bias, skip):
+    return broadcast(X.shape, bias.shape, skip.shape)
 
 
 @contrib("BiasSplitGelu")

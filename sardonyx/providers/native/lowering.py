@@ -399,6 +399,10 @@ class Lowerer:
 
     def broadcast(self, view: View, shape: Dims) -> View:
         """A view repeated to a shape, refused at run time if it does not fit."""
+        surplus = max(len(view.shape) - len(shape), 0)
+        if surplus:  # a bound of shape [1] for a scalar
+            self.require(dim.product(view.shape[:surplus]), 1)
+            view = replace(view, shape=view.shape[surplus:], strides=view.strides[surplus:])
         sizes = [self.require_fit(size, wanted) for size, wanted in zip(view.shape, shape[len(shape) - len(view.shape) :])]
         order = dense_order(view)
         if tuple(sizes) != view.shape and order is not None:
