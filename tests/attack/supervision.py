@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -73,7 +74,7 @@ class Worker:
         environment = {"OPENBLAS_NUM_THREADS": "1", **os.environ, "SARDONYX_STRICT": "1"}
         self.process = subprocess.Popen(
             command + ["--without-peer"] * self.without_peer,
-            cwd=ROOT, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors,
+            cwd=ROOT, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, start_new_session=True,
         )  # fmt: skip
         self.answers = queue.Queue()
         threading.Thread(target=_read, args=(self.process.stdout, self.answers), daemon=True).start()
@@ -89,6 +90,8 @@ class Worker:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)  # children that hang, too
         if self.process.stdout is not None:
             self.process.stdout.close()
         self.errors.close()

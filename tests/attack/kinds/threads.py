@@ -9,6 +9,7 @@ import threading
 from typing import Any
 
 import numpy as np
+from numpy.testing import assert_allclose  # before any fork: NumPy imports it under a lock, which a child would find held
 
 import sardonyx
 from sardonyx import errors
@@ -75,9 +76,7 @@ def _check(session: sardonyx.InferenceSession, subject: Subject, wanted: list[An
         return
     for got, other in zip(results, wanted[at], strict=True):
         # sums may be cut elsewhere when fewer threads are free, so not bit by bit
-        np.testing.assert_allclose(
-            got, other, rtol=1e-4, atol=1e-4 * np.abs(other).max(initial=0), err_msg=subject.notes["name"]
-        )
+        assert_allclose(got, other, rtol=1e-4, atol=1e-4 * np.abs(other).max(initial=0), err_msg=subject.notes["name"])
 
 
 Prepared = list[tuple[Subject, sardonyx.InferenceSession, list[Any]]]
@@ -111,7 +110,7 @@ def terminate(rng: random.Random, prepared: Prepared) -> None:
     finally:
         stopper.join()
     for got, other in zip(results, wanted[at] or (), strict=False):
-        np.testing.assert_allclose(got, other, rtol=1e-4, atol=1e-4 * np.abs(other).max(initial=0))
+        assert_allclose(got, other, rtol=1e-4, atol=1e-4 * np.abs(other).max(initial=0))
 
 
 def fork(rng: random.Random, prepared: Prepared) -> None:
