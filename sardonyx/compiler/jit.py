@@ -10,7 +10,6 @@ import ctypes
 import functools
 import itertools
 import json
-import os
 import sys
 import threading
 import weakref
@@ -21,7 +20,8 @@ from sardonyx.compiler import cache, linking
 from sardonyx.compiler.cache import ObjectCache
 from sardonyx.compiler.linking import Code
 from sardonyx.compiler.sources import fingerprint
-from sardonyx.compiler.target import REQUIRED, X86_LEVELS, Target
+from sardonyx.compiler.target import REQUIRED, X86_LEVELS, Target, wanted_level
+from sardonyx.errors import InvalidArgument
 from sardonyx.hashing import blake2b
 from sardonyx.records import dataclass, replace
 
@@ -162,9 +162,9 @@ def host() -> Target:
     if not here.triple.startswith(("x86_64", "amd64")):
         return Target("generic", here.cpu, here.features, 16, 16, False, False, False)
     levels = [level for level in X86_LEVELS if here.has.issuperset(REQUIRED.get(level, ()))]
-    wanted = os.environ.get("SARDONYX_CPU", levels[-1])
+    wanted = wanted_level() or levels[-1]
     if wanted not in levels:
-        raise NoCompiler(f"SARDONYX_CPU={wanted} is not among what this CPU has: {', '.join(levels)}")
+        raise InvalidArgument(f"SARDONYX_CPU must be a level that this CPU has ({', '.join(levels)}), not {wanted!r}")
     if wanted != levels[-1]:
         return X86_LEVELS[wanted]
     return replace(X86_LEVELS[wanted], cpu=here.cpu, features=here.features)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+
 from sardonyx.compiler.types import Type
+from sardonyx.errors import InvalidArgument
 from sardonyx.records import dataclass
 
 
@@ -35,6 +38,17 @@ X86_LEVELS = {
     "avx512": Target("avx512", "x86-64-v4", "", 64, 32),
 }
 """Feature sets that can be forced: with SARDONYX_CPU, or in tests."""
+
+
+def wanted_level() -> str | None:
+    """The level that SARDONYX_CPU asks for, if it does."""
+    wanted = os.environ.get("SARDONYX_CPU")
+    if not wanted:
+        return None
+    if wanted not in X86_LEVELS:
+        raise InvalidArgument(f"SARDONYX_CPU must be one of {', '.join(X86_LEVELS)}, not {wanted!r}")
+    return wanted
+
 
 REQUIRED = {
     "avx2": ("avx2", "fma", "f16c"),

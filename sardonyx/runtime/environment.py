@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 
 from sardonyx import __version__
-from sardonyx.errors import Fail
+from sardonyx.errors import Fail, InvalidArgument
 from sardonyx.runtime import arguments
 from sardonyx.runtime.devices import OrtArenaCfg, OrtMemoryInfo
 from sardonyx.runtime.options import SessionOptions
@@ -30,7 +30,7 @@ def get_build_info() -> str:
 
     try:
         native = jit.description()
-    except jit.NoCompiler as error:
+    except (jit.NoCompiler, InvalidArgument) as error:
         native = f"no ({error})"
     parts = {"sardonyx": __version__, "python": platform.python_version(), **_installed(), "native": native}
     return f"ORT Build Info: {', '.join(f'{name}={value}' for name, value in parts.items())}"

@@ -14,6 +14,8 @@ import pytest
 import sardonyx
 from sardonyx import errors, ops
 from sardonyx.compiler.cache import ObjectCache
+from sardonyx.compiler.jit import host
+from sardonyx.compiler.target import X86_LEVELS
 from sardonyx.ops import table
 from sardonyx.optimizer import levels
 from sardonyx.providers.cpu.provider import CPUExecutionProvider
@@ -176,7 +178,7 @@ except sardonyx.errors.InvalidArgument as error:
     ("name", "value", "said"),
     [
         ("SARDONYX_CACHE_BYTES", "abc", "refused:"),
-        ("SARDONYX_CPU", "foo", "y = 4.0"),
+        ("SARDONYX_CPU", "", "y = 4.0"),
         ("SARDONYX_CACHE_DIR", "{file}", "y = 4.0"),
         ("SARDONYX_CACHE_DIR", "{file}/below", "y = 4.0"),
         ("SARDONYX_CACHE_DIR", "/proc/nowhere", "y = 4.0"),
@@ -193,6 +195,36 @@ def test_an_environment_that_makes_no_sense(name: str, value: str, said: str, tm
     ended = subprocess.run([sys.executable, "-c", PROGRAM, str(model)], env=surroundings, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     assert said in ended.stdout
+
+
+@pytest.mark.skipif(host().name not in X86_LEVELS, reason="the levels are of x86")
+@pytest.mark.parametrize("level", ["foo", "AVX2", "avx2,avx512"])
+def test_a_level_of_cpu_that_there_is_not_is_refused(level: str, tmp_path: Path) -> None:
+    ended = _run_with_level(level, tmp_path)
+    assert f"SARDONYX_CPU must be one of sse2, avx2, avx512, not {level!r}" in ended.stdout, ended.stderr
+    assert "llvmlite" not in ended.stderr
+
+
+@pytest.mark.skipif(host().name not in ("sse2", "avx2"), reason="this CPU has every level")
+def test_a_level_that_this_cpu_lacks_is_refused(tmp_path: Path) -> None:
+    assert "refused: SARDONYX_CPU must be a level that this CPU has" in _run_with_level("avx512", tmp_path).stdout
+
+
+def test_build_information_says_that_the_level_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> str:
+        raise errors.InvalidArgument("no such level")
+
+    monkeypatch.setattr("sardonyx.compiler.jit.description", refuse)
+    assert "native=no (" in sardonyx.get_build_info() and "no such level" in sardonyx.get_build_info()
+
+
+def _run_with_level(level: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    import os
+
+    model = folder / "model.onnx"
+    model.write_bytes(MODEL)
+    surroundings = os.environ | {"SARDONYX_CPU": level}
+    return subprocess.run([sys.executable, "-c", PROGRAM, str(model)], env=surroundings, capture_output=True, text=True)
 
 
 SETTINGS = [

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-import os
 import platform
 import sys
 from collections.abc import Iterable, Sequence
 
-from sardonyx.compiler.target import Target
+from sardonyx.compiler.target import X86_LEVELS, Target, wanted_level
 
-LEVELS = ("sse2", "avx2", "avx512")
+LEVELS = tuple(X86_LEVELS)
 """Kinds of x86 CPUs, each of which has what those before it have."""
 _V2 = ("cx16", "sahf", "popcnt", "sse3", "ssse3", "sse4.1", "sse4.2")
 _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
@@ -59,8 +58,8 @@ def refusal(machine: str, kind: str, features: Sequence[str]) -> str | None:
     """Why code of a kind cannot run on this CPU; None if it can."""
     if machine != platform.machine():
         return f"it is for {machine}, this machine is {platform.machine()}"
-    wanted = os.environ.get("SARDONYX_CPU")
-    if wanted in LEVELS and kind in LEVELS and LEVELS.index(kind) > LEVELS.index(wanted):
+    wanted = wanted_level() if kind in LEVELS else None
+    if wanted and LEVELS.index(kind) > LEVELS.index(wanted):
         return f"it is for {kind}, SARDONYX_CPU asks for {wanted}"
     missing = lacking(features)
     if missing:
