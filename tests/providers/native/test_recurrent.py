@@ -218,3 +218,17 @@ def test_an_initial_state_of_unknown_batch_is_checked_by_the_run() -> None:
 def test_what_is_not_known_is_left_to_numpy(options: dict[str, Any]) -> None:
     model, _ = layer("RNN", 3, 2, 3, 4, **options)
     assert not programs(native_plan(model))
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("op, hidden", [("LSTM", 16), ("LSTM", 128), ("GRU", 16), ("GRU", 160), ("RNN", 16), ("RNN", 256)])
+def test_a_run_can_be_stopped_between_two_steps_of_a_sequence(op: str, hidden: int, batch: int) -> None:
+    """The word that stops the run is an element of Y: the layer itself sets it, at a step that is known."""
+    steps, last = 40, 11
+    model, feeds = layer(op, steps, batch, 8, hidden, outputs=(True, False, False))
+    (program,) = programs(native_plan(model, threads=2))
+    (whole,) = program(list(feeds.values()))
+    Y = np.zeros((steps, 1, batch, hidden), np.float32)
+    program(list(feeds.values()), stop=Y[last].ctypes.data, targets=[Y])
+    np.testing.assert_array_equal(Y[: last + 1], whole[: last + 1])
+    assert not Y[last + 1 :].any() and whole[last + 1 :].any()

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 
 from sardonyx.compiler import math as vector_math
 from sardonyx.compiler.builder import Value
-from sardonyx.compiler.types import I32, I64, Type
+from sardonyx.compiler.pool import CALL_STATUS, CALL_STOP
+from sardonyx.compiler.types import I32, I64, PTR, Type
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.recurrent.product import BLOCK_ROWS, double_tile, in_tiles, product_tile, tile_rows
 from sardonyx.providers.native.recurrent.team import Team
@@ -158,8 +159,8 @@ class _Layer:
         self.projected, self.bias, self.state = f.pointer(), f.pointer(), f.pointer()
         self.weights = [f.pointer() for _ in cell.products]
         self.beside = f.pointer() if cell.peepholes or cell.linear_before_reset else None
-        if cell.lengths:
-            self.lengths, self.status = f.pointer(), f.pointer()
+        self.status = f.pointer()
+        self.lengths = f.pointer() if cell.lengths else None
         if cell.team:
             self.words, self.team_words, self.pieces, self.members, self.swings = (f.pointer(), *(f.size() for _ in range(4)))
         if cell.ahead:
@@ -211,12 +212,18 @@ class _Block:
             self._find_coming(f.const(I64, 0))
             with f.loop(0, self.panels) as panel:
                 self._project_first(panel)
-        with f.loop(0, self.longest) as t:
+        with f.loop(0, self.longest) as t, f.if_(~self._is_stopped()):
             self._begin_step(t)
             for phase in range(len(self.cell.products)):
                 with f.loop(0, self.panels) as number:
                     self._do_panel(t, phase, self._to_and_fro(t, number))
         self._finish(self.longest)
+
+    def _is_stopped(self) -> Value:
+        """Whether the run shall end: a sequence may be long, and nobody looks at what is computed then."""
+        f = self.f
+        stop = f.load(self.layer.status, CALL_STOP - CALL_STATUS, PTR)  # the words of a call lie together
+        return f.emit(I64, f"load atomic i64, {stop} monotonic, align 8") != 0
 
     def _to_and_fro(self, t: Value, number: Value) -> Value:
         """The panel that comes as the number-th: each step begins with those that the one before had last, and that are near still."""
@@ -228,7 +235,7 @@ class _Block:
         leads = self.item < layer.teams
         words = f.address(layer.words, self.team * layer.team_words, I64)
         team = Team(f, words, layer.pieces, layer.members, layer.swings)
-        team.run(leads, self.longest * phases + self._turns_before, self._begin_turn, self._do_piece)
+        team.run(leads, self.longest * phases + self._turns_before, self._is_stopped, self._begin_turn, self._do_piece)
         with f.if_(leads):
             self._finish(self.longest)
 

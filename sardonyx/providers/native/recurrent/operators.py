@@ -395,9 +395,10 @@ class _Layer:
         arguments += [projected, self.weights.bias, state, *self.weights.recurrent]
         if self.weights.beside is not None:
             arguments.append(self.weights.beside)
+        arguments.append(self.lowerer.status())
         lengths = _input(self.node, 4)
         if lengths is not None:
-            arguments += [self.lowerer.contiguous(lengths).place, self.lowerer.status()]
+            arguments.append(self.lowerer.contiguous(lengths).place)
         if words is not None:
             size = sum(self.weights.recurrent_bytes) // self.number
             pieces = max(1, min(self.panels, size // PIECE_BYTES))

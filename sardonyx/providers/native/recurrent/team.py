@@ -42,8 +42,15 @@ class Team:
         self._members = members
         self._swings = swings
 
-    def run(self, leads: Value, last: Value, begin: Callable[[Value], None], work: Callable[[Value, Value], None]) -> None:
-        """Go through the turns up to `last`: as the leader, or as a helper until the leader has no more.
+    def run(
+        self,
+        leads: Value,
+        last: Value,
+        is_stopped: Callable[[], Value],
+        begin: Callable[[Value], None],
+        work: Callable[[Value, Value], None],
+    ) -> None:
+        """Go through the turns up to `last`: as the leader, or as a helper until the leader has no more, or `is_stopped()`.
 
         Each member begins a turn with `begin(turn)`; `work(turn, piece)` does one piece. Helpers take pieces from the last one down, so
         that each member mostly meets the same ones, whose weights are in its own cache. A leader without helpers may swing
@@ -54,7 +61,7 @@ class Team:
         with f.while_() as life:
             with f.if_else(leads) as otherwise:
                 following = turn.get() + 1
-                turn.set(f.select(following > last, -1, following))
+                turn.set(f.select((following > last) | is_stopped(), -1, following))
                 self._set(_TURN, f.select(alone.get(), -1, turn.get()))
                 otherwise()
                 self._wait(lambda: self._get(_TURN) != turn.get())
