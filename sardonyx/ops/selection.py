@@ -42,7 +42,9 @@ def unique(X, axis):
 
 
 @infer("NonMaxSuppression")
-def non_max_suppression(boxes, scores):
+def non_max_suppression(boxes, scores, center_point_box):
     boxes.require_rank(3, name="boxes")
     scores.require_rank(3, name="scores")
+    if center_point_box not in (None, 0, 1):
+        raise InferenceError(f"center_point_box must be 0 or 1, it is {center_point_box}")
     return (dim.fresh(), 3)

@@ -225,4 +225,16 @@ case(
 refuse(
     "NonMaxSuppression", boxes=BOXES, scores=SCORES, max_output_boxes_per_class=[5], iou_threshold=[1.5], match="iou_threshold"
 )
+refuse(
+    "NonMaxSuppression",
+    boxes=BOXES,
+    scores=SCORES,
+    max_output_boxes_per_class=[5],
+    iou_threshold=[np.nan],
+    match="iou_threshold",
+)
 refuse("NonMaxSuppression", boxes=BOXES[0], scores=SCORES, match="rank")
+for _boxes in (BOXES[:, :1], BOXES[:, :-1], BOXES[:0], BOXES[..., :3], np.concatenate([BOXES, BOXES])):
+    refuse("NonMaxSuppression", boxes=_boxes, scores=SCORES, max_output_boxes_per_class=[5], match="boxes must have the shape")
+for _center in (2, -1, 2**62):
+    refuse("NonMaxSuppression", boxes=BOXES, scores=SCORES, center_point_box=_center, match="center_point_box")

@@ -6,7 +6,7 @@ import numpy as np
 
 from sardonyx.errors import KernelError
 from sardonyx.providers.base import widened
-from sardonyx.providers.cpu.shape import integers, normal_axis
+from sardonyx.providers.cpu.shape import braced, integers, normal_axis
 from sardonyx.providers.cpu.table import cpu
 from sardonyx.providers.termination import watched
 
@@ -115,6 +115,9 @@ BOXES_AT_ONCE = 1 << 18
 def non_max_suppression(
     boxes, scores, max_output_boxes_per_class=None, iou_threshold=None, score_threshold=None, center_point_box=0
 ):
+    images, _, count = scores.shape
+    if boxes.shape != (images, count, 4):
+        raise KernelError(f"boxes must have the shape {braced((images, count, 4))}, for scores {braced(scores.shape)}")
     limit = 0 if max_output_boxes_per_class is None else integers(max_output_boxes_per_class)[0]
     overlap = np.float32(0 if iou_threshold is None else np.reshape(iou_threshold, ()))
     if not 0 <= overlap <= 1:

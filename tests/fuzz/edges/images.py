@@ -124,6 +124,21 @@ audit(
     constants="frame_step frame_length",
 )
 
+for center in (0, 1):
+    audit(
+        "NonMaxSuppression",
+        {
+            "boxes": np.abs(floats(2, 20, 4)),
+            "scores": np.abs(floats(2, 3, 20)),
+            "max_output_boxes_per_class": ints(3),
+            "iou_threshold": np.array([0.5], np.float32),
+            "score_threshold": np.array([0.25], np.float32),
+        },
+        "center_point_box=inference max_output_boxes_per_class=clamped "
+        "boxes=data scores=data iou_threshold=data score_threshold=data",
+        center_point_box=center,
+    )
+
 # filters and biases that are fed, other ranks, a sum behind
 audit("Conv", {"X": image, "W": floats(4, 4, 3, 3), "B": floats(4)}, "group=inference", group=1)
 audit(

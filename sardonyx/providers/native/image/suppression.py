@@ -48,7 +48,13 @@ class Suppression:
         limit = min(limit, scores.shape[2])
         overlap, threshold = (None if given.get(name) is None else float(np.reshape(given[name], ())) for name in names[1:])
         room = scores.shape[0] * scores.shape[1] * limit
-        is_usual = 0 < room <= MOST_KEPT and 0 <= (overlap or 0) <= 1 and np.isfinite(scores.min()) and np.isfinite(boxes).all()
+        is_usual = (
+            boxes.shape == (scores.shape[0], scores.shape[2], 4)
+            and 0 < room <= MOST_KEPT
+            and 0 <= (overlap or 0) <= 1
+            and np.isfinite(scores.min())
+            and np.isfinite(boxes).all()
+        )
         if not is_usual:
             return [non_max_suppression(boxes, scores, **given, center_point_box=center)]  # type: ignore[no-untyped-call]
         corners = corners_of(boxes, center)  # type: ignore[no-untyped-call]
