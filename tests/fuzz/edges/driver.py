@@ -28,6 +28,8 @@ from tests.providers.native.agreement import compare
 NATIVE: list[Any] = ["CPUExecutionProvider"]
 NUMPY: list[Any] = [("CPUExecutionProvider", {"native": "0"})]
 TOLERANCE = 1e-4
+COMPARED_BYTES = 1 << 28
+"""A case has no memory for two results that are larger."""
 
 OPTIONS = sardonyx.SessionOptions()
 OPTIONS.log_severity_level = 4
@@ -50,6 +52,10 @@ def check(case: Case) -> None:
     """Both agree on what a case computes, or both refuse it."""
     model, feeds = model_of(case)
     numpy = outcome(model, feeds, NUMPY)
+    if isinstance(numpy, list) and sum(array.nbytes for array in numpy) > COMPARED_BYTES:
+        del numpy
+        outcome(model, feeds, NATIVE)
+        return
     for at_end in (False, True):
         memory = Guarded()
         options = sardonyx.RunOptions() if at_end else None  # a run that can be stopped takes another way
