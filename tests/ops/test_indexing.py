@@ -234,6 +234,9 @@ case(
 )
 refuse("ScatterND", data=f32(2, 2), indices=np.array([[2]]), updates=f32(1, 2), match="idx=2")
 refuse("ScatterND", data=f32(2, 2), indices=np.array([[1]]), updates=f32(1, 3), match="updates")
+refuse("ScatterND", data=f32(2, 2), indices=np.array([[1]]), updates=f32(1), match="updates")
+refuse("ScatterND", data=f32(2, 2), indices=np.array([[1]]), updates=f32(1, 2, 1), match="updates")
+refuse("ScatterND", data=f32(1, 0), indices=np.array([[0]]), updates=f32(1), match="updates")
 
 CACHE = f32(2, 4, 3)
 

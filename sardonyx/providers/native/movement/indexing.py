@@ -270,7 +270,7 @@ def scatter_elements(lowerer: Lowerer, node: Node) -> None:
     """`data` with each element of `updates` put in or joined at the same place but for the axis."""
     data, indices, updates = _operands(node)
     axis, reduction = axis_of(node, rank_of(data)), _reduction_of(node)
-    for left, right in zip(dims(indices), dims(updates)):
+    for left, right in zip(dims(indices), dims(updates), strict=True):
         lowerer.require(left, right)
     places, given = lowerer.view(indices), lowerer.view(updates)
     target = _copied_data(lowerer, node)
@@ -394,7 +394,11 @@ def gather_nd_kernel(f: KernelFunction, type: Type, index_type: Type, length: in
 
 
 def _claims_scatter_tuples(node: Node) -> bool:
-    return _claims_scatter(node) and _claims_tuples(node)
+    if not _claims_scatter(node) or not _claims_tuples(node):
+        return False
+    data, indices, updates = _operands(node)
+    length = _tuple_length(indices)
+    return length is not None and rank_of(updates) == rank_of(indices) - 1 + rank_of(data) - length
 
 
 @lower("ScatterND", claims=_claims_scatter_tuples)
@@ -405,7 +409,7 @@ def scatter_nd(lowerer: Lowerer, node: Node) -> None:
     assert length is not None
     places, given = lowerer.contiguous(indices), lowerer.contiguous(updates)
     shape = dims(data)
-    for left, right in zip(given.shape, (*places.shape[:-1], *shape[length:])):
+    for left, right in zip(given.shape, (*places.shape[:-1], *shape[length:]), strict=True):
         lowerer.require(left, right)
     target = _copied_data(lowerer, node)
     source, type = _stored_types(given, target, reduction)
