@@ -6,7 +6,17 @@ from sardonyx.errors import InferenceError
 from sardonyx.ir import dim
 from sardonyx.ops.shapes import fresh_shape, text
 from sardonyx.ops.table import infer
-from sardonyx.ops.window import SAME, check_numbers, output_sizes, per_axis, span_of, split_pads, transposed_size
+from sardonyx.ops.window import (
+    NOT_SET,
+    SAME,
+    check_auto_pad,
+    check_numbers,
+    output_sizes,
+    per_axis,
+    span_of,
+    split_pads,
+    transposed_size,
+)
 
 
 @infer("Conv")
@@ -27,6 +37,7 @@ def deform_conv(X, W, offset, group, dilations, kernel_shape, pads, strides):
 def convolved_shape(X, W, group, kernel_shape, strides, dilations, pads, auto_pad):
     """Shape of a convolution of X by filters W, (M, C/group, ...)."""
     check_numbers([group], "group")
+    check_auto_pad(auto_pad)
     rank = _checked_rank(X, W)
     if rank is None:
         return None
@@ -62,6 +73,7 @@ def _kernel(kernel_shape, filters):
 @infer("ConvTranspose")
 def conv_transpose(X, W, group, auto_pad, dilations, kernel_shape, output_padding, output_shape, pads, strides):
     check_numbers([group], "group")
+    check_auto_pad(auto_pad)
     rank = _checked_rank(X, W)
     if rank is None:
         return None
@@ -86,7 +98,7 @@ def _transposed_sizes(input, kernel, strides, dilations, pads, auto_pad, output_
     if auto_pad in SAME:
         return [size * stride for size, stride in zip(input, strides)]
     extra = per_axis(output_padding, rank, "output_padding", default=0)
-    begin, end = split_pads(pads if auto_pad == "NOTSET" else None, rank)
+    begin, end = split_pads(pads if auto_pad in NOT_SET else None, rank)
     spans = map(span_of, kernel, dilations)
     return [transposed_size(i, s, t, e) - b - f for i, s, t, e, b, f in zip(input, spans, strides, extra, begin, end)]
 

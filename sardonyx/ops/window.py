@@ -10,10 +10,16 @@ from sardonyx.ir.dim import Dim
 from sardonyx.ir.types import Shape
 
 SAME = ("SAME_UPPER", "SAME_LOWER")
+NOT_SET = ("NOTSET", "")
 LARGEST = 2**31 - 1
 """Of the numbers of a window: those who compute with them multiply two in 64 bits."""
 LEAST = {"strides": 1, "dilations": 1, "group": 1, "kernel_shape": 0, "output_padding": 0, "output_shape": 0}
 """Pads may be negative, and crop."""
+
+
+def check_auto_pad(auto_pad: str) -> None:
+    if auto_pad not in (*NOT_SET, *SAME, "VALID"):
+        raise InferenceError(f"auto_pad must be NOTSET, SAME_UPPER, SAME_LOWER or VALID, not {auto_pad!r}")
 
 
 def output_size(size, span, stride, begin=0, end=0, auto_pad="NOTSET", ceil_mode=0):

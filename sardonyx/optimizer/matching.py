@@ -195,6 +195,12 @@ def operand(node: Node, name: str) -> Any:
     return None
 
 
+def word(node: Node, name: str, default: str) -> str:
+    """A mode or the like; `default` where the node's version has no such attribute. An empty word is one, which nobody knows."""
+    given = operand(node, name)
+    return default if given is None else str(given)
+
+
 def _positions(node: Node, names: dict[str, Any]) -> set[int]:
     """Positions of inputs that a pattern names in its angle brackets."""
     if not names:

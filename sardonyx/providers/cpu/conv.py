@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from sardonyx.errors import KernelError
-from sardonyx.ops.window import SAME, span_of, transposed_size
+from sardonyx.ops.window import NOT_SET, SAME, span_of, transposed_size
 from sardonyx.providers.cpu import window as geometry
 from sardonyx.providers.cpu.table import cpu
 from sardonyx.providers.cpu.window import Window, boxes, distribute_pads, fold, make_window, padded, per_axis, split_pads
@@ -132,7 +132,7 @@ def transposed_window(input, kernel, strides, dilations, pads, auto_pad, output_
     elif auto_pad in SAME:
         sizes = [i * s for i, s in zip(input, strides, strict=True)]
     else:
-        begin, end = split_pads(pads if auto_pad == "NOTSET" else None, rank)
+        begin, end = split_pads(pads if auto_pad in NOT_SET else None, rank)
         sizes = [max(0, f - b - e) for f, b, e in zip(full, begin, end, strict=True)]
         return Window(tuple(kernel), strides, dilations, begin, end, tuple(input)), tuple(sizes)
     totals = [max(0, f - size) for f, size in zip(full, sizes, strict=True)]

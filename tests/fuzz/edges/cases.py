@@ -9,12 +9,16 @@ from typing import Any
 import numpy as np
 from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
 
+from sardonyx import ops
+from sardonyx.ir.attribute import Kind
+from sardonyx.ops import schemas
 from sardonyx.records import dataclass
 from tests.fuzz.edges import chains, images, models, movement, products  # noqa: F401 - they fill the table
-from tests.fuzz.edges.table import ENTRIES, ML, Entry
+from tests.fuzz.edges.table import CONTRIB, ENTRIES, ML, Entry
 
 NUMBERS = (0, -1, 1, -2, 5, 300, 2**31 - 1, -(2**31), 2**31, 2**32 + 1, 2**40, 2**62, 2**63 - 1, -(2**63))
 FLOATS = (0.0, -1.0, 1e9, 1e30, -1e30, float("nan"), float("inf"), float("-inf"))
+TEXTS = ("nonsense", "")
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,7 @@ def unharmed() -> list[Case]:
 
 def hostile() -> list[Case]:
     """All cases, in an order that does not change."""
+    ops.load_families()
     return [case for entry in ENTRIES for case in _cases(entry)]
 
 
@@ -62,10 +67,20 @@ def _cases(entry: Entry) -> Iterator[Case]:
                 yield Case(entry, operand, "initializer", value)
                 yield Case(entry, operand, "fed", value)
                 yield Case(entry, operand, "fed unsized", value)
+    for attribute in _text_attributes(entry):
+        for text in TEXTS:
+            yield Case(entry, attribute, "attribute", text)
     for operand, array in entry.inputs.items():
         if array is not None:
             for shape in _shapes(array.shape):
                 yield Case(entry, operand, "shape", np.resize(array, shape))
+
+
+def _text_attributes(entry: Entry) -> list[str]:
+    """Attributes that are words: modes and the like. Each word that nobody knows must be refused, and not taken for another."""
+    signature = schemas.find(entry.domain, entry.op, _version(entry))
+    assert signature is not None
+    return [name for name, definition in signature.attributes.items() if definition.kind is Kind.STRING]
 
 
 def _attribute_values(value: Any) -> Iterator[Any]:
@@ -134,10 +149,17 @@ def model_of(case: Case) -> tuple[bytes, dict[str, np.ndarray]]:
     graph = helper.make_graph(
         nodes, "edges", inputs, [helper.make_empty_tensor_value_info(name) for name in (*outputs, "behind")], initializers
     )
-    version = 5 if entry.domain == ML and entry.op == "TreeEnsemble" else 3
-    imports = [helper.make_opsetid("", entry.opset), helper.make_opsetid("com.microsoft", 1), helper.make_opsetid(ML, version)]
+    versions = {"": entry.opset, CONTRIB: 1, ML: 3} | {entry.domain: _version(entry)}
+    imports = [helper.make_opsetid(domain, version) for domain, version in versions.items()]
     model = helper.make_model(graph, opset_imports=imports, ir_version=10)
     return model.SerializeToString(), {name: arrays[name] for name in arrays if name not in constants}
+
+
+def _version(entry: Entry) -> int:
+    """The version of the entry's domain that its model asks for."""
+    if entry.domain == ML:
+        return 5 if entry.op == "TreeEnsemble" else 3
+    return 1 if entry.domain == CONTRIB else entry.opset
 
 
 def _behind(value: str, opset: int) -> NodeProto:

@@ -71,7 +71,7 @@ def _upsampling(node: Node) -> Resizing | None:
     scales = _floats(node, "scales")
     if scales is None and "height_scale" in node.attributes:
         scales = [1.0, 1.0, *(float(np.float32(matching.operand(node, name))) for name in ("height_scale", "width_scale"))]
-    mode = matching.operand(node, "mode") or "nearest"
+    mode = matching.word(node, "mode", "nearest")
     mode = "linear" if mode == "bilinear" else mode
     if scales is None or mode not in ("nearest", "linear"):
         return None
@@ -94,17 +94,17 @@ def _resizing(node: Node) -> Resizing | None:
         scales = whole
     else:
         return None
-    operand = matching.operand
+    operand, word = matching.operand, matching.word
     return Resizing(
-        operand(node, "mode") or "nearest",
-        operand(node, "coordinate_transformation_mode") or "half_pixel",
-        operand(node, "nearest_mode") or "round_prefer_floor",
+        word(node, "mode", "nearest"),
+        word(node, "coordinate_transformation_mode", "half_pixel"),
+        word(node, "nearest_mode", "round_prefer_floor"),
         tuple(scales) if scales else None,
         dims(node.outputs[0]),
         bool(operand(node, "antialias")),
         bool(operand(node, "exclude_outside")),
         float(operand(node, "cubic_coeff_a")),
-        operand(node, "keep_aspect_ratio_policy") or "stretch",
+        word(node, "keep_aspect_ratio_policy", "stretch"),
         tuple(chosen),
     )
 

@@ -73,7 +73,7 @@ def _is_four_dimensional(node: Node) -> bool:
 
 
 def _has_known_mode(node: Node) -> bool:
-    return _is_four_dimensional(node) and matching.operand(node, "mode") in ("DCR", "CRD", None)
+    return _is_four_dimensional(node) and matching.word(node, "mode", "DCR") in ("DCR", "CRD")
 
 
 @lower("DepthToSpace", claims=_has_known_mode)
@@ -83,14 +83,14 @@ def depth_to_space(lowerer: Lowerer, node: Node) -> None:
     batch, _, height, width = dims(value)
     channels, block = dims(result)[1], int(matching.operand(node, "blocksize"))
     lowerer.require(dims(value)[1], channels * block * block)
-    if (matching.operand(node, "mode") or "DCR") == "DCR":
+    if matching.word(node, "mode", "DCR") == "DCR":
         source = _reshaped(lowerer, value, (batch, block, block, channels, height, width)).transposed((0, 3, 4, 1, 5, 2))
     else:
         source = _reshaped(lowerer, value, (batch, channels, block, block, height, width)).transposed((0, 1, 4, 2, 5, 3))
     _copy_into(lowerer, source, result)
 
 
-@lower("SpaceToDepth", claims=_is_four_dimensional)
+@lower("SpaceToDepth", claims=_has_known_mode)
 def space_to_depth(lowerer: Lowerer, node: Node) -> None:
     """Blocks of pixels become channels."""
     value, result = present(node.inputs[0]), node.outputs[0]
@@ -100,7 +100,7 @@ def space_to_depth(lowerer: Lowerer, node: Node) -> None:
     lowerer.require(height, rows * block)
     lowerer.require(width, columns * block)
     blocks = _reshaped(lowerer, value, (batch, channels, rows, block, columns, block))
-    depth_first = (matching.operand(node, "mode") or "DCR") == "DCR"
+    depth_first = matching.word(node, "mode", "DCR") == "DCR"
     _copy_into(lowerer, blocks.transposed((0, 3, 5, 1, 2, 4) if depth_first else (0, 1, 3, 5, 2, 4)), result)
 
 
@@ -138,7 +138,7 @@ def _margins(node: Node) -> Margins | None:
 
 def _claims_pad(node: Node) -> bool:
     margins = _margins(node)
-    mode = matching.operand(node, "mode") or "constant"
+    mode = matching.word(node, "mode", "constant")
     if margins is None or mode not in ("constant", "edge", "reflect", "wrap"):
         return False
     sizes = [_kept(size, margin) for size, margin in zip(dims(present(node.inputs[0])), margins)]
@@ -173,7 +173,7 @@ def pad(lowerer: Lowerer, node: Node) -> None:
         part = part.sliced(axis, dim.maximum(0, before), source.shape[axis])
     lowerer.copy(source, part)
     added = [(dim.maximum(0, before), dim.maximum(0, after)) for before, after in margins]
-    mode = matching.operand(node, "mode") or "constant"
+    mode = matching.word(node, "mode", "constant")
     if mode == "constant":
         _surround(lowerer, _constant_value(lowerer, node), target, part, added)
     else:

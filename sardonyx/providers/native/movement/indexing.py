@@ -218,7 +218,7 @@ REDUCTIONS = ("none", "add", "mul", "min", "max")
 
 
 def _reduction_of(node: Node) -> str:
-    return str(matching.operand(node, "reduction") or "none")
+    return matching.word(node, "reduction", "none")
 
 
 def _claims_scatter(node: Node) -> bool:
