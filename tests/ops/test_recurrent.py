@@ -244,6 +244,18 @@ case(
     expect=lambda X, W, R: plain_gru(X, W, R, f=np.tanh, g=leaky(0.5)),
 )
 
+for linear in (0, 1):  # h and the candidate are far apart: their difference is no float
+    case(
+        "GRU",
+        X=np.ones((1, 1, 1), np.float32),
+        W=np.array([[[0], [0], [2e38]]], np.float32),
+        R=np.zeros((1, 3, 1), np.float32),
+        initial_h=np.full((1, 1, 1), -3e38, np.float32),
+        activations=["Sigmoid", "Relu"],
+        linear_before_reset=linear,
+        expect=(np.full((1, 1, 1, 1), -0.5e38, np.float32), np.full((1, 1, 1), -0.5e38, np.float32)),
+    )
+
 
 def test_the_clip_of_an_lstm_leaves_the_cell_state_alone():
     """As in onnxruntime: gates are bounded, what the last activation is given is not."""

@@ -92,7 +92,7 @@ def gru(
             else:
                 candidate = (reset * h) @ hidden_weights
             candidate = g(projected[:, 2 * hidden :] + candidate)
-            return (candidate + update * (h - candidate),)
+            return ((1 - update) * candidate + update * h,)
 
         return inputs, step
 

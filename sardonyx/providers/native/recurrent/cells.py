@@ -540,7 +540,7 @@ def _gru(units: _Units) -> None:
     f, g = units.layer.functions
     update, reset = f(units.gate(0)), f(units.gate(1))
     candidate = g(units.input(2) + reset * (units.sum(2) + units.beside(0, 1)))
-    units.advance(candidate + update * (units.h - candidate))
+    units.advance((1.0 - update) * candidate + update * units.h)
 
 
 def _gru_reset(units: _Units) -> None:
@@ -553,7 +553,8 @@ def _gru_reset(units: _Units) -> None:
 def _gru_candidate(units: _Units) -> None:
     """The candidate, from the product with the scaled h."""
     candidate = units.layer.functions[1](units.input(2) + units.sum(0))
-    units.advance(candidate + units.held(2) * (units.h - candidate))
+    update = units.held(2)
+    units.advance((1.0 - update) * candidate + update * units.h)
 
 
 def padded_size(hidden: int, lanes: int) -> int:
