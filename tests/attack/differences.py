@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from onnx import helper
 
 from tests.attack.reference import is_float
 
@@ -39,6 +40,50 @@ def with_group_indices(node: onnx.NodeProto, values: Values) -> bool:
     return len(node.input) > 4 and bool(node.input[4])
 
 
+def of_a_scalar(node: onnx.NodeProto, values: Values) -> bool:
+    return any(isinstance(values.get(name), np.ndarray) and values[name].ndim == 0 for name in node.input)
+
+
+def of_integers(node: onnx.NodeProto, values: Values) -> bool:
+    return getattr(values.get(node.input[0]), "dtype", np.dtype(np.float32)).kind in "iu"
+
+
+def beyond_integers(node: onnx.NodeProto, values: Values) -> bool:
+    """Whether a reduction of integers may leave their range, if its sums and products are over all elements."""
+    if not of_integers(node, values):
+        return False
+    magnitudes = np.abs(values[node.input[0]].astype(np.float64))
+    with np.errstate(over="ignore"):
+        bound = np.prod(np.maximum(magnitudes, 1)) if node.op_type == "ReduceProd" else np.sum(magnitudes**2)
+    return bool(bound > np.iinfo(values[node.input[0]].dtype).max)
+
+
+def in_doubles(node: onnx.NodeProto, values: Values) -> bool:
+    return attribute_of(node, "output_datatype", onnx.TensorProto.FLOAT) == onnx.TensorProto.DOUBLE
+
+
+def softmax_or_logistic(node: onnx.NodeProto, values: Values) -> bool:
+    return attribute_of(node, "post_transform", 0) in (1, 2)
+
+
+def tanh_of_doubles(node: onnx.NodeProto, values: Values) -> bool:
+    return attribute_of(node, "approximate", b"none") == b"tanh" and of_doubles(node, values)
+
+
+def same_size_with_gaps(node: onnx.NodeProto, values: Values) -> bool:
+    """Whether windows of SAME_UPPER or SAME_LOWER pass over elements between them."""
+    kernel = attribute_of(node, "kernel_shape", [])
+    strides = attribute_of(node, "strides", [1] * len(kernel))
+    dilations = attribute_of(node, "dilations", [1] * len(kernel))
+    reaches = [dilation * (size - 1) + 1 for dilation, size in zip(dilations, kernel)]
+    automatic = attribute_of(node, "auto_pad", b"NOTSET").startswith(b"SAME")
+    return automatic and any(stride > reach for stride, reach in zip(strides, reaches))
+
+
+def attribute_of(node: onnx.NodeProto, name: str, default: Any) -> Any:
+    return next((helper.get_attribute_value(one) for one in node.attribute if one.name == name), default)
+
+
 @dataclass(frozen=True)
 class Difference:
     op: str
@@ -47,7 +92,20 @@ class Difference:
     domain: str = ""
 
 
+OVERFLOWING = ("ReduceSum", "ReduceProd", "ReduceSumSquare", "ReduceMean", "ReduceL1", "ReduceL2", "ReduceLogSum")
 KNOWN = (
+    *(Difference(op, "saturates, where NumPy's integers wrap around", beyond_integers) for op in OVERFLOWING),
+    Difference("ReduceLogSumExp", "takes each exponential of an integer for an integer", of_integers),
+    *(Difference(f"{name}Window", "computes doubles in float", in_doubles) for name in ("Hann", "Hamming", "Blackman")),
+    Difference("Shrink", "rounds doubles to float", of_doubles),
+    Difference("Gelu", "has constants of float's precision for doubles", tanh_of_doubles),
+    Difference("FastGelu", "has constants of float's precision for doubles", of_doubles, "com.microsoft"),
+    Difference("TreeEnsemble", "takes 1 for LOGISTIC and 2 for SOFTMAX", softmax_or_logistic, "ai.onnx.ml"),
+    Difference("NonZero", "takes a scalar for a vector; the standard has the shape [0, N]", of_a_scalar),
+    *(
+        Difference(op, "pads by less than nothing, so that windows begin behind the first element", same_size_with_gaps)
+        for op in ("LpPool", "AveragePool")
+    ),
     Difference("MeanVarianceNormalization", "takes the mean's square from the square's mean: NaN where that is below 0"),
     Difference("QuickGelu", "takes a sigmoid of float's precision for doubles", of_doubles, "com.microsoft"),
     Difference("GroupNormalization", "rounds doubles to float on the way, as stash_type lets it", of_doubles),
