@@ -171,10 +171,10 @@ class Grower:
             raise Refused
         arrays = {name: _array_of(value) for name, value in operands.items() if value is not None}
         case = cases.Case(op=op, operands=arrays, where="attack", domain=domain, outputs=outputs)
-        if not cases._takes(signature, case, {}):
+        if not cases.takes(signature, case, {}):
             raise Refused
-        given = cases._inputs(signature, case, {})
-        wanted = cases._wanted(case, signature, None)
+        given = cases.inputs_of(signature, case, {})
+        wanted = cases.wanted_outputs(case, signature, None)
         try:
             model = cases.build(signature, opset, case, given, wanted)
         except (ValueError, TypeError) as error:  # an attribute that is of another kind in this version

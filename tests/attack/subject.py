@@ -41,6 +41,23 @@ class Problem(Exception):
         self.judge = judge
 
 
+def examine(subject: Subject, judge: Callable[[Subject], None], *, reducible: bool = True) -> None:
+    """Judge a subject. Any exception is a problem of it; a smaller subject is looked for unless the notes hold what is judged."""
+
+    def judged(candidate: Subject) -> None:
+        try:
+            judge(candidate)
+        except Problem:
+            raise
+        except Exception as error:
+            raise Problem(f"{type(error).__name__}: {error}") from error
+
+    try:
+        judged(subject)
+    except Problem as problem:
+        raise Problem(str(problem), subject, judged if reducible else None) from problem
+
+
 def session_of(
     model: onnx.ModelProto | bytes | str, *, native: str = "1", level: int = 99, threads: int = 1, **entries: str
 ) -> sardonyx.InferenceSession:

@@ -43,8 +43,9 @@ def test_a_planted_fault_is_a_finding_and_the_work_goes_on(
     assert words in tally.findings[0].problem
 
 
-def test_a_wrong_model_is_saved_without_the_nodes_that_are_not_to_blame(tmp_path: Path) -> None:
-    tally: Tally = attack(iter([("planted", number_of(planted.wrong_number))]), tmp_path, 1, lambda tally, case: None)
+@pytest.mark.parametrize("fault", [planted.wrong_number, planted.exception_of_a_node])
+def test_a_wrong_model_is_saved_without_the_nodes_that_are_not_to_blame(tmp_path: Path, fault: Any) -> None:
+    tally: Tally = attack(iter([("planted", number_of(fault))]), tmp_path, 1, lambda tally, case: None)
     (finding,) = tally.findings
     assert finding.ops == ["Sin"]
     assert [node.op_type for node in onnx.load(finding.model).graph.node] == ["Sin"]

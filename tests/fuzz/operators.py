@@ -95,10 +95,10 @@ def make(rng: random.Random, groups: list[list[Variant]]) -> Wrong | None:
     changes = [_change(rng, operands, signature) for _ in range(rng.choice((1, 1, 1, 2, 3)))]
     case = replace(variant.case, operands=operands)
     outputs = rng.choice((signature.min_outputs, min(signature.max_outputs, 3), len(signature.outputs), 0))
-    wanted = [True] * outputs if rng.random() < 0.2 else cases._wanted(case, signature, None)
+    wanted = [True] * outputs if rng.random() < 0.2 else cases.wanted_outputs(case, signature, None)
     view = rng.choice(VIEWS)
     try:
-        inputs = cases._inputs(signature, case, types if rng.random() < 0.9 else {})
+        inputs = cases.inputs_of(signature, case, types if rng.random() < 0.9 else {})
         model = cases.build(signature, variant.version, case, inputs, wanted, "" if view == "rankless" else view)
         if view == "rankless":
             for value in model.graph.inputs:

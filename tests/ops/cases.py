@@ -187,7 +187,7 @@ def _versions(one: Case, types: Mapping[str, ElementType]) -> list[int]:
         return sorted(one.opsets)
     history = schemas.versions(one.domain, one.op)
     wanted = [since for since in history if one.since <= since <= one.until]
-    found = [since for since in wanted if _takes(history[since], one, types)]
+    found = [since for since in wanted if takes(history[since], one, types)]
     if not found and not (one.refusal and wanted):
         if not history:
             raise ValueError(f"{one.where}: there is no op {one.domain}:{one.op}")
@@ -197,7 +197,7 @@ def _versions(one: Case, types: Mapping[str, ElementType]) -> list[int]:
     return found or wanted[-1:]
 
 
-def _takes(signature: Signature, one: Case, types: Mapping[str, ElementType]) -> bool:
+def takes(signature: Signature, one: Case, types: Mapping[str, ElementType]) -> bool:
     given = {name for name, value in one.operands.items() if value is not None}
     required = {
         signature.operand_names[index]
@@ -208,7 +208,7 @@ def _takes(signature: Signature, one: Case, types: Mapping[str, ElementType]) ->
         return False
     return all(
         checking.schema_string(type) in signature.input_at(index).types
-        for index, (_, _, type) in enumerate(_inputs(signature, one, types))
+        for index, (_, _, type) in enumerate(inputs_of(signature, one, types))
         if type is not None
     )
 
@@ -222,7 +222,7 @@ Input = tuple[str, Any, Type | None]
 """Name, value and type; type None where an optional input is left out."""
 
 
-def _inputs(signature: Signature, one: Case, types: Mapping[str, ElementType]) -> list[Input]:
+def inputs_of(signature: Signature, one: Case, types: Mapping[str, ElementType]) -> list[Input]:
     found: list[Input] = []
     for index, parameter in enumerate(signature.inputs):
         name = signature.operand_names[index]
@@ -358,32 +358,32 @@ def _run(variant: Variant) -> None:
     signature = schemas.find(one.domain, one.op, variant.version)
     if signature is None:
         raise ValueError(f"{one.op} does not exist in opset {variant.version}")
-    inputs = _inputs(signature, one, types)
+    inputs = inputs_of(signature, one, types)
     if one.refusal is not None:
-        wanted = _wanted(one, signature, None)
+        wanted = wanted_outputs(one, signature, None)
         for native in ("0", "1"):
             with pytest.raises(one.refusal[0], match=one.refusal[1]):
-                execution.start(build(signature, variant.version, one, inputs, wanted), native)(_feeds(inputs))
+                execution.start(build(signature, variant.version, one, inputs, wanted), native)(feeds_of(inputs))
         return
     expected = _expected(one, signature, inputs)
-    wanted = _wanted(one, signature, expected)
+    wanted = wanted_outputs(one, signature, expected)
     run = execution.start(build(signature, variant.version, one, inputs, wanted))
-    results = run(_feeds(inputs))
+    results = run(feeds_of(inputs))
     for view in ("", "known", "symbolic"):
         _check_inferred(build(signature, variant.version, one, inputs, wanted, view), inputs, results, view, one)
     _check_results(one, expected, results)
     if signature.deterministic:
-        again = run(_feeds(inputs, strange=True))
+        again = run(feeds_of(inputs, strange=True))
         assert_close(list(again), list(results), where="result for inputs with negative strides")
     native = execution.start_native(build(signature, variant.version, one, inputs, wanted))
     if native is not None:
-        compiled = native(_feeds(inputs))
+        compiled = native(feeds_of(inputs))
         assert_close(list(compiled), list(results), rtol=one.rtol, atol=one.atol or None, where="NumPy's result")
         assert_close(
-            list(native(_feeds(inputs, strange=True))), list(compiled), where="result for inputs with negative strides"
+            list(native(feeds_of(inputs, strange=True))), list(compiled), where="result for inputs with negative strides"
         )
     if one.against_onnxruntime:
-        peers = onnxruntime_peer.run(build(signature, variant.version, one, inputs, wanted, "known"), _feeds(inputs))
+        peers = onnxruntime_peer.run(build(signature, variant.version, one, inputs, wanted, "known"), feeds_of(inputs))
         if peers is None:
             assert expected is not None or one.satisfies is not None, "onnxruntime has no kernel and the case expects nothing"
         else:
@@ -420,7 +420,7 @@ def _widened(value: Any) -> Any:
     return value
 
 
-def _wanted(one: Case, signature: Signature, expected: tuple[Any, ...] | None) -> list[bool]:
+def wanted_outputs(one: Case, signature: Signature, expected: tuple[Any, ...] | None) -> list[bool]:
     """Which outputs the node has, by position."""
     if isinstance(one.outputs, int):
         return [True] * one.outputs
@@ -429,7 +429,7 @@ def _wanted(one: Case, signature: Signature, expected: tuple[Any, ...] | None) -
     return [True] * max(signature.min_outputs, len(expected) if expected is not None else 1)
 
 
-def _feeds(inputs: Sequence[Input], strange: bool = False) -> dict[str, Any]:
+def feeds_of(inputs: Sequence[Input], strange: bool = False) -> dict[str, Any]:
     return {name: _guarded(value, strange) for name, value, type in inputs if type is not None}
 
 

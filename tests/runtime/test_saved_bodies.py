@@ -24,7 +24,7 @@ from sardonyx.ir import Model
 from sardonyx.ops import schemas
 from sardonyx.ops.signatures import Signature
 from sardonyx.records import replace
-from tests.ops.cases import Case, _feeds, _inputs, _takes, _wanted, build
+from tests.ops.cases import Case, build, feeds_of, inputs_of, takes, wanted_outputs
 from tests.tolerance import assert_close
 
 rng = np.random.default_rng(7)
@@ -120,7 +120,7 @@ def is_possible(case: Case, version: int, dtype: ElementType | None) -> bool:
     if signature is None or not signature.has_function:
         return False
     allowed = replace(signature, deprecated=False)  # a version of GroupNormalization is, but models have it
-    return _takes(allowed, case, parameters(signature, dtype)) and (dtype is None or bool(parameters(signature, dtype)))
+    return takes(allowed, case, parameters(signature, dtype)) and (dtype is None or bool(parameters(signature, dtype)))
 
 
 def parameters(signature: Signature, dtype: ElementType | None) -> dict[str, ElementType]:
@@ -134,8 +134,8 @@ def parameters(signature: Signature, dtype: ElementType | None) -> dict[str, Ele
 def model_of(case: Case, version: int, dtype: ElementType | None = None) -> tuple[Model, dict[str, Any]]:
     signature = schemas.find(case.domain, case.op, version)
     assert signature is not None
-    inputs = _inputs(signature, case, parameters(signature, dtype))
-    return build(signature, version, case, inputs, _wanted(case, signature, None)), _feeds(inputs)
+    inputs = inputs_of(signature, case, parameters(signature, dtype))
+    return build(signature, version, case, inputs, wanted_outputs(case, signature, None)), feeds_of(inputs)
 
 
 def results(model: Path, feeds: dict[str, Any], saved: Path | None = None) -> list[Any]:

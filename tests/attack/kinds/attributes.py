@@ -16,7 +16,7 @@ from sardonyx.ir import Kind
 from sardonyx.ops import schemas
 from tests.attack.borrowed import RANDOM, op_cases
 from tests.attack.reference import Expectation, Reference
-from tests.attack.subject import Problem, Subject, session_of
+from tests.attack.subject import Problem, Subject, examine, session_of
 from tests.ops import cases
 
 NUMBERS = (
@@ -53,16 +53,16 @@ def make(rng: random.Random) -> Subject:
             continue
         version = rng.choice(sorted(schemas.versions(domain, op)))
         signature = schemas.find(domain, op, version)
-        if signature is None or not cases._takes(signature, case, {}):
+        if signature is None or not cases.takes(signature, case, {}):
             continue
         operands = damaged(rng, case, signature)
         if operands is None:
             continue
         hostile = cases.Case(op=op, operands=operands, where="attack", domain=domain, outputs=case.outputs)
         try:
-            given = cases._inputs(signature, hostile, {})
+            given = cases.inputs_of(signature, hostile, {})
             view = rng.choice(("", "known", "known", "symbolic"))
-            model = cases.build(signature, version, hostile, given, cases._wanted(hostile, signature, None), view)
+            model = cases.build(signature, version, hostile, given, cases.wanted_outputs(hostile, signature, None), view)
         except (OverflowError, ValueError, TypeError, KeyError):  # the number does not fit where a case would put it
             continue
         proto = write_model(model)
@@ -149,12 +149,4 @@ def judge(subject: Subject) -> None:
 
 
 def run(rng: random.Random) -> None:
-    subject = make(rng)
-    try:
-        judge(subject)
-    except Problem as problem:
-        raise Problem(str(problem), subject, judge) from problem
-    except MemoryError as error:
-        raise Problem(f"MemoryError: {error}", subject) from error
-    except Exception as error:
-        raise Problem(f"{type(error).__name__}: {error}", subject) from error
+    examine(make(rng), judge)

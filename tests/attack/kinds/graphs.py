@@ -10,7 +10,7 @@ from tests.attack import borrowed, differences  # noqa: F401 - borrowed adds its
 from tests.attack.growth import Grower, Place
 from tests.attack.heavy_recipes import grow
 from tests.attack.reference import Expectation, Reference
-from tests.attack.subject import Problem, Subject, session_of
+from tests.attack.subject import Problem, Subject, examine, session_of
 
 PEER = True
 """Whether onnxruntime is asked, too; the worker turns it off to learn whose crash it was."""
@@ -71,10 +71,4 @@ def peer_results(subject: Subject) -> list[object] | None:
 
 
 def run(rng: random.Random) -> None:
-    subject = make(rng)
-    try:
-        judge(subject)
-    except Problem as problem:
-        raise Problem(str(problem), subject, judge) from problem
-    except errors.CODED as error:
-        raise Problem(f"the nodes one by one are refused: {error}", subject, judge) from error
+    examine(make(rng), judge)

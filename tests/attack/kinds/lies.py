@@ -12,7 +12,7 @@ from onnx import helper
 from sardonyx import dtypes, errors
 from tests.attack.kinds import graphs
 from tests.attack.reference import Expectation, Reference
-from tests.attack.subject import Problem, Subject, session_of
+from tests.attack.subject import Problem, Subject, examine, session_of
 
 SIZES = (0, 1, 2, 3, 5, 64, 2**31, 2**62, -1)
 
@@ -130,10 +130,4 @@ def judge(subject: Subject) -> None:
 
 
 def run(rng: random.Random) -> None:
-    subject = make(rng)
-    try:
-        judge(subject)
-    except Problem as problem:
-        raise Problem(str(problem), subject, judge) from problem
-    except Exception as error:
-        raise Problem(f"{type(error).__name__}: {error}", subject, judge) from error
+    examine(make(rng), judge)

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from tests.attack.subject import Problem, Subject, session_of
+from tests.attack.subject import Problem, Subject, examine, session_of
 
 FACTOR = 10
 """How many times the error of the direct sum is borne."""
@@ -28,11 +28,7 @@ Function = Callable[..., Array]
 
 def run(rng: random.Random) -> None:
     subject, function = rng.choices((product, convolution, depthwise, folded, rows), (1, 5, 1, 1, 1))[0](rng)
-    judge = judge_with(function)
-    try:
-        judge(subject)
-    except Problem as problem:
-        raise Problem(str(problem), subject, judge) from problem
+    examine(subject, judge_with(function))
 
 
 def judge_with(function: Function) -> Callable[[Subject], None]:

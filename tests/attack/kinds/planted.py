@@ -10,7 +10,7 @@ import threading
 import numpy as np
 import onnx.parser
 
-from tests.attack.subject import Problem, Subject
+from tests.attack.subject import Problem, Subject, examine
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]> g (float[4] x) => (float[4] y, float[4] z)
     { a = Relu(x) b = Exp(a) c = Sin(b) y = Neg(c) z = Abs(x) }"""
@@ -25,14 +25,21 @@ def nothing() -> None:
 
 
 def wrong_number() -> None:
-    """A model of which only the node Sin is to blame."""
-    subject = Subject(onnx.parser.parse_model(TEXT), {"x": np.ones(4, np.float32)})
+    _blame_sin(Problem("planted: y: 4 of 4 elements differ"))
 
-    def judge(one: Subject) -> None:
-        if any(node.op_type == "Sin" for node in one.model.graph.node):
-            raise Problem("planted: y: 4 of 4 elements differ")
 
-    raise Problem("planted: y: 4 of 4 elements differ", subject, judge)
+def exception_of_a_node() -> None:
+    _blame_sin(KeyError("planted"))
+
+
+def _blame_sin(fault: Exception) -> None:
+    """Judge a model of which only the node Sin is to blame."""
+
+    def judge(subject: Subject) -> None:
+        if any(node.op_type == "Sin" for node in subject.model.graph.node):
+            raise fault
+
+    examine(Subject(onnx.parser.parse_model(TEXT), {"x": np.ones(4, np.float32)}), judge)
 
 
 def other_exception() -> None:
@@ -56,4 +63,4 @@ def deadlock() -> None:
     threading.Event().wait()
 
 
-FAULTS = (nothing, wrong_number, other_exception, crash, hang, memory_bomb, deadlock)
+FAULTS = (nothing, wrong_number, other_exception, crash, hang, memory_bomb, deadlock, exception_of_a_node)
