@@ -90,6 +90,8 @@ class Difference:
     reason: str
     applies: Callable[[onnx.NodeProto, Values], bool] = always
     domain: str = ""
+    before: str = ""
+    """An op that must read the result, as onnxruntime makes one of both."""
 
 
 OVERFLOWING = ("ReduceSum", "ReduceProd", "ReduceSumSquare", "ReduceMean", "ReduceL1", "ReduceL2", "ReduceLogSum")
@@ -113,7 +115,8 @@ KNOWN = (
     Difference("RMSNormalization", "rounds doubles to float on the way, as stash_type lets it", of_doubles),
     Difference("MaxPool", "passes over NaN, and gives the lowest number for minus infinity", of_no_numbers),
     Difference("GlobalMaxPool", "passes over NaN, and gives the lowest number for minus infinity", of_no_numbers),
-    Difference("QLinearSoftmax", "lets 256 become 0", always, "com.microsoft"),
+    Difference("QLinearSoftmax", "lets 256 become 0, and rounds down", always, "com.microsoft"),
+    Difference("Softmax", "becomes QLinearSoftmax, which rounds down", before="QuantizeLinear"),
     Difference(
         "MaxUnpool", "takes indices for those of the output shape, where the standard's are of the unpadded one", always
     ),
@@ -128,9 +131,13 @@ KNOWN = (
 
 def known(model: onnx.ModelProto, values: Values) -> str | None:
     """The reason why onnxruntime is not asked about a model, None if it may be."""
-    for node in nodes_of(model.graph):
+    nodes = nodes_of(model.graph)
+    readers = {(name, reader.op_type) for reader in nodes for name in reader.input}
+    for node in nodes:
         for difference in KNOWN:
-            if (difference.domain, difference.op) == (node.domain, node.op_type) and difference.applies(node, values):
+            if (difference.domain, difference.op) != (node.domain, node.op_type) or not difference.applies(node, values):
+                continue
+            if not difference.before or (node.output[0], difference.before) in readers:
                 return difference.reason
     return None
 
