@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from tests.attack.reference import is_float
+from tests.attack.reference import captured, is_float
 
 Values = Mapping[str, Any]
 
@@ -45,7 +45,7 @@ def of_a_scalar(node: onnx.NodeProto, values: Values) -> bool:
 
 
 def of_integers(node: onnx.NodeProto, values: Values) -> bool:
-    return getattr(values.get(node.input[0]), "dtype", np.dtype(np.float32)).kind in "iu"
+    return any(getattr(values.get(name), "dtype", np.dtype(np.float32)).kind in "iu" for name in node.input[:1])
 
 
 def beyond_integers(node: onnx.NodeProto, values: Values) -> bool:
@@ -115,6 +115,7 @@ KNOWN = (
     Difference("RMSNormalization", "rounds doubles to float on the way, as stash_type lets it", of_doubles),
     Difference("MaxPool", "passes over NaN, and gives the lowest number for minus infinity", of_no_numbers),
     Difference("GlobalMaxPool", "passes over NaN, and gives the lowest number for minus infinity", of_no_numbers),
+    Difference("Hardmax", "passes over NaN, and finds no largest element behind it", of_no_numbers),
     Difference("QLinearSoftmax", "lets 256 become 0, and rounds down", always, "com.microsoft"),
     Difference("Softmax", "becomes QLinearSoftmax, which rounds down", before="QuantizeLinear"),
     Difference(
@@ -143,11 +144,19 @@ def known(model: onnx.ModelProto, values: Values) -> str | None:
 
 
 def nodes_of(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
-    """All nodes, those of bodies included."""
-    found = []
+    """All nodes. Those of bodies come a second time with what the node around them reads, as values of bodies are not known."""
+    nodes = []
     for node in graph.node:
-        found.append(node)
+        nodes.append(node)
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.GRAPH:
-                found += nodes_of(attribute.g)
-    return found
+                inner = nodes_of(attribute.g)
+                nodes += inner + [_reading(one, captured(node)) for one in inner]
+    return nodes
+
+
+def _reading(node: onnx.NodeProto, names: list[str]) -> onnx.NodeProto:
+    changed = onnx.NodeProto()
+    changed.CopyFrom(node)
+    changed.input[:] = names
+    return changed
