@@ -36,6 +36,15 @@ def past_without_present(node: onnx.NodeProto, values: Values) -> bool:
     return len(node.input) > 3 and bool(node.input[3]) and len([name for name in node.output if name]) < 3
 
 
+def causal_of_other_length(node: onnx.NodeProto, values: Values) -> bool:
+    """Whether a causal attention has more or fewer keys than queries."""
+    shapes = [getattr(values.get(name), "shape", ()) for name in node.input[:2]]
+    if not attribute_of(node, "unidirectional", 0) or len(shapes) < 2 or not all(shapes):
+        return False
+    queries, keys = shapes
+    return bool(queries[1] != (keys[2] if len(keys) == 4 else keys[1]))
+
+
 def with_group_indices(node: onnx.NodeProto, values: Values) -> bool:
     return len(node.input) > 4 and bool(node.input[4])
 
@@ -126,6 +135,7 @@ KNOWN = (
     Difference("ConvInteger", "does not set a product over no elements", over_nothing),
     Difference("QLinearConv", "does not set a product over no elements", over_nothing),
     Difference("GroupQueryAttention", "forgets the past if nobody wants the present", past_without_present, "com.microsoft"),
+    Difference("MultiHeadAttention", "lets the last query see all keys", causal_of_other_length, "com.microsoft"),
     Difference("MatMulNBits", "does not heed g_idx for 2 bits, nor zero points beside it", with_group_indices, "com.microsoft"),
 )
 
