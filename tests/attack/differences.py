@@ -125,8 +125,8 @@ KNOWN = (
     Difference("MaxPool", "passes over NaN, and gives the lowest number for minus infinity", of_no_numbers),
     Difference("GlobalMaxPool", "passes over NaN, and gives the lowest number for minus infinity", of_no_numbers),
     Difference("Hardmax", "passes over NaN, and finds no largest element behind it", of_no_numbers),
-    Difference("QLinearSoftmax", "lets 256 become 0, and rounds down", always, "com.microsoft"),
-    Difference("Softmax", "becomes QLinearSoftmax, which rounds down", before="QuantizeLinear"),
+    Difference("QLinearSoftmax", "lets 256 become 0, and cuts the inverse of its scale to an integer", always, "com.microsoft"),
+    Difference("Softmax", "becomes QLinearSoftmax, which cuts the inverse of its scale to an integer", before="QuantizeLinear"),
     Difference(
         "MaxUnpool", "takes indices for those of the output shape, where the standard's are of the unpadded one", always
     ),

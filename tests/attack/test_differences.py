@@ -1,0 +1,75 @@
+"""What is said of onnxruntime is so: it gives something else than we do, and than the standard or float64 has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx.parser
+import pytest
+
+from sardonyx import formats
+from tests import onnxruntime_peer
+from tests.attack.differences import known
+from tests.attack.subject import session_of
+
+HEADER = '<ir_version: 10, opset_import: ["": 21, "com.microsoft": 1]> g '
+THIRDS = np.array([1 / 3, 2 / 3, 4 / 3])
+NAN_FIRST = np.array([np.nan, 1, 2], np.float32)
+HARDMAX_BODY = """{ n = Constant<value = int64 {1}>() on = Constant<value = bool {1}>()
+    y = Loop(n, on, x) <body = b (int64 i, bool k, float[3] s) => (bool l, float[3] t) { l = Identity(k) t = Hardmax(s) }> }"""
+CAUSAL = "{ y = com.microsoft.MultiHeadAttention<num_heads = 1, unidirectional = 1>(q, k, k) }"
+EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
+    ("(int32[2] x) => (int32 y) { y = ReduceSum<keepdims = 0>(x) }", {"x": np.array([2**31 - 1, 1], np.int32)}, -(2**31)),
+    ("(int32[2] x) => (int32 y) { y = ReduceProd<keepdims = 0>(x) }", {"x": np.array([2**30, 2], np.int32)}, -(2**31)),
+    ("(int64[9] x) => (int64 y) { y = ReduceLogSumExp<keepdims = 0>(x) }", {"x": np.array([3] + [2] * 8)}, 4),
+    ("(double[3] x) => (double[3] y) { y = Shrink<lambd = 0.25, bias = 0.125>(x) }", {"x": THIRDS}, THIRDS - 0.125),
+    (
+        """(double[3] x) => (double[3] y) { y = Gelu<approximate = "tanh">(x) }""",
+        {"x": THIRDS},
+        THIRDS / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (THIRDS + 0.044715 * THIRDS**3))),
+    ),
+    (
+        "(int64 n) => (double[N] y) { y = HammingWindow<output_datatype = 11>(n) }",
+        {"n": np.array(3)},
+        25 / 46 - 21 / 46 * np.cos(2 * np.pi * np.arange(3) / 3),
+    ),
+    ("(float x) => (int64[N, M] y) { y = NonZero(x) }", {"x": np.float32(2)}, np.zeros((0, 1), np.int64)),
+    ("(float[3] x) => (float[3] y) { y = Hardmax(x) }", {"x": NAN_FIRST}, [1, 0, 0]),
+    (f"(float[3] x) => (float[3] y) {HARDMAX_BODY}", {"x": NAN_FIRST}, [1, 0, 0]),
+    (
+        """(float[1,1,9] x) => (float[1,1,3] y) { y = LpPool<kernel_shape = [1], strides = [3], auto_pad = "SAME_UPPER">(x) }""",
+        {"x": np.arange(9, dtype=np.float32).reshape(1, 1, 9)},
+        [[[0, 3, 6]]],
+    ),
+    (
+        """(uint8[1,2] x) => (float[1,2] y) <float s = {0.5}, float t = {0.013}, uint8 z = {0}>
+        { d = DequantizeLinear(x, s, z) p = Softmax(d) q = QuantizeLinear(p, t, z) y = DequantizeLinear(q, t, z) }""",
+        {"x": np.array([[0, 2]], np.uint8)},
+        [[21 * 0.013, 56 * 0.013]],  # 20.7 and 56.2 rounded
+    ),
+    (
+        f"(float[1,1,2] q, float[1,3,2] k) => (float[1,1,2] y) {CAUSAL}",
+        {"q": np.ones((1, 1, 2), np.float32), "k": np.arange(6, dtype=np.float32).reshape(1, 3, 2)},
+        [[[0, 1]]],
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "feeds", "expected"), EXPECTED)
+def test_onnxruntime_differs_where_it_is_not_asked(text: str, feeds: dict[str, Any], expected: Any) -> None:
+    model = onnx.parser.parse_model(HEADER + text)
+    feeds = {name: np.asarray(value) for name, value in feeds.items()}
+    (ours,) = session_of(model).run(None, feeds)
+    (theirs,) = onnxruntime_peer.run(formats.load(model.SerializeToString()), feeds)
+    wanted = np.asarray(expected)
+    tolerance = 1e-6 if ours.dtype == np.float32 else 1e-12
+    np.testing.assert_allclose(ours, wanted, rtol=tolerance)
+    assert known(model, feeds)
+    assert theirs.shape != wanted.shape or not np.allclose(theirs, wanted, rtol=tolerance, atol=0)
+
+
+def test_onnxruntime_is_asked_about_the_same_ops_elsewhere() -> None:
+    text = "(float[3] x, int32[3] i) => (float[3] y, int32 s) { y = Softmax(x) s = ReduceSum<keepdims = 0>(i) }"
+    feeds = {"x": np.ones(3, np.float32), "i": np.ones(3, np.int32)}
+    assert known(onnx.parser.parse_model(HEADER + text), feeds) is None
