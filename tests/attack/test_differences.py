@@ -53,6 +53,12 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
         {"q": np.ones((1, 1, 2), np.float32), "k": np.arange(6, dtype=np.float32).reshape(1, 3, 2)},
         [[[0, 1]]],
     ),
+    (
+        """(float[1,1,2] q, float[1,1,2,2] past) => (float[1,1,2] y)
+        { y = com.microsoft.MultiHeadAttention<num_heads = 1>(q, q, q, "", "", "", past, past) }""",
+        {"q": np.zeros((1, 1, 2), np.float32), "past": np.ones((1, 1, 2, 2), np.float32)},
+        [[[2 / 3, 2 / 3]]],
+    ),
 ]
 
 
