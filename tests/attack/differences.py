@@ -48,6 +48,10 @@ def causal_of_other_length(node: onnx.NodeProto, values: Values) -> bool:
     return bool(queries[1] != (keys[2] if len(keys) == 4 else keys[1]))
 
 
+def with_negative_router_weights(node: onnx.NodeProto, values: Values) -> bool:
+    return any(is_float(values.get(name)) and bool((values[name] < 0).any()) for name in node.input[14:15])
+
+
 def with_group_indices(node: onnx.NodeProto, values: Values) -> bool:
     return len(node.input) > 4 and bool(node.input[4])
 
@@ -139,6 +143,7 @@ KNOWN = (
     Difference("QLinearConv", "does not set a product over no elements", over_nothing),
     *(Difference(op, "forgets the past if nobody wants the present", past_without_present, "com.microsoft") for op in PAST),
     Difference("MultiHeadAttention", "lets the last query see all keys", causal_of_other_length, "com.microsoft"),
+    Difference("QMoE", "passes over experts of negative weight", with_negative_router_weights, "com.microsoft"),
     Difference("MatMulNBits", "does not heed g_idx for 2 bits, nor zero points beside it", with_group_indices, "com.microsoft"),
 )
 
