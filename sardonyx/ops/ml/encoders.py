@@ -22,14 +22,43 @@ _OTHER = {dtypes.string: dtypes.int64, dtypes.int64: dtypes.string}
 
 
 @ml("LabelEncoder", since=2)
-def label_encoder(X, values_floats, values_int64s, values_strings, values_tensor):
-    given = ((values_floats, dtypes.float32), (values_int64s, dtypes.int64), (values_strings, dtypes.string))
-    for values, dtype in given:
-        if values:
-            return TensorType(dtype, X.shape)
-    if values_tensor is None:
-        raise InferenceError("one of values_floats, values_int64s, values_strings and values_tensor must be set")
-    return TensorType(dtypes.from_numpy(np.asarray(values_tensor).dtype), X.shape)
+def label_encoder(
+    X,
+    keys_floats,
+    keys_int64s,
+    keys_strings,
+    keys_tensor,
+    values_floats,
+    values_int64s,
+    values_strings,
+    values_tensor,
+    default_tensor,
+):
+    key, key_count = _entries("keys", keys_floats, keys_int64s, keys_strings, keys_tensor)
+    value, value_count = _entries("values", values_floats, values_int64s, values_strings, values_tensor)
+    if key_count != value_count:
+        raise InferenceError(f"{key_count} keys cannot be mapped to {value_count} values")
+    if X.dtype not in (None, key):
+        raise InferenceError(f"keys of {key} cannot be looked for in X of {X.dtype}")
+    default = None if default_tensor is None else np.asarray(default_tensor)
+    if default is not None and (dtypes.from_numpy(default.dtype), default.shape) != (value, (1,)):
+        given = f"{dtypes.from_numpy(default.dtype)}{list(default.shape)}"
+        raise InferenceError(f"default_tensor is a vector of one value, {value}[1], not {given}")
+    return TensorType(value, X.shape)
+
+
+def _entries(name, floats, integers, strings, tensor):
+    """The type and number of the keys or values of a LabelEncoder; an empty list is given, too."""
+    spellings = ((floats, dtypes.float32), (integers, dtypes.int64), (strings, dtypes.string))
+    given = [(dtype, len(entries)) for entries, dtype in spellings if entries is not None]
+    if tensor is not None:
+        entries = np.asarray(tensor)
+        given.append((dtypes.from_numpy(entries.dtype), entries.size))
+    if len(given) != 1:
+        raise InferenceError(
+            f"one of {name}_floats, {name}_int64s, {name}_strings and {name}_tensor must be set, not {len(given)}"
+        )
+    return given[0]
 
 
 @ml("OneHotEncoder")

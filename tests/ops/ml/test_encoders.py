@@ -101,6 +101,26 @@ refuse(
 )
 refuse("LabelEncoder", X=text("a"), keys_strings=["a", "b"], domain=ML, since=2, match="one of values_floats")
 refuse("LabelEncoder", X=text("a"), values_int64s=[1], domain=ML, since=2, match="one of keys_floats")
+for twice in ({"keys_floats": [1.0]}, {"keys_floats": []}, {"values_floats": [1.0]}, {"values_floats": []}):
+    (name,) = twice
+    match = rf"one of {name.split('_')[0]}_floats.* must be set, not 2"
+    refuse("LabelEncoder", X=text("a"), keys_strings=["a"], values_int64s=[1], **twice, domain=ML, since=2, match=match)
+SHORT = {"keys_tensor": np.array([1, 2], np.int16), "values_tensor": np.array([10, 20], np.int16)}
+for twice in ({"keys_int64s": []}, {"values_int64s": []}):
+    refuse("LabelEncoder", X=np.array([1], np.int16), **SHORT, **twice, domain=ML, since=4, match="must be set, not 2")
+for default in (np.zeros(0, np.int16), np.zeros(2, np.int16), np.zeros(1, np.float32)):
+    refuse(
+        "LabelEncoder",
+        X=np.array([1], np.int16),
+        **SHORT,
+        default_tensor=default,
+        domain=ML,
+        since=4,
+        match="vector of one value",
+    )
+refuse("LabelEncoder", X=np.array([1]), keys_strings=["a"], values_int64s=[1], domain=ML, since=2, match="cannot be looked for")
+case("LabelEncoder", X=f32(2), keys_floats=[], values_int64s=[], **PEER, opsets=[2], expect=[-1, -1])
+case("LabelEncoder", X=text("a"), keys_strings=[], values_floats=[], **PEER, opsets=[2], expect=np.array([-0.0], np.float32))
 
 # --- CategoryMapper
 

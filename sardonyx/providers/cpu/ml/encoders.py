@@ -43,10 +43,8 @@ def _label_mapping(
     domain_version=4,
 ):
     """Keys, values, and the value of other keys. Of equal keys the first counts, from version 4 on the last."""
-    keys = _array(_given(keys_floats, keys_int64s, keys_strings, keys_tensor, "keys"))
-    values = _array(_given(values_floats, values_int64s, values_strings, values_tensor, "values"))
-    if len(keys) != len(values):
-        raise KernelError(f"{len(keys)} keys cannot be mapped to {len(values)} values", InvalidArgument)
+    keys = _entries(keys_floats, keys_int64s, keys_strings, keys_tensor)
+    values = _entries(values_floats, values_int64s, values_strings, values_tensor)
     if default_tensor is not None:
         default = default_tensor.reshape(-1)[0]
     else:
@@ -69,20 +67,12 @@ def label_encoder(X, *, mapping):
     return np.where(places >= 0, values[np.maximum(places, 0)], np.asarray(default, dtype=values.dtype))
 
 
-def _given(floats, integers, strings, tensor, what):
-    for values in (floats, integers, strings, tensor):
-        if values is not None:
-            return values
-    raise KernelError(f"one of {what}_floats, {what}_int64s, {what}_strings and {what}_tensor must be set", InvalidArgument)
-
-
-def _array(values):
-    """A list attribute as an array of the type it stands for."""
-    if isinstance(values, np.ndarray):
-        return values.reshape(-1)
-    if any(isinstance(value, str) for value in values):
-        return np.array(values, dtype=object)
-    return np.array(values, dtype=np.float32 if any(isinstance(value, float) for value in values) else np.int64)
+def _entries(floats, integers, strings, tensor):
+    """The one that is given of a tensor and lists of several types."""
+    if tensor is not None:
+        return tensor.reshape(-1)
+    spellings = ((floats, np.float32), (integers, np.int64), (strings, object))
+    return next(np.array(entries, dtype) for entries, dtype in spellings if entries is not None)
 
 
 class _Places:
