@@ -20,6 +20,7 @@ from sardonyx.ir import (
 )
 from sardonyx.ops import schemas
 from sardonyx.ops.signatures import Parameter, Signature
+from sardonyx.ops.words import check_words
 
 
 def signature_of(node: Node) -> Signature:
@@ -46,6 +47,7 @@ def check_node(node: Node, signature: Signature) -> None:
     """Refuse a wrong number of inputs or outputs and wrong attributes."""
     check_counts(node, signature)
     check_attributes(node, signature)
+    check_words(node)
 
 
 def _invalid(node: Node, reason: str) -> InvalidGraph:

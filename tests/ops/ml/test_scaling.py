@@ -36,7 +36,7 @@ for norm, expected in NORMS.items():
     case("Normalizer", X=f32(0, 3), norm=norm, domain=ML, expect=np.zeros((0, 3)))
 case("Normalizer", X=ROWS, domain=ML, expect=np.array(NORMS["MAX"]))
 refuse("Normalizer", X=f32(2, 3, 4), domain=ML, match="Rank of input to Normalized must be less than 2. Got 3")
-refuse("Normalizer", X=f32(2, 3), norm="L3", domain=ML, match="norm must be")
+refuse("Normalizer", X=f32(2, 3), norm="L3", domain=ML, match="norm is .L3., expected one of")
 
 # --- Imputer
 

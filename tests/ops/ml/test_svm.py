@@ -51,7 +51,7 @@ LINEAR = {"coefficients": [1.0, -2.0, 0.5], "rho": [0.25], "domain": ML}
 case("SVMRegressor", X=f32(5, 3), **LINEAR, types={"T": INPUTS}, expect=lambda X: X @ np.array([[1], [-2], [0.5]]) + 0.25)
 case("SVMRegressor", X=f32(3), **LINEAR, expect=lambda X: X[None] @ np.array([[1], [-2], [0.5]]) + 0.25)
 case("SVMRegressor", X=f32(0, 3), **LINEAR, expect=np.zeros((0, 1)))
-refuse("SVMRegressor", X=f32(5, 3), **REGRESSOR, kernel_type="CUBIC", match="kernel_type must be")
+refuse("SVMRegressor", X=f32(5, 3), **REGRESSOR, kernel_type="CUBIC", match="kernel_type is .CUBIC., expected one of")
 
 # --- SVMClassifier without support vectors
 

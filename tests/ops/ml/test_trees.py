@@ -124,7 +124,9 @@ case("TreeEnsembleRegressor", X=f32(0, 3), **REGRESSOR, expect=np.zeros((0, 2)))
 refuse("TreeEnsembleRegressor", X=f32(2, 2), **REGRESSOR, match="the trees use 3 features, the input has 2")
 refuse("TreeEnsembleRegressor", X=f32(3), **REGRESSOR, match=r"needs to be \[N,F\]")
 refuse("TreeEnsembleRegressor", X=ROWS, **REGRESSOR, base_values=[1.0], match="1 base_values for 2 targets")
-refuse("TreeEnsembleRegressor", X=ROWS, **REGRESSOR, aggregate_function="MEDIAN", match="aggregate_function must be")
+refuse(
+    "TreeEnsembleRegressor", X=ROWS, **REGRESSOR, aggregate_function="MEDIAN", match="aggregate_function is .MEDIAN., expected"
+)
 
 DOUBLES = {name: value for name, value in REGRESSOR.items() if name not in ("nodes_values", "target_weights")}
 DOUBLES |= {f"{name}_as_tensor": np.array(REGRESSOR[name]) for name in ("nodes_values", "target_weights")}
