@@ -93,7 +93,10 @@ class Compiled:
 
     def source(self) -> str:
         """The path of the model that this one was compiled from; raises `Fail` if that is not there, or not what it was."""
-        node = main_node(self.nodes)
+        try:
+            node = main_node(self.nodes)
+        except Refused as error:
+            raise Fail(f"{self._name} cannot be compiled anew: {error}.") from error
         given, name = self.config.get(SOURCE_KEY), str(node.attribute("onnx_model_filename", ""))
         path = given or self._beside(name)
         way_out = f"Compile it here with 'sardonyx compile', or name the source with {SOURCE_KEY}."

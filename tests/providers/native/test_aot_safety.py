@@ -56,6 +56,18 @@ def test_the_environment_can_allow_it(tmp_path: Path, monkeypatch: pytest.Monkey
     assert is_used(sardonyx.InferenceSession(target))
 
 
+@pytest.mark.parametrize("allow", [True, False])
+def test_without_a_main_context_there_is_no_session(tmp_path: Path, allow: bool) -> None:
+    target = compile_model(write(tmp_path / "m.onnx", DYNAMIC))
+    model = onnx.load(target, load_external_data=False)
+    for attribute in model.graph.node[0].attribute:
+        if attribute.name == "main_context":
+            attribute.i = 0
+    target.write_bytes(model.SerializeToString())
+    with pytest.raises(errors.Fail, match="cannot be compiled anew: there are 0 main contexts instead of one"):
+        sardonyx.InferenceSession(target, options(allow=allow))
+
+
 def test_without_code_and_source_there_is_no_session(tmp_path: Path) -> None:
     path = write(tmp_path / "m.onnx", DYNAMIC)
     target = compile_model(path)
