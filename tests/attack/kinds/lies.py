@@ -107,11 +107,18 @@ def truth(subject: Subject) -> Expectation | None:
     bare.CopyFrom(subject.model)
     del bare.graph.value_info[:]
     try:
-        return Expectation(Reference(bare), subject.feeds)
+        return Expectation(Reference(bare), as_declared(subject))
     except errors.CODED:
         return None
     except ValueError:  # an initializer whose sizes are not its data's
         return None
+
+
+def as_declared(subject: Subject) -> dict[str, Any]:
+    """The feeds, with one element of any rank as the scalar that is declared: sessions take it so (docs/api.md)."""
+    types = {value.name: value.type.tensor_type for value in subject.model.graph.input}
+    scalars = {name for name, type in types.items() if type.HasField("shape") and not type.shape.dim}
+    return {name: value.reshape(()) if name in scalars and value.size == 1 else value for name, value in subject.feeds.items()}
 
 
 def judge(subject: Subject) -> None:
