@@ -9,7 +9,8 @@ from sardonyx.errors import Fail, InferenceError
 from sardonyx.ir import OptionalType, SequenceType, TensorType, dim
 from sardonyx.ops.operand import Known, Operand
 from sardonyx.ops.sequence import common_type
-from sardonyx.ops.shapes import axis_index, fresh_shape, merge_dims
+from sardonyx.ops.shape import element_count
+from sardonyx.ops.shapes import axis_index, fresh_shape, merge_dims, text
 from sardonyx.ops.table import infer
 
 MAX_ROUNDS = 8
@@ -18,6 +19,8 @@ MAX_ROUNDS = 8
 
 @infer("If")
 def if_else(cond, then_branch, else_branch, output_count):
+    if element_count(cond) not in (None, 1):
+        raise InferenceError(f"a condition must have one element, its shape is {text(cond.shape)}")
     if cond.item is not None:
         taken, other = (then_branch, else_branch) if cond.item else (else_branch, then_branch)
         _infer_if_it_fits(other)

@@ -8,7 +8,7 @@ from sardonyx import dtypes
 from sardonyx.errors import InferenceError
 from sardonyx.ir import TensorType, dim
 from sardonyx.ops.operand import Known, is_symbolic, settled
-from sardonyx.ops.shapes import axis_index, broadcast, merge_shapes, same_as, text
+from sardonyx.ops.shapes import broadcast, merge_shapes, same_as, text
 from sardonyx.ops.table import infer
 
 infer("Ceil", "Floor", "Reciprocal", "Round", "Sqrt", "Not", "BitwiseNot", "IsInf", "IsNaN")(same_as("X"))
@@ -114,8 +114,9 @@ def unidirectional(A, B, broadcast, axis):
     """Up to opset 6 the first operand's shape was the result's."""
     if not broadcast:
         return merge_shapes(A.shape, B.shape, "without broadcast=1 A and B have one shape")
-    if axis is not None and A.shape is not None and B.shape is not None and A.shape != B.shape and dim.product(B.shape) != 1:
-        axis_index(axis, len(A.shape))
+    # behind the last axis there is room for a scalar
+    if axis is not None and A.rank is not None and not -A.rank <= axis <= A.rank:
+        raise InferenceError(f"axis {axis} is outside [{-A.rank}, {A.rank}]")
     return A.shape
 
 

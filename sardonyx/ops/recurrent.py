@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from sardonyx.errors import InferenceError
 from sardonyx.ir import Shape, dim
-from sardonyx.ops.shapes import fresh_shape, merge_dims
+from sardonyx.ops.shapes import fresh_shape, merge_dims, require_positive
 from sardonyx.ops.table import infer
 
 
@@ -30,6 +30,7 @@ def lstm(X, W, R, B, sequence_lens, initial_h, initial_c, P, direction, hidden_s
 
 def hidden_size_of(R, axis, declared):
     """The size of the state, along an axis of R and as an attribute."""
+    require_positive(hidden_size=declared or None)
     weights = R.require_rank(3, name="R")
     found = dim.fresh() if weights is None else weights[axis]
     return merge_dims(found, declared, "hidden_size and R") if declared else found

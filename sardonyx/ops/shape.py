@@ -182,6 +182,8 @@ def expand(input, shape):
         padded = (1,) * (len(wanted) - len(input.shape)) + input.shape
         wanted = (1,) * (len(padded) - len(wanted)) + wanted
         return tuple(size if isinstance(size, int) and size != 1 else asked for size, asked in zip(padded, wanted, strict=True))
+    if any(isinstance(size, int) and size < 0 for size in wanted):
+        raise InferenceError(f"shape {text(wanted)} has a negative size")
     result = broadcast(input.shape, wanted)
     return moved(result, input, lambda value: np.broadcast_to(value, result))
 

@@ -235,6 +235,7 @@ case(
 case("ConvTranspose", X=f32(0, 3, 5, 5), W=f32(3, 4, 3, 3), expect=np.zeros((0, 4, 7, 7)))
 refuse("ConvTranspose", X=f32(1, 3, 5, 5), W=f32(4, 2, 3, 3), match="channels")
 refuse("ConvTranspose", X=f32(1, 3, 5, 5), W=f32(3, 2, 3, 3), dilations=[1], match="dilations")
+refuse("ConvTranspose", X=f32(1, 3, 5, 5), W=f32(3, 2, 3, 3), kernel_shape=[3, 2**31 - 1], match="kernel_shape")
 
 
 # --- integers --------------------------------------------------------------------------------------------------------

@@ -119,6 +119,10 @@ for op, function in ARITHMETIC.items():
     refuse(op, A=f32(2, 3), B=f32(2, 4), since=7, match="broadcast")
     refuse(op, A=f32(2, 3), B=f32(3), until=6, match="broadcast")
     refuse(op, A=f32(2, 3, 4), B=f32(2), broadcast=1, until=6, match="is not in that of A")
+    for B in (f32(2, 3), f32(3), f32()):
+        for axis in (-3, 3, 2**62):
+            refuse(op, A=f32(2, 3), B=B, broadcast=1, axis=axis, until=6, match=f"axis {axis} is outside")
+    case(op, A=f32(2, 3), B=f32(), broadcast=1, axis=2, until=6, expect=function)
 
 case("Add", A=np.array([127, 1], np.int8), B=np.array([1, 1], np.int8), expect=np.array([-128, 2], np.int8))
 case("Sub", A=np.array([0], np.uint8), B=np.array([1], np.uint8), expect=np.array([255], np.uint8))

@@ -148,6 +148,9 @@ case("LSTM", X=X, **weights(4), P=f32(1, 3 * HIDDEN), input_forget=1, clip=1.0, 
 both = {"direction": "bidirectional", "P": f32(2, 3 * HIDDEN), "sequence_lens": LENGTHS}
 case("LSTM", X=X, **weights(4, 2), **both, expect=plain_lstm)
 refuse("LSTM", X=X, **weights(4), activations=["Tanh"], match="3 activations are needed, 1 are given")
+for op, _, gates in LAYERS:
+    for size in (-1, 1, HIDDEN + 1, 2**40):
+        refuse(op, X=X, **{**weights(gates), "hidden_size": size}, match="hidden_size|must have shape")
 
 
 # the old versions say only whether there is a Y; we always have one

@@ -84,6 +84,7 @@ case("Expand", input=f32(2, 1), shape=[2, 2], types={"T": ALL}, since=13, expect
 refuse("Expand", input=f32(2), shape=[3], match="broadcast|expand")
 refuse("Expand", input=f32(2), shape=[HUGE, 2], match="bytes")
 refuse("Expand", input=f32(2), shape=[-1], match="negative|expand")
+refuse("Expand", input=f32(), shape=[2, -(2**31) - 1], match="negative|expand")
 
 case("Tile", input=f32(2, 3), repeats=[2, 1], expect=lambda input: np.concatenate([input, input]))
 case("Tile", input=f32(2, 3), repeats=[1, 3], expect=lambda input: np.concatenate([input] * 3, axis=1))

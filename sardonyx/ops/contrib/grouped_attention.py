@@ -43,8 +43,23 @@ define(
 
 @contrib("GroupQueryAttention")
 def group_query_attention(
-    query, key, past_key, total_sequence_length, num_heads, kv_num_heads, kv_cache_bit_width, sliding_window_cache
+    query,
+    key,
+    past_key,
+    past_value,
+    total_sequence_length,
+    k_scale,
+    v_scale,
+    num_heads,
+    kv_num_heads,
+    k_quant_type,
+    v_quant_type,
+    kv_cache_bit_width,
+    sliding_window_cache,
 ):
+    for kind, scale, past in ((k_quant_type, k_scale, past_key), (v_quant_type, v_scale, past_value)):
+        if (kind != "NONE" or scale is not None) and (scale is None or past is None):
+            raise InferenceError(f"a {kind} quantized cache needs past_key, past_value and their scales")
     batch, length, size = _sizes(query, key, num_heads, kv_num_heads)
     total = total_sequence_length.dims[0] if total_sequence_length.dims else dim.fresh()
     before = None if past_key is None else past_key.require_rank(4, name="past_key") or fresh_shape(4)

@@ -57,6 +57,8 @@ def limited(kernel: Callable[..., Any]) -> Callable[..., Any]:
 
 def aligned(A: np.ndarray, B: np.ndarray, broadcast: int, axis: int | None) -> np.ndarray:
     """B in a shape that NumPy broadcasts to A's as opsets 1 to 6 meant it."""
+    if broadcast and axis is not None and not -A.ndim <= axis <= A.ndim:
+        raise KernelError(f"axis {axis} is outside [{-A.ndim}, {A.ndim}]")
     if A.shape == B.shape:
         return B
     if not broadcast:

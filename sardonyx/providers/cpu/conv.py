@@ -31,13 +31,17 @@ def conv(X, W, B=None, group=1, auto_pad="NOTSET", dilations=None, kernel_shape=
 
 
 def check_channels(X, W, group, kernel_shape=None):
-    if kernel_shape and tuple(kernel_shape) != W.shape[2:]:
-        raise KernelError(f"kernel_shape is not compatible with W shape. kernel_shape: {kernel_shape} W: {list(W.shape)}")
+    check_kernel_shape(W, kernel_shape)
     if X.ndim != W.ndim:
         raise KernelError(f"Input X must be {W.ndim}-dimensional as W is. X: {list(X.shape)}, W: {list(W.shape)}")
     if X.shape[1] != W.shape[1] * group or W.shape[0] % group:
         reason = "Input channels C is not equal to kernel channels * group."
         raise KernelError(f"{reason} C: {X.shape[1]} kernel channels: {W.shape[1]} group: {group}")
+
+
+def check_kernel_shape(W, kernel_shape):
+    if kernel_shape and tuple(kernel_shape) != W.shape[2:]:
+        raise KernelError(f"kernel_shape is not compatible with W shape. kernel_shape: {kernel_shape} W: {list(W.shape)}")
 
 
 def per_channel(values, rank):
@@ -109,6 +113,7 @@ def conv_transpose(
     pads=None,
     strides=None,
 ):
+    check_kernel_shape(W, kernel_shape)
     if X.ndim != W.ndim or X.shape[1] != W.shape[0] or W.shape[0] % group:
         raise KernelError(f"X {list(X.shape)} and W {list(W.shape)} differ in channels or rank, group is {group}")
     window, image = transposed_window(

@@ -34,8 +34,8 @@ def rnn(
     layout=0,
     output_sequence=0,
 ):
-    hidden = R.shape[2]
-    _check_operands(1, X, hidden, direction, layout, W=W, R=R, B=B, initial_h=initial_h)
+    hidden = hidden_size or R.shape[2]
+    check_operands(1, X, hidden, direction, layout, W=W, R=R, B=B, initial_h=initial_h)
     functions = activation_functions(activations, activation_alpha, activation_beta, ("Tanh",), direction, clip)
 
     def layer(X, number):
@@ -68,8 +68,8 @@ def gru(
     linear_before_reset=0,
     output_sequence=0,
 ):
-    hidden = R.shape[2]
-    _check_operands(3, X, hidden, direction, layout, W=W, R=R, B=B, initial_h=initial_h)
+    hidden = hidden_size or R.shape[2]
+    check_operands(3, X, hidden, direction, layout, W=W, R=R, B=B, initial_h=initial_h)
     functions = activation_functions(activations, activation_alpha, activation_beta, ("Sigmoid", "Tanh"), direction, clip)
 
     def layer(X, number):
@@ -121,8 +121,8 @@ def lstm(
     layout=0,
     output_sequence=0,
 ):
-    hidden = R.shape[2]
-    _check_operands(4, X, hidden, direction, layout, W=W, R=R, B=B, initial_h=initial_h, initial_c=initial_c, P=P)
+    hidden = hidden_size or R.shape[2]
+    check_operands(4, X, hidden, direction, layout, W=W, R=R, B=B, initial_h=initial_h, initial_c=initial_c, P=P)
     functions = lstm_functions(activations, activation_alpha, activation_beta, direction, clip)
 
     def layer(X, number):
@@ -135,7 +135,7 @@ def lstm(
     return Y, *final
 
 
-def _check_operands(gates, X, hidden, direction, layout, **operands):
+def check_operands(gates, X, hidden, direction, layout, **operands):
     """Refuse operands that inference could not compare, as the model leaves their sizes open."""
     wanted = operand_shapes(gates, len(_reverses(direction)), X.shape[0 if layout else 1], X.shape[2], hidden, layout)
     misfit = find_misfit(wanted, {name: operand.shape for name, operand in operands.items() if operand is not None})

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from sardonyx.errors import KernelError
-from sardonyx.ops.window import SAME, output_size, span_of
+from sardonyx.ops.window import LARGEST, SAME, output_size, span_of
 from sardonyx.providers.cpu.shape import bounded
 from sardonyx.providers.termination import watched
 from sardonyx.records import dataclass
@@ -87,6 +87,8 @@ def split_pads(pads, rank) -> tuple[tuple[int, ...], tuple[int, ...]]:
         return (0,) * rank, (0,) * rank
     if len(pads) != 2 * rank:
         raise KernelError(f"pads is {list(pads)}, but the input has {rank} spatial axes")
+    if not all(-LARGEST <= pad <= LARGEST for pad in pads):
+        raise KernelError(f"pads {list(pads)} must lie between {-LARGEST} and {LARGEST}")
     return tuple(int(p) for p in pads[:rank]), tuple(int(p) for p in pads[rank:])
 
 

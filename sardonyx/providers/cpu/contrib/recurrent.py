@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sardonyx.providers.cpu.quantize import dynamic_quantize_linear, integer_product
-from sardonyx.providers.cpu.recurrent import lstm_functions, lstm_inputs, lstm_step, run_layers
+from sardonyx.providers.cpu.recurrent import check_operands, lstm_functions, lstm_inputs, lstm_step, run_layers
 from sardonyx.providers.cpu.table import cpu
 
 
@@ -33,7 +33,9 @@ def dynamic_quantize_lstm(
     input_forget=0,
 ):
     """Weights are 8-bit and stand transposed; the inputs of all steps, and the hidden state of each, are quantized on the way."""
-    hidden = R.shape[1]
+    hidden = hidden_size or R.shape[1]
+    plain = {"W": W.swapaxes(1, 2), "R": R.swapaxes(1, 2)}
+    check_operands(4, X, hidden, direction, 0, **plain, B=B, initial_h=initial_h, initial_c=initial_c, P=P)
     functions = lstm_functions(activations, activation_alpha, activation_beta, direction, clip)
 
     def layer(X, number):

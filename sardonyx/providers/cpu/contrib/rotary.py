@@ -27,6 +27,8 @@ def rotary_embedding(
     """`scale` is without effect in onnxruntime's kernels too; packed batches differ only in what it would check of their length."""
     heads = _heads_apart(input, cos_cache, num_heads, rotary_embedding_dim)
     if position_ids.ndim == 1:
+        if len(position_ids) != 1:
+            raise KernelError(f"the length of position_ids is 1 if it is a vector, not {len(position_ids)}", InvalidArgument)
         position_ids = position_ids[:1, None] + np.arange(heads.shape[2])
     cos, sin = angles(position_ids, cos_cache, sin_cache)
     return _rotated_like(input, heads, cos, sin, interleaved, rotary_embedding_dim)
