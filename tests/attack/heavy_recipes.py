@@ -370,7 +370,7 @@ def add_evaluated(g: Grower, nodes: list[onnx.NodeProto]) -> None:
     """Add nodes that were made by hand, of which the last one's outputs are tensors."""
     node = nodes[-1]
     values = {**g.initializers, **g.inputs, **{place.name: place.array for place in g.places}}
-    values |= {one.output[0]: onnx.numpy_helper.to_array(one.attribute[0].t) for one in g.nodes if one.op_type == "Constant"}
+    values |= {one.output[0]: onnx.numpy_helper.to_array(one.attribute[0].t) for one in g.nodes if _is_tensor(one)}
     inner = {name for one in nodes for name in one.output}
     names = list(dict.fromkeys(name for one in nodes for name in captured(one) if name not in inner))
     if any(name not in values for name in names):
@@ -384,6 +384,11 @@ def add_evaluated(g: Grower, nodes: list[onnx.NodeProto]) -> None:
         raise Refused
     g.nodes += nodes
     g.places += [Place(name, one) for name, one in zip(node.output, results, strict=True)]
+
+
+def _is_tensor(node: onnx.NodeProto) -> bool:
+    """Whether a node is a Constant of the attribute `value`; those of other attributes are places."""
+    return node.op_type == "Constant" and node.attribute[0].name == "value"
 
 
 def grow(g: Grower, steps: int, recipes: Any = None) -> None:

@@ -88,6 +88,21 @@ def test_spectra(length, samples, parts, inverse, onesided):
     assert_agrees(text, feeds, opset=opset, level=1, tolerance=1e-5)
 
 
+def test_a_length_and_an_axis_that_are_vectors_of_one_element():
+    text = """g (float[a,8,1] x) => (float[a,k,2] y) <int64[1] l = {8}, int64[1] axis = {1}> { y = DFT(x, l, axis) }"""
+    assert_agrees(text, {"x": signals(3, 8, 1)}, opset=20, level=0, tolerance=1e-5)
+
+
+@pytest.mark.parametrize("operands", ["l, two", "two, axis"])
+def test_several_lengths_or_axes_raise(operands):
+    constants = "int64 l = {8}, int64 axis = {1}, int64[2] two = {1, 1}"
+    with pytest.raises(Fail):
+        plan = native_plan(
+            f"g (float[a,8,1] x) => (float[a,k,2] y) <{constants}> {{ y = DFT(x, {operands}) }}", opset=20, level=0
+        )
+        execute(plan, {"x": signals(1, 8, 1)})
+
+
 @pytest.mark.parametrize("length", [2, 6, 10, 14, 96, 210, 400, 512, 1000, 2048, 4096])
 def test_fast_transforms(length):
     text = f"""g (float[a,{length},1] x, float[a,{length // 2},2] z) => (float[a,k,2] s, float[a,m,2] t, float[a,m,2] u) {{

@@ -43,9 +43,12 @@ def is_known(node: Node, *names: str) -> bool:
 
 
 def axis_of(node: Node, rank: int, default: int = 0) -> int:
-    """The attribute `axis`, counted from the front."""
+    """The attribute `axis`, or a constant input of one element, counted from the front."""
     given = matching.operand(node, "axis")
-    axis = default if given is None else int(given)
+    axes = [default] if given is None else np.reshape(given, -1)
+    if len(axes) != 1:
+        raise CannotCompile(f"{node}: axis has {len(axes)} elements", quiet=True)
+    axis = int(axes[0])
     if not -rank <= axis < max(rank, 1):
         raise CannotCompile(f"{node}: axis {axis} is outside [{-rank}, {rank - 1}]", quiet=True)
     return axis % max(rank, 1)

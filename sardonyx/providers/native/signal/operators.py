@@ -20,6 +20,7 @@ from sardonyx.providers.native.sizes import Rooms
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import dims, element_of, present, stored
 from sardonyx.providers.native.views import Dims, View
+from sardonyx.providers.provider import CannotCompile
 from sardonyx.records import dataclass, replace
 
 LONGEST_PRODUCT = 512
@@ -33,7 +34,11 @@ PIECE_VALUES = 32768
 def _whole(node: Node, name: str) -> int | None:
     """An operand that is one whole number, None if it is absent or depends on data."""
     given = matching.operand(node, name)
-    return None if given is None or isinstance(given, Value) else int(np.reshape(given, ()))
+    if given is None or isinstance(given, Value):
+        return None
+    if np.size(given) != 1:
+        raise CannotCompile(f"{node}: {name} has {np.size(given)} elements", quiet=True)
+    return int(np.reshape(given, ()))
 
 
 def _is_set(node: Node, name: str) -> bool:
