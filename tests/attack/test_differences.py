@@ -13,11 +13,14 @@ from tests import onnxruntime_peer
 from tests.attack.differences import known
 from tests.attack.subject import session_of
 
-HEADER = '<ir_version: 10, opset_import: ["": 21, "com.microsoft": 1]> g '
+HEADER = '<ir_version: 10, opset_import: ["": 21, "com.microsoft": 1, "ai.onnx.ml": 5]> g '
 THIRDS = np.array([1 / 3, 2 / 3, 4 / 3])
 NAN_FIRST = np.array([np.nan, 1, 2], np.float32)
 HARDMAX_BODY = """{ n = Constant<value = int64 {1}>() on = Constant<value = bool {1}>()
     y = Loop(n, on, x) <body = b (int64 i, bool k, float[3] s) => (bool l, float[3] t) { l = Identity(k) t = Hardmax(s) }> }"""
+STUMP = """<nodes_splits = float[1] {0}, nodes_featureids = [0], nodes_modes = uint8[1] {0}, nodes_truenodeids = [0],
+    nodes_falsenodeids = [1], nodes_trueleafs = [1], nodes_falseleafs = [1], leaf_targetids = [0, 1], leaf_weights = float[2] {1, 1},
+    tree_roots = [0], n_targets = 2, post_transform = 1>"""
 CAUSAL = "{ y = com.microsoft.MultiHeadAttention<num_heads = 1, unidirectional = 1>(q, k, k) }"
 EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
     ("(int32[2] x) => (int32 y) { y = ReduceSum<keepdims = 0>(x) }", {"x": np.array([2**31 - 1, 1], np.int32)}, -(2**31)),
@@ -52,6 +55,11 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
         f"(float[1,1,2] q, float[1,3,2] k) => (float[1,1,2] y) {CAUSAL}",
         {"q": np.ones((1, 1, 2), np.float32), "k": np.arange(6, dtype=np.float32).reshape(1, 3, 2)},
         [[[0, 1]]],
+    ),
+    (
+        f"(float[1,1] x) => (float[1,2] y) {{ y = ai.onnx.ml.TreeEnsemble {STUMP} (x) }}",
+        {"x": np.zeros((1, 1), np.float32)},
+        [[np.e / (1 + np.e), 1 / (1 + np.e)]],  # SOFTMAX of [1, 0]
     ),
     (
         """(float[1,1,2] q, float[1,1,2,2] past) => (float[1,1,2] y)
