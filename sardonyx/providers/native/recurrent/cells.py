@@ -160,7 +160,8 @@ class _Layer:
         self.weights = [f.pointer() for _ in cell.products]
         self.beside = f.pointer() if cell.peepholes or cell.linear_before_reset else None
         self.status = f.pointer()
-        self.lengths = f.pointer() if cell.lengths else None
+        if cell.lengths:
+            self.lengths = f.pointer()
         if cell.team:
             self.words, self.team_words, self.pieces, self.members, self.swings = (f.pointer(), *(f.size() for _ in range(4)))
         if cell.ahead:
