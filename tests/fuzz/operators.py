@@ -67,6 +67,7 @@ class Wrong:
 
     model: bytes
     feeds: Mapping[str, Any]
+    op: str
     label: str
 
 
@@ -107,7 +108,7 @@ def make(rng: random.Random, groups: list[list[Variant]]) -> Wrong | None:
     except (ValueError, TypeError, OverflowError, AttributeError):
         return None
     feeds = {value.name: given for value in model.graph.inputs for name, given, _ in inputs if name == value.name}
-    return Wrong(data, feeds, f"{variant.label} ({variant.case.where}) {view}: {', '.join(changes)}")
+    return Wrong(data, feeds, variant.case.op, f"{variant.label} ({variant.case.where}) {view}: {', '.join(changes)}")
 
 
 def _forget_shape(value: Value) -> None:

@@ -1,4 +1,4 @@
-"""One-node models with wrong operands, attributes and shapes get nothing but our own errors out of us, with and without native code.
+"""One-node models with wrong operands, attributes and shapes end in errors of ours, or in the same numbers with native code as without.
 
 `SARDONYX_FUZZ_CASES` says how many, as for damaged models; `tests/fuzz/operator_driver.py` how to repeat one.
 """
@@ -23,9 +23,9 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="limits of memor
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_wrong_nodes_are_refused_with_our_own_errors(part: int) -> None:
+def test_wrong_nodes_are_refused_with_our_own_errors_or_computed_as_numpy_does(part: int) -> None:
     count = -(-CASES // PARTS)
-    command = [sys.executable, "-m", "tests.fuzz.operator_driver", str(FIRST + part * count), str(count)]
+    command = [sys.executable, "-m", "tests.fuzz.operator_driver", str(FIRST + part * count), str(count), "--agree"]
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # each BLAS thread reserves address space
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
