@@ -233,6 +233,9 @@ case(
     expect=spread([0, 0], [6, 6], [3, 3]),
 )
 case("ConvTranspose", X=f32(0, 3, 5, 5), W=f32(3, 4, 3, 3), expect=np.zeros((0, 4, 7, 7)))
+no_word = {"auto_pad": "", "pads": [1, 0, 1, 2]}
+case("Conv", X=f32(1, 1, 5, 5), W=f32(1, 1, 3, 3), **no_word, against_onnxruntime=True)
+case("ConvTranspose", X=f32(1, 1, 5, 5), W=f32(1, 1, 3, 3), **no_word, expect=spread([1, 0], [5, 5]), atol=1e-5)
 refuse("ConvTranspose", X=f32(1, 3, 5, 5), W=f32(4, 2, 3, 3), match="channels")
 refuse("ConvTranspose", X=f32(1, 3, 5, 5), W=f32(3, 2, 3, 3), dilations=[1], match="dilations")
 refuse("ConvTranspose", X=f32(1, 3, 5, 5), W=f32(3, 2, 3, 3), kernel_shape=[3, 2**31 - 1], match="kernel_shape")
