@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx import ir
+from sardonyx.errors import RuntimeException
 from sardonyx.runtime.sparse import SparseTensor
 
 _PLAIN = frozenset({int, float, str, bool})
@@ -46,7 +47,10 @@ def _fresh(array: np.ndarray, owners: dict[int, np.ndarray]) -> np.ndarray:
     if whole and array.flags.writeable and array.flags.c_contiguous and id(owner) not in owners:
         owners[id(owner)] = owner
         return array
-    return np.array(array, order="C", copy=True, subok=False)
+    try:
+        return np.array(array, order="C", copy=True, subok=False)
+    except MemoryError as error:  # a view of few elements may stand for more than there is memory for
+        raise RuntimeException(f"a result cannot be copied: MemoryError: {error}") from error
 
 
 def _plain(value: Any) -> Any:

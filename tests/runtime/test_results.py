@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import sardonyx
+from sardonyx import errors
+from sardonyx.runtime.results import release
 from tests.runtime import models
 from tests.runtime.side_by_side import BOTH, assert_same
 
@@ -78,6 +80,12 @@ def test_a_small_slice_does_not_keep_a_large_array_alive() -> None:
     )
     (got,) = sardonyx.InferenceSession(model).run(None, {"x": np.ones(1000, np.float32)})
     assert got.base is None
+
+
+def test_a_view_that_is_larger_than_memory_is_refused() -> None:
+    view = np.broadcast_to(np.float32(1), (2**50,))
+    with pytest.raises(errors.RuntimeException, match="a result cannot be copied: MemoryError"):
+        release([view])
 
 
 def test_rank_0_outputs_are_arrays() -> None:
