@@ -13,8 +13,12 @@ infer("RotaryEmbedding")(same_as("X"))
 
 
 @infer("Attention")
-def attention(Q, K, V, past_key, past_value, q_num_heads, kv_num_heads):
+def attention(Q, K, V, past_key, past_value, q_num_heads, kv_num_heads, softmax_precision, qk_matmul_output_mode):
     require_positive(q_num_heads=q_num_heads or None, kv_num_heads=kv_num_heads or None)
+    if softmax_precision:
+        element_type(softmax_precision, "softmax_precision")
+    if qk_matmul_output_mode not in (None, 0, 1, 2, 3):
+        raise InferenceError(f"qk_matmul_output_mode must be 0, 1, 2 or 3, not {qk_matmul_output_mode}")
     query = _heads_apart(Q, q_num_heads, "Q", "q_num_heads")
     key, value = (_heads_apart(operand, kv_num_heads, name, "kv_num_heads") for operand, name in ((K, "K"), (V, "V")))
     _check_sharing(query[1], key[1])
@@ -65,7 +69,7 @@ def flex_attention(Q, K, V, softmax_precision, score_mod, prob_mod):
     )
     _check_sharing(query[1], key[1])
     precise = dtypes.float64 if Q.dtype is dtypes.float64 else dtypes.float32
-    if softmax_precision is not None:
+    if softmax_precision:
         precise = element_type(softmax_precision, "softmax_precision")
     scores = Operand(TensorType(precise, (*query[:3], key[2])))
     for name, modify in (("score_mod", score_mod), ("prob_mod", prob_mod)):

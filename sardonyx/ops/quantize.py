@@ -18,8 +18,10 @@ def check_quantized_axis(x, scale, axis):
 
 
 @infer("QuantizeLinear")
-def quantize_linear(x, y_scale, y_zero_point, axis, output_dtype):
+def quantize_linear(x, y_scale, y_zero_point, axis, output_dtype, precision):
     check_quantized_axis(x, y_scale, axis)
+    if precision:
+        element_type(precision, "precision")
     named = element_type(output_dtype, "output_dtype") if output_dtype else None
     if y_zero_point is None:
         return TensorType(named or dtypes.uint8, x.shape)

@@ -159,6 +159,10 @@ refuse("Attention", Q=f32(2, 3, 8), K=f32(2, 5, 8), V=f32(2, 5, 8), match="q_num
 refuse("Attention", Q=f32(2, 3, 9), K=f32(2, 5, 8), V=f32(2, 5, 8), q_num_heads=2, kv_num_heads=2, match="9 is not a multiple")
 refuse("Attention", Q=Q, K=f32(2, 3, 5, 8), V=f32(2, 3, 5, 8), match="4 query heads cannot share 3")
 refuse("Attention", Q=f32(2, 8), K=K, V=V, match="Q must have rank 3 or 4")
+for number in (-1, 99):
+    refuse("Attention", Q=Q, K=K, V=V, softmax_precision=number, match=f"softmax_precision {number} is no element type")
+    refuse("Attention", Q=Q, K=K, V=V, qk_matmul_output_mode=number, match="qk_matmul_output_mode must be 0, 1, 2 or 3")
+case("Attention", Q=Q, K=K, V=V, softmax_precision=0, against_onnxruntime=True)
 
 
 def test_softmax_precision_rounds_the_weights_of_attention():
@@ -346,7 +350,7 @@ case(
 )
 refuse("LinearAttention", **TOKENS, **HEADS, update_rule="gated", match="needs the input decay")
 refuse("LinearAttention", **TOKENS, **HEADS, update_rule="delta", match="needs the input beta")
-refuse("LinearAttention", **TOKENS, **HEADS, update_rule="other", match="update_rule must be")
+refuse("LinearAttention", **TOKENS, **HEADS, update_rule="other", match="update_rule is .*, expected one of")
 refuse("LinearAttention", **TOKENS, q_num_heads=3, kv_num_heads=2, update_rule="linear", match="cannot share|not a multiple")
 
 

@@ -116,6 +116,7 @@ refuse(
     "QuantizeLinear", x=X, y_scale=f32(4), y_zero_point=np.zeros(4, np.uint8), since=13, match="4 elements, but axis 1 has 6"
 )
 refuse("QuantizeLinear", x=X, y_scale=f32(6), axis=3, match="axis 3")
+refuse("QuantizeLinear", x=X, y_scale=1.0, precision=99, match="precision 99 is no element type")
 refuse("DequantizeLinear", x=i32(2, 6), x_scale=f32(2, 2), block_size=2, since=21, match=r"need \[2, 3\]")
 refuse("QuantizeLinear", x=X, y_scale=1.0, y_zero_point=np.int8(0), output_dtype=dtypes.uint8.code, match="output_dtype")
 

@@ -133,8 +133,8 @@ def _row_sums(weights):
 
 
 def softmax_in_precision(scores, precision):
-    """Softmax rounded to the element type of code `precision`, returned in the type of the scores."""
-    if precision is None:
+    """Softmax rounded to the element type of code `precision`, if there is one, returned in the type of the scores."""
+    if not precision:
         return softmax_rows(scores)
     dtype = from_code(precision).numpy
     wide = np.promote_types(dtype, np.float32) if dtype.kind == "f" else np.dtype(np.float32)
@@ -185,7 +185,7 @@ def _apply_mask(scores, allowed, mask, widest, pads):
 @cpu.kernel("FlexAttention", domain="ai.onnx.preview", widen=True)
 def flex_attention(Q, K, V, *, scale=None, softmax_precision=None, score_mod=None, prob_mod=None):
     scores = attention_scores(Q, K, scale)
-    if softmax_precision is not None:
+    if softmax_precision:
         with np.errstate(over="ignore"):
             scores = scores.astype(from_code(softmax_precision).numpy)
     if score_mod is not None:

@@ -51,7 +51,11 @@ def claims_standard(node: Node) -> bool:
         return False
     if not may_equal(query[0], key[0]) or not may_equal(key[0], value[0]) or not may_equal(key[2], value[2]):
         return False
-    if node.attribute("softmax_precision") not in (None, dtypes.float64.code if element_of(q) is F64 else dtypes.float32.code):
+    if node.attribute("softmax_precision") not in (
+        None,
+        0,
+        dtypes.float64.code if element_of(q) is F64 else dtypes.float32.code,
+    ):
         return False
     keys = key[2]
     if (past_key is None) != (past_value is None):
