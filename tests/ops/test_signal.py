@@ -101,6 +101,7 @@ case("STFT", signal=SOUND, frame_step=1, expect=framed(1, 20), atol=1e-5)
 case("STFT", signal=f32(2, 20, 2), frame_step=5, frame_length=10, onesided=0, expect=framed(5, 10, False), atol=1e-5)
 refuse("STFT", signal=SOUND, frame_step=5, window=f32(7), frame_length=8, match="window")
 refuse("STFT", signal=SOUND, frame_step=0, frame_length=8, match="frames")
+refuse("STFT", signal=SOUND, frame_step=2**31, frame_length=8, match="frame")
 refuse("STFT", signal=SOUND, frame_step=1, frame_length=28, match="frames|negative")
 refuse("STFT", signal=f32(2, 20, 2), frame_step=5, frame_length=10, match="onesided")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sardonyx.errors import InferenceError
 from sardonyx.ir import dim
 from sardonyx.ops.shapes import same_as
 from sardonyx.ops.table import in_domain
@@ -16,6 +17,10 @@ def array_feature_extractor(X, Y):
     if X.shape is None:
         return None
     count = dim.fresh() if Y.shape is None else dim.product(Y.shape)
+    size = X.shape[-1] if X.shape else None
+    for place, index in enumerate(Y.dims or ()):  # a program without rows never looks at them
+        if isinstance(index, int) and isinstance(size, int) and not 0 <= index < size:
+            raise InferenceError(f"Invalid Y argument: index is out of range: Y[{place}] ({index}) must be in [0, {size})")
     return (1, count) if len(X.shape) == 1 else (*X.shape[:-1], count)
 
 

@@ -7,6 +7,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from sardonyx import dtypes
 from sardonyx.errors import KernelError
+from sardonyx.ops.signal import LONGEST
 from sardonyx.providers.cpu.shape import bounded
 from sardonyx.providers.cpu.table import cpu
 
@@ -57,7 +58,7 @@ def stft(signal, frame_step, window=None, frame_length=None, onesided=1):
     samples = as_complex(signal) if signal.ndim == 3 else signal
     step = _scalar(frame_step)
     length = _frame_length(samples.shape[-1], window, frame_length)
-    if step <= 0 or not 0 < length <= samples.shape[-1]:
+    if not 0 < step <= LONGEST or not 0 < length <= samples.shape[-1]:
         raise KernelError(f"{samples.shape[-1]} samples cannot be cut into frames of {length}, {step} apart")
     frames = sliding_window_view(samples, length, axis=-1)[..., ::step, :]
     if window is not None:

@@ -41,6 +41,9 @@ NUMBERS = (
     2**63 - 1,
 )
 FLOATS = (0.0, -0.0, -1.0, 1e-45, 1e30, -1e38, float("nan"), float("inf"), float("-inf"))
+COUNTS = {("Loop", "M")}
+MOST_ROUNDS = 100
+"""A loop that is to run 2**31 times does so: that it takes long is no fault."""
 WORDS = ("", "x", "NONE", "\0", "linear", "é" * 50)
 
 
@@ -85,6 +88,8 @@ def damaged(rng: random.Random, case: cases.Case, signature: Any) -> dict[str, A
             operands[name] = CHANGES[attributes[name]](rng, operands.get(name))
         elif name in integers:
             operands[name] = changed_integers(rng, operands[name])
+            if (case.op, name) in COUNTS and np.max(operands[name], initial=0) > MOST_ROUNDS:
+                return None
     return operands
 
 

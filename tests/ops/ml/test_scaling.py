@@ -1,7 +1,11 @@
 """Cases of ai.onnx.ml's feature preparation."""
 
 import numpy as np
+import onnx.parser
+import pytest
 
+import sardonyx
+from sardonyx import errors
 from sardonyx.dtypes import float32, float64, int32, int64, string
 from tests.ops.cases import case, f32, f64, i32, i64, refuse, strings
 
@@ -92,3 +96,12 @@ case("FeatureVectorizer", X=[f32(2, 2, 2)], inputdimensions=[4], domain=ML, expe
 case("FeatureVectorizer", X=[f32(0, 3)], inputdimensions=[3], domain=ML, expect=np.zeros((0, 3)))
 refuse("FeatureVectorizer", X=PARTS, inputdimensions=[3], domain=ML, match="does not match number of inputdimensions")
 refuse("FeatureVectorizer", X=[f32(2, 3), f32(1, 3)], inputdimensions=[3, 3], domain=ML, match="same batch size")
+
+
+@pytest.mark.parametrize("native", ["0", "1"])
+def test_constant_indices_are_checked_without_rows(native):
+    text = """<ir_version: 10, opset_import: ["" : 21, "ai.onnx.ml" : 1]> g (float[0,3] x) => (float[0,2] y)
+        <int64[2] i = {2147483647, 0}> { y = ai.onnx.ml.ArrayFeatureExtractor(x, i) }"""
+    model = onnx.parser.parse_model(text).SerializeToString()
+    with pytest.raises(errors.Fail, match=r"Y\[0\] \(2147483647\) must be in \[0, 3\)"):
+        sardonyx.InferenceSession(model, providers=[("CPUExecutionProvider", {"native": native})])
