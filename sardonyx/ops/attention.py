@@ -13,8 +13,10 @@ infer("RotaryEmbedding")(same_as("X"))
 
 
 @infer("Attention")
-def attention(Q, K, V, past_key, past_value, q_num_heads, kv_num_heads, softmax_precision, qk_matmul_output_mode):
+def attention(Q, K, V, past_key, past_value, q_num_heads, kv_num_heads, scale, softmax_precision, qk_matmul_output_mode):
     require_positive(q_num_heads=q_num_heads or None, kv_num_heads=kv_num_heads or None)
+    if scale is not None and scale <= 0:
+        raise InferenceError(f"scale must be greater than 0 if specified, not {scale}")
     if softmax_precision:
         element_type(softmax_precision, "softmax_precision")
     if qk_matmul_output_mode not in (None, 0, 1, 2, 3):

@@ -159,6 +159,8 @@ refuse("Attention", Q=f32(2, 3, 8), K=f32(2, 5, 8), V=f32(2, 5, 8), match="q_num
 refuse("Attention", Q=f32(2, 3, 9), K=f32(2, 5, 8), V=f32(2, 5, 8), q_num_heads=2, kv_num_heads=2, match="9 is not a multiple")
 refuse("Attention", Q=Q, K=f32(2, 3, 5, 8), V=f32(2, 3, 5, 8), match="4 query heads cannot share 3")
 refuse("Attention", Q=f32(2, 8), K=K, V=V, match="Q must have rank 3 or 4")
+for number in (-1e38, -1.0, 0.0):
+    refuse("Attention", Q=Q, K=K, V=V, scale=number, match="scale must be greater than 0 if specified")
 for number in (-1, 99):
     refuse("Attention", Q=Q, K=K, V=V, softmax_precision=number, match=f"softmax_precision {number} is no element type")
     refuse("Attention", Q=Q, K=K, V=V, qk_matmul_output_mode=number, match="qk_matmul_output_mode must be 0, 1, 2 or 3")
