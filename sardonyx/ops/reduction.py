@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sardonyx.ir import dim
 from sardonyx.ops.operand import Known, is_symbolic, sizes
-from sardonyx.ops.shapes import axis_index, axis_indices, fresh_shape
+from sardonyx.ops.shapes import axis_index, fresh_shape
 from sardonyx.ops.table import infer
 
 _ON_SIZES = {
@@ -30,7 +30,7 @@ def _axes(data, axes, noop_with_empty_axes):
     given = [] if axes is None or axes.shape == (0,) else axes.ints
     if given == []:
         return [] if noop_with_empty_axes else list(range(data.rank))
-    return None if given is None else axis_indices(given, data.rank)
+    return None if given is None else list(dict.fromkeys(axis_index(int(axis), data.rank, "axes") for axis in given))
 
 
 def _of_unknown_axes(data, axes, keepdims):

@@ -148,3 +148,7 @@ for op in ("CumSum", "CumProd"):
     refuse(op, x=f32(2, 3), axis=2, match="axis 2")
 case("CumSum", x=np.array([2**31 - 1, 1], np.int32), axis=0, expect=np.array([2**31 - 1, -(2**31)], np.int32))
 case("CumSum", x=i64(2, 3, 4), axis=1, expect=lambda x: np.stack([x[:, 0], x[:, 0] + x[:, 1], x.sum(1)], 1))
+
+
+for op in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceL2"):
+    case(op, data=f32(2, 3, 4), axes=[-1, 2, 0], against_onnxruntime=True)  # an axis that is named twice counts once
