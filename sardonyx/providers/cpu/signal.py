@@ -82,6 +82,8 @@ def _frame_length(available, window, frame_length):
 @cpu.kernel("MelWeightMatrix", widen=True)
 def mel_weight_matrix(num_mel_bins, dft_length, sample_rate, lower_edge_hertz, upper_edge_hertz, output_datatype=1):
     bands, length, rate = _scalar(num_mel_bins), _scalar(dft_length), _scalar(sample_rate)
+    if not (0 <= length <= LONGEST and 0 <= bands <= LONGEST):
+        raise KernelError(f"dft_length {length} and num_mel_bins {bands} must lie between 0 and {LONGEST}")
     bounded((length // 2 + 1, bands), np.dtype(np.float64))
     low, high = (_mel(float(edge.reshape(()))) for edge in (lower_edge_hertz, upper_edge_hertz))
     edges = _hertz(low + np.arange(bands + 2) * ((high - low) / (bands + 2)))
