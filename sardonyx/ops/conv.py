@@ -9,7 +9,6 @@ from sardonyx.ops.table import infer
 from sardonyx.ops.window import (
     NOT_SET,
     SAME,
-    check_auto_pad,
     check_numbers,
     output_sizes,
     per_axis,
@@ -37,7 +36,6 @@ def deform_conv(X, W, offset, group, dilations, kernel_shape, pads, strides):
 def convolved_shape(X, W, group, kernel_shape, strides, dilations, pads, auto_pad):
     """Shape of a convolution of X by filters W, (M, C/group, ...)."""
     check_numbers([group], "group")
-    check_auto_pad(auto_pad)
     rank = _checked_rank(X, W)
     if rank is None:
         return None
@@ -73,7 +71,6 @@ def _kernel(kernel_shape, filters):
 @infer("ConvTranspose")
 def conv_transpose(X, W, group, auto_pad, dilations, kernel_shape, output_padding, output_shape, pads, strides):
     check_numbers([group], "group")
-    check_auto_pad(auto_pad)
     rank = _checked_rank(X, W)
     if rank is None:
         return None

@@ -6,7 +6,7 @@ from sardonyx.errors import InferenceError
 from sardonyx.ir import dim
 from sardonyx.ops.shapes import fresh_shape
 from sardonyx.ops.table import infer
-from sardonyx.ops.window import check_auto_pad, check_numbers, output_sizes, per_axis, span_of, split_pads, transposed_size
+from sardonyx.ops.window import check_numbers, output_sizes, per_axis, span_of, split_pads, transposed_size
 
 
 @infer("AveragePool", "LpPool")
@@ -28,7 +28,6 @@ def check_norm(p):
 
 
 def pooled_shape(X, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode):
-    check_auto_pad(auto_pad)
     if X.shape is None:
         return fresh_shape(len(kernel_shape) + 2) if kernel_shape else None
     _require_channels(X)

@@ -17,11 +17,6 @@ LEAST = {"strides": 1, "dilations": 1, "group": 1, "kernel_shape": 0, "output_pa
 """Pads may be negative, and crop."""
 
 
-def check_auto_pad(auto_pad: str) -> None:
-    if auto_pad not in (*NOT_SET, *SAME, "VALID"):
-        raise InferenceError(f"auto_pad must be NOTSET, SAME_UPPER, SAME_LOWER or VALID, not {auto_pad!r}")
-
-
 def output_size(size, span, stride, begin=0, end=0, auto_pad="NOTSET", ceil_mode=0):
     """How many windows of `span` pixels stand `stride` apart on an axis of `size` pixels."""
     if auto_pad in SAME:

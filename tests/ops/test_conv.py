@@ -85,8 +85,8 @@ refuse("Conv", X=f32(1, 3, 5, 5), W=f32(4, 3, 3, 3), kernel_shape=[2, 2], match=
 refuse("Conv", X=f32(1, 3, 5, 5), W=f32(4, 3, 3, 3), strides=[1], match="strides")
 refuse("Conv", X=f32(1, 3, 5, 5), W=f32(4, 3, 3, 3), strides=[0, 1], match="strides")
 refuse("Conv", X=f32(1, 3, 5, 5), W=f32(4, 3, 3, 3), pads=[1, 1], match="pads")
-refuse("Conv", X=f32(1, 3, 5, 5), W=f32(4, 3, 3, 3), auto_pad="nonsense", match="auto_pad must be NOTSET")
-refuse("ConvTranspose", X=f32(1, 3, 5, 5), W=f32(3, 4, 3, 3), auto_pad="nonsense", match="auto_pad must be NOTSET")
+refuse("Conv", X=f32(1, 3, 5, 5), W=f32(4, 3, 3, 3), auto_pad="nonsense", match="auto_pad is 'nonsense'")
+refuse("ConvTranspose", X=f32(1, 3, 5, 5), W=f32(3, 4, 3, 3), auto_pad="nonsense", match="auto_pad is 'nonsense'")
 refuse("Conv", X=f32(1, 3, 1, 5), W=f32(4, 3, 9, 3), match="negative")
 
 

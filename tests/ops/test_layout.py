@@ -37,8 +37,8 @@ case(
 refuse("DepthToSpace", input=f32(1, 3, 2, 2), blocksize=2, match="multiple")
 refuse("DepthToSpace", input=f32(4, 2, 2), blocksize=2, match="rank")
 for _mode in ("RDC", ""):
-    refuse("DepthToSpace", input=f32(1, 4, 2, 2), blocksize=2, mode=_mode, since=11, match=f"not {_mode!r}")
-    refuse("SpaceToDepth", input=f32(1, 1, 2, 2), blocksize=2, mode=_mode, since=28, match=f"not {_mode!r}")
+    refuse("DepthToSpace", input=f32(1, 4, 2, 2), blocksize=2, mode=_mode, since=11, match=f"mode is {_mode!r}")
+    refuse("SpaceToDepth", input=f32(1, 1, 2, 2), blocksize=2, mode=_mode, since=28, match=f"mode is {_mode!r}")
 
 case("SpaceToDepth", input=DEPTH_FIRST, blocksize=2, expect=CHANNELS)
 case("SpaceToDepth", input=CHANNEL_FIRST, blocksize=2, mode="CRD", expect=CHANNELS)
