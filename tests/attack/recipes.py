@@ -55,10 +55,10 @@ def unary(g: Grower) -> None:
     elif op in BOUNDED and is_float(X.array):
         (X,) = g.apply("Sigmoid", X=X)
     name = {"Identity": "input", "Sin": "input", "Cos": "input", "Tan": "input", "Asin": "input", "Acos": "input"}.get(op)
-    _apply_unary(g, op, X, name)
+    apply_unary(g, op, X, name)
 
 
-def _apply_unary(g: Grower, op: str, X: Place, name: str | None, **more: Any) -> None:
+def apply_unary(g: Grower, op: str, X: Place, name: str | None, **more: Any) -> None:
     for parameter in (name, "X", "input"):
         if parameter is None:
             continue
@@ -76,7 +76,7 @@ def unary_with_numbers(g: Grower) -> None:
     numbers = {
         name: round(value * g.rng.uniform(0.1, 2), 3) for name, value in WITH_NUMBERS[op].items() if g.rng.random() < 0.6
     }
-    _apply_unary(g, op, g.floats(), None, **numbers)
+    apply_unary(g, op, g.floats(), None, **numbers)
 
 
 @recipe(2)

@@ -463,7 +463,7 @@ for align_corners in (0, 1):
 case(
     "AffineGrid",
     theta=np.eye(2, 3, dtype=np.float32)[None],
-    size=[1, 1, 1, 2],
+    size=[1, 2**36, 1, 2],  # a grid has no channels, however many the image has
     align_corners=1,
     expect=np.array([[[[-1, 0], [1, 0]]]]),
 )

@@ -42,8 +42,8 @@ def _pixel_position(normalized, size, align_corners):
 
 @cpu.kernel("AffineGrid", widen=True)
 def affine_grid(theta, size, align_corners=0):
-    batch, channels, *spatial = (int(extent) for extent in size)
-    bounded((batch, channels, *spatial, len(spatial)), theta.dtype)
+    batch, _, *spatial = (int(extent) for extent in size)
+    bounded((batch, *spatial, len(spatial)), theta.dtype)
     ticks = [_ticks(extent, align_corners, theta.dtype) for extent in spatial]
     axes = np.meshgrid(*ticks, indexing="ij")
     points = np.stack([*reversed(axes), np.ones(spatial, theta.dtype)], axis=-1).reshape(-1, len(spatial) + 1)
