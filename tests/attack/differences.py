@@ -137,6 +137,7 @@ KNOWN = (
     Difference(
         "MaxUnpool", "takes indices for those of the output shape, where the standard's are of the unpadded one", always
     ),
+    Difference("Gemm", "does not multiply C by beta where there is nothing to sum", over_nothing),
     Difference("MatMulInteger", "does not set a product over no elements", over_nothing),
     Difference("QLinearMatMul", "does not set a product over no elements", over_nothing),
     Difference("ConvInteger", "does not set a product over no elements", over_nothing),

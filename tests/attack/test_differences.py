@@ -37,6 +37,11 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
         {"n": np.array(3)},
         25 / 46 - 21 / 46 * np.cos(2 * np.pi * np.arange(3) / 3),
     ),
+    (
+        "(float[2,0] a, float[0,2] b, float[2] c) => (float[2,2] y) { y = Gemm<beta = 2.0>(a, b, c) }",
+        {"a": np.zeros((2, 0), np.float32), "b": np.zeros((0, 2), np.float32), "c": np.array([1, 2], np.float32)},
+        np.array([[2, 4], [2, 4]]),
+    ),
     ("(float x) => (int64[N, M] y) { y = NonZero(x) }", {"x": np.float32(2)}, np.zeros((0, 1), np.int64)),
     ("(float[3] x) => (float[3] y) { y = Hardmax(x) }", {"x": NAN_FIRST}, [1, 0, 0]),
     (f"(float[3] x) => (float[3] y) {HARDMAX_BODY}", {"x": NAN_FIRST}, [1, 0, 0]),
