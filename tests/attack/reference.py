@@ -184,6 +184,7 @@ def _float_difference(got: np.ndarray, wanted: np.ndarray, samples: Sequence[np.
         moved = [np.abs(sample.astype(np.float64) - b) for sample in samples]
         spread = np.max(moved, axis=0) if moved else np.zeros_like(b)
         finite = np.isfinite(b)
+        spread = np.maximum(spread, _usual_share(spread, b, finite) * np.abs(b))
         scale = np.abs(b[finite]).max(initial=0)
         relative, _ = TOLERANCES[dtypes.from_numpy(wanted.dtype)]
         tiny = float(ml_dtypes.finfo(wanted.dtype).tiny)  # denormals may be flushed
@@ -194,6 +195,14 @@ def _float_difference(got: np.ndarray, wanted: np.ndarray, samples: Sequence[np.
     wrong &= ~(np.isinf(a) & (np.abs(b) > limit / 8))  # at the edge of the range
     wrong &= ~(np.isinf(b) & (np.abs(a) > limit / 8))
     return _described(wrong, got, wanted) if wrong.any() else ""
+
+
+def _usual_share(spread: np.ndarray, wanted: np.ndarray, finite: np.ndarray) -> float:
+    """A quarter of the part of itself by which the noise moved the element in the middle: where it moved one by less, all samples of
+    that one happened to be near 1.
+    """
+    moved = finite & np.isfinite(spread) & (wanted != 0)
+    return float(np.median(spread[moved] / np.abs(wanted[moved]))) / 4 if moved.any() else 0.0
 
 
 def _same_place(a: np.ndarray, b: np.ndarray) -> np.ndarray:
