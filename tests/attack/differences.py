@@ -88,7 +88,8 @@ def tanh_of_doubles(node: onnx.NodeProto, values: Values) -> bool:
 
 def same_size_with_gaps(node: onnx.NodeProto, values: Values) -> bool:
     """Whether windows of SAME_UPPER or SAME_LOWER pass over elements between them."""
-    kernel = attribute_of(node, "kernel_shape", [])
+    weights = values.get(node.input[1]) if len(node.input) > 1 else None
+    kernel = attribute_of(node, "kernel_shape", list(weights.shape[2:]) if isinstance(weights, np.ndarray) else [])
     strides = attribute_of(node, "strides", [1] * len(kernel))
     dilations = attribute_of(node, "dilations", [1] * len(kernel))
     reaches = [dilation * (size - 1) + 1 for dilation, size in zip(dilations, kernel)]
@@ -112,6 +113,7 @@ class Difference:
 
 OVERFLOWING = ("ReduceSum", "ReduceProd", "ReduceSumSquare", "ReduceMean", "ReduceL1", "ReduceL2", "ReduceLogSum")
 KNOWN = (
+    Difference("ConvTranspose", "gives fewer elements than input · stride", same_size_with_gaps),
     *(Difference(op, "saturates, where NumPy's integers wrap around", beyond_integers) for op in OVERFLOWING),
     Difference("ReduceLogSumExp", "takes each exponential of an integer for an integer", of_integers),
     *(Difference(f"{name}Window", "computes doubles in float", in_doubles) for name in ("Hann", "Hamming", "Blackman")),

@@ -46,6 +46,12 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
     ("(float[3] x) => (float[3] y) { y = Hardmax(x) }", {"x": NAN_FIRST}, [1, 0, 0]),
     (f"(float[3] x) => (float[3] y) {HARDMAX_BODY}", {"x": NAN_FIRST}, [1, 0, 0]),
     (
+        """(float[1,1,2] x, float[1,1,1] w) => (float[1,1,N] y) {
+            y = ConvTranspose<strides = [3], auto_pad = "SAME_UPPER">(x, w) }""",
+        {"x": np.array([[[1, 2]]], np.float32), "w": np.ones((1, 1, 1), np.float32)},
+        np.array([[[1, 0, 0, 2, 0, 0]]]),
+    ),
+    (
         """(float[1,1,9] x) => (float[1,1,3] y) { y = LpPool<kernel_shape = [1], strides = [3], auto_pad = "SAME_UPPER">(x) }""",
         {"x": np.arange(9, dtype=np.float32).reshape(1, 1, 9)},
         [[[0, 3, 6]]],
