@@ -74,6 +74,15 @@ def beyond_integers(node: onnx.NodeProto, values: Values) -> bool:
     return bool(bound > np.iinfo(values[node.input[0]].dtype).max)
 
 
+def power_beyond_integers(node: onnx.NodeProto, values: Values) -> bool:
+    if not of_integers(node, values):
+        return False
+    base, exponent = (np.asarray(values[name]).astype(np.float64) for name in node.input)
+    with np.errstate(all="ignore"):
+        bound = np.max(np.abs(base) ** exponent, initial=0)
+    return bool(bound > np.iinfo(values[node.input[0]].dtype).max)
+
+
 def in_doubles(node: onnx.NodeProto, values: Values) -> bool:
     return attribute_of(node, "output_datatype", onnx.TensorProto.FLOAT) == onnx.TensorProto.DOUBLE
 
@@ -115,6 +124,9 @@ OVERFLOWING = ("ReduceSum", "ReduceProd", "ReduceSumSquare", "ReduceMean", "Redu
 KNOWN = (
     Difference("ConvTranspose", "gives fewer elements than input · stride", same_size_with_gaps),
     *(Difference(op, "saturates, where NumPy's integers wrap around", beyond_integers) for op in OVERFLOWING),
+    Difference(
+        "Pow", "makes the least integer of what is too large, where NumPy's integers wrap around", power_beyond_integers
+    ),
     Difference("ReduceLogSumExp", "takes each exponential of an integer for an integer", of_integers),
     *(Difference(f"{name}Window", "computes doubles in float", in_doubles) for name in ("Hann", "Hamming", "Blackman")),
     Difference("Shrink", "rounds doubles to float", of_doubles),

@@ -25,6 +25,11 @@ CAUSAL = "{ y = com.microsoft.MultiHeadAttention<num_heads = 1, unidirectional =
 EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
     ("(int32[2] x) => (int32 y) { y = ReduceSum<keepdims = 0>(x) }", {"x": np.array([2**31 - 1, 1], np.int32)}, -(2**31)),
     ("(int32[2] x) => (int32 y) { y = ReduceProd<keepdims = 0>(x) }", {"x": np.array([2**30, 2], np.int32)}, -(2**31)),
+    (
+        "(int32[1] x, int32 n) => (int32[1] y) { y = Pow(x, n) }",
+        {"x": np.array([-1581], np.int32), "n": np.int32(3)},
+        343161355,
+    ),
     ("(int64[9] x) => (int64 y) { y = ReduceLogSumExp<keepdims = 0>(x) }", {"x": np.array([3] + [2] * 8)}, 4),
     ("(double[3] x) => (double[3] y) { y = Shrink<lambd = 0.25, bias = 0.125>(x) }", {"x": THIRDS}, THIRDS - 0.125),
     (
