@@ -99,6 +99,9 @@ def grid_sample(X, grid):
 @infer("AffineGrid")
 def affine_grid(theta, size):
     theta.require_rank(3, name="theta")
+    count = (size.require_rank(1, name="size") or (None,))[0]
+    if isinstance(count, int) and count not in (4, 5):
+        raise InferenceError(f"size must be 4 or 5 numbers, it has {count}")
     if size.dims is None:
         axes = theta.shape[1] if theta.shape is not None else size.shape[0] - 2 if size.shape else None
         return (*fresh_shape(axes + 1), axes) if isinstance(axes, int) else None

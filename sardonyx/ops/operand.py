@@ -95,7 +95,10 @@ def sizes(dims: Any) -> np.ndarray:
         array = np.empty(len(items), dtype=object)
         array[:] = items
         return array
-    return np.array(items, dtype=np.int64)
+    try:
+        return np.array(items, dtype=np.int64)
+    except OverflowError:
+        raise InferenceError(f"there is a number beyond 64 bits among {items}") from None
 
 
 def settled(value: Any, dtype: ElementType | None) -> np.ndarray | None:

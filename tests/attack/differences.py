@@ -83,6 +83,15 @@ def power_beyond_integers(node: onnx.NodeProto, values: Values) -> bool:
     return bool(bound > np.iinfo(values[node.input[0]].dtype).max)
 
 
+def in_no_order(node: onnx.NodeProto, values: Values) -> bool:
+    return attribute_of(node, "sorted", 1) == 0
+
+
+def of_fractions(node: onnx.NodeProto, values: Values) -> bool:
+    numbers = values.get(node.input[0])
+    return is_float(numbers) and bool((numbers != np.trunc(numbers)).any())
+
+
 def in_doubles(node: onnx.NodeProto, values: Values) -> bool:
     return attribute_of(node, "output_datatype", onnx.TensorProto.FLOAT) == onnx.TensorProto.DOUBLE
 
@@ -127,6 +136,8 @@ KNOWN = (
     Difference(
         "Pow", "makes the least integer of what is too large, where NumPy's integers wrap around", power_beyond_integers
     ),
+    Difference("TopK", "has another order where none is asked for", in_no_order),
+    Difference("OneHot", "finds no place for indices with fractions, which the standard cuts off", of_fractions),
     Difference("ReduceLogSumExp", "takes each exponential of an integer for an integer", of_integers),
     *(Difference(f"{name}Window", "computes doubles in float", in_doubles) for name in ("Hann", "Hamming", "Blackman")),
     Difference("Shrink", "rounds doubles to float", of_doubles),

@@ -30,6 +30,11 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
         {"x": np.array([-1581], np.int32), "n": np.int32(3)},
         343161355,
     ),
+    (
+        "(float[1] x, int64 d, int64[2] v) => (int64[1,2] y) { y = OneHot(x, d, v) }",
+        {"x": np.array([0.75], np.float32), "d": np.array(2), "v": np.array([2, 7])},
+        np.array([[7, 2]]),
+    ),
     ("(int64[9] x) => (int64 y) { y = ReduceLogSumExp<keepdims = 0>(x) }", {"x": np.array([3] + [2] * 8)}, 4),
     ("(double[3] x) => (double[3] y) { y = Shrink<lambd = 0.25, bias = 0.125>(x) }", {"x": THIRDS}, THIRDS - 0.125),
     (

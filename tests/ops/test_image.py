@@ -468,6 +468,9 @@ case(
     expect=np.array([[[[-1, 0], [1, 0]]]]),
 )
 
+for numbers in ([], [1], [2, 3], [1, 2, 3, 4, 5, 6]):
+    refuse("AffineGrid", theta=f32(1, 2, 3), size=np.array(numbers, np.int64), match="4 or 5 numbers")
+
 PIXELS = u8(3, 5, 3, high=256)
 
 

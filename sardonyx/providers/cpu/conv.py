@@ -138,7 +138,10 @@ def transposed_window(input, kernel, strides, dilations, pads, auto_pad, output_
         sizes = [i * s for i, s in zip(input, strides, strict=True)]
     else:
         begin, end = split_pads(pads if auto_pad in NOT_SET else None, rank)
-        sizes = [max(0, f - b - e) for f, b, e in zip(full, begin, end, strict=True)]
+        sizes = [f - b - e for f, b, e in zip(full, begin, end, strict=True)]
+        if min(sizes) < 0 and 0 not in input:
+            raise KernelError(f"a size of the result would be negative: {sizes}")
+        sizes = [max(0, size) for size in sizes]
         return Window(tuple(kernel), strides, dilations, begin, end, tuple(input)), tuple(sizes)
     totals = [max(0, f - size) for f, size in zip(full, sizes, strict=True)]
     begin, end = distribute_pads(totals, upper=auto_pad == "SAME_UPPER")

@@ -42,6 +42,8 @@ def _pixel_position(normalized, size, align_corners):
 
 @cpu.kernel("AffineGrid", widen=True)
 def affine_grid(theta, size, align_corners=0):
+    if len(size) not in (4, 5):
+        raise KernelError(f"size must be 4 or 5 numbers, it has {len(size)}")
     batch, _, *spatial = (int(extent) for extent in size)
     bounded((batch, *spatial, len(spatial)), theta.dtype)
     ticks = [_ticks(extent, align_corners, theta.dtype) for extent in spatial]
