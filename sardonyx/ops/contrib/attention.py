@@ -36,11 +36,11 @@ def hidden_sizes(qkv_hidden_sizes, columns):
 @contrib("Attention")
 def attention(input, weights, past, num_heads, qkv_hidden_sizes, past_present_share_buffer):
     require_positive(num_heads=num_heads)
-    if qkv_hidden_sizes and (len(qkv_hidden_sizes) != 3 or any(size < 0 or size % num_heads for size in qkv_hidden_sizes)):
-        raise InferenceError(f"qkv_hidden_sizes {qkv_hidden_sizes} must be three multiples of num_heads {num_heads}")
     batch, length, _ = input.require_rank(3, name="input") or fresh_shape(3)
     _, columns = weights.require_rank(2, name="weights") or fresh_shape(2)
     hidden, value_hidden = hidden_sizes(qkv_hidden_sizes, columns)
+    if any(size < 0 or size % num_heads for size in qkv_hidden_sizes or ()):
+        raise InferenceError(f"qkv_hidden_sizes {qkv_hidden_sizes} must be multiples of num_heads {num_heads}")
     before = None if past is None else past.require_rank(5, name="past") or fresh_shape(5)
     total = length if before is None else before[3] if past_present_share_buffer else before[3] + length
     return [(batch, length, value_hidden), (2, batch, num_heads, total, dim.floordiv(hidden, num_heads))]
