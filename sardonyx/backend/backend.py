@@ -17,6 +17,8 @@ from sardonyx.runtime.session import InferenceSession
 
 LEVEL = GraphOptimizationLevel.ORT_ENABLE_BASIC
 """Ops stay as the model has them: a fused idiom in half precision is rounded once, where the suite expects it after every step."""
+DISABLED = ("CastFloat16Transformer",)
+"""Likewise left out unless a level is asked for: it spares the roundings between nodes of half precision."""
 
 EXCLUDED = "ORT_ONNX_BACKEND_EXCLUDE_PROVIDERS"
 
@@ -50,7 +52,9 @@ class OnnxRuntimeBackend(Backend):  # type: ignore[misc]  # the onnx package has
         session_options = SessionOptions()
         session_options.graph_optimization_level = LEVEL
         options.apply(session_options, options.SESSION_OPTIONS, kwargs)
-        return OnnxRuntimeBackendRep(InferenceSession(model, session_options, providers=_providers()))
+        disabled = () if "graph_optimization_level" in kwargs else DISABLED
+        session = InferenceSession(model, session_options, providers=_providers(), disabled_optimizers=disabled)
+        return OnnxRuntimeBackendRep(session)
 
     @classmethod
     def run_model(cls, model: Any, inputs: Any, device: str | None = None, **kwargs: Any) -> list[Any]:

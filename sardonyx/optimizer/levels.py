@@ -100,6 +100,7 @@ NHWC_KEY = "sardonyx.nhwc_transformer"
 
 LEVELS: dict[Level, list[Stage]] = {
     Level.BASIC: [
+        Stage("CastFloat16Transformer", run=Late("half", "compute_in_float32"), once=True),
         Stage("Level1_RuleBasedTransformer", LEVEL_1_RULES),
         Stage(
             "CastChainElimination",

@@ -10,22 +10,14 @@ import functools
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
-
-from sardonyx import dtypes
-from sardonyx.ir import Attribute, Graph, Kind, Model, Node, Tensor, TensorType, Value, edit
+from sardonyx.ir import Graph, Model, Node, Value, edit
 from sardonyx.ops import checking
-from sardonyx.ops.inference import Driver
-from sardonyx.providers.cpu.provider import evaluate
+from sardonyx.optimizer.widening import CAST_SINCE, Widening, is_half
 from sardonyx.providers.matching import OPEN, SCHEMAS, first_type
 from sardonyx.records import dataclass
 from sardonyx.runtime.expand import Expansion
 
 TABLE = Path(__file__).with_name("onnxruntime_kernels.txt")
-PREFIX = "InsertedPrecisionFreeCast_"
-"""What the original calls the casts that it inserts, and the values that they make."""
-CAST_SINCE = 6
-"""Before this opset Cast named its type by a word."""
 SMALL = 1024
 """Constants of up to so many elements do not keep the ops that move them in float16."""
 
@@ -42,9 +34,9 @@ def make_portable(model: Model, *, fold: bool) -> None:
     ):
         pass
     if model.opsets.get("", 0) >= CAST_SINCE:
-        widening = _Widening(model, kernels, fold)
+        choice = _Choice(model, kernels, fold)
         for graph in list(edit.all_graphs(model.graph)):
-            widening.graph(graph)
+            choice.graph(graph)
 
 
 # --- what there are kernels for
@@ -112,15 +104,12 @@ def known_kernels() -> Kernels:
 # --- float16
 
 
-class _Widening:
-    """Lets nodes of a model work in float32 that have no kernel for float16, with casts where float16 begins and ends."""
+class _Choice:
+    """Finds the nodes of a model that shall work in float32, since they have no kernel for float16."""
 
     def __init__(self, model: Model, kernels: Kernels, fold: bool):
-        self.opset = model.opsets[""]
         self.kernels = kernels
-        self.fold = fold
-        self.names = edit.Names(model.graph)
-        self.driver = Driver(model, evaluate)
+        self.widening = Widening(model, fold)
 
     def graph(self, graph: Graph) -> None:
         nodes = list(graph.nodes)
@@ -128,56 +117,10 @@ class _Widening:
         if not wide:
             return
         wide |= set(self._between(nodes, wide))
-        counterparts: dict[Value, Value] = {}
-        back: list[Node] = []
-        for node in nodes:
-            if node in wide:
-                self._widen(graph, node, counterparts, back)
-        for cast in back:
-            if not cast.outputs[0].uses and not cast.outputs[0].is_graph_output:
-                graph.remove(cast)
-        for value in counterparts:
-            if value.is_constant and value.graph is not None and not value.uses and not value.is_graph_output:
-                value.graph.remove_initializer(value)
+        self.widening.widen(graph, [node for node in nodes if node in wide])
 
     def _needs(self, node: Node) -> bool:
-        return any(map(_is_half, node.inputs)) and not self.kernels.computes(node) and self.kernels.computes_wide(node)
-
-    def _widen(self, graph: Graph, node: Node, counterparts: dict[Value, Value], back: list[Node]) -> None:
-        for position, value in enumerate(node.inputs):
-            if value is not None and _is_half(value):
-                if value not in counterparts:
-                    counterparts[value] = self._as_float(graph, node, value)
-                node.set_input(position, counterparts[value])
-        if node.attribute("dtype") == dtypes.float16.code:
-            node.attributes["dtype"] = Attribute(Kind.INT, dtypes.float32.code)
-        for position, old in enumerate(node.outputs):
-            if _is_half(old) and old.name:
-                new = self._new_value(old)
-                edit.replace_output(node, position, new)
-                cast = self._cast(new, old, dtypes.float16)
-                graph.insert_after(node, cast)
-                back.append(cast)
-                counterparts[old] = new
-
-    def _as_float(self, graph: Graph, before: Node, value: Value) -> Value:
-        if self.fold and value.is_constant:
-            assert value.constant is not None
-            tensor = value.constant
-            wide = Tensor(dtypes.float32, tensor.shape, lambda: tensor.peek().astype(np.float32))
-            return graph.add_initializer(self.names.value(PREFIX + value.name), wide)
-        cast = self._cast(value, self._new_value(value), dtypes.float32)
-        graph.insert_before(before, cast)
-        return cast.outputs[0]
-
-    def _new_value(self, value: Value) -> Value:
-        assert isinstance(value.type, TensorType)
-        return Value(self.names.value(PREFIX + value.name), TensorType(dtypes.float32, value.type.shape))
-
-    def _cast(self, source: Value, result: Value, to: dtypes.ElementType) -> Node:
-        result.producer = None
-        name = self.names.node(PREFIX + source.name.removeprefix(PREFIX))
-        return Node("Cast", [source], [result], {"to": to.code}, version=self.opset, name=name)
+        return any(map(is_half, node.inputs)) and not self.kernels.computes(node) and self.kernels.computes_wide(node)
 
     # --- nodes that could stay in float16, but stand between nodes that cannot
 
@@ -191,19 +134,15 @@ class _Widening:
                 yield from group
 
     def _is_movable(self, node: Node) -> bool:
-        halves = any(map(_is_half, (*node.inputs, *node.outputs)))
+        halves = any(map(is_half, (*node.inputs, *node.outputs)))
         return halves and node.op_type != "Cast" and not any(node.subgraphs) and self.kernels.computes_wide(node)
 
     def _is_enclosed(self, node: Node, wide: set[Node], group: set[Node]) -> bool:
         for value in node.inputs:
-            if value is not None and _is_half(value) and value.producer not in wide and value.producer not in group:
+            if value is not None and is_half(value) and value.producer not in wide and value.producer not in group:
                 if value.constant is None or not value.is_constant or value.constant.size > SMALL:
                     return False
-        return all(_ends_inside(value, wide, group) for value in node.outputs if _is_half(value))
-
-
-def _is_half(value: Value | None) -> bool:
-    return value is not None and isinstance(value.type, TensorType) and value.type.dtype is dtypes.float16
+        return all(_ends_inside(value, wide, group) for value in node.outputs if is_half(value))
 
 
 def _ends_inside(value: Value, wide: set[Node], group: set[Node]) -> bool:
@@ -215,8 +154,8 @@ def _connected(start: Node, nodes: Iterable[Node]) -> set[Node]:
     allowed, found, pending = set(nodes), {start}, [start]
     while pending:
         node = pending.pop()
-        before = [value.producer for value in node.inputs if value is not None and _is_half(value)]
-        after = [user for value in node.outputs if _is_half(value) for user in value.users]
+        before = [value.producer for value in node.inputs if value is not None and is_half(value)]
+        after = [user for value in node.outputs if is_half(value) for user in value.users]
         for other in (*before, *after):
             if other in allowed and other not in found:
                 found.add(other)
