@@ -37,7 +37,7 @@ def native_plan(
 ) -> Plan:
     model = model_of(source, opset)
     if level:
-        optimize(model, Level(level), evaluate=evaluate)
+        optimize(model, Level(level), evaluate=evaluate, disabled=["CastFloat16Transformer"])  # float16 kernels are meant
     return make_plan(model.graph, [NativeExecutionProvider(options, threads), CPUExecutionProvider()])
 
 

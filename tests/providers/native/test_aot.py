@@ -61,8 +61,9 @@ def test_programs_inside_of_branches(tmp_path: Path) -> None:
     check(path, {"flag": np.array(True), "x": x}, {"flag": np.array(False), "x": x})
 
 
-def test_half_precision(tmp_path: Path) -> None:
-    text = "g (float16[N, 6] x) => (float16[N, 5] y) <float16[6, 5] w = {WEIGHTS}> { a = MatMul(x, w) b = Sigmoid(a) y = Mul(a, b) }"
+@pytest.mark.parametrize("nodes", ["y = Relu(a)", "b = Sigmoid(a) y = Mul(a, b)"], ids=["in float16", "widened"])
+def test_half_precision(nodes: str, tmp_path: Path) -> None:
+    text = f"g (float16[N, 6] x) => (float16[N, 5] y) <float16[6, 5] w = {{WEIGHTS}}> {{ a = MatMul(x, w) {nodes} }}"
     path = write(tmp_path / "m.onnx", text.replace("WEIGHTS", ", ".join(map(str, range(30)))))
     check(path, *({"x": random.standard_normal((n, 6)).astype(np.float16)} for n in (1, 9)))
 
