@@ -21,35 +21,13 @@ DOMAINS = frozenset({"", "com.microsoft"})
 
 EXACT = frozenset(
     {
-        *("Abs", "ArgMax", "ArgMin", "Ceil", "CenterCropPad", "Clip", "Compress", "Concat", "DepthToSpace", "Dropout", "Equal"),
-        *("Expand", "Flatten", "Floor", "Gather", "GatherElements", "GatherND", "GlobalMaxPool", "Greater", "GreaterOrEqual"),
-        *("Hardmax", "Identity", "Less", "LessOrEqual", "Max", "MaxPool", "MaxRoiPool", "MaxUnpool", "Min", "Neg", "NonZero"),
-        *(
-            "OneHot",
-            "Pad",
-            "ReduceMax",
-            "ReduceMin",
-            "Relu",
-            "Reshape",
-            "ReverseSequence",
-            "Round",
-            "Scatter",
-            "ScatterElements",
-        ),
-        *(
-            "ScatterND",
-            "Sign",
-            "Slice",
-            "SpaceToDepth",
-            "Split",
-            "Squeeze",
-            "TensorScatter",
-            "Tile",
-            "TopK",
-            "Transpose",
-            "Trilu",
-        ),
-        *("Unique", "Unsqueeze", "Upsample", "Where"),
+        *("Abs", "ArgMax", "ArgMin", "Ceil", "CenterCropPad", "Clip", "Compress", "Concat", "DepthToSpace"),
+        *("Dropout", "Equal", "Expand", "Flatten", "Floor", "Gather", "GatherElements", "GatherND", "GlobalMaxPool"),
+        *("Greater", "GreaterOrEqual", "Hardmax", "Identity", "Less", "LessOrEqual", "Max", "MaxPool", "MaxRoiPool"),
+        *("MaxUnpool", "Min", "Neg", "NonZero", "OneHot", "Pad", "ReduceMax", "ReduceMin", "Relu", "Reshape"),
+        *("ReverseSequence", "Round", "Scatter", "ScatterElements", "ScatterND", "Sign", "Slice", "SpaceToDepth"),
+        *("Split", "Squeeze", "TensorScatter", "Tile", "TopK", "Transpose", "Trilu", "Unique", "Unsqueeze"),
+        *("Upsample", "Where"),
     }
 )
 """Ops that move, choose or compare numbers, and round none."""
