@@ -252,3 +252,29 @@ def test_constant_parameters_of_batch_normalization_are_combined_before():
         <float[2] s = {1.0, 2.0}, float[2] b = {0.5, -1.0}, float[2] m = {0.1, 0.2}, float[2] v = {3.0, 4.0}> {
         t = BatchNormalization(x, s, b, m, v) y = Mul(t, x) }"""
     assert_agrees(text, {"x": floats(3, 2, 7)}, steps=1)
+
+
+KEEP_THEIR_SHAPE = (
+    "Softmax(v)",
+    "LogSoftmax<axis = 1>(v)",
+    "Hardmax(v)",
+    "LayerNormalization(v, one, one)",
+    "RMSNormalization(v, one)",
+    "com.microsoft.SkipLayerNormalization(v, v, one, one)",
+    "com.microsoft.SkipSimplifiedLayerNormalization(v, v, one)",
+    "LpNormalization(v)",
+    "MeanVarianceNormalization<axes = [2]>(v)",
+    "InstanceNormalization(v, two, two)",
+    "GroupNormalization<num_groups = 1>(v, two, two)",
+    "BatchNormalization(v, two, two, two, two)",
+    "CumSum(v, axis)",
+    "LRN<size = 3>(v)",
+)
+
+
+@pytest.mark.parametrize("node", KEEP_THEIR_SHAPE)
+def test_a_result_may_be_declared_where_its_operand_is_open(node: str) -> None:
+    text = f"""g (float[2,5] x, int64[3] s) => (float[5,2,1] y) <float[1] one = {{1.5}}, float[2] two = {{1, 2}}, int64 axis = {{1}}>
+        {{ v = Reshape(x, s) y = {node} }}"""
+    x = np.random.default_rng(0).normal(size=(2, 5)).astype(np.float32)
+    assert_agrees(text, {"x": x, "s": np.array([5, 2, 1])}, opset=23, all_native=False)

@@ -138,7 +138,7 @@ def normalize(
 ) -> None:
     """Add the step that normalizes the sum of `terms` over the axes from `axis` on; `total` is the output that gets that sum."""
     summed = [one for one in terms if one is not None]
-    shape = dims(node.outputs[0])
+    shape = dims(summed[0])  # that of the output may be declared where this one is open
     others = [one for one in (*summed[1:], scale, bias) if one is not None]
     groups = (*outer_groups(summed[0], axis, others), len(shape) - axis)
     sources = [broadcast_source(lowerer, one, shape, groups) for one in summed]
