@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -180,12 +181,22 @@ def _within_memory(kernel: Kernel, node: Node) -> Kernel:
     sizes = {value.name: _known_bytes(value) for value in node.outputs}
     if max(sizes.values(), default=0) <= memory_limit.largest_bytes():
         return kernel
+    is_open = any(not isinstance(size, int) for value in node.outputs for size in getattr(value.type, "shape", None) or ())
 
-    def refuse(**operands: Any) -> None:
+    @functools.wraps(kernel.function)  # whoever asks for its parameters learns those of the kernel
+    def refuse(**operands: Any) -> Any:
+        if is_open and any(_may_empty(operand) for operand in operands.values()):
+            return kernel.function(**operands)
         for name, size in sizes.items():
             memory_limit.require(size, f"output {name!r}")
+        return None
 
-    return replace(kernel, function=refuse, derived=(), plain=False)
+    return replace(kernel, function=refuse, plain=False)
+
+
+def _may_empty(operand: Any) -> bool:
+    """Whether a result may have no elements because of this operand: it has none, or is asked for as many as a 0 in it says."""
+    return isinstance(operand, np.ndarray) and (operand.size == 0 or (operand.dtype.kind in "iu" and not operand.all()))
 
 
 def _known_bytes(value: Value) -> int:

@@ -65,6 +65,33 @@ def test_a_result_beyond_memory_is_refused(op: str, native: str, monkeypatch: py
         session.run(None, {given.name: feed(given) for given in model.graph.input})
 
 
+EMPTY = {
+    "RoiAlign": f"g (float[1,1,4,4] x, float[n,4] r, int64[n] b) => (y) {{ y = RoiAlign<output_height={LARGE}>(x, r, b) }}",
+    "MaxRoiPool": f"g (float[1,1,4,4] x, float[n,5] r) => (y) {{ y = MaxRoiPool<pooled_shape=[{LARGE}, 1]>(x, r) }}",
+    "Pad": f"g (float[n,1] x) => (y) {{ p = Constant<value_ints=[0, 0, 0, {LARGE}]>() y = Pad(x, p) }}",
+    "Conv": f"g (float[n,1,4] x, float[1,1,1] w) => (y) {{ y = Conv<pads=[{LARGE},0]>(x, w) }}",
+    "MaxPool": f"g (float[n,1,4] x) => (y) {{ y = MaxPool<kernel_shape=[1], pads=[{LARGE},0]>(x) }}",
+    "Expand": f"g (float[1] x, int64[1] n) => (y) {{ c = Constant<value_ints=[{LARGE}]>() s = Concat<axis=0>(n, c) y = Expand(x, s) }}",
+}
+"""Results of a large size and one that is open, which is 0 when they run."""
+
+
+@pytest.mark.parametrize("native", ["0", "1"])
+@pytest.mark.parametrize("op", EMPTY)
+def test_a_large_result_without_elements_takes_no_memory(op: str, native: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_limit, "largest_bytes", lambda: LIMIT)
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> {EMPTY[op]}')
+    session = sardonyx.InferenceSession(model, None, [("CPUExecutionProvider", {"native": native})])
+    types = {onnx.TensorProto.FLOAT: np.float32, onnx.TensorProto.INT64: np.int64}
+    feeds = {}
+    for given in model.graph.input:
+        tensor = given.type.tensor_type
+        feeds[given.name] = np.zeros([size.dim_value for size in tensor.shape.dim], types[tensor.elem_type])  # n is 0
+    (result,) = session.run(None, feeds)
+    assert result.size == 0
+    assert max(result.shape) >= LARGE
+
+
 def test_the_limit_is_that_of_the_machine() -> None:
     assert 1 << 28 < memory_limit.largest_bytes() <= memory_limit.LARGEST_BYTES
 
