@@ -194,6 +194,8 @@ case("Max", data_0=[np.array([NAN, 1], np.float32), np.array([1, NAN], np.float3
 
 case("Clip", input=f32(3, 4), min=-0.5, max=0.5, until=6, types={"T": FLOATS}, expect=lambda input: np.clip(input, -0.5, 0.5))
 case("Clip", input=EDGES, until=1, expect=EDGES)
+for bounds in ({"min": NAN}, {"max": NAN}, {"min": NAN, "max": 1.0}, {"min": -1.0, "max": NAN}):
+    case("Clip", input=f32(3, 4), **bounds, expect=np.full((3, 4), np.nan, np.float32))
 case(
     "Clip",
     input=i32(3, 4),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
+import numpy as np
+
 from sardonyx.compiler import math, trigonometry
 from sardonyx.compiler.builder import Value
 from sardonyx.ir import Node
@@ -215,6 +217,8 @@ def clip(input, min=None, max=None):
 @scalar("Clip", until=10)
 def clip_by_attributes(input, *, min=None, max=None):
     f = input.f
+    if any(np.isnan(bound) for bound in (min, max) if bound is not None):
+        return input + float("nan")  # minimum and maximum pass over a NaN that comes first
     result = input if min is None else f.maximum(min, input)
     return result if max is None else f.minimum(max, result)
 
