@@ -302,6 +302,10 @@ def local_response(size, alpha=ALPHA, beta=0.75, bias=1.0):
 
 
 case("LRN", X=f32(2, 5, 3), size=2**40 + 1, expect=lambda X: X)  # so many neighbours weigh nothing
+for beta in (0.5, 0.75, 0.6):  # the power of -inf is inf, that of -0 is 0, and there is none of other numbers below 0
+    case("LRN", X=f32(2, 5, 3) + 1, size=3, alpha=-np.inf, beta=beta, expect=lambda X: np.zeros_like(X))
+    case("LRN", X=f32(2, 5, 3) + 1, size=3, alpha=-1.0, beta=beta, bias=0.0, expect=lambda X: np.full_like(X, np.nan))
+case("LRN", X=np.full((1, 3, 2), 1e-30, np.float32), size=1, alpha=-1.0, beta=0.5, bias=-0.0, expect=np.full((1, 3, 2), np.inf))
 refuse("LRN", X=f32(2, 5, 3), size=0, match="size must be positive")
 case("LRN", X=f32(2, 5, 3, 3), size=3, types=FLOAT_TYPES, expect=local_response(3))
 for size in (1, 2, 4, 9):

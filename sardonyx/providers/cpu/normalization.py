@@ -8,6 +8,7 @@ import numpy as np
 
 from sardonyx.dtypes import FLOATS, float16
 from sardonyx.errors import InvalidArgument, KernelError
+from sardonyx.providers.cpu.elementwise import pow
 from sardonyx.providers.cpu.shape import normal_axes, normal_axis
 from sardonyx.providers.cpu.table import FIRST, cpu
 from sardonyx.providers.termination import watched
@@ -241,4 +242,4 @@ def lrn(X, size, alpha=1e-4, beta=0.75, bias=1.0):
         total[:, first:last] += squares[:, first + shift : last + shift]
     total *= X.dtype.type(alpha / size)
     total += X.dtype.type(bias)
-    return X / total ** X.dtype.type(beta)
+    return X / pow(total, np.asarray(beta, X.dtype))

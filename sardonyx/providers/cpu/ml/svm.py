@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sardonyx.errors import InvalidArgument, KernelError
+from sardonyx.providers.cpu.elementwise import pow
 from sardonyx.providers.cpu.ml.scores import as_rows, class_labels, logistic, transform, transform_single, with_second_class
 from sardonyx.providers.cpu.prepared import prepared
 from sardonyx.providers.cpu.table import cpu
@@ -91,7 +92,7 @@ def kernel_values(rows, vectors, kernel_type, kernel_params):
     if kernel_type == "LINEAR":
         return rows @ vectors.T
     if kernel_type == "POLY":
-        return (gamma * (rows @ vectors.T) + coef0) ** degree
+        return pow(gamma * (rows @ vectors.T) + coef0, degree)
     if kernel_type == "RBF":
         return np.exp(-gamma * _squared_distances(rows, vectors))
     if kernel_type == "SIGMOID":

@@ -30,6 +30,7 @@ class Neighbours:
 
     type: Type
     beta: float
+    by_roots: bool
 
 
 ROOTS = (0.5, 0.75)
@@ -40,7 +41,13 @@ def _claims(node: Node) -> bool:
     X = present(node.inputs[0])
     if not is_float(node) or len(dims(X)) < 3 or not 1 <= int(operand(node, "size")) <= WIDEST:
         return False
-    return element_of(X) is not F64 or float(operand(node, "beta")) in ROOTS
+    return element_of(X) is not F64 or _by_roots(node)
+
+
+def _by_roots(node: Node) -> bool:
+    """Whether square roots do. Where a base may be -inf or -0, they give something else than the power."""
+    alpha, beta, bias = (float(operand(node, name)) for name in ("alpha", "beta", "bias"))
+    return beta in ROOTS and alpha >= 0 and bias >= 0
 
 
 @lower("LRN", claims=_claims)
@@ -54,7 +61,7 @@ def lrn(lowerer: Lowerer, node: Node) -> None:
     order = last_order(rank) if along_channels else None
     groups = (1, rank - 2, 1) if along_channels else (1, 1, rank - 2)
     source, sink = lowerer.source(X, groups, order), lowerer.sink(node, groups, order=order)
-    form = Neighbours(view.type.computed, float(operand(node, "beta")))
+    form = Neighbours(view.type.computed, float(operand(node, "beta")), _by_roots(node))
     numbers = [size, float(operand(node, "alpha")) / size, float(operand(node, "bias")), view.shape[1], pixels]
     kernel = lrn_kernel if along_channels else lrn_planes_kernel
     lowerer.call(
@@ -82,10 +89,10 @@ class _Code:
     def finished(self, x: Value, total: Value) -> Value:
         f, beta = self.f, self.form.beta
         base = total * f.splat(self.alpha, self.lanes) + f.splat(self.bias, self.lanes)
-        if beta == 0.75:
-            root = f.sqrt(base)
-            return x / (root * f.sqrt(root))
-        return x / (f.sqrt(base) if beta == 0.5 else pow(base, f.const(base.type, beta)))
+        if not self.form.by_roots:
+            return x / pow(base, f.const(base.type, beta))
+        root = f.sqrt(base)
+        return x / (root if beta == 0.5 else root * f.sqrt(root))
 
 
 @kernel("neighbouring channels")
