@@ -9,6 +9,7 @@ import random
 from typing import Any
 
 import numpy as np
+import onnx
 
 from sardonyx import errors, ops
 from sardonyx.formats.onnx.writer import write_model
@@ -41,6 +42,8 @@ NUMBERS = (
     2**63 - 1,
 )
 FLOATS = (0.0, -0.0, -1.0, 1e-45, 1e30, -1e38, float("nan"), float("inf"), float("-inf"))
+LARGEST_SCALE = 1e35
+"""Scores of some hundreds are finite when they are multiplied by it."""
 COUNTS = {("Loop", "M")}
 MOST_ROUNDS = 100
 """A loop that is to run 2**31 times does so: that it takes long is no fault."""
@@ -130,6 +133,14 @@ CHANGES: dict[Kind, Any] = {
 }
 
 
+def scores_overflow(model: onnx.ModelProto) -> bool:
+    """Whether attention is to scale its scores beyond float. What becomes infinite depends on whether the queries are scaled or their
+    products, and whether keys that are masked are computed at all.
+    """
+    scaled = [one for node in model.graph.node if node.op_type.endswith("Attention") for one in node.attribute]
+    return any(one.name == "scale" and abs(one.f) > LARGEST_SCALE for one in scaled)
+
+
 def judge(subject: Subject) -> None:
     ops.load_families()
     refusals: dict[str, Exception] = {}
@@ -144,7 +155,7 @@ def judge(subject: Subject) -> None:
         except errors.CODED as error:
             refusals["machine code" if native == "1" else "NumPy"] = error
             continue
-        if expectation is not None:
+        if expectation is not None and not scores_overflow(subject.model):
             expectation.check(results, "machine code" if native == "1" else "NumPy")
     if any("MemoryError" in str(error) for error in refusals.values()):
         return  # whoever keeps more results than another has less memory left

@@ -75,10 +75,23 @@ def peer_results(subject: Subject) -> list[Any] | None:
 
 
 def _typed(result: Any, wanted: Any) -> Any:
-    """A result in a type that NumPy lacks; onnxruntime gives its bytes."""
+    """A result in a type that NumPy lacks, of which onnxruntime gives the bytes; or one that it leaves sparse, as all its elements."""
+    if type(result).__name__ == "SparseTensor" and isinstance(wanted, np.ndarray):
+        return _dense(result)
     if getattr(result, "dtype", None) == np.uint8 and str(getattr(wanted, "dtype", "")).startswith("float8"):
         return result.view(wanted.dtype)
     return result
+
+
+def _dense(sparse: Any) -> np.ndarray:
+    """All elements of an onnxruntime.SparseTensor."""
+    elements, places = sparse.values(), sparse.get_coo_data().indices()
+    array = np.zeros(sparse.dense_shape(), elements.dtype)
+    if places.ndim == 1:
+        array.reshape(-1)[places] = elements
+    else:
+        array[tuple(places.T)] = elements
+    return array
 
 
 def run(rng: random.Random) -> None:

@@ -1,0 +1,86 @@
+"""What the attack takes for rounding is rounding: values on a step may fall to either side, others may not."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from onnx import helper, numpy_helper
+
+from tests.attack.kinds import attributes, graphs
+from tests.attack.reference import Expectation, Reference
+from tests.attack.subject import Problem, Subject, session_of
+
+HEADER = '<ir_version: 10, opset_import: ["": 21, "com.microsoft": 1]> '
+INPUT, HIDDEN = 4, 3
+
+
+def test_either_side_of_a_step_is_right() -> None:
+    model = onnx.parser.parse_model(f"{HEADER} g (float[N] x) => (float[N] y) {{ y = Round(x) }}")
+    down = np.arange(0, 400, 2, dtype=np.float32)
+    expectation = Expectation(Reference(model), {"x": down + np.float32(0.5)})
+    np.testing.assert_array_equal(expectation.values["y"], down)
+    expectation.check([down + 1], "another order of summation")
+    with pytest.raises(Problem, match="200 of 200 elements differ"):
+        Expectation(Reference(model), {"x": down + np.float32(0.25)}).check([down + 1], "a wrong kernel")
+
+
+def quantized_lstm() -> onnx.ModelProto:
+    """A layer with large weights."""
+    generator = np.random.default_rng(0)
+    weights = {
+        "W": generator.integers(0, 255, (1, INPUT, 4 * HIDDEN)).astype(np.uint8),
+        "R": generator.integers(0, 255, (1, HIDDEN, 4 * HIDDEN)).astype(np.uint8),
+        "W_scale": np.full(1, 0.01, np.float32),
+        "R_scale": np.full(1, 0.1, np.float32),
+        "zero": np.full(1, 128, np.uint8),
+    }
+    node = helper.make_node(
+        "DynamicQuantizeLSTM",
+        ["X", "W", "R", "", "", "h", "c", "", "W_scale", "zero", "R_scale", "zero"],
+        ["Y", "Y_h", "Y_c"],
+        domain="com.microsoft",
+        hidden_size=HIDDEN,
+    )
+    ranks = {"X": 3, "h": 3, "c": 3, "Y": 4, "Y_h": 3, "Y_c": 3}
+    values = {name: helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [None] * rank) for name, rank in ranks.items()}
+    constants = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    graph = helper.make_graph([node], "layer", [values[one] for one in "Xhc"], [values[one] for one in node.output], constants)
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def test_either_side_of_a_step_between_the_rounds_of_a_layer_is_right() -> None:
+    model = quantized_lstm()
+    session = session_of(model, native="0")
+    X = np.random.default_rng(19).uniform(-1, 1, (2, 1, INPUT)).astype(np.float32)
+    nothing = np.zeros((1, 1, HIDDEN), np.float32)
+    first, h, c = session.run(None, {"X": X[:1], "h": nothing, "c": nothing})
+    h[0, 0, np.abs(h[0, 0]).argmin()] += (max(h.max(), 0) - min(h.min(), 0)) / 255  # a step of its quantization
+    second, *states = session.run(None, {"X": X[1:], "h": h, "c": c})
+    expectation = Expectation(Reference(model), {"X": X, "h": nothing, "c": nothing})
+    assert np.abs(expectation.values["Y_h"] - states[0]).max() > 0.02
+    expectation.check([np.concatenate([first, second]), *states], "another order of summation")
+
+
+def test_onnxruntime_may_leave_a_constant_sparse() -> None:
+    for places in (np.array([1, 5]), np.array([[0, 1], [1, 2]])):
+        elements = helper.make_tensor("elements", onnx.TensorProto.FLOAT, [2], [3.0, 4.0])
+        sparse = helper.make_sparse_tensor(elements, numpy_helper.from_array(places), [2, 3])
+        node = helper.make_node("Constant", [], ["y"], sparse_value=sparse)
+        graph = helper.make_graph([node], "g", [], [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2, 3])])
+        subject = Subject(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), {})
+        theirs = graphs.peer_results(subject)
+        assert theirs is not None
+        wanted = np.array([[0, 3, 0], [0, 0, 4]], np.float32)
+        np.testing.assert_array_equal(graphs._typed(theirs[0], wanted), wanted)
+        graphs.judge(subject)
+
+
+@pytest.mark.parametrize(("scale", "overflows"), [(-1e38, True), (float("inf"), True), (1e30, False), (float("nan"), False)])
+def test_scores_beyond_float_are_not_judged(scale: float, overflows: bool) -> None:
+    text = f"{HEADER} g (float[1,3,4] x, float[4,12] w) => (y) {{ y = com.microsoft.Attention<num_heads = 2>(x, w) }}"
+    model = onnx.parser.parse_model(text)
+    model.graph.node[0].attribute.append(helper.make_attribute("scale", scale))
+    assert attributes.scores_overflow(model) == overflows
