@@ -52,6 +52,12 @@ def with_negative_router_weights(node: onnx.NodeProto, values: Values) -> bool:
     return any(is_float(values.get(name)) and bool((values[name] < 0).any()) for name in node.input[14:15])
 
 
+def with_rounded_activations(node: onnx.NodeProto, values: Values) -> bool:
+    """Whether a layer of experts has 8 bits and a scale for each block."""
+    bits = [attribute_of(node, f"{layer}expert_weight_bits", 0) for layer in ("", "fc1_", "fc2_", "fc3_")]
+    return 8 in bits and attribute_of(node, "block_size", 0) > 0
+
+
 def with_group_indices(node: onnx.NodeProto, values: Values) -> bool:
     return len(node.input) > 4 and bool(node.input[4])
 
@@ -96,6 +102,11 @@ def in_doubles(node: onnx.NodeProto, values: Values) -> bool:
     return attribute_of(node, "output_datatype", onnx.TensorProto.FLOAT) == onnx.TensorProto.DOUBLE
 
 
+def of_one_symmetric_element(node: onnx.NodeProto, values: Values) -> bool:
+    length = values.get(node.input[0])
+    return attribute_of(node, "periodic", 1) == 0 and isinstance(length, np.ndarray) and bool((length == 1).all())
+
+
 def softmax_or_logistic(node: onnx.NodeProto, values: Values) -> bool:
     return attribute_of(node, "post_transform", 0) in (1, 2)
 
@@ -130,6 +141,7 @@ class Difference:
 
 
 OVERFLOWING = ("ReduceSum", "ReduceProd", "ReduceSumSquare", "ReduceMean", "ReduceL1", "ReduceL2", "ReduceLogSum")
+WINDOWS = ("HannWindow", "HammingWindow", "BlackmanWindow")
 KNOWN = (
     Difference("ConvTranspose", "gives fewer elements than input · stride", same_size_with_gaps),
     *(Difference(op, "saturates, where NumPy's integers wrap around", beyond_integers) for op in OVERFLOWING),
@@ -139,7 +151,8 @@ KNOWN = (
     Difference("TopK", "has another order where none is asked for", in_no_order),
     Difference("OneHot", "finds no place for indices with fractions, which the standard cuts off", of_fractions),
     Difference("ReduceLogSumExp", "takes each exponential of an integer for an integer", of_integers),
-    *(Difference(f"{name}Window", "computes doubles in float", in_doubles) for name in ("Hann", "Hamming", "Blackman")),
+    *(Difference(window, "computes doubles in float", in_doubles) for window in WINDOWS),
+    *(Difference(window, "divides 0 by 0 for the place of the only element", of_one_symmetric_element) for window in WINDOWS),
     Difference("Shrink", "rounds doubles to float", of_doubles),
     Difference("Gelu", "has constants of float's precision for doubles", tanh_of_doubles),
     Difference("FastGelu", "has constants of float's precision for doubles", of_doubles, "com.microsoft"),
@@ -170,6 +183,9 @@ KNOWN = (
     *(Difference(op, "forgets the past if nobody wants the present", past_without_present, "com.microsoft") for op in PAST),
     Difference("MultiHeadAttention", "lets the last query see all keys", causal_of_other_length, "com.microsoft"),
     Difference("QMoE", "passes over experts of negative weight", with_negative_router_weights, "com.microsoft"),
+    Difference(
+        "QMoE", "rounds tokens to 8 bits where weights and scales are constant", with_rounded_activations, "com.microsoft"
+    ),
     Difference("MatMulNBits", "does not heed g_idx for 2 bits, nor zero points beside it", with_group_indices, "com.microsoft"),
 )
 

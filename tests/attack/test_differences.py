@@ -10,7 +10,7 @@ import pytest
 
 from sardonyx import formats
 from tests import onnxruntime_peer
-from tests.attack.differences import known
+from tests.attack.differences import WINDOWS, known
 from tests.attack.subject import session_of
 
 HEADER = '<ir_version: 10, opset_import: ["": 21, "com.microsoft": 1, "ai.onnx.ml": 5]> g '
@@ -22,6 +22,11 @@ STUMP = """<nodes_splits = float[1] {0}, nodes_featureids = [0], nodes_modes = u
     nodes_falsenodeids = [1], nodes_trueleafs = [1], nodes_falseleafs = [1], leaf_targetids = [0, 1], leaf_weights = float[2] {1, 1},
     tree_roots = [0], n_targets = 2, post_transform = 1>"""
 CAUSAL = "{ y = com.microsoft.MultiHeadAttention<num_heads = 1, unidirectional = 1>(q, k, k) }"
+TOKENS = np.array([[1.0] * 15 + [0.003]], np.float32)  # the last element is less than half of a 127th
+UNITS = ", ".join(
+    str(number) for number in (128 + np.eye(16, dtype=np.int64)).reshape(-1)
+)  # a unit matrix, above its zero point
+ONES = ", ".join(["1"] * 16)
 EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
     ("(int32[2] x) => (int32 y) { y = ReduceSum<keepdims = 0>(x) }", {"x": np.array([2**31 - 1, 1], np.int32)}, -(2**31)),
     ("(int32[2] x) => (int32 y) { y = ReduceProd<keepdims = 0>(x) }", {"x": np.array([2**30, 2], np.int32)}, -(2**31)),
@@ -46,6 +51,16 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
         "(int64 n) => (double[N] y) { y = HammingWindow<output_datatype = 11>(n) }",
         {"n": np.array(3)},
         25 / 46 - 21 / 46 * np.cos(2 * np.pi * np.arange(3) / 3),
+    ),
+    *(
+        (f"(int64 n) => (float[1] y) {{ y = {window}<periodic = 0>(n) }}", {"n": np.array(1)}, np.ones(1))  # as in SciPy
+        for window in WINDOWS
+    ),
+    (
+        f"""(float[1,16] x, float[1,1] r) => (float[1,16] y) <uint8[1,16,16] w = {{{UNITS}}}, float[1,16,1] s = {{{ONES}}}>
+        {{ y = com.microsoft.QMoE<expert_weight_bits = 8, block_size = 16, activation_type = "identity">(x, r, w, s, "", w, s) }}""",
+        {"x": TOKENS, "r": np.zeros((1, 1), np.float32)},
+        TOKENS,
     ),
     (
         "(float[2,0] a, float[0,2] b, float[2] c) => (float[2,2] y) { y = Gemm<beta = 2.0>(a, b, c) }",
