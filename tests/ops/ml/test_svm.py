@@ -51,6 +51,13 @@ LINEAR = {"coefficients": [1.0, -2.0, 0.5], "rho": [0.25], "domain": ML}
 case("SVMRegressor", X=f32(5, 3), **LINEAR, types={"T": INPUTS}, expect=lambda X: X @ np.array([[1], [-2], [0.5]]) + 0.25)
 case("SVMRegressor", X=f32(3), **LINEAR, expect=lambda X: X[None] @ np.array([[1], [-2], [0.5]]) + 0.25)
 case("SVMRegressor", X=f32(0, 3), **LINEAR, expect=np.zeros((0, 1)))
+case(
+    "SVMRegressor",
+    X=np.array([[-np.inf]], np.float32),
+    kernel_params=[1.0, 0.0, 0.5],
+    **{"support_vectors": [1.0], "coefficients": [1.0], "n_supports": 1, "rho": [0.0], "kernel_type": "POLY", "domain": ML},
+    expect=np.array([[np.inf]]),  # the power of -inf, which has no square root
+)
 refuse("SVMRegressor", X=f32(5, 3), **REGRESSOR, kernel_type="CUBIC", match="kernel_type is .CUBIC., expected one of")
 
 # --- SVMClassifier without support vectors
