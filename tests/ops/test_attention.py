@@ -59,7 +59,7 @@ def attend(
     for b, h, i in np.ndindex(batch, heads, queries):
         offset = past if nonpad_kv_seqlen is None else nonpad_kv_seqlen[b] - queries
         raw = scale * key[b, h // group] @ query[b, h, i]
-        capped = softcap * np.tanh(raw / softcap) if softcap else raw
+        capped = softcap * np.tanh(raw / softcap) if softcap > 0 else raw
         row = capped.copy()
         for j in range(keys):
             p = i + offset
@@ -93,6 +93,7 @@ case("Attention", Q=Q, K=K, V=V, scale=0.25, expect=attend)
 case("Attention", Q=f32(2, 3, 8), K=f32(2, 5, 4), V=f32(2, 5, 6), q_num_heads=4, kv_num_heads=2, expect=attend)
 case("Attention", Q=Q, K=K[:, :1], V=V[:, :1], expect=attend)
 for mode in range(4):
+    case("Attention", Q=Q, K=K, V=V, softcap=math.nan, qk_matmul_output_mode=mode, expect=attend)
     case("Attention", Q=Q, K=K, V=V, softcap=0.5, qk_matmul_output_mode=mode, attn_mask=f32(3, 5), expect=attend)
 for mask in (
     f32(3, 5),
@@ -356,6 +357,6 @@ refuse("LinearAttention", **TOKENS, **HEADS, update_rule="other", match="update_
 refuse("LinearAttention", **TOKENS, q_num_heads=3, kv_num_heads=2, update_rule="linear", match="cannot share|not a multiple")
 
 
-@pytest.mark.parametrize("softcap", [0.0, -1.0])
+@pytest.mark.parametrize("softcap", [0.0, -1.0, math.nan])
 def test_a_softcap_that_is_not_positive_caps_nothing(softcap):
     np.testing.assert_array_equal(attention(Q, K, V, softcap=softcap)[0], attention(Q, K, V)[0])

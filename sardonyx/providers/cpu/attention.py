@@ -101,7 +101,7 @@ def _product(a, b):
 
 
 def soft_capped(scores, softcap):
-    if softcap <= 0:
+    if not softcap > 0:  # NaN is no cap, as in onnxruntime
         return scores
     cap = scores.dtype.type(softcap)
     return np.tanh(scores / cap) * cap
