@@ -55,7 +55,12 @@ case(
     "SVMRegressor",
     X=np.array([[-np.inf]], np.float32),
     kernel_params=[1.0, 0.0, 0.5],
-    **{"support_vectors": [1.0], "coefficients": [1.0], "n_supports": 1, "rho": [0.0], "kernel_type": "POLY", "domain": ML},
+    support_vectors=[1.0],
+    coefficients=[1.0],
+    n_supports=1,
+    rho=[0.0],
+    kernel_type="POLY",
+    domain=ML,
     expect=np.array([[np.inf]]),  # the power of -inf, which has no square root
 )
 refuse("SVMRegressor", X=f32(5, 3), **REGRESSOR, kernel_type="CUBIC", match="kernel_type is .CUBIC., expected one of")
