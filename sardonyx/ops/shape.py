@@ -197,6 +197,8 @@ def tile(input, repeats):
         raise InferenceError(f"repeats has {len(counts)} elements, input has the shape {text(input.shape)}")
     if repeats.value is None:
         return fresh_shape(len(counts))
+    if any(isinstance(count, int) and count < 0 for count in counts):
+        raise InferenceError(f"repeats {text(counts)} has a negative number")
     result = tuple(size * count for size, count in zip(input.shape, counts, strict=True))
     return moved(result, input, lambda value: np.tile(value, counts))
 

@@ -6,6 +6,7 @@ import numpy as np
 import onnx.parser
 import pytest
 
+import sardonyx
 from sardonyx import dtypes, errors, formats, ops
 from sardonyx.dtypes import ALL
 from sardonyx.ir import described
@@ -256,3 +257,20 @@ def test_unknown_content_leaves_the_rank_known():
 def test_a_reshape_that_cannot_be_is_refused_at_load():
     with pytest.raises(errors.Fail, match=r"Input shape:\{2,3\}, requested shape:\{4,2\}"):
         types_of("float[2, 3] x", "c = Constant <value_ints = [4, 2]> () y = Reshape(x, c)")
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        "Tile(x, below)",
+        "Expand(x, below)",
+        "ConstantOfShape(below)",
+        "Reshape(x, below)",
+        "Pad(x, pads)",
+    ],
+)
+def test_constants_that_ask_for_a_negative_size_are_refused_by_name(node: str) -> None:
+    text = f"""<ir_version: 10, opset_import: ["" : 21]> g () => (y)
+        <float[2] x = {{1, 2}}, int64[1] below = {{-2}}, int64[2] pads = {{-3, 0}}, int64[1] axis = {{0}}> {{ y = {node} }}"""
+    with pytest.raises(errors.CODED, match=node.split("(", maxsplit=1)[0]):
+        sardonyx.InferenceSession(onnx.parser.parse_model(text)).run(None, {})
