@@ -83,11 +83,21 @@ def test_scores_beyond_float_are_not_judged(scale: float, overflows: bool) -> No
     text = f"{HEADER} g (float[1,3,4] x, float[4,12] w) => (y) {{ y = com.microsoft.Attention<num_heads = 2>(x, w) }}"
     model = onnx.parser.parse_model(text)
     model.graph.node[0].attribute.append(helper.make_attribute("scale", scale))
-    assert attributes.overflow_depends_on_order(model) == overflows
+    assert attributes.overflow_depends_on_order(Subject(model, {})) == overflows
 
 
-@pytest.mark.parametrize(("alpha", "beta", "overflows"), [(-1e38, "-inf", True), (-1e38, "1", False), (1e30, "-inf", False)])
-def test_sums_are_not_judged_that_overflow_if_rounded_twice(alpha: float, beta: str, overflows: bool) -> None:
+@pytest.mark.parametrize(
+    ("x", "alpha", "beta", "overflows"),
+    [
+        (1, -1e38, "-inf", True),
+        (3e38, 9, "-inf", True),
+        (3e38, 9, "1", False),
+        (1, -1e38, "1", False),
+        (1, 1e30, "-inf", False),
+    ],
+)
+def test_sums_are_not_judged_that_overflow_if_rounded_twice(x: float, alpha: float, beta: str, overflows: bool) -> None:
     model = onnx.parser.parse_model(f"{HEADER} g (float[1] x) => (y) {{ y = HardSigmoid(x) }}")
     model.graph.node[0].attribute.extend([helper.make_attribute("alpha", alpha), helper.make_attribute("beta", float(beta))])
-    assert attributes.overflow_depends_on_order(model) == overflows
+    subject = Subject(model, {"x": np.array([x], np.float32)})
+    assert attributes.overflow_depends_on_order(subject) == overflows
