@@ -75,6 +75,13 @@ case("Mish", X=FAR, expect=np.array([1000, 0, NAN], np.float32))
 case("Swish", X=FAR, expect=np.array([1000, 0, NAN], np.float32))
 case("Elu", X=FAR, expect=np.array([1000, -1, NAN], np.float32))
 case("Celu", X=FAR, expect=np.array([1000, -1, NAN], np.float32))
+for zero in (0.0, -0.0):  # one after the other, as kernels are remembered
+    case(
+        "Celu",
+        X=f32(3, 4),
+        alpha=zero,
+        expect=lambda X, alpha: np.where((X > 0) == (math.copysign(1, alpha) > 0), NAN, np.maximum(X, 0)),
+    )
 case("Selu", X=FAR, alpha=2.0, gamma=1.0, expect=np.array([1000, -2, NAN], np.float32))
 case("Selu", X=np.array([3.4e38], np.float32), expect=[INF])
 case("HardSigmoid", X=np.array([3e38, -3e38], np.float32), alpha=9.0, expect=[1, 0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from sardonyx.ir import Node, TensorType
@@ -42,6 +43,20 @@ def _attributes_fit(node: Node, entry: Scalar) -> bool:
     )
 
 
+class NegativeZero(float):
+    """-0.0, equal to no other zero: kernels are remembered by their attributes, and that of 0.0 computes something else."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NegativeZero)
+
+    def __hash__(self) -> int:
+        return hash(NegativeZero)
+
+
+def _told_apart(value: Any) -> Any:
+    return NegativeZero(value) if isinstance(value, float) and value == 0 and math.copysign(1, value) < 0 else value
+
+
 def scalar_attributes(node: Node, entry: Scalar) -> tuple[tuple[str, Any], ...]:
     """What a scalar function gets by name: the node's attributes and the defaults of its version."""
     signature = checking.signature_of(node)
@@ -50,5 +65,5 @@ def scalar_attributes(node: Node, entry: Scalar) -> tuple[tuple[str, Any], ...]:
         given = node.attributes.get(name)
         value = attribute_value(given.value) if given is not None else definition.default
         if name in entry.parameters and value is not None:
-            found[name] = value
+            found[name] = _told_apart(value)
     return tuple(sorted(found.items()))
