@@ -6,7 +6,7 @@ kernel: the loops around belong to whoever asks for elements at coordinates.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any, Union
 
@@ -14,6 +14,7 @@ from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import I64, Type
 from sardonyx.ir import Dim
 from sardonyx.providers.lowering.table import scalar_function
+from sardonyx.providers.native.arguments import POINTER, SIZE, Slot
 from sardonyx.providers.native.kernel import KernelFunction
 from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.views import View
@@ -77,6 +78,13 @@ class Chain:
     stores: tuple[Store, ...]
 
     @property
+    def slots(self) -> list[Slot]:
+        """What its code is given: for each load and store its place, and the strides that are known at run time only."""
+        loads = [(f"in{n}", item.strides) for n, item in enumerate(self.items) if isinstance(item, Load)]
+        stores = [(f"out{n}", store.strides) for n, store in enumerate(self.stores)]
+        return [slot for name, strides in (*loads, *stores) for slot in _operand_slots(name, strides)]
+
+    @property
     def streams(self) -> bool:
         return any(store.streams for store in self.stores)
 
@@ -127,6 +135,11 @@ def pattern(strides: Sequence[Dim]) -> Strides:
     return inner + (("0" if last == 0 else "1" if last == 1 else "n"),) if strides else ()
 
 
+def _operand_slots(name: str, strides: Strides) -> list[Slot]:
+    varying = [Slot(f"{name}.strides.{axis}", SIZE) for axis, kind in enumerate(strides) if kind == "n"]
+    return [Slot(name, POINTER), *varying]
+
+
 def stride_arguments(view: View, strides: Sequence[Dim]) -> list[Argument]:
     """What `ChainCode` asks for an operand: its place and the strides that are known at run time only."""
     return [view.place, *(stride for stride, kind in zip(strides, pattern(strides)) if kind == "n")]
@@ -135,12 +148,16 @@ def stride_arguments(view: View, strides: Sequence[Dim]) -> list[Argument]:
 class _Operand:
     """A load or store inside a kernel: its pointer and strides."""
 
-    def __init__(self, f: KernelFunction, type: Type, strides: Strides):
+    def __init__(self, f: KernelFunction, type: Type, strides: Strides, words: Iterator[Value] | None = None):
         self.f = f
         self.type = type
         self.kinds = strides
-        self.pointer = f.pointer()
-        self.strides = [f.size() if kind == "n" else None for kind in strides]
+        if words is None:
+            self.pointer = f.pointer()
+            self.strides = [f.size() if kind == "n" else None for kind in strides]
+        else:
+            self.pointer = next(words)
+            self.strides = [next(words) if kind == "n" else None for kind in strides]
 
     def at(self, outer: Sequence[Value]) -> Value:
         """Where the row with these outer coordinates begins."""
@@ -153,13 +170,16 @@ class _Operand:
 
 
 class ChainCode:
-    """A chain being emitted. Make it at the beginning of a kernel: it asks for its arguments then."""
+    """A chain being emitted, with its operands: what `Chain.slots` lists."""
 
-    def __init__(self, f: KernelFunction, chain: Chain):
+    def __init__(self, f: KernelFunction, chain: Chain, operands: Sequence[Value] | None = None):
         self.f = f
         self.chain = chain
-        self.loads = {n: _Operand(f, item.type, item.strides) for n, item in enumerate(chain.items) if isinstance(item, Load)}
-        self.stores = [_Operand(f, store.type, store.strides) for store in chain.stores]
+        words = None if operands is None else iter(operands)
+        self.loads = {
+            n: _Operand(f, item.type, item.strides, words) for n, item in enumerate(chain.items) if isinstance(item, Load)
+        }
+        self.stores = [_Operand(f, store.type, store.strides, words) for store in chain.stores]
         self.is_exact = chain.is_dequantizing
         """Whether every op rounds by itself."""
 

@@ -9,6 +9,7 @@ from sardonyx.compiler.builder import Value, Variable
 from sardonyx.compiler.target import Target
 from sardonyx.compiler.types import F32, I64
 from sardonyx.ir import Dim, dim
+from sardonyx.providers.native.arguments import Arguments, Operands, Size, each, group
 from sardonyx.providers.native.chain import Apply, Chain, ChainCode, ChainRow, Load
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program import Argument
@@ -34,7 +35,7 @@ def elementwise_step(lowerer: Lowerer, domain: Sequence[Dim], chain: Chain, argu
     by_rows = len(domain) > 1
     lowerer.call(
         elementwise_kernel(lowerer.target, chain),
-        [*domain[1:], *arguments],
+        ElementwiseArguments(sizes=domain[1:], operands=arguments),
         dim.product(domain[:-1]) if by_rows else total,
         dim.maximum(1, dim.floordiv(piece, dim.maximum(1, domain[-1]))) if by_rows else piece,
         flops=total * work,
@@ -42,18 +43,24 @@ def elementwise_step(lowerer: Lowerer, domain: Sequence[Dim], chain: Chain, argu
     )
 
 
-@kernel("elementwise")
-def elementwise_kernel(f: KernelFunction, chain: Chain) -> None:
+class ElementwiseArguments(Arguments):
+    sizes: Sequence[Size] = each(lambda chain: chain.rank - 1)
+    """Of all axes of the domain but the first."""
+    operands: Operands = group(lambda chain: chain.slots)
+
+
+@kernel("elementwise", ElementwiseArguments)
+def elementwise_kernel(f: KernelFunction, a: ElementwiseArguments, chain: Chain) -> None:
     """A chain over a domain. Items are rows along the innermost axis, or elements if there is only that one."""
-    sizes = [f.size() for _ in range(chain.rank - 1)]
-    code = ChainCode(f, chain)
+    code = ChainCode(f, chain, a.operands)
     if chain.rank == 1:
         _whole_row(code.row([]), f.begin, f.end)
     else:
-        counters = _start(f, sizes[:-1])
+        *outer, columns = a.sizes
+        counters = _start(f, outer)
         with f.loop(f.begin, f.end):
-            _whole_row(code.row([counter.get() for counter in counters]), f.const(I64, 0), sizes[-1])
-            advance(f, counters, sizes[:-1])
+            _whole_row(code.row([counter.get() for counter in counters]), f.const(I64, 0), columns)
+            advance(f, counters, outer)
     if chain.streams:
         f.fence()
 
@@ -124,7 +131,7 @@ def _unrolling(target: Target, chain: Chain, lanes: int) -> int:
 def _length(target: Target, chain: Chain, lanes: int) -> tuple[int, bool]:
     """How many lines of code one vector takes, and whether they are without branches."""
     f = KernelFunction(target)
-    row = ChainCode(f, chain).row([f.begin] * (chain.rank - 1))
+    row = ChainCode(f, chain, f.words(chain.slots)).row([f.begin] * (chain.rank - 1))
     before, block = f.lines, f.block
     row.emit(f.begin, lanes)
     return f.lines - before, f.block == block

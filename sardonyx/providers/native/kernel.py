@@ -1,27 +1,33 @@
 """How a kernel of generated code is written: a Python function that emits it, cached by what shapes it.
 
-    @kernel("double")
-    def double_kernel(f: KernelFunction, type: Type) -> None:
-        source, target = f.pointer(), f.pointer()
-        for i, remaining in f.vectors(f.begin, f.end, type): …
+    class DoubleArguments(Arguments):
+        source: Pointer
+        target: Pointer
 
-    lowerer.call(double_kernel(target, F32), [x, y], items=count, grain=4096)
+    @kernel("double", DoubleArguments)
+    def double_kernel(f: KernelFunction, a: DoubleArguments, type: Type) -> None:
+        for i, remaining in f.vectors(f.begin, f.end, type):
+            f.store(f.load(a.source, i, …) * 2, a.target, i, …)
 
-The function asks for its arguments in the order in which `call` gives them.
+    lowerer.call(double_kernel(target, F32), DoubleArguments(source=x, target=y), items=count, grain=4096)
+
+The record declares once what the kernel is given: see `arguments`.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec
+from collections.abc import Callable, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from sardonyx.compiler.builder import Function, Value
 from sardonyx.compiler.jit import PLACEHOLDER, Kernel, key_of
 from sardonyx.compiler.target import Target
 from sardonyx.compiler.types import F64, I64, PTR, Type
+from sardonyx.providers.native.arguments import Arguments, Declaration, RoomArguments, Slot, declare
 
 P = ParamSpec("P")
+A = TypeVar("A", bound=Arguments)
 
 
 class KernelFunction(Function):
@@ -49,12 +55,19 @@ class KernelFunction(Function):
         """The next argument: a float that `call` was given, as `type`."""
         return self.convert(self._next(F64), type)
 
-    def room(self) -> Value:
-        """Which of a step's rooms of scratch memory belongs to this call: the thread's, or that of the piece if there are fewer of those.
-        The next arguments are those of `Rooms`.
-        """
-        pieces, grain, threads = self.size(), self.size(), self.size()
-        return self.select(pieces > threads, self.worker, self.begin // grain)
+    def arguments(self, declaration: Declaration) -> Any:
+        """The record of what the kernel is given."""
+        return declaration.read(self._next)
+
+    def words(self, slots: Sequence[Slot]) -> list[Value]:
+        """The next arguments, of these kinds."""
+        return [self._next(slot.kind.type) for slot in slots]
+
+    def room(self, rooms: RoomArguments | None = None) -> Value:
+        """Which of a step's rooms of scratch memory belongs to this call: the thread's, or that of the piece if those are fewer."""
+        if rooms is None:
+            rooms = RoomArguments(pieces=self.size(), grain=self.size(), threads=self.size())
+        return self.select(rooms.pieces > rooms.threads, self.worker, self.begin // rooms.grain)
 
     def lanes(self, type: Type) -> int:
         return self.target.lanes(type)
@@ -64,14 +77,64 @@ KEPT = 1024
 """How many kernels of one kind are remembered."""
 
 
-def kernel(title: str) -> Callable[[Callable[Concatenate[KernelFunction, P], None]], Callable[Concatenate[Target, P], Kernel]]:
-    """Make a function that emits code into one that returns the kernel for a target, the same one for equal arguments.
+class DeclaredKernel(Kernel):
+    """A kernel that says what it is to be given."""
 
-    Code is emitted when somebody asks for its text: hardly ever, once the cache has what became of it. So it must depend on the arguments
+    def __init__(
+        self, title: str, text: Callable[[], str], about: Callable[[], str], key: str | None, declaration: Declaration
+    ):
+        super().__init__(title, text, about, key)
+        self.declaration = declaration
+
+
+@overload
+def kernel(
+    title: str, record: type[A]
+) -> Callable[[Callable[Concatenate[KernelFunction, A, P], None]], Callable[Concatenate[Target, P], DeclaredKernel]]: ...
+
+
+@overload
+def kernel(
+    title: str,
+) -> Callable[[Callable[Concatenate[KernelFunction, P], None]], Callable[Concatenate[Target, P], Kernel]]: ...
+
+
+def kernel(title: str, record: type[Arguments] | None = None) -> Any:
+    """Make a function that emits code into one that returns the kernel for a target, the same one for equal parameters.
+
+    Code is emitted when somebody asks for its text: hardly ever, once the cache has what became of it. So it must depend on the parameters
     and the sources alone.
     """
 
-    def decorate(emit: Callable[Concatenate[KernelFunction, P], None]) -> Callable[Concatenate[Target, P], Kernel]:
+    if record is None:
+        return _positional(title)
+
+    def decorate(emit: Callable[..., None]) -> Callable[..., DeclaredKernel]:
+        names = emit.__code__.co_varnames[2 : emit.__code__.co_argcount]
+        defaults = dict(zip(reversed(names), reversed(emit.__defaults__ or ())))
+
+        @functools.lru_cache(maxsize=KEPT)
+        def make(target: Target, *parameters: Any, **keywords: Any) -> DeclaredKernel:
+            declaration = declare(record, {**defaults, **dict(zip(names, parameters)), **keywords})
+
+            def text() -> str:
+                f = KernelFunction(target)
+                emit(f, f.arguments(declaration), *parameters, **keywords)
+                return f.text(PLACEHOLDER)
+
+            def about() -> str:
+                return "; ".join([*map(str, parameters), *(f"{name} {value}" for name, value in keywords.items())])
+
+            key = key_of(emit, target, parameters, keywords, [(slot.name, slot.kind.name) for slot in declaration.slots()])
+            return DeclaredKernel(title, text, about, key, declaration)
+
+        return functools.wraps(emit)(make)
+
+    return decorate
+
+
+def _positional(title: str) -> Any:
+    def decorate(emit: Callable[..., None]) -> Callable[..., Kernel]:
         @functools.lru_cache(maxsize=KEPT)
         def make(target: Target, *arguments: Any, **keywords: Any) -> Kernel:
             def text() -> str:
@@ -84,6 +147,6 @@ def kernel(title: str) -> Callable[[Callable[Concatenate[KernelFunction, P], Non
 
             return Kernel(title, text, about, key_of(emit, target, arguments, keywords))
 
-        return functools.wraps(emit)(make)  # type: ignore[return-value]
+        return functools.wraps(emit)(make)
 
     return decorate

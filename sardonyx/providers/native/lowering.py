@@ -14,10 +14,12 @@ from sardonyx.compiler.target import Target
 from sardonyx.ir import Dim, Node, TensorType, Value, dim
 from sardonyx.ops import checking
 from sardonyx.optimizer import matching
+from sardonyx.providers.native.arguments import Arguments
 from sardonyx.providers.native.chain import Chain, Item, Load
 from sardonyx.providers.native.digest import content_digest
 from sardonyx.providers.native.elementwise import elementwise_step
 from sardonyx.providers.native.expression import MAX_OPERANDS, Expression, Operation, common_order, placed
+from sardonyx.providers.native.kernel import DeclaredKernel
 from sardonyx.providers.native.known import is_symbolic, known_sizes, sizes_step
 from sardonyx.providers.native.movement.copying import copy_step
 from sardonyx.providers.native.movement.interleaving import interleaved_rows
@@ -343,7 +345,7 @@ class Lowerer:
     def call(
         self,
         kernel: Kernel,
-        arguments: Sequence[Argument],
+        arguments: Arguments | Sequence[Argument],
         items: Dim,
         grain: Dim = 1,
         *,
@@ -351,10 +353,13 @@ class Lowerer:
         traffic: Dim = 0,
         scratch: Sequence[Buffer] = (),
     ) -> None:
-        """Add a step."""
-        self.program.steps.append(
-            Step(kernel, list(arguments), items, grain, self._label, flops, traffic, scratch, tuple(self._nodes))
-        )
+        """Add a step: a kernel with the record that it declares."""
+        if isinstance(arguments, Arguments):
+            assert isinstance(kernel, DeclaredKernel)
+            words = kernel.declaration.words(kernel.title, arguments)
+        else:
+            words = list(arguments)
+        self.program.steps.append(Step(kernel, words, items, grain, self._label, flops, traffic, scratch, tuple(self._nodes)))
 
     def copy(self, source: View, target: View) -> None:
         """Add a step that copies elements between views of one shape, converting them if the types differ."""

@@ -127,9 +127,9 @@ class NativeExecutionProvider(ExecutionProvider):
         try:
             return self._compile(cluster)
         except LoweringFailed as failed:
-            fault = next((failure.error for failure in failed.failures if not failure.is_expected), None)
-            if fault is not None and is_strict():
-                raise fault from None
+            for failure in failed.failures:
+                if failure.is_fatal or (not failure.is_expected and is_strict()):
+                    raise failure.error from None
             raise self._refusal(cluster, failed.failures) from failed
 
     def _compile(self, cluster: Cluster) -> CompiledProgram:

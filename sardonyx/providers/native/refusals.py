@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Sequence
 
 from sardonyx.ir import Node
+from sardonyx.providers.native.arguments import WrongArguments
 from sardonyx.providers.native.sizes import UnboundSymbol
 from sardonyx.providers.provider import CannotCompile
 from sardonyx.records import dataclass
@@ -25,6 +26,11 @@ class Failure:
     @property
     def is_expected(self) -> bool:
         return isinstance(self.error, EXPECTED)
+
+    @property
+    def is_fatal(self) -> bool:
+        """Whether no other provider may hide it."""
+        return isinstance(self.error, WrongArguments)
 
     @property
     def is_quiet(self) -> bool:

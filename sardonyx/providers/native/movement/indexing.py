@@ -9,6 +9,7 @@ from sardonyx.compiler.builder import Value as Code
 from sardonyx.compiler.types import BOOL, I64, U64, Type
 from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.optimizer import matching
+from sardonyx.providers.native.arguments import Arguments, Pointer, Size
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.movement.copying import PIECE_BYTES, copy_row, raw
@@ -105,30 +106,54 @@ def gather(lowerer: Lowerer, node: Node) -> None:
         strides = regrouped(source.shape, source.strides, (axis, 1, rank - axis - 1)) or ()
     lowerer.call(
         gather_kernel(lowerer.target, type, _type_of(indices), by_row),
-        [source.place, strides[0], strides[1], places.place, step, target.place, count, shape[axis], inner, lowerer.status()],
+        GatherArguments(
+            source=source.place,
+            outer_stride=strides[0],
+            axis_stride=strides[1],
+            indices=places.place,
+            index_stride=step,
+            target=target.place,
+            count=count,
+            axis_size=shape[axis],
+            inner=inner,
+            status=lowerer.status(),
+        ),
         rows,
         _grain(inner, type),
         traffic=2 * rows * inner * type.bytes,
     )
 
 
-@kernel("gather")
-def gather_kernel(f: KernelFunction, type: Type, index_type: Type, by_row: bool) -> None:
+class GatherArguments(Arguments):
+    source: Pointer
+    outer_stride: Size
+    axis_stride: Size
+    indices: Pointer
+    index_stride: Size
+    target: Pointer
+    count: Size
+    """How many indices there are."""
+    axis_size: Size
+    inner: Size
+    """Elements in a row."""
+    status: Pointer
+
+
+@kernel("gather", GatherArguments)
+def gather_kernel(f: KernelFunction, a: GatherArguments, type: Type, index_type: Type, by_row: bool) -> None:
     """Items are rows of the result, of `inner` elements each: one if not `by_row`."""
-    source, outer_stride, axis_stride = f.pointer(), f.size(), f.size()
-    indices, step, target = f.pointer(), f.size(), f.pointer()
-    count, size, inner, bounds = f.size(), f.size(), f.size(), Bounds(f, f.pointer())
-    outer, column = f.variable(f.begin // count), f.variable(f.begin % count)
+    bounds = Bounds(f, a.status)
+    outer, column = f.variable(f.begin // a.count), f.variable(f.begin % a.count)
     with f.loop(f.begin, f.end) as item:
-        found = bounds.position(load_index(f, indices, column.get() * step, index_type), size)
-        row = f.address(source, outer.get() * outer_stride + found * axis_stride, type)
-        with f.if_(size > 0):
+        index = bounds.position(load_index(f, a.indices, column.get() * a.index_stride, index_type), a.axis_size)
+        row = f.address(a.source, outer.get() * a.outer_stride + index * a.axis_stride, type)
+        with f.if_(a.axis_size > 0):
             if by_row:
-                copy_row(f, row, f.address(target, item * inner, type), inner, type)
+                copy_row(f, row, f.address(a.target, item * a.inner, type), a.inner, type)
             else:
-                f.store(f.load(row, 0, type), target, item, type)
+                f.store(f.load(row, 0, type), a.target, item, type)
         column.set(column.get() + 1)
-        with f.if_(column.get() >= count):
+        with f.if_(column.get() >= a.count):
             column.set(0)
             outer.set(outer.get() + 1)
     bounds.tell()
