@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sardonyx.compiler import cache, linking
+from sardonyx.compiler import cache, caches, linking
 from sardonyx.compiler.cache import ObjectCache
 from sardonyx.compiler.linking import Code
 from sardonyx.compiler.sources import fingerprint
@@ -156,6 +156,10 @@ def _machine_key() -> str | None:
 @functools.cache
 def host() -> Target:
     """This machine's CPU; SARDONYX_CPU (sse2, avx2, avx512) asks for less than it has."""
+    return replace(_host(), caches=caches.here())
+
+
+def _host() -> Target:
     here = this_machine()
     if here.triple.startswith(("aarch64", "arm64")):
         return Target("neon", here.cpu, here.features, 16, 32)

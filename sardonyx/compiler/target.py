@@ -1,9 +1,10 @@
-"""What the CPU can do that code is generated for: vector width, registers, features. Kernels ask it; `jit.host` finds it out."""
+"""What the CPU can do that code is generated for: vector width, registers, features, caches. Kernels ask it; `jit.host` finds it out."""
 
 from __future__ import annotations
 
 import os
 
+from sardonyx.compiler.caches import Caches
 from sardonyx.compiler.types import Type
 from sardonyx.errors import InvalidArgument
 from sardonyx.records import dataclass
@@ -26,6 +27,7 @@ class Target:
     """Whether the CPU converts between float16 and float32."""
     rounding: bool = True
     """Whether the CPU rounds floats to whole floats."""
+    caches: Caches = Caches()
 
     def lanes(self, type: Type) -> int:
         """How many elements of a type a vector register holds; narrow floats are computed as float32."""
