@@ -1,4 +1,4 @@
-"""How much a kernel lets lie in which cache: fractions of the caches' sizes, all of them here, so that they can be compared and measured."""
+"""How much a kernel lets lie in which cache: fractions of the caches' sizes, all in this place, so that they can be compared."""
 
 from __future__ import annotations
 
