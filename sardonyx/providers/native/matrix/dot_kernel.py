@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from sardonyx.compiler.builder import Value, Variable
 from sardonyx.compiler.types import Type
 from sardonyx.ir import Dim, dim
+from sardonyx.providers.native.arguments import Arguments, Operands, Pointer, Size, each, group
 from sardonyx.providers.native.chain import Chain, ChainCode
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.matrix.packing import batch_offset
@@ -38,34 +39,55 @@ def dot_grain(columns: int, inner: Dim) -> Dim:
     return dim.maximum(1, dim.floordiv(PIECE_ELEMENTS, dim.maximum(1, inner * columns)))
 
 
-@kernel("dots")
-def dot_kernel(f: KernelFunction, dots: Dots, chain: Chain) -> None:
+class LineArguments(Arguments):
+    """A factor whose rows (of A) or columns (of B) lie along K."""
+
+    place: Pointer
+    stride: Size
+    batch_strides: Sequence[Size] = each(lambda dots: dots.batch_axes)
+
+
+class DotArguments(Arguments):
+    few: LineArguments
+    """The factor of few rows."""
+    many: LineArguments
+    columns: Size
+    inner: Size
+    batch_sizes: Sequence[Size] = each(lambda dots: dots.batch_axes)
+    epilogue: Operands = group(lambda chain: chain.slots)
+
+
+@kernel("dots", DotArguments)
+def dot_kernel(f: KernelFunction, a: DotArguments, dots: Dots, chain: Chain) -> None:
     """Items are as many columns as a vector has lanes."""
-    a, b = f.pointer(), f.pointer()
-    columns, inner, a_step, b_step = (f.size() for _ in range(4))
-    sizes, a_steps, b_steps = ([f.size() for _ in range(dots.batch_axes)] for _ in range(3))
-    code = ChainCode(f, chain)
-    lanes = f.lanes(dots.left)
-    together = min(COLUMNS, lanes)
-    type = dots.left.computed
+    epilogue = ChainCode(f, chain, a.epilogue)
+    lanes, type = f.lanes(dots.left), dots.left.computed
     results = f.stack(type, dots.rows * lanes)
-    groups = f.maximum((columns + (lanes - 1)) // lanes, 1)
+    groups = f.maximum((a.columns + (lanes - 1)) // lanes, 1)
     with f.loop(f.begin, f.end) as item:
         batch, column = item // groups, (item % groups) * lanes
-        a_offset, b_offset = batch_offset(f, batch, sizes, [a_steps, b_steps])
-        left = [f.address(a, a_offset + a_step * row if row else a_offset, dots.left) for row in range(dots.rows)]
-        large = f.address(b, b_offset, dots.right)
-        with f.loop(0, lanes, together) as first:
-            last = columns - 1
-            places = [f.minimum(column + first + number, last) * b_step for number in range(together)]
-            right = [f.address(large, place, dots.right) for place in places]
-            for row, sums in enumerate(_dots(f, dots, left, right, inner)):
-                f.store(sums, f.address(results, first + row * lanes, type), 0, type)
-        remaining = columns - column
+        few, many = batch_offset(f, batch, a.batch_sizes, [a.few.batch_strides, a.many.batch_strides])
+        rows = [f.address(a.few.place, few + a.few.stride * row if row else few, dots.left) for row in range(dots.rows)]
+        _multiply(f, a, dots, rows, f.address(a.many.place, many, dots.right), column, results)
+        remaining = a.columns - column
         for row in range(dots.rows):
             outer = [batch] if chain.rank == 3 else []
-            target = code.row([*outer, f.const(column.type, row)])
+            target = epilogue.row([*outer, f.const(column.type, row)])
             target.emit(column, lanes, remaining, given=[f.load(results, row * lanes, type, lanes)])
+
+
+def _multiply(
+    f: KernelFunction, a: DotArguments, dots: Dots, rows: list[Value], many: Value, column: Value, results: Value
+) -> None:
+    """The products of all rows with as many columns as a vector has lanes; columns behind the last repeat it."""
+    lanes, type = f.lanes(dots.left), dots.left.computed
+    together = min(COLUMNS, lanes)
+    with f.loop(0, lanes, together) as first:
+        last = a.columns - 1
+        places = [f.minimum(column + first + number, last) * a.many.stride for number in range(together)]
+        columns = [f.address(many, place, dots.right) for place in places]
+        for row, sums in enumerate(_dots(f, dots, rows, columns, a.inner)):
+            f.store(sums, f.address(results, first + row * lanes, type), 0, type)
 
 
 def _dots(f: KernelFunction, dots: Dots, left: list[Value], right: list[Value], inner: Value) -> list[Value]:
@@ -80,13 +102,13 @@ def _dots(f: KernelFunction, dots: Dots, left: list[Value], right: list[Value], 
             _add(f, dots, sums[number], left, right, k + number * lanes)
     with f.loop(whole, inner, lanes) as k:
         _add(f, dots, sums[0], left, right, k, inner - k)
-    found = []
+    totals = []
     for row in range(len(left)):
         vectors = [sums[0][row][column].get() for column in range(len(right))]
         for other in sums[1:]:
             vectors = [vector + more.get() for vector, more in zip(vectors, other[row])]
-        found.append(_across(f, vectors))
-    return found
+        totals.append(_across(f, vectors))
+    return totals
 
 
 def _add(
@@ -114,9 +136,9 @@ def _across(f: KernelFunction, vectors: list[Value]) -> Value:
         even = [lane // 2 + (lane % 2) * lanes for lane in range(lanes)]
         odd = [lane + lanes // 2 for lane in even]
         pairs = zip(vectors[:half], vectors[half:])
-        vectors = [f.shuffle(one, other, even) + f.shuffle(one, other, odd) for one, other in pairs]
-    found = vectors[0]
-    while found.type.lanes > count:
-        half = found.type.lanes // 2
-        found = f.shuffle(found, found, range(half)) + f.shuffle(found, found, range(half, 2 * half))
-    return found
+        vectors = [f.shuffle(left, right, even) + f.shuffle(left, right, odd) for left, right in pairs]
+    total = vectors[0]
+    while total.type.lanes > count:
+        half = total.type.lanes // 2
+        total = f.shuffle(total, total, range(half)) + f.shuffle(total, total, range(half, 2 * half))
+    return total

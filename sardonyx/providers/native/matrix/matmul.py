@@ -11,15 +11,24 @@ from sardonyx.compiler.types import I64, Type
 from sardonyx.ir import Dim, Node, TensorType, Value, dim
 from sardonyx.ops import checking
 from sardonyx.providers.lowering.table import scalars_of
+from sardonyx.providers.native.arguments import Arguments, Pointer, Size
 from sardonyx.providers.native.expression import Operation
 from sardonyx.providers.native.kernel import KernelFunction, kernel
-from sardonyx.providers.native.lowering import Lowerer
-from sardonyx.providers.native.matrix.dot_kernel import MAX_ROWS, Dots, dot_grain, dot_kernel
+from sardonyx.providers.native.lowering import Lowerer, Sink
+from sardonyx.providers.native.matrix.dot_kernel import MAX_ROWS, DotArguments, Dots, LineArguments, dot_grain, dot_kernel
 from sardonyx.providers.native.matrix.packing import Packed, packed_view, packed_weights
-from sardonyx.providers.native.matrix.tile_kernel import Tile, gemm_kernel, grain_of, tile_rows, tile_vectors
+from sardonyx.providers.native.matrix.tile_kernel import (
+    FactorArguments,
+    GemmArguments,
+    Tile,
+    gemm_kernel,
+    grain_of,
+    tile_rows,
+    tile_vectors,
+)
 from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.table import lower
-from sardonyx.providers.native.values import dims, element_of, shape_of
+from sardonyx.providers.native.values import dims, element_of, fixed, shape_of
 from sardonyx.providers.native.views import Dims, View, broadcast_stride, collapse
 from sardonyx.records import dataclass
 
@@ -200,6 +209,10 @@ class Factor:
     batch: Dims
     """Strides along the axes of the batch."""
 
+    def arguments(self, batch_strides: Dims) -> FactorArguments:
+        """With the strides along those axes of the batch that are left once even ones are taken together."""
+        return FactorArguments(place=self.place, tile_stride=self.tile, stride=self.step, batch_strides=batch_strides)
+
 
 def product_steps(lowerer: Lowerer, node: Node, operations: Sequence[Operation]) -> None:
     """Add the steps of a product, with scalar operations that belong to the node itself."""
@@ -251,11 +264,18 @@ def tiled_product(
     tile = Tile(left.type, right.type, height, vectors, lanes, left.along, right.along == "panels")
     sink = lowerer.sink(node, groups, operations=operations, order=order)
     sizes, steps = collapse(batch, [left.batch, right.batch])
-    numbers = [rows, columns, inner, left.tile, left.step, right.tile, right.step, *sizes, *steps[0], *steps[1]]
     total = dim.product(batch)
     lowerer.call(
         gemm_kernel(lowerer.target, tile, len(sizes), sink.chain),
-        [left.place, right.place, *numbers, *sink.arguments],
+        GemmArguments(
+            left=left.arguments(steps[0]),
+            right=right.arguments(steps[1]),
+            rows=rows,
+            columns=columns,
+            inner=inner,
+            batch_sizes=sizes,
+            epilogue=sink.arguments,
+        ),
         total * dim.ceildiv(rows, tile.rows) * dim.ceildiv(columns, tile.width),
         grain_of(tile, rows, inner),
         flops=total * rows * inner * columns * 2,
@@ -267,16 +287,22 @@ def inner_size(lowerer: Lowerer, left: Dim, right: Dim) -> Dim:
     """The size of K. If only a run tells whether both factors agree on it, a step checks that; nobody reads beyond the smaller one."""
     if left == right:
         return left
-    lowerer.call(equality_kernel(lowerer.target), [left, right, lowerer.status()], 1)
+    arguments = EqualityArguments(left=left, right=right, status=lowerer.status())
+    lowerer.call(equality_kernel(lowerer.target), arguments, 1)
     return dim.minimum(left, right)
 
 
-@kernel("equality")
-def equality_kernel(f: KernelFunction) -> None:
+class EqualityArguments(Arguments):
+    left: Size
+    right: Size
+    status: Pointer
+
+
+@kernel("equality", EqualityArguments)
+def equality_kernel(f: KernelFunction, a: EqualityArguments) -> None:
     """Two sizes that must be equal; NumPy computes the program again, and complains, if they are not."""
-    left, right, status = f.size(), f.size(), f.pointer()
-    with f.if_(left != right):
-        f.store(1, status, 0, I64)
+    with f.if_(a.left != a.right):
+        f.store(1, a.status, 0, I64)
 
 
 def _dot_steps(lowerer: Lowerer, node: Node, A: Value, B: Value, operations: Sequence[Operation]) -> bool:
@@ -290,30 +316,39 @@ def _dot_steps(lowerer: Lowerer, node: Node, A: Value, B: Value, operations: Seq
         few, many = many, few
     if few.strides[-1] != 1 or many.strides[-1] != 1:
         return False
-    rows, inner, groups = few.shape[-2], inner_size(lowerer, few.shape[-1], many.shape[-1]), _groups(node, flat=False)
+    inner = inner_size(lowerer, few.shape[-1], many.shape[-1])
     is_flat = _has_no_batch(few) and (is_column or _has_no_batch(many))
     flat = _with_flat_rows(many) if is_flat else None
-    many = flat or many
+    groups = _groups(node, flat=False)
     batch = () if flat else (shape_of(node.outputs[0]) or ())[: groups[0]]
-    if rows == 1:  # one result per column: the columns are all axes there are
+    if few.shape[-2] == 1:  # one result per column: the columns are all axes there are
         groups = (0, sum(groups)) if flat else (groups[0], 0, groups[1] + groups[2])
     elif flat:
         groups = (groups[0] + groups[1], groups[2])
-    columns = many.shape[-2]
-    sink = lowerer.sink(node, groups, operations=operations)
+    _dot_step(lowerer, few, flat or many, inner, batch, lowerer.sink(node, groups, operations=operations))
+    return True
+
+
+def _dot_step(lowerer: Lowerer, few: View, many: View, inner: Dim, batch: Dims, sink: Sink) -> None:
+    """Add the step of the products of few rows with many columns, both along K."""
+    rows, columns = fixed(few.shape[-2], "the number of rows"), many.shape[-2]
     sizes, steps = collapse(batch, [_batch_steps(few, batch), _batch_steps(many, batch)])
     lanes, total = lowerer.target.lanes(few.type), dim.product(batch)
-    numbers = [columns, inner, few.strides[-2], many.strides[-2], *sizes, *steps[0], *steps[1]]
-    assert isinstance(rows, int)
     lowerer.call(
         dot_kernel(lowerer.target, Dots(few.type, many.type, rows, len(sizes)), sink.chain),
-        [few.place, many.place, *numbers, *sink.arguments],
+        DotArguments(
+            few=LineArguments(place=few.place, stride=few.strides[-2], batch_strides=steps[0]),
+            many=LineArguments(place=many.place, stride=many.strides[-2], batch_strides=steps[1]),
+            columns=columns,
+            inner=inner,
+            batch_sizes=sizes,
+            epilogue=sink.arguments,
+        ),
         total * dim.ceildiv(columns, lanes),
         dot_grain(lanes, inner),
         flops=total * rows * inner * columns * 2,
         traffic=total * (rows * inner + inner * columns + rows * columns) * few.type.bytes,
     )
-    return True
 
 
 def _has_no_batch(view: View) -> bool:

@@ -18,10 +18,11 @@ from sardonyx.compiler.types import F32, I64, U16, Type
 from sardonyx.formats import mapping
 from sardonyx.ir import Dim, dim
 from sardonyx.ir import Value as Constant
+from sardonyx.providers.native.arguments import Arguments, Pointer, Size, each
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer
-from sardonyx.providers.native.program import Argument, Buffer
-from sardonyx.providers.native.running import run_now
+from sardonyx.providers.native.program import Buffer
+from sardonyx.providers.native.running import memory_of, run_now
 from sardonyx.providers.native.views import View, collapse
 from sardonyx.providers.native.weights import WeightMemory, aligned_empty
 from sardonyx.providers.prepacking import Layout
@@ -132,8 +133,18 @@ def _pack_now(array: np.ndarray, packed: np.ndarray, type: Type, width: int, str
     steps = [step // array.itemsize for step in outer.strides]
     batches, (strides,) = collapse(outer.shape[:-2], [tuple(steps[:-2])])
     packing = Packing(raw, raw, width, width, _unit_axis(steps[-2], steps[-1]), len(batches))
-    numbers: list[int] = [*outer.shape[-2:], stride, *steps[-2:], *batches, *strides]  # type: ignore[list-item]
-    run_now(pack_kernel(target, packing), [array, packed], numbers, packed.size // stride)
+    arguments = PackArguments(
+        source=memory_of(array),
+        target=memory_of(packed),
+        outer=outer.shape[-2],
+        inner=outer.shape[-1],
+        tile_stride=stride,
+        outer_stride=steps[-2],
+        inner_stride=steps[-1],
+        batch_sizes=batches,
+        batch_strides=strides,
+    )
+    run_now(pack_kernel(target, packing), arguments, items=packed.size // stride)
 
 
 def _unit_axis(outer_step: Dim, inner_step: Dim) -> str:
@@ -158,8 +169,8 @@ def packed_view(lowerer: Lowerer, view: View, type: Type, width: int, limit: int
     key = (view, type, width, limit)
     if key not in lowerer.packed_views:
         lowerer.packed_views[key] = _pack_step(lowerer, view, type, width, limit)
-    found: Packed = lowerer.packed_views[key]
-    return found
+    packed: Packed = lowerer.packed_views[key]
+    return packed
 
 
 def _pack_step(lowerer: Lowerer, view: View, type: Type, width: int, limit: int) -> Packed:
@@ -172,10 +183,19 @@ def _pack_step(lowerer: Lowerer, view: View, type: Type, width: int, limit: int)
     tiles = dim.ceildiv(outer, limit)
     count = dim.product(batches)
     buffer = lowerer.scratch(count * tiles * tile_stride * type.bytes)
-    numbers: list[Argument] = [outer, inner, tile_stride, outer_step, inner_step, *batches, *strides]
     lowerer.call(
         pack_kernel(lowerer.target, packing),
-        [view.place, buffer, *numbers],
+        PackArguments(
+            source=view.place,
+            target=buffer,
+            outer=outer,
+            inner=inner,
+            tile_stride=tile_stride,
+            outer_stride=outer_step,
+            inner_stride=inner_step,
+            batch_sizes=batches,
+            batch_strides=strides,
+        ),
         count * tiles,
         dim.maximum(1, dim.floordiv(PIECE_ELEMENTS, dim.maximum(1, inner * limit))),
         traffic=count * outer * inner * (view.type.bytes + type.bytes),
@@ -195,68 +215,66 @@ def batch_offset(f: KernelFunction, number: Value, sizes: Sequence[Value], strid
     return offsets
 
 
-@kernel("pack")
-def pack_kernel(f: KernelFunction, packing: Packing) -> None:
+class PackArguments(Arguments):
+    source: Pointer
+    target: Pointer
+    outer: Size
+    """Rows of A or columns of B, in a batch."""
+    inner: Size
+    tile_stride: Size
+    """From tile to tile of the target."""
+    outer_stride: Size
+    inner_stride: Size
+    batch_sizes: Sequence[Size] = each(lambda packing: packing.batch_axes)
+    batch_strides: Sequence[Size] = each(lambda packing: packing.batch_axes)
+
+
+@kernel("pack", PackArguments)
+def pack_kernel(f: KernelFunction, a: PackArguments, packing: Packing) -> None:
     """Items are tiles."""
-    source, target = f.pointer(), f.pointer()
-    outer, inner, tile_stride, outer_step, inner_step = (f.size() for _ in range(5))
-    sizes = [f.size() for _ in range(packing.batch_axes)]
-    steps = [f.size() for _ in range(packing.batch_axes)]
-    tiles = f.maximum((outer + (packing.limit - 1)) // packing.limit, 1)
+    tiles = f.maximum((a.outer + (packing.limit - 1)) // packing.limit, 1)
     with f.loop(f.begin, f.end) as item:
         batch, tile = item // tiles, item % tiles
-        (offset,) = batch_offset(f, batch, sizes, [steps])
-        place = f.address(source, offset + tile * outer_step * packing.limit, packing.source)
-        to = f.address(target, item * tile_stride, packing.target)
-        count = f.minimum(outer - tile * packing.limit, packing.limit)
-        if packing.along == "k":
-            _transpose_tile(f, packing, place, to, count, outer_step, inner)
-        else:
-            _copy_tile(f, packing, place, to, count, outer_step, inner, inner_step)
+        (offset,) = batch_offset(f, batch, a.batch_sizes, [a.batch_strides])
+        source = f.address(a.source, offset + tile * a.outer_stride * packing.limit, packing.source)
+        target = f.address(a.target, item * a.tile_stride, packing.target)
+        count = f.minimum(a.outer - tile * packing.limit, packing.limit)
+        pack_tile = _transpose_tile if packing.along == "k" else _copy_tile
+        pack_tile(f, a, packing, source, target, count)
 
 
-def _copy_tile(
-    f: KernelFunction,
-    packing: Packing,
-    place: Value,
-    to: Value,
-    count: Value,
-    outer_step: Value,
-    inner: Value,
-    inner_step: Value,
-) -> None:
+def _copy_tile(f: KernelFunction, a: PackArguments, packing: Packing, source: Value, target: Value, count: Value) -> None:
     """The elements of one k after those of the other."""
     lanes = packing.lanes(f.target)
-    with f.loop(0, inner) as k:
-        row = f.address(place, k * inner_step, packing.source)
+    with f.loop(0, a.inner) as k:
+        row = f.address(source, k * a.inner_stride, packing.source)
         for first in range(0, packing.width, lanes):
             remaining = count - first
             if packing.along == "outer":
-                found = f.load(row, first, packing.source, lanes, remaining=remaining)
+                elements = f.load(row, first, packing.source, lanes, remaining=remaining)
             else:
-                indices = (f.iota(I64, lanes) + first) * f.splat(outer_step, lanes)
-                found = f.gather(row, indices, packing.source, mask=f.first_lanes(remaining, lanes))
-            f.store(found, to, k * packing.width + first, packing.target)
+                indices = (f.iota(I64, lanes) + first) * f.splat(a.outer_stride, lanes)
+                elements = f.gather(row, indices, packing.source, mask=f.first_lanes(remaining, lanes))
+            f.store(elements, target, k * packing.width + first, packing.target)
 
 
-def _transpose_tile(
-    f: KernelFunction, packing: Packing, place: Value, to: Value, count: Value, outer_step: Value, inner: Value
-) -> None:
+def _transpose_tile(f: KernelFunction, a: PackArguments, packing: Packing, source: Value, target: Value, count: Value) -> None:
     """Squares of as many rows as a vector has lanes; rows that are not there are read as the last one."""
     lanes = packing.lanes(f.target)
-    whole = (inner // lanes) * lanes
+    whole = (a.inner // lanes) * lanes
     with f.loop(0, f.minimum(count, packing.width), lanes) as first:
-        rows = [f.address(place, f.minimum(first + row, count - 1) * outer_step, packing.source) for row in range(lanes)]
+        places = [f.minimum(first + row, count - 1) * a.outer_stride for row in range(lanes)]
+        rows = [f.address(source, place, packing.source) for place in places]
 
         def square(k: Value, remaining: Value | None) -> None:
             vectors = transposed(f, [f.load(row, k, packing.source, lanes, remaining=remaining) for row in rows])
             for number, vector in enumerate(vectors):
-                f.store(vector, to, (k + number) * packing.width + first, packing.target)
+                f.store(vector, target, (k + number) * packing.width + first, packing.target)
 
         with f.loop(0, whole, lanes) as k:
             square(k, None)
-        with f.if_(whole < inner):
-            square(whole, inner - whole)
+        with f.if_(whole < a.inner):
+            square(whole, a.inner - whole)
 
 
 def transposed(f: KernelFunction, rows: Sequence[Value]) -> list[Value]:
@@ -264,11 +282,11 @@ def transposed(f: KernelFunction, rows: Sequence[Value]) -> list[Value]:
     lanes = len(rows)
     half = lanes // 2
     low = [lane // 2 + (lane % 2) * lanes for lane in range(lanes)]
-    found = list(rows)
+    vectors = list(rows)
     for _ in range(lanes.bit_length() - 1):
         mixed = []
         for row in range(half):
-            pair = found[row], found[row + half]
+            pair = vectors[row], vectors[row + half]
             mixed += [f.shuffle(*pair, low), f.shuffle(*pair, [lane + half for lane in low])]
-        found = mixed
-    return found
+        vectors = mixed
+    return vectors

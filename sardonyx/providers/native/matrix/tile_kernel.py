@@ -13,6 +13,7 @@ from sardonyx.compiler.builder import Value, Variable
 from sardonyx.compiler.target import Target
 from sardonyx.compiler.types import I8, I64, Type
 from sardonyx.ir import Dim, dim
+from sardonyx.providers.native.arguments import Arguments, Operands, Pointer, Size, each, group
 from sardonyx.providers.native.chain import Chain, ChainCode
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.matrix.packing import batch_offset
@@ -84,10 +85,29 @@ def grain_of(tile: Tile, rows: Dim, inner: Dim) -> Dim:
     return dim.maximum(1, dim.floordiv(PIECE_WORK, dim.maximum(1, work)))
 
 
-@kernel("gemm")
-def gemm_kernel(f: KernelFunction, tile: Tile, batch_axes: int, chain: Chain) -> None:
+class FactorArguments(Arguments):
+    place: Pointer
+    tile_stride: Size
+    """From a tile of A's rows, or a packed panel of B's columns, to the next."""
+    stride: Size
+    """From row to row where elements of one k after the other lie side by side, else from k to k."""
+    batch_strides: Sequence[Size] = each(lambda batch_axes: batch_axes)
+
+
+class GemmArguments(Arguments):
+    left: FactorArguments
+    right: FactorArguments
+    rows: Size
+    columns: Size
+    inner: Size
+    batch_sizes: Sequence[Size] = each(lambda batch_axes: batch_axes)
+    epilogue: Operands = group(lambda chain: chain.slots)
+
+
+@kernel("gemm", GemmArguments)
+def gemm_kernel(f: KernelFunction, a: GemmArguments, tile: Tile, batch_axes: int, chain: Chain) -> None:
     """Items are tiles of the result: batch by batch, block by block, in a block row of tiles by row of tiles."""
-    product = _Product(f, tile, batch_axes, chain)
+    product = _Product(f, a, tile, chain)
     place = product.first()
     with f.loop(f.begin, f.end):
         product.tile(place)
@@ -107,29 +127,24 @@ class _Place:
 class _Product:
     """The code of a product, with its arguments."""
 
-    def __init__(self, f: KernelFunction, tile: Tile, batch_axes: int, chain: Chain):
+    def __init__(self, f: KernelFunction, a: GemmArguments, tile: Tile, chain: Chain):
         self.f = f
+        self.a = a
         self.shape = tile
         self.sum_type = tile.right.computed
-        self.a, self.b = f.pointer(), f.pointer()
-        self.rows, self.columns, self.inner = (f.size() for _ in range(3))
-        self.a_tile, self.a_step, self.b_panel, self.b_step = (f.size() for _ in range(4))
-        self.batch_sizes = [f.size() for _ in range(batch_axes)]
-        self.a_steps = [f.size() for _ in range(batch_axes)]
-        self.b_steps = [f.size() for _ in range(batch_axes)]
-        self.code = ChainCode(f, chain)
+        self.epilogue = ChainCode(f, chain, a.epilogue)
         self.is_light = chain_weight(f.target, chain, tile.lanes) <= LIGHT
         self.spilled = f.stack(self.sum_type, (tile.rows + 1) * tile.width)
         self.parts = f.stack(self.sum_type, tile.rows * tile.width)
         """The sum of the parts of long sums that are done."""
-        self.tiles = (self.rows + (tile.rows - 1)) // tile.rows
-        self.panels = (self.columns + (tile.width - 1)) // tile.width
+        self.tiles = (a.rows + (tile.rows - 1)) // tile.rows
+        self.panels = (a.columns + (tile.width - 1)) // tile.width
         self._make_blocks()
 
     def _make_blocks(self) -> None:
         """How many panels stay in the cache: blocks are as even as can be."""
         f = self.f
-        panel_bytes = f.maximum(self.inner, 1) * (self.shape.width * self.shape.right.bytes)
+        panel_bytes = f.maximum(self.a.inner, 1) * (self.shape.width * self.shape.right.bytes)
         limit = f.maximum(f.const(I64, BLOCK_BYTES) // panel_bytes, 1)
         count = f.maximum(self.panels, 1)
         blocks = (count + (limit - 1)) // limit
@@ -146,7 +161,7 @@ class _Product:
         per_block = f.maximum(self.block * self.tiles, 1)
         block, rest = rest // per_block, rest % per_block
         panels = f.maximum(self._panels_in(block), 1)
-        return _Place(*(f.variable(one) for one in (rest % panels, rest // panels, block, batch)))
+        return _Place(*(f.variable(number) for number in (rest % panels, rest // panels, block, batch)))
 
     def advance(self, place: _Place) -> None:
         f = self.f
@@ -163,32 +178,41 @@ class _Product:
 
     def tile(self, place: _Place) -> None:
         """Compute one tile and hand it on; at the last rows it is made up of smaller ones."""
-        f, shape = self.f, self.shape
+        f, a, shape = self.f, self.a, self.shape
         batch, number = place.batch.get(), place.tile.get()
-        a_offset, b_offset = batch_offset(f, batch, self.batch_sizes, [self.a_steps, self.b_steps])
         panel = place.block.get() * self.block + place.panel.get()
-        a = f.address(self.a, a_offset + number * self.a_tile, shape.left)
         start, column = number * shape.rows, panel * shape.width
-        b = f.address(self.b, b_offset + self._panel_offset(panel, column), shape.right)
-        height = f.minimum(self.rows - start, shape.rows)
-        outer = [batch] if self.code.chain.rank == 3 else []
-        is_whole = self.columns - column >= shape.width
-        row_step = self.a_step if shape.along == "k" else 1
+        left, right = self._operands(batch, number, panel, column)
+        height = f.minimum(a.rows - start, shape.rows)
+        outer = [batch] if self.epilogue.chain.rank == 3 else []
+        is_whole = a.columns - column >= shape.width
+        row_step = a.left.stride if shape.along == "k" else 1
         done = f.variable(0, I64)
         for rows in shape.heights:
             with f.while_() as more:
                 row = done.get()
                 more.leave_if(height - row < rows)
-                sums = self._sums(rows, f.address(a, row * row_step, shape.left), b)
+                sums = self._sums(rows, f.address(left, row * row_step, shape.left), right)
                 self._hand_on(sums, row, outer, start, column, is_whole)
                 done.set(row + rows)
         self._finish(outer, start, height, column, is_whole)
 
+    def _operands(self, batch: Value, tile: Value, panel: Value, column: Value) -> tuple[Value, Value]:
+        """Where a tile of A and a panel of B begin."""
+        f, a, shape = self.f, self.a, self.shape
+        left, right = batch_offset(f, batch, a.batch_sizes, [a.left.batch_strides, a.right.batch_strides])
+        return (
+            f.address(a.left.place, left + tile * a.left.tile_stride, shape.left),
+            f.address(a.right.place, right + self._panel_offset(panel, column), shape.right),
+        )
+
     def _panel_offset(self, panel: Value, column: Value) -> Value:
         """Where a panel begins. One that is not packed and would reach beyond the last column begins further left."""
         if self.shape.packed_right:
-            return panel * self.b_panel
-        return self.f.minimum(column, self.columns - self.shape.width)
+            return panel * self.a.right.tile_stride
+        return self.f.minimum(column, self.a.columns - self.shape.width)
+
+    # --- the epilogue
 
     def _hand_on(
         self, sums: Sequence[Sequence[Value]], first: Value, outer: list[Value], start: Value, column: Value, is_whole: Value
@@ -200,7 +224,7 @@ class _Product:
             return
         with f.if_else(is_whole) as otherwise:
             for row, vectors in enumerate(sums):
-                target = self.code.row([*outer, start + first + row])
+                target = self.epilogue.row([*outer, start + first + row])
                 for number, vector in enumerate(vectors):
                     target.emit(column + number * lanes, lanes, given=[vector])
             otherwise()
@@ -226,31 +250,31 @@ class _Product:
 
     def _finish_rows(self, outer: list[Value], start: Value, height: Value, column: Value, masked: bool) -> None:
         f, shape = self.f, self.shape
-        stop = f.minimum(self.columns - column, shape.width)
+        stop = f.minimum(self.a.columns - column, shape.width)
         skipped = f.const(I64, 0) if shape.packed_right else shape.width - stop
         with f.loop(0, height) as row:
-            target = self.code.row([*outer, start + row])
+            target = self.epilogue.row([*outer, start + row])
             with f.loop(0, stop, shape.lanes) as first:
                 vector = f.load(self.spilled, row * shape.width + skipped + first, self.sum_type, shape.lanes)
                 target.emit(column + first, shape.lanes, stop - first if masked else None, given=[vector])
 
     # --- the inner loop
 
-    def _sums(self, rows: int, a: Value, b: Value) -> list[list[Value]]:
+    def _sums(self, rows: int, left: Value, right: Value) -> list[list[Value]]:
         """The tile of so many rows. Few of them would wait for their own sums, so several k are summed apart."""
-        f, shape = self.f, self.shape
+        f, shape, inner = self.f, self.shape, self.a.inner
         apart = max(1, CHAINS_OF_ADDITIONS // (rows * shape.vectors))
         unroll = max(apart, 2 if rows * shape.vectors >= CHAINS_OF_ADDITIONS else UNROLL)
         zero = f.const(self.sum_type.vector(shape.lanes), 0)
         sums = [[[f.variable(zero) for _ in range(shape.vectors)] for _ in range(rows)] for _ in range(apart)]
-        walk = _Walk(self, rows, a, b)
-        whole = self.inner - self.inner % unroll
+        walk = _Walk(self, rows, left, right)
+        whole = inner - inner % unroll
         with f.loop(0, whole, PART) as first:
             with f.if_(first > 0):
                 self._end_part(sums, first)
             with f.loop(first, f.minimum(first + PART, whole), unroll):
                 walk.step([sums[number % apart] for number in range(unroll)])
-        with f.loop(whole, self.inner):
+        with f.loop(whole, inner):
             walk.step(sums[:1])
         with f.if_(whole > PART):
             self._add_parts(sums[0])
@@ -283,31 +307,31 @@ class _Walk:
     from it. LLVM must not see that the pointers are related, or it computes one from the other.
     """
 
-    def __init__(self, product: _Product, rows: int, a: Value, b: Value):
+    def __init__(self, product: _Product, rows: int, left: Value, right: Value):
         self.f = f = product.f
-        self.product = product
+        self.a = a = product.a
         self.shape = shape = product.shape
-        self.b = f.variable(b)
-        self.stride = product.a_step * shape.left.bytes
+        self.right = f.variable(right)
+        self.row_bytes = a.left.stride * shape.left.bytes
         starts = range(0, rows, ROWS_PER_POINTER) if shape.along == "k" else [0]
-        self.a = [f.variable(f.address(a, product.a_step * row if row else 0, shape.left)) for row in starts]
+        self.left = [f.variable(f.address(left, a.left.stride * row if row else 0, shape.left)) for row in starts]
 
     def step(self, sums: Sequence[list[list[Variable]]]) -> None:
         """As many k as there are tiles of sums: an element of A times a vector of B for each register."""
-        f, shape, product = self.f, self.shape, self.product
-        pointers = [f.opaque(one.get()) for one in self.a]
-        b = f.opaque(self.b.get())
-        b_step = shape.width if shape.packed_right else product.b_step
+        f, a, shape = self.f, self.a, self.shape
+        pointers = [f.opaque(pointer.get()) for pointer in self.left]
+        right = f.opaque(self.right.get())
+        right_step = shape.width if shape.packed_right else a.right.stride
         for k, tile in enumerate(sums):
-            columns = self._columns(f.address(b, b_step * k if k else 0, shape.right))
+            columns = self._columns(f.address(right, right_step * k if k else 0, shape.right))
             for row, vectors in enumerate(tile):
                 factor = f.splat(self._element(pointers, row, k), shape.lanes)
                 for vector, column in zip(vectors, columns):
                     vector.set(f.fma(factor, column, vector.get()))
-        ahead = len(sums) if shape.along == "k" else product.a_step * len(sums)
-        for pointer, variable in zip(pointers, self.a):
+        ahead = len(sums) if shape.along == "k" else a.left.stride * len(sums)
+        for pointer, variable in zip(pointers, self.left):
             variable.set(f.address(pointer, ahead, shape.left))
-        self.b.set(f.address(b, b_step * len(sums), shape.right))
+        self.right.set(f.address(right, right_step * len(sums), shape.right))
 
     def _columns(self, place: Value) -> list[Value]:
         shape = self.shape
@@ -319,16 +343,16 @@ class _Walk:
     def _element(self, pointers: Sequence[Value], row: int, k: int) -> Value:
         f, shape = self.f, self.shape
         if shape.along == "rows":
-            return f.load(f.address(pointers[0], self.product.a_step * k if k else 0, shape.left), row, shape.left)
+            return f.load(f.address(pointers[0], self.a.left.stride * k if k else 0, shape.left), row, shape.left)
         group, number = divmod(row, ROWS_PER_POINTER)
-        place = f.address(pointers[group], self.stride * number, I8) if number else pointers[group]
+        place = f.address(pointers[group], self.row_bytes * number, I8) if number else pointers[group]
         return f.load(place, k, shape.left)
 
 
 def _totals(sums: Sequence[list[list[Variable]]]) -> list[list[Value]]:
     """The tile, its sets of sums added."""
     rows, vectors = len(sums[0]), len(sums[0][0])
-    return [[_total([tile[row][one].get() for tile in sums]) for one in range(vectors)] for row in range(rows)]
+    return [[_total([tile[row][n].get() for tile in sums]) for n in range(vectors)] for row in range(rows)]
 
 
 def _total(values: list[Value]) -> Value:
@@ -340,9 +364,9 @@ def _total(values: list[Value]) -> Value:
 def chain_weight(target: Target, chain: Chain, lanes: int) -> int:
     """About how many instructions a chain takes per vector."""
     f = KernelFunction(target)
-    code = ChainCode(f, chain)
+    code = ChainCode(f, chain, f.words(chain.slots))
     row = code.row([f.const(I64, 0)] * (chain.rank - 1))
-    before = len(f._lines)
+    before = f.lines
     given = f.const(chain.items[0].type.computed.vector(lanes), 0)
     row.emit(f.begin, lanes, given=[given])
-    return len(f._lines) - before
+    return f.lines - before

@@ -18,7 +18,7 @@ from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.optimizer import matching
 from sardonyx.providers.native.chain import Chain, Given, Store, pattern, stride_arguments
 from sardonyx.providers.native.lowering import Lowerer
-from sardonyx.providers.native.matrix.tile_kernel import Tile, gemm_kernel, grain_of
+from sardonyx.providers.native.matrix.tile_kernel import FactorArguments, GemmArguments, Tile, gemm_kernel, grain_of
 from sardonyx.providers.native.program import Argument, Buffer
 from sardonyx.providers.native.recurrent.cells import (
     ACTIVATIONS,
@@ -345,11 +345,21 @@ class _Layer:
         vectors = self.cell.input_vectors
         tile = Tile(self.cell.type, type, _tile_rows(self.lowerer.target, vectors), vectors, self.lanes, "k", True)
         view = View(result, type, (batch, rows, columns), strides)
-        arguments: list[Argument] = [self.X.place, self.weights.inputs, rows, columns, depth]
-        arguments += [step_stride * tile.rows, step_stride, depth * tile.width, tile.width, batch, row_stride, 0]
         self.lowerer.call(
             gemm_kernel(self.lowerer.target, tile, 1, Chain(3, (Given(type),), (Store(0, type, pattern(strides)),))),
-            [*arguments, *stride_arguments(view, strides)],
+            GemmArguments(
+                left=FactorArguments(
+                    place=self.X.place, tile_stride=step_stride * tile.rows, stride=step_stride, batch_strides=[row_stride]
+                ),
+                right=FactorArguments(
+                    place=self.weights.inputs, tile_stride=depth * tile.width, stride=tile.width, batch_strides=[0]
+                ),
+                rows=rows,
+                columns=columns,
+                inner=depth,
+                batch_sizes=[batch],
+                epilogue=stride_arguments(view, strides),
+            ),
             batch * dim.ceildiv(rows, tile.rows) * (columns // tile.width),
             grain_of(tile, rows, depth),
             flops=2 * batch * rows * columns * depth,
