@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from sardonyx.providers.native.sizes import Shapes
 from sardonyx.records import dataclass
+
+if TYPE_CHECKING:
+    from sardonyx.providers.native.sizes import Shapes
 
 CACHED_BYTES = 6 << 20
 """So much of an arena is likely to stay in the last cache between one step and the next."""

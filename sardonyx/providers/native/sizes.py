@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from sardonyx.ir import Dim, Value, dim
+from sardonyx.providers.native.arguments import RoomArguments
 from sardonyx.providers.native.forms import Form, dim_of, form_of, source_of
 from sardonyx.providers.native.values import dims
 from sardonyx.records import dataclass
@@ -31,9 +32,8 @@ class Rooms:
         return dim.minimum(self.pieces, THREADS)
 
     @property
-    def arguments(self) -> list[Dim]:
-        """By which `KernelFunction.room` tells a kernel which room is its own."""
-        return [self.pieces, self.grain, THREADS]
+    def arguments(self) -> RoomArguments:
+        return RoomArguments(pieces=self.pieces, grain=self.grain, threads=THREADS)
 
 
 Shapes = tuple[tuple[int, ...], ...]

@@ -119,7 +119,7 @@ def fused_steps(lowerer: Lowerer, node: Node, geometry: Geometry, expansion: Exp
     numbers: list[Argument] = [first.channels, first.filters, view.strides[0], expansion.pixel_step]
     numbers += [chunks, bands.sections, bands.band, bands.capacity, bands.pitch, bands.size]
     numbers += [*geometry.input, *geometry.output]
-    numbers += [geometry.kernel[0], geometry.strides[0], *geometry.begin, *rooms.arguments]
+    numbers += [geometry.kernel[0], geometry.strides[0], *geometry.begin, *vars(rooms.arguments).values()]
     lowerer.call(
         fused_kernel(lowerer.target, form, expansion.chain, sink.chain),
         [view.place, *constants, scratch, *numbers, *expansion.arguments, *sink.arguments],

@@ -119,7 +119,14 @@ def strassen_steps(lowerer: Lowerer, geometry: Geometry, view: View, flat: Dim |
     numbers += [grid.columns, grid.row_step, grid.pixel_step]
     lowerer.call(
         strassen_kernel(lowerer.target, form, sink.chain),
-        [view.place, *_packed(lowerer, geometry, form, filters), scratch, *numbers, *rooms.arguments, *sink.arguments],
+        [
+            view.place,
+            *_packed(lowerer, geometry, form, filters),
+            scratch,
+            *numbers,
+            *vars(rooms.arguments).values(),
+            *sink.arguments,
+        ],
         rooms.items,
         1,
         flops=geometry.flops,

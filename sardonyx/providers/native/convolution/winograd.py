@@ -258,7 +258,14 @@ def winograd_steps(lowerer: Lowerer, geometry: Geometry, ways: Ways, view: View,
     rooms = Rooms(items)
     scratch = [lowerer.scratch(form.points * limit * pitch * 4 * rooms.count) for pitch in pitches]
     numbers: list[Argument] = [geometry.groups, geometry.channels, geometry.filters, panels, blocks.panels, limit]
-    numbers += [blocks.kept, blocks.together, *pitches, view.strides[0], _short_depth(geometry, ways), *rooms.arguments]
+    numbers += [
+        blocks.kept,
+        blocks.together,
+        *pitches,
+        view.strides[0],
+        _short_depth(geometry, ways),
+        *vars(rooms.arguments).values(),
+    ]
     for axis, way in enumerate(ways):
         output = geometry.output[axis]
         numbers += [geometry.input[axis], output, geometry.begin[axis], view.strides[2 + axis]]

@@ -16,6 +16,7 @@ import numpy as np
 
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import I32, I64, Type
+from sardonyx.providers.native.arguments import Arguments, Operands, Pointer, RoomArguments, Size, group, when
 from sardonyx.providers.native.chain import Chain, ChainCode
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.movement.transposing import transpose
@@ -64,12 +65,12 @@ class Transform:
 
 def radices_of(points: int) -> tuple[int, ...] | None:
     """The factors of a number of points that there are passes for; None if there are others among them."""
-    found = []
+    radices = []
     for radix in RADICES:
         while points % radix == 0:
-            found.append(radix)
+            radices.append(radix)
             points //= radix
-    return tuple(found) if points == 1 else None
+    return tuple(radices) if points == 1 else None
 
 
 def order_of(transform: Transform) -> np.ndarray:
@@ -97,54 +98,69 @@ def twiddles_of(transform: Transform) -> np.ndarray:
     return np.stack([np.cos(angles), np.sin(angles)], axis=-1)
 
 
-@kernel("fast transform")
-def fast_kernel(f: KernelFunction, transform: Transform, chain: Chain) -> None:
+class FastArguments(Arguments):
+    signals: Pointer
+    batch_stride: Size
+    signal_stride: Size
+    count: Size
+    """Signals of a batch."""
+    groups: Size
+    """Of as many of them as a vector has lanes."""
+    window: Pointer | None = when(lambda transform: transform.has_window)
+    """What samples are multiplied with."""
+    twiddles: Pointer
+    """As `twiddles_of` has them."""
+    order: Pointer
+    """As `order_of` has it, in int32."""
+    scratch: Pointer
+    rooms: RoomArguments
+    epilogue: Operands = group(lambda chain: chain.slots)
+
+
+@kernel("fast transform", FastArguments)
+def fast_kernel(f: KernelFunction, a: FastArguments, transform: Transform, chain: Chain) -> None:
     """Items are groups of signals of one batch."""
     lanes = f.lanes(transform.type)
-    x, batch_step, signal_step, count, groups = f.pointer(), f.size(), f.size(), f.size(), f.size()
-    window = f.pointer() if transform.has_window else None
-    code = _Passes(f, transform, f.pointer(), f.pointer(), f.pointer())
-    target = ChainCode(f, chain)
-    with items(f, [groups]) as (_, (batch, group)):
+    passes, epilogue = _Passes(f, a, transform), ChainCode(f, chain, a.epilogue)
+    with items(f, [a.groups]) as (_, (batch, group)):
         first = group * lanes
-        places = [f.minimum(first + lane, count - 1) * signal_step for lane in range(lanes)]
-        code.read([f.address(x, batch * batch_step + place, transform.type) for place in places], window)
-        code.run()
+        places = [f.minimum(first + lane, a.count - 1) * a.signal_stride for lane in range(lanes)]
+        passes.read([f.address(a.signals, batch * a.batch_stride + place, transform.type) for place in places])
+        passes.run()
 
         def write(column: Value, vectors: Sequence[Value], remaining: Value | None) -> None:
             for lane, vector in enumerate(vectors):
-                with f.if_(first + lane < count):
-                    target.row([batch, first + lane]).emit(column, lanes, remaining, given=[vector])
+                with f.if_(first + lane < a.count):
+                    epilogue.row([batch, first + lane]).emit(column, lanes, remaining, given=[vector])
 
-        code.write(write)
+        passes.write(write)
 
 
 class _Passes:
     """The memory of a thread in which signals become spectra."""
 
-    def __init__(self, f: KernelFunction, transform: Transform, table: Value, order: Value, scratch: Value):
+    def __init__(self, f: KernelFunction, a: FastArguments, transform: Transform):
         self.f = f
+        self.a = a
         self.transform = transform
         self.type = transform.type.computed
         self.lanes = f.lanes(transform.type)
-        self.table = table
-        self.order = order
-        self.memory = f.address(scratch, f.room() * transform.room(self.lanes), self.type)
+        self.memory = f.address(a.scratch, f.room(a.rooms) * transform.room(self.lanes), self.type)
 
     # --- into lanes and out of them
 
-    def read(self, signals: Sequence[Value], window: Value | None) -> None:
+    def read(self, signals: Sequence[Value]) -> None:
         """Bring the numbers of each signal into its lane, in the order of the first pass."""
         f, lanes, values = self.f, self.lanes, self.transform.values
 
         def square(column: Value, remaining: Value | None, count: int) -> None:
             rows = [f.load(signal, column, self.transform.type, lanes, remaining=remaining) for signal in signals]
-            if window is not None:
-                weights = f.load(window, column, self.transform.type, lanes, remaining=remaining)
+            if self.a.window is not None:
+                weights = f.load(self.a.window, column, self.transform.type, lanes, remaining=remaining)
                 rows = [row * weights for row in rows]
             vectors = transpose(f, rows)
             for number in range(0, count, 2):
-                place = f.convert(f.load(self.order, column // 2 + number // 2, I32), I64)
+                place = f.convert(f.load(self.a.order, column // 2 + number // 2, I32), I64)
                 self._store((vectors[number], vectors[number + 1]), place)
 
         whole = values - values % lanes
@@ -187,12 +203,12 @@ class _Passes:
         """
         f, whole = self.f, radix * done
 
-        def join(group: Value, place: Value, turns: Sequence[Complex]) -> None:
-            places = [place + group * whole + number * done for number in range(radix)]
-            taken = [self._load(one) for one in places]
+        def join(group: Value, first: Value, turns: Sequence[Complex]) -> None:
+            places = [first + group * whole + number * done for number in range(radix)]
+            taken = [self._load(place) for place in places]
             turned = [taken[0], *(multiplied(*pair) for pair in zip(taken[1:], turns))] if turns else taken
-            for one, where in zip(butterfly(turned, self.transform.inverse), places):
-                self._store(one, where)
+            for value, place in zip(butterfly(turned, self.transform.inverse), places):
+                self._store(value, place)
 
         def turns_of(place: Value) -> list[Complex]:
             first = place * (radix - 1) + entry
@@ -221,8 +237,8 @@ class _Passes:
             self._store((even[0] - turned[0], turned[1] - even[1]), other)
 
     def _turn(self, entry: Value) -> Complex:
-        found = [self.f.load(self.table, entry * 2 + part, self.type) for part in (0, 1)]
-        return self.f.splat(found[0], self.lanes), self.f.splat(found[1], self.lanes)
+        real, imaginary = (self.f.load(self.a.twiddles, entry * 2 + part, self.type) for part in (0, 1))
+        return self.f.splat(real, self.lanes), self.f.splat(imaginary, self.lanes)
 
     def _load(self, place: Value) -> Complex:
         real = self.f.address(self.memory, place * (2 * self.lanes), self.type)
@@ -276,17 +292,17 @@ def _odd_butterfly(a: Sequence[Complex], inverse: bool) -> list[Complex]:
     sums = [_sum(a[j], a[radix - j]) for j in range(1, half + 1)]
     differences = [_difference(a[j], a[radix - j]) for j in range(1, half + 1)]
     first = a[0]
-    for one in sums:
-        first = _sum(first, one)
-    found: list[Complex] = [first] * radix
+    for value in sums:
+        first = _sum(first, value)
+    results: list[Complex] = [first] * radix
     for k in range(1, half + 1):
         turns = [cmath.exp(-2j * cmath.pi * (j * k % radix) / radix) for j in range(1, half + 1)]
         even = a[0]
-        for turn, one in zip(turns, sums):
-            even = _sum(even, _scaled(one, turn.real))
+        for turn, value in zip(turns, sums):
+            even = _sum(even, _scaled(value, turn.real))
         odd = _scaled(differences[0], -turns[0].imag)
-        for turn, one in zip(turns[1:], differences[1:]):
-            odd = _sum(odd, _scaled(one, -turn.imag))
+        for turn, value in zip(turns[1:], differences[1:]):
+            odd = _sum(odd, _scaled(value, -turn.imag))
         turned = _quarter(odd, inverse)
-        found[k], found[radix - k] = _sum(even, turned), _difference(even, turned)
-    return found
+        results[k], results[radix - k] = _sum(even, turned), _difference(even, turned)
+    return results

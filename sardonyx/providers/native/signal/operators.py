@@ -14,8 +14,14 @@ from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.matrix.matmul import Factor, packed_factor, tiled_product
 from sardonyx.providers.native.matrix.packing import Packed, packed_constant
 from sardonyx.providers.native.movement.views import axis_of, input_named
-from sardonyx.providers.native.program import Argument
-from sardonyx.providers.native.signal.fast_kernel import Transform, fast_kernel, order_of, radices_of, twiddles_of
+from sardonyx.providers.native.signal.fast_kernel import (
+    FastArguments,
+    Transform,
+    fast_kernel,
+    order_of,
+    radices_of,
+    twiddles_of,
+)
 from sardonyx.providers.native.sizes import Rooms
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import dims, element_of, present, stored
@@ -73,27 +79,26 @@ def _transform(
     sink = lowerer.sink(node, groups)
     type = transform.type.computed
     lanes = lowerer.target.lanes(type)
-    pieces = dim.maximum(1, dim.ceildiv(count, lanes))
-    table = lowerer.constant(twiddles_of(transform).astype(np.float32 if type.bits == 32 else np.float64))
-    weights: list[Argument] = [] if window is None else [lowerer.contiguous(window).place]
+    twiddles = lowerer.constant(twiddles_of(transform).astype(np.float32 if type.bits == 32 else np.float64))
     order = lowerer.constant(order_of(transform).astype(np.int32))
     rooms = Rooms(batch * dim.ceildiv(count, lanes), max(1, PIECE_VALUES // (transform.values * lanes)))
     scratch = lowerer.scratch(transform.room(lanes) * type.bytes * rooms.count)
     total = batch * count
     lowerer.call(
         fast_kernel(lowerer.target, transform, sink.chain),
-        [
-            signals.place,
-            *signals.strides[:2],
-            count,
-            pieces,
-            *weights,
-            table,
-            order,
-            scratch,
-            *rooms.arguments,
-            *sink.arguments,
-        ],
+        FastArguments(
+            signals=signals.place,
+            batch_stride=signals.strides[0],
+            signal_stride=signals.strides[1],
+            count=count,
+            groups=dim.maximum(1, dim.ceildiv(count, lanes)),
+            window=None if window is None else lowerer.contiguous(window).place,
+            twiddles=twiddles,
+            order=order,
+            scratch=scratch,
+            rooms=rooms.arguments,
+            epilogue=sink.arguments,
+        ),
         rooms.items,
         rooms.grain,
         flops=total * sum(4 * radix for radix in transform.radices) * transform.points,
