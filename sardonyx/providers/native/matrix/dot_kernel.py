@@ -54,13 +54,13 @@ class DotArguments(Arguments):
     columns: Size
     inner: Size
     batch_sizes: Sequence[Size] = each(lambda dots: dots.batch_axes)
-    epilogue: Operands = group(lambda chain: chain.slots)
+    sink: Operands = group(lambda chain: chain.slots)
 
 
 @kernel("dots", DotArguments)
 def dot_kernel(f: KernelFunction, a: DotArguments, dots: Dots, chain: Chain) -> None:
     """Items are as many columns as a vector has lanes."""
-    epilogue = ChainCode(f, chain, a.epilogue)
+    epilogue = ChainCode(f, chain, a.sink)
     lanes, type = f.lanes(dots.left), dots.left.computed
     results = f.stack(type, dots.rows * lanes)
     groups = f.maximum((a.columns + (lanes - 1)) // lanes, 1)

@@ -7,15 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.compiler.types import I64, Type
+from sardonyx.compiler.types import Type
 from sardonyx.ir import Dim, Node, TensorType, Value, dim
 from sardonyx.ops import checking
 from sardonyx.providers.lowering.table import scalars_of
-from sardonyx.providers.native.arguments import Arguments, Pointer, Size
 from sardonyx.providers.native.expression import Operation
-from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer, Sink
 from sardonyx.providers.native.matrix.dot_kernel import MAX_ROWS, DotArguments, Dots, LineArguments, dot_grain, dot_kernel
+from sardonyx.providers.native.matrix.equality import check_equal
 from sardonyx.providers.native.matrix.packing import Packed, packed_view, packed_weights
 from sardonyx.providers.native.matrix.tile_kernel import (
     FactorArguments,
@@ -274,7 +273,7 @@ def tiled_product(
             columns=columns,
             inner=inner,
             batch_sizes=sizes,
-            epilogue=sink.arguments,
+            sink=sink.arguments,
         ),
         total * dim.ceildiv(rows, tile.rows) * dim.ceildiv(columns, tile.width),
         grain_of(tile, rows, inner),
@@ -287,22 +286,8 @@ def inner_size(lowerer: Lowerer, left: Dim, right: Dim) -> Dim:
     """The size of K. If only a run tells whether both factors agree on it, a step checks that; nobody reads beyond the smaller one."""
     if left == right:
         return left
-    arguments = EqualityArguments(left=left, right=right, status=lowerer.status())
-    lowerer.call(equality_kernel(lowerer.target), arguments, 1)
+    check_equal(lowerer, [(left, right)])
     return dim.minimum(left, right)
-
-
-class EqualityArguments(Arguments):
-    left: Size
-    right: Size
-    status: Pointer
-
-
-@kernel("equality", EqualityArguments)
-def equality_kernel(f: KernelFunction, a: EqualityArguments) -> None:
-    """Two sizes that must be equal; NumPy computes the program again, and complains, if they are not."""
-    with f.if_(a.left != a.right):
-        f.store(1, a.status, 0, I64)
 
 
 def _dot_steps(lowerer: Lowerer, node: Node, A: Value, B: Value, operations: Sequence[Operation]) -> bool:
@@ -342,7 +327,7 @@ def _dot_step(lowerer: Lowerer, few: View, many: View, inner: Dim, batch: Dims, 
             columns=columns,
             inner=inner,
             batch_sizes=sizes,
-            epilogue=sink.arguments,
+            sink=sink.arguments,
         ),
         total * dim.ceildiv(columns, lanes),
         dot_grain(lanes, inner),

@@ -101,7 +101,7 @@ class GemmArguments(Arguments):
     columns: Size
     inner: Size
     batch_sizes: Sequence[Size] = each(lambda batch_axes: batch_axes)
-    epilogue: Operands = group(lambda chain: chain.slots)
+    sink: Operands = group(lambda chain: chain.slots)
 
 
 @kernel("gemm", GemmArguments)
@@ -132,7 +132,7 @@ class _Product:
         self.a = a
         self.shape = tile
         self.sum_type = tile.right.computed
-        self.epilogue = ChainCode(f, chain, a.epilogue)
+        self.epilogue = ChainCode(f, chain, a.sink)
         self.is_light = chain_weight(f.target, chain, tile.lanes) <= LIGHT
         self.spilled = f.stack(self.sum_type, (tile.rows + 1) * tile.width)
         self.parts = f.stack(self.sum_type, tile.rows * tile.width)

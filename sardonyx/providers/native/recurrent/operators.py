@@ -18,19 +18,14 @@ from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.optimizer import matching
 from sardonyx.providers.native.chain import Chain, Given, Store, pattern, stride_arguments
 from sardonyx.providers.native.lowering import Lowerer
+from sardonyx.providers.native.matrix.equality import check_equal
 from sardonyx.providers.native.matrix.tile_kernel import FactorArguments, GemmArguments, Tile, gemm_kernel, grain_of
-from sardonyx.providers.native.program import Argument, Buffer
-from sardonyx.providers.native.recurrent.cells import (
-    ACTIVATIONS,
-    Activation,
-    Cell,
-    padded_size,
-    recurrence_kernel,
-    sizes_kernel,
-    state_kernel,
-)
-from sardonyx.providers.native.recurrent.product import BLOCK_ROWS, aligned, packed, packed_units
-from sardonyx.providers.native.recurrent.team import MEMBERS, team_words
+from sardonyx.providers.native.program import Buffer
+from sardonyx.providers.native.recurrent.cells import ACTIVATIONS, Activation, Cell
+from sardonyx.providers.native.recurrent.loop import AheadArguments, OutputArguments, RecurrenceArguments, recurrence_kernel
+from sardonyx.providers.native.recurrent.product import BLOCK_ROWS, aligned, packed, packed_units, padded_size
+from sardonyx.providers.native.recurrent.state import BeginArguments, StateArguments, WordArguments, state_kernel
+from sardonyx.providers.native.recurrent.team import MEMBERS, TeamArguments, team_words
 from sardonyx.providers.native.sizes import THREADS
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import dims, element_of, fixed, present, shape_of
@@ -235,8 +230,7 @@ def _check_sizes(lowerer: Lowerer, node: Node) -> Dim:
     pairs = [(a, b) for a, b in size_pairs(node) if a != b]
     if not pairs:
         return 1
-    arguments: list[Argument] = [lowerer.status(), *(size for pair in pairs for size in pair)]
-    lowerer.call(sizes_kernel(lowerer.target, len(pairs)), arguments, 1)
+    check_equal(lowerer, pairs)
     return dim.product(dim.maximum(0, 1 - dim.maximum(a - b, b - a)) for a, b in pairs)
 
 
@@ -263,7 +257,7 @@ class _Layer:
         self.bytes = stored.computed.bytes
 
     def _cell(self, stored: Type) -> Cell:
-        node, outputs = self.node, 3 if self.node.op_type == "LSTM" else 2
+        node = self.node
         R = [fixed(size, "the size of R") for size in dims(present(node.inputs[2]))]
         clip = matching.operand(node, "clip")
         return Cell(
@@ -272,7 +266,7 @@ class _Layer:
             self.activations[0],
             clip if clip and clip > 0 else None,
             _input(node, 4) is not None,
-            tuple(number < len(node.outputs) and bool(node.outputs[number].name) for number in range(outputs)),
+            tuple(number < len(node.outputs) and bool(node.outputs[number].name) for number in range(3)),
             peepholes=node.op_type == "LSTM" and _input(node, 7) is not None,
             input_forget=bool(matching.operand(node, "input_forget")),
             linear_before_reset=bool(matching.operand(node, "linear_before_reset")),
@@ -293,8 +287,10 @@ class _Layer:
         state = self.lowerer.scratch(self.number * self.batch * self.cell.planes * self.padded * self.bytes)
         words = self.lowerer.scratch(self.number * blocks * team_words(self.panels) * 8) if self.cell.team else None
         self._begin(state, words, self.number * blocks * team_words(self.panels), fits)
-        outputs = zip(self.node.outputs, self.cell.outputs)
-        self.outputs = [self.lowerer.output(value) if wanted else None for value, wanted in outputs]
+        self.outputs = [
+            self.lowerer.output(self.node.outputs[number]) if wanted else None
+            for number, wanted in enumerate(self.cell.outputs)
+        ]
         if single != 0:
             lines = self._lines(ahead)
             projected = self.lowerer.scratch(self.number * lines * single * self.cell.gates * self.padded * self.bytes)
@@ -358,7 +354,7 @@ class _Layer:
                 columns=columns,
                 inner=depth,
                 batch_sizes=[batch],
-                epilogue=stride_arguments(view, strides),
+                sink=stride_arguments(view, strides),
             ),
             batch * dim.ceildiv(rows, tile.rows) * (columns // tile.width),
             grain_of(tile, rows, depth),
@@ -374,19 +370,33 @@ class _Layer:
 
     def _begin(self, state: Buffer, words: Buffer | None, count: Dim, fits: Dim) -> None:
         """The step that puts the initial state in place."""
-        arguments: list[Argument] = [state, self.batch, self.hidden, self.padded]
-        for number in (5, 6)[: 2 if self.cell.op == "LSTM" else 1]:
-            value = _input(self.node, number)
-            if value is None:
-                zeros = np.zeros(self.hidden, np.float64)  # as many zero bytes as the widest type needs
-                arguments += [self.lowerer.constant(zeros), 0, 0]
-            else:
-                view = self._rows(value)
-                arguments += [view.place, *self._state_strides(view)]
-        if words is not None:
-            arguments += [words, count]
-        kernel = state_kernel(self.lowerer.target, self.cell.type, self.cell.planes, self.cell.op == "LSTM", words is not None)
-        self.lowerer.call(kernel, arguments, self.number * self.batch * fits, max(1, ITEM_WORK // self.hidden))
+        has_cell_state = self.cell.op == "LSTM"
+        self.lowerer.call(
+            state_kernel(self.lowerer.target, self.cell.type, self.cell.planes, has_cell_state, words is not None),
+            BeginArguments(
+                state=state,
+                batch=self.batch,
+                hidden=self.hidden,
+                padded=self.padded,
+                initial_h=self._initial_state(5),
+                initial_c=self._initial_state(6) if has_cell_state else None,
+                words=None if words is None else WordArguments(place=words, count=count),
+            ),
+            self.number * self.batch * fits,
+            max(1, ITEM_WORK // self.hidden),
+        )
+
+    def _initial_state(self, number: int) -> StateArguments:
+        """An input of the node, zeros if it is absent."""
+        value = _input(self.node, number)
+        if value is not None:
+            return self._state_arguments(self._rows(value))
+        zeros = np.zeros(self.hidden, np.float64)  # as many zero bytes as the widest type needs
+        return StateArguments(place=self.lowerer.constant(zeros), direction_stride=0, row_stride=0)
+
+    def _state_arguments(self, view: View) -> StateArguments:
+        direction, row = self._state_strides(view)
+        return StateArguments(place=view.place, direction_stride=direction, row_stride=row)
 
     def _state_strides(self, view: View) -> tuple[Dim, Dim]:
         """Of a state: from direction to direction, from row to row."""
@@ -397,46 +407,66 @@ class _Layer:
         self, cell: Cell, projected: Buffer, state: Buffer, words: Buffer | None, blocks: Dim, first: int, count: int
     ) -> None:
         """The step that runs `count` directions through time."""
-        reverse = {"reverse": 0, "bidirectional": 1}.get(matching.operand(self.node, "direction"), self.number)
         block_rows = dim.ceildiv(self.batch, dim.maximum(blocks, 1))
         teams = blocks * count
-        arguments: list[Argument] = [self.steps, self.batch, self.hidden, self.padded]
-        arguments += [self.number, first, reverse, dim.maximum(blocks, 1), block_rows, teams]
-        arguments += [projected, self.weights.bias, state, *self.weights.recurrent]
-        if self.weights.beside is not None:
-            arguments.append(self.weights.beside)
-        arguments.append(self.lowerer.status())
         lengths = _input(self.node, 4)
-        if lengths is not None:
-            arguments.append(self.lowerer.contiguous(lengths).place)
-        if words is not None:
-            size = sum(self.weights.recurrent_bytes) // self.number
-            pieces = max(1, min(self.panels, size // PIECE_BYTES))
-            arguments += [words, team_words(self.panels), pieces, dim.minimum(MEMBERS, THREADS), int(size <= NEAR_BYTES)]
-        if cell.ahead:
-            arguments += [self.X.place, self._input_strides()[0], self.weights.depth, self.weights.inputs]
-            arguments.append(self._lines(cell.ahead))
-        arguments += self._output_arguments()
+        Y, final_h, final_c = self.outputs
         work = cell.gates * self.hidden * (self.hidden + (self.weights.depth if cell.ahead else 0))
         self.lowerer.call(
             recurrence_kernel(self.lowerer.target, cell),
-            arguments,
+            RecurrenceArguments(
+                steps=self.steps,
+                batch=self.batch,
+                hidden=self.hidden,
+                padded=self.padded,
+                directions=self.number,
+                first=first,
+                reverse={"reverse": 0, "bidirectional": 1}.get(matching.operand(self.node, "direction"), self.number),
+                blocks=dim.maximum(blocks, 1),
+                block_rows=block_rows,
+                teams=teams,
+                projected=projected,
+                bias=self.weights.bias,
+                state=state,
+                weights=self.weights.recurrent,
+                beside=self.weights.beside,
+                status=self.lowerer.status(),
+                lengths=None if lengths is None else self.lowerer.contiguous(lengths).place,
+                team=None if words is None else self._team_arguments(words),
+                ahead=self._ahead_arguments(cell.ahead) if cell.ahead else None,
+                Y=None if Y is None else self._output_arguments(Y),
+                final_h=None if final_h is None else self._state_arguments(final_h),
+                final_c=None if final_c is None else self._state_arguments(final_c),
+            ),
             teams * (MEMBERS if cell.team else 1),
             dim.ceildiv(ITEM_WORK, dim.maximum(1, self.steps * block_rows * work)),
             flops=2 * self.steps * self.batch * count * work,
             traffic=self.steps * count * cell.gates * self.hidden * self.hidden * self.bytes,
         )
 
-    def _output_arguments(self) -> list[Argument]:
-        Y, *final = self.outputs
-        arguments: list[Argument] = []
-        if Y is not None:
-            a, b, c, _ = Y.strides
-            arguments += [Y.place, b, c, a] if self.layout else [Y.place, a, b, c]
-        for view in final:
-            if view is not None:
-                arguments += [view.place, *self._state_strides(view)]
-        return arguments
+    def _team_arguments(self, words: Buffer) -> TeamArguments:
+        weight_bytes = sum(self.weights.recurrent_bytes) // self.number
+        return TeamArguments(
+            words=words,
+            team_words=team_words(self.panels),
+            pieces=max(1, min(self.panels, weight_bytes // PIECE_BYTES)),
+            members=dim.minimum(MEMBERS, THREADS),
+            swings=int(weight_bytes <= NEAR_BYTES),
+        )
+
+    def _ahead_arguments(self, ahead: int) -> AheadArguments:
+        return AheadArguments(
+            X=self.X.place,
+            step_stride=self._input_strides()[0],
+            depth=self.weights.depth,
+            weights=self.weights.inputs,
+            lines=self._lines(ahead),
+        )
+
+    def _output_arguments(self, Y: View) -> OutputArguments:
+        first, second, third, _ = Y.strides
+        step, direction, row = (second, third, first) if self.layout else (first, second, third)
+        return OutputArguments(place=Y.place, step_stride=step, direction_stride=direction, row_stride=row)
 
 
 def _tile_rows(target: Target, vectors: int) -> int:

@@ -1,5 +1,5 @@
-"""Products inside a recurrence: a few rows times a packed panel of weights, in registers. `recurrent_cells` emits them into its loop over
-time, `recurrent` packs the weights.
+"""Products inside a recurrence: a few rows times a packed panel of weights, in registers. `loop` emits them into its loop over time,
+`operators` packs the weights.
 """
 
 from __future__ import annotations
@@ -12,11 +12,17 @@ from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import I64, Type
 from sardonyx.providers.native.kernel import KernelFunction
 from sardonyx.providers.native.weights import aligned_empty
+from sardonyx.records import dataclass
 
 BLOCK_ROWS = 8
 """How many rows go through a panel while it is in the nearest cache."""
 INDEPENDENT_SUMS = 8
 """How many sums must be under way to hide how long one addition takes."""
+
+
+def padded_size(hidden: int, lanes: int) -> int:
+    """`hidden`, rounded up to whole vectors."""
+    return -(-hidden // lanes) * lanes
 
 
 def packed(weights: np.ndarray, gates: int, lanes: int) -> np.ndarray:
@@ -63,43 +69,54 @@ def in_tiles(f: KernelFunction, rows: Value, sizes: Sequence[int], emit: Callabl
             start.set(start.get() + size)
 
 
-class _Sums:
-    """Rows (pointers to elements) times a panel of columns, accumulated in registers."""
+@dataclass(frozen=True)
+class Factors:
+    """Rows of `depth` elements, and a panel of `vectors` vectors of columns that they are multiplied with."""
 
-    def __init__(self, f: KernelFunction, rows: Sequence[Value], stored: Type, panel: Value, vectors: int, parts: int = 1):
+    rows: Sequence[Value]
+    """Pointers to their first elements."""
+    type: Type
+    """Of those in memory."""
+    panel: Value
+    depth: Value
+    vectors: int
+
+
+class _Sums:
+    """The products of some rows with a panel, accumulated in registers."""
+
+    def __init__(self, f: KernelFunction, factors: Factors, parts: int = 1):
         self.f = f
-        self.rows = rows
-        self.stored = stored
-        self.type = stored.computed
+        self.factors = factors
+        self.type = factors.type.computed
         self.lanes = f.lanes(self.type)
-        self.panel = panel
-        self.vectors = vectors
         zero = self.type.vector(self.lanes)
-        self.totals = [[[f.variable(0.0, zero) for _ in range(vectors)] for _ in rows] for _ in range(parts)]
+        self.totals = [[[f.variable(0.0, zero) for _ in range(factors.vectors)] for _ in factors.rows] for _ in range(parts)]
 
     def add(self, k: Value, part: int = 0) -> None:
         """Add the products at depth `k`. There may be several parts, to have more sums under way at once."""
         weights = self.weights(k)
-        for row in range(len(self.rows)):
+        for row in range(len(self.factors.rows)):
             self.add_row(row, k, weights, part)
 
     def weights(self, k: Value) -> list[Value]:
         """The vectors of the panel at depth `k`."""
         f = self.f
-        place = f.address(self.panel, k * (self.vectors * self.lanes), self.type)
+        place = f.address(self.factors.panel, k * (self.factors.vectors * self.lanes), self.type)
         align = self.lanes * self.type.bytes
-        return [f.load(place, n * self.lanes, self.type, self.lanes, align=align) for n in range(self.vectors)]
+        return [f.load(place, n * self.lanes, self.type, self.lanes, align=align) for n in range(self.factors.vectors)]
 
     def add_row(self, row: int, k: Value, weights: Sequence[Value], part: int = 0) -> None:
         f = self.f
-        factor = f.splat(f.load(self.rows[row], k, self.stored), self.lanes)
+        factor = f.splat(f.load(self.factors.rows[row], k, self.factors.type), self.lanes)
         for weight, total in zip(weights, self.totals[part][row]):
             total.set(f.fma(factor, weight, total.get()))
 
     def values(self) -> list[list[Value]]:
         """For each row its vectors."""
         return [
-            [_total([part[row][n].get() for part in self.totals]) for n in range(self.vectors)] for row in range(len(self.rows))
+            [_total([part[row][n].get() for part in self.totals]) for n in range(self.factors.vectors)]
+            for row in range(len(self.factors.rows))
         ]
 
 
@@ -110,47 +127,37 @@ def _total(terms: list[Value]) -> Value:
     return terms[0]
 
 
-def product_tile(
-    f: KernelFunction, rows: Sequence[Value], stored: Type, panel: Value, depth: Value, vectors: int
-) -> list[list[Value]]:
-    """Rows of `depth` elements times a panel of `vectors` vectors of columns: for each row its vectors."""
+def product_tile(f: KernelFunction, factors: Factors) -> list[list[Value]]:
+    """For each row the vectors of its products with the columns."""
     parts = 1
-    while parts * len(rows) * vectors < INDEPENDENT_SUMS:
+    while parts * len(factors.rows) * factors.vectors < INDEPENDENT_SUMS:
         parts *= 2
-    sums = _Sums(f, rows, stored, panel, vectors, parts)
+    sums = _Sums(f, factors, parts)
     unroll = max(parts, 2)
-    whole = (depth // unroll) * unroll
+    whole = (factors.depth // unroll) * unroll
     with f.loop(0, whole, unroll) as k:
         for shift in range(unroll):
             sums.add(k + shift, shift % parts)
-    with f.loop(whole, depth) as k:
+    with f.loop(whole, factors.depth) as k:
         sums.add(k)
     return sums.values()
 
 
-def double_tile(
-    f: KernelFunction,
-    near: tuple[Value, Type, Value, Value, int],
-    far: tuple[Sequence[Value], Type, Value, Value, int],
-    ratio: int,
-) -> tuple[list[Value], list[list[Value]]]:
+def double_tile(f: KernelFunction, near: Factors, far: Factors, ratio: int) -> tuple[list[list[Value]], list[list[Value]]]:
     """Two products in one loop: `near` of a single row, which waits for its panel to come from memory, and `far` of several.
 
-    Each is (row or rows, their type, panel, depth, vectors); `near` goes `ratio` times as deep in each round. While the weights of the one
-    stream in, the arithmetic units work on the other.
+    `near` goes `ratio` times as deep in each round. While the weights of the one stream in, the arithmetic units work on the other.
     """
-    row, type, panel, depth, vectors = near
-    rows, far_type, far_panel, far_depth, far_vectors = far
-    one, many = _Sums(f, [row], type, panel, vectors), _Sums(f, rows, far_type, far_panel, far_vectors)
-    both = f.minimum(depth // ratio, far_depth)
+    single, several, count = _Sums(f, near), _Sums(f, far), len(far.rows)
+    both = f.minimum(near.depth // ratio, far.depth)
     with f.loop(0, both) as k:
-        weights = many.weights(k)
+        weights = several.weights(k)
         for shift in range(ratio):
-            one.add(k * ratio + shift)
-            for number in range(shift * len(rows) // ratio, (shift + 1) * len(rows) // ratio):
-                many.add_row(number, k, weights)
-    with f.loop(both * ratio, depth) as k:
-        one.add(k)
-    with f.loop(both, far_depth) as k:
-        many.add(k)
-    return one.values()[0], many.values()
+            single.add(k * ratio + shift)
+            for row in range(shift * count // ratio, (shift + 1) * count // ratio):
+                several.add_row(row, k, weights)
+    with f.loop(both * ratio, near.depth) as k:
+        single.add(k)
+    with f.loop(both, far.depth) as k:
+        several.add(k)
+    return single.values(), several.values()

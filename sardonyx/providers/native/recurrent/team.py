@@ -1,7 +1,7 @@
 """Threads that share each turn of a recurrence: one leads from turn to turn, others help with the pieces of the turn that is open.
 
 The leader can do everything alone and never waits for a helper that has not come; so a helper may come late or never, and a thread that
-does the items of both one after the other finds nothing left to help with. `recurrent_cells` emits its loop over time into this.
+does the items of both one after the other finds nothing left to help with. `loop` emits the turns of its steps into this.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import BOOL, I64
+from sardonyx.providers.native.arguments import Arguments, Pointer, Size
 from sardonyx.providers.native.kernel import KernelFunction
 
 MEMBERS = 2
@@ -29,18 +30,28 @@ def team_words(pieces: int) -> int:
     return _CLAIMS + -(-pieces // LINE) * LINE
 
 
+class TeamArguments(Arguments):
+    words: Pointer
+    """Of all teams."""
+    team_words: Size
+    """How many of them a team has."""
+    pieces: Size
+    """Of a turn."""
+    members: Size
+    swings: Size
+    """1 if a leader without helpers swings to and fro, else 0."""
+
+
 class Team:
     """The words of one team in a kernel. Turns count from 1; each has the same number of pieces, which any member may do.
 
     A turn opens when all pieces of the one before are done. Who has taken a piece has written the turn over the one before as its claim.
     """
 
-    def __init__(self, f: KernelFunction, words: Value, pieces: Value, members: Value, swings: Value):
+    def __init__(self, f: KernelFunction, a: TeamArguments, team: Value):
         self.f = f
-        self._words = words
-        self._pieces = pieces
-        self._members = members
-        self._swings = swings
+        self.a = a
+        self._words = f.address(a.words, team * a.team_words, I64)
 
     def run(
         self,
@@ -68,15 +79,15 @@ class Team:
                 turn.set(self._get(_TURN))
             life.leave_if(turn.get() < 0)
             begin(turn.get())
-            with f.loop(0, self._pieces) as count:
-                forward = leads & ((self._members > 1) | (turn.get() & self._swings == 0))
-                piece = f.select(forward, count, self._pieces - 1 - count)
+            with f.loop(0, self.a.pieces) as count:
+                forward = leads & ((self.a.members > 1) | (turn.get() & self.a.swings == 0))
+                piece = f.select(forward, count, self.a.pieces - 1 - count)
                 with f.if_(self._claim(piece, turn.get())):
                     work(turn.get(), piece)
-                    with f.if_(self._members > 1):
+                    with f.if_(self.a.members > 1):
                         f.emit(I64, f"atomicrmw add {f.address(self._words, _DONE, I64)}, i64 1 acq_rel, align 8")
-            with f.if_(leads & (self._members > 1)):
-                waited = self._wait(lambda: self._get(_DONE) >= turn.get() * self._pieces)
+            with f.if_(leads & (self.a.members > 1)):
+                waited = self._wait(lambda: self._get(_DONE) >= turn.get() * self.a.pieces)
                 alone.set(alone.get() | (waited > PATIENCE))
 
     def _wait(self, condition: Callable[[], Value]) -> Value:
@@ -95,8 +106,8 @@ class Team:
         """
         f = self.f
         place = f.address(self._words, piece + _CLAIMS, I64)
-        mine = f.variable(self._members <= 1)
-        with f.if_(self._members > 1), f.if_(f.emit(I64, f"load atomic i64, {place} monotonic, align 8") < turn):
+        mine = f.variable(self.a.members <= 1)
+        with f.if_(self.a.members > 1), f.if_(f.emit(I64, f"load atomic i64, {place} monotonic, align 8") < turn):
             pair = f.emit(I64, f"cmpxchg {place}, {turn - 1}, i64 {turn.ref} acq_rel acquire, align 8")
             mine.set(f.emit(BOOL, f"extractvalue {{ i64, i1 }} {pair.ref}, 1"))
         return mine.get()

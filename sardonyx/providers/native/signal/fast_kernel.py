@@ -114,14 +114,14 @@ class FastArguments(Arguments):
     """As `order_of` has it, in int32."""
     scratch: Pointer
     rooms: RoomArguments
-    epilogue: Operands = group(lambda chain: chain.slots)
+    sink: Operands = group(lambda chain: chain.slots)
 
 
 @kernel("fast transform", FastArguments)
 def fast_kernel(f: KernelFunction, a: FastArguments, transform: Transform, chain: Chain) -> None:
     """Items are groups of signals of one batch."""
     lanes = f.lanes(transform.type)
-    passes, epilogue = _Passes(f, a, transform), ChainCode(f, chain, a.epilogue)
+    passes, epilogue = _Passes(f, a, transform), ChainCode(f, chain, a.sink)
     with items(f, [a.groups]) as (_, (batch, group)):
         first = group * lanes
         places = [f.minimum(first + lane, a.count - 1) * a.signal_stride for lane in range(lanes)]

@@ -97,7 +97,7 @@ def _transform(
             order=order,
             scratch=scratch,
             rooms=rooms.arguments,
-            epilogue=sink.arguments,
+            sink=sink.arguments,
         ),
         rooms.items,
         rooms.grain,
