@@ -7,10 +7,19 @@ from collections.abc import Callable
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import BOOL, I64, Type
 from sardonyx.ir import Dim, dim
-from sardonyx.providers.native.attention.form import Bounds, Tensor
+from sardonyx.providers.native.arguments import Arguments, Pointer, Size, when
+from sardonyx.providers.native.attention.form import Bounds
+from sardonyx.providers.native.attention.operands import (
+    LengthArguments,
+    Tensor,
+    TensorArguments,
+    length_arguments,
+    tensor_arguments,
+    told_length,
+)
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer
-from sardonyx.providers.native.program import Argument, At
+from sardonyx.providers.native.program import At
 from sardonyx.providers.native.values import fixed
 from sardonyx.providers.native.views import View
 from sardonyx.records import dataclass
@@ -50,46 +59,66 @@ def append_step(
     batch, heads, rows = target.shape[:3]
     size = fixed(target.shape[3], "the size of a head")
     form = AppendForm(new.type, target.type, size, None if past is None else past.type, bias is not None, lengths)
-    arguments: list[Argument] = [new.place, *new.strides[:3], target.place, *target.strides[:3]]
-    arguments += [heads, 0 if past is None else past.shape[2], new.shape[2], rows]
-    if past is not None:
-        arguments += [past.place, *past.strides[:3]]
-    if bias is not None:
-        arguments.append(bias)
-    if lengths is not None:
-        assert bounds is not None and bounds.lengths is not None
-        arguments += [bounds.lengths, bounds.more, bounds.from_length]
     grain = dim.maximum(1, dim.floordiv(PIECE_ELEMENTS, dim.maximum(1, rows * size)))
-    traffic = 2 * dim.product(target.shape) * target.type.bytes
-    lowerer.call(append_kernel(lowerer.target, form), arguments, batch * heads * when, grain, traffic=traffic)
+    lowerer.call(
+        append_kernel(lowerer.target, form),
+        AppendArguments(
+            new=tensor_arguments(new),
+            target=tensor_arguments(target),
+            heads=heads,
+            before=0 if past is None else past.shape[2],
+            added=new.shape[2],
+            rows=rows,
+            past=None if past is None else tensor_arguments(past),
+            bias=bias,
+            lengths=None if lengths is None or bounds is None else length_arguments(bounds),
+        ),
+        batch * heads * when,
+        grain,
+        traffic=2 * dim.product(target.shape) * target.type.bytes,
+    )
 
 
-@kernel("append to cache")
-def append_kernel(f: KernelFunction, form: AppendForm) -> None:
+class AppendArguments(Arguments):
+    new: TensorArguments
+    target: TensorArguments
+    heads: Size
+    before: Size
+    """Rows of the past, at most."""
+    added: Size
+    """New rows."""
+    rows: Size
+    """For which the target has room."""
+    past: TensorArguments | None = when(lambda form: form.past is not None)
+    bias: Pointer | None = when(lambda form: form.biased)
+    """Added to new rows: one row for each head."""
+    lengths: LengthArguments | None = when(lambda form: form.lengths is not None)
+
+
+@kernel("append to cache", AppendArguments)
+def append_kernel(f: KernelFunction, a: AppendArguments, form: AppendForm) -> None:
     """Items are heads of all batches."""
-    new, target = Tensor(f, form.new), Tensor(f, form.target)
-    heads, before, added, rows = (f.size() for _ in range(4))
-    past = Tensor(f, form.past) if form.past is not None else None
-    bias = f.pointer() if form.biased else None
-    lengths, more, from_length = (f.pointer(), f.size(), f.size()) if form.lengths is not None else (None, None, None)
+    new, target = Tensor(f, a.new, form.new), Tensor(f, a.target, form.target)
+    past = None if a.past is None or form.past is None else Tensor(f, a.past, form.past)
     with f.loop(f.begin, f.end) as item:
-        batch, head = item // heads, item % heads
-        start = before
-        if lengths is not None and form.lengths is not None:
-            told = f.convert(f.load(lengths, batch, form.lengths), I64) + more
-            start = f.minimum(f.maximum((told - added) * from_length, 0), before)
+        batch, head = item // a.heads, item % a.heads
+        start = _rows_before(f, a, form, batch)
         into = target.at(batch, head)
-        is_apart = f.const(BOOL, True) if past is None or lengths is None else past.is_apart(target)
+        is_apart = f.const(BOOL, True) if past is None or a.lengths is None else past.is_apart(target)
         if past is not None:
             _copy(f, form, past, past.at(batch, head), target, into, f.select(is_apart, start, 0))
-        added_rows = f.minimum(added, rows - start)
-        behind = target.row(into, start)
-        if bias is None:
-            _copy(f, form, new, new.at(batch, head), target, behind, added_rows)
-        else:
-            shift = f.address(bias, head * form.size, form.new)
-            _copy(f, form, new, new.at(batch, head), target, behind, added_rows, shift)
-        _clear(f, form, target, target.row(into, start + added_rows), f.select(is_apart, rows - start - added_rows, 0))
+        added = f.minimum(a.added, a.rows - start)
+        bias = None if a.bias is None else f.address(a.bias, head * form.size, form.new)
+        _copy(f, form, new, new.at(batch, head), target, target.row(into, start), added, bias)
+        _clear(f, form, target, target.row(into, start + added), f.select(is_apart, a.rows - start - added, 0))
+
+
+def _rows_before(f: KernelFunction, a: AppendArguments, form: AppendForm, batch: Value) -> Value:
+    """How many rows of the past a batch has."""
+    if a.lengths is None or form.lengths is None:
+        return a.before
+    told = told_length(f, a.lengths, form.lengths, batch)
+    return f.minimum(f.maximum((told - a.added) * a.lengths.from_length, 0), a.before)
 
 
 def _copy(
@@ -116,12 +145,16 @@ def _copy(
 
 def _clear(f: KernelFunction, form: AppendForm, target: Tensor, into: Value, count: Value) -> None:
     with f.loop(0, count) as i:
-        place = target.row(into, i)
+        clear_row(f, target, target.row(into, i), form.size, f.lanes(form.target))
 
-        def zero(h: Value, lanes: int, remaining: Value | None) -> None:
-            f.store(f.const(target.type.computed.vector(lanes), 0), place, h, target.type, remaining=remaining)
 
-        along(f, form.size, f.lanes(form.target), zero)
+def clear_row(f: KernelFunction, tensor: Tensor, place: Value, size: int, lanes: int) -> None:
+    """Zeros in a row."""
+
+    def zero(h: Value, lanes: int, remaining: Value | None) -> None:
+        f.store(f.const(tensor.type.computed.vector(lanes), 0), place, h, tensor.type, remaining=remaining)
+
+    along(f, size, lanes, zero)
 
 
 def along(f: KernelFunction, size: int, lanes: int, emit: Callable[[Value, int, Value | None], None]) -> None:
@@ -140,9 +173,9 @@ def along(f: KernelFunction, size: int, lanes: int, emit: Callable[[Value, int, 
 def widened(lowerer: Lowerer, view: View, when: Dim = 1) -> View:
     """Rows in the type that is computed with."""
     type = view.type.computed
-    made = contiguous_heads(lowerer, view.shape, type, when)
-    append_step(lowerer, None, view, made, when=when)
-    return made
+    wide = contiguous_heads(lowerer, view.shape, type, when)
+    append_step(lowerer, None, view, wide, when=when)
+    return wide
 
 
 def contiguous_heads(lowerer: Lowerer, shape: tuple[Dim, ...], type: Type, when: Dim = 1) -> View:
@@ -154,15 +187,22 @@ def contiguous_heads(lowerer: Lowerer, shape: tuple[Dim, ...], type: Type, when:
 
 def check_lengths(lowerer: Lowerer, lengths: View, more: Dim, least: Dim, most: Dim) -> None:
     """Have NumPy say what is wrong if one of the lengths, plus `more`, is not between `least` and `most`."""
-    arguments = [lengths.place, more, least, most, lowerer.status()]
+    arguments = CheckArguments(lengths=lengths.place, more=more, least=least, most=most, status=lowerer.status())
     lowerer.call(lengths_kernel(lowerer.target, lengths.type), arguments, dim.product(lengths.shape), 1 << 10)
 
 
-@kernel("check lengths")
-def lengths_kernel(f: KernelFunction, type: Type) -> None:
+class CheckArguments(Arguments):
+    lengths: Pointer
+    more: Size
+    least: Size
+    most: Size
+    status: Pointer
+
+
+@kernel("check lengths", CheckArguments)
+def lengths_kernel(f: KernelFunction, a: CheckArguments, type: Type) -> None:
     """Items are batches."""
-    lengths, more, least, most, status = f.pointer(), f.size(), f.size(), f.size(), f.pointer()
     with f.loop(f.begin, f.end) as batch:
-        length = f.convert(f.load(lengths, batch, type), I64) + more
-        with f.if_((length < least) | (length > most)):
-            f.store(1, status, 0, I64)
+        length = f.convert(f.load(a.lengths, batch, type), I64) + a.more
+        with f.if_((length < a.least) | (length > a.most)):
+            f.store(1, a.status, 0, I64)

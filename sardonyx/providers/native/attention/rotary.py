@@ -10,12 +10,21 @@ from collections.abc import Sequence
 from sardonyx.compiler.builder import Value as Code
 from sardonyx.compiler.types import BF16, F16, F32, I64, Type
 from sardonyx.ir import Dim, Node, Value, dim
+from sardonyx.providers.native.arguments import Arguments, Pointer, Size, when
 from sardonyx.providers.native.attention.cache import along
-from sardonyx.providers.native.attention.form import ANYWHERE, Bounds, Tensor
+from sardonyx.providers.native.attention.form import ANYWHERE, Bounds
+from sardonyx.providers.native.attention.operands import (
+    LengthArguments,
+    Tensor,
+    TensorArguments,
+    length_arguments,
+    tensor_arguments,
+    told_length,
+)
 from sardonyx.providers.native.attention.views import heads_shape, heads_view, input_of, may_equal, size_of
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer
-from sardonyx.providers.native.program import Argument, At
+from sardonyx.providers.native.program import At
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import element_of, shape_of
 from sardonyx.providers.native.views import View
@@ -62,50 +71,72 @@ def rotary_step(
     batch, heads, length = source.shape[:3]
     size = size_of(source)
     form = RotaryForm(source.type, target.type, angles.type, size, width, interleaved, angles.form, angles.lengths)
-    arguments: list[Argument] = [source.place, *source.strides[:3], target.place, *target.strides[:3]]
-    arguments += [heads, length, angles.cos, angles.sin, angles.rows, lowerer.status()]
-    if angles.positions is not None:
-        arguments.append(angles.positions)
-    if angles.form == "lengths":
-        assert angles.bounds.lengths is not None
-        arguments += [angles.bounds.lengths, angles.bounds.more, angles.bounds.from_length]
-    grain = dim.maximum(1, dim.floordiv(PIECE_ELEMENTS, dim.maximum(1, heads * size)))
-    traffic = 2 * dim.product(source.shape) * source.type.bytes
-    lowerer.call(rotary_kernel(lowerer.target, form), arguments, batch * length * when, grain, traffic=traffic)
+    lowerer.call(
+        rotary_kernel(lowerer.target, form),
+        RotaryArguments(
+            source=tensor_arguments(source),
+            target=tensor_arguments(target),
+            heads=heads,
+            length=length,
+            cos=angles.cos,
+            sin=angles.sin,
+            rows=angles.rows,
+            status=lowerer.status(),
+            positions=angles.positions,
+            lengths=length_arguments(angles.bounds) if angles.form == "lengths" else None,
+        ),
+        batch * length * when,
+        dim.maximum(1, dim.floordiv(PIECE_ELEMENTS, dim.maximum(1, heads * size))),
+        traffic=2 * dim.product(source.shape) * source.type.bytes,
+    )
 
 
-@kernel("rotary embedding")
-def rotary_kernel(f: KernelFunction, form: RotaryForm) -> None:
+class RotaryArguments(Arguments):
+    source: TensorArguments
+    target: TensorArguments
+    heads: Size
+    length: Size
+    """Tokens of a batch."""
+    cos: Pointer
+    sin: Pointer
+    rows: Size
+    """Of cosines and sines."""
+    status: Pointer
+    positions: Pointer | None = when(lambda form: form.positions in ("given", "first"))
+    lengths: LengthArguments | None = when(lambda form: form.positions == "lengths")
+
+
+@kernel("rotary embedding", RotaryArguments)
+def rotary_kernel(f: KernelFunction, a: RotaryArguments, form: RotaryForm) -> None:
     """Items are tokens: all heads of one are turned by the same angles."""
-    source, target = Tensor(f, form.source), Tensor(f, form.target)
-    heads, length = f.size(), f.size()
-    cos, sin, rows, status = f.pointer(), f.pointer(), f.size(), f.pointer()
-    positions = f.pointer() if form.positions in ("given", "first") else None
-    lengths, more, from_length = (f.pointer(), f.size(), f.size()) if form.positions == "lengths" else (None, None, None)
+    source, target = Tensor(f, a.source, form.source), Tensor(f, a.target, form.target)
     with f.loop(f.begin, f.end) as item:
-        batch, token = item // length, item % length
-        if form.positions == "none":
-            place = item
-        elif lengths is not None and form.lengths is not None:
-            told = f.convert(f.load(lengths, batch, form.lengths), I64) + more
-            place = (told - length) * from_length + token
-        else:
-            assert positions is not None
-            place = f.load(positions, item, I64) if form.positions == "given" else f.load(positions, 0, I64) + token
-        inside = (place >= 0) & (place < rows)
+        batch, token = item // a.length, item % a.length
+        position = _position(f, a, form, item, batch, token)
+        inside = (position >= 0) & (position < a.rows)
         with f.if_(~inside):
-            f.store(1, status, 0, I64)
+            f.store(1, a.status, 0, I64)
         with f.if_(inside):
-            angles = [f.address(one, place * (form.width // 2), form.angle) for one in (cos, sin)]
-            with f.loop(0, heads) as head:
+            angles = [f.address(table, position * (form.width // 2), form.angle) for table in (a.cos, a.sin)]
+            with f.loop(0, a.heads) as head:
                 _turn(f, form, source.at(batch, head, token), target.at(batch, head, token), angles)
+
+
+def _position(f: KernelFunction, a: RotaryArguments, form: RotaryForm, item: Code, batch: Code, token: Code) -> Code:
+    """Which row of the cosines and sines is a token's."""
+    if form.positions == "none":
+        return item
+    if a.lengths is not None and form.lengths is not None:
+        return (told_length(f, a.lengths, form.lengths, batch) - a.length) * a.lengths.from_length + token
+    assert a.positions is not None
+    return f.load(a.positions, item, I64) if form.positions == "given" else f.load(a.positions, 0, I64) + token
 
 
 def _turn(f: KernelFunction, form: RotaryForm, source: Code, target: Code, angles: Sequence[Code]) -> None:
     half = form.width // 2
 
     def turn(h: Code, lanes: int, remaining: Code | None) -> None:
-        cos, sin = (f.load(one, h, form.angle, lanes, remaining=remaining) for one in angles)
+        cos, sin = (f.load(table, h, form.angle, lanes, remaining=remaining) for table in angles)
         real, imaginary = pairs(h, lanes, remaining)
         first, second = cos * real - sin * imaginary, sin * real + cos * imaginary
         if not form.interleaved:

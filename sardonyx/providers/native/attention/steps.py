@@ -1,6 +1,6 @@
 """From an attention to steps: its caches, and the kernel for few queries or for many.
 
-Few queries, as when a decoder makes one token, go to `attention_rows`, many to `attention_tile`; where the number is known only at run time
+Few queries, as when a decoder makes one token, go to `rows`, many to `tile`; where the number is known only at run time
 both steps are there and one has no items. The lowerings of the ops call it.
 """
 

@@ -1,4 +1,4 @@
-"""Attention of many queries: a block of them against block after block of keys, softmax computed on the way. `attention` calls it.
+"""Attention of many queries: a block of them against block after block of keys, softmax computed on the way. `steps` calls it.
 
 Lanes are queries. Scores of a block of keys, S = K·Q, its exponentials P and the sums O = Vᵀ·P all lie as rows of queries in a scratch
 memory that stays in the nearest cache, so elements of keys and values are read where they lie, each spread over the lanes, and maxima and
@@ -15,7 +15,19 @@ from sardonyx.compiler.builder import Value, Variable
 from sardonyx.compiler.target import Target
 from sardonyx.compiler.types import I32, I64, Type
 from sardonyx.ir import Dim, dim
-from sardonyx.providers.native.attention.form import Attention, Form, Mask, Operands, Tensor, mask_values, transposed, weight
+from sardonyx.providers.native.arguments import Arguments, Number, Pointer, Size
+from sardonyx.providers.native.attention.form import Attention, Form, Mask
+from sardonyx.providers.native.attention.operands import (
+    AttentionArguments,
+    AttentionCode,
+    Tensor,
+    TensorArguments,
+    attention_arguments,
+    mask_values,
+    tensor_arguments,
+)
+from sardonyx.providers.native.attention.squares import transposed
+from sardonyx.providers.native.attention.weight import weight
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.views import View
@@ -64,7 +76,7 @@ def tile_step(lowerer: Lowerer, attention: Attention, when: Dim = 1) -> None:
     rows = dim.product(attention.query.shape[:3])
     lowerer.call(
         tile_kernel(lowerer.target, form),
-        [blocks, *attention.arguments()],
+        TileArguments(attention=attention_arguments(attention), blocks=blocks),
         items=attention.query.shape[0] * attention.query.shape[1] * blocks * when,
         grain=dim.maximum(1, dim.floordiv(PIECE_PRODUCTS, dim.maximum(1, products * shape.queries))),
         flops=2 * rows * products,
@@ -79,14 +91,14 @@ _mask_blocks: WeakKeyDictionary[Lowerer, dict[tuple[View, Shape, float, Dim], Vi
 
 def _with_mask_blocks(lowerer: Lowerer, attention: Attention, shape: Shape, when: Dim) -> Attention:
     """Have masks whose rows are queries lie as scores do."""
-    made = _mask_blocks.setdefault(lowerer, {})
+    laid_out = _mask_blocks.setdefault(lowerer, {})
     masks, views = [], []
     for mask, view in zip(attention.form.masks, attention.masks):
         if mask.per_query:
             key = (view, shape, attention.filter_value, when)
-            if key not in made:
-                made[key] = _mask_step(lowerer, attention, mask, view, shape, when)
-            mask, view = Mask(attention.form.computed, True, mask.is_final or mask.type.kind == "bool"), made[key]
+            if key not in laid_out:
+                laid_out[key] = _mask_step(lowerer, attention, mask, view, shape, when)
+            mask, view = Mask(attention.form.computed, True, mask.is_final or mask.type.kind == "bool"), laid_out[key]
         masks.append(mask)
         views.append(view)
     return replace(attention, form=replace(attention.form, masks=tuple(masks)), masks=views)
@@ -101,7 +113,15 @@ def _mask_step(lowerer: Lowerer, attention: Attention, mask: Mask, view: View, s
     buffer = lowerer.scratch(dim.product((*kept, blocks, size)) * type.bytes * when)
     lowerer.call(
         mask_kernel(lowerer.target, mask, type, shape),
-        [buffer, view.place, *view.strides[:3], kept[1], blocks, queries, keys, attention.filter_value],
+        MaskArguments(
+            target=buffer,
+            source=tensor_arguments(view),
+            heads=kept[1],
+            blocks=blocks,
+            queries=queries,
+            keys=keys,
+            filter_value=attention.filter_value,
+        ),
         items=kept[0] * kept[1] * blocks * when,
         grain=dim.maximum(1, dim.floordiv(MASK_ELEMENTS, dim.maximum(1, size))),
     )
@@ -109,43 +129,59 @@ def _mask_step(lowerer: Lowerer, attention: Attention, mask: Mask, view: View, s
     return View(buffer, type, (batch, heads, blocks, size), strides)
 
 
-@kernel("attention mask")
-def mask_kernel(f: KernelFunction, mask: Mask, real: Type, shape: Shape) -> None:
+class MaskArguments(Arguments):
+    target: Pointer
+    source: TensorArguments
+    heads: Size
+    """Of the mask: 1 if all share it."""
+    blocks: Size
+    """Of queries, in a head."""
+    queries: Size
+    keys: Size
+    filter_value: Number
+
+
+@kernel("attention mask", MaskArguments)
+def mask_kernel(f: KernelFunction, a: MaskArguments, mask: Mask, real: Type, shape: Shape) -> None:
     """Items are blocks of queries."""
-    target, source = f.pointer(), Tensor(f, mask.type)
-    heads, blocks, queries, keys = (f.size() for _ in range(4))
-    filter_value = f.number(real)
-    lanes = shape.lanes
-    padded = ((keys + (lanes - 1)) // lanes) * lanes
+    source, lanes = Tensor(f, a.source, mask.type), shape.lanes
+    filter_value = f.convert(a.filter_value, real)
+    padded = ((a.keys + (lanes - 1)) // lanes) * lanes
     with f.loop(f.begin, f.end) as item:
-        first = (item % blocks) * shape.queries
-        head = source.at(item // blocks // heads, item // blocks % heads)
-        block = f.address(target, item * padded * shape.queries, real)
-        with f.loop(0, shape.vectors) as v, f.loop(0, keys, lanes) as k:
-            rows = [source.row(head, f.minimum(first + v * lanes + i, queries - 1)) for i in range(lanes)]
-            raw = [f.load(row, k, mask.type, lanes, remaining=keys - k) for row in rows]
-            for i, column in enumerate(transposed(f, [mask_values(mask, one, real, filter_value) for one in raw])):
+        first = (item % a.blocks) * shape.queries
+        head = source.at(item // a.blocks // a.heads, item // a.blocks % a.heads)
+        block = f.address(a.target, item * padded * shape.queries, real)
+        with f.loop(0, shape.vectors) as v, f.loop(0, a.keys, lanes) as k:
+            rows = [source.row(head, f.minimum(first + v * lanes + i, a.queries - 1)) for i in range(lanes)]
+            raw = [f.load(row, k, mask.type, lanes, remaining=a.keys - k) for row in rows]
+            for i, column in enumerate(transposed(f, [mask_values(mask, row, real, filter_value) for row in raw])):
                 f.store(column, block, (k + i) * shape.queries + v * lanes, real)
 
 
 # --- the kernel
 
 
-@kernel("attention")
-def tile_kernel(f: KernelFunction, form: Form) -> None:
+class TileArguments(Arguments):
+    attention: AttentionArguments
+    blocks: Size
+    """Of queries, in a head."""
+
+
+@kernel("attention", TileArguments)
+def tile_kernel(f: KernelFunction, a: TileArguments, form: Form) -> None:
     """Items are blocks of queries, those of a head next to each other."""
-    blocks, operands = f.size(), Operands(f, form)
+    attention, heads = AttentionCode(f, a.attention, form), a.attention.heads
     shape = shape_of_blocks(f.target, form)
     scratch = _Scratch(f, form, shape)
     with f.loop(f.begin, f.end) as item:
-        first = (item % blocks) * shape.queries
-        head, batch = (item // blocks) % operands.heads, (item // blocks) // operands.heads
-        rows = f.minimum(operands.queries - first, shape.queries)
+        first = (item % a.blocks) * shape.queries
+        head, batch = (item // a.blocks) % heads, (item // a.blocks) // heads
+        rows = f.minimum(a.attention.queries - first, shape.queries)
         with f.if_(rows > (shape.vectors - 1) * shape.lanes):
-            _Block(operands, scratch, shape, shape.vectors).emit(batch, head, first, rows)
+            _Block(attention, scratch, shape, shape.vectors, (batch, head, first, rows)).emit()
         if shape.vectors > 1:
             with f.if_(rows <= shape.lanes):
-                _Block(operands, scratch, shape, 1).emit(batch, head, first, rows)
+                _Block(attention, scratch, shape, 1, (batch, head, first, rows)).emit()
 
 
 class _Scratch:
@@ -161,15 +197,55 @@ class _Scratch:
 class _Block:
     """Code for one block of queries."""
 
-    def __init__(self, operands: Operands, scratch: _Scratch, shape: Shape, vectors: int):
-        self.f = operands.f
-        self.operands = operands
-        self.form = operands.form
-        self.scratch = scratch
-        self.shape = shape
-        self.vectors = vectors
+    def __init__(
+        self, attention: AttentionCode, scratch: _Scratch, shape: Shape, vectors: int, place: tuple[Value, Value, Value, Value]
+    ):
+        """`place` is the batch, the head, the first query and how many there are."""
+        self.f, self.a, self.attention, self.form = attention.f, attention.a, attention, attention.form
+        self.scratch, self.shape, self.vectors = scratch, shape, vectors
         self.real: Type = self.form.computed
         self.lanes = shape.lanes
+        self.batch, self.head, self.first, self.rows = batch, head, first, _ = place
+        key_head = head // (self.a.heads // self.a.key_heads)
+        self.keys = attention.key.at(batch, key_head)
+        self.values = attention.value.at(batch, key_head)
+        self.mask_starts = [
+            tensor.at(batch, head, first // shape.queries) if mask.per_query else tensor.at(batch, head)
+            for mask, tensor in zip(self.form.masks, attention.masks)
+        ]
+        self.range = attention.range_of(batch) if self.form.ranges else None
+        self.most, self.totals = self._variables(-math.inf), self._variables(0.0)
+        """The largest score of each query so far, and the sum of the weights."""
+
+    def emit(self) -> None:
+        """Block after block of keys: scores, their weights, and the values times these."""
+        f = self.f
+        self._begin()
+        start, stop = self._find_bounds()
+        self.stop = stop
+        with f.loop(start, stop, self.shape.keys) as key:
+            count = f.minimum(stop - key, self.shape.keys)
+            before = [most.get() for most in self.most]
+            self._score(key, count)
+            self._hide(key, count)
+            self._sum_values(key, count, self._exponentials(count, before))
+        self._finish()
+
+    def _begin(self) -> None:
+        """Queries as the tiles read them; nothing seen yet but the attention sink."""
+        f = self.f
+        self._give_sink()
+        self._pack_queries()
+        with f.loop(0, self.form.value_size) as h:
+            self._store([f.const(self.real.vector(self.lanes), 0.0)] * self.vectors, self._row(self.scratch.sums, h))
+
+    def _give_sink(self) -> None:
+        score = self.attention.sink_score(self.head)
+        if score is None:
+            return
+        for most, total in zip(self.most, self.totals):
+            most.set(self.f.splat(score, self.lanes))
+            total.set(self.f.const(total.type, 1.0))
 
     # --- rows of queries
 
@@ -187,50 +263,13 @@ class _Block:
         wide = self.real.vector(self.lanes)
         return [self.f.variable(self.f.const(wide, number)) for _ in range(self.vectors)]
 
-    # --- the whole
-
-    def emit(self, batch: Value, head: Value, first: Value, rows: Value) -> None:
-        f, operands = self.f, self.operands
-        self.batch, self.head, self.first, self.rows = batch, head, first, rows
-        group = operands.heads // operands.key_heads
-        self.keys = operands.key.at(batch, head // group)
-        self.values = operands.value.at(batch, head // group)
-        self.mask_starts = [
-            tensor.at(batch, head, first // self.shape.queries) if mask.per_query else tensor.at(batch, head)
-            for mask, tensor in zip(self.form.masks, operands.masks)
-        ]
-        self.range = operands.range_of(batch) if self.form.ranges else None
-        self.most, self.totals = self._variables(-math.inf), self._variables(0.0)
-        self._give_sink()
-        self._pack_queries()
-        with f.loop(0, self.form.value_size) as h:
-            self._store([f.const(self.real.vector(self.lanes), 0.0)] * self.vectors, self._row(self.scratch.sums, h))
-        start, stop = self._find_bounds()
-        self.stop = stop
-        with f.loop(start, stop, self.shape.keys) as key:
-            count = f.minimum(stop - key, self.shape.keys)
-            before = [one.get() for one in self.most]
-            self._score(key, count)
-            self._hide(key, count)
-            self._sum_values(key, count, self._exponentials(count, before))
-        self._finish()
-
-    def _give_sink(self) -> None:
-        sink = self.operands.sink
-        if sink is None or self.form.sink is None:
-            return
-        score = self.f.convert(self.f.load(sink, self.head, self.form.sink), self.real)
-        for most, total in zip(self.most, self.totals):
-            most.set(self.f.splat(score, self.lanes))
-            total.set(self.f.const(total.type, 1.0))
-
     def _query_index(self, index: Value) -> Value:
         """The row of the query at a lane; lanes that are left over repeat the last one, and in the end write the same once more."""
         return self.first + self.f.minimum(index, self.rows - 1)
 
     def _pack_queries(self) -> None:
         """Queries with lanes and elements exchanged, times the scale."""
-        f, tensor, size = self.f, self.operands.query, self.form.size
+        f, tensor, size = self.f, self.attention.query, self.form.size
         head = tensor.at(self.batch, self.head)
         with f.loop(0, self.vectors) as v, f.loop(0, size, self.lanes) as h:
             remaining = size - h if size % self.lanes else None
@@ -238,27 +277,34 @@ class _Block:
                 f.load(tensor.row(head, self._query_index(v * self.lanes + i)), h, tensor.type, self.lanes, remaining=remaining)
                 for i in range(self.lanes)
             ]
-            for i, column in enumerate(transposed(f, [row * self.operands.scale for row in rows])):
+            for i, column in enumerate(transposed(f, [row * self.attention.scale for row in rows])):
                 f.store(column, self._row(self.scratch.query, h + i), v * self.lanes, self.real)
 
+    # --- scores
+
     def _score(self, key: Value, count: Value) -> None:
-        """Scores of the keys from `key` on; those behind the last repeat it."""
-        f, tensor = self.f, self.operands.key
+        """Scores of the keys from `key` on, tile by tile; those behind the last repeat it."""
+        f = self.f
         with f.loop(0, count, self.shape.tile) as k:
             places = [f.minimum(key + k + i, self.stop - 1) for i in range(self.shape.tile)]
-            rows = [tensor.row(self.keys, place) for place in places]
-            sums = [self._variables(0.0) for _ in rows]
-            with f.loop(0, self.form.size) as h:
-                query = self._load(self._row(self.scratch.query, h))
-                for row, accumulators in zip(rows, sums):
-                    element = f.splat(f.load(row, h, tensor.type), self.lanes)
-                    for one, accumulator in zip(query, accumulators):
-                        accumulator.set(f.fma(element, one, accumulator.get()))
-            for i, accumulators in enumerate(sums):
-                scores = self._masked(places[i], [self.operands.capped(one.get()) for one in accumulators])
+            for i, products in enumerate(self._products(places)):
+                scores = self._masked(places[i], [self.attention.capped(product) for product in products])
                 self._store(scores, self._row(self.scratch.scores, k + i))
                 if not self.form.bounded:
                     self._note_most(scores)
+
+    def _products(self, places: list[Value]) -> list[list[Value]]:
+        """The inner loop: a few keys times all queries of the block, in registers."""
+        f, tensor = self.f, self.attention.key
+        rows = [tensor.row(self.keys, place) for place in places]
+        sums = [self._variables(0.0) for _ in rows]
+        with f.loop(0, self.form.size) as h:
+            query = self._load(self._row(self.scratch.query, h))
+            for row, accumulators in zip(rows, sums):
+                element = f.splat(f.load(row, h, tensor.type), self.lanes)
+                for vector, accumulator in zip(query, accumulators):
+                    accumulator.set(f.fma(element, vector, accumulator.get()))
+        return [[accumulator.get() for accumulator in accumulators] for accumulators in sums]
 
     def _note_most(self, scores: list[Value]) -> None:
         for score, most in zip(scores, self.most):
@@ -267,41 +313,38 @@ class _Block:
     # --- what changes scores
 
     def _masked(self, key: Value, scores: list[Value]) -> list[Value]:
-        """Scores of a key with what masks add."""
-        f, operands = self.f, self.operands
-        for mask, tensor, start in zip(self.form.masks, operands.masks, self.mask_starts):
+        """Scores of a key with what masks and ranges add."""
+        f, attention = self.f, self.attention
+        for mask, tensor, start in zip(self.form.masks, attention.masks, self.mask_starts):
             if mask.per_query:
                 numbers = self._load(f.address(start, key * self.shape.queries, self.real))
             else:
-                numbers = [operands.mask_values(mask, f.load(start, key, tensor.type))] * self.vectors
-            scores = [operands.masked(mask, score, number) for score, number in zip(scores, numbers)]
+                numbers = [attention.mask_values(mask, f.load(start, key, tensor.type))] * self.vectors
+            scores = [attention.masked(mask, score, number) for score, number in zip(scores, numbers)]
         if self.range is not None:
-            low, end = self.range
-            assert operands.filter_value is not None
+            first, end = self.range
             place = f.convert(key, I32)
-            outside = place >= end if low is None else (place >= end) | (place < low)
-            number = f.select(outside, operands.filter_value, 0.0)
+            number = attention.filtered(place >= end if first is None else (place >= end) | (place < first))
             scores = [score + number for score in scores]
         return scores
 
     def _find_bounds(self) -> tuple[Value, Value]:
         """The first key that any query of the block sees, and the one behind the last; for each query too."""
-        f, operands = self.f, self.operands
-        count = operands.key_count(self.batch)
-        if not self.form.bounded:
+        f, attention, window = self.f, self.attention, self.a.window
+        count = attention.key_count(self.batch)
+        if window is None:
             return f.const(I64, 0), count
-        position = operands.first_position(count)
-        assert operands.left is not None and operands.right is not None
+        position = attention.first_position(count)
         lows, highs = [], []
         for v in range(self.vectors):
             lane = f.iota(I64, self.lanes) + v * self.lanes
             here = f.minimum(lane, self.rows - 1) + f.splat(position + self.first, self.lanes)
-            lows.append(f.maximum(here - operands.left, 0))
-            highs.append(f.minimum(here + operands.right + 1, f.splat(count, self.lanes)))
+            lows.append(f.maximum(here - window.left, 0))
+            highs.append(f.minimum(here + window.right + 1, f.splat(count, self.lanes)))
         # positions grow with the lanes
         self.least_low, self.largest_low = f.extract(lows[0], 0), f.extract(lows[-1], self.lanes - 1)
         self.least_high, largest_high = f.extract(highs[0], 0), f.extract(highs[-1], self.lanes - 1)
-        self.lows, self.highs = ([f.convert(one, I32) for one in ends] for ends in (lows, highs))
+        self.lows, self.highs = ([f.convert(end, I32) for end in ends] for ends in (lows, highs))
         return f.minimum(self.least_low, count), largest_high
 
     def _hide(self, key: Value, count: Value) -> None:
@@ -313,7 +356,7 @@ class _Block:
             place = f.splat(f.convert(key + k, I32), self.lanes)
             row = self._row(self.scratch.scores, k)
             seen = [(low <= place) & (place < high) for low, high in zip(self.lows, self.highs)]
-            self._store([f.select(sees, one, -math.inf) for sees, one in zip(seen, self._load(row))], row)
+            self._store([f.select(sees, score, -math.inf) for sees, score in zip(seen, self._load(row))], row)
         with f.loop(0, count) as k:
             self._note_most(self._load(self._row(self.scratch.scores, k)))
 
@@ -322,7 +365,7 @@ class _Block:
     def _exponentials(self, count: Value, before: list[Value]) -> list[Value]:
         """Scores become weights; returns what sums of earlier blocks are to be multiplied with. `before` was the most in these."""
         f = self.f
-        after = [f.select(one.get() == -math.inf, 0.0, one.get()) for one in self.most]
+        after = [f.select(most.get() == -math.inf, 0.0, most.get()) for most in self.most]
         factors = [weight(old - new) for old, new in zip(before, after)]
         for total, factor in zip(self.totals, factors):
             total.set(total.get() * factor)
@@ -330,8 +373,8 @@ class _Block:
             row = self._row(self.scratch.scores, k)
             weights = [weight(score - most) for score, most in zip(self._load(row), after)]
             self._store(weights, row)
-            for total, one in zip(self.totals, weights):
-                total.set(total.get() + one)
+            for total, row_weights in zip(self.totals, weights):
+                total.set(total.get() + row_weights)
         return factors
 
     def _sum_values(self, key: Value, count: Value, factors: list[Value]) -> None:
@@ -342,29 +385,25 @@ class _Block:
             self._sum_tile(key, count, factors, self.f.const(I64, size - size % tile), size % tile)
 
     def _sum_tile(self, key: Value, count: Value, factors: list[Value], h: Value, tile: int) -> None:
-        """Some elements of the weighed values."""
-        f, tensor = self.f, self.operands.value
+        """The inner loop: a few elements of the weighed values of all queries, in registers."""
+        f, tensor = self.f, self.attention.value
         places = [self._row(self.scratch.sums, h + i) for i in range(tile)]
-        sums = [[f.variable(one * factor) for one, factor in zip(self._load(place), factors)] for place in places]
+        sums = [[f.variable(vector * factor) for vector, factor in zip(self._load(place), factors)] for place in places]
         column = f.address(tensor.row(self.values, key), h, tensor.type)
         with f.loop(0, count) as k:
             weights = self._load(self._row(self.scratch.scores, k))
             row = tensor.row(column, k)
             for i, accumulators in enumerate(sums):
                 element = f.splat(f.load(row, i, tensor.type), self.lanes)
-                for weight, accumulator in zip(weights, accumulators):
-                    accumulator.set(f.fma(element, weight, accumulator.get()))
+                for vector, accumulator in zip(weights, accumulators):
+                    accumulator.set(f.fma(element, vector, accumulator.get()))
         for place, accumulators in zip(places, sums):
-            self._store([one.get() for one in accumulators], place)
+            self._store([accumulator.get() for accumulator in accumulators], place)
 
     def _finish(self) -> None:
-        """Divide by the sums of weights, and write rows again."""
-        f, tensor, size = self.f, self.operands.output, self.form.value_size
-        for vector, variable in enumerate(self.totals):
-            total = variable.get()
-            is_empty = total == 0.0 if self.form.empty_is_zero else f.splat(self.stop <= 0, self.lanes)
-            total = f.select(is_empty, 1.0, total)
-            f.store(1.0 / total, self.scratch.query, vector * self.lanes, self.real)
+        """The epilogue: divide by the sums of weights, and write rows again."""
+        f, tensor, size = self.f, self.attention.output, self.form.value_size
+        self._store_factors()
         head = tensor.at(self.batch, self.head)
         with f.loop(0, self.vectors) as v:
             factor = f.load(self.scratch.query, v * self.lanes, self.real, self.lanes)
@@ -377,3 +416,11 @@ class _Block:
                 for i, row in enumerate(transposed(f, columns)):
                     place = tensor.row(head, self._query_index(v * self.lanes + i))
                     f.store(row, place, h, tensor.type, remaining=remaining)
+
+    def _store_factors(self) -> None:
+        """What sums are multiplied with, into the memory of the queries, which are not needed any more."""
+        f = self.f
+        for vector, variable in enumerate(self.totals):
+            total = variable.get()
+            is_empty = total == 0.0 if self.form.empty_is_zero else f.splat(self.stop <= 0, self.lanes)
+            f.store(1.0 / f.select(is_empty, 1.0, total), self.scratch.query, vector * self.lanes, self.real)
