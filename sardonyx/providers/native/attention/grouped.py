@@ -59,11 +59,11 @@ def _total(node: Node) -> Dim | None:
 
 
 def claims_grouped(node: Node) -> bool:
-    given = {name: input_of(node, index) for index, name in enumerate(INPUTS)}
-    query, past_key, past_value = given["query"], given["past_key"], given["past_value"]
+    inputs = {name: input_of(node, index) for index, name in enumerate(INPUTS)}
+    query, past_key, past_value = inputs["query"], inputs["past_key"], inputs["past_value"]
     assert query is not None
     shapes, total, type = _shapes(node), _total(node), element_of(query)
-    if shapes is None or total is None or type not in (F32, F16, BF16) or any(given[name] for name in NOT_SUPPORTED):
+    if shapes is None or total is None or type not in (F32, F16, BF16) or any(inputs[name] for name in NOT_SUPPORTED):
         return False
     if node.attribute("sliding_window_cache") or output_of(node, 3):
         return False
@@ -75,44 +75,35 @@ def claims_grouped(node: Node) -> bool:
     for past in (past_key, past_value):
         if past is not None and (not can_follow(shape_of(past), k) or element_of(past) is not type):
             return False
-    lengths = given["seqlens_k"]
+    lengths = inputs["seqlens_k"]
     if lengths is None or not may_equal(dim.product(shape_of(lengths) or (0,)), q[0]):
         return False
-    bias = given["attention_bias"]
+    bias = inputs["attention_bias"]
     if bias is not None and not can_broadcast(shape_of(bias), (*q[:3], total)):
         return False
     if not node.attribute("do_rotary"):
         return True
-    cos, sin = (shape_of(one) if one is not None else None for one in (given["cos_cache"], given["sin_cache"]))
+    cos, sin = (shape_of(angles) if angles is not None else None for angles in (inputs["cos_cache"], inputs["sin_cache"]))
     return cos is not None and cos == sin and len(cos) == 2 and isinstance(cos[1], int) and 2 * cos[1] <= q[3]  # type: ignore[operator]
 
 
 @lower("GroupQueryAttention", domain="com.microsoft", claims=claims_grouped)
 def group_query_attention(lowerer: Lowerer, node: Node) -> None:
     """Attention of the new tokens to those before and among themselves; the cache grows by them."""
-    given = {name: input_of(node, index) for index, name in enumerate(INPUTS)}
+    inputs = {name: input_of(node, index) for index, name in enumerate(INPUTS)}
     query, key, value = _views(lowerer, node)
     lowerer.require(query.shape[0], key.shape[0])
-    batch, _, queries, _ = query.shape
     output = merged_output(lowerer, node.outputs[0], query.shape[1], size_of(value))
-    total = _total(node)
-    lengths, sink, attention_bias = given["seqlens_k"], given["head_sink"], given["attention_bias"]
-    assert total is not None and lengths is not None
-    past, present = caches_of(lowerer, (given["past_key"], given["past_value"]), (output_of(node, 1), output_of(node, 2)))
+    total, attention_bias = _total(node), inputs["attention_bias"]
+    assert total is not None
+    past, present = caches_of(lowerer, (inputs["past_key"], inputs["past_value"]), (output_of(node, 1), output_of(node, 2)))
     for number in (1, 2):
         _share(lowerer, node, input_of(node, number + 2), output_of(node, number))
-    capacity = rows_before(lowerer, past, key)
-    told = lowerer.contiguous(lengths)
-    lowerer.require(dim.product(told.shape), batch)
-    # a batch of whole prompts is padded on the right; otherwise all new tokens are valid, the last of them at the end
-    lowerer.require(dim.minimum(total, queries), queries)
-    from_length = dim.minimum(1, total - queries)
-    check_lengths(lowerer, told, 1, dim.maximum(1, queries * from_length), dim.minimum(total, capacity + queries))
-    bounds = _bounds(node, told.place, from_length)
+    bounds = _checked_bounds(lowerer, node, query, total, rows_before(lowerer, past, key))
     if node.attribute("do_rotary"):
         query, key = _rotated(lowerer, node, query, query.type.computed, bounds), _rotated(lowerer, node, key, key.type, bounds)
     masks = [] if attention_bias is None else [mask_of(lowerer, attention_bias, (*query.shape[:3], total))]
-    scores = _sink(lowerer, node, sink)
+    sink = _sink(lowerer, node, inputs["head_sink"])
     softcap = node.attribute("softcap") or 0.0
     form = Form(
         query.type,
@@ -125,7 +116,7 @@ def group_query_attention(lowerer: Lowerer, node: Node) -> None:
         bounded=bounds.right == 0,
         lengths=I32,
         capped=softcap > 0,
-        sink=None if scores is None else scores.type,
+        sink=None if sink is None else sink.type,
         empty_is_zero=True,
         ragged=True,
     )
@@ -142,11 +133,25 @@ def group_query_attention(lowerer: Lowerer, node: Node) -> None:
             masks=[view for _, view in masks],
             bounds=bounds,
             cap=softcap,
-            sink=None if scores is None else scores.place,
+            sink=None if sink is None else sink.place,
             past=past,
             present=present,
         ),
     )
+
+
+def _checked_bounds(lowerer: Lowerer, node: Node, query: View, total: Dim, capacity: Dim) -> Bounds:
+    """What queries see, once the lengths of batches are checked; `capacity` is how many rows the past has room for."""
+    batch, _, queries, _ = query.shape
+    value = input_of(node, 5)
+    assert value is not None
+    lengths = lowerer.contiguous(value)
+    lowerer.require(dim.product(lengths.shape), batch)
+    # a batch of whole prompts is padded on the right; otherwise all new tokens are valid, the last of them at the end
+    lowerer.require(dim.minimum(total, queries), queries)
+    from_length = dim.minimum(1, total - queries)
+    check_lengths(lowerer, lengths, 1, dim.maximum(1, queries * from_length), dim.minimum(total, capacity + queries))
+    return _bounds(node, lengths.place, from_length)
 
 
 def _share(lowerer: Lowerer, node: Node, past: Value | None, present: Value | None) -> None:
@@ -163,7 +168,7 @@ def _views(lowerer: Lowerer, node: Node) -> list[View]:
     if key is None or value is None:
         whole = heads_view(lowerer, query, heads + 2 * key_heads)
         return [whole.sliced(1, *part) for part in ((0, heads), (heads, key_heads), (heads + key_heads, key_heads))]
-    return [heads_view(lowerer, query, heads), *(heads_view(lowerer, one, key_heads) for one in (key, value))]
+    return [heads_view(lowerer, query, heads), *(heads_view(lowerer, operand, key_heads) for operand in (key, value))]
 
 
 def _bounds(node: Node, lengths: At, from_length: Dim) -> Bounds:
@@ -186,10 +191,10 @@ def _rotated(lowerer: Lowerer, node: Node, view: View, type: Type, bounds: Bound
     return turned
 
 
-def _sink(lowerer: Lowerer, node: Node, given: Value | None) -> View | None:
+def _sink(lowerer: Lowerer, node: Node, scores: Value | None) -> View | None:
     """A score of nothing for each head."""
-    if given is not None:
-        return lowerer.contiguous(given)
+    if scores is not None:
+        return lowerer.contiguous(scores)
     if node.attribute("smooth_softmax") != 1:
         return None
     heads = node.attribute("num_heads")

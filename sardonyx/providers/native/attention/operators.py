@@ -160,16 +160,10 @@ def _attend_padded(
     query, key, value = views
     before = rows_before(lowerer, past, key)
     wanted = (*query.shape[:3], before + key.shape[2])
-    masks, ranges, ends = [], None, 0
-    if padding is not None and len(shape_of(padding) or ()) == 1:
-        (length,) = shape_of(padding) or ()
-        ranges, ends = lowerer.contiguous(padding).place, 2 if length == 2 * wanted[0] and wanted[0] != 0 else 1
-        lowerer.require(length, ends * wanted[0])
-    elif padding is not None:
-        masks.append(_padding_mask(lowerer, padding, wanted))
+    masks, ranges, range_ends = _padding(lowerer, padding, wanted)
     if attention_bias is not None:
         masks.append(mask_of(lowerer, attention_bias, wanted))
-    is_causal = bool(node.attribute("unidirectional"))
+    is_causal, filter_value = bool(node.attribute("unidirectional")), node.attribute("mask_filter_value")
     form = Form(
         query.type,
         key.type,
@@ -178,10 +172,9 @@ def _attend_padded(
         size_of(query),
         size_of(value),
         tuple(mask for mask, _ in masks),
-        ranges=ends,
+        ranges=range_ends,
         bounded=is_causal,
     )
-    given = node.attribute("mask_filter_value")
     attend(
         lowerer,
         Attention(
@@ -194,7 +187,7 @@ def _attend_padded(
             scale=node.attribute("scale") or size_of(query) ** -0.5,
             masks=[view for _, view in masks],
             ranges=ranges,
-            filter_value=-10000.0 if given is None else given,
+            filter_value=-10000.0 if filter_value is None else filter_value,
             bounds=Bounds(before, right=0) if is_causal else Bounds(),
             past=past,
             present=present,
@@ -202,16 +195,29 @@ def _attend_padded(
     )
 
 
+def _padding(lowerer: Lowerer, padding: Value | None, wanted: Dims) -> tuple[list[tuple[Mask, View]], At | None, int]:
+    """What hides padding: a mask, or where each batch ends (1) and perhaps where it starts (2)."""
+    if padding is None:
+        return [], None, 0
+    shape = shape_of(padding) or ()
+    if len(shape) != 1:
+        return [_padding_mask(lowerer, padding, wanted)], None, 0
+    ends = 2 if shape[0] == 2 * wanted[0] and wanted[0] != 0 else 1
+    places = lowerer.contiguous(padding).place
+    lowerer.require(shape[0], ends * wanted[0])
+    return [], places, ends
+
+
 def _with_bias(lowerer: Lowerer, views: Sequence[View], bias: Value) -> list[View]:
     numbers = lowerer.contiguous(bias)
-    found: list[View] = []
+    views_with_bias: list[View] = []
     start: Dim = 0
     for view in views:
-        made = contiguous_heads(lowerer, view.shape, view.type)
-        append_step(lowerer, None, view, made, bias=At(numbers.buffer, (numbers.offset + start) * view.type.bytes))
-        found.append(made)
+        biased = contiguous_heads(lowerer, view.shape, view.type)
+        append_step(lowerer, None, view, biased, bias=At(numbers.buffer, (numbers.offset + start) * view.type.bytes))
+        views_with_bias.append(biased)
         start = start + view.shape[1] * size_of(view)
-    return found
+    return views_with_bias
 
 
 def _padding_mask(lowerer: Lowerer, padding: Value, wanted: Dims) -> tuple[Mask, View]:
@@ -303,8 +309,8 @@ def _projected(lowerer: Lowerer, node: Node, columns: int) -> View:
     if not weights.is_constant:
         right.constant = None
         lowerer.set_view(right, lowerer.view(weights))
-    made = Value("projected", TensorType(input.type.dtype, (*input.type.shape[:2], columns)))
-    product = Node("MatMul", [left, right], [made], version=OPSET)
-    Node("Identity", [made], ["seen"], version=OPSET)  # a value that nobody uses would not be stored
+    projected = Value("projected", TensorType(input.type.dtype, (*input.type.shape[:2], columns)))
+    product = Node("MatMul", [left, right], [projected], version=OPSET)
+    Node("Identity", [projected], ["seen"], version=OPSET)  # a value that nobody uses would not be stored
     product_steps(lowerer, product, [] if bias is None else [Operation("Add", (None, bias))])
-    return lowerer.contiguous(made)
+    return lowerer.contiguous(projected)

@@ -181,8 +181,8 @@ def _claims(node: Node, input: Value, cos: Value, sin: Value, positions: Value |
         return False
     if positions is None:
         return len(angles) == 3 and may_equal(angles[0], batch) and may_equal(angles[1], length)
-    given = shape_of(positions) or ()
-    return len(angles) == 2 and (len(given) == 1 or (len(given) == 2 and all(map(may_equal, given, (batch, length)))))
+    sizes = shape_of(positions) or ()
+    return len(angles) == 2 and (len(sizes) == 1 or (len(sizes) == 2 and all(map(may_equal, sizes, (batch, length)))))
 
 
 def _rotary_shape(node: Node, input: Value, cos: Value) -> tuple[Dim, ...] | None:
@@ -191,10 +191,10 @@ def _rotary_shape(node: Node, input: Value, cos: Value) -> tuple[Dim, ...] | Non
 
 
 def _heads(node: Node, input: Value, cos: Value) -> int | None:
-    given = node.attribute("num_heads")
+    heads = node.attribute("num_heads")
     shape, angles = shape_of(input) or (), shape_of(cos) or ()
-    if given or len(shape) == 4:
-        return given
+    if heads or len(shape) == 4:
+        return heads
     if node.attribute("rotary_embedding_dim") or not shape or not angles:
         return None
     hidden, half = shape[-1], angles[-1]
@@ -210,13 +210,13 @@ def _rotate(lowerer: Lowerer, node: Node, input: Value, cos: Value, sin: Value, 
     cosines, sines = lowerer.contiguous(cos), lowerer.contiguous(sin)
     form, places = "none", None
     if positions is None:
-        for given, wanted in zip(cosines.shape, (batch, length)):
-            lowerer.require(given, wanted)
+        for actual, wanted in zip(cosines.shape, (batch, length)):
+            lowerer.require(actual, wanted)
     else:
-        told = lowerer.contiguous(positions)
-        form, places = "first" if len(told.shape) == 1 else "given", told.place
-        for given, wanted in zip(told.shape, (1,) if form == "first" else (batch, length)):
-            lowerer.require(given, wanted)
+        tokens = lowerer.contiguous(positions)
+        form, places = "first" if len(tokens.shape) == 1 else "given", tokens.place
+        for actual, wanted in zip(tokens.shape, (1,) if form == "first" else (batch, length)):
+            lowerer.require(actual, wanted)
     angles = Angles(cosines.place, sines.place, cosines.type, dim.product(cosines.shape[:-1]), form, places)
     width = node.attribute("rotary_embedding_dim") or size
     rotary_step(lowerer, source, target, angles, width=width, interleaved=bool(node.attribute("interleaved")))

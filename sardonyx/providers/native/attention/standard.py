@@ -6,7 +6,7 @@ from sardonyx import dtypes
 from sardonyx.compiler.types import BOOL, F16, F32, F64
 from sardonyx.ir import Node, dim
 from sardonyx.providers.native.attention.cache import check_lengths
-from sardonyx.providers.native.attention.form import ENDLESS, Attention, Bounds, Form
+from sardonyx.providers.native.attention.form import ENDLESS, Attention, Bounds, Form, Mask
 from sardonyx.providers.native.attention.steps import attend, merged_output, rows_before
 from sardonyx.providers.native.attention.views import (
     caches_of,
@@ -24,7 +24,8 @@ from sardonyx.providers.native.attention.views import (
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import element_of, shape_of
-from sardonyx.providers.native.views import Dims
+from sardonyx.providers.native.views import Dims, View
+from sardonyx.records import replace
 
 TYPES = (F32, F16, F64)
 """bfloat16 is rounded after every step, which one kernel for all of them does not do."""
@@ -44,7 +45,12 @@ def claims_standard(node: Node) -> bool:
     q, k, v, mask, past_key, past_value, lengths = (input_of(node, index) for index in range(7))
     assert q is not None and k is not None and v is not None
     shapes = _shapes(node)
-    if shapes is None or len({element_of(one) for one in (q, k, v)}) > 1 or element_of(q) not in TYPES or output_of(node, 3):
+    if (
+        shapes is None
+        or len({element_of(operand) for operand in (q, k, v)}) > 1
+        or element_of(q) not in TYPES
+        or output_of(node, 3)
+    ):
         return False
     query, key, value = shapes
     if not all(map(is_known, shapes)) or query[3] != key[3] or key[1] != value[1] or query[1] % key[1]:
@@ -80,31 +86,17 @@ def claims_standard(node: Node) -> bool:
 @lower("Attention", claims=claims_standard)
 def attention(lowerer: Lowerer, node: Node) -> None:
     """Softmax of the scaled products of queries and keys, as weights of the values."""
-    q, k, v, mask, past_key, past_value, lengths = (input_of(node, index) for index in range(7))
-    assert q is not None and k is not None and v is not None
-    key_heads = node.attribute("kv_num_heads")
-    query = heads_view(lowerer, q, node.attribute("q_num_heads"))
-    key, value = heads_view(lowerer, k, key_heads), heads_view(lowerer, v, key_heads)
-    for left, right in ((query, key), (key, value)):
-        lowerer.require(left.shape[0], right.shape[0])
-    lowerer.require(key.shape[2], value.shape[2])
-    past, present = caches_of(lowerer, (past_key, past_value), (output_of(node, 1), output_of(node, 2)))
+    query, key, value = _views(lowerer, node)
+    past, present = caches_of(lowerer, (input_of(node, 4), input_of(node, 5)), (output_of(node, 1), output_of(node, 2)))
     before = rows_before(lowerer, past, key)
     wanted = (*query.shape[:3], before + key.shape[2])
-    masks = []
-    if mask is not None:
-        # a mask of another length means more than repeating it
-        lowerer.require((shape_of(mask) or ())[-1], wanted[3])
-        masks.append(mask_of(lowerer, mask, wanted, is_final=True))
+    masks = _masks(lowerer, node, wanted)
     is_bounded, bounds = _bounds(node, before)
-    told = None
+    lengths = _lengths(lowerer, node, wanted)
     if lengths is not None:
-        told = lowerer.contiguous(lengths)
-        lowerer.require(told.shape[0], query.shape[0])
-        check_lengths(lowerer, told, 0, 0, wanted[3])
         from_length = 1 if past is None else 1 - dim.minimum(1, before)
-        bounds = Bounds(bounds.offset, bounds.left, bounds.right, told.place, 0, from_length)
-    softcap = node.attribute("softcap") or 0.0
+        bounds = replace(bounds, lengths=lengths.place, from_length=from_length)
+    softcap, scale = node.attribute("softcap") or 0.0, node.attribute("scale")
     form = Form(
         query.type,
         key.type,
@@ -112,13 +104,12 @@ def attention(lowerer: Lowerer, node: Node) -> None:
         query.type,
         size_of(query),
         size_of(value),
-        tuple(one for one, _ in masks),
+        tuple(mask for mask, _ in masks),
         bounded=is_bounded,
-        lengths=None if told is None else told.type,
+        lengths=None if lengths is None else lengths.type,
         capped=softcap > 0,
         empty_is_zero=True,
     )
-    scale = node.attribute("scale")
     attend(
         lowerer,
         Attention(
@@ -138,9 +129,42 @@ def attention(lowerer: Lowerer, node: Node) -> None:
     )
 
 
+def _views(lowerer: Lowerer, node: Node) -> list[View]:
+    """Q, K and V as (batch, heads, sequence, size)."""
+    q, k, v = node.inputs[:3]
+    assert q is not None and k is not None and v is not None
+    key_heads = node.attribute("kv_num_heads")
+    query = heads_view(lowerer, q, node.attribute("q_num_heads"))
+    key, value = heads_view(lowerer, k, key_heads), heads_view(lowerer, v, key_heads)
+    for left, right in ((query, key), (key, value)):
+        lowerer.require(left.shape[0], right.shape[0])
+    lowerer.require(key.shape[2], value.shape[2])
+    return [query, key, value]
+
+
+def _masks(lowerer: Lowerer, node: Node, wanted: Dims) -> list[tuple[Mask, View]]:
+    mask = input_of(node, 3)
+    if mask is None:
+        return []
+    # a mask of another length means more than repeating it
+    lowerer.require((shape_of(mask) or ())[-1], wanted[3])
+    return [mask_of(lowerer, mask, wanted, is_final=True)]
+
+
+def _lengths(lowerer: Lowerer, node: Node, wanted: Dims) -> View | None:
+    """How many keys each batch has, checked."""
+    value = input_of(node, 6)
+    if value is None:
+        return None
+    lengths = lowerer.contiguous(value)
+    lowerer.require(lengths.shape[0], wanted[0])
+    check_lengths(lowerer, lengths, 0, 0, wanted[3])
+    return lengths
+
+
 def _bounds(node: Node, before: dim.Dim) -> tuple[bool, Bounds]:
     """Whether queries see some keys only, by their positions, and which."""
-    left, right = (-1 if (given := node.attribute(f"{side}_window_size")) is None else given for side in ("left", "right"))
+    left, right = (-1 if (size := node.attribute(f"{side}_window_size")) is None else size for side in ("left", "right"))
     upper = (0 if right < 0 else min(0, right)) if node.attribute("is_causal") else right
     is_bounded = upper >= 0 or left >= 0
     return is_bounded, Bounds(before, ENDLESS if left < 0 else left, ENDLESS if upper < 0 else upper)

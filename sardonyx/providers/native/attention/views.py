@@ -18,8 +18,8 @@ def input_of(node: Node, index: int) -> Value | None:
 
 def output_of(node: Node, index: int) -> Value | None:
     """An output that has a name."""
-    found = node.outputs[index] if index < len(node.outputs) else None
-    return found if found is not None and found.name else None
+    output = node.outputs[index] if index < len(node.outputs) else None
+    return output if output is not None and output.name else None
 
 
 def may_equal(left: Dim, right: Dim) -> bool:
@@ -64,11 +64,11 @@ def heads_view(lowerer: Lowerer, value: Value, heads: int | None, view: View | N
         return view or rows_view(lowerer, value)
     batch, count, length, size = shape
     apart = (batch, length, count, size)
-    found = (view or lowerer.view(value)).reshaped(apart)
-    if found is None or found.strides[-1] != 1:
-        found = lowerer.contiguous(value).reshaped(apart)
-    assert found is not None
-    return found.transposed((0, 2, 1, 3))
+    heads_apart = (view or lowerer.view(value)).reshaped(apart)
+    if heads_apart is None or heads_apart.strides[-1] != 1:
+        heads_apart = lowerer.contiguous(value).reshaped(apart)
+    assert heads_apart is not None
+    return heads_apart.transposed((0, 2, 1, 3))
 
 
 def size_of(view: View) -> int:
@@ -88,9 +88,9 @@ def mask_of(lowerer: Lowerer, value: Value, wanted: Dims, *, is_final: bool = Fa
     view = lowerer.broadcast(lowerer.view(value), wanted)
     if view.strides[3] != 1:
         kept = (*(1 if stride == 0 else size for stride, size in zip(view.strides, wanted[:3])), wanted[3])
-        made = contiguous_heads(lowerer, kept, view.type)
-        lowerer.copy(replace(view, shape=kept), made)
-        view = made.broadcast(wanted)
+        copied = contiguous_heads(lowerer, kept, view.type)
+        lowerer.copy(replace(view, shape=kept), copied)
+        view = copied.broadcast(wanted)
     return Mask(view.type, view.strides[2] != 0, is_final), view
 
 
@@ -100,5 +100,5 @@ def caches_of(
     """Views of the past, and of the outputs for what becomes of it."""
     key, value = past
     before = None if key is None or value is None else (rows_view(lowerer, key), rows_view(lowerer, value))
-    first, second = (None if one is None else lowerer.output(one) for one in present)
+    first, second = (None if value is None else lowerer.output(value) for value in present)
     return before, (first, second)
