@@ -64,7 +64,7 @@ class AttentionArguments(Arguments):
     keys: Size
     scale: Number
     masks: Sequence[TensorArguments] = each(lambda form: len(form.masks))
-    """Their rows are queries, or blocks of queries; where all queries share one, the stride does not count."""
+    """Their rows are queries, or blocks of queries; where all queries share a row, its stride does not count."""
     ranges: Pointer | None = when(lambda form: form.ranges)
     """For each batch the end, then for each the start."""
     filter_value: Number | None = when(lambda form: form.has_filter)

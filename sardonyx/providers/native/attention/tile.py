@@ -176,12 +176,12 @@ def tile_kernel(f: KernelFunction, a: TileArguments, form: Form) -> None:
     with f.loop(f.begin, f.end) as item:
         first = (item % a.blocks) * shape.queries
         head, batch = (item // a.blocks) % heads, (item // a.blocks) // heads
-        rows = f.minimum(a.attention.queries - first, shape.queries)
-        with f.if_(rows > (shape.vectors - 1) * shape.lanes):
-            _Block(attention, scratch, shape, shape.vectors, (batch, head, first, rows)).emit()
+        place = _Place(batch, head, first, f.minimum(a.attention.queries - first, shape.queries))
+        with f.if_(place.rows > (shape.vectors - 1) * shape.lanes):
+            _Block(attention, scratch, shape, shape.vectors, place).emit()
         if shape.vectors > 1:
-            with f.if_(rows <= shape.lanes):
-                _Block(attention, scratch, shape, 1, (batch, head, first, rows)).emit()
+            with f.if_(place.rows <= shape.lanes):
+                _Block(attention, scratch, shape, 1, place).emit()
 
 
 class _Scratch:
@@ -194,18 +194,28 @@ class _Scratch:
         self.query, self.scores, self.sums = rows(form.size), rows(shape.keys), rows(form.value_size)
 
 
-class _Block:
-    """Code for one block of queries."""
+@dataclass
+class _Place:
+    """Which block of queries comes."""
 
-    def __init__(
-        self, attention: AttentionCode, scratch: _Scratch, shape: Shape, vectors: int, place: tuple[Value, Value, Value, Value]
-    ):
-        """`place` is the batch, the head, the first query and how many there are."""
+    batch: Value
+    head: Value
+    first: Value
+    """Its first query."""
+    rows: Value
+    """How many queries there are, at most as many as a block has."""
+
+
+class _Block:
+    """Code for one block of queries: `_products` and `_sum_tile` are its inner loops, `_finish` the epilogue."""
+
+    def __init__(self, attention: AttentionCode, scratch: _Scratch, shape: Shape, vectors: int, place: _Place):
         self.f, self.a, self.attention, self.form = attention.f, attention.a, attention, attention.form
         self.scratch, self.shape, self.vectors = scratch, shape, vectors
         self.real: Type = self.form.computed
         self.lanes = shape.lanes
-        self.batch, self.head, self.first, self.rows = batch, head, first, _ = place
+        batch, head, first = self.batch, self.head, self.first = place.batch, place.head, place.first
+        self.rows = place.rows
         key_head = head // (self.a.heads // self.a.key_heads)
         self.keys = attention.key.at(batch, key_head)
         self.values = attention.value.at(batch, key_head)

@@ -125,7 +125,7 @@ class _Place:
 
 
 class _Product:
-    """The code of a product, with its arguments."""
+    """The code of a product: `tile` is a register tile, `_sums` its inner loop, `_hand_on` and `_finish` the epilogue."""
 
     def __init__(self, f: KernelFunction, a: GemmArguments, tile: Tile, chain: Chain):
         self.f = f
@@ -154,7 +154,7 @@ class _Product:
         return self.f.minimum(self.block, self.panels - block * self.block)
 
     def first(self) -> _Place:
-        """Where the item `begin` is."""
+        """The tile that is the item `begin`."""
         f = self.f
         per_batch = f.maximum(self.tiles * self.panels, 1)
         batch, rest = f.begin // per_batch, f.begin % per_batch
@@ -177,7 +177,7 @@ class _Product:
                     place.batch.set(place.batch.get() + 1)
 
     def tile(self, place: _Place) -> None:
-        """Compute one tile and hand it on; at the last rows it is made up of smaller ones."""
+        """Compute one tile, with its epilogue; at the last rows it is made up of smaller ones."""
         f, a, shape = self.f, self.a, self.shape
         batch, number = place.batch.get(), place.tile.get()
         panel = place.block.get() * self.block + place.panel.get()
@@ -217,7 +217,7 @@ class _Product:
     def _hand_on(
         self, sums: Sequence[Sequence[Value]], first: Value, outer: list[Value], start: Value, column: Value, is_whole: Value
     ) -> None:
-        """Through what follows, or to the stack where that is a loop."""
+        """The epilogue of sums in registers. Where it is long, or the tile reaches beyond the last column, they go to the stack."""
         f, lanes = self.f, self.shape.lanes
         if not self.is_light:
             self._spill(sums, first)
@@ -237,7 +237,7 @@ class _Product:
                 self.f.store(vector, place, row * self.shape.width + number * self.shape.lanes, self.sum_type)
 
     def _finish(self, outer: list[Value], start: Value, height: Value, column: Value, is_whole: Value) -> None:
-        """What follows, for a tile on the stack."""
+        """The epilogue of sums on the stack."""
         f = self.f
         if self.is_light:
             with f.if_(~is_whole):
