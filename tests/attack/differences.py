@@ -107,6 +107,14 @@ def of_one_symmetric_element(node: onnx.NodeProto, values: Values) -> bool:
     return attribute_of(node, "periodic", 1) == 0 and isinstance(length, np.ndarray) and bool((length == 1).all())
 
 
+def from_other_than_half(node: onnx.NodeProto, values: Values) -> bool:
+    """Whether a one-sided inverse transform is given fewer or more frequencies than the half of its length that it needs."""
+    x, length = values.get(node.input[0]), values.get(node.input[1]) if len(node.input) > 1 else None
+    if not attribute_of(node, "inverse", 0) or not attribute_of(node, "onesided", 0) or not isinstance(length, np.ndarray):
+        return False
+    return is_float(x) and int(length.reshape(-1)[0]) // 2 + 1 not in x.shape[:-1]
+
+
 def softmax_or_logistic(node: onnx.NodeProto, values: Values) -> bool:
     return attribute_of(node, "post_transform", 0) in (1, 2)
 
@@ -153,6 +161,7 @@ KNOWN = (
     Difference("ReduceLogSumExp", "takes each exponential of an integer for an integer", of_integers),
     *(Difference(window, "computes doubles in float", in_doubles) for window in WINDOWS),
     *(Difference(window, "divides 0 by 0 for the place of the only element", of_one_symmetric_element) for window in WINDOWS),
+    Difference("DFT", "mirrors frequencies about another one than the middle", from_other_than_half),
     Difference("Shrink", "rounds doubles to float", of_doubles),
     Difference("Gelu", "has constants of float's precision for doubles", tanh_of_doubles),
     Difference("FastGelu", "has constants of float's precision for doubles", of_doubles, "com.microsoft"),

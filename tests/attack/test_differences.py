@@ -22,6 +22,7 @@ STUMP = """<nodes_splits = float[1] {0}, nodes_featureids = [0], nodes_modes = u
     nodes_falsenodeids = [1], nodes_trueleafs = [1], nodes_falseleafs = [1], leaf_targetids = [0, 1], leaf_weights = float[2] {1, 1},
     tree_roots = [0], n_targets = 2, post_transform = 1>"""
 CAUSAL = "{ y = com.microsoft.MultiHeadAttention<num_heads = 1, unidirectional = 1>(q, k, k) }"
+FREQUENCIES = np.array([[[1, 0], [0.5, 0.25]]], np.float32)
 TOKENS = np.array([[1.0] * 15 + [0.003]], np.float32)  # the last element is less than half of a 127th
 UNITS = ", ".join(
     str(number) for number in (128 + np.eye(16, dtype=np.int64)).reshape(-1)
@@ -51,6 +52,12 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
         "(int64 n) => (double[N] y) { y = HammingWindow<output_datatype = 11>(n) }",
         {"n": np.array(3)},
         25 / 46 - 21 / 46 * np.cos(2 * np.pi * np.arange(3) / 3),
+    ),
+    (
+        """(float[1,2,2] x, int64 n) => (float[1,4,1] y)
+        { axis = Constant<value = int64 {1}>() y = DFT<inverse = 1, onesided = 1>(x, n, axis) }""",
+        {"x": FREQUENCIES, "n": np.array(4)},
+        np.fft.irfft(FREQUENCIES[..., 0] + 1j * FREQUENCIES[..., 1], 4)[..., None],
     ),
     *(
         (f"(int64 n) => (float[1] y) {{ y = {window}<periodic = 0>(n) }}", {"n": np.array(1)}, np.ones(1))  # as in SciPy
