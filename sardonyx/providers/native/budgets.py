@@ -52,7 +52,7 @@ class Budgets:
 
 
 @functools.cache
-def budgets(caches: Caches) -> Budgets:
+def of(caches: Caches) -> Budgets:
     second, last = caches.second, caches.last
     return Budgets(
         matrix_block=second * 3 // 8,

@@ -14,6 +14,7 @@ from sardonyx.compiler.target import Target
 from sardonyx.ir import Dim, Node, TensorType, Value, dim
 from sardonyx.ops import checking
 from sardonyx.optimizer import matching
+from sardonyx.providers.native import budgets
 from sardonyx.providers.native.arguments import Arguments
 from sardonyx.providers.native.chain import Chain, Item, Load
 from sardonyx.providers.native.digest import content_digest
@@ -93,6 +94,7 @@ class Lowerer:
         prepacking: Prepacking | None = None,
     ):
         self.target = target
+        self.budgets = budgets.of(target.caches)
         self.threads = threads
         """How many threads a run may have; a kernel's `worker` is below it."""
         self.options = dict(options or {})
@@ -611,7 +613,7 @@ class Lowerer:
         chain, arguments = placed(
             len(domain), items, views, strides[: len(views)], [item for item, _ in results], targets, strides[len(views) :]
         )
-        elementwise_step(self, domain, streamed(chain, targets), arguments)
+        elementwise_step(self, domain, streamed(self, chain, targets), arguments)
 
     def _untangled(self, view: View, shape: Dims, axes: Sequence[int], domain: Dims, strides: Dims) -> View:
         """What a loop reads, but in the order in which it goes where a copy can bring it there quickly."""

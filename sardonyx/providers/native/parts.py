@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from sardonyx.compiler import caches
+from sardonyx.providers.native import budgets
 from sardonyx.records import dataclass
 
 if TYPE_CHECKING:
     from sardonyx.providers.native.sizes import Shapes
 
-CACHED_BYTES = 6 << 20
-"""So much of an arena is likely to stay in the last cache between one step and the next."""
 WORTH_WEIGHTS = 16
 """How many operations a part must have for each byte of weights: reading these is then hidden behind them."""
 
@@ -37,8 +37,9 @@ class Batch:
 
 def entries_at_once(count: int, arena: int, flops: int, weights: int) -> int:
     """How many of `count` entries a part has, if all of them take so much memory and so many operations."""
-    if count < 2 or arena <= CACHED_BYTES:
+    cached = budgets.of(caches.here()).arena
+    if count < 2 or arena <= cached:
         return count
-    fitting = count * CACHED_BYTES // arena
+    fitting = count * cached // arena
     worth = -(-count * WORTH_WEIGHTS * weights // max(flops, 1))
     return min(count, max(1, fitting, worth))

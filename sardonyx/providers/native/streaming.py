@@ -6,6 +6,7 @@ That pays for outputs of a program which are too large to wait in the caches for
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from sardonyx.compiler.builder import Value
 from sardonyx.providers.native.chain import Chain, ChainRow
@@ -13,20 +14,20 @@ from sardonyx.providers.native.kernel import KernelFunction
 from sardonyx.providers.native.views import View
 from sardonyx.records import replace
 
-STREAMED_BYTES = 8 << 20
-LINE_BYTES = 64
+if TYPE_CHECKING:
+    from sardonyx.providers.native.lowering import Lowerer
 
 
-def is_streamed(view: View) -> bool:
+def is_streamed(lowerer: Lowerer, view: View) -> bool:
     """Whether a view is a large output; one whose size is not known before runs is taken for a small one."""
     size = view.buffer.bytes
-    return view.buffer.kind == "output" and isinstance(size, int) and size >= STREAMED_BYTES
+    return view.buffer.kind == "output" and isinstance(size, int) and size >= lowerer.budgets.far
 
 
-def streamed(chain: Chain, views: Sequence[View | None]) -> Chain:
+def streamed(lowerer: Lowerer, chain: Chain, views: Sequence[View | None]) -> Chain:
     """The chain with those stores marked whose results, in `views`, go past the caches."""
     stores = tuple(
-        replace(store, streams=view is not None and is_streamed(view) and store.strides[-1:] == ("1",))
+        replace(store, streams=view is not None and is_streamed(lowerer, view) and store.strides[-1:] == ("1",))
         for store, view in zip(chain.stores, views, strict=True)
     )
     return replace(chain, stores=stores)
@@ -34,7 +35,7 @@ def streamed(chain: Chain, views: Sequence[View | None]) -> Chain:
 
 def in_streams(f: KernelFunction, row: ChainRow, start: Value | int, body: Callable[[], None]) -> None:
     """Emit the loop that writes a row from a column on: twice if it streams, as memory that the caller gave may not be aligned."""
-    aligned = row.is_aligned(start, LINE_BYTES)
+    aligned = row.is_aligned(start, f.target.caches.line)
     if aligned is None:
         body()
         return

@@ -7,18 +7,27 @@ from typing import Any
 
 import numpy as np
 import onnx.parser
+import pytest
 
 from sardonyx import formats, ops
 from sardonyx.ir import Model
 from sardonyx.optimizer.pipeline import Level, optimize
 from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
+from sardonyx.providers.native import budgets
 from sardonyx.providers.native.compiled import CompiledProgram
 from sardonyx.providers.native.provider import NativeExecutionProvider
+from sardonyx.records import replace
 from sardonyx.runtime.executor import execute
 from sardonyx.runtime.plan import Plan, make_plan
 
 TOLERANCES = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 2e-6, "float64": 1e-14}
 """Largest difference, relative to the largest magnitude of a result."""
+
+
+def change_budgets(monkeypatch: pytest.MonkeyPatch, **changed: int) -> None:
+    """Let kernels believe in other caches than there are."""
+    unchanged = budgets.of
+    monkeypatch.setattr(budgets, "of", lambda caches: replace(unchanged(caches), **changed))
 
 
 def model_of(source: str | bytes | Any, opset: int = 21) -> Model:

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sardonyx.providers.native.attention import rows
-from tests.providers.native.agreement import assert_agrees, native_plan, programs
+from tests.providers.native.agreement import assert_agrees, change_budgets, native_plan, programs
 
 Feeds = Mapping[str, np.ndarray]
 QUICK = settings(max_examples=15, deadline=None)
@@ -81,7 +80,7 @@ WHOLE_VECTORS = multi_head(
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("past", [0, 1, 64, 130])
 def test_caches_that_go_past_those_of_the_cpu(monkeypatch: pytest.MonkeyPatch, dtype: type, past: int) -> None:
-    monkeypatch.setattr(rows, "CACHED_BYTES", 1)
+    change_budgets(monkeypatch, between_runs=1)
     text = WHOLE_VECTORS.replace("{t}", "float" if dtype is np.float32 else "float16")
     feeds = {name: floats(2, 1, 128, dtype=dtype, seed=seed) for seed, name in enumerate("qkv")}
     feeds |= {name: floats(2, 4, past, 32, dtype=dtype, seed=seed) for seed, name in enumerate(("pk", "pv"))}

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sardonyx.providers.native import layout, parts
+from sardonyx.compiler import caches
+from sardonyx.providers.native import budgets, layout
 from sardonyx.providers.native.compiled import CompiledProgram
 from sardonyx.providers.native.parts import entries_at_once
-from tests.providers.native.agreement import assert_agrees, native_plan, programs
+from tests.providers.native.agreement import assert_agrees, change_budgets, native_plan, programs
 
 CAN_BE_CUT = {
     "elementwise": "g (float[N,8] x, float[8] b) => (float[N,8] y) { t = Add(x, b) y = Mul(t, x) }",
@@ -74,7 +75,7 @@ def test_the_arena_is_that_of_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
     (program,) = programs(native_plan(CAN_BE_CUT["convolutions"]))
     shapes = ((8, 3, 9, 10), (8, 3, 3, 3))
     whole = program.layout.shape(shapes)
-    monkeypatch.setattr(parts, "CACHED_BYTES", whole.arena // 4)
+    change_budgets(monkeypatch, arena=whole.arena // 4)
     cut = program.layout.shape(shapes)
     assert (whole.parts, cut.parts) == (1, 4) and cut.arena < whole.arena
     symbols = {"N": 8, "H": 9, "W": 10, "P": 4, "Q": 5}
@@ -82,9 +83,10 @@ def test_the_arena_is_that_of_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_how_many_entries_a_part_has() -> None:
-    large = 100 * parts.CACHED_BYTES
+    cached = budgets.of(caches.here()).arena
+    large = 100 * cached
     assert entries_at_once(1, large, 10**12, 0) == 1
-    assert entries_at_once(8, parts.CACHED_BYTES, 10**12, 0) == 8
+    assert entries_at_once(8, cached, 10**12, 0) == 8
     assert entries_at_once(200, large, 10**12, 0) == 2
     assert entries_at_once(8, large, 10**12, 0) == 1
     assert entries_at_once(8, large, 10**6, 10**6) == 8  # reading the weights again would take longer

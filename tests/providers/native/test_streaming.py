@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sardonyx.providers.native import streaming
-from sardonyx.providers.native.movement import transposing
-from tests.providers.native.agreement import assert_agrees, compare, native_plan, programs
+from tests.providers.native.agreement import assert_agrees, change_budgets, compare, native_plan, programs
 
 MODELS = {
     "elements": "agraph (float[60,33] x) => (float[60,33] y) { a = Mul(x, x)  y = Exp(a) }",
@@ -38,8 +36,7 @@ MODELS = {
 
 @pytest.fixture(autouse=True)
 def all_results_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streaming, "STREAMED_BYTES", 1)
-    monkeypatch.setattr(transposing, "FAR_BYTES", 1)
+    change_budgets(monkeypatch, far=1)
 
 
 def feeds_for(text: str) -> dict[str, np.ndarray]:

@@ -37,9 +37,6 @@ SPLIT_KEYS = 128
 """How many keys are worth a part of their own."""
 ITEMS_PER_THREAD = 6
 """So many there are to be for every thread beside the first, if there are keys enough to split: threads are not equally quick."""
-CACHED_BYTES = 48 << 20
-"""What a run touches may stay in the last cache until the next one up to here. Beyond, new caches are written to memory at once: else each
-line of them is first read from there."""
 PIECE_ELEMENTS = 1 << 15
 """How many elements of keys and values are worth handing to another thread."""
 
@@ -113,7 +110,7 @@ def _present_arguments(lowerer: Lowerer, attention: Attention) -> PresentArgumen
         key=None if key is None else tensor_arguments(key),
         value=None if value is None else tensor_arguments(value),
         rows=rows[0],
-        streams=dim.minimum(1, dim.floordiv(lowerer.bytes_touched, CACHED_BYTES)),
+        streams=dim.minimum(1, dim.floordiv(lowerer.bytes_touched, lowerer.budgets.between_runs)),
     )
 
 

@@ -38,12 +38,6 @@ ACTIVATIONS = frozenset(
 )
 """What may be fused into a product by name."""
 SELU = {"alpha": 1.6732632423543772, "gamma": 1.0507009873554805}
-CACHE_SETS_BYTES = 4096
-"""Rows that are multiples of this apart compete for the same places of a first-level cache."""
-CACHE_WAYS = 8
-"""So many of them have a place there at the same time."""
-NEAR_BYTES = 8192
-"""How far apart the elements of following k may lie without being packed."""
 WORTH_PACKING = 64
 """From how many columns on it pays to pack A rather than to read it with such collisions."""
 
@@ -367,9 +361,9 @@ def _left_factor(lowerer: Lowerer, view: View, batch: Dims, columns: Dim, rows: 
     """A where it is, if its elements lie well or are not read often; else packed in tiles of `rows`."""
     row_step, inner_step = view.strides[-2:]
     few = isinstance(columns, int) and columns < WORTH_PACKING
-    if not view.type.is_narrow_float and inner_step == 1 and (few or not _collides(view)):
+    if not view.type.is_narrow_float and inner_step == 1 and (few or not _collides(lowerer, view)):
         return Factor(view.place, view.type, "k", row_step * rows, row_step, _batch_steps(view, batch))
-    if not view.type.is_narrow_float and row_step == 1 and (few or _is_near(inner_step, view.type)):
+    if not view.type.is_narrow_float and row_step == 1 and (few or _is_near(lowerer, inner_step, view.type)):
         return Factor(view.place, view.type, "rows", rows, inner_step, _batch_steps(view, batch))
     lanes = lowerer.target.lanes(view.type)
     width = -(-rows // lanes) * lanes
@@ -377,17 +371,20 @@ def _left_factor(lowerer: Lowerer, view: View, batch: Dims, columns: Dim, rows: 
     return Factor(packed.buffer, packed.type, "rows", packed.tile_stride, width, _packed_steps(view.shape, packed, batch))
 
 
-def _collides(view: View) -> bool:
+def _collides(lowerer: Lowerer, view: View) -> bool:
     """Whether the rows of a tile compete for the same places of the first-level cache."""
     rows, step = view.shape[-2], view.strides[-2]
-    if isinstance(rows, int) and rows <= CACHE_WAYS:
+    if isinstance(rows, int) and rows <= lowerer.target.caches.ways:
         return False
-    return isinstance(step, int) and step * view.type.bytes % CACHE_SETS_BYTES == 0
+    return isinstance(step, int) and step * view.type.bytes % lowerer.target.caches.distance == 0
 
 
-def _is_near(step: Dim, type: Type) -> bool:
+def _is_near(lowerer: Lowerer, step: Dim, type: Type) -> bool:
     """Whether what lies so far apart can be read again and again, without being packed."""
-    return isinstance(step, int) and step * type.bytes <= NEAR_BYTES and step * type.bytes % CACHE_SETS_BYTES != 0
+    if not isinstance(step, int):
+        return False
+    bytes = step * type.bytes
+    return bytes <= lowerer.budgets.unpacked_distance and bytes % lowerer.target.caches.distance != 0
 
 
 def _right_factor(lowerer: Lowerer, node: Node, B: Value, batch: Dims, width: int, *, is_once: bool) -> Factor:
@@ -416,17 +413,17 @@ def packed_factor(shape: Dims, packed: Packed, batch: Dims, width: int) -> Facto
 
 def viewed_factor(lowerer: Lowerer, view: View, batch: Dims, width: int, is_once: bool) -> Factor:
     """A view (batch…, k, columns) packed by a step, or as it is where that is about as good."""
-    if _is_readable(view, width, is_once):
+    if _is_readable(lowerer, view, width, is_once):
         return Factor(view.place, view.type, "columns", 0, view.strides[-2], _batch_steps(view, batch))
     return packed_factor(view.shape, packed_view(lowerer, _turned(view), view.type, width, width), batch, width)
 
 
-def _is_readable(view: View, width: int, is_once: bool) -> bool:
+def _is_readable(lowerer: Lowerer, view: View, width: int, is_once: bool) -> bool:
     """Whether B can be read without packing: whole vectors lie side by side, and close to each other if they are read often."""
     columns, (step, column_step) = view.shape[-1], view.strides[-2:]
     if column_step != 1 or not isinstance(columns, int) or columns < width:
         return False
-    return is_once or _is_near(step, view.type)
+    return is_once or _is_near(lowerer, step, view.type)
 
 
 def _batch_steps(view: View, batch: Dims) -> Dims:

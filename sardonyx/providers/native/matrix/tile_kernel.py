@@ -13,14 +13,13 @@ from sardonyx.compiler.builder import Value, Variable
 from sardonyx.compiler.target import Target
 from sardonyx.compiler.types import I8, I64, Type
 from sardonyx.ir import Dim, dim
+from sardonyx.providers.native import budgets
 from sardonyx.providers.native.arguments import Arguments, Operands, Pointer, Size, each, group
 from sardonyx.providers.native.chain import Chain, ChainCode
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.matrix.packing import batch_offset
 from sardonyx.records import dataclass
 
-BLOCK_BYTES = 384 << 10
-"""How much of B is used with one tile of rows after the other: it should stay in the second-level cache."""
 PIECE_WORK = 1 << 18
 """Multiplications that are worth handing to another thread."""
 CHAINS_OF_ADDITIONS = 8
@@ -145,7 +144,7 @@ class _Product:
         """How many panels stay in the cache: blocks are as even as can be."""
         f = self.f
         panel_bytes = f.maximum(self.a.inner, 1) * (self.shape.width * self.shape.right.bytes)
-        limit = f.maximum(f.const(I64, BLOCK_BYTES) // panel_bytes, 1)
+        limit = f.maximum(f.const(I64, budgets.of(f.target.caches).matrix_block) // panel_bytes, 1)
         count = f.maximum(self.panels, 1)
         blocks = (count + (limit - 1)) // limit
         self.block = (count + (blocks - 1)) // blocks

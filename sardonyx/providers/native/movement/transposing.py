@@ -24,7 +24,7 @@ from sardonyx.providers.native.chain import (
 from sardonyx.providers.native.elementwise import chain_lanes
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program import Argument
-from sardonyx.providers.native.streaming import LINE_BYTES, streamed
+from sardonyx.providers.native.streaming import streamed
 from sardonyx.providers.native.views import Dims, View
 
 if TYPE_CHECKING:
@@ -35,8 +35,6 @@ MAX_WIDTH = 16
 BLOCK_ROWS, BLOCK_COLUMNS = 2, 32
 """How many tiles one below and beside the other are an item. Items follow each other down the rows, along which operands are read:
 what a tile leaves of a cache line is used while it is near, and pages are read through."""
-FAR_BYTES = 8 << 20
-"""From so much traffic on operands come from memory. Tiles read many rows at once, which CPUs do not fetch ahead by themselves."""
 TILES_AHEAD = 2
 SHORT = 4
 """Chains of so many operations take the rows of a tile right out of registers; longer ones, through memory, in a loop."""
@@ -61,7 +59,7 @@ def transposed_step(
     strides = [tuple(steps[one] for one in order) for steps in strides]
     *outer, rows, columns = (domain[one] for one in order)
     chain, arguments = _placed(len(domain), items, views, results, strides)
-    chain = streamed(chain, [view for _, view in results])
+    chain = streamed(lowerer, chain, [view for _, view in results])
     loads = [number for number, item in enumerate(items) if isinstance(item, Load)]
     tiled = tuple(
         number
@@ -74,7 +72,7 @@ def transposed_step(
     moved = sum(one.type.bytes for one in (*chain.items, *chain.stores) if isinstance(one, (Load, Store)))
     traffic = dim.product(domain) * moved
     lowerer.call(
-        tiles_kernel(lowerer.target, chain, tiled, width, isinstance(traffic, int) and traffic >= FAR_BYTES),
+        tiles_kernel(lowerer.target, chain, tiled, width, isinstance(traffic, int) and traffic >= lowerer.budgets.far),
         [*outer[1:], rows, columns, *arguments],
         dim.product(outer) * dim.ceildiv(rows, BLOCK_ROWS * width) * dim.ceildiv(columns, BLOCK_COLUMNS * width),
         traffic=traffic,
@@ -198,7 +196,7 @@ class _Tiles:
             if store.streams:
                 first, second = (operand.at([*outer, f.const(I64, row)]) for row in (0, 1))
                 places = places | f.as_number(first) | f.as_number(second)
-        with f.if_else(((places & (LINE_BYTES - 1)) == 0) & (columns % self.width == 0)) as otherwise:
+        with f.if_else(((places & (f.target.caches.line - 1)) == 0) & (columns % self.width == 0)) as otherwise:
             self.streaming = True
             body()
             self.streaming = False

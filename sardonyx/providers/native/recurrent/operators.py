@@ -49,8 +49,6 @@ TEAM_BYTES = 1 << 18
 """How many bytes of recurrent weights make it worth that two threads share each step."""
 PIECE_BYTES = 1 << 15
 """Weights in a piece that one thread of a team takes."""
-NEAR_BYTES = 1 << 20
-"""Recurrent weights that stay in the second cache for the most part: those are met to and fro, others as they stream in best."""
 ITEM_WORK = 1 << 18
 """How many multiplications are worth handing to another thread."""
 
@@ -451,7 +449,7 @@ class _Layer:
             team_words=team_words(self.panels),
             pieces=max(1, min(self.panels, weight_bytes // PIECE_BYTES)),
             members=dim.minimum(MEMBERS, THREADS),
-            swings=int(weight_bytes <= NEAR_BYTES),
+            swings=int(weight_bytes <= self.lowerer.budgets.near_weights),
         )
 
     def _ahead_arguments(self, ahead: int) -> AheadArguments:

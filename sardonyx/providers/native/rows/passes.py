@@ -197,7 +197,7 @@ def streamed_rows(lowerer: Lowerer, sink: Sink) -> Chain:
     columns = sink.shape[-1]
     if not sink.results or not isinstance(columns, int) or columns > STREAMED_COLUMNS:
         return sink.chain
-    return streamed(sink.chain, [lowerer.known_view(value) for value in sink.results])
+    return streamed(lowerer, sink.chain, [lowerer.known_view(value) for value in sink.results])
 
 
 def is_direct(chain: Chain) -> bool:
