@@ -7,7 +7,8 @@
         sink: Operands = group(lambda chain: chain.slots)
 
 What shapes the code also decides what the code is given: the functions of `each`, `when` and `group` take those of the kernel's parameters
-that they name. Fields may be records themselves.
+that they name. Fields may be records themselves. Where `each` is given a sequence, the rules of its elements' record may name `item`, the
+element of that sequence which shapes theirs.
 """
 
 from __future__ import annotations
@@ -84,8 +85,8 @@ class _Group(_Rule):
     pass
 
 
-def each(count: Callable[..., int]) -> Any:
-    """A field that is a sequence, of so many elements."""
+def each(count: Callable[..., int | Sequence[object]]) -> Any:
+    """A field that is a sequence, of so many elements, or of one for each element of another sequence."""
     return _Each(count)
 
 
@@ -186,10 +187,15 @@ def _part(text: str, rule: _Rule | None, shaping: Mapping[str, Any], scope: Mapp
     if isinstance(rule, _When) and not outcome:
         return Absent()
     name = text.removesuffix(" | None").removeprefix("Sequence[").removesuffix("]")
-    element = KINDS.get(name) or declare(scope[name], shaping)
     if isinstance(rule, _Each):
-        return Several((element,) * outcome, tuple(map(str, range(outcome))))
-    return element
+        items = range(outcome) if isinstance(outcome, int) else outcome
+        parts = tuple(_element(name, {**shaping, "item": item}, scope) for item in items)
+        return Several(parts, tuple(map(str, range(len(parts)))))
+    return _element(name, shaping, scope)
+
+
+def _element(name: str, shaping: Mapping[str, Any], scope: Mapping[str, Any]) -> Part:
+    return KINDS.get(name) or declare(scope[name], shaping)
 
 
 def _ask(rule: _Rule, shaping: Mapping[str, Any]) -> Any:

@@ -86,6 +86,7 @@ class Chain:
 
     @property
     def streams(self) -> bool:
+        """Whether results go past the caches."""
         return any(store.streams for store in self.stores)
 
     @property
@@ -138,6 +139,11 @@ def pattern(strides: Sequence[Dim]) -> Strides:
 def _operand_slots(name: str, strides: Strides) -> list[Slot]:
     varying = [Slot(f"{name}.strides.{axis}", SIZE) for axis, kind in enumerate(strides) if kind == "n"]
     return [Slot(name, POINTER), *varying]
+
+
+def slots_of(chain: Chain | None) -> list[Slot]:
+    """What the code of a chain is given that may be absent."""
+    return [] if chain is None else chain.slots
 
 
 def stride_arguments(view: View, strides: Sequence[Dim]) -> list[Argument]:

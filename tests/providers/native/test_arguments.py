@@ -115,6 +115,29 @@ def test_a_record_that_extends_another_has_its_fields_first() -> None:
     assert names == ["source", "scale", "count", "status"]
 
 
+class Table(Arguments):
+    size: Size
+    indices: Pointer | None = when(lambda item: item == "indexed")
+
+
+class Tables(Arguments):
+    tables: Sequence[Table] = each(lambda kinds: kinds)
+
+
+@kernel("tables", Tables)
+def tables_kernel(f: KernelFunction, a: Tables, kinds: tuple[str, ...]) -> None:
+    pass
+
+
+def test_the_elements_of_a_sequence_are_shaped_by_those_of_another() -> None:
+    tables = tables_kernel(X86_LEVELS["avx2"], ("plain", "indexed"))
+    assert [slot.name for slot in tables.declaration.slots()] == ["tables.0.size", "tables.1.size", "tables.1.indices"]
+    right = [Table(size=4, indices=None), Table(size=5, indices=PLACE)]
+    assert words(Tables(tables=right), tables) == [4, 5, PLACE]
+    with pytest.raises(WrongArguments, match="this form takes no argument 'tables.0.indices', but is given"):
+        words(Tables(tables=right[::-1]), tables)
+
+
 def test_code_reads_the_words_in_the_same_order() -> None:
     f = KernelFunction(X86_LEVELS["avx2"])
     record = f.arguments(example(1, True).declaration)

@@ -14,9 +14,16 @@ from sardonyx.optimizer.matching import operand
 from sardonyx.providers.native.chain import Chain, Load, pattern, stride_arguments
 from sardonyx.providers.native.convolution.form import last_order
 from sardonyx.providers.native.lowering import Lowerer
-from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.rows.channel_norm_kernels import normalize_pixels
-from sardonyx.providers.native.rows.channels_kernel import GroupNorm, affine_kernel, batch_factors_kernel, group_norm_kernel
+from sardonyx.providers.native.rows.channels_kernel import (
+    AffineArguments,
+    BatchFactorsArguments,
+    GroupNorm,
+    GroupNormArguments,
+    affine_kernel,
+    batch_factors_kernel,
+    group_norm_kernel,
+)
 from sardonyx.providers.native.rows.domain import PIECE_ELEMENTS, cheap_source, epsilon_of, is_float, row_grain, wanted
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import computed, dims, present
@@ -51,11 +58,16 @@ def batch_normalization(lowerer: Lowerer, node: Node) -> None:
     sink = lowerer.sink(node, groups, order=order)
     chain = Chain(len(groups), (Load(type, pattern(strides)),), ())
     *outer, columns = sink.shape
-    arguments: list[Argument] = [columns, *outer[1:], *source.arguments]
-    arguments += [*stride_arguments(factor, strides), *stride_arguments(shift, strides), *sink.arguments]
     lowerer.call(
         affine_kernel(lowerer.target, type, source.chain, chain, chain, sink.chain),
-        arguments,
+        AffineArguments(
+            columns=columns,
+            source=source.arguments,
+            sink=sink.arguments,
+            outer=outer[1:],
+            factor=stride_arguments(factor, strides),
+            shift=stride_arguments(shift, strides),
+        ),
         dim.product(outer),
         row_grain(columns),
         flops=dim.product(shape) * 2,
@@ -84,10 +96,18 @@ def _batch_factors(lowerer: Lowerer, node: Node, parameters: Sequence[Value], ty
         found = lowerer.packed(parameters, FACTORS, (wide.str, float(epsilon)), [scale.size * wide.itemsize] * 2, pack)
         first, second = (View(one, type, (scale.size,), (1,)) for one in found)
         return first, second
-    places = [lowerer.contiguous(one) for one in parameters]
+    scales, B, mean, variance = views = [lowerer.contiguous(parameter) for parameter in parameters]
     factors, shifts = (View(lowerer.scratch(channels * type.bytes), type, (channels,), (1,)) for _ in range(2))
-    arguments: list[Argument] = [float(epsilon), *(one.place for one in places), factors.place, shifts.place]
-    kernel = batch_factors_kernel(lowerer.target, type, tuple(one.type for one in places))
+    arguments = BatchFactorsArguments(
+        epsilon=float(epsilon),
+        scale=scales.place,
+        B=B.place,
+        mean=mean.place,
+        variance=variance.place,
+        factors=factors.place,
+        shifts=shifts.place,
+    )
+    kernel = batch_factors_kernel(lowerer.target, type, tuple(view.type for view in views))
     lowerer.call(kernel, arguments, channels, PIECE_ELEMENTS)
     return factors, shifts
 
@@ -131,10 +151,18 @@ def group_step(lowerer: Lowerer, node: Node, count: Dim, by_group: bool = False)
     sink = lowerer.sink(node, groups)
     samples, _, columns = sink.shape
     norm = GroupNorm(type, source.chain, sink.chain, (parameters[0].type, parameters[1].type), by_group)
-    arguments: list[Argument] = [count, channels, columns, epsilon_of(node, type), *(one.place for one in parameters)]
     lowerer.call(
         group_norm_kernel(lowerer.target, norm),
-        [*arguments, *source.arguments, *sink.arguments],
+        GroupNormArguments(
+            groups=count,
+            channels=channels,
+            columns=columns,
+            epsilon=epsilon_of(node, type),
+            scales=parameters[0].place,
+            biases=parameters[1].place,
+            source=source.arguments,
+            sink=sink.arguments,
+        ),
         samples * count,
         row_grain(channels * columns),
         flops=dim.product(shape) * 7,

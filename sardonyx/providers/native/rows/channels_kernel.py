@@ -2,47 +2,65 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import F64, Type
+from sardonyx.providers.native.arguments import Arguments, Number, Operands, Pointer, Size, each, group
 from sardonyx.providers.native.chain import Chain, ChainCode
 from sardonyx.providers.native.kernel import KernelFunction, kernel
-from sardonyx.providers.native.rows.passes import Fold, fold_columns, items, sweep, unroll_of
+from sardonyx.providers.native.rows.passes import Fold, RowArguments, fold_columns, items, sweep, unroll_of
 from sardonyx.records import dataclass
 
 
-@kernel("scale and shift")
-def affine_kernel(f: KernelFunction, type: Type, source: Chain, factor: Chain, shift: Chain, sink: Chain) -> None:
+class AffineArguments(RowArguments):
+    outer: Sequence[Size] = each(lambda source: source.rank - 2)
+    """The sizes of all axes of rows but the first."""
+    factor: Operands = group(lambda factor: factor.slots)
+    shift: Operands = group(lambda shift: shift.slots)
+
+
+@kernel("scale and shift", AffineArguments)
+def affine_kernel(
+    f: KernelFunction, a: AffineArguments, type: Type, source: Chain, factor: Chain, shift: Chain, sink: Chain
+) -> None:
     """x·factor + shift. Items are rows."""
-    columns = f.size()
-    outer = [f.size() for _ in range(source.rank - 2)]
-    codes = [ChainCode(f, one) for one in (source, factor, shift, sink)]
+    read, write = ChainCode(f, source, a.source), ChainCode(f, sink, a.sink)
+    factors, shifts = ChainCode(f, factor, a.factor), ChainCode(f, shift, a.shift)
     lanes = f.lanes(type)
-    with items(f, outer) as (_, place):
-        x, a, b, target = (code.row(place) for code in codes)
+    with items(f, a.outer) as (_, place):
+        rows, target = [code.row(place) for code in (read, factors, shifts)], write.row(place)
 
-        def each(copy: int, column: Value, remaining: Value | None) -> None:
-            value, scale, rest = (one.lanewise(column, lanes, remaining, type) for one in (x, a, b))
+        def scale(copy: int, column: Value, remaining: Value | None) -> None:
+            x, factor_here, shift_here = (row.lanewise(column, lanes, remaining, type) for row in rows)
             with f.exact():
-                value = value * scale + rest
-            target.emit(column, lanes, remaining, given=[value])
+                scaled = x * factor_here + shift_here
+            target.emit(column, lanes, remaining, given=[scaled])
 
-        sweep(f, 0, columns, lanes, unroll_of(source, sink, most=2), each)
+        sweep(f, 0, a.columns, lanes, unroll_of(source, sink, most=2), scale)
 
 
-@kernel("factors of batch normalization")
-def batch_factors_kernel(f: KernelFunction, type: Type, types: tuple[Type, ...]) -> None:
-    """Factor and shift of each channel, from scale, B, mean and variance. Items are channels."""
-    epsilon = f.number(type)
-    scale, bias, mean, variance = (f.pointer() for _ in types)
-    factors, shifts = f.pointer(), f.pointer()
+class BatchFactorsArguments(Arguments):
+    epsilon: Number
+    scale: Pointer
+    B: Pointer
+    mean: Pointer
+    variance: Pointer
+    factors: Pointer
+    shifts: Pointer
+
+
+@kernel("factors of batch normalization", BatchFactorsArguments)
+def batch_factors_kernel(f: KernelFunction, a: BatchFactorsArguments, type: Type, types: tuple[Type, ...]) -> None:
+    """Factor and shift of each channel, from scale, B, mean and variance, which lie in memory as `types`. Items are channels."""
+    epsilon = f.convert(a.epsilon, type)
+    parameters = list(zip((a.scale, a.B, a.mean, a.variance), types))
     with f.loop(f.begin, f.end) as channel:
-        a, b, m, v = (
-            f.convert(f.load(one, channel, stored), type) for one, stored in zip((scale, bias, mean, variance), types)
-        )
+        scale, bias, mean, variance = (f.convert(f.load(place, channel, stored), type) for place, stored in parameters)
         with f.exact():
-            factor = a / f.sqrt(v + epsilon)
-            f.store(factor, factors, channel, type)
-            f.store(b - m * factor, shifts, channel, type)
+            factor = scale / f.sqrt(variance + epsilon)
+            f.store(factor, a.factors, channel, type)
+            f.store(bias - mean * factor, a.shifts, channel, type)
 
 
 @dataclass(frozen=True)
@@ -58,18 +76,30 @@ class GroupNorm:
     """Whether these belong to the groups, not to the channels."""
 
 
-@kernel("normalize groups")
-def group_norm_kernel(f: KernelFunction, norm: GroupNorm) -> None:
+class GroupNormArguments(Arguments):
+    groups: Size
+    channels: Size
+    """Of one group."""
+    columns: Size
+    """Pixels of a channel."""
+    epsilon: Number
+    scales: Pointer
+    biases: Pointer
+    source: Operands = group(lambda norm: norm.source.slots)
+    sink: Operands = group(lambda norm: norm.sink.slots)
+
+
+@kernel("normalize groups", GroupNormArguments)
+def group_norm_kernel(f: KernelFunction, a: GroupNormArguments, norm: GroupNorm) -> None:
     """Mean 0 and variance 1 over the pixels of some channels together. Items are groups."""
-    groups, channels, columns, epsilon = f.size(), f.size(), f.size(), f.number(F64)
-    scales, biases = f.pointer(), f.pointer()
-    read, write = ChainCode(f, norm.source), ChainCode(f, norm.sink)
+    columns = a.columns
+    read, write = ChainCode(f, norm.source, a.source), ChainCode(f, norm.sink, a.sink)
     type, lanes = norm.type, f.lanes(norm.type)
     unroll = unroll_of(norm.source)
-    share = 1.0 / f.convert(channels * columns, F64)
-    with items(f, [groups]) as (_, (sample, group)):
-        first = group * channels
-        last = first + channels
+    share = 1.0 / f.convert(a.channels * columns, F64)
+    with items(f, [a.groups]) as (_, (sample, number)):
+        first = number * a.channels
+        last = first + a.channels
 
         def total(middle: Value | None) -> Value:
             """The sum of all elements, or of squared differences."""
@@ -85,12 +115,12 @@ def group_norm_kernel(f: KernelFunction, norm: GroupNorm) -> None:
             return found.get()
 
         middle = f.splat(f.convert(total(None) * share, type), lanes)
-        inverse = f.convert(1.0 / f.sqrt(total(middle) * share + epsilon), type)
+        inverse = f.convert(1.0 / f.sqrt(total(middle) * share + a.epsilon), type)
         with f.loop(first, last) as channel:
             row, target = read.row([sample, channel]), write.row([sample, channel])
-            place = group if norm.by_group else channel
-            factor = f.splat(inverse * f.load(scales, place, norm.parameters[0]), lanes)
-            bias = f.splat(f.load(biases, place, norm.parameters[1]), lanes)
+            place = number if norm.by_group else channel
+            factor = f.splat(inverse * f.load(a.scales, place, norm.parameters[0]), lanes)
+            bias = f.splat(f.load(a.biases, place, norm.parameters[1]), lanes)
 
             def finish(copy: int, column: Value, remaining: Value | None) -> None:
                 x = row.lanewise(column, lanes, remaining, type)

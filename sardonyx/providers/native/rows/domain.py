@@ -10,7 +10,8 @@ from sardonyx.compiler.types import Type
 from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.optimizer.matching import operand
 from sardonyx.providers.native.chain import Apply, Chain, Load, pattern, stride_arguments
-from sardonyx.providers.native.lowering import Lowerer, Source
+from sardonyx.providers.native.lowering import Lowerer, Sink, Source
+from sardonyx.providers.native.rows.passes import StripArguments
 from sardonyx.providers.native.scalars import find_scalar
 from sardonyx.providers.native.values import dims, element_of
 from sardonyx.providers.native.views import Dims, regrouped
@@ -32,9 +33,18 @@ def row_grain(columns: Dim) -> Dim:
     return dim.maximum(1, dim.floordiv(PIECE_ELEMENTS, dim.maximum(1, columns)))
 
 
-def strip_width(columns: Dim, widest: int) -> Dim:
-    """How many columns are done at a time where rows are combined. What is written in short pieces far apart is slow."""
-    return dim.minimum(widest, dim.maximum(64, dim.ceildiv(columns, 64) * 64))
+def strip_arguments(source: Source, sink: Sink, rows: Dim, widest: int) -> StripArguments:
+    """How columns are cut into strips where rows are combined. What is written in short pieces far apart is slow."""
+    columns = sink.shape[-1]
+    width = dim.minimum(widest, dim.maximum(64, dim.ceildiv(columns, 64) * 64))
+    return StripArguments(
+        rows=rows,
+        columns=columns,
+        strips=dim.ceildiv(columns, width),
+        width=width,
+        source=source.arguments,
+        sink=sink.arguments,
+    )
 
 
 def wanted(node: Node, output: int) -> Value | None:

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import F64, I32, I64, Type
-from sardonyx.providers.native.chain import Chain, ChainCode, ChainRow
+from sardonyx.providers.native.arguments import Arguments, Number, Operands, Pointer, Size, each, group, when
+from sardonyx.providers.native.chain import Chain, ChainCode, ChainRow, slots_of
 from sardonyx.providers.native.kernel import KernelFunction, kernel
-from sardonyx.providers.native.rows.passes import Fold, Stage, fold_columns, is_direct, items, sweep, unroll_of
+from sardonyx.providers.native.rows.passes import (
+    Fold,
+    Stage,
+    fold_columns,
+    is_direct,
+    is_plain_store,
+    items,
+    sweep,
+    unroll_of,
+)
 from sardonyx.providers.native.streaming import in_streams
 from sardonyx.records import dataclass
 
@@ -48,55 +60,84 @@ class Norm:
         return len(self.sources) == 1 and is_direct(self.sources[0])
 
 
-@kernel("normalize")
-def norm_kernel(f: KernelFunction, norm: Norm) -> None:
+class ChainArguments(Arguments):
+    """Of one chain among several."""
+
+    operands: Operands = group(lambda item: item.slots)
+
+
+class LookupArguments(Arguments):
+    """Of a table in which a source's row is looked up."""
+
+    size: Size
+    """How many rows it has."""
+    indices: Pointer | None = when(lambda item: item.index is not None)
+    period: Size | None = when(lambda item: item.repeats)
+    """After how many items they count from 0 again."""
+
+
+class NormArguments(Arguments):
+    columns: Size
+    outer: Sequence[Size] = each(lambda norm: norm.sink.rank - 2)
+    """The sizes of all axes of rows but the first."""
+    epsilon: Number
+    stage: Pointer | None = when(lambda norm: not is_plain_store(norm.sink, norm.type))
+    """Where values between passes are kept: see `Stage`."""
+    sources: Sequence[ChainArguments] = each(lambda norm: norm.sources)
+    lookups: Sequence[LookupArguments] = each(lambda norm: norm.lookups)
+    status: Pointer | None = when(lambda norm: norm.lookups)
+    scale: Operands = group(lambda norm: slots_of(norm.scale))
+    bias: Operands = group(lambda norm: slots_of(norm.bias))
+    total: Operands = group(lambda norm: slots_of(norm.total))
+    mean: Pointer | None = when(lambda norm: norm.mean)
+    inverse: Pointer | None = when(lambda norm: norm.inverse)
+    sink: Operands = group(lambda norm: norm.sink.slots)
+
+
+@kernel("normalize", NormArguments)
+def norm_kernel(f: KernelFunction, a: NormArguments, norm: Norm) -> None:
     """Rows with a mean of 0 and a deviation of 1, or another norm. Items are rows."""
-    columns, epsilon = f.size(), f.number(F64)
-    outer = [f.size() for _ in range(norm.sink.rank - 2)]
-    mean_place, inverse_place = (None if one is None else f.pointer() for one in (norm.mean, norm.inverse))
-    stage = Stage(f, norm.sink, norm.type)
-    sources = [ChainCode(f, one) for one in norm.sources]
-    scale, bias, total = (None if one is None else ChainCode(f, one) for one in (norm.scale, norm.bias, norm.total))
-    write = ChainCode(f, norm.sink)
-    tables = [_Table(f, one) for one in norm.lookups]
-    status = f.pointer() if tables else None
-    share = 1.0 / f.convert(columns, F64)
-    with items(f, outer) as (index, place):
+    stage = Stage(f, norm.type, a.stage)
+    sources = [ChainCode(f, chain, own.operands) for chain, own in zip(norm.sources, a.sources)]
+    scale, bias, total = (
+        None if chain is None else ChainCode(f, chain, operands)
+        for chain, operands in ((norm.scale, a.scale), (norm.bias, a.bias), (norm.total, a.total))
+    )
+    write = ChainCode(f, norm.sink, a.sink)
+    share = 1.0 / f.convert(a.columns, F64)
+    with items(f, a.outer) as (index, place):
         target = write.row(place)
-        places = [place] * len(sources) if status is None else [[one.find(index, status)] for one in tables]
-        rows = [one.row(where) for one, where in zip(sources, places)]
-        row = _Row(f, norm, rows, stage.row(target, index, columns), columns)
+        row = _Row(f, norm, _source_rows(f, a, norm, sources, index, place), stage.row(target, index, a.columns), a.columns)
         row.total = None if total is None else total.row(place)
-        mean, inverse = row.statistics(share, epsilon)
+        mean, inverse = row.statistics(share, a.epsilon)
         row.write(target, None if scale is None else scale.row(place), None if bias is None else bias.row(place), mean, inverse)
-        for pointer, type, value in ((mean_place, norm.mean, mean), (inverse_place, norm.inverse, inverse)):
+        for pointer, type, value in ((a.mean, norm.mean, mean), (a.inverse, norm.inverse, inverse)):
             if pointer is not None and type is not None:
                 f.store(f.convert(value, type), pointer, index, type)
     if norm.sink.streams:
         f.fence()
 
 
-class _Table:
-    """A table of rows being looked up."""
+def _source_rows(
+    f: KernelFunction, a: NormArguments, norm: Norm, sources: Sequence[ChainCode], item: Value, place: Sequence[Value]
+) -> list[ChainRow]:
+    """What is added up for an item: the rows at its own place, or those that are looked up."""
+    if not norm.lookups:
+        return [source.row(place) for source in sources]
+    found = [_looked_up(f, lookup, own, item, a.status) for lookup, own in zip(norm.lookups, a.lookups)]
+    return [source.row([row]) for source, row in zip(sources, found)]
 
-    def __init__(self, f: KernelFunction, lookup: Lookup):
-        self.f = f
-        self.lookup = lookup
-        self.size = f.size()
-        self.indices = None if lookup.index is None else f.pointer()
-        self.period = f.size() if lookup.repeats else None
 
-    def find(self, item: Value, status: Value) -> Value:
-        """The row for an item. One that is not there is told, and the first row comes instead."""
-        f = self.f
-        if self.period is not None:
-            item = item % self.period
-        if self.indices is not None and self.lookup.index is not None:
-            item = f.convert(f.load(self.indices, item, self.lookup.index), I64)
-        inside = (item >= 0) & (item < self.size)
-        with f.if_(~inside):
-            f.store(1, status, 0, I64)
-        return f.select(inside, item, 0)
+def _looked_up(f: KernelFunction, lookup: Lookup, a: LookupArguments, item: Value, status: Value) -> Value:
+    """The row of a table for an item. One that is not there is told, and the first row comes instead."""
+    if a.period is not None:
+        item = item % a.period
+    if a.indices is not None and lookup.index is not None:
+        item = f.convert(f.load(a.indices, item, lookup.index), I64)
+    inside = (item >= 0) & (item < a.size)
+    with f.if_(~inside):
+        f.store(1, status, 0, I64)
+    return f.select(inside, item, 0)
 
 
 class _Row:
@@ -181,20 +222,24 @@ def _square(value: Value) -> Value:
     return value * value
 
 
-@kernel("count ones")
-def count_ones_kernel(f: KernelFunction, has_mask: bool) -> None:
+class CountOnesArguments(Arguments):
+    mask: Pointer | None = when(lambda has_mask: has_mask)
+    columns: Size
+    target: Pointer
+
+
+@kernel("count ones", CountOnesArguments)
+def count_ones_kernel(f: KernelFunction, a: CountOnesArguments, has_mask: bool) -> None:
     """How many elements of each row of a mask are 1; none if there is no mask. Items are rows."""
-    columns, target = f.size(), f.pointer()
-    mask = f.pointer() if has_mask else None
     lanes = f.lanes(I32)
     with f.loop(f.begin, f.end) as row:
-        if mask is None:
-            f.store(f.const(I32, 0), target, row, I32)
+        if not has_mask:
+            f.store(f.const(I32, 0), a.target, row, I32)
         else:
-            start = f.address(mask, row * columns, I32)
+            start = f.address(a.mask, row * a.columns, I32)
 
             def ones(column: Value, remaining: Value | None) -> Value:
                 is_one = f.load(start, column, I32, lanes, remaining=remaining) == 1
                 return f.select(is_one, f.const(I32.vector(lanes), 1), 0)
 
-            f.store(fold_columns(f, 0, columns, lanes, 1, Fold("add", I32), ones), target, row, I32)
+            f.store(fold_columns(f, 0, a.columns, lanes, 1, Fold("add", I32), ones), a.target, row, I32)

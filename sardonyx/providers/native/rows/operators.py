@@ -12,19 +12,27 @@ from sardonyx.ops.checking import signature_of
 from sardonyx.optimizer.matching import operand
 from sardonyx.providers.native.chain import Chain, Given, Load, Store, pattern, stride_arguments
 from sardonyx.providers.native.lowering import Lowerer, Sink, Source
-from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.rows.domain import (
     broadcast_source,
     epsilon_of,
     is_float,
     outer_groups,
     row_grain,
-    strip_width,
+    strip_arguments,
     wanted,
 )
-from sardonyx.providers.native.rows.norm_kernel import Lookup, Norm, count_ones_kernel, norm_kernel
-from sardonyx.providers.native.rows.passes import stage_arguments, streamed_rows
-from sardonyx.providers.native.rows.softmax_kernel import STRIP, softmax_down_kernel, softmax_kernel
+from sardonyx.providers.native.rows.norm_kernel import (
+    ChainArguments,
+    CountOnesArguments,
+    Lookup,
+    LookupArguments,
+    Norm,
+    NormArguments,
+    count_ones_kernel,
+    norm_kernel,
+)
+from sardonyx.providers.native.rows.passes import stage_memory, streamed_rows
+from sardonyx.providers.native.rows.softmax_kernel import STRIP, SoftmaxArguments, softmax_down_kernel, softmax_kernel
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import computed, dims, element_of, present, stored
 from sardonyx.providers.native.views import Dims, View, contiguous_strides, grouped_shape
@@ -68,13 +76,13 @@ def softmax_rows(lowerer: Lowerer, node: Node, axis: int) -> None:
     rows, type = dim.product(outer), computed(value)
     lowerer.call(
         softmax_kernel(lowerer.target, source.chain, written, type, node.op_type == "LogSoftmax", _rounds_each_step(node)),
-        [
-            columns,
-            *outer[1:],
-            *stage_arguments(lowerer, written, type, rows, columns),
-            *source.arguments,
-            *sink.arguments,
-        ],
+        SoftmaxArguments(
+            columns=columns,
+            source=source.arguments,
+            sink=sink.arguments,
+            outer=outer[1:],
+            stage=stage_memory(lowerer, written, type, rows, columns),
+        ),
         rows,
         row_grain(columns),
         flops=rows * columns * 12,
@@ -92,13 +100,12 @@ def softmax_down(lowerer: Lowerer, node: Node, axis: int) -> None:
     sink = lowerer.sink(node, groups)
     outer, rows, columns = sink.shape
     type = computed(value)
-    width = strip_width(columns, STRIP)
-    strips = dim.ceildiv(columns, width)
+    arguments = strip_arguments(source, sink, rows, STRIP)
     lowerer.call(
         softmax_down_kernel(lowerer.target, source.chain, sink.chain, type, node.op_type == "LogSoftmax"),
-        [rows, columns, strips, width, *source.arguments, *sink.arguments],
-        outer * strips,
-        row_grain(rows * width),
+        arguments,
+        outer * arguments.strips,
+        row_grain(rows * arguments.width),
         flops=outer * rows * columns * 20,
         traffic=outer * rows * columns * 2 * type.bytes,
     )
@@ -118,7 +125,7 @@ class Rows:
     total: Sink | None = None
     mean: View | None = None
     inverse: View | None = None
-    lookups: Sequence[tuple[Lookup, Sequence[Argument]]] = ()
+    lookups: Sequence[tuple[Lookup, LookupArguments]] = ()
     """If the sources are tables, how a row of each is found, and what that needs."""
 
 
@@ -155,11 +162,10 @@ def norm_step(lowerer: Lowerer, form: str, type: Type, epsilon: float, rows: Row
     *outer, columns = rows.sink.shape
     count = dim.product(outer)
     written = streamed_rows(lowerer, rows.sink)
-    statistics = [one for one in (rows.mean, rows.inverse) if one is not None]
     norm = Norm(
         form,
         type,
-        tuple(one.chain for one in rows.sources),
+        tuple(source.chain for source in rows.sources),
         written,
         scale=None if rows.scale is None else rows.scale.chain,
         bias=None if rows.bias is None else rows.bias.chain,
@@ -168,13 +174,21 @@ def norm_step(lowerer: Lowerer, form: str, type: Type, epsilon: float, rows: Row
         inverse=None if rows.inverse is None else rows.inverse.type,
         lookups=tuple(lookup for lookup, _ in rows.lookups),
     )
-    arguments: list[Argument] = [columns, float(epsilon), *outer[1:], *(one.place for one in statistics)]
-    arguments += stage_arguments(lowerer, written, type, count, columns)
-    for chain in (*rows.sources, rows.scale, rows.bias, rows.total, rows.sink):
-        arguments += [] if chain is None else chain.arguments
-    for _, given in rows.lookups:
-        arguments += given
-    arguments += [lowerer.status()] if rows.lookups else []
+    arguments = NormArguments(
+        columns=columns,
+        outer=outer[1:],
+        epsilon=float(epsilon),
+        stage=stage_memory(lowerer, written, type, count, columns),
+        sources=[ChainArguments(operands=source.arguments) for source in rows.sources],
+        lookups=[own for _, own in rows.lookups],
+        status=lowerer.status() if rows.lookups else None,
+        scale=[] if rows.scale is None else rows.scale.arguments,
+        bias=[] if rows.bias is None else rows.bias.arguments,
+        total=[] if rows.total is None else rows.total.arguments,
+        mean=None if rows.mean is None else rows.mean.place,
+        inverse=None if rows.inverse is None else rows.inverse.place,
+        sink=rows.sink.arguments,
+    )
     moved = len(rows.sources) + 1 + (rows.total is not None)
     lowerer.call(
         norm_kernel(lowerer.target, norm),
@@ -349,33 +363,36 @@ def embed_layer_normalization(lowerer: Lowerer, node: Node) -> None:
     ids, segments, words, positions, kinds, gamma, beta, mask, places = (*node.inputs, *(None,) * 9)[:9]
     batch, length = dims(present(ids))
     shape, groups = dims(node.outputs[0]), (2, 1)
-    found: list[tuple[Lookup, list[Argument]]] = [_lookup(lowerer, words, ids, None)]
+    lookups = [_lookup(lowerer, words, ids, None)]
     is_shared = places is None or dims(places)[0] != batch
     if places is not None:
         lowerer.require(dims(places)[1], length)
-    found.append(_lookup(lowerer, positions, places, length if is_shared else None))
+    lookups.append(_lookup(lowerer, positions, places, length if is_shared else None))
     tables = [words, positions]
     if kinds is not None:
-        found.append(_lookup(lowerer, kinds, segments, None))
+        lookups.append(_lookup(lowerer, kinds, segments, None))
         tables.append(kinds)
     for table in tables:
         lowerer.contiguous(present(table))
     sources = [lowerer.source(present(one), (1, 1)) for one in tables]
     factor, shift = (broadcast_source(lowerer, present(one), shape, groups) for one in (gamma, beta))
     total = None if wanted(node, 2) is None else lowerer.sink(node, groups, 2)
-    rows = Rows(sources, lowerer.sink(node, groups), factor, shift, total, lookups=found)
+    rows = Rows(sources, lowerer.sink(node, groups), factor, shift, total, lookups=lookups)
     norm_step(lowerer, "layer", computed(node.outputs[0]), epsilon_of(node, computed(node.outputs[0])), rows)
     if wanted(node, 1) is not None:
         size = 0 if mask is None else dims(mask)[1]
-        arguments: list[Argument] = [size, lowerer.output(node.outputs[1]).place]
-        arguments += [] if mask is None else [lowerer.contiguous(mask).place]
+        arguments = CountOnesArguments(
+            mask=None if mask is None else lowerer.contiguous(mask).place,
+            columns=size,
+            target=lowerer.output(node.outputs[1]).place,
+        )
         lowerer.call(count_ones_kernel(lowerer.target, mask is not None), arguments, batch, row_grain(size))
 
 
-def _lookup(lowerer: Lowerer, table: Value | None, indices: Value | None, period: Dim | None) -> tuple[Lookup, list[Argument]]:
-    arguments: list[Argument] = [dims(present(table))[0]]
-    if indices is not None:
-        arguments.append(lowerer.contiguous(indices).place)
-    if period is not None:
-        arguments.append(period)
+def _lookup(lowerer: Lowerer, table: Value | None, indices: Value | None, period: Dim | None) -> tuple[Lookup, LookupArguments]:
+    arguments = LookupArguments(
+        size=dims(present(table))[0],
+        indices=None if indices is None else lowerer.contiguous(indices).place,
+        period=period,
+    )
     return Lookup(None if indices is None else stored(indices), period is not None), arguments

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 from sardonyx.compiler.builder import Value, Variable
 from sardonyx.compiler.types import BOOL, F64, I64, Type
 from sardonyx.ir import Dim, dim
+from sardonyx.providers.native.arguments import Arguments, Operands, Size, group
 from sardonyx.providers.native.chain import Apply, Chain, ChainRow, Load
 from sardonyx.providers.native.elementwise import advance
 from sardonyx.providers.native.kernel import KernelFunction
-from sardonyx.providers.native.program import Argument
+from sardonyx.providers.native.program import Buffer
 from sardonyx.providers.native.streaming import streamed
 from sardonyx.records import dataclass
 
@@ -22,6 +23,28 @@ if TYPE_CHECKING:
 
 BLOCK = 4096
 """Terms of a float32 sum that are added in that precision; the sums of such blocks are added in double precision."""
+
+
+class RowArguments(Arguments):
+    """Of kernels whose items are rows of a source and a sink."""
+
+    columns: Size
+    source: Operands = group(lambda source: source.slots)
+    sink: Operands = group(lambda sink: sink.slots)
+
+
+class StripArguments(Arguments):
+    """Of kernels that combine the rows of matrices, and whose items are strips of columns."""
+
+    rows: Size
+    columns: Size
+    strips: Size
+    """How many of them a matrix has."""
+    width: Size
+    """How many columns a strip has."""
+    source: Operands = group(lambda source: source.slots)
+    sink: Operands = group(lambda sink: sink.slots)
+
 
 Body = Callable[[int, Value, "Value | None"], None]
 """What is done for a vector: given the number of the unrolled copy, the first column, and how many columns are left if that is less
@@ -219,12 +242,11 @@ def is_plain_store(sink: Chain, type: Type) -> bool:
 class Stage:
     """A row of values between passes: the row of the result itself where that can hold them, else memory of its own."""
 
-    def __init__(self, f: KernelFunction, sink: Chain, type: Type):
+    def __init__(self, f: KernelFunction, type: Type, memory: Value | None):
         self.f = f
         self.type = type
-        self.in_result = is_plain_store(sink, type)
-        self._far = None if self.in_result else f.pointer()
-        self._near = None if self.in_result else f.stack(type, STAGE)
+        self._far = memory
+        self._near = None if memory is None else f.stack(type, STAGE)
 
     def row(self, target: ChainRow, item: Value, columns: Value) -> Value:
         """Where the values of an item stand."""
@@ -234,9 +256,9 @@ class Stage:
         return f.select(columns <= STAGE, self._near, f.address(self._far, item * columns, self.type))
 
 
-def stage_arguments(lowerer: Lowerer, sink: Chain, type: Type, rows: Dim, columns: Dim) -> list[Argument]:
-    """What `Stage` asks for: memory for all rows if they are too long for the stack."""
+def stage_memory(lowerer: Lowerer, sink: Chain, type: Type, rows: Dim, columns: Dim) -> Buffer | None:
+    """What `Stage` asks for: memory for all rows if they are too long for the stack; None if the result itself can hold them."""
     if is_plain_store(sink, type):
-        return []
+        return None
     is_long = dim.minimum(1, dim.maximum(0, columns - STAGE))
-    return [lowerer.scratch(rows * columns * type.bytes * is_long)]
+    return lowerer.scratch(rows * columns * type.bytes * is_long)

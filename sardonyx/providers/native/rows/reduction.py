@@ -15,6 +15,8 @@ from sardonyx.providers.native.rows.reduction_kernels import (
     CHUNK,
     CHUNK_ROWS,
     STRIP,
+    ReduceRowsArguments,
+    ReduceStripsArguments,
     Reduction,
     reduce_rows_kernel,
     reduce_strips_kernel,
@@ -210,24 +212,29 @@ def add_step(
     chunks: Dim | None = None,
 ) -> None:
     """Add one step; with `chunks` it makes parts of results."""
-    parts: list[Dim] = [] if chunks is None else [chunks]
     total = dim.product(sizes)
+    arguments: ReduceRowsArguments
     if reduction.runs[-1] == "R":
-        kept = dim.product(size for kind, size in zip(reduction.runs, sizes) if kind == "K")
-        items = kept * dim.product(parts)
-        kernel = reduce_rows_kernel(lowerer.target, reduction)
-        own: list[Argument] = [*sizes, count, *parts]
+        kernel, kept = reduce_rows_kernel(lowerer.target, reduction), _kept_product(reduction.runs, sizes)
+        items = kept * (1 if chunks is None else chunks)
+        arguments = ReduceRowsArguments(sizes=sizes, count=count, chunks=chunks, source=source, sink=sink)
     else:
         width = _strip_width(sizes)
         strips = dim.ceildiv(sizes[-1], width)
-        kept = dim.product(size for kind, size in zip(reduction.runs[:-1], sizes) if kind == "K")
-        items = kept * dim.product(parts) * strips
-        kernel = reduce_strips_kernel(lowerer.target, reduction)
-        own = [*sizes, count, strips, width, *parts]
+        kernel, kept = reduce_strips_kernel(lowerer.target, reduction), _kept_product(reduction.runs[:-1], sizes)
+        items = kept * (1 if chunks is None else chunks) * strips
+        arguments = ReduceStripsArguments(
+            sizes=sizes, count=count, chunks=chunks, source=source, sink=sink, strips=strips, width=width
+        )
     each = dim.floordiv(total, dim.maximum(1, items))
     grain = dim.maximum(1, dim.floordiv(PIECE_ELEMENTS, dim.maximum(1, each)))
     load = sum(item.type.bytes for item in reduction.source.items if isinstance(item, Load))
-    lowerer.call(kernel, [*own, *source, *sink], items, grain, flops=total, traffic=total * load)
+    lowerer.call(kernel, arguments, items, grain, flops=total, traffic=total * load)
+
+
+def _kept_product(runs: str, sizes: Sequence[Dim]) -> Dim:
+    """How many elements the kept axes among some runs have."""
+    return dim.product(size for kind, size in zip(runs, sizes) if kind == "K")
 
 
 def _strip_width(sizes: Sequence[Dim]) -> Dim:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.math import exp, log
 from sardonyx.compiler.types import I64, Type
+from sardonyx.providers.native.arguments import Arguments, Operands, Size, each, group, when
 from sardonyx.providers.native.chain import Chain, ChainCode, ChainRow
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.rows.passes import Fold, fold_columns, items, joined, sweep, unroll_of
@@ -78,6 +79,21 @@ class Reduction:
         return f.convert(total, self.result_type)
 
 
+class ReduceRowsArguments(Arguments):
+    sizes: Sequence[Size] = each(lambda reduction: reduction.runs)
+    count: Size
+    """How many elements become one result."""
+    chunks: Size | None = when(lambda reduction: reduction.makes_parts)
+    source: Operands = group(lambda reduction: reduction.source.slots)
+    sink: Operands = group(lambda reduction: reduction.sink.slots)
+
+
+class ReduceStripsArguments(ReduceRowsArguments):
+    strips: Size
+    width: Size
+    """How many results a strip has."""
+
+
 def _finite(f: KernelFunction, x: Value) -> Value:
     """x, or 0 in place of infinities and NaN."""
     return f.select(f.abs(x) < float("inf"), x, 0.0)
@@ -104,23 +120,19 @@ def _reduced(f: KernelFunction, runs: str, sizes: Sequence[Value], kept: Sequenc
 # --- the last axis is reduced ---------------------------------------------------------------------------------------
 
 
-@kernel("reduce rows")
-def reduce_rows_kernel(f: KernelFunction, reduction: Reduction) -> None:
+@kernel("reduce rows", ReduceRowsArguments)
+def reduce_rows_kernel(f: KernelFunction, a: ReduceRowsArguments, reduction: Reduction) -> None:
     """Items are results, or chunks of the row of one."""
-    sizes = [f.size() for _ in reduction.runs]
-    count = f.size()
-    lengths = _kept(reduction.runs, sizes)
-    if reduction.makes_parts:
-        lengths.append(f.size())
-    read, write = ChainCode(f, reduction.source), ChainCode(f, reduction.sink)
+    lengths = [*_kept(reduction.runs, a.sizes), *([a.chunks] if reduction.makes_parts else [])]
+    read, write = ChainCode(f, reduction.source, a.source), ChainCode(f, reduction.sink, a.sink)
     with items(f, lengths[1:]) as (_, place):
         start: Value | int = 0
-        stop = sizes[-1]
+        stop = a.sizes[-1]
         if reduction.makes_parts:
             start = place[-1] * CHUNK
             stop = f.minimum(start + CHUNK, stop)
-        total = _fold_rows(f, reduction, read, sizes, place, start, stop)
-        write.row(place[:-1]).emit(place[-1], 1, None, given=[reduction.finished(f, total, count)])
+        total = _fold_rows(f, reduction, read, a.sizes, place, start, stop)
+        write.row(place[:-1]).emit(place[-1], 1, None, given=[reduction.finished(f, total, a.count)])
 
 
 def _fold_rows(
@@ -161,24 +173,20 @@ def _fold_rows(
 # --- the last axis is kept ------------------------------------------------------------------------------------------
 
 
-@kernel("reduce into strips")
-def reduce_strips_kernel(f: KernelFunction, reduction: Reduction) -> None:
+@kernel("reduce into strips", ReduceStripsArguments)
+def reduce_strips_kernel(f: KernelFunction, a: ReduceStripsArguments, reduction: Reduction) -> None:
     """Items are strips of results side by side, or what a chunk of rows gives for them."""
-    sizes = [f.size() for _ in reduction.runs]
-    count, strips, width = f.size(), f.size(), f.size()
-    lengths = _kept(reduction.runs[:-1], sizes)
-    if reduction.makes_parts:
-        lengths.append(f.size())
-    read, write = ChainCode(f, reduction.source), ChainCode(f, reduction.sink)
-    strip = _Strip(f, reduction, read, sizes)
-    with items(f, [*lengths, strips][1:]) as (_, place):
-        strip.start = place[-1] * width
-        strip.stop = f.minimum(strip.start + width, sizes[-1])
+    lengths = [*_kept(reduction.runs[:-1], a.sizes), *([a.chunks] if reduction.makes_parts else []), a.strips]
+    read, write = ChainCode(f, reduction.source, a.source), ChainCode(f, reduction.sink, a.sink)
+    strip = _Strip(f, reduction, read, a.sizes)
+    with items(f, lengths[1:]) as (_, place):
+        strip.start = place[-1] * a.width
+        strip.stop = f.minimum(strip.start + a.width, a.sizes[-1])
         strip.fold(place[:-1])
         target = write.row(place[:-1])
 
         def finish(column: Value, at: Value, remaining: Value | None) -> None:
-            total = reduction.finished(f, strip.total(at), count)
+            total = reduction.finished(f, strip.total(at), a.count)
             target.emit(column, strip.lanes, remaining, given=[total])
 
         strip.each(finish)

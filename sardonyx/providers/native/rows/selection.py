@@ -6,8 +6,8 @@ from sardonyx.compiler.types import I64, Type
 from sardonyx.ir import Dim, Node, dim
 from sardonyx.optimizer.matching import operand
 from sardonyx.providers.native.lowering import Lowerer
-from sardonyx.providers.native.program import Argument
-from sardonyx.providers.native.rows.domain import cheap_source, is_float, row_grain, strip_width
+from sardonyx.providers.native.rows.domain import cheap_source, is_float, row_grain, strip_arguments
+from sardonyx.providers.native.rows.passes import RowArguments
 from sardonyx.providers.native.rows.selection_kernels import (
     STRIP,
     arg_rows_kernel,
@@ -16,7 +16,7 @@ from sardonyx.providers.native.rows.selection_kernels import (
     scan_rows_kernel,
     scan_strips_kernel,
 )
-from sardonyx.providers.native.rows.topk_kernel import top_k_kernel
+from sardonyx.providers.native.rows.topk_kernel import TopKArguments, top_k_kernel
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import dims, element_of, present, stored
 from sardonyx.providers.native.views import View, contiguous_strides
@@ -48,7 +48,7 @@ def arg_extreme(lowerer: Lowerer, node: Node) -> None:
         sink = lowerer.sink(node, (result_rank,))
         lowerer.call(
             arg_rows_kernel(lowerer.target, source.chain, sink.chain, type, how, last),
-            [shape[axis], *source.arguments, *sink.arguments],
+            RowArguments(columns=shape[axis], source=source.arguments, sink=sink.arguments),
             dim.product(shape[:axis]),
             row_grain(shape[axis]),
             flops=total,
@@ -57,14 +57,13 @@ def arg_extreme(lowerer: Lowerer, node: Node) -> None:
         return
     source = lowerer.source(value, (axis, 1, len(shape) - axis - 1))
     sink = lowerer.sink(node, (axis, result_rank - axis))
-    outer, columns = sink.shape
-    width = strip_width(columns, STRIP)
-    strips = dim.ceildiv(columns, width)
+    outer, _ = sink.shape
+    arguments = strip_arguments(source, sink, shape[axis], STRIP)
     lowerer.call(
         arg_strips_kernel(lowerer.target, source.chain, sink.chain, type, how, last),
-        [shape[axis], columns, strips, width, *source.arguments, *sink.arguments],
-        outer * strips,
-        row_grain(shape[axis] * width),
+        arguments,
+        outer * arguments.strips,
+        row_grain(shape[axis] * arguments.width),
         flops=total,
         traffic=total * type.bytes,
     )
@@ -101,7 +100,8 @@ def _hardmax(lowerer: Lowerer, node: Node, axis: int) -> None:
     # rows without columns have no maximum to look for
     items = rows * dim.minimum(1, columns)
     kernel = hardmax_kernel(lowerer.target, source.chain, sink.chain, stored(value).computed)
-    lowerer.call(kernel, [columns, *source.arguments, *sink.arguments], items, row_grain(columns))
+    arguments = RowArguments(columns=columns, source=source.arguments, sink=sink.arguments)
+    lowerer.call(kernel, arguments, items, row_grain(columns))
 
 
 # --- running sums and products --------------------------------------------------------------------------------------
@@ -129,22 +129,21 @@ def scan(lowerer: Lowerer, node: Node) -> None:
     how = "add" if node.op_type == "CumSum" else "mul"
     form = (type, how, bool(operand(node, "exclusive")), bool(operand(node, "reverse")))
     total = dim.product(shape)
+    traffic = total * type.bytes * 2
     if dim.product(shape[axis + 1 :]) == 1:
         groups: tuple[int, ...] = (axis, len(shape) - axis)
         source, sink = lowerer.source(value, groups), lowerer.sink(node, groups)
         rows, columns = sink.shape
-        kernel, items, grain = scan_rows_kernel(lowerer.target, source.chain, sink.chain, *form), rows, row_grain(columns)
-        own: list[Argument] = [columns]
-    else:
-        groups = (axis, 1, len(shape) - axis - 1)
-        source, sink = lowerer.source(value, groups), lowerer.sink(node, groups)
-        outer, rows, columns = sink.shape
-        width = strip_width(columns, STRIP)
-        strips = dim.ceildiv(columns, width)
-        kernel = scan_strips_kernel(lowerer.target, source.chain, sink.chain, *form)
-        items, grain, own = outer * strips, row_grain(rows * width), [rows, columns, strips, width]
-    arguments = [*own, *source.arguments, *sink.arguments]
-    lowerer.call(kernel, arguments, items, grain, flops=total, traffic=total * type.bytes * 2)
+        kernel = scan_rows_kernel(lowerer.target, source.chain, sink.chain, *form)
+        row = RowArguments(columns=columns, source=source.arguments, sink=sink.arguments)
+        lowerer.call(kernel, row, rows, row_grain(columns), flops=total, traffic=traffic)
+        return
+    groups = (axis, 1, len(shape) - axis - 1)
+    source, sink = lowerer.source(value, groups), lowerer.sink(node, groups)
+    outer, rows, _ = sink.shape
+    kernel = scan_strips_kernel(lowerer.target, source.chain, sink.chain, *form)
+    strip = strip_arguments(source, sink, rows, STRIP)
+    lowerer.call(kernel, strip, outer * strip.strips, row_grain(rows * strip.width), flops=total, traffic=traffic)
 
 
 # --- the k best -----------------------------------------------------------------------------------------------------
@@ -186,7 +185,7 @@ def top_k(lowerer: Lowerer, node: Node) -> None:
             lowerer.set_view(one, result.transposed(back))
     lowerer.call(
         top_k_kernel(lowerer.target, type, operand(node, "largest") != 0),
-        [size, k, source.place, values.place, indices.place],
+        TopKArguments(source=source.place, columns=size, k=k, values=values.place, indices=indices.place),
         rows,
         row_grain(size),
         flops=rows * size,

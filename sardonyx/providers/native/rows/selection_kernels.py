@@ -8,7 +8,15 @@ from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import I64, Type
 from sardonyx.providers.native.chain import Chain, ChainCode, ChainRow
 from sardonyx.providers.native.kernel import KernelFunction, kernel
-from sardonyx.providers.native.rows.passes import Fold, fold_columns, items, sweep, unroll_of
+from sardonyx.providers.native.rows.passes import (
+    Fold,
+    RowArguments,
+    StripArguments,
+    fold_columns,
+    items,
+    sweep,
+    unroll_of,
+)
 
 STRIP = 2048
 """The widest block of columns that is done at a time where rows are combined."""
@@ -83,44 +91,43 @@ def _last_match(f: KernelFunction, columns: Value, lanes: int, matches: Callable
     return found.get()
 
 
-@kernel("place of extreme")
-def arg_rows_kernel(f: KernelFunction, source: Chain, sink: Chain, type: Type, how: str, last: bool) -> None:
+@kernel("place of extreme", RowArguments)
+def arg_rows_kernel(f: KernelFunction, a: RowArguments, source: Chain, sink: Chain, type: Type, how: str, last: bool) -> None:
     """Columns of the extremes of rows. Items are rows."""
-    columns = f.size()
-    read, write = ChainCode(f, source), ChainCode(f, sink)
+    read, write = ChainCode(f, source, a.source), ChainCode(f, sink, a.sink)
     with f.loop(f.begin, f.end) as item:
-        found = find_extreme(f, read.row([item]), columns, how, type, last)
-        write.row([]).emit(item, 1, None, given=[found])
+        place = find_extreme(f, read.row([item]), a.columns, how, type, last)
+        write.row([]).emit(item, 1, None, given=[place])
 
 
-@kernel("one at the extreme")
-def hardmax_kernel(f: KernelFunction, source: Chain, sink: Chain, type: Type) -> None:
+@kernel("one at the extreme", RowArguments)
+def hardmax_kernel(f: KernelFunction, a: RowArguments, source: Chain, sink: Chain, type: Type) -> None:
     """Rows of 0 with a 1 where the first maximum is. Items are rows."""
-    columns = f.size()
-    read, write = ChainCode(f, source), ChainCode(f, sink)
+    read, write = ChainCode(f, source, a.source), ChainCode(f, sink, a.sink)
     lanes = f.lanes(type)
     with f.loop(f.begin, f.end) as item:
-        found = find_extreme(f, read.row([item]), columns, "max", type, last=False)
+        place = find_extreme(f, read.row([item]), a.columns, "max", type, last=False)
         target = write.row([item])
 
         def mark(copy: int, column: Value, remaining: Value | None) -> None:
-            here = (f.iota(I64, lanes) + f.splat(column, lanes)) == f.splat(found, lanes)
-            one = f.const(type.vector(lanes), 1)
-            target.emit(column, lanes, remaining, given=[f.select(here, one, 0)])
+            here = (f.iota(I64, lanes) + f.splat(column, lanes)) == f.splat(place, lanes)
+            marked = f.select(here, f.const(type.vector(lanes), 1), 0)
+            target.emit(column, lanes, remaining, given=[marked])
 
-        sweep(f, 0, columns, lanes, 1, mark)
+        sweep(f, 0, a.columns, lanes, 1, mark)
 
 
-@kernel("row of extreme")
-def arg_strips_kernel(f: KernelFunction, source: Chain, sink: Chain, type: Type, how: str, last: bool) -> None:
+@kernel("row of extreme", StripArguments)
+def arg_strips_kernel(
+    f: KernelFunction, a: StripArguments, source: Chain, sink: Chain, type: Type, how: str, last: bool
+) -> None:
     """Rows of the extremes of columns. Items are strips of columns."""
-    rows, columns, strips, width = f.size(), f.size(), f.size(), f.size()
-    read, write = ChainCode(f, source), ChainCode(f, sink)
+    read, write = ChainCode(f, source, a.source), ChainCode(f, sink, a.sink)
     lanes = f.lanes(type)
     best, places = f.stack(type, STRIP), f.stack(I64, STRIP)
-    with items(f, [strips]) as (_, (outer, strip)):
-        start = strip * width
-        stop = f.minimum(start + width, columns)
+    with items(f, [a.strips]) as (_, (outer, strip)):
+        start = strip * a.width
+        stop = f.minimum(start + a.width, a.columns)
         given = read.row([outer, f.const(I64, 0)])
 
         def begin(copy: int, column: Value, remaining: Value | None) -> None:
@@ -128,7 +135,7 @@ def arg_strips_kernel(f: KernelFunction, source: Chain, sink: Chain, type: Type,
             f.store(f.const(I64.vector(lanes), 0), places, column - start, I64)
 
         sweep(f, start, stop, lanes, 1, begin)
-        with f.loop(1, rows) as row:
+        with f.loop(1, a.rows) as row:
             given = read.row([outer, row])
 
             def compare(copy: int, column: Value, remaining: Value | None) -> None:
@@ -162,13 +169,13 @@ def _is_better(f: KernelFunction, x: Value, old: Value, how: str, last: bool) ->
 # --- running sums and products --------------------------------------------------------------------------------------
 
 
-@kernel("running fold along rows")
+@kernel("running fold along rows", RowArguments)
 def scan_rows_kernel(
-    f: KernelFunction, source: Chain, sink: Chain, type: Type, how: str, exclusive: bool, reverse: bool
+    f: KernelFunction, a: RowArguments, source: Chain, sink: Chain, type: Type, how: str, exclusive: bool, reverse: bool
 ) -> None:
     """Sums or products of all elements up to each one, or from it on. Items are rows."""
-    columns = f.size()
-    read, write = ChainCode(f, source), ChainCode(f, sink)
+    columns = a.columns
+    read, write = ChainCode(f, source, a.source), ChainCode(f, sink, a.sink)
     lanes = f.lanes(type)
     fold = Fold(how, type)
     neutral = f.const(type.vector(lanes), fold.neutral)
@@ -218,22 +225,21 @@ def _prefix(f: KernelFunction, x: Value, neutral: Value, how: str) -> Value:
     return x
 
 
-@kernel("running fold of rows")
+@kernel("running fold of rows", StripArguments)
 def scan_strips_kernel(
-    f: KernelFunction, source: Chain, sink: Chain, type: Type, how: str, exclusive: bool, reverse: bool
+    f: KernelFunction, a: StripArguments, source: Chain, sink: Chain, type: Type, how: str, exclusive: bool, reverse: bool
 ) -> None:
     """The same along the middle axis of three. Items are strips of columns."""
-    rows, columns, strips, width = f.size(), f.size(), f.size(), f.size()
-    read, write = ChainCode(f, source), ChainCode(f, sink)
+    read, write = ChainCode(f, source, a.source), ChainCode(f, sink, a.sink)
     lanes = f.lanes(type)
     totals = f.stack(type, STRIP)
-    with items(f, [strips]) as (_, (outer, strip)):
-        start = strip * width
-        stop = f.minimum(start + width, columns)
+    with items(f, [a.strips]) as (_, (outer, strip)):
+        start = strip * a.width
+        stop = f.minimum(start + a.width, a.columns)
         neutral = f.const(type.vector(lanes), Fold(how, type).neutral)
         sweep(f, start, stop, lanes, 1, lambda copy, column, left: f.store(neutral, totals, column - start, type))
-        with f.loop(0, rows) as count:
-            row = rows - 1 - count if reverse else count
+        with f.loop(0, a.rows) as count:
+            row = a.rows - 1 - count if reverse else count
             given, target = read.row([outer, row]), write.row([outer, row])
 
             def step(copy: int, column: Value, remaining: Value | None) -> None:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Sequence
 
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.math import LOG2_E, exp, log, polynomial
 from sardonyx.compiler.types import F16, I64, U32, Type
+from sardonyx.providers.native.arguments import Pointer, Size, each, when
 from sardonyx.providers.native.chain import Chain, ChainCode, ChainRow, Load
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.rows.passes import (
     Fold,
+    RowArguments,
     Stage,
+    StripArguments,
     fold_columns,
     is_direct,
+    is_plain_store,
     items,
     joined,
     sweep,
@@ -64,14 +69,21 @@ def _with_rounding(x: Value, name: str, operands: str) -> Value:
     return x.f.emit(x.type, f"call {x.type} @llvm.x86.avx512.mask.{name}.512({x}, {operands}, i16 -1, i32 4)")
 
 
-@kernel("softmax")
-def softmax_kernel(f: KernelFunction, source: Chain, sink: Chain, type: Type, logarithm: bool, halves: bool = False) -> None:
+class SoftmaxArguments(RowArguments):
+    outer: Sequence[Size] = each(lambda source: source.rank - 2)
+    """The sizes of all axes of rows but the first."""
+    stage: Pointer | None = when(lambda sink, type: not is_plain_store(sink, type))
+    """Where values between passes are kept: see `Stage`."""
+
+
+@kernel("softmax", SoftmaxArguments)
+def softmax_kernel(
+    f: KernelFunction, a: SoftmaxArguments, source: Chain, sink: Chain, type: Type, logarithm: bool, halves: bool = False
+) -> None:
     """Rows of exp(x - max) / sum, or of its logarithm. Items are rows. With `halves` every step is rounded to float16."""
-    columns = f.size()
-    outer = [f.size() for _ in range(source.rank - 2)]
-    stage = Stage(f, sink, type)
-    read, write = ChainCode(f, source), ChainCode(f, sink)
-    with items(f, outer) as (index, place):
+    stage, columns = Stage(f, type, a.stage), a.columns
+    read, write = ChainCode(f, source, a.source), ChainCode(f, sink, a.sink)
+    with items(f, a.outer) as (index, place):
         given, target = read.row(place), write.row(place)
         kept = stage.row(target, index, columns)
         with contextlib.ExitStack() as branches:
@@ -163,16 +175,16 @@ def _in_passes(
     in_streams(f, target, 0, lambda: sweep(f, 0, columns, lanes, unroll_of(target.code.chain), finish))
 
 
-@kernel("softmax down columns")
-def softmax_down_kernel(f: KernelFunction, source: Chain, sink: Chain, type: Type, logarithm: bool) -> None:
+@kernel("softmax down columns", StripArguments)
+def softmax_down_kernel(f: KernelFunction, a: StripArguments, source: Chain, sink: Chain, type: Type, logarithm: bool) -> None:
     """The same along the middle axis of three. Items are strips of columns; their maxima and sums stand on the stack."""
-    rows, columns, strips, width = f.size(), f.size(), f.size(), f.size()
-    read, write = ChainCode(f, source), ChainCode(f, sink)
+    rows = a.rows
+    read, write = ChainCode(f, source, a.source), ChainCode(f, sink, a.sink)
     lanes = f.lanes(type)
     largest, total = f.stack(type, STRIP), f.stack(type, STRIP)
-    with items(f, [strips]) as (_, (outer, strip)):
-        start = strip * width
-        stop = f.minimum(start + width, columns)
+    with items(f, [a.strips]) as (_, (outer, strip)):
+        start = strip * a.width
+        stop = f.minimum(start + a.width, a.columns)
 
         def each(body: object) -> None:
             assert callable(body)

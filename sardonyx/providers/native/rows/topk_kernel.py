@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import I64, U32, U64, Type
+from sardonyx.providers.native.arguments import Arguments, Pointer, Size
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.rows.selection_kernels import bits_of, lowest_bit
 
@@ -80,16 +81,23 @@ class _Heap:
             self.sink(0, last, entry)
 
 
-@kernel("top k")
-def top_k_kernel(f: KernelFunction, type: Type, largest: bool) -> None:
+class TopKArguments(Arguments):
+    source: Pointer
+    columns: Size
+    k: Size
+    values: Pointer
+    indices: Pointer
+
+
+@kernel("top k", TopKArguments)
+def top_k_kernel(f: KernelFunction, a: TopKArguments, type: Type, largest: bool) -> None:
     """The k best of each row with their places, the best first, of equal ones the first. Items are rows."""
-    columns, k = f.size(), f.size()
-    source, values, indices = f.pointer(), f.pointer(), f.pointer()
+    columns, k = a.columns, a.k
     wide = type.computed.bits == 64
     lanes = f.lanes(type) if type.computed.bits >= 32 else f.lanes(U32)
     with f.loop(f.begin, f.end) as item, f.if_(k > 0):
-        row = f.address(source, item * columns, type)
-        best, places = f.address(values, item * k, type), f.address(indices, item * k, I64)
+        row = f.address(a.source, item * columns, type)
+        best, places = f.address(a.values, item * k, type), f.address(a.indices, item * k, I64)
         heap = _Heap(f, [best, places] if wide else [places], k)
 
         def keys(column: Value, count: int) -> Value:
