@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from sardonyx.compiler.types import I64, Type, of_elements
 from sardonyx.ir import Dim, Node, Tensor, TensorType, Value
 from sardonyx.ir.dim import Expression
+from sardonyx.providers.native.arguments import Arguments, Pointer, Size, each
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 
 if TYPE_CHECKING:
@@ -38,12 +39,16 @@ def is_symbolic(node: Node) -> bool:
 
 def sizes_step(lowerer: Lowerer, sizes: Sequence[Dim], target: View) -> None:
     """Add the step that stores sizes."""
-    lowerer.call(sizes_kernel(lowerer.target, target.type, len(sizes)), [target.place, *sizes], 1)
+    lowerer.call(sizes_kernel(lowerer.target, target.type, len(sizes)), SizesArguments(target=target.place, sizes=sizes), 1)
 
 
-@kernel("sizes")
-def sizes_kernel(f: KernelFunction, type: Type, count: int) -> None:
+class SizesArguments(Arguments):
+    target: Pointer
+    sizes: Sequence[Size] = each(lambda count: count)
+
+
+@kernel("sizes", SizesArguments)
+def sizes_kernel(f: KernelFunction, a: SizesArguments, type: Type, count: int) -> None:
     """Numbers among the arguments as a tensor."""
-    target = f.pointer()
-    for index in range(count):
-        f.store(f.convert(f.size(), type), target, f.const(I64, index), type)
+    for index, size in enumerate(a.sizes):
+        f.store(f.convert(size, type), a.target, f.const(I64, index), type)

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import Type
 from sardonyx.ir import dim
+from sardonyx.providers.native.arguments import Arguments, Size, each
 from sardonyx.providers.native.chain import Load
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.movement.interleaving import interleaved_step
 from sardonyx.providers.native.movement.transposing import transposed_step
-from sardonyx.providers.native.movement.walking import offset_of, runs
+from sardonyx.providers.native.movement.walking import StridedTensor, address_of, runs
 from sardonyx.providers.native.views import View, collapse, dense_order, permuted
 from sardonyx.records import replace
 
@@ -40,11 +41,14 @@ def copy_step(lowerer: Lowerer, source: View, target: View) -> None:
     if transposed_step(lowerer, domain, [Load(type, ())], [source], [(0, target)], strides):
         return
     kinds = [_kind(steps[-1]) for steps in strides]
-    arguments = [source.place, *strides[0], target.place, *strides[1]]
     total = dim.product(domain)
     lowerer.call(
         copy_kernel(lowerer.target, type, len(domain), kinds[0], kinds[1]),
-        [*domain[1:], *arguments],
+        CopyArguments(
+            sizes=domain[1:],
+            source=StridedTensor(place=source.place, strides=strides[0]),
+            target=StridedTensor(place=target.place, strides=strides[1]),
+        ),
         total,
         PIECE_BYTES // type.bytes,
         traffic=2 * total * type.bytes,
@@ -62,26 +66,31 @@ def _kind(stride: object) -> str:
     return str(stride) if stride in (0, 1, -1) else "n"
 
 
-@kernel("copy")
-def copy_kernel(f: KernelFunction, type: Type, rank: int, read: str, written: str) -> None:
+class CopyArguments(Arguments):
+    sizes: Sequence[Size] = each(lambda rank: rank - 1)
+    """Of all axes but the first."""
+    source: StridedTensor
+    target: StridedTensor
+
+
+@kernel("copy", CopyArguments)
+def copy_kernel(f: KernelFunction, a: CopyArguments, type: Type, rank: int, read: str, written: str) -> None:
     """Elements of one view into another. Items are elements; `read` and `written` say how the innermost axis is stepped through."""
-    sizes = [f.size() for _ in range(rank - 1)]
-    source, steps_in = f.pointer(), [f.size() for _ in range(rank)]
-    target, steps_out = f.pointer(), [f.size() for _ in range(rank)]
 
     def run(outer: Sequence[Value], column: Value, count: Value) -> None:
-        a = f.address(source, offset_of(f, [*outer, column], steps_in), type)
-        b = f.address(target, offset_of(f, [*outer, column], steps_out), type)
+        source = address_of(f, a.source, [*outer, column], type)
+        target = address_of(f, a.target, [*outer, column], type)
         if written == "1" and read in ("0", "1", "-1"):
-            {"0": _repeat_row, "1": copy_row, "-1": _reverse_row}[read](f, a, b, count, type)
+            {"0": _repeat_row, "1": copy_row, "-1": _reverse_row}[read](f, source, target, count, type)
             return
         with f.loop(0, count) as index:
-            f.store(f.load(a, index * steps_in[-1], type), b, index * steps_out[-1], type)
+            element = f.load(source, index * a.source.strides[-1], type)
+            f.store(element, target, index * a.target.strides[-1], type)
 
     if rank == 1:
         run([], f.begin, f.end - f.begin)
     else:
-        runs(f, sizes, run)
+        runs(f, a.sizes, run)
 
 
 def copy_row(f: KernelFunction, source: Value, target: Value, count: Value, type: Type) -> None:

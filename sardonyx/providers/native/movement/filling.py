@@ -8,6 +8,7 @@ from sardonyx.compiler.builder import Value as Code
 from sardonyx.compiler.types import BOOL, I64, U64, Type
 from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.optimizer import matching
+from sardonyx.providers.native.arguments import Arguments, Pointer, Size
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.movement.copying import PIECE_BYTES, copy_row, fill_row, raw
@@ -51,19 +52,24 @@ def range_of_numbers(lowerer: Lowerer, node: Node) -> None:
     target = lowerer.output(node.outputs[0])
     lowerer.call(
         range_kernel(lowerer.target, target.type),
-        [start, delta, target.place],
+        RangeArguments(start=start, delta=delta, target=target.place),
         target.shape[0],
         PIECE_BYTES // target.type.bytes,
         traffic=target.shape[0] * target.type.bytes,
     )
 
 
-@kernel("range")
-def range_kernel(f: KernelFunction, type: Type) -> None:
+class RangeArguments(Arguments):
+    start: Size
+    delta: Size
+    target: Pointer
+
+
+@kernel("range", RangeArguments)
+def range_kernel(f: KernelFunction, a: RangeArguments, type: Type) -> None:
     """Items are elements. What is out of the type's range wraps around."""
-    start, delta, target = f.size(), f.size(), f.pointer()
     with f.loop(f.begin, f.end) as item:
-        f.store(f.convert(start + item * delta, type), target, item, type)
+        f.store(f.convert(a.start + item * a.delta, type), a.target, item, type)
 
 
 # --- matrices -------------------------------------------------------------------------------------------------------
@@ -77,23 +83,29 @@ def eye_like(lowerer: Lowerer, node: Node) -> None:
     k = int(matching.operand(node, "k") or 0)
     lowerer.call(
         eye_kernel(lowerer.target, target.type),
-        [target.place, columns, max(-(1 << 62), min(k, 1 << 62))],
+        EyeArguments(target=target.place, columns=columns, diagonal=max(-(1 << 62), min(k, 1 << 62))),
         rows,
         _rows_per_piece(columns, target.type),
         traffic=rows * columns * target.type.bytes,
     )
 
 
-@kernel("unit matrix")
-def eye_kernel(f: KernelFunction, type: Type) -> None:
+class EyeArguments(Arguments):
+    target: Pointer
+    columns: Size
+    diagonal: Size
+    """The column of the first row's 1."""
+
+
+@kernel("unit matrix", EyeArguments)
+def eye_kernel(f: KernelFunction, a: EyeArguments, type: Type) -> None:
     """Items are rows."""
-    target, columns, diagonal = f.pointer(), f.size(), f.size()
     zero, one = (f.const(type.computed, number) for number in (0, 1))
     with f.loop(f.begin, f.end) as row:
-        line = f.address(target, row * columns, type)
-        fill_row(f, zero, line, columns, type)
-        place = row + diagonal
-        with f.if_((place >= 0) & (place < columns)):
+        line = f.address(a.target, row * a.columns, type)
+        fill_row(f, zero, line, a.columns, type)
+        place = row + a.diagonal
+        with f.if_((place >= 0) & (place < a.columns)):
             f.store(one, line, place, type)
 
 
@@ -110,30 +122,38 @@ def trilu(lowerer: Lowerer, node: Node) -> None:
     k = node.inputs[1] if len(node.inputs) > 1 else None
     target, type = lowerer.output(node.outputs[0]), raw(source.type)
     upper = matching.operand(node, "upper")
-    given = lowerer.constant(_ZERO) if k is None else lowerer.view(k).place
+    diagonal = lowerer.constant(_ZERO) if k is None else lowerer.view(k).place
     *outer, rows, columns = source.shape
     total = dim.product(outer) * rows
     lowerer.call(
         trilu_kernel(lowerer.target, type, upper is None or bool(upper)),
-        [source.place, target.place, given, rows, columns],
+        TriluArguments(source=source.place, target=target.place, diagonal=diagonal, rows=rows, columns=columns),
         total,
         _rows_per_piece(columns, type),
         traffic=2 * total * columns * type.bytes,
     )
 
 
-@kernel("triangle")
-def trilu_kernel(f: KernelFunction, type: Type, upper: bool) -> None:
+class TriluArguments(Arguments):
+    source: Pointer
+    target: Pointer
+    diagonal: Pointer
+    """Where its number stands, an int64."""
+    rows: Size
+    columns: Size
+
+
+@kernel("triangle", TriluArguments)
+def trilu_kernel(f: KernelFunction, a: TriluArguments, type: Type, upper: bool) -> None:
     """Items are rows."""
-    source, target, given = f.pointer(), f.pointer(), f.pointer()
-    rows, columns = f.size(), f.size()
-    diagonal = f.maximum(f.minimum(f.load(given, 0, I64), columns + 1), -rows - 1)
+    columns = a.columns
+    diagonal = f.maximum(f.minimum(f.load(a.diagonal, 0, I64), columns + 1), -a.rows - 1)
     zero = f.const(type, 0)
     with f.loop(f.begin, f.end) as item:
-        edge = (item % rows) + diagonal + (0 if upper else 1)
+        edge = (item % a.rows) + diagonal + (0 if upper else 1)
         edge = f.maximum(f.minimum(edge, columns), 0)
-        line, result = (f.address(one, item * columns, type) for one in (source, target))
-        after, after_result = (f.address(one, edge, type) for one in (line, result))
+        line, result = (f.address(tensor, item * columns, type) for tensor in (a.source, a.target))
+        after, after_result = (f.address(row, edge, type) for row in (line, result))
         if upper:
             fill_row(f, zero, result, edge, type)
             copy_row(f, after, after_result, columns - edge, type)
@@ -163,7 +183,13 @@ def one_hot(lowerer: Lowerer, node: Node) -> None:
     outer, type = dim.product(target.shape[:axis]), raw(target.type)
     lowerer.call(
         one_hot_kernel(lowerer.target, type, indices.type),
-        [indices.place, lowerer.contiguous(values).place, target.place, depth, inner],
+        OneHotArguments(
+            indices=indices.place,
+            values=lowerer.contiguous(values).place,
+            target=target.place,
+            depth=depth,
+            inner=inner,
+        ),
         outer,
         _rows_per_piece(depth * inner, type),
         traffic=outer * inner * (depth * type.bytes + indices.type.bytes),
@@ -178,20 +204,27 @@ def _whole(f: KernelFunction, index: Code) -> Code:
     return f.select(fits, f.convert(f.select(fits, index, 0.0), I64), -(1 << 62))
 
 
-@kernel("one hot")
-def one_hot_kernel(f: KernelFunction, type: Type, index_type: Type) -> None:
+class OneHotArguments(Arguments):
+    indices: Pointer
+    values: Pointer
+    """What stands elsewhere, and what stands at an index."""
+    target: Pointer
+    depth: Size
+    inner: Size
+
+
+@kernel("one hot", OneHotArguments)
+def one_hot_kernel(f: KernelFunction, a: OneHotArguments, type: Type, index_type: Type) -> None:
     """Items are blocks of `depth` rows of `inner` elements. An index out of range is marked nowhere."""
-    indices, values, target = f.pointer(), f.pointer(), f.pointer()
-    depth, inner = f.size(), f.size()
-    off, on = f.load(values, 0, type), f.load(values, 1, type)
+    off, on = f.load(a.values, 0, type), f.load(a.values, 1, type)
     with f.loop(f.begin, f.end) as item:
-        block = f.address(target, item * depth * inner, type)
-        fill_row(f, off, block, depth * inner, type)
-        with f.loop(0, inner) as column:
-            index = _whole(f, f.load(indices, item * inner + column, index_type))
-            place = f.select(index < 0, index + depth, index)
-            with f.if_((place >= 0) & (place < depth)):
-                f.store(on, block, place * inner + column, type)
+        block = f.address(a.target, item * a.depth * a.inner, type)
+        fill_row(f, off, block, a.depth * a.inner, type)
+        with f.loop(0, a.inner) as column:
+            index = _whole(f, f.load(a.indices, item * a.inner + column, index_type))
+            place = f.select(index < 0, index + a.depth, index)
+            with f.if_((place >= 0) & (place < a.depth)):
+                f.store(on, block, place * a.inner + column, type)
 
 
 # --- ReverseSequence ------------------------------------------------------------------------------------------------
@@ -205,34 +238,52 @@ def _claims_reverse(node: Node) -> bool:
 @lower("ReverseSequence", claims=_claims_reverse)
 def reverse_sequence(lowerer: Lowerer, node: Node) -> None:
     """The first steps of each sequence backward, the rest as it is."""
-    value, lengths = (one for one in node.inputs if one is not None)
-    source, given = lowerer.contiguous(value), lowerer.contiguous(lengths)
+    source, lengths = (lowerer.contiguous(value) for value in node.inputs if value is not None)
     batch_axis, time_axis = (int(matching.operand(node, name)) for name in ("batch_axis", "time_axis"))
-    lowerer.require(given.shape[0], source.shape[batch_axis])
+    lowerer.require(lengths.shape[0], source.shape[batch_axis])
     target, type = lowerer.output(node.outputs[0]), raw(source.type)
     inner = dim.product(source.shape[2:])
     rows = source.shape[0] * source.shape[1]
     lowerer.call(
         reverse_kernel(lowerer.target, type, time_axis),
-        [source.place, given.place, target.place, source.shape[1], source.shape[time_axis], inner, lowerer.status()],
+        ReverseArguments(
+            source=source.place,
+            lengths=lengths.place,
+            target=target.place,
+            second=source.shape[1],
+            steps=source.shape[time_axis],
+            inner=inner,
+            status=lowerer.status(),
+        ),
         rows,
         _rows_per_piece(inner, type),
         traffic=2 * rows * inner * type.bytes,
     )
 
 
-@kernel("reverse")
-def reverse_kernel(f: KernelFunction, type: Type, time_axis: int) -> None:
+class ReverseArguments(Arguments):
+    source: Pointer
+    lengths: Pointer
+    target: Pointer
+    second: Size
+    """The size of the second axis."""
+    steps: Size
+    """The size of the axis of time."""
+    inner: Size
+    """Elements in a row."""
+    status: Pointer
+
+
+@kernel("reverse", ReverseArguments)
+def reverse_kernel(f: KernelFunction, a: ReverseArguments, type: Type, time_axis: int) -> None:
     """Items are rows of the first two axes."""
-    source, lengths, target = f.pointer(), f.pointer(), f.pointer()
-    second, steps, inner, status = f.size(), f.size(), f.size(), f.pointer()
     with f.loop(f.begin, f.end) as item:
-        places: list[Code] = [item // second, item % second]
+        places: list[Code] = [item // a.second, item % a.second]
         time, batch = places[time_axis], places[1 - time_axis]
-        length = f.load(lengths, batch, I64)
-        bad = (length < 0) | (length > steps)
+        length = f.load(a.lengths, batch, I64)
+        bad = (length < 0) | (length > a.steps)
         with f.if_(bad):
-            f.store(1, status, 0, I64)
+            f.store(1, a.status, 0, I64)
         places[time_axis] = f.select((time < length) & ~bad, length - 1 - time, time)
-        found = places[0] * second + places[1]
-        copy_row(f, f.address(source, found * inner, type), f.address(target, item * inner, type), inner, type)
+        source = f.address(a.source, (places[0] * a.second + places[1]) * a.inner, type)
+        copy_row(f, source, f.address(a.target, item * a.inner, type), a.inner, type)

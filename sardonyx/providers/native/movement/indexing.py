@@ -9,16 +9,15 @@ from sardonyx.compiler.builder import Value as Code
 from sardonyx.compiler.types import BOOL, I64, U64, Type
 from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.optimizer import matching
-from sardonyx.providers.native.arguments import Arguments, Pointer, Size
+from sardonyx.providers.native.arguments import Arguments, Pointer, Size, each
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.movement.copying import PIECE_BYTES, copy_row, raw
 from sardonyx.providers.native.movement.views import axis_of
-from sardonyx.providers.native.movement.walking import offset_of, runs
-from sardonyx.providers.native.program import Argument
+from sardonyx.providers.native.movement.walking import StridedTensor, address_of, runs
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import dims, element_of, rank_of
-from sardonyx.providers.native.views import Dims, View, collapse, contiguous_strides, regrouped
+from sardonyx.providers.native.views import Dims, View, collapse, contiguous_strides, permuted, regrouped
 
 
 def _operands(node: Node) -> list[Value]:
@@ -64,11 +63,11 @@ class Bounds:
     def position(self, index: Code, size: Code) -> Code:
         """Where an index points in an axis of `size`, counted from its front; 0 for one out of bounds."""
         f = self.f
-        found = f.select(index < 0, index + size, index)
-        outside = f.convert(found, U64) >= f.convert(size, U64)
+        position = f.select(index < 0, index + size, index)
+        outside = f.convert(position, U64) >= f.convert(size, U64)
         some = outside if outside.type.lanes == 1 else f.bitcast(outside, Type("uint", outside.type.lanes)) != 0
         self._bad.set(self._bad.get() | some)
-        return f.select(outside, 0, found)
+        return f.select(outside, 0, position)
 
     def tell(self) -> None:
         """Set the program's status word if there was one; at the end of the kernel."""
@@ -193,49 +192,65 @@ def gather_elements(lowerer: Lowerer, node: Node) -> None:
     _check_bounds(lowerer, places.shape, source.shape, axis)
     sizes, strides = collapse(places.shape, [_without(source.strides, axis), places.strides, target.strides])
     total = dim.product(sizes)
-    arguments: list[Argument] = [*sizes[1:], source.place, *strides[0], places.place, *strides[1], target.place, *strides[2]]
     kinds = "".join(map(_kind, (*(steps[-1] for steps in strides), source.strides[axis])))
     lowerer.call(
         gather_elements_kernel(lowerer.target, type, _type_of(indices), len(sizes), kinds),
-        [*arguments, source.strides[axis], source.shape[axis], lowerer.status()],
+        GatherElementsArguments(
+            sizes=sizes[1:],
+            source=StridedTensor(place=source.place, strides=strides[0]),
+            indices=StridedTensor(place=places.place, strides=strides[1]),
+            target=StridedTensor(place=target.place, strides=strides[2]),
+            axis_stride=source.strides[axis],
+            axis_size=source.shape[axis],
+            status=lowerer.status(),
+        ),
         total,
         PIECE_BYTES // type.bytes // 4,
         traffic=total * (2 * type.bytes + _type_of(indices).bytes),
     )
 
 
-@kernel("gather elements")
-def gather_elements_kernel(f: KernelFunction, type: Type, index_type: Type, rank: int, kinds: str) -> None:
+class GatherElementsArguments(Arguments):
+    sizes: Sequence[Size] = each(lambda rank: rank - 1)
+    """Of all axes of indices but the first."""
+    source: StridedTensor
+    """It does not move along the axis that is indexed."""
+    indices: StridedTensor
+    target: StridedTensor
+    axis_stride: Size
+    axis_size: Size
+    status: Pointer
+
+
+@kernel("gather elements", GatherElementsArguments)
+def gather_elements_kernel(
+    f: KernelFunction, a: GatherElementsArguments, type: Type, index_type: Type, rank: int, kinds: str
+) -> None:
     """Items are indices. `kinds` says how data, indices and result are stepped through along a row, and data along the axis."""
-    sizes = [f.size() for _ in range(rank - 1)]
-    source, steps_in = f.pointer(), [f.size() for _ in range(rank)]
-    indices, steps = f.pointer(), [f.size() for _ in range(rank)]
-    target, steps_out = f.pointer(), [f.size() for _ in range(rank)]
-    axis_stride, size, bounds = f.size(), f.size(), Bounds(f, f.pointer())
-    asked = (steps_in[-1], steps[-1], steps_out[-1], axis_stride)
+    bounds = Bounds(f, a.status)
+    strides = (a.source.strides[-1], a.indices.strides[-1], a.target.strides[-1], a.axis_stride)
     data_step, index_step, result_step, axis_step = (
-        stride if kind == "n" else f.const(I64, int(kind)) for kind, stride in zip(kinds, asked)
+        stride if kind == "n" else f.const(I64, int(kind)) for kind, stride in zip(kinds, strides)
     )
 
     def run(outer: Sequence[Code], column: Code, count: Code) -> None:
         here = [*outer, column]
-        a = f.address(source, offset_of(f, here, steps_in), type)
-        at = f.address(indices, offset_of(f, here, steps), index_type)
-        b = f.address(target, offset_of(f, here, steps_out), type)
+        data, target = (address_of(f, tensor, here, type) for tensor in (a.source, a.target))
+        indices = address_of(f, a.indices, here, index_type)
         whole = (count // VECTOR) * VECTOR if kinds[1:3] == "11" else f.const(I64, 0)
         with f.loop(0, whole, VECTOR) as index:
-            found = bounds.position(load_index(f, at, index, index_type, VECTOR), size)
+            positions = bounds.position(load_index(f, indices, index, index_type, VECTOR), a.axis_size)
             moved = (f.iota(I64, VECTOR) + f.splat(index, VECTOR)) * f.splat(data_step, VECTOR)
-            f.store(f.gather(a, found * axis_step + moved, type), b, index, type)
+            f.store(f.gather(data, positions * axis_step + moved, type), target, index, type)
         with f.loop(whole, count) as index:
-            found = bounds.position(load_index(f, at, index * index_step, index_type), size)
-            f.store(f.load(a, found * axis_step + index * data_step, type), b, index * result_step, type)
+            position = bounds.position(load_index(f, indices, index * index_step, index_type), a.axis_size)
+            f.store(f.load(data, position * axis_step + index * data_step, type), target, index * result_step, type)
 
-    with bounds.inside(size):
+    with bounds.inside(a.axis_size):
         if rank == 1:
             run([], f.begin, f.end - f.begin)
         else:
-            runs(f, sizes, run)
+            runs(f, a.sizes, run)
     bounds.tell()
 
 
@@ -297,23 +312,29 @@ def scatter_elements(lowerer: Lowerer, node: Node) -> None:
     axis, reduction = axis_of(node, rank_of(data)), _reduction_of(node)
     for left, right in zip(dims(indices), dims(updates), strict=True):
         lowerer.require(left, right)
-    places, given = lowerer.view(indices), lowerer.view(updates)
+    places, new = lowerer.view(indices), lowerer.view(updates)
     target = _copied_data(lowerer, node)
-    source, type = _stored_types(given, target, reduction)
+    source, type = _stored_types(new, target, reduction)
     _check_bounds(lowerer, places.shape, target.shape, axis)
     rest = [position for position in range(rank_of(data)) if position != axis]
-    views = (target, places, given)
-    sizes, strides = collapse(
-        tuple(places.shape[one] for one in rest), [tuple(view.strides[one] for one in rest) for view in views]
-    )
+    views = (target, places, new)
+    sizes, strides = collapse(permuted(places.shape, rest), [permuted(view.strides, rest) for view in views])
     # what is put along the axis stays in its order, so threads share all else
-    arguments: list[Argument] = [places.shape[axis], *sizes[1:]]
-    for view, own, steps in zip(views, (0, places.strides[axis], given.strides[axis]), strides):
-        arguments += [view.place, own, *steps]
     others = dim.product(sizes)
     lowerer.call(
         scatter_elements_kernel(lowerer.target, source, type, _type_of(indices), len(sizes), reduction),
-        [*arguments, target.strides[axis], target.shape[axis], lowerer.status()],
+        ScatterElementsArguments(
+            length=places.shape[axis],
+            sizes=sizes[1:],
+            target=StridedTensor(place=target.place, strides=strides[0]),
+            indices=StridedTensor(place=places.place, strides=strides[1]),
+            updates=StridedTensor(place=new.place, strides=strides[2]),
+            index_stride=places.strides[axis],
+            update_stride=new.strides[axis],
+            axis_stride=target.strides[axis],
+            axis_size=target.shape[axis],
+            status=lowerer.status(),
+        ),
         others,
         _grain(places.shape[axis] * 4, type),
         traffic=others * places.shape[axis] * (2 * type.bytes + _type_of(indices).bytes),
@@ -321,31 +342,53 @@ def scatter_elements(lowerer: Lowerer, node: Node) -> None:
     _deliver(lowerer, node, target)
 
 
-@kernel("scatter elements")
-def scatter_elements_kernel(f: KernelFunction, source: Type, type: Type, index_type: Type, rank: int, reduction: str) -> None:
-    """Items are places along the other axes, of which there are `rank`; the one that is indexed comes first among strides."""
-    length, *sizes = [f.size() for _ in range(rank)]
-    target, steps_out = f.pointer(), [f.size() for _ in range(rank + 1)]
-    indices, steps = f.pointer(), [f.size() for _ in range(rank + 1)]
-    updates, steps_in = f.pointer(), [f.size() for _ in range(rank + 1)]
-    axis_stride, size, bounds = f.size(), f.size(), Bounds(f, f.pointer())
+class ScatterElementsArguments(Arguments):
+    length: Size
+    """How many indices there are along the axis."""
+    sizes: Sequence[Size] = each(lambda rank: rank - 1)
+    """Of all other axes but the first."""
+    target: StridedTensor
+    indices: StridedTensor
+    updates: StridedTensor
+    index_stride: Size
+    """Along the axis, as that of updates."""
+    update_stride: Size
+    axis_stride: Size
+    """Of the target, as the size."""
+    axis_size: Size
+    status: Pointer
+
+
+@kernel("scatter elements", ScatterElementsArguments)
+def scatter_elements_kernel(
+    f: KernelFunction,
+    a: ScatterElementsArguments,
+    source: Type,
+    type: Type,
+    index_type: Type,
+    rank: int,
+    reduction: str,
+) -> None:
+    """Items are places along the axes that are not indexed, of which there are `rank`."""
+    bounds = Bounds(f, a.status)
 
     def run(outer: Sequence[Code], column: Code, count: Code) -> None:
-        with f.loop(0, length) as along:
-            here = [along, *outer, column]
-            b = f.address(target, offset_of(f, here, steps_out), type)
-            at = f.address(indices, offset_of(f, here, steps), index_type)
-            a = f.address(updates, offset_of(f, here, steps_in), source)
+        here = [*outer, column]
+        target = address_of(f, a.target, here, type)
+        first_index, first_update = address_of(f, a.indices, here, index_type), address_of(f, a.updates, here, source)
+        with f.loop(0, a.length) as along:
+            indices = f.address(first_index, along * a.index_stride, index_type)
+            updates = f.address(first_update, along * a.update_stride, source)
             with f.loop(0, count) as index:
-                found = bounds.position(load_index(f, at, index * steps[-1], index_type), size)
-                with f.if_(size > 0):
-                    new = f.load(a, index * steps_in[-1], source)
-                    _put(f, reduction, new, b, found * axis_stride + index * steps_out[-1], type)
+                position = bounds.position(load_index(f, indices, index * a.indices.strides[-1], index_type), a.axis_size)
+                with f.if_(a.axis_size > 0):
+                    new = f.load(updates, index * a.updates.strides[-1], source)
+                    _put(f, reduction, new, target, position * a.axis_stride + index * a.target.strides[-1], type)
 
     if rank == 1:
         run([], f.begin, f.end - f.begin)
     else:
-        runs(f, sizes, run)
+        runs(f, a.sizes, run)
     bounds.tell()
 
 
@@ -381,7 +424,15 @@ def gather_nd(lowerer: Lowerer, node: Node) -> None:
     per_batch = dim.product(places.shape[batch_dims:-1])
     lowerer.call(
         gather_nd_kernel(lowerer.target, type, _type_of(indices), length),
-        [source.place, places.place, target.place, *indexed, dim.maximum(1, per_batch), inner, lowerer.status()],
+        GatherSlicesArguments(
+            source=source.place,
+            indices=places.place,
+            target=target.place,
+            sizes=indexed,
+            per_batch=dim.maximum(1, per_batch),
+            inner=inner,
+            status=lowerer.status(),
+        ),
         rows,
         _grain(inner, type),
         traffic=2 * rows * inner * type.bytes,
@@ -390,11 +441,11 @@ def gather_nd(lowerer: Lowerer, node: Node) -> None:
 
 def _tuple_position(f: KernelFunction, indices: Code, item: Code, sizes: Sequence[Code], type: Type, bounds: Bounds) -> Code:
     """A tuple of indices as one number."""
-    found = f.const(I64, 0)
+    position = f.const(I64, 0)
     for part, size in enumerate(sizes):
         index = load_index(f, indices, item * len(sizes) + part, type)
-        found = found * size + bounds.position(index, size)
-    return found
+        position = position * size + bounds.position(index, size)
+    return position
 
 
 def _product(f: KernelFunction, sizes: Sequence[Code]) -> Code:
@@ -404,17 +455,28 @@ def _product(f: KernelFunction, sizes: Sequence[Code]) -> Code:
     return total
 
 
-@kernel("gather slices")
-def gather_nd_kernel(f: KernelFunction, type: Type, index_type: Type, length: int) -> None:
+class GatherSlicesArguments(Arguments):
+    source: Pointer
+    indices: Pointer
+    target: Pointer
+    sizes: Sequence[Size] = each(lambda length: length)
+    """Of the axes that are indexed."""
+    per_batch: Size
+    """How many tuples belong to an entry of the batch."""
+    inner: Size
+    """Elements in a slice."""
+    status: Pointer
+
+
+@kernel("gather slices", GatherSlicesArguments)
+def gather_nd_kernel(f: KernelFunction, a: GatherSlicesArguments, type: Type, index_type: Type, length: int) -> None:
     """Items are tuples of indices."""
-    source, indices, target = f.pointer(), f.pointer(), f.pointer()
-    sizes = [f.size() for _ in range(length)]
-    per_batch, inner, bounds = f.size(), f.size(), Bounds(f, f.pointer())
-    slices = _product(f, sizes)
+    bounds, slices = Bounds(f, a.status), _product(f, a.sizes)
     with f.loop(f.begin, f.end) as item:
-        found = _tuple_position(f, indices, item, sizes, index_type, bounds) + (item // per_batch) * slices
+        position = _tuple_position(f, a.indices, item, a.sizes, index_type, bounds) + (item // a.per_batch) * slices
         with f.if_(slices > 0):
-            copy_row(f, f.address(source, found * inner, type), f.address(target, item * inner, type), inner, type)
+            source, target = f.address(a.source, position * a.inner, type), f.address(a.target, item * a.inner, type)
+            copy_row(f, source, target, a.inner, type)
     bounds.tell()
 
 
@@ -432,17 +494,25 @@ def scatter_nd(lowerer: Lowerer, node: Node) -> None:
     data, indices, updates = _operands(node)
     length, reduction = _tuple_length(indices), _reduction_of(node)
     assert length is not None
-    places, given = lowerer.contiguous(indices), lowerer.contiguous(updates)
+    places, new = lowerer.contiguous(indices), lowerer.contiguous(updates)
     shape = dims(data)
-    for left, right in zip(given.shape, (*places.shape[:-1], *shape[length:]), strict=True):
+    for left, right in zip(new.shape, (*places.shape[:-1], *shape[length:]), strict=True):
         lowerer.require(left, right)
     target = _copied_data(lowerer, node)
-    source, type = _stored_types(given, target, reduction)
+    source, type = _stored_types(new, target, reduction)
     inner, rows = dim.product(shape[length:]), dim.product(places.shape[:-1])
     # slices are put one after the other, so threads share what is inside of them
     lowerer.call(
         scatter_nd_kernel(lowerer.target, source, type, _type_of(indices), length, reduction),
-        [target.place, places.place, given.place, *shape[:length], rows, inner, lowerer.status()],
+        ScatterSlicesArguments(
+            target=target.place,
+            indices=places.place,
+            updates=new.place,
+            sizes=shape[:length],
+            rows=rows,
+            inner=inner,
+            status=lowerer.status(),
+        ),
         inner,
         dim.maximum(16, _grain(rows * 2, type)),
         traffic=2 * rows * inner * type.bytes,
@@ -450,23 +520,42 @@ def scatter_nd(lowerer: Lowerer, node: Node) -> None:
     _deliver(lowerer, node, target)
 
 
-@kernel("scatter slices")
-def scatter_nd_kernel(f: KernelFunction, source: Type, type: Type, index_type: Type, length: int, reduction: str) -> None:
+class ScatterSlicesArguments(Arguments):
+    target: Pointer
+    indices: Pointer
+    updates: Pointer
+    sizes: Sequence[Size] = each(lambda length: length)
+    """Of the axes that are indexed."""
+    rows: Size
+    """How many tuples of indices there are."""
+    inner: Size
+    """Elements in a slice."""
+    status: Pointer
+
+
+@kernel("scatter slices", ScatterSlicesArguments)
+def scatter_nd_kernel(
+    f: KernelFunction,
+    a: ScatterSlicesArguments,
+    source: Type,
+    type: Type,
+    index_type: Type,
+    length: int,
+    reduction: str,
+) -> None:
     """Items are elements of a slice: those from `begin` to `end` of every slice are put."""
-    target, indices, updates = f.pointer(), f.pointer(), f.pointer()
-    sizes = [f.size() for _ in range(length)]
-    rows, inner, bounds = f.size(), f.size(), Bounds(f, f.pointer())
-    slices, lanes, count = _product(f, sizes), f.lanes(type), f.end - f.begin
+    bounds, slices = Bounds(f, a.status), _product(f, a.sizes)
+    lanes, count = f.lanes(type), f.end - f.begin
     whole = (count // lanes) * lanes
-    with f.loop(0, rows) as item:
-        found = _tuple_position(f, indices, item, sizes, index_type, bounds)
+    with f.loop(0, a.rows) as item:
+        position = _tuple_position(f, a.indices, item, a.sizes, index_type, bounds)
         with f.if_(slices > 0):
-            a = f.address(updates, item * inner + f.begin, source)
-            b = f.address(target, found * inner + f.begin, type)
+            updates = f.address(a.updates, item * a.inner + f.begin, source)
+            target = f.address(a.target, position * a.inner + f.begin, type)
             with f.loop(0, whole, lanes) as index:
-                _put_vector(f, reduction, f.load(a, index, source, lanes), b, index, type)
+                _put_vector(f, reduction, f.load(updates, index, source, lanes), target, index, type)
             with f.loop(whole, count) as index:
-                _put_vector(f, reduction, f.load(a, index, source), b, index, type)
+                _put_vector(f, reduction, f.load(updates, index, source), target, index, type)
     bounds.tell()
 
 

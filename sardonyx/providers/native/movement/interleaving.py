@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import Type
 from sardonyx.ir import Dim, dim
+from sardonyx.providers.native.arguments import Arguments, Pointer, Size, each
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.movement.walking import offset_of, runs
 from sardonyx.providers.native.views import Dims, View
@@ -68,11 +69,17 @@ def interleaved_step(lowerer: Lowerer, domain: Dims, source: View, target: View,
         return False
     outer = [axis for axis in range(len(domain)) if axis not in (rows.axis, rows.along)]
     sizes = [domain[axis] for axis in (*outer, rows.along)]
-    step = read[rows.axis] if rows.joins else written[rows.axis]
     items = dim.product(sizes)
     lowerer.call(
         interleave_kernel(lowerer.target, source.type, len(sizes), rows.count, rows.joins),
-        [*sizes[1:], source.place, *(read[axis] for axis in outer), target.place, *(written[axis] for axis in outer), step],
+        InterleaveArguments(
+            sizes=sizes[1:],
+            source=source.place,
+            source_strides=[read[axis] for axis in outer],
+            target=target.place,
+            target_strides=[written[axis] for axis in outer],
+            row_stride=read[rows.axis] if rows.joins else written[rows.axis],
+        ),
         items,
         PIECE // rows.count,
         traffic=2 * items * rows.count * source.type.bytes,
@@ -80,27 +87,35 @@ def interleaved_step(lowerer: Lowerer, domain: Dims, source: View, target: View,
     return True
 
 
-@kernel("interleave")
-def interleave_kernel(f: KernelFunction, type: Type, rank: int, count: int, joins: bool) -> None:
+class InterleaveArguments(Arguments):
+    sizes: Sequence[Size] = each(lambda rank: rank - 1)
+    """Of all axes but the first; the last one is along the rows."""
+    source: Pointer
+    source_strides: Sequence[Size] = each(lambda rank: rank - 1)
+    """Along the axes before the last."""
+    target: Pointer
+    target_strides: Sequence[Size] = each(lambda rank: rank - 1)
+    row_stride: Size
+    """From row to row, where these lie apart."""
+
+
+@kernel("interleave", InterleaveArguments)
+def interleave_kernel(f: KernelFunction, a: InterleaveArguments, type: Type, rank: int, count: int, joins: bool) -> None:
     """Items are places along the rows, of which there are `count`."""
-    sizes = [f.size() for _ in range(rank - 1)]
-    source, steps_in = f.pointer(), [f.size() for _ in range(rank - 1)]
-    target, steps_out = f.pointer(), [f.size() for _ in range(rank - 1)]
-    step = f.size()
     lanes = min(MAX_LANES, f.lanes(type))
 
     def run(outer: Sequence[Value], column: Value, length: Value) -> None:
-        a = f.address(source, offset_of(f, outer, steps_in) + column * (1 if joins else count), type)
-        b = f.address(target, offset_of(f, outer, steps_out) + column * (count if joins else 1), type)
+        source = f.address(a.source, offset_of(f, outer, a.source_strides) + column * (1 if joins else count), type)
+        target = f.address(a.target, offset_of(f, outer, a.target_strides) + column * (count if joins else 1), type)
         whole = (length // lanes) * lanes
         for start, stop, width in ((f.const(length.type, 0), whole, lanes), (whole, length, 1)):
             with f.loop(start, stop, width) as index:
-                _move(f, type, count, joins, (a, b, step), index, width)
+                _move(f, type, count, joins, (source, target, a.row_stride), index, width)
 
     if rank == 1:
         run([], f.begin, f.end - f.begin)
     else:
-        runs(f, sizes, run)
+        runs(f, a.sizes, run)
 
 
 def _move(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import I64, Type
 from sardonyx.ir import Dim, dim
+from sardonyx.providers.native.arguments import Arguments, Operands, Size, each, group
 from sardonyx.providers.native.chain import (
     Apply,
     Chain,
@@ -73,7 +74,7 @@ def transposed_step(
     traffic = dim.product(domain) * moved
     lowerer.call(
         tiles_kernel(lowerer.target, chain, tiled, width, isinstance(traffic, int) and traffic >= lowerer.budgets.far),
-        [*outer[1:], rows, columns, *arguments],
+        TilesArguments(outer=outer[1:], rows=rows, columns=columns, operands=arguments),
         dim.product(outer) * dim.ceildiv(rows, BLOCK_ROWS * width) * dim.ceildiv(columns, BLOCK_COLUMNS * width),
         traffic=traffic,
     )
@@ -125,17 +126,26 @@ def _placed(
     return Chain(rank, placed, stores), arguments
 
 
-@kernel("tiles")
-def tiles_kernel(f: KernelFunction, chain: Chain, tiled: tuple[int, ...], width: int, far: bool = False) -> None:
+class TilesArguments(Arguments):
+    outer: Sequence[Size] = each(lambda chain: chain.rank - 3)
+    """The sizes of all outer axes but the first."""
+    rows: Size
+    columns: Size
+    operands: Operands = group(lambda chain: chain.slots)
+
+
+@kernel("tiles", TilesArguments)
+def tiles_kernel(
+    f: KernelFunction, a: TilesArguments, chain: Chain, tiled: tuple[int, ...], width: int, far: bool = False
+) -> None:
     """A chain over a domain whose last two axes are cut into tiles. Items are blocks of them; with `far` they are fetched ahead."""
-    outer_sizes = [f.size() for _ in range(chain.rank - 3)]
-    rows, columns = f.size(), f.size()
-    code = ChainCode(f, chain)
+    rows, columns = a.rows, a.columns
+    code = ChainCode(f, chain, a.operands)
     tiles = _Tiles(f, code, tiled, width, far)
     high, wide = BLOCK_ROWS * width, BLOCK_COLUMNS * width
     down, across = (rows + (high - 1)) // high, (columns + (wide - 1)) // wide
     with f.loop(f.begin, f.end) as item:
-        outer = _outer_coordinates(f, item // (down * across), outer_sizes, chain.rank - 2)
+        outer = _outer_coordinates(f, item // (down * across), a.outer, chain.rank - 2)
         first_row, first_column = (item % down) * high, ((item // down) % across) * wide
         last_row, last_column = f.minimum(first_row + high, rows), f.minimum(first_column + wide, columns)
 

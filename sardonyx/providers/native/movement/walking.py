@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from sardonyx.compiler.builder import Value
-from sardonyx.compiler.types import I64
+from sardonyx.compiler.types import I64, Type
+from sardonyx.providers.native.arguments import Arguments, Pointer, Size, each
 from sardonyx.providers.native.elementwise import advance
 from sardonyx.providers.native.kernel import KernelFunction
 
@@ -31,6 +32,18 @@ def runs(f: KernelFunction, sizes: Sequence[Value], run: Callable[[Sequence[Valu
         place.set(place.get() + count)
         column.set(0)
         advance(f, counters, sizes[:-1])
+
+
+class StridedTensor(Arguments):
+    """An operand that is walked through along `rank` axes, with a stride for each."""
+
+    place: Pointer
+    strides: Sequence[Size] = each(lambda rank: rank)
+
+
+def address_of(f: KernelFunction, tensor: StridedTensor, coordinates: Sequence[Value], type: Type) -> Value:
+    """Where an element of a tensor with these coordinates lies."""
+    return f.address(tensor.place, offset_of(f, coordinates, tensor.strides), type)
 
 
 def offset_of(f: KernelFunction, coordinates: Sequence[Value], strides: Sequence[Value]) -> Value:
