@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from sardonyx.compiler.builder import Value
+from sardonyx.compiler.builder import Value, Variable
 from sardonyx.compiler.types import F32, Type
 from sardonyx.ir import Dim, Node, dim
+from sardonyx.providers.native.arguments import Arguments, Pointer, Size
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.ml.scores import TRANSFORMS, Scores, ScoreSpec, attributes_of, finish_scores
-from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import fixed, shape_of
 
@@ -102,7 +104,9 @@ def _products(lowerer: Lowerer, node: Node, coefficients: list[float], intercept
     weights[features, :targets] = 0 if not intercepts else np.asarray(intercepts, np.float32)
     place = lowerer.scratch(dim.ceildiv(rows, ROWS) * (ROWS * padded * 4))
     grain = max(1, PRODUCTS_PER_PIECE // max(1, features * padded * ROWS))
-    arguments: list[Argument] = [X.place, rows, features, lowerer.table(weights), padded, place]
+    arguments = ProductArguments(
+        X=X.place, rows=rows, features=features, weights=lowerer.table(weights), padded=padded, scores=place
+    )
     lowerer.call(
         product_kernel(lowerer.target, X.type, lanes),
         arguments,
@@ -114,35 +118,52 @@ def _products(lowerer: Lowerer, node: Node, coefficients: list[float], intercept
     return Scores(place=place, stride=padded, rows=rows, count=targets)
 
 
-@kernel("linear")
-def product_kernel(f: KernelFunction, type: Type, lanes: int) -> None:
-    """Items are groups of `ROWS` rows; those behind the last row are like it. The last row of weights is added.
+class ProductArguments(Arguments):
+    X: Pointer
+    rows: Size
+    features: Size
+    weights: Pointer
+    """[features + 1, padded]; the last row is added to the products."""
+    padded: Size
+    """How many scores a row has, filled up to whole vectors."""
+    scores: Pointer
 
-    A row that is alone is cut into as many parts, for a single sum would wait for itself.
-    """
-    X, rows, features, weights, padded, scores = f.pointer(), f.size(), f.size(), f.pointer(), f.size(), f.pointer()
 
-    def product(place: Value, feature: Value, column: Value) -> tuple[Value, Value]:
-        factor = f.splat(f.convert(f.load(X, place, type), F32), lanes)
-        return factor, f.load(weights, feature * padded + column, F32, lanes)
-
-    with f.loop(f.begin, f.end) as item, f.loop(0, padded, lanes) as column:
+@kernel("linear", ProductArguments)
+def product_kernel(f: KernelFunction, a: ProductArguments, type: Type, lanes: int) -> None:
+    """Items are groups of `ROWS` rows; those behind the last row are like it."""
+    with f.loop(f.begin, f.end) as item, f.loop(0, a.padded, lanes) as column:
         sums = [f.variable(f.const(F32.vector(lanes), 0.0)) for _ in range(ROWS)]
-        last = f.load(weights, features * padded + column, F32, lanes)
-        with f.if_else(rows == 1) as otherwise:
-            part = features // ROWS
-            with f.loop(0, part) as feature:
-                for n, total in enumerate(sums):
-                    total.set(f.fma(*product(part * n + feature, part * n + feature, column), total.get()))
-            with f.loop(part * ROWS, features) as feature:
-                sums[0].set(f.fma(*product(feature, feature, column), sums[0].get()))
-            a, b, c, d = (total.get() for total in sums)
-            f.store((a + b) + (c + d) + last, scores, column, F32)
+        intercept = f.load(a.weights, a.features * a.padded + column, F32, lanes)
+        with f.if_else(a.rows == 1) as otherwise:
+            f.store(_sum_in_parts(f, a, type, sums, column) + intercept, a.scores, column, F32)
             otherwise()
-            numbers = [item * ROWS + n for n in range(ROWS)]
-            starts = [f.minimum(number, rows - 1) * features for number in numbers]
-            with f.loop(0, features) as feature:
+            rows = [item * ROWS + n for n in range(ROWS)]
+            starts = [f.minimum(row, a.rows - 1) * a.features for row in rows]
+            with f.loop(0, a.features) as feature:
                 for start, total in zip(starts, sums):
-                    total.set(f.fma(*product(start + feature, feature, column), total.get()))
-            for number, total in zip(numbers, sums):
-                f.store(total.get() + last, scores, number * padded + column, F32)
+                    _add_product(f, a, type, total, start + feature, feature, column)
+            for row, total in zip(rows, sums):
+                f.store(total.get() + intercept, a.scores, row * a.padded + column, F32)
+
+
+def _sum_in_parts(f: KernelFunction, a: ProductArguments, type: Type, sums: Sequence[Variable], column: Value) -> Value:
+    """The products of a row that is alone. It is cut into as many parts as there are sums, for a single one would wait for itself."""
+    part = a.features // ROWS
+    with f.loop(0, part) as feature:
+        for number, total in enumerate(sums):
+            place = part * number + feature
+            _add_product(f, a, type, total, place, place, column)
+    with f.loop(part * ROWS, a.features) as feature:
+        _add_product(f, a, type, sums[0], feature, feature, column)
+    first, second, third, fourth = (total.get() for total in sums)
+    return (first + second) + (third + fourth)
+
+
+def _add_product(
+    f: KernelFunction, a: ProductArguments, type: Type, total: Variable, place: Value, feature: Value, column: Value
+) -> None:
+    """Add the input at a place times the weights of a feature for the scores from `column` on."""
+    factor = f.splat(f.convert(f.load(a.X, place, type), F32), total.type.lanes)
+    weights = f.load(a.weights, feature * a.padded + column, F32, total.type.lanes)
+    total.set(f.fma(factor, weights, total.get()))

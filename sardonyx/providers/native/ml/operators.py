@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,20 +13,20 @@ from sardonyx.compiler.types import F32, F64, I64, Type
 from sardonyx.ir import Dim, Node, TensorType, dim
 from sardonyx.ops import checking
 from sardonyx.providers.lowering.table import scalar
+from sardonyx.providers.native.arguments import Arguments, Operands, Pointer, Size, each, group
 from sardonyx.providers.native.chain import Chain, ChainCode
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.ml import linear as ml_linear
 from sardonyx.providers.native.ml import svm as ml_svm
 from sardonyx.providers.native.ml.scores import attributes_of
-from sardonyx.providers.native.program import Argument
+from sardonyx.providers.native.rows.domain import PIECE_ELEMENTS, row_grain
 from sardonyx.providers.native.rows.passes import Fold, fold_columns, sweep, unroll_of
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import element_of, shape_of
 from sardonyx.records import dataclass, replace
 
 DOMAIN = "ai.onnx.ml"
-PIECE_ELEMENTS = 8192
 MODELS = (ml_linear, ml_svm)
 """Modules whose lowerings enter the table with those that stand here."""
 
@@ -65,31 +65,39 @@ def _by_column(lowerer: Lowerer, node: Node, function: str, type: Type, constant
     assert value is not None and shape is not None and result is not None
     groups = (len(shape) - 1, 1)
     source, sink = lowerer.source(value, groups), lowerer.sink(node, groups)
-    spread = tuple(len(one) > 1 for one in constants)
+    spread = tuple(len(numbers) > 1 for numbers in constants)
     widest = max(
         (F32, type, result, *(item.type for item in (*source.chain.items, *sink.chain.items))),
-        key=lambda one: one.computed.bits,
+        key=lambda type: type.computed.bits,
     )
     spec = ColumnSpec(function, source.chain, sink.chain, type, result, spread, widest)
-    arguments: list[Argument] = [shape[-1], *map(lowerer.constant, constants), *source.arguments, *sink.arguments]
-    grain = dim.maximum(1, dim.floordiv(PIECE_ELEMENTS, dim.maximum(1, shape[-1])))
     elements = dim.product(shape)
     lowerer.call(
         column_kernel(lowerer.target, spec),
-        arguments,
+        ColumnArguments(
+            columns=shape[-1],
+            constants=list(map(lowerer.constant, constants)),
+            source=source.arguments,
+            sink=sink.arguments,
+        ),
         dim.product(shape[:-1]),
-        grain,
+        row_grain(shape[-1]),
         flops=elements,
         traffic=elements * 2 * type.bytes,
     )
 
 
-@kernel("by column")
-def column_kernel(f: KernelFunction, spec: ColumnSpec) -> None:
+class ColumnArguments(Arguments):
+    columns: Size
+    constants: Sequence[Pointer] = each(lambda spec: spec.constants)
+    source: Operands = group(lambda spec: spec.source.slots)
+    sink: Operands = group(lambda spec: spec.sink.slots)
+
+
+@kernel("by column", ColumnArguments)
+def column_kernel(f: KernelFunction, a: ColumnArguments, spec: ColumnSpec) -> None:
     """Items are rows."""
-    columns = f.size()
-    pointers = [f.pointer() for _ in spec.constants]
-    source, sink = ChainCode(f, spec.source), ChainCode(f, spec.sink)
+    source, sink = ChainCode(f, spec.source, a.source), ChainCode(f, spec.sink, a.sink)
     lanes = f.lanes(spec.lanes_type)
     with f.loop(f.begin, f.end) as item:
         rows, results = source.row([item]), sink.row([item])
@@ -100,12 +108,12 @@ def column_kernel(f: KernelFunction, spec: ColumnSpec) -> None:
                 f.load(pointer, column, spec.type, lanes, remaining=remaining)
                 if spread
                 else f.splat(f.load(pointer, 0, spec.type), lanes)
-                for pointer, spread in zip(pointers, spec.constants)
+                for pointer, spread in zip(a.constants, spec.constants)
             ]
-            made = FUNCTIONS[spec.function](value, constants)
-            results.emit(column, lanes, remaining, given=[f.convert(made, spec.result)])
+            result = FUNCTIONS[spec.function](value, constants)
+            results.emit(column, lanes, remaining, given=[f.convert(result, spec.result)])
 
-        _along(f, (columns // lanes) * lanes, columns, lanes, emit)
+        _along(f, a.columns, lanes, emit)
 
 
 def _scale(X: Value, constants: list[Value]) -> Value:
@@ -194,25 +202,22 @@ def normalizer(lowerer: Lowerer, node: Node) -> None:
     type = F64 if _input_type(node) == F64 else F32
     groups = (len(shape) - 1, 1)
     source, sink = lowerer.source(value, groups), lowerer.sink(node, groups)
-    grain = dim.maximum(1, dim.floordiv(PIECE_ELEMENTS, dim.maximum(1, shape[-1])))
     spec = ColumnSpec(attributes_of(node)["norm"], source.chain, sink.chain, type, F32, (), F64)
-    arguments = [shape[-1], *source.arguments, *sink.arguments]
     elements = dim.product(shape)
     lowerer.call(
         normalizer_kernel(lowerer.target, spec),
-        arguments,
+        ColumnArguments(columns=shape[-1], constants=[], source=source.arguments, sink=sink.arguments),
         dim.product(shape[:-1]),
-        grain,
+        row_grain(shape[-1]),
         flops=elements * 2,
         traffic=elements * 8,
     )
 
 
-@kernel("normalizer")
-def normalizer_kernel(f: KernelFunction, spec: ColumnSpec) -> None:
+@kernel("normalizer", ColumnArguments)
+def normalizer_kernel(f: KernelFunction, a: ColumnArguments, spec: ColumnSpec) -> None:
     """Items are rows, gone through twice."""
-    columns = f.size()
-    source, sink = ChainCode(f, spec.source), ChainCode(f, spec.sink)
+    source, sink = ChainCode(f, spec.source, a.source), ChainCode(f, spec.sink, a.sink)
     lanes = f.lanes(spec.lanes_type)
     is_maximum = spec.function == "MAX"
     # a NaN is no maximum; where nothing else is, the quotients are NaN by themselves
@@ -224,7 +229,7 @@ def normalizer_kernel(f: KernelFunction, spec: ColumnSpec) -> None:
             x = rows.lanewise(column, lanes, remaining, spec.type)
             return x if is_maximum else f.abs(x) if spec.function == "L1" else x * x
 
-        divisor = fold_columns(f, 0, columns, lanes, unroll_of(spec.source), fold, element)
+        divisor = fold_columns(f, 0, a.columns, lanes, unroll_of(spec.source), fold, element)
         divisor = f.convert(f.sqrt(divisor) if spec.function == "L2" else divisor, spec.type)
         divisor = f.select(divisor == 0.0, 1.0, divisor)
 
@@ -232,10 +237,12 @@ def normalizer_kernel(f: KernelFunction, spec: ColumnSpec) -> None:
             quotient = rows.lanewise(column, lanes, remaining, spec.type) / f.splat(divisor, lanes)
             results.emit(column, lanes, remaining, given=[f.convert(quotient, spec.result)])
 
-        sweep(f, 0, columns, lanes, 1, write)
+        sweep(f, 0, a.columns, lanes, 1, write)
 
 
-def _along(f: KernelFunction, whole: Value, columns: Value, lanes: int, emit: Callable[..., None]) -> None:
+def _along(f: KernelFunction, columns: Value, lanes: int, emit: Callable[..., None]) -> None:
+    """Emit whole vectors of columns, then the rest."""
+    whole = (columns // lanes) * lanes
     with f.loop(0, whole, lanes) as column:
         emit(column)
     with f.if_(whole < columns):
@@ -296,26 +303,39 @@ def label_encoder(lowerer: Lowerer, node: Node) -> None:
     assert value is not None and labels is not None and shape is not None and result is not None
     source, sink = lowerer.source(value, (len(shape) - 1, 1)), lowerer.sink(node, (len(shape) - 1, 1))
     spec = ColumnSpec("find", source.chain, sink.chain, _input_type(node), result, (), F64)
-    arguments: list[Argument] = [shape[-1], len(labels.keys), lowerer.table(labels.keys), lowerer.table(labels.values)]
+    arguments = LabelArguments(
+        columns=shape[-1],
+        constants=[],
+        source=source.arguments,
+        sink=sink.arguments,
+        count=len(labels.keys),
+        keys=lowerer.table(labels.keys),
+        values=lowerer.table(labels.values),
+    )
     grain = dim.maximum(1, dim.floordiv(PIECE_ELEMENTS // 8, dim.maximum(1, shape[-1])))
-    arguments += [*source.arguments, *sink.arguments]
     lowerer.call(label_kernel(lowerer.target, spec), arguments, dim.product(shape[:-1]), grain, traffic=dim.product(shape) * 16)
 
 
-@kernel("labels")
-def label_kernel(f: KernelFunction, spec: ColumnSpec) -> None:
+class LabelArguments(ColumnArguments):
+    count: Size
+    """How many keys there are."""
+    keys: Pointer
+    values: Pointer
+
+
+@kernel("labels", LabelArguments)
+def label_kernel(f: KernelFunction, a: LabelArguments, spec: ColumnSpec) -> None:
     """Items are rows; their elements are looked up by binary search."""
-    columns, count, keys, values = f.size(), f.size(), f.pointer(), f.pointer()
-    source, sink = ChainCode(f, spec.source), ChainCode(f, spec.sink)
+    source, sink = ChainCode(f, spec.source, a.source), ChainCode(f, spec.sink, a.sink)
     lanes = f.lanes(spec.lanes_type)
     with f.loop(f.begin, f.end) as item:
         rows, results = source.row([item]), sink.row([item])
 
         def emit(column: Value, remaining: Value | None = None) -> None:
-            place = _find(f, rows.lanewise(column, lanes, remaining), keys, count, spec.type)
-            results.emit(column, lanes, remaining, given=[f.gather(values, place, spec.result)])
+            place = _find(f, rows.lanewise(column, lanes, remaining), a.keys, a.count, spec.type)
+            results.emit(column, lanes, remaining, given=[f.gather(a.values, place, spec.result)])
 
-        _along(f, (columns // lanes) * lanes, columns, lanes, emit)
+        _along(f, a.columns, lanes, emit)
 
 
 def _find(f: KernelFunction, value: Value, keys: Value, count: Value, type: Type) -> Value:
@@ -347,25 +367,32 @@ def one_hot_encoder(lowerer: Lowerer, node: Node) -> None:
     X, output = lowerer.contiguous(node.inputs[0]), lowerer.output(node.outputs[0])
     categories = np.array(attributes_of(node)["cats_int64s"], np.int64)
     elements = dim.product(X.shape)
-    arguments: list[Argument] = [X.place, lowerer.table(categories), len(categories), output.place]
+    arguments = OneHotArguments(X=X.place, categories=lowerer.table(categories), count=len(categories), output=output.place)
     grain = max(1, PIECE_ELEMENTS // len(categories))
     lowerer.call(one_hot_kernel(lowerer.target, X.type), arguments, elements, grain, traffic=elements * len(categories) * 4)
 
 
-@kernel("one hot")
-def one_hot_kernel(f: KernelFunction, type: Type) -> None:
+class OneHotArguments(Arguments):
+    X: Pointer
+    categories: Pointer
+    count: Size
+    """How many categories there are."""
+    output: Pointer
+
+
+@kernel("one hot", OneHotArguments)
+def one_hot_kernel(f: KernelFunction, a: OneHotArguments, type: Type) -> None:
     """Items are elements."""
-    X, categories, count, output = f.pointer(), f.pointer(), f.size(), f.pointer()
     lanes = f.lanes(I64)
     with f.loop(f.begin, f.end) as item:
-        value = f.splat(f.convert(f.load(X, item, type), I64), lanes)
-        place = f.address(output, item * count, F32)
+        value = f.splat(f.convert(f.load(a.X, item, type), I64), lanes)
+        place = f.address(a.output, item * a.count, F32)
 
         def emit(column: Value, remaining: Value | None = None) -> None:
-            same = f.load(categories, column, I64, lanes, remaining=remaining) == value
+            same = f.load(a.categories, column, I64, lanes, remaining=remaining) == value
             f.store(f.select(same, f.const(F32.vector(lanes), 1.0), 0.0), place, column, F32, remaining=remaining)
 
-        _along(f, (count // lanes) * lanes, count, lanes, emit)
+        _along(f, a.count, lanes, emit)
 
 
 # --- columns
@@ -378,9 +405,13 @@ def array_feature_extractor(lowerer: Lowerer, node: Node) -> None:
     output = lowerer.output(node.outputs[0])
     count = dim.product(Y.shape)
     rows = dim.product(X.shape[:-1])
-    arguments: list[Argument] = [X.place, X.shape[-1], Y.place, count, output.place, lowerer.status()]
-    grain = dim.maximum(1, dim.floordiv(PIECE_ELEMENTS, dim.maximum(1, count)))
-    lowerer.call(extract_kernel(lowerer.target, X.type), arguments, rows, grain, traffic=rows * count * (2 * X.type.bytes))
+    lowerer.call(
+        extract_kernel(lowerer.target, X.type),
+        ExtractArguments(X=X.place, columns=X.shape[-1], Y=Y.place, count=count, output=output.place, status=lowerer.status()),
+        rows,
+        row_grain(count),
+        traffic=rows * count * (2 * X.type.bytes),
+    )
 
 
 def _extracts(node: Node) -> bool:
@@ -388,15 +419,26 @@ def _extracts(node: Node) -> bool:
     return shape is not None and isinstance(dim.product(shape), int) and dim.product(shape) != 0
 
 
-@kernel("extract columns")
-def extract_kernel(f: KernelFunction, type: Type) -> None:
-    X, columns, Y, count, output, status = f.pointer(), f.size(), f.pointer(), f.size(), f.pointer(), f.pointer()
-    with f.loop(f.begin, f.end) as row, f.loop(0, count) as place:
-        column = f.load(Y, place, I64)
-        with f.if_else((column >= 0) & (column < columns)) as otherwise:
-            f.store(f.load(X, row * columns + column, type), output, row * count + place, type)
+class ExtractArguments(Arguments):
+    X: Pointer
+    columns: Size
+    Y: Pointer
+    """The numbers of the columns that are wanted."""
+    count: Size
+    """How many these are."""
+    output: Pointer
+    status: Pointer
+
+
+@kernel("extract columns", ExtractArguments)
+def extract_kernel(f: KernelFunction, a: ExtractArguments, type: Type) -> None:
+    """Items are rows."""
+    with f.loop(f.begin, f.end) as row, f.loop(0, a.count) as place:
+        column = f.load(a.Y, place, I64)
+        with f.if_else((column >= 0) & (column < a.columns)) as otherwise:
+            f.store(f.load(a.X, row * a.columns + column, type), a.output, row * a.count + place, type)
             otherwise()
-            f.store(1, status, 0, I64)
+            f.store(1, a.status, 0, I64)
 
 
 def _claims_vectorizer(node: Node) -> bool:

@@ -15,6 +15,7 @@ from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import F64, I64, Type
 from sardonyx.ir import Dim, Node, dim
 from sardonyx.ops import checking
+from sardonyx.providers.native.arguments import Arguments, Number, Pointer, Size, when
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.program import Argument
@@ -78,52 +79,69 @@ def attributes_of(node: Node) -> dict[str, Any]:
 def finish_scores(lowerer: Lowerer, spec: ScoreSpec, scores: Scores, output: View, label: View | None) -> None:
     """Add the step that makes labels and outputs."""
     columns = 2 if spec.second else scores.count
-    arguments: list[Argument] = [scores.place, scores.rows, scores.stride, scores.count, output.place]
-    if spec.base:
-        assert scores.base is not None
-        arguments.append(lowerer.constant(scores.base.astype(np.float64)))
-    if spec.average:
-        arguments.append(scores.divisor)
-    if spec.label:
-        assert label is not None
-        arguments += [label.place, lowerer.constant(np.array(scores.labels, np.int64))]
-    if spec.label == "best":
-        allowed = np.ones(scores.count) if scores.candidates is None else scores.candidates
-        arguments.append(lowerer.constant(allowed.astype(np.int64)))
-    elif spec.label == "above":
-        arguments += [scores.voted, scores.limit]
+    candidates = np.ones(scores.count) if scores.candidates is None else scores.candidates
+    arguments = ScoreArguments(
+        scores=scores.place,
+        rows=scores.rows,
+        stride=scores.stride,
+        count=scores.count,
+        output=output.place,
+        base=lowerer.constant(scores.base.astype(np.float64)) if spec.base and scores.base is not None else None,
+        divisor=scores.divisor if spec.average else None,
+        label=None if label is None else label.place,
+        labels=lowerer.constant(np.array(scores.labels, np.int64)) if spec.label else None,
+        candidates=lowerer.constant(candidates.astype(np.int64)) if spec.label == "best" else None,
+        voted=scores.voted if spec.label == "above" else None,
+        limit=scores.limit if spec.label == "above" else None,
+    )
     grain = max(1, GRAIN_ELEMENTS // max(1, columns * lowerer.target.lanes(spec.computed)))
     items = dim.ceildiv(scores.rows, lowerer.target.lanes(spec.computed))
     lowerer.call(score_kernel(lowerer.target, spec), arguments, items, grain, traffic=scores.rows * columns * 8)
 
 
-@kernel("scores")
-def score_kernel(f: KernelFunction, spec: ScoreSpec) -> None:
+class ScoreArguments(Arguments):
+    scores: Pointer
+    rows: Size
+    stride: Size
+    """From one row of scores to the next."""
+    count: Size
+    """How many scores a row has."""
+    output: Pointer
+    base: Pointer | None = when(lambda spec: spec.base)
+    divisor: Number | None = when(lambda spec: spec.average)
+    label: Pointer | None = when(lambda spec: spec.label)
+    """Where the labels of all rows go."""
+    labels: Pointer | None = when(lambda spec: spec.label)
+    """Those to choose among."""
+    candidates: Pointer | None = when(lambda spec: spec.label == "best")
+    """For each score whether it can win, as an int64."""
+    voted: Size | None = when(lambda spec: spec.label == "above")
+    """Which score decides."""
+    limit: Number | None = when(lambda spec: spec.label == "above")
+
+
+@kernel("scores", ScoreArguments)
+def score_kernel(f: KernelFunction, a: ScoreArguments, spec: ScoreSpec) -> None:
     """Items are vectors of rows; lanes behind the last row do that one again."""
-    _Rows(f, spec).emit()
+    _Rows(f, a, spec).emit()
 
 
 class _Rows:
-    def __init__(self, f: KernelFunction, spec: ScoreSpec):
+    """As many rows as a vector has lanes."""
+
+    def __init__(self, f: KernelFunction, a: ScoreArguments, spec: ScoreSpec):
         self.f = f
+        self.a = a
         self.spec = spec
         self.lanes = f.lanes(spec.computed)
         self.type = spec.computed.vector(self.lanes)
-        self.scores, self.rows, self.stride, self.count, self.output = f.pointer(), f.size(), f.size(), f.size(), f.pointer()
-        self.base = f.pointer() if spec.base else None
-        self.divisor = f.number(spec.computed) if spec.average else None
-        self.label = f.pointer() if spec.label else None
-        self.labels = f.pointer() if spec.label else None
-        self.candidates = f.pointer() if spec.label == "best" else None
-        self.voted = f.size() if spec.label == "above" else None
-        self.limit = f.number(spec.computed) if spec.label == "above" else None
         self.row = f.iota(I64, self.lanes)
 
     def emit(self) -> None:
         f = self.f
         with f.loop(f.begin, f.end) as item:
             rows = f.iota(I64, self.lanes) + f.splat(item * self.lanes, self.lanes)
-            self.row = f.minimum(rows, f.splat(self.rows - 1, self.lanes))
+            self.row = f.minimum(rows, f.splat(self.a.rows - 1, self.lanes))
             if self.spec.label == "best":
                 self._label_best()
             elif self.spec.label == "above":
@@ -138,21 +156,21 @@ class _Rows:
     def _read(self, column: Value | int) -> Value:
         """A number of each row, rounded."""
         f = self.f
-        place = self.row * f.splat(self.stride, self.lanes) + f.splat(f.as_value(column, I64), self.lanes)
-        value = f.convert(f.gather(self.scores, place, self.spec.input), self.spec.computed)
+        place = self.row * f.splat(self.a.stride, self.lanes) + f.splat(f.as_value(column, I64), self.lanes)
+        value = f.convert(f.gather(self.a.scores, place, self.spec.input), self.spec.computed)
         if self.spec.identity is not None:
             value = f.select(value == self.spec.identity, 0.0, value)
         return value
 
     def _score(self, column: Value | int) -> Value:
         """A score of each row, with its base value."""
-        f = self.f
+        f, a = self.f, self.a
         value = self._read(column)
         with f.exact():
-            if self.divisor is not None:
-                value = value / f.splat(self.divisor, self.lanes)
-            if self.base is not None:
-                base = f.convert(f.load(self.base, column, F64), self.spec.computed)
+            if a.divisor is not None:
+                value = value / f.splat(f.convert(a.divisor, self.spec.computed), self.lanes)
+            if a.base is not None:
+                base = f.convert(f.load(a.base, column, F64), self.spec.computed)
                 value = value + f.splat(base, self.lanes)
         return value
 
@@ -160,35 +178,35 @@ class _Rows:
 
     def _label_best(self) -> None:
         """The first of the largest scores; NaN counts as larger than all, as NumPy has it."""
-        f = self.f
-        assert self.candidates is not None and self.label is not None and self.labels is not None
+        f, a = self.f, self.a
+        assert a.candidates is not None and a.label is not None and a.labels is not None
         best = f.variable(f.const(self.type, -np.inf))
         winner = f.variable(f.const(I64.vector(self.lanes), 0))
-        with f.loop(0, self.count) as column:
+        with f.loop(0, a.count) as column:
             score = self._score(column)
             before = best.get()
             better = (score > before) | (f.is_nan(score) & ~f.is_nan(before))
-            allowed = f.splat(f.load(self.candidates, column, I64) != 0, self.lanes)
+            allowed = f.splat(f.load(a.candidates, column, I64) != 0, self.lanes)
             if self.spec.counted:
-                allowed = allowed | (self._read(self.count + column) > 0.0)
+                allowed = allowed | (self._read(a.count + column) > 0.0)
             better = better & allowed
             best.set(f.select(better, score, before))
             winner.set(f.select(better, f.splat(column, self.lanes), winner.get()))
-        f.scatter(f.gather(self.labels, winner.get(), I64), self.label, self.row, I64)
+        f.scatter(f.gather(a.labels, winner.get(), I64), a.label, self.row, I64)
 
     def _label_above(self) -> None:
-        f = self.f
-        assert self.voted is not None and self.limit is not None and self.label is not None and self.labels is not None
-        above = self._score(self.voted) > f.splat(self.limit, self.lanes)
-        no, yes = (f.splat(f.load(self.labels, place, I64), self.lanes) for place in range(2))
-        f.scatter(f.select(above, yes, no), self.label, self.row, I64)
+        f, a = self.f, self.a
+        assert a.voted is not None and a.limit is not None and a.label is not None and a.labels is not None
+        above = self._score(a.voted) > f.splat(f.convert(a.limit, self.spec.computed), self.lanes)
+        no, yes = (f.splat(f.load(a.labels, place, I64), self.lanes) for place in range(2))
+        f.scatter(f.select(above, yes, no), a.label, self.row, I64)
 
     # --- outputs
 
     def _write(self, value: Value, column: Value | int, columns: Value | int) -> None:
         f = self.f
         place = self.row * f.splat(f.as_value(columns, I64), self.lanes) + f.splat(f.as_value(column, I64), self.lanes)
-        f.scatter(f.convert(value, self.spec.output), self.output, place, self.spec.output)
+        f.scatter(f.convert(value, self.spec.output), self.a.output, place, self.spec.output)
 
     def _write_second(self) -> None:
         score = self._score(0)
@@ -206,7 +224,7 @@ class _Rows:
         if transform in ("SOFTMAX", "SOFTMAX_ZERO"):
             self._write_softmax(leave_zeros=transform == "SOFTMAX_ZERO")
             return
-        with f.loop(0, self.count) as column:
+        with f.loop(0, self.a.count) as column:
             score = self._score(column)
             if self.spec.sign:
                 score = f.select(score > 0.0, f.const(score.type, 1.0), -1.0)
@@ -214,28 +232,28 @@ class _Rows:
                 score = logistic(score)
             elif transform == "PROBIT":
                 score = probit(score)
-            self._write(score, column, self.count)
+            self._write(score, column, self.a.count)
 
     def _write_softmax(self, leave_zeros: bool) -> None:
-        f = self.f
+        f, count = self.f, self.a.count
         peak = f.variable(f.const(self.type, -np.inf))
-        with f.loop(0, self.count) as column:
+        with f.loop(0, count) as column:
             score, before = self._score(column), peak.get()
             peak.set(f.select((score > before) | f.is_nan(score), score, before))
         total = f.variable(f.const(self.type, 0.0))
-        with f.loop(0, self.count) as column:
+        with f.loop(0, count) as column:
             score = self._score(column)
             weight = math.exp(score - peak.get())
             if leave_zeros:
                 weight = f.select(f.abs(score) > 1e-7, weight, 0.0)
             total.set(total.get() + weight)
         small = math.exp(-peak.get()) if leave_zeros else None
-        with f.loop(0, self.count) as column:
+        with f.loop(0, count) as column:
             score = self._score(column)
             weight = math.exp(score - peak.get())
             if small is not None:
                 weight = f.select(f.abs(score) > 1e-7, weight, score * small)
-            self._write(weight / total.get(), column, self.count)
+            self._write(weight / total.get(), column, count)
 
 
 def logistic(score: Value) -> Value:

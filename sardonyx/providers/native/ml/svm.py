@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,11 @@ from sardonyx.compiler.builder import Value, Variable
 from sardonyx.compiler.types import F32, I64, Type
 from sardonyx.ir import Dim, Node, dim
 from sardonyx.providers.cpu.ml.svm import duel_weights
+from sardonyx.providers.native.arguments import Arguments, Pointer, Size, when
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.ml.scores import TRANSFORMS, Scores, ScoreSpec, attributes_of, finish_scores, logistic
-from sardonyx.providers.native.program import Argument, Buffer
+from sardonyx.providers.native.program import Buffer
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import fixed, shape_of
 from sardonyx.records import dataclass
@@ -121,8 +122,19 @@ def _sums(lowerer: Lowerer, node: Node, given: dict[str, Any], weights: np.ndarr
     table[:, :count] = weights.T
     place = lowerer.scratch(dim.ceildiv(rows, ROWS) * (ROWS * sums * 4))
     parameters = np.asarray([*(given.get("kernel_params") or ()), 0.0, 0.0, 0.0][:3], np.float32)
-    arguments: list[Argument] = [X.place, rows, features, lowerer.table(vectors), lowerer.table(table), count, padded]
-    arguments += [sums, lowerer.constant(rho), lowerer.constant(parameters), place]
+    arguments = SupportArguments(
+        X=X.place,
+        rows=rows,
+        features=features,
+        vectors=lowerer.table(vectors),
+        weights=lowerer.table(table),
+        count=count,
+        padded=padded,
+        sums=sums,
+        rho=lowerer.constant(rho),
+        parameters=lowerer.constant(parameters),
+        scores=place,
+    )
     work = max(1, (features + sums + 8) * count * ROWS)
     lowerer.call(
         support_kernel(lowerer.target, SupportSpec(X.type, given["kernel_type"])),
@@ -135,38 +147,67 @@ def _sums(lowerer: Lowerer, node: Node, given: dict[str, Any], weights: np.ndarr
     return Scores(place=place, stride=sums, rows=rows, count=sums)
 
 
-@kernel("support vectors")
-def support_kernel(f: KernelFunction, spec: SupportSpec) -> None:
-    """Items are groups of `ROWS` rows; those behind the last row are like it."""
-    X, rows, features, vectors, table = f.pointer(), f.size(), f.size(), f.pointer(), f.pointer()
-    count, padded, sums, rho, parameters, scores = f.size(), f.size(), f.size(), f.pointer(), f.pointer(), f.pointer()
+class SupportArguments(Arguments):
+    X: Pointer
+    rows: Size
+    features: Size
+    vectors: Pointer
+    """[features, padded]"""
+    weights: Pointer
+    """[sums, padded]"""
+    count: Size
+    """How many support vectors there are."""
+    padded: Size
+    """The same, filled up to whole vectors of the CPU."""
+    sums: Size
+    """How many a row has."""
+    rho: Pointer
+    """What is added to each sum."""
+    parameters: Pointer
+    """Gamma, coef0 and degree."""
+    scores: Pointer
+
+
+@kernel("support vectors", SupportArguments)
+def support_kernel(f: KernelFunction, a: SupportArguments, spec: SupportSpec) -> None:
+    """Items are groups of `ROWS` rows; those behind the last row are like it. Sums stand on the stack, a vector for each."""
     lanes = f.lanes(F32)
-    numbers = [f.splat(f.load(parameters, place, F32), lanes) for place in range(3)]
+    parameters = [f.splat(f.load(a.parameters, place, F32), lanes) for place in range(3)]
     parts = f.stack(F32, MAX_SUMS * ROWS * lanes)
     with f.loop(f.begin, f.end) as item:
-        starts = [f.address(X, f.minimum(item * ROWS + row, rows - 1) * features, spec.input) for row in range(ROWS)]
-        with f.loop(0, sums * ROWS) as part:
+        rows = [f.minimum(item * ROWS + row, a.rows - 1) for row in range(ROWS)]
+        starts = [f.address(a.X, row * a.features, spec.input) for row in rows]
+        with f.loop(0, a.sums * ROWS) as part:
             f.store(f.const(F32.vector(lanes), 0.0), parts, part * lanes, F32)
-        with f.loop(0, padded, lanes) as column:
-            totals = [f.variable(f.const(F32.vector(lanes), 0.0)) for _ in range(ROWS)]
-            with f.loop(0, features) as feature:
-                vector = f.load(vectors, feature * padded + column, F32, lanes)
-                for start, total in zip(starts, totals):
-                    _add(f, total, f.splat(f.convert(f.load(start, feature, spec.input), F32), lanes), vector, spec.kernel)
-            there = f.first_lanes(count - column, lanes)
-            values = [f.select(there, _kernel_value(total.get(), numbers, spec.kernel), 0.0) for total in totals]
-            with f.loop(0, sums) as number:
-                weight = f.load(table, number * padded + column, F32, lanes)
+        with f.loop(0, a.padded, lanes) as column:
+            values = _kernel_values(f, a, spec, starts, column, parameters)
+            with f.loop(0, a.sums) as number:
+                weight = f.load(a.weights, number * a.padded + column, F32, lanes)
                 for row, value in enumerate(values):
                     place = (number * ROWS + row) * lanes
                     f.store(f.fma(value, weight, f.load(parts, place, F32, lanes)), parts, place, F32)
-        with f.loop(0, sums) as number:
+        with f.loop(0, a.sums) as number:
             for row in range(ROWS):
                 whole = f.reduce("add", f.load(parts, (number * ROWS + row) * lanes, F32, lanes))
-                f.store(whole + f.load(rho, number, F32), scores, (item * ROWS + row) * sums + number, F32)
+                f.store(whole + f.load(a.rho, number, F32), a.scores, (item * ROWS + row) * a.sums + number, F32)
 
 
-def _add(f: KernelFunction, total: Variable, x: Value, vector: Value, kernel: str) -> None:
+def _kernel_values(
+    f: KernelFunction, a: SupportArguments, spec: SupportSpec, starts: Sequence[Value], column: Value, parameters: list[Value]
+) -> list[Value]:
+    """For each row, whose features begin at `starts`, its kernels with a vector of support vectors from `column` on."""
+    lanes = f.lanes(F32)
+    totals = [f.variable(f.const(F32.vector(lanes), 0.0)) for _ in starts]
+    with f.loop(0, a.features) as feature:
+        vector = f.load(a.vectors, feature * a.padded + column, F32, lanes)
+        for start, total in zip(starts, totals):
+            x = f.splat(f.convert(f.load(start, feature, spec.input), F32), lanes)
+            _add_feature(f, total, x, vector, spec.kernel)
+    there = f.first_lanes(a.count - column, lanes)
+    return [f.select(there, _kernel_value(total.get(), parameters, spec.kernel), 0.0) for total in totals]
+
+
+def _add_feature(f: KernelFunction, total: Variable, x: Value, vector: Value, kernel: str) -> None:
     """One feature's part of a product or, for RBF, of a squared distance."""
     if kernel == "RBF":
         x = vector = x - vector
@@ -189,32 +230,50 @@ def _duel(lowerer: Lowerer, node: Node, scores: Scores, given: dict[str, Any], c
     """Add the step that counts votes for labels and, if it is given a place for them, computes probabilities."""
     label = lowerer.output(node.outputs[0])
     labels = np.asarray(given["classlabels_ints"], np.int64)
-    arguments: list[Argument] = [scores.place, scores.rows, len(labels), label.place, lowerer.constant(labels)]
+    sigmoids = None
     if chances is not None:
-        sigmoids = np.stack([np.asarray(given[name], np.float32) for name in ("prob_a", "prob_b")])
-        arguments += [lowerer.constant(sigmoids), chances]
+        sigmoids = lowerer.constant(np.stack([np.asarray(given[name], np.float32) for name in ("prob_a", "prob_b")]))
+    arguments = DuelArguments(
+        scores=scores.place,
+        rows=scores.rows,
+        classes=len(labels),
+        label=label.place,
+        labels=lowerer.constant(labels),
+        sigmoids=sigmoids,
+        chances=chances,
+    )
     lanes = lowerer.target.lanes(F32)
     lowerer.call(duel_kernel(lowerer.target, chances is not None), arguments, dim.ceildiv(scores.rows, lanes), 8)
 
 
-@kernel("duels")
-def duel_kernel(f: KernelFunction, probable: bool) -> None:
+class DuelArguments(Arguments):
+    scores: Pointer
+    """For each row one of each pair of classes."""
+    rows: Size
+    classes: Size
+    label: Pointer
+    """Where the labels of all rows go."""
+    labels: Pointer
+    """Those of the classes."""
+    sigmoids: Pointer | None = when(lambda probable: probable)
+    """Slopes of all pairs, then their offsets."""
+    chances: Pointer | None = when(lambda probable: probable)
+    """Where probabilities go."""
+
+
+@kernel("duels", DuelArguments)
+def duel_kernel(f: KernelFunction, a: DuelArguments, probable: bool) -> None:
     """Items are vectors of rows; lanes behind the last row do that one again."""
-    _Duels(f, probable).emit()
+    _Duels(f, a).emit()
 
 
 class _Duels:
-    def __init__(self, f: KernelFunction, probable: bool):
+    """Votes and probabilities of as many rows as a vector has lanes, on the stack: an element for each class, or each two."""
+
+    def __init__(self, f: KernelFunction, a: DuelArguments):
         self.f = f
-        self.scores, self.rows, self.classes, self.label, self.labels = (
-            f.pointer(),
-            f.size(),
-            f.size(),
-            f.pointer(),
-            f.pointer(),
-        )
-        self.sigmoids = f.pointer() if probable else None
-        self.chances = f.pointer() if probable else None
+        self.a = a
+        self.classes = a.classes
         self.pairs = (self.classes * (self.classes - 1)) // 2
         self.lanes = f.lanes(F32)
         self.type = F32.vector(self.lanes)
@@ -234,31 +293,31 @@ class _Duels:
         f = self.f
         with f.loop(f.begin, f.end) as item:
             rows = f.iota(I64, self.lanes) + f.splat(item * self.lanes, self.lanes)
-            self.row = f.minimum(rows, f.splat(self.rows - 1, self.lanes))
+            self.row = f.minimum(rows, f.splat(self.a.rows - 1, self.lanes))
             with f.loop(0, self.classes) as one:
                 self.set(self.votes, one, 0.0)
-                if self.sigmoids is not None:
+                if self.a.sigmoids is not None:
                     self.set(self.Q, one * self.classes + one, 0.0)
             pair = f.variable(0, I64)
             with f.loop(0, self.classes) as one, f.loop(one + 1, self.classes) as other:
                 self._compare(one, other, pair.get())
                 pair.set(pair.get() + 1)
             self._write_label()
-            if self.chances is not None:
-                self._couple()
+            if self.a.chances is not None:
+                self._couple(self.a.chances)
 
     def _compare(self, one: Value, other: Value, pair: Value) -> None:
-        f = self.f
+        f, sigmoids = self.f, self.a.sigmoids
         place = self.row * f.splat(self.pairs, self.lanes) + f.splat(pair, self.lanes)
-        score = f.gather(self.scores, place, F32)
+        score = f.gather(self.a.scores, place, F32)
         first = score > 0.0
         zero, vote = f.const(self.type, 0.0), f.const(self.type, 1.0)
         self.set(self.votes, one, self.get(self.votes, one) + f.select(first, vote, zero))
         self.set(self.votes, other, self.get(self.votes, other) + f.select(first, zero, vote))
-        if self.sigmoids is not None:
-            a, b = (f.splat(f.load(self.sigmoids, pair + shift, F32), self.lanes) for shift in (f.const(I64, 0), self.pairs))
+        if sigmoids is not None:
+            slope, offset = (f.splat(f.load(sigmoids, place, F32), self.lanes) for place in (pair, pair + self.pairs))
             with f.exact():
-                self._remember(one, other, 1.0 - logistic(score * a + b))
+                self._remember(one, other, 1.0 - logistic(score * slope + offset))
 
     def _remember(self, one: Value, other: Value, won: Value) -> None:
         """What a pair adds to Q: products of both chances beside the diagonal, and on it the squares of a class's opponents."""
@@ -280,12 +339,11 @@ class _Duels:
             better = votes > best.get()
             best.set(f.select(better, votes, best.get()))
             winner.set(f.select(better, f.splat(one, self.lanes), winner.get()))
-        f.scatter(f.gather(self.labels, winner.get(), I64), self.label, self.row, I64)
+        f.scatter(f.gather(self.a.labels, winner.get(), I64), self.a.label, self.row, I64)
 
-    def _couple(self) -> None:
+    def _couple(self, chances: Value) -> None:
         """Class probabilities from pairwise ones: the second method of Wu, Lin and Weng, JMLR 5 (2004)."""
         f = self.f
-        assert self.chances is not None
         count = f.splat(f.convert(self.classes, F32), self.lanes)
         with f.loop(0, self.classes) as one:
             self.set(self.p, one, 1.0 / count)
@@ -303,7 +361,7 @@ class _Duels:
                 self._improve(one, pQp, going)
         with f.loop(0, self.classes) as one:
             place = self.row * f.splat(self.classes, self.lanes) + f.splat(one, self.lanes)
-            f.scatter(self.get(self.p, one), self.chances, place, F32)
+            f.scatter(self.get(self.p, one), chances, place, F32)
 
     def _row_times_p(self, row: Value) -> Value:
         total = self.f.variable(self.f.const(self.type, 0.0))

@@ -16,7 +16,7 @@ from sardonyx.providers.cpu.ml.trees import TRANSFORMS as NUMBERED_TRANSFORMS
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.ml.scores import TRANSFORMS, Scores, ScoreSpec, attributes_of, finish_scores
 from sardonyx.providers.native.ml.trees_table import GROUP, IDENTITIES, pack
-from sardonyx.providers.native.ml.trees_walk import WalkSpec, key_bytes, score_rows, walk_kernel
+from sardonyx.providers.native.ml.trees_walk import WalkArguments, WalkSpec, key_bytes, score_rows, walk_kernel
 from sardonyx.providers.native.sizes import THREADS
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import element_of, shape_of
@@ -168,16 +168,25 @@ class _Ensemble:
         votes = None if table.votes is None else F32 if table.votes.dtype == np.float32 else F64
         spec = WalkSpec(type, table.narrow, self.combine, votes)
         keys = lowerer.scratch(key_bytes(self.rows, table.flag + 1, spec.keys))
-        arguments = [X, self.rows, features, lowerer.table(table.columns), len(table.columns), table.flag]
-        arguments += [lowerer.table(table.nodes), lowerer.table(table.trees), table.count]
-        arguments += [keys, self.scores, table.width]
-        if table.votes is not None:
-            arguments.append(lowerer.table(table.votes))
-        arguments.append(THREADS)
         steps = max(1, int(table.trees[:, 2].sum()) * GROUP)
         lowerer.call(
             walk_kernel(lowerer.target, spec),
-            arguments,
+            WalkArguments(
+                X=X,
+                rows=self.rows,
+                features=features,
+                columns=lowerer.table(table.columns),
+                column_count=len(table.columns),
+                flag=table.flag,
+                nodes=lowerer.table(table.nodes),
+                trees=lowerer.table(table.trees),
+                tree_count=table.count,
+                votes=None if table.votes is None else lowerer.table(table.votes),
+                width=table.width,
+                keys=keys,
+                scores=self.scores,
+                threads=THREADS,
+            ),
             dim.ceildiv(self.rows, GROUP),
             -(-STEPS_PER_PIECE // steps),
             flops=self.rows * (steps // GROUP),

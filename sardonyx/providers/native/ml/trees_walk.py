@@ -4,6 +4,9 @@ Rows come in groups of 16, their features as keys column by column. A group goes
 overlaps; the choice between children is arithmetic, so there is nothing to mispredict. (Vectors of rows that gather their nodes took more
 than twice the time on Zen 4.) All groups of a block go through a tree before the next one, which so is read from memory once. Few rows go
 alone, each through 8 trees at once.
+
+From the outside in: `_Walk.emit` cuts rows into blocks, `_through_trees` takes a block through all trees, `_leaves` takes 16 rows down one
+tree, `_descend` is the inner loop, and `_step` what it does for a row: from a node to its child.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from collections.abc import Sequence
 from sardonyx.compiler.builder import Value, Variable
 from sardonyx.compiler.types import F32, F64, I8, I32, I64, PTR, U32, U64, Type
 from sardonyx.ir import Dim, dim
+from sardonyx.providers.native.arguments import Arguments, Pointer, Size, when
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.ml.trees_table import CHAINS, GROUP, IDENTITIES, SENTINEL, VOTE_LANES
 from sardonyx.providers.native.sizes import THREADS
@@ -62,73 +66,120 @@ def key_bytes(rows: Dim, columns: int, type: Type) -> Dim:
     return dim.minimum(dim.floordiv(filled, GROUP), BLOCK_GROUPS * THREADS) * group
 
 
-@kernel("trees")
-def walk_kernel(f: KernelFunction, spec: WalkSpec) -> None:
-    """Items are groups of rows. Sums of votes, in float64, go to `scores`: [rows, width], filled up as `score_rows` says."""
-    _Walk(f, spec).emit()
+class WalkArguments(Arguments):
+    """Those of a `ForestTable` are meant as it says."""
+
+    X: Pointer
+    rows: Size
+    features: Size
+    columns: Pointer
+    column_count: Size
+    flag: Size
+    nodes: Pointer
+    trees: Pointer
+    tree_count: Size
+    votes: Pointer | None = when(lambda spec: spec.votes is not None)
+    width: Size
+    keys: Pointer
+    """Scratch memory, as large as `key_bytes` says."""
+    scores: Pointer
+    """[rows, width] in float64, filled up as `score_rows` says."""
+    threads: Size
+
+
+@kernel("trees", WalkArguments)
+def walk_kernel(f: KernelFunction, a: WalkArguments, spec: WalkSpec) -> None:
+    """Sums of votes for each row. Items are groups of rows."""
+    _Walk(f, a, spec).emit()
+
+
+@dataclass(frozen=True)
+class _Way:
+    """A way down a tree: where it begins, and where the keys lie that lead a row along it."""
+
+    root: Value
+    keys: Value
+
+
+@dataclass(frozen=True)
+class _Tree:
+    root: Value
+    """Where its records lie."""
+    target: Value
+    depth: Value
+    """That of its leaves."""
 
 
 class _Walk:
-    def __init__(self, f: KernelFunction, spec: WalkSpec):
+    """The code of one form of the kernel."""
+
+    def __init__(self, f: KernelFunction, a: WalkArguments, spec: WalkSpec):
         self.f = f
+        self.a = a
         self.spec = spec
-        self.X, self.rows, self.features = f.pointer(), f.size(), f.size()
-        self.columns, self.column_count, self.flag = f.pointer(), f.size(), f.size()
-        self.nodes, self.trees, self.tree_count = f.pointer(), f.pointer(), f.size()
-        self.keys, self.scores, self.width = f.pointer(), f.pointer(), f.size()
-        self.votes = f.pointer() if spec.votes is not None else None
-        self.group_bytes = (self.flag + 1) * (GROUP * spec.keys.bytes)
+        self.group_bytes = (a.flag + 1) * (GROUP * spec.keys.bytes)
+        """Of the keys of a group."""
         self.near_keys = f.stack(I8, STACK_BYTES, align=16)  # a larger alignment would take a register
-        self.shares_keys = (self.rows + (GROUP - 1)) // GROUP > f.size() * BLOCK_GROUPS
+        self.shares_keys = (a.rows + (GROUP - 1)) // GROUP > a.threads * BLOCK_GROUPS
         """Whether each thread has keys for one block, which it uses again for the next; else all groups have their own."""
 
     def emit(self) -> None:
-        f = self.f
-        whole = self.rows // GROUP
-        few = self.rows - whole * GROUP
-        # the last group goes row by row if it has few of them
+        """Blocks of groups; then the rows of the last group one by one, if it has few of them."""
+        f, a = self.f, self.a
+        whole = a.rows // GROUP
+        few = a.rows - whole * GROUP
         last = f.select(few > FEW_ROWS, whole + 1, whole)
         with f.loop(f.begin, f.minimum(f.end, last), BLOCK_GROUPS) as first:
-            stop = f.minimum(first + BLOCK_GROUPS, f.minimum(f.end, last))
-            keys = f.opaque(self._keys_of_block(first))
-            with f.loop(first, stop) as group:
-                self._make_keys(group, self._group_keys(keys, group))
-            self._clear(first * GROUP, stop * GROUP)
-            self._through_trees(first, stop, keys)
+            self._block(first, f.minimum(first + BLOCK_GROUPS, f.minimum(f.end, last)))
         with f.if_((f.end > last) & (few > 0)):
-            is_near = self.group_bytes <= STACK_BYTES
-            far_keys = self._group_keys(self._keys_of_block(last), last)
-            keys = f.emit(PTR, f"select {is_near}, {self.near_keys}, {far_keys}")
-            self._make_keys(last, keys)
-            self._clear(last * GROUP, self.rows)
-            self._rows_alone(last, few, keys)
+            self._last_rows(last, few)
+
+    def _block(self, first: Value, stop: Value) -> None:
+        """The groups from `first` to `stop`."""
+        f = self.f
+        keys = f.opaque(self._keys_of_block(first))
+        with f.loop(first, stop) as group:
+            self._make_keys(group, self._group_keys(keys, group))
+        self._clear(first * GROUP, stop * GROUP)
+        self._through_trees(first, stop, keys)
+
+    def _last_rows(self, group: Value, count: Value) -> None:
+        """The first `count` rows of a group, one by one. Their keys lie on the stack if that is large enough."""
+        f = self.f
+        is_near = self.group_bytes <= STACK_BYTES
+        far_keys = self._group_keys(self._keys_of_block(group), group)
+        keys = f.emit(PTR, f"select {is_near}, {self.near_keys}, {far_keys}")
+        self._make_keys(group, keys)
+        self._clear(group * GROUP, self.a.rows)
+        self._rows_alone(group, count, keys)
 
     # --- keys
 
     def _keys_of_block(self, first: Value) -> Value:
         """Where the keys of the block that begins with group `first` are kept: of group 0, if it were one of them."""
         f = self.f
-        return self._group_keys(self.keys, f.select(self.shares_keys, f.worker * BLOCK_GROUPS - first, 0))
+        return self._group_keys(self.a.keys, f.select(self.shares_keys, f.worker * BLOCK_GROUPS - first, 0))
 
     def _group_keys(self, keys: Value, group: Value) -> Value:
         return self.f.address(keys, group * self.group_bytes, I8)
 
     def _make_keys(self, group: Value, place: Value) -> None:
         """The keys of a group. Those of rows behind the last one are anything, but nobody asks what they lead to."""
-        f, spec = self.f, self.spec
+        f, a, spec = self.f, self.a, self.spec
         lanes = min(GROUP, f.lanes(I64))
-        f.store(f.const(spec.keys.vector(GROUP), SENTINEL), place, self.flag * GROUP, spec.keys)
+        f.store(f.const(spec.keys.vector(GROUP), SENTINEL), place, a.flag * GROUP, spec.keys)
         for part in range(0, GROUP, lanes):
             first = group * GROUP + part
-            with f.if_(first < self.rows):
-                row = f.minimum(f.iota(I64, lanes) + f.splat(first, lanes), f.splat(self.rows - 1, lanes))
-                start = row * f.splat(self.features, lanes)
-                with f.loop(0, self.column_count) as column:
-                    feature, nan = f.load(self.columns, column * 2, I64), f.load(self.columns, column * 2 + 1, I64)
-                    value = f.convert(f.gather(self.X, start + f.splat(feature, lanes), spec.input), spec.float)
+            with f.if_(first < a.rows):
+                row = f.minimum(f.iota(I64, lanes) + f.splat(first, lanes), f.splat(a.rows - 1, lanes))
+                start = row * f.splat(a.features, lanes)
+                with f.loop(0, a.column_count) as column:
+                    feature, nan = f.load(a.columns, column * 2, I64), f.load(a.columns, column * 2 + 1, I64)
+                    value = f.convert(f.gather(a.X, start + f.splat(feature, lanes), spec.input), spec.float)
                     f.store(self._key(value, f.convert(nan, spec.keys)), place, column * GROUP + part, spec.keys)
 
     def _key(self, value: Value, nan: Value) -> Value:
+        """An unsigned integer that orders as the number does."""
         f, lanes = self.f, value.type.lanes
         with f.exact():
             bits = f.bitcast(value + 0.0, self.spec.keys.vector(lanes))
@@ -139,63 +190,67 @@ class _Walk:
     # --- scores
 
     def _clear(self, first: Value, stop: Value) -> None:
-        with self.f.loop(first * self.width, stop * self.width) as place:
-            self.f.store(self.f.const(F64, IDENTITIES[self.spec.combine]), self.scores, place, F64)
+        """Set the scores of the rows from `first` to `stop` to those of no vote."""
+        with self.f.loop(first * self.a.width, stop * self.a.width) as place:
+            self.f.store(self.f.const(F64, IDENTITIES[self.spec.combine]), self.a.scores, place, F64)
 
     def _vote(self, leaf: Value, row: Value, target: Value) -> None:
         """Let a row have a leaf's vote."""
-        f, spec = self.f, self.spec
+        f, a, spec = self.f, self.a, self.spec
         if spec.votes is None:
-            self._combine(row * self.width + target, f.load(leaf, 0, spec.float))
+            self._combine(row * a.width + target, f.load(leaf, 0, spec.float))
             return
-        assert self.votes is not None
-        said = f.address(self.votes, f.convert(f.load(leaf, 0, spec.keys), I64) * self.width, spec.votes)
-        with f.loop(0, self.width, VOTE_LANES) as number:
-            self._combine(row * self.width + number, f.load(said, number, spec.votes, VOTE_LANES))
+        assert a.votes is not None
+        votes = f.address(a.votes, f.convert(f.load(leaf, 0, spec.keys), I64) * a.width, spec.votes)
+        with f.loop(0, a.width, VOTE_LANES) as number:
+            self._combine(row * a.width + number, f.load(votes, number, spec.votes, VOTE_LANES))
 
     def _combine(self, place: Value, vote: Value) -> None:
-        f = self.f
-        before, vote = f.load(self.scores, place, F64, vote.type.lanes), f.convert(vote, F64)
+        f, scores = self.f, self.a.scores
+        before, vote = f.load(scores, place, F64, vote.type.lanes), f.convert(vote, F64)
         if self.spec.combine == "SUM":
-            f.store(before + vote, self.scores, place, F64)
+            f.store(before + vote, scores, place, F64)
         else:
-            f.store((f.minimum if self.spec.combine == "MIN" else f.maximum)(before, vote), self.scores, place, F64)
+            f.store((f.minimum if self.spec.combine == "MIN" else f.maximum)(before, vote), scores, place, F64)
 
     # --- trees
 
-    def _tree(self, number: Value) -> tuple[Value, Value, Value]:
-        """Where a tree's records lie, its target, and how deep its leaves are."""
+    def _tree(self, number: Value) -> _Tree:
         f = self.f
-        start, target, depth = (f.load(self.trees, number * 3 + field, I64) for field in range(3))
-        return f.address(self.nodes, start * self.spec.record_bytes, I8), target, depth
+        start, target, depth = (f.load(self.a.trees, number * 3 + field, I64) for field in range(3))
+        return _Tree(f.address(self.a.nodes, start * self.spec.record_bytes, I8), target, depth)
 
     def _through_trees(self, first: Value, stop: Value, block: Value) -> None:
+        """All groups of a block through one tree after the other."""
         f = self.f
         # what LLVM sees through here it keeps in registers, which the way down a tree needs all
-        with f.loop(0, f.opaque(self.tree_count)) as number:
-            root, target, depth = self._tree(number)
-            levels = f.variable(depth)
+        with f.loop(0, f.opaque(self.a.tree_count)) as number:
+            tree = self._tree(number)
+            levels = f.variable(tree.depth)
             with f.loop(first, stop) as group:
                 keys = self._group_keys(block, group)
-                ways = [(root, f.address(keys, row, self.spec.keys)) for row in range(GROUP)]
+                ways = [_Way(tree.root, f.address(keys, row, self.spec.keys)) for row in range(GROUP)]
                 for row, leaf in enumerate(self._leaves(ways, levels)):
-                    self._vote(leaf, group * GROUP + row, target)
+                    self._vote(leaf, group * GROUP + row, tree.target)
 
     def _rows_alone(self, group: Value, count: Value, keys: Value) -> None:
         """The first rows of a group, each through several trees at once."""
         f = self.f
-        with f.loop(0, self.tree_count, CHAINS) as number:
+        with f.loop(0, self.a.tree_count, CHAINS) as number:
             trees = [self._tree(number + chain) for chain in range(CHAINS)]
-            levels = f.variable(trees[0][2])
-            for _, _, depth in trees[1:]:
-                levels.set(f.maximum(levels.get(), depth))
+            levels = f.variable(trees[0].depth)
+            for tree in trees[1:]:
+                levels.set(f.maximum(levels.get(), tree.depth))
             with f.loop(0, count) as row:
-                mine = f.address(keys, row, self.spec.keys)
-                for leaf, (_, target, _) in zip(self._leaves([(root, mine) for root, _, _ in trees], levels), trees):
-                    self._vote(leaf, group * GROUP + row, target)
+                own_keys = f.address(keys, row, self.spec.keys)
+                leaves = self._leaves([_Way(tree.root, own_keys) for tree in trees], levels)
+                for leaf, tree in zip(leaves, trees):
+                    self._vote(leaf, group * GROUP + row, tree.target)
 
-    def _leaves(self, ways: Sequence[tuple[Value, Value]], levels: Variable) -> list[Value]:
-        """Follow ways, given by a tree's root and a row's first key, until all have come to leaves.
+    # --- the way down
+
+    def _leaves(self, ways: Sequence[_Way], levels: Variable) -> list[Value]:
+        """Follow ways until all have come to leaves: where the records of these lie.
 
         The first `levels` are gone without looking: a loop whose length rarely changes is predicted, so that the next ways begin before
         these have ended. Where it does not suffice it grows.
@@ -209,35 +264,36 @@ class _Walk:
             self._descend(ways, places)
             self._descend(ways, places)
             levels.set(levels.get() + 1)
-        return [self._record(root, place.get()) for (root, _), place in zip(ways, places)]
+        return [self._record(way.root, place.get()) for way, place in zip(ways, places)]
 
-    def _descend(self, ways: Sequence[tuple[Value, Value]], places: Sequence[Variable]) -> None:
-        for (root, row), place in zip(ways, places):
-            place.set(self._step(root, row, place.get()))
+    def _descend(self, ways: Sequence[_Way], places: Sequence[Variable]) -> None:
+        """One level down, on all ways side by side."""
+        for way, place in zip(ways, places):
+            place.set(self._step(way, place.get()))
 
-    def _all_ended(self, ways: Sequence[tuple[Value, Value]], places: Sequence[Variable]) -> Value:
-        """Leaves alone read the column that has the flag's bit."""
+    def _step(self, way: _Way, place: Value) -> Value:
+        """The place of the child to which a row goes: the left one if its key is at most the record's, else the right one behind it."""
+        f, type = self.f, self.spec.keys
+        column, child = self._word(way.root, place)
+        key = f.load(f.address(way.keys, column, I8), 0, type)
+        return child + f.convert(f.load(self._record(way.root, place), 0, type) < key, I64)
+
+    def _all_ended(self, ways: Sequence[_Way], places: Sequence[Variable]) -> Value:
+        """Whether all are at leaves, which alone read the column that has the flag's bit."""
         f = self.f
         together = f.const(I64, -1)
-        for (root, _), place in zip(ways, places):
-            together = together & self._word(root, place.get())[0]
-        return (together & (self.flag * (GROUP * self.spec.keys.bytes))) != 0
+        for way, place in zip(ways, places):
+            together = together & self._word(way.root, place.get())[0]
+        return (together & (self.a.flag * (GROUP * self.spec.keys.bytes))) != 0
 
     def _record(self, root: Value, place: Value) -> Value:
         return self.f.address(root, place * self.spec.record_bytes, I8)
 
     def _word(self, root: Value, place: Value) -> tuple[Value, Value]:
-        """A record's column, in bytes, and its child."""
+        """A record's column, in bytes, and the place of its left child."""
         f = self.f
         record = self._record(root, place)
         if self.spec.narrow:
             word = f.load(record, 1, U32)
             return f.convert(word & 0xFFFF, I64), f.convert(word >> 16, I64)
         return f.convert(f.load(record, 2, I32), I64), f.convert(f.load(record, 3, I32), I64)
-
-    def _step(self, root: Value, row: Value, place: Value) -> Value:
-        """The place of the child to which a row goes."""
-        f, keys = self.f, self.spec.keys
-        column, child = self._word(root, place)
-        mine = f.load(f.address(row, column, I8), 0, keys)
-        return child + f.convert(f.load(self._record(root, place), 0, keys) < mine, I64)

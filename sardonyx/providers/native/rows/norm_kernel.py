@@ -122,10 +122,10 @@ def _source_rows(
     f: KernelFunction, a: NormArguments, norm: Norm, sources: Sequence[ChainCode], item: Value, place: Sequence[Value]
 ) -> list[ChainRow]:
     """What is added up for an item: the rows at its own place, or those that are looked up."""
-    if not norm.lookups:
+    if a.status is None:
         return [source.row(place) for source in sources]
-    found = [_looked_up(f, lookup, own, item, a.status) for lookup, own in zip(norm.lookups, a.lookups)]
-    return [source.row([row]) for source, row in zip(sources, found)]
+    rows = [_looked_up(f, lookup, own, item, a.status) for lookup, own in zip(norm.lookups, a.lookups)]
+    return [source.row([row]) for source, row in zip(sources, rows)]
 
 
 def _looked_up(f: KernelFunction, lookup: Lookup, a: LookupArguments, item: Value, status: Value) -> Value:
@@ -233,7 +233,7 @@ def count_ones_kernel(f: KernelFunction, a: CountOnesArguments, has_mask: bool) 
     """How many elements of each row of a mask are 1; none if there is no mask. Items are rows."""
     lanes = f.lanes(I32)
     with f.loop(f.begin, f.end) as row:
-        if not has_mask:
+        if a.mask is None:
             f.store(f.const(I32, 0), a.target, row, I32)
         else:
             start = f.address(a.mask, row * a.columns, I32)

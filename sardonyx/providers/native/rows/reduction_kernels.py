@@ -123,7 +123,7 @@ def _reduced(f: KernelFunction, runs: str, sizes: Sequence[Value], kept: Sequenc
 @kernel("reduce rows", ReduceRowsArguments)
 def reduce_rows_kernel(f: KernelFunction, a: ReduceRowsArguments, reduction: Reduction) -> None:
     """Items are results, or chunks of the row of one."""
-    lengths = [*_kept(reduction.runs, a.sizes), *([a.chunks] if reduction.makes_parts else [])]
+    lengths = [*_kept(reduction.runs, a.sizes), *([] if a.chunks is None else [a.chunks])]
     read, write = ChainCode(f, reduction.source, a.source), ChainCode(f, reduction.sink, a.sink)
     with items(f, lengths[1:]) as (_, place):
         start: Value | int = 0
@@ -176,7 +176,7 @@ def _fold_rows(
 @kernel("reduce into strips", ReduceStripsArguments)
 def reduce_strips_kernel(f: KernelFunction, a: ReduceStripsArguments, reduction: Reduction) -> None:
     """Items are strips of results side by side, or what a chunk of rows gives for them."""
-    lengths = [*_kept(reduction.runs[:-1], a.sizes), *([a.chunks] if reduction.makes_parts else []), a.strips]
+    lengths = [*_kept(reduction.runs[:-1], a.sizes), *([] if a.chunks is None else [a.chunks]), a.strips]
     read, write = ChainCode(f, reduction.source, a.source), ChainCode(f, reduction.sink, a.sink)
     strip = _Strip(f, reduction, read, a.sizes)
     with items(f, lengths[1:]) as (_, place):
