@@ -15,8 +15,9 @@ from sardonyx.compiler.builder import Value, Variable
 from sardonyx.compiler.jit import jit
 from sardonyx.compiler.types import U8, U64
 from sardonyx.hashing import blake2b
+from sardonyx.providers.native.arguments import Arguments, Pointer, Size
 from sardonyx.providers.native.kernel import KernelFunction, kernel
-from sardonyx.providers.native.running import run_now
+from sardonyx.providers.native.running import memory_of, run_now
 
 SUMS = 32
 ROW_BYTES = 8 * SUMS
@@ -35,7 +36,9 @@ def content_digest(array: np.ndarray, key: bytes = b"") -> str:
     pieces = -(-data.nbytes // PIECE_BYTES)
     sums = np.empty((pieces, SUMS), np.uint64)
     if pieces:
-        run_now(digest_kernel(jit().target), [data, _seeds(key), sums], [data.nbytes], pieces)
+        source, seeds, target = (memory_of(array) for array in (data, _seeds(key), sums))
+        arguments = DigestArguments(source=source, size=data.nbytes, seeds=seeds, target=target)
+        run_now(digest_kernel(jit().target), arguments, items=pieces)
     return blake2b(sums.tobytes() + data.nbytes.to_bytes(8, "little"), digest_size=16, key=key).hexdigest()
 
 
@@ -46,19 +49,27 @@ def _seeds(key: bytes) -> np.ndarray:
     return np.frombuffer(stream, np.uint64)
 
 
-@kernel("digest")
-def digest_kernel(f: KernelFunction) -> None:
+class DigestArguments(Arguments):
+    source: Pointer
+    size: Size
+    """In bytes."""
+    seeds: Pointer
+    target: Pointer
+    """For the sums of each piece."""
+
+
+@kernel("digest", DigestArguments)
+def digest_kernel(f: KernelFunction, a: DigestArguments) -> None:
     """Items are pieces."""
-    source, seeds, target, size = f.pointer(), f.pointer(), f.pointer(), f.size()
     lanes = f.target.vector_bytes // 8
     columns = min(BATCH * lanes, SUMS)
     with f.loop(f.begin, f.end) as item:
-        start = f.address(source, item * PIECE_BYTES, U8)
-        length = f.minimum(size - item * PIECE_BYTES, PIECE_BYTES)
-        to = f.address(target, item * SUMS, U64)
+        start = f.address(a.source, item * PIECE_BYTES, U8)
+        length = f.minimum(a.size - item * PIECE_BYTES, PIECE_BYTES)
+        sums = f.address(a.target, item * SUMS, U64)
         for first in range(0, SUMS, columns):
             places = range(first, first + columns, lanes)
-            _sum_columns(f, start, length, seeds, to, places, lanes)
+            _sum_columns(f, start, length, a.seeds, sums, places, lanes)
 
 
 def _sum_columns(

@@ -1,16 +1,18 @@
-"""Kernels that run while a model is prepared, not in a run of it: what packs weights and what looks at their content calls this."""
+"""Kernels that run outside of programs: what packs weights and what looks at their content while a model is prepared calls this."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sardonyx.compiler.jit import Kernel, jit
 from sardonyx.compiler.pool import ARGUMENTS, GRAIN, KERNEL, STEP_WORDS, TOTAL, available_threads, pool
-from sardonyx.providers.native.arguments import Arguments
-from sardonyx.providers.native.kernel import DeclaredKernel
+from sardonyx.providers.native.arguments import Arguments, Declaration
 from sardonyx.providers.native.program import Argument, Buffer
+
+if TYPE_CHECKING:
+    from sardonyx.compiler.jit import Kernel
 
 
 def memory_of(array: np.ndarray) -> Buffer:
@@ -18,25 +20,39 @@ def memory_of(array: np.ndarray) -> Buffer:
     return Buffer("array", array.nbytes, array=array)
 
 
-def run_now(
-    kernel: Kernel, arguments: Arguments | Sequence[np.ndarray], numbers: Sequence[int] = (), items: int = 1, grain: int = 1
-) -> None:
-    """Run a kernel on its record, in which arrays are `memory_of` them, on all threads that there are."""
-    if isinstance(arguments, Arguments):
-        assert isinstance(kernel, DeclaredKernel)
-        words = [_word(word) for word in kernel.declaration.words(kernel.title, arguments)]
-    else:
-        words = [*(array.ctypes.data for array in arguments), *numbers]
-    workers = pool()
-    memory = np.array(words, np.int64)
-    step = np.zeros(STEP_WORDS, np.int64)
-    functions = jit().load([kernel])  # held until it has run
-    step[[KERNEL, ARGUMENTS, TOTAL, GRAIN]] = functions.addresses[0], memory.ctypes.data, items, grain
-    workers.run(step, workers.ensure(available_threads()) if items > grain else 1)
+def numbers_of(declaration: Declaration, title: str, arguments: Arguments) -> np.ndarray:
+    """The words of a kernel's record as they lie in memory; arrays are `memory_of` them, and must live until it has run."""
+    return np.array([_number(word) for word in declaration.words(title, arguments)], np.int64)
 
 
-def _word(word: Argument) -> int:
+def _number(word: Argument) -> int:
+    if isinstance(word, float):
+        return int(np.float64(word).view(np.int64))
     if isinstance(word, Buffer) and word.array is not None:
         return word.array.ctypes.data
     assert isinstance(word, int)
     return word
+
+
+def run_step(address: int, numbers: np.ndarray, items: int, grain: int, threads: int) -> None:
+    """Run the kernel that lies at an address, with its arguments in memory."""
+    step = np.zeros(STEP_WORDS, np.int64)
+    step[[KERNEL, ARGUMENTS, TOTAL, GRAIN]] = address, numbers.ctypes.data, items, grain
+    pool().run(step, threads)
+
+
+def run_now(
+    kernel: Kernel, arguments: Arguments | Sequence[np.ndarray], numbers: Sequence[int] = (), items: int = 1, grain: int = 1
+) -> None:
+    """Run a kernel on its record, in which arrays are `memory_of` them, on all threads that there are."""
+    from sardonyx.compiler.jit import jit  # what runs code of a file does without
+    from sardonyx.providers.native.kernel import DeclaredKernel
+
+    if isinstance(arguments, Arguments):
+        assert isinstance(kernel, DeclaredKernel)
+        words = numbers_of(kernel.declaration, kernel.title, arguments)
+    else:
+        words = np.array([*(array.ctypes.data for array in arguments), *numbers], np.int64)
+    functions = jit().load([kernel])  # held until it has run
+    threads = pool().ensure(available_threads()) if items > grain else 1
+    run_step(functions.addresses[0], words, items, grain, threads)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sardonyx.compiler.jit import jit
 from sardonyx.compiler.target import X86_LEVELS
 from sardonyx.compiler.types import F32
 from sardonyx.ir import Node
@@ -29,6 +30,7 @@ from sardonyx.providers.native.arguments import (
 from sardonyx.providers.native.kernel import DeclaredKernel, KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.program import Buffer
+from sardonyx.providers.native.running import memory_of, run_now
 from tests.providers.native.networks import Network, open_session
 from tests.providers.native.test_refusals import breaks
 
@@ -203,6 +205,24 @@ def test_the_declaration_is_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(emit, "__module__", "sardonyx.test")  # keys are for code of the package alone
     keys = {kernel("example", record)(emit)(target, 0, False)._key for record in (Example, Longer)}
     assert None not in keys and len(keys) == 2
+
+
+# --- outside of programs
+
+
+def test_kernels_that_run_now_are_given_their_record() -> None:
+    x, y = np.float32([1, 2, 4]), np.empty(3, np.float32)
+    right = {**RIGHT, "source": memory_of(x), "more": [memory_of(y)]}
+    run_now(example_kernel(jit().target, 1), Example(**right), items=3)
+    assert y.tolist() == [0.5, 1, 2]
+
+
+@pytest.mark.parametrize("way", WRONG)
+def test_kernels_that_run_now_refuse_wrong_values_by_name(way: str) -> None:
+    changed, message = WRONG[way]
+    with pytest.raises(WrongArguments) as caught:
+        run_now(example_kernel(jit().target, 1), Example(**{**RIGHT, **changed}), items=3)
+    assert message in str(caught.value)
 
 
 # --- at creation

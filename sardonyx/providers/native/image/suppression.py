@@ -8,13 +8,42 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.compiler.pool import ARGUMENTS, GRAIN, KERNEL, STEP_WORDS, TOTAL, pool
 from sardonyx.dtypes import float32
 from sardonyx.ir import Node
+from sardonyx.providers.native.arguments import Arguments, Number, Pointer, Size, declare
+from sardonyx.providers.native.running import memory_of, numbers_of, run_step
 from sardonyx.providers.provider import Cluster, element_type
 
 MOST_KEPT = 1 << 22
 """Boxes for which room is made; beyond, NumPy computes."""
+
+
+class SuppressArguments(Arguments):
+    """Of `suppression_kernel`. It stands here as compiled models are run without the code that emits kernels."""
+
+    sides: Pointer
+    """[5, images, count]: left, low, right and high sides of all boxes, and their areas."""
+    scores: Pointer
+    images: Size
+    labels: Size
+    """How many classes there are."""
+    count: Size
+    """Boxes of an image."""
+    limit: Size
+    """How many boxes of a class are kept at most."""
+    overlap: Number
+    """What boxes may share with one that is kept, as a part of their union."""
+    threshold: Number
+    """Boxes with lower scores, or this one, are left out."""
+    heap: Pointer
+    chosen: Pointer
+    """Scratch memory, [classes of images, 5, limit], for the sides of boxes that are kept."""
+    kept: Pointer
+    counts: Pointer
+    """How many boxes are kept, for each class of each image."""
+
+
+DECLARATION = declare(SuppressArguments, {})
 
 
 def claims_suppression(node: Node) -> bool:
@@ -74,16 +103,23 @@ class Suppression:
         sides[:4] = np.moveaxis(corners, -1, 0)
         with np.errstate(all="ignore"):
             np.multiply(sides[2] - sides[0], sides[3] - sides[1], out=sides[4])
-        heap = np.empty((rows, count), np.int64)
         kept, counts = np.empty((rows, limit), np.int64), np.zeros(rows, np.int64)
-        work = np.empty((rows, 5, limit), np.float32)
-        numbers = np.array([images, labels, count, limit], np.int64)
-        floats = np.array([overlap, threshold], np.float64).view(np.int64)
-        pointers = [array.ctypes.data for array in (sides, scores, heap, work, kept, counts)]
-        arguments = np.array([*pointers, *numbers, *floats], np.int64)
-        step = np.zeros(STEP_WORDS, np.int64)
-        step[[KERNEL, ARGUMENTS, TOTAL, GRAIN]] = [self._address, arguments.ctypes.data, rows, 1]
-        pool().run(step, self._threads)
+        arguments = SuppressArguments(
+            sides=memory_of(sides),
+            scores=memory_of(scores),
+            images=images,
+            labels=labels,
+            count=count,
+            limit=limit,
+            overlap=overlap,
+            threshold=threshold,
+            heap=memory_of(np.empty((rows, count), np.int64)),
+            chosen=memory_of(np.empty((rows, 5, limit), np.float32)),
+            kept=memory_of(kept),
+            counts=memory_of(counts),
+        )
+        numbers = numbers_of(DECLARATION, "suppress", arguments)
+        run_step(self._address, numbers, rows, 1, self._threads)
         row = np.repeat(np.arange(rows), counts)
         chosen = kept[np.arange(limit) < counts[:, np.newaxis]]
         return np.column_stack([row // max(1, labels), row % max(1, labels), chosen])

@@ -6,41 +6,44 @@ from collections.abc import Sequence
 
 from sardonyx.compiler.builder import Value as Code
 from sardonyx.compiler.types import BOOL, F32, I32, I64, Type
+from sardonyx.providers.native.image.suppression import SuppressArguments
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 
 
-@kernel("suppress")
-def suppress_kernel(f: KernelFunction) -> None:
+@kernel("suppress", SuppressArguments)
+def suppress_kernel(f: KernelFunction, a: SuppressArguments) -> None:
     """Items are classes of images. Boxes come by their scores; one is kept if it overlaps none of those that were kept too much."""
-    sides, scores, heap, work, kept, counts = (f.pointer() for _ in range(6))
-    images, labels, count, limit = (f.size() for _ in range(4))
-    overlap, threshold = f.number(F32), f.number(F32)
-    lanes = f.lanes(F32)
+    overlap, threshold = f.convert(a.overlap, F32), f.convert(a.threshold, F32)
     with f.exact(), f.loop(f.begin, f.end) as item:
-        planes = [f.address(sides, (images * number + item // labels) * count, F32) for number in range(5)]
-        chosen = [f.address(work, (item * 5 + number) * limit, F32) for number in range(5)]
-        result = f.address(kept, item * limit, I64)
-        words = f.address(heap, item * count, I64)
-        left = f.variable(_filled(f, words, f.address(scores, item * count, F32), count, threshold))
+        planes = [f.address(a.sides, (a.images * number + item // a.labels) * a.count, F32) for number in range(5)]
+        chosen = [f.address(a.chosen, (item * 5 + number) * a.limit, F32) for number in range(5)]
+        result = f.address(a.kept, item * a.limit, I64)
+        heap = f.address(a.heap, item * a.count, I64)
+        left = f.variable(_filled(f, heap, f.address(a.scores, item * a.count, F32), a.count, threshold))
         number = f.variable(0, I64)
         with f.while_() as body:
-            body.leave_if((left.get() <= 0) | (number.get() >= limit))
-            box = f.load(words, 0, I64) & 0xFFFFFFFF
+            body.leave_if((left.get() <= 0) | (number.get() >= a.limit))
+            box = f.load(heap, 0, I64) & 0xFFFFFFFF
             left.set(left.get() - 1)
-            _sink_down(f, words, f.const(I64, 0), f.load(words, left.get(), I64), left.get())
-            mine = [f.load(plane, box, F32) for plane in planes]
-            is_free = f.variable(True, BOOL)
-            start = f.variable(0, I64)
-            with f.while_() as others:
-                others.leave_if((start.get() >= number.get()) | ~is_free.get())
-                is_free.set(~_overlaps(f, mine, chosen, start.get(), number.get() - start.get(), overlap, lanes))
-                start.set(start.get() + lanes)
-            with f.if_(is_free.get()):
+            _sink_down(f, heap, f.const(I64, 0), f.load(heap, left.get(), I64), left.get())
+            sides = [f.load(plane, box, F32) for plane in planes]
+            with f.if_(_is_free(f, sides, chosen, number.get(), overlap)):
                 f.store(box, result, number.get(), I64)
-                for value, plane in zip(mine, chosen):
+                for value, plane in zip(sides, chosen):
                     f.store(value, plane, number.get(), F32)
                 number.set(number.get() + 1)
-        f.store(number.get(), counts, item, I64)
+        f.store(number.get(), a.counts, item, I64)
+
+
+def _is_free(f: KernelFunction, sides: Sequence[Code], chosen: Sequence[Code], count: Code, overlap: Code) -> Code:
+    """Whether a box overlaps none of the first `count` that were kept."""
+    lanes = f.lanes(F32)
+    is_free, start = f.variable(True, BOOL), f.variable(0, I64)
+    with f.while_() as others:
+        others.leave_if((start.get() >= count) | ~is_free.get())
+        is_free.set(~_overlaps(f, sides, chosen, start.get(), count - start.get(), overlap, lanes))
+        start.set(start.get() + lanes)
+    return is_free.get()
 
 
 def _filled(f: KernelFunction, words: Code, scores: Code, count: Code, threshold: Code) -> Code:
