@@ -9,7 +9,8 @@ from sardonyx.cli.terminal import Terminal, UsageError, size_text, time_text
 from sardonyx.compiler.jit import Jit, Kernel
 from sardonyx.ir import Node
 from sardonyx.providers.native.compiled import CompiledProgram, StepTime
-from sardonyx.providers.native.program import Argument, At, Buffer, Program
+from sardonyx.providers.native.kernel import DeclaredKernel
+from sardonyx.providers.native.program import Argument, At, Buffer, Program, Step
 from sardonyx.runtime.plan import Plan, all_steps
 
 SHOWN_DIGITS = 8
@@ -32,8 +33,8 @@ def program_text(plan: Plan) -> str:
         lines.append(f"{program.name}: {len(steps)} steps")
         for number, step in enumerate(steps):
             kernels.setdefault(step.kernel.symbol, step.kernel)
-            arguments = ", ".join(map(_argument_text, step.arguments))
-            lines.append(f"{number:5} {_name(step.kernel)} [{step.label}] {step.items} items by {step.grain}: {arguments}")
+            size = f"{step.items} items by {step.grain}"
+            lines.append(f"{number:5} {_name(step.kernel)} [{step.label}] {size}: {', '.join(_argument_texts(step))}")
     for kernel in kernels.values():
         lines += ["", f"{_name(kernel)}: {len(kernel.text.splitlines())} lines of LLVM IR", *_indented(kernel.about)]
     left = [f"    {node}{_because(reason)}" for node, reason in left_to_numpy(plan)]
@@ -55,6 +56,14 @@ def _indented(text: str) -> list[str]:
 
 def _name(kernel: Kernel) -> str:
     return f"{kernel.title.replace(' ', '_')}_{kernel.digest[:SHOWN_DIGITS]}"
+
+
+def _argument_texts(step: Step) -> list[str]:
+    """What a kernel is given, by the names that it declares."""
+    texts = list(map(_argument_text, step.arguments))
+    if not isinstance(step.kernel, DeclaredKernel):
+        return texts
+    return [f"{slot.name}={text}" for slot, text in zip(step.kernel.declaration.slots(), texts, strict=True)]
 
 
 def _argument_text(argument: Argument) -> str:

@@ -53,6 +53,17 @@ def test_an_unknown_stage_is_exit_code_2(affine, call):
     assert call("inspect", affine, "--after", "never").code == 2
 
 
+def test_native_steps_show_arguments_by_the_names_that_kernels_declare(tmp_path, call):
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[N, 8] x, float[8] s) => (float[N, 8] y) { y = LayerNormalization<epsilon=0.25>(x, s) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "norm.onnx")
+    shown = call("inspect", tmp_path / "norm.onnx", "--after", "native").out
+    (step,) = (line for line in shown.splitlines() if "[LayerNormalization]" in line)
+    arguments = step.partition(": ")[2].split(", ")
+    assert {"columns=8", "epsilon=0.25", "scale.in0=s", "sources.0.operands.in0=x", "sink.out0=y"} <= set(arguments)
+    assert all("=" in argument for argument in arguments)
+
+
 def test_the_plan_shows_lifetimes_and_draws_them(affine, call, tmp_path):
     page, picture = tmp_path / "plan.html", tmp_path / "plan.svg"
     result = call(

@@ -11,6 +11,7 @@ import pytest
 import sardonyx
 from sardonyx.ir import Node
 from sardonyx.providers.native import provider, table
+from sardonyx.providers.native.arguments import Arguments, Pointer
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.provider import NativeExecutionProvider
@@ -70,22 +71,31 @@ def fails_half_way(lowerer: Lowerer, node: Node) -> None:
     raise KeyError(FACT)
 
 
-@kernel("broken")
-def broken_kernel(f: KernelFunction) -> None:
+class Places(Arguments):
+    source: Pointer
+    target: Pointer
+
+
+@kernel("broken", Places)
+def broken_kernel(f: KernelFunction, a: Places) -> None:
     raise ZeroDivisionError(FACT)
 
 
-@kernel("no code")
-def invalid_kernel(f: KernelFunction) -> None:
+@kernel("no code", Places)
+def invalid_kernel(f: KernelFunction, a: Places) -> None:
     f.text = lambda name: f"define void @{name}() {{ {FACT} }}"  # type: ignore[method-assign]
 
 
+def places(lowerer: Lowerer, node: Node) -> Places:
+    return Places(source=lowerer.view(node.inputs[0]).place, target=lowerer.output(node.outputs[0]).place)
+
+
 def emits_nothing(lowerer: Lowerer, node: Node) -> None:
-    lowerer.call(broken_kernel(lowerer.target), [lowerer.view(node.inputs[0]).place, lowerer.output(node.outputs[0]).place], 1)
+    lowerer.call(broken_kernel(lowerer.target), places(lowerer, node), 1)
 
 
 def emits_no_code(lowerer: Lowerer, node: Node) -> None:
-    lowerer.call(invalid_kernel(lowerer.target), [lowerer.view(node.inputs[0]).place, lowerer.output(node.outputs[0]).place], 1)
+    lowerer.call(invalid_kernel(lowerer.target), places(lowerer, node), 1)
 
 
 WAYS = {
