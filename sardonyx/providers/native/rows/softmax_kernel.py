@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.math import LOG2_E, exp, log, polynomial
@@ -26,6 +26,7 @@ from sardonyx.providers.native.rows.passes import (
     unroll_of,
 )
 from sardonyx.providers.native.streaming import in_streams
+from sardonyx.records import dataclass
 
 IN_REGISTERS = (1, 2, 4)
 """Numbers of vectors up to which a row is held in registers from beginning to end."""
@@ -76,22 +77,36 @@ class SoftmaxArguments(RowArguments):
     """Where values between passes are kept: see `Stage`."""
 
 
+@dataclass(frozen=True)
+class _Form:
+    """What a row becomes."""
+
+    type: Type
+    logarithm: bool
+    halves: bool
+
+    @property
+    def step(self) -> Type:
+        """To which every step is rounded."""
+        return F16 if self.halves else self.type
+
+
 @kernel("softmax", SoftmaxArguments)
 def softmax_kernel(
     f: KernelFunction, a: SoftmaxArguments, source: Chain, sink: Chain, type: Type, logarithm: bool, halves: bool = False
 ) -> None:
     """Rows of exp(x - max) / sum, or of its logarithm. Items are rows. With `halves` every step is rounded to float16."""
-    stage, columns = Stage(f, type, a.stage), a.columns
+    stage, form = Stage(f, type, a.stage), _Form(type, logarithm, halves)
     read, write = ChainCode(f, source, a.source), ChainCode(f, sink, a.sink)
     with items(f, a.outer) as (index, place):
-        given, target = read.row(place), write.row(place)
-        kept = stage.row(target, index, columns)
+        target = write.row(place)
+        row = _Row(f, read.row(place), target, stage.row(target, index, a.columns), a.columns, form)
         with contextlib.ExitStack() as branches:
             for vectors in IN_REGISTERS if _fits_masks(f, source, sink) else ():
-                otherwise = branches.enter_context(f.if_else(columns <= vectors * f.lanes(type)))
-                _in_registers(f, given, target, columns, vectors, type, logarithm, halves)
+                otherwise = branches.enter_context(f.if_else(a.columns <= vectors * f.lanes(type)))
+                row.in_registers(vectors)
                 otherwise()
-            _in_passes(f, given, target, kept, columns, type, logarithm, halves)
+            row.in_passes()
     if sink.streams:
         f.fence()
 
@@ -103,127 +118,171 @@ def _fits_masks(f: KernelFunction, source: Chain, sink: Chain) -> bool:
     return f.target.name == "avx512" and "n" not in strides and all(one.strides[-1] == "1" for one in sink.stores)
 
 
-def _in_registers(
-    f: KernelFunction,
-    given: ChainRow,
-    target: ChainRow,
-    columns: Value,
-    vectors: int,
-    type: Type,
-    logarithm: bool,
-    halves: bool,
-) -> None:
-    """A row of so few vectors, without loops."""
-    lanes = f.lanes(type)
-    columns_of = [f.const(I64, n * lanes) for n in range(vectors)]
-    left = [columns - start for start in columns_of]
-    masks = [f.first_lanes(one, lanes) for one in left]
-    x = [given.counted(start, lanes, rest, type, -math.inf) for start, rest in zip(columns_of, left)]
-    largest = f.splat(f.reduce("max", joined(x, lambda a, b: f.maximum(b, a))), lanes)
-    half = F16 if halves else type
-    below = [f.rounded(one - largest, half) for one in x]
-    weights = [f.select(mask, f.rounded(weight_of(one), half), 0.0) for mask, one in zip(masks, below)]
-    total = f.rounded(f.reduce("add", joined(weights, lambda a, b: a + b)), half)
-    factor = f.splat(total if halves else log(total) if logarithm else 1.0 / total, lanes)
-    for start, rest, under, weight in zip(columns_of, left, below, weights):
-        value = weight / factor if halves else under - factor if logarithm else weight * factor
-        with f.if_(rest > 0):  # a store of no lane at all is slow
-            target.emit(start, lanes, rest, given=[value])
+class _Row:
+    """One row: where it is read and written, and where its values stand between passes."""
 
+    def __init__(self, f: KernelFunction, source: ChainRow, target: ChainRow, kept: Value, columns: Value, form: _Form):
+        self.f = f
+        self.source = source
+        self.target = target
+        self.kept = kept
+        self.columns = columns
+        self.form = form
+        self.type = form.type
+        self.lanes = f.lanes(form.type)
+        self.is_direct = is_direct(source.code.chain)
 
-def _in_passes(
-    f: KernelFunction, given: ChainRow, target: ChainRow, kept: Value, columns: Value, type: Type, logarithm: bool, halves: bool
-) -> None:
-    """A row of any length: the maximum, the weights and their sum, the result. `kept` is where weights stand in between."""
-    lanes, source = f.lanes(type), given.code.chain
-    half = F16 if halves else type
-    direct = is_direct(source)
+    def in_registers(self, vectors: int) -> None:
+        """So few vectors, without loops."""
+        f, lanes, step = self.f, self.lanes, self.form.step
+        starts = [f.const(I64, n * lanes) for n in range(vectors)]
+        left = [self.columns - start for start in starts]
+        masks = [f.first_lanes(rest, lanes) for rest in left]
+        x = [self.source.counted(start, lanes, rest, self.type, -math.inf) for start, rest in zip(starts, left)]
+        largest = f.splat(f.reduce("max", joined(x, lambda a, b: f.maximum(b, a))), lanes)
+        below = [f.rounded(vector - largest, step) for vector in x]
+        weights = [f.select(mask, f.rounded(weight_of(under), step), 0.0) for mask, under in zip(masks, below)]
+        factor = self._factor(f.rounded(f.reduce("add", joined(weights, lambda a, b: a + b)), step))
+        for start, rest, under, weight in zip(starts, left, below, weights):
+            value = under - factor if self.form.logarithm else self._share(weight, factor)
+            with f.if_(rest > 0):  # a store of no lane at all is slow
+                self.target.emit(start, lanes, rest, given=[value])
 
-    def x(column: Value, remaining: Value | None) -> Value:
-        if direct:
-            return given.lanewise(column, lanes, remaining, type)
-        return f.load(kept, column, type, lanes, remaining=remaining)
+    def in_passes(self) -> None:
+        """Any length: the maximum, the weights and their sum, the result."""
+        f, lanes, type, chain = self.f, self.lanes, self.type, self.source.code.chain
+        maximum = Fold("max", type, lenient=True)
+        largest = f.splat(fold_columns(f, 0, self.columns, lanes, unroll_of(chain), maximum, self._first), lanes)
 
-    def first(column: Value, remaining: Value | None) -> Value:
-        value = given.lanewise(column, lanes, remaining, type)
-        if not direct:
-            f.store(value, kept, column, type, remaining=remaining)
+        def weight(column: Value, remaining: Value | None) -> Value:
+            return self._weight(column, remaining, largest)
+
+        total = fold_columns(f, 0, self.columns, lanes, 2, Fold("add", type), weight)
+        factor = self._factor(f.rounded(f.convert(total, type), self.form.step))
+
+        def finish(copy: int, column: Value, remaining: Value | None) -> None:
+            if self.form.logarithm:
+                value = self._again(column, remaining) - largest - factor
+            else:
+                value = self._share(f.load(self.kept, column, type, lanes, remaining=remaining), factor)
+            self.target.emit(column, lanes, remaining, given=[value])
+
+        unroll = unroll_of(self.target.code.chain)
+        in_streams(f, self.target, 0, lambda: sweep(f, 0, self.columns, lanes, unroll, finish))
+
+    def _first(self, column: Value, remaining: Value | None) -> Value:
+        """Elements, kept for later passes if they cost something."""
+        value = self.source.lanewise(column, self.lanes, remaining, self.type)
+        if not self.is_direct:
+            self.f.store(value, self.kept, column, self.type, remaining=remaining)
         return value
 
-    highest = fold_columns(f, 0, columns, lanes, unroll_of(source), Fold("max", type, lenient=True), first)
-    largest = f.splat(highest, lanes)
+    def _again(self, column: Value, remaining: Value | None) -> Value:
+        if self.is_direct:
+            return self.source.lanewise(column, self.lanes, remaining, self.type)
+        return self.f.load(self.kept, column, self.type, self.lanes, remaining=remaining)
 
-    def weight(column: Value, remaining: Value | None) -> Value:
-        if remaining is None and target.code.chain.streams:
-            given.prefetch_next(column)
-        value = f.rounded(weight_of(f.rounded(x(column, remaining) - largest, half)), half)
-        if not logarithm:
-            f.store(value, kept, column, type, remaining=remaining)
+    def _weight(self, column: Value, remaining: Value | None, largest: Value) -> Value:
+        """Weights, kept for the result unless that is a logarithm."""
+        f, step = self.f, self.form.step
+        if remaining is None and self.target.code.chain.streams:
+            self.source.prefetch_next(column)
+        value = f.rounded(weight_of(f.rounded(self._again(column, remaining) - largest, step)), step)
+        if not self.form.logarithm:
+            f.store(value, self.kept, column, self.type, remaining=remaining)
         return value
 
-    total = f.rounded(f.convert(fold_columns(f, 0, columns, lanes, 2, Fold("add", type), weight), type), half)
-    factor = f.splat(total if halves else log(total) if logarithm else 1.0 / total, lanes)
+    def _factor(self, total: Value) -> Value:
+        """What weights are divided by or multiplied with, or what is subtracted from logarithms."""
+        form = self.form
+        return self.f.splat(total if form.halves else log(total) if form.logarithm else 1.0 / total, self.lanes)
 
-    def finish(copy: int, column: Value, remaining: Value | None) -> None:
-        if logarithm:
-            value = x(column, remaining) - largest - factor
-        else:
-            weights = f.load(kept, column, type, lanes, remaining=remaining)
-            value = weights / factor if halves else weights * factor
-        target.emit(column, lanes, remaining, given=[value])
-
-    in_streams(f, target, 0, lambda: sweep(f, 0, columns, lanes, unroll_of(target.code.chain), finish))
+    def _share(self, weight: Value, factor: Value) -> Value:
+        return weight / factor if self.form.halves else weight * factor
 
 
 @kernel("softmax down columns", StripArguments)
 def softmax_down_kernel(f: KernelFunction, a: StripArguments, source: Chain, sink: Chain, type: Type, logarithm: bool) -> None:
-    """The same along the middle axis of three. Items are strips of columns; their maxima and sums stand on the stack."""
-    rows = a.rows
+    """The same along the middle axis of three. Items are strips of columns."""
     read, write = ChainCode(f, source, a.source), ChainCode(f, sink, a.sink)
-    lanes = f.lanes(type)
-    largest, total = f.stack(type, STRIP), f.stack(type, STRIP)
-    with items(f, [a.strips]) as (_, (outer, strip)):
-        start = strip * a.width
-        stop = f.minimum(start + a.width, a.columns)
+    strip = _Strip(f, type, logarithm)
+    with items(f, [a.strips]) as (_, (outer, number)):
+        strip.start = number * a.width
+        strip.stop = f.minimum(strip.start + a.width, a.columns)
+        strip.clear()
+        with f.loop(0, a.rows) as row:
+            strip.compare(read.row([outer, row]))
+        with f.loop(0, a.rows) as row:
+            strip.add(read.row([outer, row]))
+        strip.invert()
+        with f.loop(0, a.rows) as row:
+            strip.write(read.row([outer, row]), write.row([outer, row]))
 
-        def each(body: object) -> None:
-            assert callable(body)
-            sweep(f, start, stop, lanes, 1, lambda copy, column, remaining: body(column, column - start, remaining))
 
-        def begin(column: Value, at: Value, remaining: Value | None) -> None:
-            f.store(f.const(type.vector(lanes), -math.inf), largest, at, type)
-            f.store(f.const(type.vector(lanes), 0.0), total, at, type)
+class _Strip:
+    """Columns side by side. Their maxima and the sums of their weights stand on the stack while rows go by."""
 
-        each(begin)
-        with f.loop(0, rows) as row:
-            given = read.row([outer, row])
+    def __init__(self, f: KernelFunction, type: Type, logarithm: bool):
+        self.f = f
+        self.type = type
+        self.logarithm = logarithm
+        self.lanes = f.lanes(type)
+        self.maxima, self.totals = f.stack(type, STRIP), f.stack(type, STRIP)
+        self.start = self.stop = f.begin
 
-            def compare(column: Value, at: Value, remaining: Value | None) -> None:
-                value = given.lanewise(column, lanes, remaining, type)
-                f.store(f.maximum(value, f.load(largest, at, type, lanes)), largest, at, type)
+    def _each(self, body: Callable[[Value, Value, Value | None], None]) -> None:
+        """Do something for each vector: its column, its place in the strip, how many columns are left."""
+        start = self.start
+        sweep(self.f, start, self.stop, self.lanes, 1, lambda copy, column, rest: body(column, column - start, rest))
 
-            each(compare)
-        with f.loop(0, rows) as row:
-            given = read.row([outer, row])
+    def _load(self, memory: Value, at: Value) -> Value:
+        return self.f.load(memory, at, self.type, self.lanes)
 
-            def add(column: Value, at: Value, remaining: Value | None) -> None:
-                value = weight_of(given.lanewise(column, lanes, remaining, type) - f.load(largest, at, type, lanes))
-                f.store(f.load(total, at, type, lanes) + value, total, at, type)
+    def clear(self) -> None:
+        f, vector = self.f, self.type.vector(self.lanes)
 
-            each(add)
+        def clear(column: Value, at: Value, remaining: Value | None) -> None:
+            f.store(f.const(vector, -math.inf), self.maxima, at, self.type)
+            f.store(f.const(vector, 0.0), self.totals, at, self.type)
+
+        self._each(clear)
+
+    def compare(self, row: ChainRow) -> None:
+        """The first pass: maxima."""
+        f = self.f
+
+        def compare(column: Value, at: Value, remaining: Value | None) -> None:
+            value = row.lanewise(column, self.lanes, remaining, self.type)
+            f.store(f.maximum(value, self._load(self.maxima, at)), self.maxima, at, self.type)
+
+        self._each(compare)
+
+    def add(self, row: ChainRow) -> None:
+        """The second pass: sums of weights."""
+        f = self.f
+
+        def add(column: Value, at: Value, remaining: Value | None) -> None:
+            weight = weight_of(row.lanewise(column, self.lanes, remaining, self.type) - self._load(self.maxima, at))
+            f.store(self._load(self.totals, at) + weight, self.totals, at, self.type)
+
+        self._each(add)
+
+    def invert(self) -> None:
+        """Make sums what weights are multiplied with, or what is subtracted from logarithms."""
 
         def invert(column: Value, at: Value, remaining: Value | None) -> None:
-            value = f.load(total, at, type, lanes)
-            f.store(log(value) if logarithm else 1.0 / value, total, at, type)
+            total = self._load(self.totals, at)
+            self.f.store(log(total) if self.logarithm else 1.0 / total, self.totals, at, self.type)
 
-        each(invert)
-        with f.loop(0, rows) as row:
-            given, target = read.row([outer, row]), write.row([outer, row])
+        self._each(invert)
 
-            def finish(column: Value, at: Value, remaining: Value | None) -> None:
-                below = given.lanewise(column, lanes, remaining, type) - f.load(largest, at, type, lanes)
-                scale = f.load(total, at, type, lanes)
-                value = below - scale if logarithm else weight_of(below) * scale
-                target.emit(column, lanes, remaining, given=[value])
+    def write(self, row: ChainRow, target: ChainRow) -> None:
+        """The last pass: results."""
 
-            each(finish)
+        def write(column: Value, at: Value, remaining: Value | None) -> None:
+            below = row.lanewise(column, self.lanes, remaining, self.type) - self._load(self.maxima, at)
+            scale = self._load(self.totals, at)
+            value = below - scale if self.logarithm else weight_of(below) * scale
+            target.emit(column, self.lanes, remaining, given=[value])
+
+        self._each(write)

@@ -92,51 +92,75 @@ class TopKArguments(Arguments):
 @kernel("top k", TopKArguments)
 def top_k_kernel(f: KernelFunction, a: TopKArguments, type: Type, largest: bool) -> None:
     """The k best of each row with their places, the best first, of equal ones the first. Items are rows."""
-    columns, k = a.columns, a.k
-    wide = type.computed.bits == 64
-    lanes = f.lanes(type) if type.computed.bits >= 32 else f.lanes(U32)
-    with f.loop(f.begin, f.end) as item, f.if_(k > 0):
-        row = f.address(a.source, item * columns, type)
-        best, places = f.address(a.values, item * k, type), f.address(a.indices, item * k, I64)
-        heap = _Heap(f, [best, places] if wide else [places], k)
+    with f.loop(f.begin, f.end) as item, f.if_(a.k > 0):
+        best = _Best(f, a, type, largest, item)
+        best.offer_rest()
+        best.write()
 
-        def keys(column: Value, count: int) -> Value:
-            x = f.load(row, column, type, count)
-            if x.type.kind in ("int", "uint") and x.type.bits < 32:
-                x = f.convert(x, Type(x.type.kind, 32))
-            return rank_key(f, x, largest)
 
-        def entry(column: Value, key: Value) -> list[Value]:
-            place = ~Value(f, U64, column.ref)
-            return [key, place] if wide else [(f.convert(key, U64) << 32) | (place & 0xFFFFFFFF)]
+class _Best:
+    """The k best elements of one row, in a heap that lies where the results go; at first the first k of them."""
 
-        with f.loop(0, k) as column:
-            heap.put(column, entry(column, keys(column, 1)))
-        heap.build()
-        root = f.variable(heap.get(0)[0], U64)
+    def __init__(self, f: KernelFunction, a: TopKArguments, type: Type, largest: bool, item: Value):
+        self.f = f
+        self.a = a
+        self.type = type
+        self.largest = largest
+        self.is_wide = type.computed.bits == 64
+        """Whether rank and place are words of their own."""
+        self.row = f.address(a.source, item * a.columns, type)
+        self.values, self.places = f.address(a.values, item * a.k, type), f.address(a.indices, item * a.k, I64)
+        self.heap = _Heap(f, [self.values, self.places] if self.is_wide else [self.places], a.k)
+        with f.loop(0, a.k) as column:
+            self.heap.put(column, self._entry(column, self._keys(column, 1)))
+        self.heap.build()
+        self.root = f.variable(self.heap.get(0)[0], U64)
+        """The rank of the worst among them."""
 
-        def offer(column: Value, key: Value) -> None:
-            limit = root.get() if wide else root.get() >> 32
-            with f.if_(f.convert(key, U64) > limit):
-                heap.sink(0, k, entry(column, key))
-                root.set(heap.get(0)[0])
+    def _keys(self, column: Value, count: int) -> Value:
+        """The ranks of elements from a column on."""
+        f = self.f
+        x = f.load(self.row, column, self.type, count)
+        if x.type.kind in ("int", "uint") and x.type.bits < 32:
+            x = f.convert(x, Type(x.type.kind, 32))
+        return rank_key(f, x, self.largest)
 
+    def _entry(self, column: Value, key: Value) -> list[Value]:
+        f = self.f
+        place = ~Value(f, U64, column.ref)
+        return [key, place] if self.is_wide else [(f.convert(key, U64) << 32) | (place & 0xFFFFFFFF)]
+
+    def _offer(self, column: Value) -> None:
+        """Take an element in if it is better than the worst."""
+        f, key = self.f, self._keys(column, 1)
+        limit = self.root.get() if self.is_wide else self.root.get() >> 32
+        with f.if_(f.convert(key, U64) > limit):
+            self.heap.sink(0, self.a.k, self._entry(column, key))
+            self.root.set(self.heap.get(0)[0])
+
+    def offer_rest(self) -> None:
+        """Go through all others. Vectors of them are compared with the worst, which nearly all are behind."""
+        f, k, columns = self.f, self.a.k, self.a.columns
+        lanes = f.lanes(self.type) if self.type.computed.bits >= 32 else f.lanes(U32)
         whole = k + ((columns - k) // lanes) * lanes
         with f.loop(k, whole, lanes) as column:
-            found = keys(column, lanes)
-            limit = root.get() if wide else f.convert(root.get() >> 32, U32)
-            bits = f.variable(bits_of(f, found > f.splat(limit, lanes)))
+            keys = self._keys(column, lanes)
+            limit = self.root.get() if self.is_wide else f.convert(self.root.get() >> 32, U32)
+            bits = f.variable(bits_of(f, keys > f.splat(limit, lanes)))
             with f.while_() as body:
                 rest = bits.get()
                 body.leave_if(rest == 0)
-                place = column + lowest_bit(f, rest)
-                offer(place, keys(place, 1))
+                self._offer(column + lowest_bit(f, rest))
                 bits.set(rest & (rest - 1))
         with f.loop(whole, columns) as column:
-            offer(column, keys(column, 1))
-        heap.sort()
-        with f.loop(0, k) as n:
-            place = Value(f, I64, (~heap.get(n)[-1]).ref)
-            place = place if wide else place & 0xFFFFFFFF
-            f.store(place, places, n, I64)
-            f.store(f.load(row, place, type), best, n, type)
+            self._offer(column)
+
+    def write(self) -> None:
+        """Sort, and put elements and places where entries were."""
+        f = self.f
+        self.heap.sort()
+        with f.loop(0, self.a.k) as n:
+            place = Value(f, I64, (~self.heap.get(n)[-1]).ref)
+            place = place if self.is_wide else place & 0xFFFFFFFF
+            f.store(place, self.places, n, I64)
+            f.store(f.load(self.row, place, self.type), self.values, n, self.type)
