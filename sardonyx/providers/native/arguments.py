@@ -100,14 +100,24 @@ def group(slots: Callable[..., Sequence[Slot]]) -> Any:
     return _Group(slots)
 
 
+@dataclass(frozen=True)
+class _Field:
+    annotation: str
+    rule: _Rule | None
+    module: str
+    """Where the names in the annotation are known."""
+
+
 @dataclass_transform(kw_only_default=True, field_specifiers=(each, when, group))
 class Arguments:
     """The base of all records. Their annotations are the fields, in the order of the words in memory."""
 
-    __declared__: Mapping[str, tuple[str, _Rule | None]] = {}
+    __declared__: Mapping[str, _Field] = {}
 
     def __init_subclass__(cls) -> None:
-        own = {name: (text, cls.__dict__.get(name)) for name, text in inspect.get_annotations(cls).items()}
+        own = {
+            name: _Field(text, cls.__dict__.get(name), cls.__module__) for name, text in inspect.get_annotations(cls).items()
+        }
         cls.__declared__ = {**cls.__declared__, **own}
         for name in own:
             if name in cls.__dict__:
@@ -176,17 +186,17 @@ Part = Union[Kind, Absent, Several, Declaration]
 
 def declare(record: type[Arguments], shaping: Mapping[str, Any]) -> Declaration:
     """What a kernel with these parameters is given."""
-    scope = vars(sys.modules[record.__module__])
-    return Declaration(record, {name: _part(text, rule, shaping, scope) for name, (text, rule) in record.__declared__.items()})
+    return Declaration(record, {name: _part(field, shaping) for name, field in record.__declared__.items()})
 
 
-def _part(text: str, rule: _Rule | None, shaping: Mapping[str, Any], scope: Mapping[str, Any]) -> Part:
+def _part(field: _Field, shaping: Mapping[str, Any]) -> Part:
+    rule, scope = field.rule, vars(sys.modules[field.module])
     outcome: Any = _ask(rule, shaping) if rule is not None else None
     if isinstance(rule, _Group):
         return Several(tuple(slot.kind for slot in outcome), tuple(slot.name for slot in outcome))
     if isinstance(rule, _When) and not outcome:
         return Absent()
-    name = text.removesuffix(" | None").removeprefix("Sequence[").removesuffix("]")
+    name = field.annotation.removesuffix(" | None").removeprefix("Sequence[").removesuffix("]")
     if isinstance(rule, _Each):
         items = range(outcome) if isinstance(outcome, int) else outcome
         parts = tuple(_element(name, {**shaping, "item": item}, scope) for item in items)

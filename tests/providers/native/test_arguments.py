@@ -23,12 +23,14 @@ from sardonyx.providers.native.arguments import (
     Size,
     Slot,
     WrongArguments,
+    declare,
     each,
     group,
     when,
 )
 from sardonyx.providers.native.kernel import DeclaredKernel, KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer
+from sardonyx.providers.native.movement.copying import CopyArguments
 from sardonyx.providers.native.program import Buffer
 from sardonyx.providers.native.running import memory_of, run_now
 from tests.providers.native.networks import Network, open_session
@@ -115,6 +117,15 @@ def test_what_shapes_the_code_decides_what_there_is() -> None:
 def test_a_record_that_extends_another_has_its_fields_first() -> None:
     names = [slot.name for slot in longer_kernel(X86_LEVELS["avx2"], 0, False).declaration.slots()]
     assert names == ["source", "scale", "count", "status"]
+
+
+class MarkedCopy(CopyArguments):
+    status: Pointer
+
+
+def test_a_record_may_extend_one_of_another_module() -> None:
+    names = [slot.name for slot in declare(MarkedCopy, {"rank": 1}).slots()]
+    assert names == ["source.place", "source.strides.0", "target.place", "target.strides.0", "status"]
 
 
 class Table(Arguments):
