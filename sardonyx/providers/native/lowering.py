@@ -59,7 +59,8 @@ MAX_HELD = 4
 class Sink:
     """Where a kernel's result goes: through a chain of scalar operations that followed, into one or more buffers.
 
-    The kernel makes `ChainCode(f, sink.chain)` after having asked for its own arguments, and for each row of the domain calls
+    `arguments` are a group of the kernel's record: `sink: Operands = group(lambda sink: sink.slots)`. The kernel makes
+    `ChainCode(f, sink, a.sink)` of them, and for each row of the domain calls
     `code.row(outer).emit(column, lanes, remaining, given=[value])`.
     """
 

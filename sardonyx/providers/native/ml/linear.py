@@ -23,7 +23,7 @@ PRODUCTS_PER_PIECE = 100_000
 
 def _claims(node: Node) -> bool:
     shape = None if node.inputs[0] is None else shape_of(node.inputs[0])
-    named = [one.name for one in node.outputs if one.name]
+    named = [output.name for output in node.outputs if output.name]
     return (
         len(named) == (2 if node.op_type == "LinearClassifier" else 1)
         and shape is not None
@@ -34,9 +34,9 @@ def _claims(node: Node) -> bool:
 
 @lower("LinearRegressor", domain="ai.onnx.ml", claims=lambda node: _claims(node) and _fits(node, _targets(node)))
 def linear_regressor(lowerer: Lowerer, node: Node) -> None:
-    given = attributes_of(node)
-    targets, transform = given["targets"], given["post_transform"]
-    scores = _products(lowerer, node, given["coefficients"], given.get("intercepts"), targets)
+    attributes = attributes_of(node)
+    targets, transform = attributes["targets"], attributes["post_transform"]
+    scores = _products(lowerer, node, attributes["coefficients"], attributes.get("intercepts"), targets)
     if targets == 1 and transform != "PROBIT":
         transform = "NONE"
     output = lowerer.output(node.outputs[0])
@@ -49,9 +49,9 @@ def linear_regressor(lowerer: Lowerer, node: Node) -> None:
     claims=lambda node: len(node.outputs) == 2 and _claims(node) and _fits(node, _classes(node)),
 )
 def linear_classifier(lowerer: Lowerer, node: Node) -> None:
-    given = attributes_of(node)
-    count, labels, transform = _classes(node), given.get("classlabels_ints") or [], given["post_transform"]
-    scores = _products(lowerer, node, given["coefficients"], given.get("intercepts"), count)
+    attributes = attributes_of(node)
+    count, labels, transform = _classes(node), attributes.get("classlabels_ints") or [], attributes["post_transform"]
+    scores = _products(lowerer, node, attributes["coefficients"], attributes.get("intercepts"), count)
     second = ""
     if count == 1 and len(labels) == 2:
         second = "negative" if transform == "PROBIT" else "complement"
@@ -74,18 +74,18 @@ def _targets(node: Node) -> int:
 
 def _classes(node: Node) -> int:
     """How many scores a classifier computes."""
-    given, features = attributes_of(node), _features(node)
-    count = len(given.get("intercepts") or ())
-    return count or (len(given["coefficients"]) // features if isinstance(features, int) and features else 0)
+    attributes, features = attributes_of(node), _features(node)
+    count = len(attributes.get("intercepts") or ())
+    return count or (len(attributes["coefficients"]) // features if isinstance(features, int) and features else 0)
 
 
 def _fits(node: Node, targets: int) -> bool:
     """Whether there are as many coefficients and, if a class is chosen among scores, labels as it takes."""
-    given, features = attributes_of(node), _features(node)
-    if not isinstance(features, int) or targets < 1 or len(given["coefficients"]) < targets * features:
+    attributes, features = attributes_of(node), _features(node)
+    if not isinstance(features, int) or targets < 1 or len(attributes["coefficients"]) < targets * features:
         return False
-    labels = given.get("classlabels_ints")
-    return len(given.get("intercepts") or ()) in (0, targets) and (
+    labels = attributes.get("classlabels_ints")
+    return len(attributes.get("intercepts") or ()) in (0, targets) and (
         node.op_type == "LinearRegressor" or targets == 1 or (labels is not None and len(labels) >= targets)
     )
 

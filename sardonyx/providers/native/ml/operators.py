@@ -149,23 +149,25 @@ def _input_type(node: Node) -> Type:
 
 
 def _claims_scaler(node: Node) -> bool:
-    given = attributes_of(node)
-    sizes = {len(given.get(name) or [0]) for name in ("offset", "scale")}
+    attributes = attributes_of(node)
+    sizes = {len(attributes.get(name) or [0]) for name in ("offset", "scale")}
     return _rank(node) in (1, 2) and (sizes == {1} or (isinstance(_columns(node), int) and sizes <= {1, _columns(node)}))
 
 
 @lower("Scaler", domain=DOMAIN, claims=_claims_scaler)
 def scaler(lowerer: Lowerer, node: Node) -> None:
-    given = attributes_of(node)
+    attributes = attributes_of(node)
     type = F64 if _input_type(node) == F64 else F32
-    numbers = [np.asarray(given.get(name) or [default], np.float32) for name, default in (("offset", 0), ("scale", 1))]
-    _by_column(lowerer, node, "scale", type, [one.astype(np.float64 if type == F64 else np.float32) for one in numbers])
+    numbers = [np.asarray(attributes.get(name) or [default], np.float32) for name, default in (("offset", 0), ("scale", 1))]
+    _by_column(
+        lowerer, node, "scale", type, [constants.astype(np.float64 if type == F64 else np.float32) for constants in numbers]
+    )
 
 
 def _imputed(node: Node) -> tuple[list[Any], Any]:
-    given = attributes_of(node)
+    attributes = attributes_of(node)
     kind = "float" if _input_type(node).is_float else "int64"
-    return given.get(f"imputed_value_{kind}s") or [], given.get(f"replaced_value_{kind}", 0)
+    return attributes.get(f"imputed_value_{kind}s") or [], attributes.get(f"replaced_value_{kind}", 0)
 
 
 def _claims_imputer(node: Node) -> bool:
@@ -262,23 +264,23 @@ class _Labels:
 
 def _labels_of(node: Node) -> _Labels | None:
     """None if a LabelEncoder has strings, or is not as its types say."""
-    given = attributes_of(node)
-    keys, values = _numbers(given, "keys"), _numbers(given, "values")
+    attributes = attributes_of(node)
+    keys, values = _numbers(attributes, "keys"), _numbers(attributes, "values")
     types = [_dtype(value) for value in (node.inputs[0], node.outputs[0])]
     if keys is None or values is None or len(keys) != len(values) or not len(keys) or types != [keys.dtype, values.dtype]:
         return None
-    default = given.get("default_tensor", given.get("default_float" if values.dtype.kind == "f" else "default_int64"))
+    default = attributes.get("default_tensor", attributes.get("default_float" if values.dtype.kind == "f" else "default_int64"))
     places = np.arange(len(keys))
     # of equal keys the last counts from version 4 on, before the first did
     order = places[::-1] if checking.signature_of(node).since_version >= 4 else places
-    found, first = np.unique(keys[order], return_index=True)
+    known, first = np.unique(keys[order], return_index=True)
     chosen = values[order][first]
     default = np.asarray(default).reshape(-1)[:1].astype(values.dtype)
-    nan = np.isnan(found) if keys.dtype.kind == "f" else np.zeros(len(found), bool)
+    nan = np.isnan(known) if keys.dtype.kind == "f" else np.zeros(len(known), bool)
     of_nan = chosen[nan] if nan.any() else default
     if nan.all():
         return None
-    return _Labels(found[~nan], np.concatenate([chosen[~nan], default, of_nan]))
+    return _Labels(known[~nan], np.concatenate([chosen[~nan], default, of_nan]))
 
 
 def _dtype(value: Any) -> Any:
@@ -286,13 +288,13 @@ def _dtype(value: Any) -> Any:
     return np.dtype(value.type.dtype.numpy) if known else None
 
 
-def _numbers(given: dict[str, Any], name: str) -> np.ndarray | None:
-    if f"{name}_tensor" in given:
-        tensor = np.asarray(given[f"{name}_tensor"]).reshape(-1)
+def _numbers(attributes: dict[str, Any], name: str) -> np.ndarray | None:
+    if f"{name}_tensor" in attributes:
+        tensor = np.asarray(attributes[f"{name}_tensor"]).reshape(-1)
         return tensor if tensor.dtype in (np.float32, np.float64, np.int16, np.int32, np.int64) else None
     for suffix, dtype in (("floats", np.float32), ("int64s", np.int64)):
-        if given.get(f"{name}_{suffix}") is not None:
-            return np.asarray(given[f"{name}_{suffix}"], dtype)
+        if attributes.get(f"{name}_{suffix}") is not None:
+            return np.asarray(attributes[f"{name}_{suffix}"], dtype)
     return None
 
 
@@ -355,9 +357,9 @@ def _find(f: KernelFunction, value: Value, keys: Value, count: Value, type: Type
 
 
 def _claims_one_hot(node: Node) -> bool:
-    given = attributes_of(node)
-    categories = given.get("cats_int64s") or []
-    plain = given["zeros"] != 0 and not given.get("cats_strings") and len(set(categories)) == len(categories) > 0
+    attributes = attributes_of(node)
+    categories = attributes.get("cats_int64s") or []
+    plain = attributes["zeros"] != 0 and not attributes.get("cats_strings") and len(set(categories)) == len(categories) > 0
     return plain and _rank(node) >= 0 and _input_type(node).is_integer
 
 
@@ -445,9 +447,9 @@ def _claims_vectorizer(node: Node) -> bool:
     shapes = [None if value is None else shape_of(value) for value in node.inputs]
     if any(shape is None or len(shape) != 2 or not isinstance(shape[1], int) for shape in shapes):
         return False
-    given = attributes_of(node).get("inputdimensions")
+    attributes = attributes_of(node).get("inputdimensions")
     widths = [shape[1] for shape in shapes if shape is not None]
-    return not given or list(given) == widths
+    return not attributes or list(attributes) == widths
 
 
 @lower("FeatureVectorizer", domain=DOMAIN, claims=_claims_vectorizer)

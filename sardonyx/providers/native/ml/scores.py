@@ -71,9 +71,13 @@ class Scores:
 
 def attributes_of(node: Node) -> dict[str, Any]:
     """A node's attributes as kernels get them, with the defaults of its version."""
-    found = {name: one.default for name, one in checking.signature_of(node).attributes.items() if one.default is not None}
-    found.update((name, attribute_value(one.value)) for name, one in node.attributes.items())
-    return found
+    values = {
+        name: attribute.default
+        for name, attribute in checking.signature_of(node).attributes.items()
+        if attribute.default is not None
+    }
+    values.update((name, attribute_value(attribute.value)) for name, attribute in node.attributes.items())
+    return values
 
 
 def finish_scores(lowerer: Lowerer, spec: ScoreSpec, scores: Scores, output: View, label: View | None) -> None:

@@ -43,32 +43,39 @@ class SupportSpec:
 
 def _claims(node: Node) -> bool:
     shape = None if node.inputs[0] is None else shape_of(node.inputs[0])
-    given = attributes_of(node)
-    if shape is None or len(shape) not in (1, 2) or not isinstance(shape[-1], int) or not all(one.name for one in node.outputs):
+    attributes = attributes_of(node)
+    if (
+        shape is None
+        or len(shape) not in (1, 2)
+        or not isinstance(shape[-1], int)
+        or not all(output.name for output in node.outputs)
+    ):
         return False
-    return given["kernel_type"] in KERNELS and given["post_transform"] in TRANSFORMS
+    return attributes["kernel_type"] in KERNELS and attributes["post_transform"] in TRANSFORMS
 
 
 def _claims_regressor(node: Node) -> bool:
-    given = attributes_of(node)
-    count = given.get("n_supports") or 0
-    vectors, weights = given.get("support_vectors") or (), given.get("coefficients") or ()
-    return _claims(node) and 0 < count <= len(weights) and len(vectors) == count * _features(node) and len(given["rho"]) >= 1
+    attributes = attributes_of(node)
+    count = attributes.get("n_supports") or 0
+    vectors, weights = attributes.get("support_vectors") or (), attributes.get("coefficients") or ()
+    return (
+        _claims(node) and 0 < count <= len(weights) and len(vectors) == count * _features(node) and len(attributes["rho"]) >= 1
+    )
 
 
 def _claims_classifier(node: Node) -> bool:
-    given = attributes_of(node)
-    sizes, labels = given.get("vectors_per_class") or [], given.get("classlabels_ints") or []
+    attributes = attributes_of(node)
+    sizes, labels = attributes.get("vectors_per_class") or [], attributes.get("classlabels_ints") or []
     vectors, weights, pairs = (
-        given.get("support_vectors") or (),
-        given.get("coefficients") or (),
+        attributes.get("support_vectors") or (),
+        attributes.get("coefficients") or (),
         len(sizes) * (len(sizes) - 1) // 2,
     )
     if len(node.outputs) != 2 or not _claims(node) or not 2 <= len(sizes) == len(labels) <= MAX_CLASSES or min(sizes) < 0:
         return False
     whole = len(vectors) == sum(sizes) * _features(node) > 0 and len(weights) >= (len(sizes) - 1) * sum(sizes)
-    chances = [given.get(name) or [] for name in ("prob_a", "prob_b")]
-    return whole and len(given["rho"]) >= pairs and (not chances[0] or all(len(one) == pairs for one in chances))
+    chances = [attributes.get(name) or [] for name in ("prob_a", "prob_b")]
+    return whole and len(attributes["rho"]) >= pairs and (not chances[0] or all(len(numbers) == pairs for numbers in chances))
 
 
 def _features(node: Node) -> int:
@@ -78,24 +85,24 @@ def _features(node: Node) -> int:
 
 @lower("SVMRegressor", domain="ai.onnx.ml", claims=_claims_regressor)
 def svm_regressor(lowerer: Lowerer, node: Node) -> None:
-    given = attributes_of(node)
-    weights = np.asarray(given["coefficients"][: given["n_supports"]], np.float32)[:, None]
-    scores = _sums(lowerer, node, given, weights, np.asarray(given["rho"][:1], np.float32))
+    attributes = attributes_of(node)
+    weights = np.asarray(attributes["coefficients"][: attributes["n_supports"]], np.float32)[:, None]
+    scores = _sums(lowerer, node, attributes, weights, np.asarray(attributes["rho"][:1], np.float32))
     output = lowerer.output(node.outputs[0])
-    spec = ScoreSpec(F32, F32, output.type, sign=bool(given.get("one_class")))
+    spec = ScoreSpec(F32, F32, output.type, sign=bool(attributes.get("one_class")))
     finish_scores(lowerer, spec, scores, output, None)
 
 
 @lower("SVMClassifier", domain="ai.onnx.ml", claims=_claims_classifier)
 def svm_classifier(lowerer: Lowerer, node: Node) -> None:
     """Classes are compared in pairs, and vote."""
-    given = attributes_of(node)
-    weights = _weights_of_pairs(given["coefficients"], given["vectors_per_class"])
-    labels, transform = given["classlabels_ints"], given["post_transform"]
-    scores = _sums(lowerer, node, given, weights, np.asarray(given["rho"][: weights.shape[1]], np.float32))
+    attributes = attributes_of(node)
+    weights = _weights_of_pairs(attributes["coefficients"], attributes["vectors_per_class"])
+    labels, transform = attributes["classlabels_ints"], attributes["post_transform"]
+    scores = _sums(lowerer, node, attributes, weights, np.asarray(attributes["rho"][: weights.shape[1]], np.float32))
     output, second = lowerer.output(node.outputs[1]), ""
-    chances = lowerer.scratch(scores.rows * (len(labels) * 4)) if given.get("prob_a") else None
-    _duel(lowerer, node, scores, given, chances)
+    chances = lowerer.scratch(scores.rows * (len(labels) * 4)) if attributes.get("prob_a") else None
+    _duel(lowerer, node, scores, attributes, chances)
     if chances is not None:
         scores = Scores(place=chances, stride=len(labels), rows=scores.rows, count=len(labels))
     elif len(labels) == 2:
@@ -106,7 +113,7 @@ def svm_classifier(lowerer: Lowerer, node: Node) -> None:
 # --- kernels and sums
 
 
-def _sums(lowerer: Lowerer, node: Node, given: dict[str, Any], weights: np.ndarray, rho: np.ndarray) -> Scores:
+def _sums(lowerer: Lowerer, node: Node, attributes: dict[str, Any], weights: np.ndarray, rho: np.ndarray) -> Scores:
     """Add the step that sums the kernels of each row with columns of weights."""
     assert node.inputs[0] is not None
     X = lowerer.contiguous(node.inputs[0])
@@ -117,11 +124,11 @@ def _sums(lowerer: Lowerer, node: Node, given: dict[str, Any], weights: np.ndarr
     lanes = lowerer.target.lanes(F32)
     padded = -(-count // lanes) * lanes
     vectors = np.zeros((features, padded), np.float32)
-    vectors[:, :count] = np.asarray(given["support_vectors"], np.float32).reshape(count, features).T
+    vectors[:, :count] = np.asarray(attributes["support_vectors"], np.float32).reshape(count, features).T
     table = np.zeros((sums, padded), np.float32)
     table[:, :count] = weights.T
     place = lowerer.scratch(dim.ceildiv(rows, ROWS) * (ROWS * sums * 4))
-    parameters = np.asarray([*(given.get("kernel_params") or ()), 0.0, 0.0, 0.0][:3], np.float32)
+    parameters = np.asarray([*(attributes.get("kernel_params") or ()), 0.0, 0.0, 0.0][:3], np.float32)
     arguments = SupportArguments(
         X=X.place,
         rows=rows,
@@ -137,7 +144,7 @@ def _sums(lowerer: Lowerer, node: Node, given: dict[str, Any], weights: np.ndarr
     )
     work = max(1, (features + sums + 8) * count * ROWS)
     lowerer.call(
-        support_kernel(lowerer.target, SupportSpec(X.type, given["kernel_type"])),
+        support_kernel(lowerer.target, SupportSpec(X.type, attributes["kernel_type"])),
         arguments,
         dim.ceildiv(rows, ROWS),
         max(1, PRODUCTS_PER_PIECE // work),
@@ -226,13 +233,13 @@ def _kernel_value(total: Value, parameters: list[Value], kernel: str) -> Value:
 # --- votes and probabilities
 
 
-def _duel(lowerer: Lowerer, node: Node, scores: Scores, given: dict[str, Any], chances: Buffer | None) -> None:
+def _duel(lowerer: Lowerer, node: Node, scores: Scores, attributes: dict[str, Any], chances: Buffer | None) -> None:
     """Add the step that counts votes for labels and, if it is given a place for them, computes probabilities."""
     label = lowerer.output(node.outputs[0])
-    labels = np.asarray(given["classlabels_ints"], np.int64)
+    labels = np.asarray(attributes["classlabels_ints"], np.int64)
     sigmoids = None
     if chances is not None:
-        sigmoids = lowerer.constant(np.stack([np.asarray(given[name], np.float32) for name in ("prob_a", "prob_b")]))
+        sigmoids = lowerer.constant(np.stack([np.asarray(attributes[name], np.float32) for name in ("prob_a", "prob_b")]))
     arguments = DuelArguments(
         scores=scores.place,
         rows=scores.rows,
@@ -294,39 +301,39 @@ class _Duels:
         with f.loop(f.begin, f.end) as item:
             rows = f.iota(I64, self.lanes) + f.splat(item * self.lanes, self.lanes)
             self.row = f.minimum(rows, f.splat(self.a.rows - 1, self.lanes))
-            with f.loop(0, self.classes) as one:
-                self.set(self.votes, one, 0.0)
+            with f.loop(0, self.classes) as number:
+                self.set(self.votes, number, 0.0)
                 if self.a.sigmoids is not None:
-                    self.set(self.Q, one * self.classes + one, 0.0)
+                    self.set(self.Q, number * self.classes + number, 0.0)
             pair = f.variable(0, I64)
-            with f.loop(0, self.classes) as one, f.loop(one + 1, self.classes) as other:
-                self._compare(one, other, pair.get())
+            with f.loop(0, self.classes) as number, f.loop(number + 1, self.classes) as other:
+                self._compare(number, other, pair.get())
                 pair.set(pair.get() + 1)
             self._write_label()
             if self.a.chances is not None:
                 self._couple(self.a.chances)
 
-    def _compare(self, one: Value, other: Value, pair: Value) -> None:
+    def _compare(self, number: Value, other: Value, pair: Value) -> None:
         f, sigmoids = self.f, self.a.sigmoids
         place = self.row * f.splat(self.pairs, self.lanes) + f.splat(pair, self.lanes)
         score = f.gather(self.a.scores, place, F32)
         first = score > 0.0
         zero, vote = f.const(self.type, 0.0), f.const(self.type, 1.0)
-        self.set(self.votes, one, self.get(self.votes, one) + f.select(first, vote, zero))
+        self.set(self.votes, number, self.get(self.votes, number) + f.select(first, vote, zero))
         self.set(self.votes, other, self.get(self.votes, other) + f.select(first, zero, vote))
         if sigmoids is not None:
             slope, offset = (f.splat(f.load(sigmoids, place, F32), self.lanes) for place in (pair, pair + self.pairs))
             with f.exact():
-                self._remember(one, other, 1.0 - logistic(score * slope + offset))
+                self._remember(number, other, 1.0 - logistic(score * slope + offset))
 
-    def _remember(self, one: Value, other: Value, won: Value) -> None:
+    def _remember(self, number: Value, other: Value, won: Value) -> None:
         """What a pair adds to Q: products of both chances beside the diagonal, and on it the squares of a class's opponents."""
         low, high = float(np.float32(1e-7)), float(np.float32(1 - 1e-7))
         won = math.within(low, won, high)
         lost = 1.0 - won
-        for row, column in ((one, other), (other, one)):
+        for row, column in ((number, other), (other, number)):
             self.set(self.Q, row * self.classes + column, -(won * lost))
-        for place, chance in ((one, lost), (other, won)):
+        for place, chance in ((number, lost), (other, won)):
             diagonal = place * self.classes + place
             self.set(self.Q, diagonal, self.get(self.Q, diagonal) + chance * chance)
 
@@ -334,34 +341,34 @@ class _Duels:
         f = self.f
         best = f.variable(f.const(self.type, -1.0))
         winner = f.variable(f.const(I64.vector(self.lanes), 0))
-        with f.loop(0, self.classes) as one:
-            votes = self.get(self.votes, one)
+        with f.loop(0, self.classes) as number:
+            votes = self.get(self.votes, number)
             better = votes > best.get()
             best.set(f.select(better, votes, best.get()))
-            winner.set(f.select(better, f.splat(one, self.lanes), winner.get()))
+            winner.set(f.select(better, f.splat(number, self.lanes), winner.get()))
         f.scatter(f.gather(self.a.labels, winner.get(), I64), self.a.label, self.row, I64)
 
     def _couple(self, chances: Value) -> None:
         """Class probabilities from pairwise ones: the second method of Wu, Lin and Weng, JMLR 5 (2004)."""
         f = self.f
         count = f.splat(f.convert(self.classes, F32), self.lanes)
-        with f.loop(0, self.classes) as one:
-            self.set(self.p, one, 1.0 / count)
+        with f.loop(0, self.classes) as number:
+            self.set(self.p, number, 1.0 / count)
         rounds = f.variable(0, I64)
         with f.while_() as improving:
             improving.leave_if(rounds.get() >= ITERATIONS)
             rounds.set(rounds.get() + 1)
             pQp = f.variable(f.const(self.type, 0.0))
-            with f.loop(0, self.classes) as one:
-                self.set(self.Qp, one, self._row_times_p(one))
-                pQp.set(pQp.get() + self.get(self.p, one) * self.get(self.Qp, one))
+            with f.loop(0, self.classes) as number:
+                self.set(self.Qp, number, self._row_times_p(number))
+                pQp.set(pQp.get() + self.get(self.p, number) * self.get(self.Qp, number))
             going = self._far(pQp.get(), TOLERANCE / count)
             improving.leave_if(f.reduce("max", f.select(going, f.const(self.type, 1.0), 0.0)) == 0.0)
-            with f.loop(0, self.classes) as one:
-                self._improve(one, pQp, going)
-        with f.loop(0, self.classes) as one:
-            place = self.row * f.splat(self.classes, self.lanes) + f.splat(one, self.lanes)
-            f.scatter(self.get(self.p, one), chances, place, F32)
+            with f.loop(0, self.classes) as number:
+                self._improve(number, pQp, going)
+        with f.loop(0, self.classes) as number:
+            place = self.row * f.splat(self.classes, self.lanes) + f.splat(number, self.lanes)
+            f.scatter(self.get(self.p, number), chances, place, F32)
 
     def _row_times_p(self, row: Value) -> Value:
         total = self.f.variable(self.f.const(self.type, 0.0))
@@ -373,21 +380,21 @@ class _Duels:
         """Which rows are not good enough yet."""
         f = self.f
         error = f.variable(f.const(self.type, 0.0))
-        with f.loop(0, self.classes) as one:
-            mine, before = f.abs(self.get(self.Qp, one) - pQp), error.get()
+        with f.loop(0, self.classes) as number:
+            mine, before = f.abs(self.get(self.Qp, number) - pQp), error.get()
             error.set(f.select((mine > before) | f.is_nan(mine), mine, before))
         return error.get() >= tolerance
 
-    def _improve(self, one: Value, pQp: Variable, going: Value) -> None:
+    def _improve(self, number: Value, pQp: Variable, going: Value) -> None:
         """Set one class's probability to its best value; rows that are good enough keep what they have."""
         f = self.f
-        own = self.get(self.Q, one * self.classes + one)
-        mine = self.get(self.Qp, one)
+        own = self.get(self.Q, number * self.classes + number)
+        mine = self.get(self.Qp, number)
         step = f.select(going, (pQp.get() - mine) / own, 0.0)
         grown = 1.0 + step
         pQp.set((pQp.get() + step * (step * own + 2.0 * mine)) / (grown * grown))
-        self.set(self.p, one, self.get(self.p, one) + step)
+        self.set(self.p, number, self.get(self.p, number) + step)
         with f.loop(0, self.classes) as other:
-            toward = self.get(self.Q, one * self.classes + other)
+            toward = self.get(self.Q, number * self.classes + other)
             self.set(self.Qp, other, (self.get(self.Qp, other) + step * toward) / grown)
             self.set(self.p, other, self.get(self.p, other) / grown)

@@ -29,35 +29,35 @@ STEPS_PER_PIECE = 40_000
 def takes_rows(node: Node) -> bool:
     """Whether the input has two axes, and all outputs are wanted by name."""
     shape = None if node.inputs[0] is None else shape_of(node.inputs[0])
-    return shape is not None and len(shape) == 2 and all(one.name for one in node.outputs)
+    return shape is not None and len(shape) == 2 and all(output.name for output in node.outputs)
 
 
 def _claims_classifier(node: Node) -> bool:
-    given = attributes_of(node)
-    return takes_rows(node) and len(node.outputs) == 2 and given["post_transform"] in TRANSFORMS
+    attributes = attributes_of(node)
+    return takes_rows(node) and len(node.outputs) == 2 and attributes["post_transform"] in TRANSFORMS
 
 
 def _claims_regressor(node: Node) -> bool:
-    given = attributes_of(node)
-    return takes_rows(node) and given["post_transform"] in TRANSFORMS and given["aggregate_function"] in AGGREGATES
+    attributes = attributes_of(node)
+    return takes_rows(node) and attributes["post_transform"] in TRANSFORMS and attributes["aggregate_function"] in AGGREGATES
 
 
 def _claims_numbered(node: Node) -> bool:
-    given = attributes_of(node)
+    attributes = attributes_of(node)
     return (
         takes_rows(node)
-        and 0 <= given["post_transform"] < len(TRANSFORMS)
-        and 0 <= given["aggregate_function"] < len(AGGREGATES)
+        and 0 <= attributes["post_transform"] < len(TRANSFORMS)
+        and 0 <= attributes["aggregate_function"] < len(AGGREGATES)
     )
 
 
 @lower("TreeEnsembleClassifier", domain="ai.onnx.ml", claims=_claims_classifier)
 def tree_ensemble_classifier(lowerer: Lowerer, node: Node) -> None:
-    given = attributes_of(node)
-    forest = _numbered_forest(given, "class")
-    labels, base = list(given.get("classlabels_int64s") or ()), _base_values(forest, given)
+    attributes = attributes_of(node)
+    forest = _numbered_forest(attributes, "class")
+    labels, base = list(attributes.get("classlabels_int64s") or ()), _base_values(forest, attributes)
     trees = _Ensemble(lowerer, node, forest, len(labels), "SUM")
-    transform, ids = given["post_transform"], given["class_ids"]
+    transform, ids = attributes["post_transform"], attributes["class_ids"]
     if len(labels) == 1:
         transform = transform if transform == "PROBIT" else "NONE"
         trees.finish(transform, base[:1], label="above", labels=(0, 1))
@@ -84,21 +84,23 @@ def _classify_two(
 
 @lower("TreeEnsembleRegressor", domain="ai.onnx.ml", claims=_claims_regressor)
 def tree_ensemble_regressor(lowerer: Lowerer, node: Node) -> None:
-    given = attributes_of(node)
-    forest = _numbered_forest(given, "target")
-    _regress(lowerer, node, forest, given["aggregate_function"], _base_values(forest, given), given["post_transform"])
+    attributes = attributes_of(node)
+    forest = _numbered_forest(attributes, "target")
+    _regress(
+        lowerer, node, forest, attributes["aggregate_function"], _base_values(forest, attributes), attributes["post_transform"]
+    )
 
 
 @lower("TreeEnsemble", domain="ai.onnx.ml", claims=_claims_numbered)
 def tree_ensemble(lowerer: Lowerer, node: Node) -> None:
-    given = attributes_of(node)
+    attributes = attributes_of(node)
     names = (
         "tree_roots nodes_featureids nodes_splits nodes_modes nodes_truenodeids nodes_trueleafs nodes_falsenodeids nodes_falseleafs "
         "nodes_missing_value_tracks_true leaf_targetids leaf_weights membership_values"
     )
-    wide = {name: _widened(value) for name, value in given.items()}
+    wide = {name: _widened(value) for name, value in attributes.items()}
     forest = _built(forest_of_nodes_and_leaves, *(wide.get(name) for name in names.split()))
-    aggregate, transform = AGGREGATES[given["aggregate_function"]], NUMBERED_TRANSFORMS[given["post_transform"]]
+    aggregate, transform = AGGREGATES[attributes["aggregate_function"]], NUMBERED_TRANSFORMS[attributes["post_transform"]]
     _regress(lowerer, node, forest, aggregate, np.zeros(0), transform)
 
 
@@ -118,15 +120,15 @@ def _regress(lowerer: Lowerer, node: Node, forest: Forest, aggregate: str, base:
     trees.finish(transform, base, average=aggregate == "AVERAGE")
 
 
-def _numbered_forest(given: dict[str, Any], votes: str) -> Forest:
-    values = {name: given.get(f"{name}_as_tensor", given.get(name)) for name in ("nodes_values", f"{votes}_weights")}
+def _numbered_forest(attributes: dict[str, Any], votes: str) -> Forest:
+    values = {name: attributes.get(f"{name}_as_tensor", attributes.get(name)) for name in ("nodes_values", f"{votes}_weights")}
     names = "nodes_modes nodes_truenodeids nodes_falsenodeids nodes_missing_value_tracks_true"
     return _built(
         forest_of_numbered_nodes,
-        *(given.get(name) for name in ("nodes_treeids", "nodes_nodeids", "nodes_featureids")),
+        *(attributes.get(name) for name in ("nodes_treeids", "nodes_nodeids", "nodes_featureids")),
         values["nodes_values"],
-        *(given.get(name) for name in names.split()),
-        *(given.get(f"{votes}_{name}") for name in ("treeids", "nodeids", "ids")),
+        *(attributes.get(name) for name in names.split()),
+        *(attributes.get(f"{votes}_{name}") for name in ("treeids", "nodeids", "ids")),
         values[f"{votes}_weights"],
     )
 
@@ -139,8 +141,8 @@ def _built(build: Callable[..., Forest], *operands: Any) -> Forest:
         raise CannotCompile(f"no forest: {error}") from error
 
 
-def _base_values(forest: Forest, given: dict[str, Any]) -> np.ndarray:
-    values = given.get("base_values_as_tensor", given.get("base_values"))
+def _base_values(forest: Forest, attributes: dict[str, Any]) -> np.ndarray:
+    values = attributes.get("base_values_as_tensor", attributes.get("base_values"))
     return np.asarray([] if values is None else values, dtype=forest.vote_weight.dtype).reshape(-1)
 
 

@@ -172,9 +172,9 @@ def _place(roots: np.ndarray, tests: _Tests) -> _Places:
     if (tree[roots] != np.arange(len(roots))).any():
         raise CannotCompile("trees share a root")
     leaves, depths = np.zeros(len(roots), np.int64), np.zeros(len(roots), np.int64)
-    level, found = roots[~tests.leaf[roots]], []
+    level, levels = roots[~tests.leaf[roots]], []
     while level.size:
-        found.append(level)
+        levels.append(level)
         children, owner = np.concatenate([tests.low[level], tests.high[level]]), np.tile(tree[level], 2)
         fresh = tree[children] < 0
         tree[children[fresh]] = owner[fresh]
@@ -183,10 +183,10 @@ def _place(roots: np.ndarray, tests: _Tests) -> _Places:
         above[children[fresh]] = np.tile(level, 2)[fresh]
         right[children[fresh]] = np.repeat([0, 1], len(level))[fresh]
         ended = np.bincount(owner[tests.leaf[children]], minlength=len(roots))
-        leaves, depths = leaves + ended, depths + len(found) * ended
+        leaves, depths = leaves + ended, depths + len(levels) * ended
         level = distinct(children[fresh & ~tests.leaf[children]])
-    inner = np.concatenate(found) if found else np.zeros(0, np.int64)
-    pair, sizes = _paired(inner, [len(one) for one in found], tree, above, right, len(roots))
+    inner = np.concatenate(levels) if levels else np.zeros(0, np.int64)
+    pair, sizes = _paired(inner, [len(level) for level in levels], tree, above, right, len(roots))
     return _Places(roots, inner, pair, tree, sizes, -(-depths // np.maximum(leaves, 1)))
 
 

@@ -182,14 +182,14 @@ def pad(lowerer: Lowerer, node: Node) -> None:
 
 def _constant_value(lowerer: Lowerer, node: Node) -> View:
     """The element that stands in the margins."""
-    given = input_named(node, "constant_value") or (input_named(node, "value") if node.domain == "com.microsoft" else None)
-    if given is not None:
-        return lowerer.view(given)
+    filling = input_named(node, "constant_value") or (input_named(node, "value") if node.domain == "com.microsoft" else None)
+    if filling is not None:
+        return lowerer.view(filling)
     type = present(node.inputs[0]).type
     assert isinstance(type, TensorType) and type.dtype is not None
     number = None if node.domain == "com.microsoft" else matching.operand(node, "value")
-    one = np.array(0 if number is None else number).astype(type.dtype.numpy).reshape(1)
-    return View(lowerer.constant(one), lowerer.view(present(node.inputs[0])).type, (1,), (1,))
+    element = np.array(0 if number is None else number).astype(type.dtype.numpy).reshape(1)
+    return View(lowerer.constant(element), lowerer.view(present(node.inputs[0])).type, (1,), (1,))
 
 
 def _surround(lowerer: Lowerer, element: View, target: View, part: View, margins: Margins) -> None:

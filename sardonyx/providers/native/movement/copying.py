@@ -57,9 +57,9 @@ def copy_step(lowerer: Lowerer, source: View, target: View) -> None:
 
 def _innermost_last(view: View) -> list[int]:
     """The axes, the one along which elements lie in a row behind the others."""
-    found = [axis for axis, (size, stride) in enumerate(zip(view.shape, view.strides)) if stride == 1 and size != 1]
+    dense = [axis for axis, (size, stride) in enumerate(zip(view.shape, view.strides)) if stride == 1 and size != 1]
     axes = list(range(len(view.shape)))
-    return [*(axis for axis in axes if axis != found[-1]), found[-1]] if found else axes
+    return [*(axis for axis in axes if axis != dense[-1]), dense[-1]] if dense else axes
 
 
 def _kind(stride: object) -> str:
@@ -120,8 +120,8 @@ def _reverse_row(f: KernelFunction, source: Value, target: Value, count: Value, 
     lanes = f.lanes(type)
     whole = (count // lanes) * lanes
     with f.loop(0, whole, lanes) as index:
-        found = f.load(source, -index - (lanes - 1), type, lanes)
-        f.store(f.shuffle(found, found, range(lanes - 1, -1, -1)), target, index, type)
+        vector = f.load(source, -index - (lanes - 1), type, lanes)
+        f.store(f.shuffle(vector, vector, range(lanes - 1, -1, -1)), target, index, type)
     with f.loop(whole, count) as index:
         f.store(f.load(source, -index, type), target, index, type)
 

@@ -33,11 +33,11 @@ def _is_number(value: Value | None) -> bool:
 def _claims_range(node: Node) -> bool:
     """Only numbers that the shapes tell: the size of the result depends on them."""
     type = element_of(node.outputs[0])
-    given = [value for value in node.inputs if value is not None]
+    inputs = [value for value in node.inputs if value is not None]
     return (
         type is not None
         and type.is_integer
-        and all(map(_is_number, given))
+        and all(map(_is_number, inputs))
         and all(content(node, name) is not None for name in ("start", "limit"))
         and (input_named(node, "delta") is None or content(node, "delta") not in (None, [0]))
     )

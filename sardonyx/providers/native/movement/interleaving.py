@@ -136,24 +136,24 @@ def joined(f: KernelFunction, vectors: Sequence[Value]) -> list[Value]:
     """The elements of all vectors in turn."""
     count, lanes = len(vectors), vectors[0].type.lanes
     places = [[(place % count, place // count) for place in range(row * lanes, (row + 1) * lanes)] for row in range(count)]
-    return [_picked(f, vectors, one) for one in places]
+    return [_picked(f, vectors, chosen) for chosen in places]
 
 
 def taken_apart(f: KernelFunction, vectors: Sequence[Value]) -> list[Value]:
     """The inverse of `joined`."""
     count, lanes = len(vectors), vectors[0].type.lanes
     places = [[divmod(lane * count + row, lanes) for lane in range(lanes)] for row in range(count)]
-    return [_picked(f, vectors, one) for one in places]
+    return [_picked(f, vectors, chosen) for chosen in places]
 
 
 def _picked(f: KernelFunction, vectors: Sequence[Value], places: Sequence[tuple[int, int]]) -> Value:
     """A vector whose lanes are chosen among those of others: (which, lane)."""
     lanes = len(places)
-    found = vectors[0]
+    picked = vectors[0]
     for number in range(1, len(vectors)):
         # lanes that later vectors fill may be anything
         chosen = [
             lanes + lane if which == number else (lane if number == 1 else here) for here, (which, lane) in enumerate(places)
         ]
-        found = f.shuffle(found, vectors[number], chosen)
-    return found
+        picked = f.shuffle(picked, vectors[number], chosen)
+    return picked

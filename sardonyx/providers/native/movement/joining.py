@@ -41,13 +41,13 @@ def part_of(lowerer: Lowerer, value: Value, order: Sequence[int], members: Conta
         node = user
         if user.op_type == "Split" and len(users) == 1:
             parts = list(user.outputs)
-            node = next((one for one in parts[0].users if one.op_type == "Concat"), user)
+            node = next((user for user in parts[0].users if user.op_type == "Concat"), user)
             if _axis_of(user, 0) != _axis_of(node, 1):
                 continue
         if node.op_type == "Concat" and node in members and node.domain in ("", "ai.onnx"):
-            found = _place_in(lowerer, node, parts, order)
-            if found is not None:
-                return found
+            place = _place_in(lowerer, node, parts, order)
+            if place is not None:
+                return place
     return None
 
 
@@ -56,7 +56,7 @@ def _place_in(lowerer: Lowerer, node: Node, parts: Sequence[Value], order: Seque
     sizes, axis = _sizes_of(node)
     inputs = list(node.inputs)
     first = inputs.index(parts[0]) if parts[0] in inputs else len(inputs)
-    if sizes is None or inputs[first : first + len(parts)] != list(parts) or any(inputs.count(one) != 1 for one in parts):
+    if sizes is None or inputs[first : first + len(parts)] != list(parts) or any(inputs.count(part) != 1 for part in parts):
         return None
     if node not in lowerer.joints:
         lowerer.joints[node] = lowerer.output(node.outputs[0], order)
@@ -89,9 +89,9 @@ def _strides_in(view: View, shape: Dims) -> Dims:
 
 def _axis_of(node: Node, default: int) -> int:
     """The attribute `axis` of a node with known rank, counted from the front."""
-    given = matching.operand(node, "axis")
+    axis = matching.operand(node, "axis")
     shape = getattr(node.outputs[0].type, "shape", None) or (1,)
-    return (default if given is None else int(given)) % len(shape)
+    return (default if axis is None else int(axis)) % len(shape)
 
 
 def _sizes_of(node: Node) -> tuple[list[Dim] | None, int]:
@@ -121,8 +121,8 @@ def _order_of(lowerer: Lowerer, value: Value, depth: int) -> tuple[int, ...] | N
     if node is None or depth == 0 or not scalars_of(normal_domain(node.domain), node.op_type):
         return None
     shape = getattr(value.type, "shape", None)
-    whole = [one for one in node.inputs if one is not None and _is_alike(getattr(one.type, "shape", None), shape)]
-    orders = {_order_of(lowerer, one, depth - 1) for one in whole if not one.is_constant}
+    whole = [value for value in node.inputs if value is not None and _is_alike(getattr(value.type, "shape", None), shape)]
+    orders = {_order_of(lowerer, value, depth - 1) for value in whole if not value.is_constant}
     return orders.pop() if len(orders) == 1 else None
 
 

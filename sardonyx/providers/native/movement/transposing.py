@@ -56,9 +56,9 @@ def transposed_step(
     axis = _transposed_axis(domain, strides[: len(views)])
     if axis is None:
         return False
-    order = [*(one for one in range(len(domain) - 1) if one != axis), axis, len(domain) - 1]
-    strides = [tuple(steps[one] for one in order) for steps in strides]
-    *outer, rows, columns = (domain[one] for one in order)
+    order = [*(other for other in range(len(domain) - 1) if other != axis), axis, len(domain) - 1]
+    strides = [tuple(steps[axis] for axis in order) for steps in strides]
+    *outer, rows, columns = (domain[axis] for axis in order)
     chain, arguments = _placed(len(domain), items, views, results, strides)
     chain = streamed(lowerer, chain, [view for _, view in results])
     loads = [number for number, item in enumerate(items) if isinstance(item, Load)]
@@ -70,7 +70,7 @@ def transposed_step(
     width = _width(lowerer, chain, rows, columns)
     if width < 4:
         return False
-    moved = sum(one.type.bytes for one in (*chain.items, *chain.stores) if isinstance(one, (Load, Store)))
+    moved = sum(operand.type.bytes for operand in (*chain.items, *chain.stores) if isinstance(operand, (Load, Store)))
     traffic = dim.product(domain) * moved
     lowerer.call(
         tiles_kernel(lowerer.target, chain, tiled, width, isinstance(traffic, int) and traffic >= lowerer.budgets.far),
@@ -91,9 +91,9 @@ def _transposed_axis(domain: Dims, strides: Sequence[Dims]) -> int | None:
     for steps in strides:
         if _is_even(steps[-1]):
             continue
-        found = [axis for axis, step in enumerate(steps[:-1]) if isinstance(step, int) and step == 1]
-        if found:
-            return max(found, key=lambda axis: _supposed(domain[axis]))
+        axes = [axis for axis, step in enumerate(steps[:-1]) if isinstance(step, int) and step == 1]
+        if axes:
+            return max(axes, key=lambda axis: _supposed(domain[axis]))
     return None
 
 
@@ -168,11 +168,11 @@ def tiles_kernel(
 
 def _outer_coordinates(f: KernelFunction, number: Value, sizes: Sequence[Value], count: int) -> list[Value]:
     """The coordinates of the outer axes; `sizes` are those of all but the first."""
-    found: list[Value] = []
+    coordinates: list[Value] = []
     for size in reversed(sizes):
-        found.append(number % size)
+        coordinates.append(number % size)
         number = number // size
-    return [*([number] if count else []), *reversed(found)]
+    return [*([number] if count else []), *reversed(coordinates)]
 
 
 class _Tiles:
@@ -221,7 +221,7 @@ class _Tiles:
         lines = {n: self._transposed(n, [*outer, row], column) for n in self.tiled}
         if self.is_short:
             for number in range(width):
-                self._line([*outer, row + number], column, {n: found[number] for n, found in lines.items()})
+                self._line([*outer, row + number], column, {n: tile[number] for n, tile in lines.items()})
             return
         for n, tile in self._memory.items():
             type = _bits(self.code.loads[n].type)
@@ -229,18 +229,18 @@ class _Tiles:
                 f.store(line, tile, number * width, type, align=width * type.bytes)
         with f.loop(0, width) as index:
             types = {n: self.code.loads[n].type for n in self.tiled}
-            given = {n: f.load(tile, index * width, types[n], width) for n, tile in self._memory.items()}
-            self._line([*outer, row + index], column, given)
+            operands = {n: f.load(tile, index * width, types[n], width) for n, tile in self._memory.items()}
+            self._line([*outer, row + index], column, operands)
 
-    def _line(self, outer: Sequence[Value], column: Value, given: dict[int, Value]) -> None:
+    def _line(self, outer: Sequence[Value], column: Value, operands: dict[int, Value]) -> None:
         """A row of a tile."""
         f, code = self.f, self.code
         if self.is_copy:
             store = code.chain.stores[0]
             place = f.address(code.stores[0].at(outer), column, store.type)
-            f.store(given[0], place, 0, store.type, streams=self.streaming)
+            f.store(operands[0], place, 0, store.type, streams=self.streaming)
             return
-        row = _TileRow(code, outer, given)
+        row = _TileRow(code, outer, operands)
         row.streaming = self.streaming
         row.emit(column, self.width)
 
@@ -251,8 +251,8 @@ class _Tiles:
         assert stride is not None
         place = operand.at(outer)
         type = _bits(operand.type)
-        found = transpose(f, [f.load(place, (column + index) * stride, type, width) for index in range(width)])
-        return found if self.is_copy or not self.is_short else [f.bitcast(one, operand.type.vector(width)) for one in found]
+        rows = transpose(f, [f.load(place, (column + index) * stride, type, width) for index in range(width)])
+        return rows if self.is_copy or not self.is_short else [f.bitcast(row, operand.type.vector(width)) for row in rows]
 
     def _fetch_ahead(self, outer: Sequence[Value], row: Value, column: Value) -> None:
         """Begin to fetch what a tile further along the row reads."""
@@ -282,14 +282,14 @@ def transpose(f: KernelFunction, vectors: Sequence[Value]) -> list[Value]:
     inside = min(width, 16 // vectors[0].type.bytes)
     parts = width // inside
     groups = [_zipped(f, vectors[first : first + inside], parts) for first in range(0, width, inside)]
-    found: list[list[Value]] = [_dealt(f, [group[index] for group in groups], inside) for index in range(inside)]
-    return [found[index][part] for part in range(parts) for index in range(inside)]
+    dealt: list[list[Value]] = [_dealt(f, [group[index] for group in groups], inside) for index in range(inside)]
+    return [dealt[index][part] for part in range(parts) for index in range(inside)]
 
 
 def _zipped(f: KernelFunction, vectors: Sequence[Value], parts: int) -> list[Value]:
     """Squares side by side, each in its part of the vectors, transposed."""
     count = len(vectors)
-    found = list(vectors)
+    zipped = list(vectors)
     lanes = count * parts
     halves = [
         [
@@ -300,10 +300,10 @@ def _zipped(f: KernelFunction, vectors: Sequence[Value], parts: int) -> list[Val
         for half in (0, 1)
     ]
     for _ in range(count.bit_length() - 1):
-        found = [
-            f.shuffle(found[index], found[index + count // 2], halves[half]) for index in range(count // 2) for half in (0, 1)
+        zipped = [
+            f.shuffle(zipped[index], zipped[index + count // 2], halves[half]) for index in range(count // 2) for half in (0, 1)
         ]
-    return found
+    return zipped
 
 
 def _dealt(f: KernelFunction, vectors: list[Value], inside: int) -> list[Value]:
@@ -318,9 +318,9 @@ def _dealt(f: KernelFunction, vectors: list[Value], inside: int) -> list[Value]:
 class _TileRow(ChainRow):
     """A row of a tile: transposed operands are there already."""
 
-    def __init__(self, code: ChainCode, outer: Sequence[Value], given: dict[int, Value]):
+    def __init__(self, code: ChainCode, outer: Sequence[Value], operands: dict[int, Value]):
         super().__init__(code, outer)
-        self._given = given
+        self._operands = operands
 
     def load(self, n: int, column: Value, lanes: int, remaining: Value | None) -> Value:
-        return self._given[n] if n in self._given else super().load(n, column, lanes, remaining)
+        return self._operands[n] if n in self._operands else super().load(n, column, lanes, remaining)

@@ -31,10 +31,10 @@ def content(node: Node, name: str) -> list[Dim] | None:
     value = input_named(node, name)
     if value is not None:
         return known_sizes(value)
-    given = matching.operand(node, name)
-    if given is None:
+    numbers = matching.operand(node, name)
+    if numbers is None:
         return None
-    return [given] if isinstance(given, int) else [int(item) for item in np.reshape(given, -1)]
+    return [numbers] if isinstance(numbers, int) else [int(item) for item in np.reshape(numbers, -1)]
 
 
 def is_known(node: Node, *names: str) -> bool:
@@ -44,8 +44,8 @@ def is_known(node: Node, *names: str) -> bool:
 
 def axis_of(node: Node, rank: int, default: int = 0) -> int:
     """The attribute `axis`, or a constant input of one element, counted from the front."""
-    given = matching.operand(node, "axis")
-    axes = [default] if given is None else np.reshape(given, -1)
+    axis = matching.operand(node, "axis")
+    axes = [default] if axis is None else np.reshape(axis, -1)
     if len(axes) != 1:
         raise CannotCompile(f"{node}: axis has {len(axes)} elements", quiet=True)
     axis = int(axes[0])
@@ -124,10 +124,10 @@ def slice_windows(node: Node) -> list[Window] | None:
     for start, end, axis, step in zip(starts, ends, axes, steps):
         if not isinstance(axis, int) or not isinstance(step, int) or step == 0:
             return None
-        found = _window(axis % len(shape), shape[axis], start, slice_end(end, step), step)
-        if found is None:
+        window = _window(axis % len(shape), shape[axis], start, slice_end(end, step), step)
+        if window is None:
             return None
-        windows.append(found)
+        windows.append(window)
     return windows
 
 
@@ -214,9 +214,9 @@ def filled(lowerer: Lowerer, number: np.ndarray, value: Value) -> View:
     """A view of a value's shape that shows one element everywhere."""
     type = element_of(value)
     assert type is not None and isinstance(value.type, TensorType) and value.type.dtype is not None
-    one = lowerer.constant(np.array(number, value.type.dtype.numpy).reshape(1))
+    element = lowerer.constant(np.array(number, value.type.dtype.numpy).reshape(1))
     shape = dims(value)
-    return View(one, type, shape, (0,) * len(shape))
+    return View(element, type, shape, (0,) * len(shape))
 
 
 @lower("ConstantOfShape", claims=lambda node: content(node, "input") is not None, costly=False)

@@ -93,8 +93,8 @@ def _batch_factors(lowerer: Lowerer, node: Node, parameters: Sequence[Value], ty
     if lowerer.can_pack(*parameters) and scale is not None:
         wide = np.dtype(np.float64 if type.bits == 64 else np.float32)
         pack = functools.partial(_factors, wide, float(epsilon))
-        found = lowerer.packed(parameters, FACTORS, (wide.str, float(epsilon)), [scale.size * wide.itemsize] * 2, pack)
-        first, second = (View(one, type, (scale.size,), (1,)) for one in found)
+        packed = lowerer.packed(parameters, FACTORS, (wide.str, float(epsilon)), [scale.size * wide.itemsize] * 2, pack)
+        first, second = (View(buffer, type, (scale.size,), (1,)) for buffer in packed)
         return first, second
     scales, B, mean, variance = views = [lowerer.contiguous(parameter) for parameter in parameters]
     factors, shifts = (View(lowerer.scratch(channels * type.bytes), type, (channels,), (1,)) for _ in range(2))
@@ -113,7 +113,7 @@ def _batch_factors(lowerer: Lowerer, node: Node, parameters: Sequence[Value], ty
 
 
 def _factors(wide: np.dtype, epsilon: float, *arrays: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    scale, B, mean, var = (one.astype(wide) for one in arrays)
+    scale, B, mean, var = (array.astype(wide) for array in arrays)
     with np.errstate(all="ignore"):
         factor = scale / np.sqrt(var + wide.type(epsilon))
         return factor, B - mean * factor
@@ -143,7 +143,7 @@ def group_step(lowerer: Lowerer, node: Node, count: Dim, by_group: bool = False)
     lowerer.require(channels * count, shape[1])
     groups = (1, 1, len(shape) - 2)
     _require_channels(lowerer, (scale, bias), count if by_group else shape[1])
-    parameters = [lowerer.contiguous(one) for one in (scale, bias)]
+    parameters = [lowerer.contiguous(parameter) for parameter in (scale, bias)]
     if len(shape) > 3 and has_channels_last(lowerer.view(X)):
         normalize_pixels(lowerer, node, count, by_group, parameters, type)
         return

@@ -103,7 +103,7 @@ def group_norm_kernel(f: KernelFunction, a: GroupNormArguments, norm: GroupNorm)
 
         def total(middle: Value | None) -> Value:
             """The sum of all elements, or of squared differences."""
-            found = f.variable(0.0, F64)
+            elements = f.variable(0.0, F64)
             with f.loop(first, last) as channel:
                 row = read.row([sample, channel])
 
@@ -111,8 +111,8 @@ def group_norm_kernel(f: KernelFunction, a: GroupNormArguments, norm: GroupNorm)
                     x = row.lanewise(column, lanes, remaining, type)
                     return x if middle is None else (x - middle) * (x - middle)
 
-                found.set(found.get() + fold_columns(f, 0, columns, lanes, unroll, Fold("add", type), values))
-            return found.get()
+                elements.set(elements.get() + fold_columns(f, 0, columns, lanes, unroll, Fold("add", type), values))
+            return elements.get()
 
         middle = f.splat(f.convert(total(None) * share, type), lanes)
         inverse = f.convert(1.0 / f.sqrt(total(middle) * share + a.epsilon), type)

@@ -34,7 +34,7 @@ def c_dist(lowerer: Lowerer, node: Node) -> None:
     first, second = lowerer.view(A), _features_first(lowerer, B)
     strides = (first.strides[0], first.strides[1], 0), (0, *second.strides)
     difference = Apply(name_of(scalars_of("", "Sub")[-1]), (0, 1), type)
-    chain = Chain(3, (*(Load(type, pattern(one)) for one in strides), difference), ())
+    chain = Chain(3, (*(Load(type, pattern(steps)) for steps in strides), difference), ())
     arguments = [*stride_arguments(first, strides[0]), *stride_arguments(second, strides[1])]
     sink = lowerer.sink(node, (1, 1))
     reduction = Reduction(METRICS[operand(node, "metric")], "add", type, "KRK", chain, sink.chain)
@@ -51,6 +51,6 @@ def _features_first(lowerer: Lowerer, B: Value) -> View:
     if turned.strides[1] == 1:
         return turned
     features, points = turned.shape
-    made = View(lowerer.scratch(features * points * view.type.bytes), view.type, turned.shape, (points, 1))
-    lowerer.copy(turned, made)
-    return made
+    copy = View(lowerer.scratch(features * points * view.type.bytes), view.type, turned.shape, (points, 1))
+    lowerer.copy(turned, copy)
+    return copy

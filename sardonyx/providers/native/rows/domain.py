@@ -68,12 +68,12 @@ def outer_groups(value: Value, outer: int, others: Sequence[Value | None] = ()) 
 def borders_of(value: Value, others: Sequence[Value | None] = ()) -> frozenset[int]:
     """Axes that are not one with the axis before: something that is read or fused is broadcast along one of them only."""
     whole = dims(value)
-    shapes = [dims(one) for one in (*_leaves(value, whole, 8), *others) if one is not None]
+    shapes = [dims(operand) for operand in (*_leaves(value, whole, 8), *others) if operand is not None]
     rank = len(whole)
     return frozenset(
         axis
         for axis in range(1, rank)
-        if whole[axis] != 1 and any(_is_full(one, rank, axis) != _is_full(one, rank, axis - 1) for one in shapes)
+        if whole[axis] != 1 and any(_is_full(shape, rank, axis) != _is_full(shape, rank, axis - 1) for shape in shapes)
     )
 
 
@@ -82,7 +82,7 @@ def _leaves(value: Value, shape: Dims, depth: int) -> list[Value]:
     node = value.producer
     if node is None or depth == 0 or dims(value) != shape or find_scalar(node) is None:
         return [value]
-    return [leaf for one in node.inputs if one is not None for leaf in _leaves(one, shape, depth - 1)]
+    return [leaf for value in node.inputs if value is not None for leaf in _leaves(value, shape, depth - 1)]
 
 
 def _is_full(shape: Dims, rank: int, axis: int) -> bool:

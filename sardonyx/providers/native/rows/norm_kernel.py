@@ -156,7 +156,7 @@ class _Row:
     def first(self, column: Value, remaining: Value | None) -> Value:
         """The sum of the sources, kept for later passes if it cost something."""
         norm = self.norm
-        values = [one.lanewise(column, self.lanes, remaining, norm.type) for one in self.sources]
+        values = [row.lanewise(column, self.lanes, remaining, norm.type) for row in self.sources]
         value = values[0]
         for other in values[1:]:
             value = value + other
@@ -179,8 +179,8 @@ class _Row:
         """The mean, 0 for forms that don't subtract it, and what to multiply with, or to divide by for l1 and l2."""
         f, form = self.f, self.norm.form
         if form == "l1":
-            found = self._sum(self.unroll, lambda column, remaining: f.abs(self.first(column, remaining)))
-            return f.const(F64, 0.0), f.select(found == 0.0, 1.0, found)
+            norm = self._sum(self.unroll, lambda column, remaining: f.abs(self.first(column, remaining)))
+            return f.const(F64, 0.0), f.select(norm == 0.0, 1.0, norm)
         if form not in CENTRED:
             squares = self._sum(self.unroll, lambda column, remaining: _square(self.first(column, remaining)))
             if form == "rms":

@@ -144,15 +144,17 @@ def normalize(
     total: int | None = None,
 ) -> None:
     """Add the step that normalizes the sum of `terms` over the axes from `axis` on; `total` is the output that gets that sum."""
-    summed = [one for one in terms if one is not None]
+    summed = [term for term in terms if term is not None]
     shape = dims(summed[0])  # that of the output may be declared where this one is open
-    others = [one for one in (*summed[1:], scale, bias) if one is not None]
+    others = [operand for operand in (*summed[1:], scale, bias) if operand is not None]
     groups = (*outer_groups(summed[0], axis, others), len(shape) - axis)
-    sources = [broadcast_source(lowerer, one, shape, groups) for one in summed]
-    factor, shift = (None if one is None else broadcast_source(lowerer, one, shape, groups) for one in (scale, bias))
+    sources = [broadcast_source(lowerer, term, shape, groups) for term in summed]
+    factor, shift = (
+        None if operand is None else broadcast_source(lowerer, operand, shape, groups) for operand in (scale, bias)
+    )
     total_sink = None if total is None else lowerer.sink(node, groups, total)
     sink = lowerer.sink(node, groups)
-    means, inverses = (None if one is None else lowerer.output(one) for one in (mean, inverse))
+    means, inverses = (None if value is None else lowerer.output(value) for value in (mean, inverse))
     rows = Rows(sources, sink, factor, shift, total_sink, means, inverses)
     norm_step(lowerer, form, computed(summed[0]), epsilon, rows)
 
@@ -212,8 +214,8 @@ def normalize_axes(lowerer: Lowerer, node: Node, form: str, axes: Sequence[int],
     view = lowerer.view(value).transposed(order)
     strides = contiguous_strides(view.shape)
     copy, result = (
-        View(lowerer.scratch(dim.product(shape) * one.bytes), one, view.shape, strides)
-        for one in (view.type, stored(node.outputs[0]))
+        View(lowerer.scratch(dim.product(shape) * type.bytes), type, view.shape, strides)
+        for type in (view.type, stored(node.outputs[0]))
     )
     lowerer.copy(view, copy)
     groups = (len(kept), len(axes))
@@ -240,8 +242,8 @@ def _fits(value: Value | None, shape: Dims, axis: int) -> bool:
         return False
     padded = (1,) * (len(shape) - len(mine)) + mine
     inner = padded[axis:]
-    outer_fits = all(one in (1, size) for one, size in zip(padded[:axis], shape))
-    return outer_fits and (inner == shape[axis:] or all(one == 1 for one in inner))
+    outer_fits = all(own in (1, size) for own, size in zip(padded[:axis], shape))
+    return outer_fits and (inner == shape[axis:] or all(own == 1 for own in inner))
 
 
 def _claims_layer(node: Node) -> bool:
@@ -249,7 +251,7 @@ def _claims_layer(node: Node) -> bool:
     shape = dims(value)
     if not is_float(node) or not shape or computed(value) != computed(node.outputs[0]):
         return False
-    return all(_fits(one, shape, _axis(node)) for one in node.inputs[1:3])
+    return all(_fits(operand, shape, _axis(node)) for operand in node.inputs[1:3])
 
 
 @lower("LayerNormalization", claims=_claims_layer)
@@ -279,7 +281,7 @@ def rms_normalization(lowerer: Lowerer, node: Node) -> None:
 def _claims_skip(node: Node) -> bool:
     shape = dims(present(node.inputs[0]))
     axis = len(shape) - 1
-    return bool(shape) and is_float(node) and all(_fits(one, shape, axis) for one in node.inputs[1:])
+    return bool(shape) and is_float(node) and all(_fits(operand, shape, axis) for operand in node.inputs[1:])
 
 
 @lower("SkipLayerNormalization", domain="com.microsoft", claims=_claims_skip)
@@ -341,14 +343,14 @@ def _claims_embed(node: Node) -> bool:
     ids, segments, words, positions, kinds, gamma, beta, mask, places = (*node.inputs, *(None,) * 9)[:9]
     if (segments is None) != (kinds is None) or (mask is not None and len(dims(mask)) != 2):
         return False
-    if any(dims(one)[0] == 0 for one in (present(words), present(positions), kinds) if one is not None):
+    if any(dims(table)[0] == 0 for table in (present(words), present(positions), kinds) if table is not None):
         return False
     shape = dims(present(ids))
     width = dims(present(words))[1:]
-    if not all(dims(one)[1:] == width for one in (present(positions), kinds) if one is not None):
+    if not all(dims(table)[1:] == width for table in (present(positions), kinds) if table is not None):
         return False
     fits = places is None or _covers(dims(places), shape)
-    vectors = all(dims(present(one)) == width for one in (gamma, beta))
+    vectors = all(dims(present(vector)) == width for vector in (gamma, beta))
     return fits and vectors and (segments is None or dims(segments) == shape)
 
 
@@ -374,8 +376,8 @@ def embed_layer_normalization(lowerer: Lowerer, node: Node) -> None:
         tables.append(kinds)
     for table in tables:
         lowerer.contiguous(present(table))
-    sources = [lowerer.source(present(one), (1, 1)) for one in tables]
-    factor, shift = (broadcast_source(lowerer, present(one), shape, groups) for one in (gamma, beta))
+    sources = [lowerer.source(present(table), (1, 1)) for table in tables]
+    factor, shift = (broadcast_source(lowerer, present(vector), shape, groups) for vector in (gamma, beta))
     total = None if wanted(node, 2) is None else lowerer.sink(node, groups, 2)
     rows = Rows(sources, lowerer.sink(node, groups), factor, shift, total, lookups=lookups)
     norm_step(lowerer, "layer", computed(node.outputs[0]), epsilon_of(node, computed(node.outputs[0])), rows)

@@ -151,10 +151,10 @@ class Accumulator:
         self.nans = [f.variable(False, BOOL.vector(lanes)) for _ in range(copies)] if fold.watches_nan else []
 
     def reset(self) -> None:
-        for one in self.vectors:
-            one.set(self.fold.neutral)
-        for one in self.nans:
-            one.set(False)
+        for vector in self.vectors:
+            vector.set(self.fold.neutral)
+        for nan in self.nans:
+            nan.set(False)
 
     def take(self, copy: int, value: Value, remaining: Value | None) -> None:
         f = self.f
@@ -168,12 +168,12 @@ class Accumulator:
     def result(self) -> Value:
         """All that was taken, as one number."""
         f, fold = self.f, self.fold
-        vector = joined([one.get() for one in self.vectors], fold.join_in(f))
-        found = fold.across(f, vector)
+        vector = joined([variable.get() for variable in self.vectors], fold.join_in(f))
+        total = fold.across(f, vector)
         if self.nans:
-            any_nan = f.reduce("or", joined([one.get() for one in self.nans], lambda a, b: a | b))
-            found = f.select(any_nan, math.nan, found)
-        return f.convert(found, fold.total_type)
+            any_nan = f.reduce("or", joined([variable.get() for variable in self.nans], lambda a, b: a | b))
+            total = f.select(any_nan, math.nan, total)
+        return f.convert(total, fold.total_type)
 
 
 def joined(parts: Sequence[Value], join: Callable[[Value, Value], Value]) -> Value:

@@ -47,8 +47,8 @@ def reduced_axes(node: Node) -> frozenset[int] | None:
     if shape is None:
         return None
     axes = operand(node, "axes")
-    given = node.inputs[1] if len(node.inputs) > 1 else None
-    if axes is None and given is not None and shape_of(given) != (0,):
+    axes_input = node.inputs[1] if len(node.inputs) > 1 else None
+    if axes is None and axes_input is not None and shape_of(axes_input) != (0,):
         return None
     if not axes:
         return frozenset() if operand(node, "noop_with_empty_axes") else frozenset(range(len(shape)))

@@ -244,12 +244,12 @@ class _Strip:
         def take(rows: Sequence[ChainRow]) -> None:
             def body(column: Value, at: Value, remaining: Value | None) -> None:
                 parts = [element(row.lanewise(column, self.lanes, remaining, type), at) for row in rows]
-                found = joined([self._load(totals, at), joined(parts, fold.join_in(f))], fold.join_in(f))
+                total = joined([self._load(totals, at), joined(parts, fold.join_in(f))], fold.join_in(f))
                 if fold.watches_nan:
                     # pairs are asked at once; the total of a column that had a NaN stays one
                     pairs = [f.unordered(one, other) for one, other in zip(parts[::2], parts[1::2] or parts)]
-                    found = f.select(joined(pairs, lambda a, b: a | b), math.nan, found)
-                f.store(found, totals, at, type)
+                    total = f.select(joined(pairs, lambda a, b: a | b), math.nan, total)
+                f.store(total, totals, at, type)
 
             self.each(body)
 

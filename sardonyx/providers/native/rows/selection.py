@@ -169,20 +169,20 @@ def top_k(lowerer: Lowerer, node: Node) -> None:
     shape, axis = dims(value), _axis(node)
     k, size = dims(node.outputs[0])[axis], shape[axis]
     lowerer.require(dim.minimum(k, size), k)
-    order = [*(one for one in range(len(shape)) if one != axis), axis]
-    rows = dim.product(shape[one] for one in order[:-1])
+    order = [*(other for other in range(len(shape)) if other != axis), axis]
+    rows = dim.product(shape[other] for other in order[:-1])
     type = stored(value)
     if order == sorted(order):
         source = lowerer.contiguous(value)
-        values, indices = (lowerer.output(one) for one in node.outputs)
+        values, indices = (lowerer.output(output) for output in node.outputs)
     else:
         view = lowerer.view(value).transposed(order)
         source = _fresh(lowerer, type, view.shape)
         lowerer.copy(view, source)
-        values, indices = (_fresh(lowerer, one, (*view.shape[:-1], k)) for one in (type, I64))
-        back = [order.index(one) for one in range(len(shape))]
-        for one, result in zip(node.outputs, (values, indices)):
-            lowerer.set_view(one, result.transposed(back))
+        values, indices = (_fresh(lowerer, result_type, (*view.shape[:-1], k)) for result_type in (type, I64))
+        back = [order.index(axis) for axis in range(len(shape))]
+        for output, result in zip(node.outputs, (values, indices)):
+            lowerer.set_view(output, result.transposed(back))
     lowerer.call(
         top_k_kernel(lowerer.target, type, operand(node, "largest") != 0),
         TopKArguments(source=source.place, columns=size, k=k, values=values.place, indices=indices.place),

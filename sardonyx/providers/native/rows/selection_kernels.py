@@ -27,8 +27,8 @@ def bits_of(f: KernelFunction, mask: Value) -> Value:
     if mask.type.lanes == 1:
         return f.emit(I64, f"zext {mask} to i64")
     whole = Type("uint", mask.type.lanes)
-    found = f.emit(whole, f"bitcast {mask} to {whole}")
-    return f.emit(I64, f"zext {found} to i64") if mask.type.lanes < 64 else Value(f, I64, found.ref)
+    bits = f.emit(whole, f"bitcast {mask} to {whole}")
+    return f.emit(I64, f"zext {bits} to i64") if mask.type.lanes < 64 else Value(f, I64, bits.ref)
 
 
 def lowest_bit(f: KernelFunction, bits: Value) -> Value:
@@ -66,29 +66,29 @@ def find_extreme(f: KernelFunction, row: ChainRow, columns: Value, how: str, typ
 
 def _first_match(f: KernelFunction, columns: Value, lanes: int, matches: Callable[[Value, Value | None], Value]) -> Value:
     whole = (columns // lanes) * lanes
-    column, found = f.variable(0, I64), f.variable(0, I64)
+    column, matching = f.variable(0, I64), f.variable(0, I64)
     with f.while_() as body:
         place = column.get()
         body.leave_if(place >= whole)
         bits = matches(place, None)
-        found.set(bits)
+        matching.set(bits)
         body.leave_if(bits != 0)
         column.set(place + lanes)
     with f.if_(column.get() >= whole):
-        found.set(matches(whole, columns - whole))
-    return column.get() + lowest_bit(f, found.get())
+        matching.set(matches(whole, columns - whole))
+    return column.get() + lowest_bit(f, matching.get())
 
 
 def _last_match(f: KernelFunction, columns: Value, lanes: int, matches: Callable[[Value, Value | None], Value]) -> Value:
-    found = f.variable(0, I64)
+    last = f.variable(0, I64)
 
     def look(copy: int, column: Value, remaining: Value | None) -> None:
         bits = matches(column, remaining)
         with f.if_(bits != 0):
-            found.set(column + highest_bit(f, bits))
+            last.set(column + highest_bit(f, bits))
 
     sweep(f, 0, columns, lanes, 1, look)
-    return found.get()
+    return last.get()
 
 
 @kernel("place of extreme", RowArguments)
@@ -128,19 +128,19 @@ def arg_strips_kernel(
     with items(f, [a.strips]) as (_, (outer, strip)):
         start = strip * a.width
         stop = f.minimum(start + a.width, a.columns)
-        given = read.row([outer, f.const(I64, 0)])
+        values = read.row([outer, f.const(I64, 0)])
 
         def begin(copy: int, column: Value, remaining: Value | None) -> None:
-            f.store(given.lanewise(column, lanes, remaining, type), best, column - start, type)
+            f.store(values.lanewise(column, lanes, remaining, type), best, column - start, type)
             f.store(f.const(I64.vector(lanes), 0), places, column - start, I64)
 
         sweep(f, start, stop, lanes, 1, begin)
         with f.loop(1, a.rows) as row:
-            given = read.row([outer, row])
+            values = read.row([outer, row])
 
             def compare(copy: int, column: Value, remaining: Value | None) -> None:
                 at = column - start
-                x, old = given.lanewise(column, lanes, remaining, type), f.load(best, at, type, lanes)
+                x, old = values.lanewise(column, lanes, remaining, type), f.load(best, at, type, lanes)
                 better = _is_better(f, x, old, how, last)
                 f.store(f.select(better, x, old), best, at, type)
                 f.store(f.select(better, f.splat(row, lanes), f.load(places, at, I64, lanes)), places, at, I64)
@@ -181,11 +181,11 @@ def scan_rows_kernel(
     neutral = f.const(type.vector(lanes), fold.neutral)
     whole = (columns // lanes) * lanes
     with f.loop(f.begin, f.end) as item:
-        given, target = read.row([item]), write.row([item])
+        values, target = read.row([item]), write.row([item])
         carry = f.variable(fold.neutral, type)
 
         def step(column: Value, remaining: Value | None) -> None:
-            x = given.counted(column, lanes, remaining, type, fold.neutral)
+            x = values.counted(column, lanes, remaining, type, fold.neutral)
             x = _mirrored(f, x) if reverse else x
             running = f.binary(how, f.splat(carry.get(), lanes), _prefix(f, x, neutral, how))
             result = _moved(f, running, f.splat(carry.get(), lanes), 1) if exclusive else running
@@ -240,11 +240,11 @@ def scan_strips_kernel(
         sweep(f, start, stop, lanes, 1, lambda copy, column, left: f.store(neutral, totals, column - start, type))
         with f.loop(0, a.rows) as count:
             row = a.rows - 1 - count if reverse else count
-            given, target = read.row([outer, row]), write.row([outer, row])
+            values, target = read.row([outer, row]), write.row([outer, row])
 
             def step(copy: int, column: Value, remaining: Value | None) -> None:
                 before = f.load(totals, column - start, type, lanes)
-                after = f.binary(how, before, given.lanewise(column, lanes, remaining, type))
+                after = f.binary(how, before, values.lanewise(column, lanes, remaining, type))
                 f.store(after, totals, column - start, type)
                 target.emit(column, lanes, remaining, given=[before if exclusive else after])
 

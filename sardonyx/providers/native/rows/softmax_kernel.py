@@ -65,7 +65,7 @@ def weight_of(x: Value) -> Value:
 
 def _with_rounding(x: Value, name: str, operands: str) -> Value:
     """An instruction of AVX-512 that takes a mask and a rounding mode: all lanes, the usual mode."""
-    types = ", ".join(one.strip().rsplit(" ", 1)[0] for one in operands.split(","))
+    types = ", ".join(operand.strip().rsplit(" ", 1)[0] for operand in operands.split(","))
     x.f.declare(f"declare {x.type} @llvm.x86.avx512.mask.{name}.512({x.type}, {types}, i16, i32)")
     return x.f.emit(x.type, f"call {x.type} @llvm.x86.avx512.mask.{name}.512({x}, {operands}, i16 -1, i32 4)")
 
@@ -115,7 +115,7 @@ def _fits_masks(f: KernelFunction, source: Chain, sink: Chain) -> bool:
     """Whether short rows can be vectors of which only some lanes are read and written, at no cost."""
     strides = [item.strides[-1] for item in source.items if isinstance(item, Load)]
     strides += [item.strides[-1] for item in sink.items if isinstance(item, Load)]
-    return f.target.name == "avx512" and "n" not in strides and all(one.strides[-1] == "1" for one in sink.stores)
+    return f.target.name == "avx512" and "n" not in strides and all(store.strides[-1] == "1" for store in sink.stores)
 
 
 class _Row:

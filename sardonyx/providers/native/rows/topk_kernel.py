@@ -58,9 +58,9 @@ class _Heap:
             body.leave_if(child >= count)
             right = f.minimum(child + 1, count - 1)
             lower = f.select(self.is_worse(self.get(right), self.get(child)), right, child)
-            found = self.get(lower)
-            body.leave_if(~self.is_worse(found, entry))
-            self.put(place.get(), found)
+            worse = self.get(lower)
+            body.leave_if(~self.is_worse(worse, entry))
+            self.put(place.get(), worse)
             place.set(lower)
         self.put(place.get(), entry)
 
