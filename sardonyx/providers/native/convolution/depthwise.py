@@ -15,12 +15,12 @@ from sardonyx.compiler.builder import Value, Variable
 from sardonyx.compiler.types import I64, PTR, Type
 from sardonyx.ir import Dim, dim
 from sardonyx.ir import Value as Constant
+from sardonyx.providers.native.arguments import Arguments, Operands, Pointer, Size, each, group
 from sardonyx.providers.native.chain import Chain, ChainCode
-from sardonyx.providers.native.convolution.form import Geometry
+from sardonyx.providers.native.convolution.form import Geometry, axes_of
 from sardonyx.providers.native.convolution.tiles import Axis, chain_weight, grain_for
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer, Sink
-from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.views import View
 from sardonyx.providers.native.weights import aligned_empty
 from sardonyx.providers.prepacking import Layout
@@ -72,23 +72,28 @@ def depthwise_steps(lowerer: Lowerer, geometry: Geometry, view: View, W: Constan
         return [ordered, np.zeros(channels, dtype) if bias is None else bias.astype(dtype)]
 
     sizes = [geometry.taps * inputs * channels * view.type.bytes, channels * view.type.bytes]
-    constants = lowerer.packed([W] if B is None else [W, B], DEPTHWISE, (inputs, channels, dtype.str), sizes, pack)
-    constants.append(lowerer.constant(np.zeros(geometry.groups * inputs, dtype)))
+    filters, bias = lowerer.packed([W] if B is None else [W, B], DEPTHWISE, (inputs, channels, dtype.str), sizes, pack)
     width = geometry.kernel[-1]
     taps = max(count for count in range(1, MAX_TAPS + 1) if width % count == 0)
     vectors = 2 if lowerer.target.vector_registers >= 32 and taps < MAX_TAPS and outputs == 1 else 1
     rows = Rows(
         view.type, len(geometry.kernel) - 1, taps, geometry.strides[-1], geometry.dilations[-1], vectors, inputs, outputs
     )
-    numbers: list[Argument] = [channels, view.strides[0], geometry.input[-1], geometry.output[-1], width]
-    numbers += [geometry.begin[-1], view.strides[-1]]
-    for axis in range(len(geometry.kernel) - 1):
-        numbers += [geometry.output[axis], geometry.input[axis], geometry.kernel[axis]]
-        numbers += [geometry.strides[axis], geometry.dilations[axis], geometry.begin[axis], view.strides[2 + axis]]
+    *outer, row = axes_of(geometry, view)
     lines: Dim = dim.product(geometry.output[:-1])
     lowerer.call(
         depthwise_kernel(lowerer.target, rows, sink.chain),
-        [view.place, *constants, *numbers, *sink.arguments],
+        DepthwiseArguments(
+            x=view.place,
+            w=filters,
+            bias=bias,
+            zeros=lowerer.constant(np.zeros(geometry.groups * inputs, dtype)),
+            channels=channels,
+            image_step=view.strides[0],
+            outer=outer,
+            row=row,
+            sink=sink.arguments,
+        ),
         geometry.batch * lines,
         grain_for(geometry.output[-1] * (channels * (geometry.taps * inputs + 4))),
         flops=geometry.flops,
@@ -98,27 +103,39 @@ def depthwise_steps(lowerer: Lowerer, geometry: Geometry, view: View, W: Constan
     )
 
 
-@kernel("depthwise")
-def depthwise_kernel(f: KernelFunction, rows: Rows, chain: Chain) -> None:
+class DepthwiseArguments(Arguments):
+    x: Pointer
+    w: Pointer
+    """Filters by taps, then by the channels of a group."""
+    bias: Pointer
+    zeros: Pointer
+    """A pixel of the padding."""
+    channels: Size
+    """Of the result."""
+    image_step: Size
+    outer: Sequence[Axis] = each(lambda rows: rows.outer)
+    row: Axis
+    """The innermost axis. Its stride and dilation shape the code."""
+    sink: Operands = group(lambda chain: chain.slots)
+
+
+@kernel("depthwise", DepthwiseArguments)
+def depthwise_kernel(f: KernelFunction, a: DepthwiseArguments, rows: Rows, chain: Chain) -> None:
     """Items are rows of the result."""
-    code = _Depthwise(f, rows, chain)
+    code = _Depthwise(f, a, rows, chain)
     with f.loop(f.begin, f.end) as item:
         code.line(item)
 
 
 class _Depthwise:
-    """The code, with its arguments."""
+    """The code."""
 
-    def __init__(self, f: KernelFunction, rows: Rows, chain: Chain):
+    def __init__(self, f: KernelFunction, a: DepthwiseArguments, rows: Rows, chain: Chain):
         self.f = f
+        self.a = a
         self.rows = rows
         self.lanes = f.lanes(rows.type)
-        self.x, self.w, self.bias, self.zeros = (f.pointer() for _ in range(4))
-        self.channels, self.image_step, self.input, self.output, self.kernel, self.begin, self.step = (
-            f.size() for _ in range(7)
-        )
-        self.axes = [Axis(*(f.size() for _ in range(7))) for _ in range(rows.outer)]
-        self.code = ChainCode(f, chain)
+        self.code = ChainCode(f, chain, a.sink)
         self.is_light = chain_weight(f.target, chain, self.lanes) <= LIGHT
         self.spilled = f.stack(rows.type, PIXELS * rows.vectors * self.lanes)
         used = sorted({self._column(pixel, tap) for pixel in range(PIXELS) for tap in range(rows.taps)})
@@ -133,25 +150,25 @@ class _Depthwise:
         f = self.f
         places: list[Value] = []
         rest = item
-        for axis in reversed(self.axes):
+        for axis in reversed(self.a.outer):
             places.insert(0, rest % axis.output)
             rest = rest // axis.output
-        image = f.address(self.x, rest * self.image_step, self.rows.type)
+        image = f.address(self.a.x, rest * self.a.image_step, self.rows.type)
         position = f.const(I64, 0)
-        for axis, place in zip(self.axes, places):
+        for axis, place in zip(self.a.outer, places):
             position = position * axis.output + place
-        firsts = [place * axis.stride - axis.begin for axis, place in zip(self.axes, places)]
-        with f.loop(0, self.output, PIXELS) as start:
-            first = f.maximum(f.minimum(start, self.output - PIXELS), 0)
-            count = f.minimum(self.output - first, PIXELS)
-            self._tile(image, firsts, rest, position * self.output + first, first, count)
+        firsts = [place * axis.stride - axis.begin for axis, place in zip(self.a.outer, places)]
+        with f.loop(0, self.a.row.output, PIXELS) as start:
+            first = f.maximum(f.minimum(start, self.a.row.output - PIXELS), 0)
+            count = f.minimum(self.a.row.output - first, PIXELS)
+            self._tile(image, firsts, rest, position * self.a.row.output + first, first, count)
 
     def _tile(self, image: Value, firsts: list[Value], batch: Value, position: Value, first: Value, count: Value) -> None:
         """A few pixels, all channels."""
         f, vectors = self.f, self.rows.vectors
         width = vectors * self.lanes
-        origin = first * self.rows.stride - self.begin
-        whole = self.channels - self.channels % width
+        origin = first * self.rows.stride - self.a.row.begin
+        whole = self.a.channels - self.a.channels % width
 
         def block(channel: Value, vectors: int, remaining: Value | None) -> None:
             for pixel in range(PIXELS):  # what follows needs the next tile's place soon
@@ -162,14 +179,14 @@ class _Depthwise:
 
         with f.loop(0, whole, width) as channel:
             block(channel, vectors, None)
-        with f.loop(whole, self.channels, self.lanes) as channel:
-            block(channel, 1, self.channels - channel)
+        with f.loop(whole, self.a.channels, self.lanes) as channel:
+            block(channel, 1, self.a.channels - channel)
 
     def _sums(
         self, image: Value, firsts: list[Value], origin: Value, channel: Value, vectors: int, remaining: Value | None
     ) -> list[list[Variable]]:
         f, type, lanes = self.f, self.rows.type, self.lanes
-        starts = [f.load(self.bias, channel + one * lanes, type, lanes, remaining=remaining) for one in range(vectors)]
+        starts = [f.load(self.a.bias, channel + one * lanes, type, lanes, remaining=remaining) for one in range(vectors)]
         sums = [[f.variable(start) for start in starts] for _ in range(PIXELS)]
         self._window(sums, image, firsts, origin, f.const(I64, 0), channel, remaining)
         return sums
@@ -186,13 +203,13 @@ class _Depthwise:
     ) -> None:
         """All taps: loops over the outer axes, then a row of the window."""
         f = self.f
-        depth = len(self.axes) - len(firsts)
+        depth = len(self.a.outer) - len(firsts)
         if not firsts:
-            with f.loop(0, self.kernel, self.rows.taps) as first:
+            with f.loop(0, self.a.row.kernel, self.rows.taps) as first:
                 moved = origin + first * self.rows.dilation
-                self._row(sums, line, moved, tap * self.kernel + first, channel, remaining)
+                self._row(sums, line, moved, tap * self.a.row.kernel + first, channel, remaining)
             return
-        axis = self.axes[depth]
+        axis = self.a.outer[depth]
         low, high = axis.range(f, firsts[0])
         with f.loop(low, high) as k:
             place = firsts[0] + k * axis.dilation
@@ -210,9 +227,9 @@ class _Depthwise:
         ]
         for column in self.columns:
             place = origin + column
-            inside = (place >= 0) & (place < self.input)
-            here = f.address(line, place * self.step, rows.type)
-            here = f.emit(PTR, f"select {inside}, {here}, {self.zeros}")
+            inside = (place >= 0) & (place < self.a.row.input)
+            here = f.address(line, place * self.a.row.step, rows.type)
+            here = f.emit(PTR, f"select {inside}, {here}, {self.a.zeros}")
             for part, pixels in enumerate(self._pixels(here, channel, len(sums[0]), remaining)):
                 for pixel in range(PIXELS):
                     for number in range(rows.taps):
@@ -223,8 +240,8 @@ class _Depthwise:
     def _filters(self, tap: Value, part: int, channel: Value, vectors: int, remaining: Value | None) -> list[Value]:
         """Of one tap and one channel of each group."""
         f, rows, lanes = self.f, self.rows, self.lanes
-        start = (tap * rows.inputs + part) * self.channels + channel
-        return [f.load(self.w, start + one * lanes, rows.type, lanes, remaining=remaining) for one in range(vectors)]
+        start = (tap * rows.inputs + part) * self.a.channels + channel
+        return [f.load(self.a.w, start + one * lanes, rows.type, lanes, remaining=remaining) for one in range(vectors)]
 
     def _pixels(self, place: Value, channel: Value, vectors: int, remaining: Value | None) -> list[list[Value]]:
         """A pixel's channels under the filters: for each channel of a group, vectors with that of all groups."""

@@ -14,6 +14,7 @@ from sardonyx.compiler.builder import Value, Variable
 from sardonyx.compiler.target import Target
 from sardonyx.compiler.types import BOOL, I32, I64, PTR, Type
 from sardonyx.ir import Dim, dim
+from sardonyx.providers.native.arguments import Arguments, Operands, Pointer, Size, each, group, when
 from sardonyx.providers.native.chain import Chain, ChainCode
 from sardonyx.providers.native.convolution.tiles import (
     Axis,
@@ -93,10 +94,32 @@ def tile_for(target: Target, type: Type, filters: int, axes: int, distance: Dim)
     return Tile(type, counts[vectors], vectors, width, axes)
 
 
-@kernel("conv")
-def conv_kernel(f: KernelFunction, tile: Tile, chain: Chain) -> None:
+class ConvArguments(Arguments):
+    """Channels and filters are those of one group."""
+
+    x: Pointer
+    w: Pointer
+    """Filters in panels."""
+    bias: Pointer
+    zeros: Pointer
+    """A pixel of the padding."""
+    groups: Size
+    channels: Size
+    filters: Size
+    positions: Size
+    """Pixels of an image of the result."""
+    block: Size
+    """How many tiles pass by a panel of filters before the next panel comes."""
+    image_step: Size
+    pixel_step: Size | None = when(lambda tile: tile.axes == 0)
+    axes: Sequence[Axis] = each(lambda tile: tile.axes)
+    sink: Operands = group(lambda chain: chain.slots)
+
+
+@kernel("conv", ConvArguments)
+def conv_kernel(f: KernelFunction, a: ConvArguments, tile: Tile, chain: Chain) -> None:
     """Items are tiles of the result: image by image, block by block, in a block panel by panel."""
-    product = _Direct(f, tile, chain)
+    product = _Direct(f, a, tile, chain)
     place = product.first()
     with f.loop(f.begin, f.end):
         product.tile(place)
@@ -116,16 +139,13 @@ class _Place:
 
 
 class _Direct:
-    """The code of a convolution, with its arguments."""
+    """The code of a convolution."""
 
-    def __init__(self, f: KernelFunction, tile: Tile, chain: Chain):
+    def __init__(self, f: KernelFunction, a: ConvArguments, tile: Tile, chain: Chain):
         self.f = f
+        self.a = a
         self.shape = tile
-        self.x, self.w, self.bias, self.zeros = (f.pointer() for _ in range(4))
-        self.groups, self.channels, self.filters, self.positions, self.block = (f.size() for _ in range(5))
-        self.image_step, self.pixel_step = f.size(), f.size()
-        self.axes = [Axis(*(f.size() for _ in range(7))) for _ in range(tile.axes)]
-        self.code = ChainCode(f, chain)
+        self.code = ChainCode(f, chain, a.sink)
         self.is_light = chain_weight(f.target, chain, tile.lanes) <= LIGHT
         self.spilled = f.stack(tile.type, tile.pixels * tile.width)
         self.parts = f.stack(tile.type, tile.pixels * tile.width)
@@ -136,22 +156,22 @@ class _Direct:
         """Which taps the rows of the table are for."""
         self.used = f.variable(0, I64)
         """How many rows there are: a tap that lies outside the image for all pixels has none."""
-        self.tiles = EvenTiles(f, self.positions, tile.pixels)
-        self.panels = (self.filters + (tile.width - 1)) // tile.width
+        self.tiles = EvenTiles(f, self.a.positions, tile.pixels)
+        self.panels = (self.a.filters + (tile.width - 1)) // tile.width
         self.taps = f.const(I64, 1)
-        for axis in self.axes:
+        for axis in self.a.axes:
             self.taps = self.taps * axis.kernel
 
     # --- the order of items
 
     def _tiles_in(self, block: Value) -> Value:
-        return self.f.minimum(self.block, self.tiles.count - block * self.block)
+        return self.f.minimum(self.a.block, self.tiles.count - block * self.a.block)
 
     def first(self) -> _Place:
         """Where the item `begin` is."""
         f = self.f
-        panels = self.panels * self.groups
-        per_image, per_block = self.tiles.count * panels, self.block * panels
+        panels = self.panels * self.a.groups
+        per_image, per_block = self.tiles.count * panels, self.a.block * panels
         image, rest = f.begin // per_image, f.begin % per_image
         block, rest = rest // per_block, rest % per_block
         height = self._tiles_in(block)
@@ -163,10 +183,10 @@ class _Direct:
         with f.if_(place.tile.get() >= self._tiles_in(place.block.get())):
             place.tile.set(0)
             place.panel.set(place.panel.get() + 1)
-            with f.if_(place.panel.get() >= self.panels * self.groups):
+            with f.if_(place.panel.get() >= self.panels * self.a.groups):
                 place.panel.set(0)
                 place.block.set(place.block.get() + 1)
-                with f.if_(place.block.get() * self.block >= self.tiles.count):
+                with f.if_(place.block.get() * self.a.block >= self.tiles.count):
                     place.block.set(0)
                     place.image.set(place.image.get() + 1)
 
@@ -175,18 +195,18 @@ class _Direct:
     def tile(self, place: _Place) -> None:
         """Compute one tile and hand it on."""
         f, shape = self.f, self.shape
-        image, number = place.image.get(), place.block.get() * self.block + place.tile.get()
+        image, number = place.image.get(), place.block.get() * self.a.block + place.tile.get()
         group, panel = place.panel.get() // self.panels, place.panel.get() % self.panels
         start, height = self.tiles.start(number), self.tiles.size(number)
-        self.image = f.address(self.x, image * self.image_step + group * self.channels, shape.type)
+        self.image = f.address(self.a.x, image * self.a.image_step + group * self.a.channels, shape.type)
         column = panel * shape.width
-        self.filters_at = f.address(self.w, place.panel.get() * (self.taps * self.channels * shape.width), shape.type)
-        self.bias_at = f.address(self.bias, place.panel.get() * shape.width, shape.type)
+        self.filters_at = f.address(self.a.w, place.panel.get() * (self.taps * self.a.channels * shape.width), shape.type)
+        self.bias_at = f.address(self.a.bias, place.panel.get() * shape.width, shape.type)
         self.passed = place.tile.get()
-        left = self.filters - column
+        left = self.a.filters - column
         exact = (left >= shape.width) & (height == shape.pixels)
-        column = column + group * self.filters
-        key = (image * self.tiles.count + number) * self.groups + group
+        column = column + group * self.a.filters
+        key = (image * self.tiles.count + number) * self.a.groups + group
         with f.loop(0, self.taps, TABLE_TAPS) as first:
             with f.if_((key != place.built.get()) | (self.taps > TABLE_TAPS)):
                 self.build(start, height, first)
@@ -247,9 +267,9 @@ class _Direct:
         """Fill the table for the taps from `first` on."""
         f, shape = self.f, self.shape
         lanes = shape.row
-        if not self.axes:
+        if self.a.pixel_step is not None:
             numbers = f.iota(I64, lanes) + f.splat(start, lanes)
-            numbers = f.minimum(numbers, f.splat(start + height - 1, lanes)) * f.splat(self.pixel_step, lanes)
+            numbers = f.minimum(numbers, f.splat(start + height - 1, lanes)) * f.splat(self.a.pixel_step, lanes)
             f.store(self._addresses(numbers), self.table, 0, I64)
             return
         self.used.set(0)
@@ -266,13 +286,13 @@ class _Direct:
         f, lanes = self.f, self.shape.row
         coordinates: list[Value] = []
         rest = start
-        for axis in reversed(self.axes[1:]):
+        for axis in reversed(self.a.axes[1:]):
             coordinates.insert(0, rest % axis.output)
             rest = rest // axis.output
         coordinates.insert(0, rest)
         places = self._coordinates(coordinates, height)
         offsets = f.const(I64.vector(lanes), 0)
-        for number, axis in enumerate(self.axes):
+        for number, axis in enumerate(self.a.axes):
             places[number] = places[number] * f.splat(axis.stride, lanes) - f.splat(axis.begin, lanes)
             offsets = offsets + places[number] * f.splat(axis.step, lanes)
         return [f.convert(place, I32) for place in places], offsets
@@ -280,17 +300,17 @@ class _Direct:
     def _coordinates(self, first: list[Value], height: Value) -> list[Value]:
         """The coordinates of all pixels of a tile, the last of which stands for those behind it too."""
         f, lanes = self.f, self.shape.row
-        places = [f.variable(f.const(I64.vector(lanes), 0)) for _ in self.axes]
-        with f.if_else(self.axes[-1].output >= self.shape.pixels) as otherwise:
+        places = [f.variable(f.const(I64.vector(lanes), 0)) for _ in self.a.axes]
+        with f.if_else(self.a.axes[-1].output >= self.shape.pixels) as otherwise:
             # a tile reaches into the next row at most
             step = f.minimum(f.iota(I64, lanes), f.splat(height - 1, lanes))
-            for number in reversed(range(len(self.axes))):
-                moved, size = step + f.splat(first[number], lanes), f.splat(self.axes[number].output, lanes)
+            for number in reversed(range(len(self.a.axes))):
+                moved, size = step + f.splat(first[number], lanes), f.splat(self.a.axes[number].output, lanes)
                 wraps = (moved >= size) if number else f.const(BOOL.vector(lanes), False)
                 places[number].set(f.select(wraps, moved - size, moved))
                 step = f.convert(wraps, I64)
             otherwise()
-            vectors = [f.const(I64.vector(lanes), 0) for _ in self.axes]
+            vectors = [f.const(I64.vector(lanes), 0) for _ in self.a.axes]
             coordinates = first
             for lane in range(self.shape.pixels):
                 vectors = [f.insert(vector, one, lane) for vector, one in zip(vectors, coordinates)]
@@ -304,9 +324,9 @@ class _Direct:
         f = self.f
         found: list[Value] = []
         step = f.convert(has_more, I64)
-        for axis, coordinate in zip(reversed(self.axes), reversed(coordinates)):
+        for axis, coordinate in zip(reversed(self.a.axes), reversed(coordinates)):
             moved = coordinate + step
-            if len(found) + 1 == len(self.axes):
+            if len(found) + 1 == len(self.a.axes):
                 found.insert(0, moved)
                 break
             wraps = moved >= axis.output
@@ -317,7 +337,7 @@ class _Direct:
     def _fill(
         self, origins: list[Value], offsets: Value, depth: int, mask: Value | None, offset: Value, tap: Value, first: Value
     ) -> None:
-        f, lanes, axis = self.f, self.shape.row, self.axes[depth]
+        f, lanes, axis = self.f, self.shape.row, self.a.axes[depth]
         limit = f.splat(f.convert(axis.input, I32), lanes)
         with f.loop(0, axis.kernel) as k:
             moved = k * axis.dilation
@@ -326,7 +346,7 @@ class _Direct:
             inside = inside if mask is None else inside & mask
             here = offset + moved * axis.step
             number = tap * axis.kernel + k
-            if depth + 1 < len(self.axes):
+            if depth + 1 < len(self.a.axes):
                 self._fill(origins, offsets, depth + 1, inside, here, number, first)
             else:
                 self._enter(inside, offsets + f.splat(here, lanes), number, first)
@@ -337,7 +357,7 @@ class _Direct:
         bits = Type("uint", lanes)
         wanted = (f.bitcast(inside, bits) != 0) & (tap >= first) & (tap < first + TABLE_TAPS)
         with f.if_(wanted):
-            zeros = f.emit(I64, f"ptrtoint {self.zeros} to i64")
+            zeros = f.emit(I64, f"ptrtoint {self.a.zeros} to i64")
             row = self.used.get()
             f.store(f.select(inside, self._addresses(offsets), f.splat(zeros, lanes)), self.table, row * lanes, I64)
             f.store(tap, self.numbers, row, I64)
@@ -352,7 +372,7 @@ class _Direct:
         self._begin(sums[0], first)
         self.part_count.set(0)
         self.summed.set(0)
-        if not self.axes:
+        if not self.a.axes:
             self._add_tap(sums, f.const(I64, 0), f.const(I64, 0))
         else:
             with f.loop(0, self.used.get()) as row:
@@ -367,7 +387,7 @@ class _Direct:
         for vectors in sums:
             for vector, start in zip(vectors, starts):
                 vector.set(start)
-        if not self.axes:
+        if not self.a.axes:
             return
         with f.if_(first > 0):
             for pixel, vectors in enumerate(sums):
@@ -379,14 +399,14 @@ class _Direct:
         """All channels of one tap."""
         f, shape = self.f, self.shape
         places = [f.load(self.table, row * shape.row + pixel, PTR) for pixel in range(len(sums[0]))]
-        panel = f.address(self.filters_at, tap * (self.channels * shape.width), shape.type)
+        panel = f.address(self.filters_at, tap * (self.a.channels * shape.width), shape.type)
         row_bytes = shape.width * shape.type.bytes
-        following = f.address(panel, self.channels * shape.width, shape.type)
-        fetched = to_fetch(f, panel, following, self.channels, row_bytes, self.passed)
-        with f.loop(0, self.channels, PART) as first:
+        following = f.address(panel, self.a.channels * shape.width, shape.type)
+        fetched = to_fetch(f, panel, following, self.a.channels, row_bytes, self.passed)
+        with f.loop(0, self.a.channels, PART) as first:
             with f.if_(self.summed.get() >= PART):
                 self._end_part(sums)
-            count = f.minimum(PART, self.channels - first)
+            count = f.minimum(PART, self.a.channels - first)
             pixels = [f.address(place, first, shape.type) for place in places]
             filters, ahead = f.address(panel, first * shape.width, shape.type), fetched_from(f, fetched, first, row_bytes)
             add_products(f, sums, pixels, filters, count, shape.type, shape.lanes, ahead)

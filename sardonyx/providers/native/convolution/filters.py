@@ -14,12 +14,13 @@ from sardonyx.compiler.builder import Value as Register
 from sardonyx.compiler.types import F64, I64, Type, of_elements
 from sardonyx.dtypes import from_numpy
 from sardonyx.ir import Value
+from sardonyx.providers.native.arguments import Arguments, Pointer, Size
 from sardonyx.providers.native.convolution.form import Geometry
 from sardonyx.providers.native.convolution.tiles import grain_for
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.program import Buffer
-from sardonyx.providers.native.running import run_now
+from sardonyx.providers.native.running import memory_of, run_now
 from sardonyx.providers.native.weights import aligned_empty
 from sardonyx.providers.prepacking import Layout
 from sardonyx.records import dataclass
@@ -60,14 +61,22 @@ def pack_panels(
     points = math.prod(len(matrix) for matrix in matrices) if matrices else taps
     shape = (groups, points, panels, channels, width) if apart else (groups, panels, points, channels, width)
     packed = lowerer.weights.empty(shape, f"f{type.bytes}")
-    tap_step = channels * width * (panels if apart else 1)
-    panel_step = channels * width * (1 if apart else points)
     source = of_elements(from_numpy(weights.dtype))
     assert source is not None
     form = PanelForm(source, type, width, tuple(tuple(tuple(map(float, row)) for row in matrix) for matrix in matrices))
-    numbers = [count, channels, taps, panels, tap_step, panel_step, points * panels * channels * width]
-    items = groups * panels * channels
-    run_now(panels_kernel(lowerer.target, form), [weights, packed], numbers, items, max(1, PIECE_ELEMENTS // (points * width)))
+    arguments = PanelArguments(
+        source=memory_of(weights),
+        target=memory_of(packed),
+        count=count,
+        channels=channels,
+        taps=taps,
+        panels=panels,
+        tap_step=channels * width * (panels if apart else 1),
+        panel_step=channels * width * (1 if apart else points),
+        group_step=points * panels * channels * width,
+    )
+    items, grain = groups * panels * channels, max(1, PIECE_ELEMENTS // (points * width))
+    run_now(panels_kernel(lowerer.target, form), arguments, items=items, grain=grain)
     return packed
 
 
@@ -127,39 +136,65 @@ def _panels_step(lowerer: Lowerer, value: Value, groups: int, width: int, type: 
     view = lowerer.contiguous(value)
     count, channels, *kernel = (*(int(size) for size in view.shape), 1, 1)[: max(3, len(view.shape))]  # type: ignore[arg-type]
     taps, panels = int(np.prod(kernel)), -(-(count // groups) // width)
-    buffer = lowerer.scratch(groups * panels * taps * channels * width * type.bytes)
     panel_size = channels * width * taps
-    numbers = [count // groups, channels, taps, panels, channels * width, panel_size, panels * panel_size]
-    items = groups * panels * channels
-    kernel_code = panels_kernel(lowerer.target, PanelForm(view.type, type, width))
-    lowerer.call(kernel_code, [view.place, buffer, *numbers], items, grain_for(taps * width * 8))
+    buffer = lowerer.scratch(groups * panels * panel_size * type.bytes)
+    lowerer.call(
+        panels_kernel(lowerer.target, PanelForm(view.type, type, width)),
+        PanelArguments(
+            source=view.place,
+            target=buffer,
+            count=count // groups,
+            channels=channels,
+            taps=taps,
+            panels=panels,
+            tap_step=channels * width,
+            panel_step=panel_size,
+            group_step=panels * panel_size,
+        ),
+        groups * panels * channels,
+        grain_for(taps * width * 8),
+    )
     return buffer
 
 
-@kernel("filters")
-def panels_kernel(f: KernelFunction, form: PanelForm) -> None:
+class PanelArguments(Arguments):
+    source: Pointer
+    target: Pointer
+    count: Size
+    """Filters of a group."""
+    channels: Size
+    taps: Size
+    panels: Size
+    """Of a group."""
+    tap_step: Size
+    """From tap to tap, or from point to point, in the target."""
+    panel_step: Size
+    group_step: Size
+
+
+@kernel("filters", PanelArguments)
+def panels_kernel(f: KernelFunction, a: PanelArguments, form: PanelForm) -> None:
     """Items are channels of panels."""
-    source, target = f.pointer(), f.pointer()
-    count, channels, taps, panels, tap_step, panel_step, group_step = (f.size() for _ in range(7))
     lanes = math.gcd(f.lanes(form.target), form.width)
     with f.loop(f.begin, f.end) as item:
-        channel, rest = item % channels, item // channels
-        panel, group = rest % panels, rest // panels
+        channel, rest = item % a.channels, item // a.channels
+        panel, number = rest % a.panels, rest // a.panels
         first = panel * form.width
-        start = f.address(source, ((group * count + first) * channels + channel) * taps, form.source)
-        to = f.address(target, group * group_step + panel * panel_step + channel * form.width, form.target)
+        start = f.address(a.source, ((number * a.count + first) * a.channels + channel) * a.taps, form.source)
+        place = number * a.group_step + panel * a.panel_step + channel * form.width
+        target = f.address(a.target, place, form.target)
         for column in range(0, form.width, lanes):
-            mask = f.first_lanes(f.maximum(count - first - column, 0), lanes)
-            indices = (f.iota(I64, lanes) + column) * f.splat(channels * taps, lanes)
+            mask = f.first_lanes(f.maximum(a.count - first - column, 0), lanes)
+            indices = (f.iota(I64, lanes) + column) * f.splat(a.channels * a.taps, lanes)
 
             def tap(number: Register | int, mask: Register = mask, indices: Register = indices) -> Register:
                 return f.gather(f.address(start, number, form.source), indices, form.source, mask=mask, align=1)
 
             if form.matrices:
-                _transform(f, form, tap, f.address(to, column, form.target), tap_step)
+                _transform(f, form, tap, f.address(target, column, form.target), a.tap_step)
             else:
-                with f.loop(0, taps) as number:
-                    f.store(tap(number), to, number * tap_step + column, form.target)
+                with f.loop(0, a.taps) as index:
+                    f.store(tap(index), target, index * a.tap_step + column, form.target)
 
 
 def _transform(
@@ -179,11 +214,11 @@ def _transform(
 
 
 def _at_points(f: KernelFunction, matrix: Sequence[Sequence[float]], taps: list[Register]) -> list[Register]:
-    found = []
+    totals = []
     for row in matrix:
         terms = [(factor, tap) for factor, tap in zip(row, taps) if factor]
         total = terms[0][1] * terms[0][0]
         for factor, tap in terms[1:]:
             total = f.fma(factor, tap, total)
-        found.append(total)
-    return found
+        totals.append(total)
+    return totals

@@ -10,6 +10,7 @@ from sardonyx.compiler.types import Type
 from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.ops import checking
 from sardonyx.ops.window import SAME, output_sizes, per_axis, split_pads
+from sardonyx.providers.native.convolution.tiles import Axis
 from sardonyx.providers.native.expression import Operation
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.values import element_of, shape_of
@@ -221,6 +222,22 @@ def arrange_sum(lowerer: Lowerer, node: Node) -> None:
     view = lowerer.view(Z)
     if view.strides[1] != 1 and view.shape[1] != 1:
         lowerer.set_view(Z, _copied(lowerer, view, view.type))
+
+
+def axes_of(geometry: Geometry, view: View) -> list[Axis]:
+    """The spatial axes of an image, as kernels are given them."""
+    return [
+        Axis(
+            output=geometry.output[number],
+            input=geometry.input[number],
+            kernel=geometry.kernel[number],
+            stride=geometry.strides[number],
+            dilation=geometry.dilations[number],
+            begin=geometry.begin[number],
+            step=view.strides[2 + number],
+        )
+        for number in range(len(geometry.kernel))
+    ]
 
 
 def even_step(view: View) -> Dim | None:

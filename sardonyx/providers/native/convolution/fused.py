@@ -13,7 +13,7 @@ from sardonyx.providers.native.chain import Chain
 from sardonyx.providers.native.convolution.direct import tile_for
 from sardonyx.providers.native.convolution.filters import Filters
 from sardonyx.providers.native.convolution.form import Geometry, even_step, filters_of, geometry_of, is_channels_last
-from sardonyx.providers.native.convolution.fused_kernel import PIXELS, FusedForm, fused_kernel
+from sardonyx.providers.native.convolution.fused_kernel import PIXELS, Bands, FusedArguments, FusedForm, fused_kernel
 from sardonyx.providers.native.convolution.tiles import grain_for
 from sardonyx.providers.native.lowering import Lowerer, Sink
 from sardonyx.providers.native.program import Argument
@@ -108,21 +108,38 @@ def fused_steps(lowerer: Lowerer, node: Node, geometry: Geometry, expansion: Exp
     form = FusedForm(tile, panels, expansion.result, geometry.kernel[1], geometry.strides[1])
     chunks = -(-first.filters // form.pixel)
     flat = replace(geometry, groups=1, filters=first.filters)
-    constants = [
-        *expansion.filters.panels(lowerer, first, tile.width, view.type),
-        *Filters(*filters_of(node)).panels(lowerer, flat, tile.width, view.type),
-    ]
+    w, bias = expansion.filters.panels(lowerer, first, tile.width, view.type)
+    depthwise_w, depthwise_bias = Filters(*filters_of(node)).panels(lowerer, flat, tile.width, view.type)
     bands = _bands(geometry, form, chunks)
     work = first.positions * (form.pixel * (first.channels + 2)) + geometry.positions * (form.pixel * (geometry.taps + 4))
     rooms = Rooms(geometry.batch * bands.sections * chunks, grain_for(dim.floordiv(work, bands.sections)))
-    scratch = lowerer.scratch(bands.size * view.type.bytes * rooms.count)
-    numbers: list[Argument] = [first.channels, first.filters, view.strides[0], expansion.pixel_step]
-    numbers += [chunks, bands.sections, bands.band, bands.capacity, bands.pitch, bands.size]
-    numbers += [*geometry.input, *geometry.output]
-    numbers += [geometry.kernel[0], geometry.strides[0], *geometry.begin, *vars(rooms.arguments).values()]
     lowerer.call(
         fused_kernel(lowerer.target, form, expansion.chain, sink.chain),
-        [view.place, *constants, scratch, *numbers, *expansion.arguments, *sink.arguments],
+        FusedArguments(
+            x=view.place,
+            w=w,
+            bias=bias,
+            depthwise_w=depthwise_w,
+            depthwise_bias=depthwise_bias,
+            scratch=lowerer.scratch(bands.size * view.type.bytes * rooms.count),
+            rooms=rooms.arguments,
+            depth=first.channels,
+            channels=first.filters,
+            image_step=view.strides[0],
+            pixel_step=expansion.pixel_step,
+            chunks=chunks,
+            bands=bands,
+            height=geometry.input[0],
+            width=geometry.input[1],
+            rows=geometry.output[0],
+            columns=geometry.output[1],
+            kernel=geometry.kernel[0],
+            stride=geometry.strides[0],
+            top=geometry.begin[0],
+            side=geometry.begin[1],
+            between=expansion.arguments,
+            sink=sink.arguments,
+        ),
         rooms.items,
         rooms.grain,
         flops=first.flops + geometry.flops,
@@ -130,23 +147,7 @@ def fused_steps(lowerer: Lowerer, node: Node, geometry: Geometry, expansion: Exp
     )
 
 
-@dataclass(frozen=True)
-class _Bands:
-    """How the work is cut."""
-
-    sections: Dim
-    """Of an image."""
-    band: Dim
-    """Rows of the result that are computed at a time."""
-    capacity: Dim
-    """Expanded rows that they need."""
-    pitch: Dim
-    """Pixels of such a row, those in the padding too."""
-    size: Dim
-    """Elements of a thread's scratch memory."""
-
-
-def _bands(geometry: Geometry, form: FusedForm, chunks: int) -> _Bands:
+def _bands(geometry: Geometry, form: FusedForm, chunks: int) -> Bands:
     """One section for one thread; for more of them as many as keep all busy, as far as the image is high enough."""
     (rows, columns), width = geometry.output, geometry.input[1]
     pitch = dim.maximum((columns - 1) * geometry.strides[1] + geometry.kernel[1], width + geometry.begin[1])
@@ -160,7 +161,8 @@ def _bands(geometry: Geometry, form: FusedForm, chunks: int) -> _Bands:
     sections = dim.maximum(1, dim.maximum(needed, dim.minimum(wanted, dim.floordiv(rows, SECTION_ROWS))))
     # a tile of a narrow image reads beyond its last column
     beyond = (PIXELS - 1) * geometry.strides[1] + geometry.kernel[1]
-    return _Bands(sections, band, capacity, pitch, (capacity * pitch + beyond) * form.pixel)
+    size = (capacity * pitch + beyond) * form.pixel
+    return Bands(sections=sections, band=band, capacity=capacity, pitch=pitch, size=size)
 
 
 def _traffic(first: Geometry, geometry: Geometry, type: Type) -> Dim:

@@ -7,12 +7,13 @@ import numpy as np
 from sardonyx.ir import Dim, Node, dim
 from sardonyx.providers.native.convolution import fused, strassen, winograd
 from sardonyx.providers.native.convolution.depthwise import depthwise_steps, has_small_groups
-from sardonyx.providers.native.convolution.direct import Tile, conv_kernel, grain_of, tile_for
+from sardonyx.providers.native.convolution.direct import ConvArguments, Tile, conv_kernel, grain_of, tile_for
 from sardonyx.providers.native.convolution.filters import Filters
 from sardonyx.providers.native.convolution.form import (
     Geometry,
     arrange_sum,
     arranged_view,
+    axes_of,
     claims_convolution,
     even_step,
     filters_of,
@@ -24,7 +25,6 @@ from sardonyx.providers.native.convolution.form import (
 )
 from sardonyx.providers.native.convolution.rows import padded_rows
 from sardonyx.providers.native.lowering import Lowerer, Sink
-from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.views import View
 from sardonyx.records import replace
@@ -127,18 +127,25 @@ def product_step(lowerer: Lowerer, geometry: Geometry, view: View, filters: Filt
         return
     axes = 0 if flat is not None else len(geometry.kernel)
     tile = tile_for(lowerer.target, view.type, geometry.filters, axes, view.strides[-1] * geometry.strides[-1])
-    packed, offsets = filters.panels(lowerer, geometry, tile.width, view.type)
-    zeros = lowerer.constant(np.zeros(geometry.channels, f"f{view.type.bytes}"))
+    packed, bias = filters.panels(lowerer, geometry, tile.width, view.type)
     tiles = dim.ceildiv(geometry.positions, tile.pixels)
-    numbers: list[Argument] = [geometry.groups, geometry.channels, geometry.filters, geometry.positions, _block(geometry, tile)]
-    numbers += [view.strides[0], 0 if flat is None else flat]
-    if flat is None:
-        for axis in range(len(geometry.kernel)):
-            numbers += [geometry.output[axis], geometry.input[axis], geometry.kernel[axis]]
-            numbers += [geometry.strides[axis], geometry.dilations[axis], geometry.begin[axis], view.strides[2 + axis]]
     lowerer.call(
         conv_kernel(lowerer.target, tile, sink.chain),
-        [view.place, packed, offsets, zeros, *numbers, *sink.arguments],
+        ConvArguments(
+            x=view.place,
+            w=packed,
+            bias=bias,
+            zeros=lowerer.constant(np.zeros(geometry.channels, f"f{view.type.bytes}")),
+            groups=geometry.groups,
+            channels=geometry.channels,
+            filters=geometry.filters,
+            positions=geometry.positions,
+            block=_block(geometry, tile),
+            image_step=view.strides[0],
+            pixel_step=flat,
+            axes=[] if flat is not None else axes_of(geometry, view),
+            sink=sink.arguments,
+        ),
         geometry.batch * tiles * (geometry.groups * -(-geometry.filters // tile.width)),
         grain_of(tile, geometry.positions, geometry.channels * geometry.taps),
         flops=geometry.flops,

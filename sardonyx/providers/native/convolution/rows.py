@@ -5,13 +5,15 @@ Then the taps of one row of a window lie in a row in memory, all channels of the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import I64, Type
 from sardonyx.ir import Dim, dim
+from sardonyx.providers.native.arguments import Arguments, Pointer, Size, each
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.movement.copying import copy_row, fill_row
-from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.views import View, contiguous_strides
 from sardonyx.records import dataclass
 
@@ -40,19 +42,29 @@ def padded_rows(lowerer: Lowerer, view: View, type: Type, begin: Dim, width: Dim
     shape = (*sizes, width, channels)
     *steps, pixel, channel = contiguous_strides(shape)
     buffer = lowerer.scratch(dim.product(shape) * type.bytes)
-    made = View(buffer, type, (view.shape[0], channels, *view.shape[2:-1], width), (steps[0], channel, *steps[1:], pixel))
+    padded = View(buffer, type, (view.shape[0], channels, *view.shape[2:-1], width), (steps[0], channel, *steps[1:], pixel))
     form = RowForm(view.type, type, len(outer), _kind(view, type))
-    numbers: list[Argument] = [view.shape[-1], width, begin, channels, view.strides[-1], view.strides[1], steps[-1]]
-    numbers += [*sizes[1:], *(view.strides[axis] for axis in outer)]
     rows = dim.product(sizes)
     lowerer.call(
         rows_kernel(lowerer.target, form),
-        [view.place, buffer, *numbers],
+        RowArguments(
+            source=view.place,
+            target=buffer,
+            size=view.shape[-1],
+            width=width,
+            begin=begin,
+            channels=channels,
+            pixel_step=view.strides[-1],
+            channel_step=view.strides[1],
+            row_size=steps[-1],
+            sizes=sizes[1:],
+            steps=[view.strides[axis] for axis in outer],
+        ),
         rows,
         dim.maximum(1, dim.floordiv(PIECE_ELEMENTS, dim.maximum(1, steps[-1]))),
         traffic=rows * view.shape[-1] * channels * 2 * type.bytes,
     )
-    return made
+    return padded
 
 
 def _kind(view: View, type: Type) -> int:
@@ -62,31 +74,47 @@ def _kind(view: View, type: Type) -> int:
     return channels if isinstance(channels, int) and channels <= MOST_INTERLEAVED and view.strides[-1] == 1 else -1
 
 
-@kernel("padded rows")
-def rows_kernel(f: KernelFunction, form: RowForm) -> None:
+class RowArguments(Arguments):
+    source: Pointer
+    target: Pointer
+    size: Size
+    """Pixels of a row of the source."""
+    width: Size
+    """Pixels of a row of the target, with the zeros."""
+    begin: Size
+    """Zeros before each row, in pixels."""
+    channels: Size
+    pixel_step: Size
+    channel_step: Size
+    row_size: Size
+    """Elements of a row of the target."""
+    sizes: Sequence[Size] = each(lambda form: form.outer - 1)
+    """Of all axes over rows but the first."""
+    steps: Sequence[Size] = each(lambda form: form.outer)
+    """Of the source along axes over rows."""
+
+
+@kernel("padded rows", RowArguments)
+def rows_kernel(f: KernelFunction, a: RowArguments, form: RowForm) -> None:
     """Items are rows."""
-    source, target = f.pointer(), f.pointer()
-    size, width, begin, channels, pixel_step, channel_step, row_size = (f.size() for _ in range(7))
-    sizes = [f.size() for _ in range(form.outer - 1)]
-    steps = [f.size() for _ in range(form.outer)]
-    inside = f.maximum(f.minimum(size, width - begin), 0)
+    inside = f.maximum(f.minimum(a.size, a.width - a.begin), 0)
     with f.loop(f.begin, f.end) as row:
         offset, rest = f.const(I64, 0), row
-        for one, step in zip(reversed(sizes), reversed(steps[1:])):
-            offset, rest = offset + (rest % one) * step, rest // one
-        line = f.address(source, offset + rest * steps[0], form.source)
-        to = f.address(target, row * row_size, form.target)
+        for size, step in zip(reversed(a.sizes), reversed(a.steps[1:])):
+            offset, rest = offset + (rest % size) * step, rest // size
+        line = f.address(a.source, offset + rest * a.steps[0], form.source)
+        target = f.address(a.target, row * a.row_size, form.target)
         zero = f.const(form.target.computed, 0)
-        fill_row(f, zero, to, begin * channels, form.target)
-        body = f.address(to, begin * channels, form.target)
+        fill_row(f, zero, target, a.begin * a.channels, form.target)
+        body = f.address(target, a.begin * a.channels, form.target)
         if form.channels == 0:
-            copy_row(f, line, body, inside * channels, form.target)
+            copy_row(f, line, body, inside * a.channels, form.target)
         elif form.channels > 0:
-            _interleave(f, form, line, body, inside, channel_step)
+            _interleave(f, form, line, body, inside, a.channel_step)
         else:
-            _pick(f, form, line, body, f.const(I64, 0), inside, channels, pixel_step, channel_step)
-        end = begin + inside
-        fill_row(f, zero, f.address(to, end * channels, form.target), (width - end) * channels, form.target)
+            _pick(f, form, line, body, inside, a.channels, a.pixel_step, a.channel_step)
+        end = a.begin + inside
+        fill_row(f, zero, f.address(target, end * a.channels, form.target), (a.width - end) * a.channels, form.target)
 
 
 def _pick(
@@ -94,16 +122,15 @@ def _pick(
     form: RowForm,
     line: Value,
     body: Value,
-    start: Value,
-    stop: Value,
-    channels: Value,
+    count: Value,
+    channels: Value | int,
     pixel_step: Value | int,
     channel_step: Value,
 ) -> None:
     """Element by element."""
-    with f.loop(start, stop) as pixel, f.loop(0, channels) as channel:
-        found = f.load(line, pixel * pixel_step + channel * channel_step, form.source)
-        f.store(found, body, pixel * channels + channel, form.target)
+    with f.loop(0, count) as pixel, f.loop(0, channels) as channel:
+        element = f.load(line, pixel * pixel_step + channel * channel_step, form.source)
+        f.store(element, body, pixel * channels + channel, form.target)
 
 
 def _interleave(f: KernelFunction, form: RowForm, line: Value, body: Value, count: Value, channel_step: Value) -> None:
@@ -116,18 +143,18 @@ def _interleave(f: KernelFunction, form: RowForm, line: Value, body: Value, coun
             for number, vector in enumerate(_interleaved(f, planes)):
                 f.store(vector, body, pixel * form.channels + number * lanes, form.target)
         otherwise()
-        _pick(f, form, line, body, f.const(I64, 0), count, f.const(I64, form.channels), 1, channel_step)
+        _pick(f, form, line, body, count, form.channels, 1, channel_step)
 
 
 def _interleaved(f: KernelFunction, planes: list[Value]) -> list[Value]:
     """The first lanes of all vectors, then the second ones, …"""
     lanes, count = planes[0].type.lanes, len(planes)
-    found = []
+    vectors = []
     for number in range(count):
         places = [divmod(number * lanes + lane, count) for lane in range(lanes)]
         vector = f.shuffle(planes[0], planes[0], [pixel if not plane else 0 for pixel, plane in places])
         for other in range(1, count):
             chosen = [lanes + pixel if plane == other else lane for lane, (pixel, plane) in enumerate(places)]
             vector = f.shuffle(vector, planes[other], chosen)
-        found.append(vector)
-    return found
+        vectors.append(vector)
+    return vectors

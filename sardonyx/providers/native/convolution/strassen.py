@@ -16,13 +16,18 @@ from sardonyx.providers.accuracy import Accuracy
 from sardonyx.providers.native.convolution.direct import PIXELS
 from sardonyx.providers.native.convolution.filters import Filters, pack_bias, pack_panels
 from sardonyx.providers.native.convolution.form import Geometry
-from sardonyx.providers.native.convolution.strassen_kernel import PRODUCTS, StrassenForm, strassen_kernel
+from sardonyx.providers.native.convolution.strassen_kernel import (
+    PRODUCTS,
+    Grid,
+    StrassenArguments,
+    StrassenForm,
+    strassen_kernel,
+)
 from sardonyx.providers.native.lowering import Lowerer, Sink
-from sardonyx.providers.native.program import Argument, Buffer
+from sardonyx.providers.native.program import Buffer
 from sardonyx.providers.native.sizes import Rooms
 from sardonyx.providers.native.views import View
 from sardonyx.providers.prepacking import Layout
-from sardonyx.records import dataclass
 
 STRASSEN = Layout("strassen")
 VECTORS = 2
@@ -51,23 +56,14 @@ COMBINATIONS = np.array(
 """The second factors of all products: sums of the blocks of filters, which lie by halves of channels, then by halves of filters."""
 
 
-@dataclass(frozen=True)
-class _Grid:
-    """Where the pixels of an image lie: rows of so many, and how far rows and pixels are apart."""
-
-    columns: Dim
-    row_step: Dim
-    pixel_step: Dim
-
-
-def _grid_of(geometry: Geometry, view: View, flat: Dim | None) -> _Grid | None:
+def _grid_of(geometry: Geometry, view: View, flat: Dim | None) -> Grid | None:
     """The pixels that a pointwise convolution reads, with any strides; `flat` is how far they lie apart if that is the same for all."""
     if flat is not None:
-        return _Grid(geometry.positions, 0, flat)
+        return Grid(columns=geometry.positions, row_step=0, pixel_step=flat)
     if geometry.taps > 1 or len(geometry.kernel) > 2 or any(size != 0 for size in (*geometry.begin, *geometry.end)):
         return None
     steps = [stride * step for stride, step in zip(geometry.strides, view.strides[2:])]
-    return _Grid(geometry.output[-1], steps[0], steps[-1])
+    return Grid(columns=geometry.output[-1], row_step=steps[0], pixel_step=steps[-1])
 
 
 def _form_for(lowerer: Lowerer, geometry: Geometry, view: View, filters: Filters) -> StrassenForm | None:
@@ -115,20 +111,27 @@ def strassen_steps(lowerer: Lowerer, geometry: Geometry, view: View, flat: Dim |
     limit, chunk = _blocks(tiles, pairs, PRODUCTS * form.rows * pitch * 4, lowerer.threads)
     rooms = Rooms(geometry.batch * -(-tiles // limit) * -(-pairs // chunk))
     scratch = lowerer.scratch(limit * PRODUCTS * form.rows * pitch * 4 * rooms.count)
-    numbers: list[Argument] = [geometry.channels // 2, geometry.positions, pairs, chunk, limit, pitch, view.strides[0]]
-    numbers += [grid.columns, grid.row_step, grid.pixel_step]
+    u, bias = _packed(lowerer, geometry, form, filters)
     lowerer.call(
         strassen_kernel(lowerer.target, form, sink.chain),
-        [
-            view.place,
-            *_packed(lowerer, geometry, form, filters),
-            scratch,
-            *numbers,
-            *vars(rooms.arguments).values(),
-            *sink.arguments,
-        ],
+        StrassenArguments(
+            x=view.place,
+            u=u,
+            bias=bias,
+            v=scratch,
+            rooms=rooms.arguments,
+            depth=geometry.channels // 2,
+            positions=geometry.positions,
+            pairs=pairs,
+            chunk=chunk,
+            limit=limit,
+            pitch=pitch,
+            image_step=view.strides[0],
+            grid=grid,
+            sink=sink.arguments,
+        ),
         rooms.items,
-        1,
+        rooms.grain,
         flops=geometry.flops,
         traffic=geometry.batch * geometry.positions * (geometry.channels + geometry.filters) * 4,
     )

@@ -7,8 +7,11 @@ four blocks of the result, cost nothing but a few loads and stores. The variant 
 
 from __future__ import annotations
 
+import itertools
+
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import F32
+from sardonyx.providers.native.arguments import Arguments, Operands, Pointer, RoomArguments, Size, group
 from sardonyx.providers.native.chain import Chain, ChainCode
 from sardonyx.providers.native.convolution.tiles import EvenTiles, Sums, add_products, to_fetch, zero_sums
 from sardonyx.providers.native.kernel import KernelFunction, kernel
@@ -32,10 +35,43 @@ class StrassenForm:
         return self.vectors * self.lanes
 
 
-@kernel("strassen")
-def strassen_kernel(f: KernelFunction, form: StrassenForm, chain: Chain) -> None:
+class Grid(Arguments):
+    """Where the pixels of an image lie: rows of so many, and how far rows and pixels are apart."""
+
+    columns: Size
+    row_step: Size
+    pixel_step: Size
+
+
+class StrassenArguments(Arguments):
+    x: Pointer
+    u: Pointer
+    """Sums of the blocks of filters: for each pair of panels, the second factors of all products."""
+    bias: Pointer
+    v: Pointer
+    """Scratch memory for the first factors: sums of the blocks of some tiles."""
+    rooms: RoomArguments
+    depth: Size
+    """Half of the channels."""
+    positions: Size
+    """Pixels of an image of the result."""
+    pairs: Size
+    """Of panels of filters."""
+    chunk: Size
+    """Pairs of an item."""
+    limit: Size
+    """Tiles of a block, at most."""
+    pitch: Size
+    """From row to row in scratch memory."""
+    image_step: Size
+    grid: Grid
+    sink: Operands = group(lambda chain: chain.slots)
+
+
+@kernel("strassen", StrassenArguments)
+def strassen_kernel(f: KernelFunction, a: StrassenArguments, form: StrassenForm, chain: Chain) -> None:
     """Items are blocks of tiles by chunks of filters."""
-    code = _Strassen(f, form, chain)
+    code = _Strassen(f, a, form, chain)
     with f.loop(f.begin, f.end) as item:
         code.block_of(item)
 
@@ -51,34 +87,32 @@ class _Tile:
 
 
 class _Strassen:
-    """The code, with its arguments."""
+    """The code."""
 
-    def __init__(self, f: KernelFunction, form: StrassenForm, chain: Chain):
+    def __init__(self, f: KernelFunction, a: StrassenArguments, form: StrassenForm, chain: Chain):
         self.f = f
+        self.a = a
         self.form = form
-        self.x, self.u, self.bias, self.v = (f.pointer() for _ in range(4))
-        self.depth, self.positions, self.pairs, self.chunk, limit = (f.size() for _ in range(5))
-        self.pitch, self.image_step, self.columns, self.row_step, self.pixel_step = (f.size() for _ in range(5))
-        room = f.room()
-        self.code = ChainCode(f, chain)
+        self.epilogue = ChainCode(f, chain, a.sink)
         self.kept = [f.stack(F32, form.rows * form.width) for _ in range(3)]
         self.spilled = f.stack(F32, form.rows * form.width)
-        self.tile_size = self.pitch * (PRODUCTS * form.rows)
-        self.v = f.address(self.v, room * (limit * self.tile_size), F32)
-        self.tiles = EvenTiles(f, self.positions, 2 * form.rows)
-        self.blocks = EvenTiles(f, self.tiles.count, limit)
-        self.chunks = (self.pairs + (self.chunk - 1)) // self.chunk
+        room = f.room(a.rooms)
+        self.tile_size = a.pitch * (PRODUCTS * form.rows)
+        self.v = f.address(a.v, room * (a.limit * self.tile_size), F32)
+        self.tiles = EvenTiles(f, a.positions, 2 * form.rows)
+        self.blocks = EvenTiles(f, self.tiles.count, a.limit)
+        self.chunks = (a.pairs + (a.chunk - 1)) // a.chunk
 
     def block_of(self, item: Value) -> None:
         f = self.f
         chunk, rest = item % self.chunks, item // self.chunks
         number, image = rest % self.blocks.count, rest // self.blocks.count
         start, count = self.blocks.start(number), self.blocks.size(number)
-        with f.loop(0, count) as one:
-            self._add_blocks(self._tile(image, start + one), f.address(self.v, one * self.tile_size, F32))
-        first = chunk * self.chunk
-        with f.loop(first, f.minimum(first + self.chunk, self.pairs)) as pair, f.loop(0, count) as one:
-            self._multiply(self._tile(image, start + one), f.address(self.v, one * self.tile_size, F32), pair, one)
+        with f.loop(0, count) as number:
+            self._add_blocks(self._tile(image, start + number), f.address(self.v, number * self.tile_size, F32))
+        first = chunk * self.a.chunk
+        with f.loop(first, f.minimum(first + self.a.chunk, self.a.pairs)) as pair, f.loop(0, count) as number:
+            self._multiply(self._tile(image, start + number), f.address(self.v, number * self.tile_size, F32), pair, number)
 
     def _tile(self, image: Value, number: Value) -> _Tile:
         size = self.tiles.size(number)
@@ -87,23 +121,23 @@ class _Strassen:
     def _add_blocks(self, tile: _Tile, target: Value) -> None:
         """The first factors of all products; if there are fewer pixels than rows the last ones are taken several times."""
         f, lanes = self.f, self.form.lanes
-        image = f.address(self.x, tile.image * self.image_step, F32)
+        image = f.address(self.a.x, tile.image * self.a.image_step, F32)
         with f.loop(0, self.form.rows) as row:
             upper = f.minimum(row, tile.upper - 1)
             lower = f.minimum(tile.upper + row, tile.size - 1)
             tops, bottoms = (self._pixel(image, tile.first + one) for one in (upper, lower))
-            with f.loop(0, self.depth, lanes) as k:
+            with f.loop(0, self.a.depth, lanes) as k:
                 a11, a12, a21, a22 = (
-                    f.load(place, k + side, F32, lanes) for place in (tops, bottoms) for side in (0, self.depth)
+                    f.load(place, k + side, F32, lanes) for place in (tops, bottoms) for side in (0, self.a.depth)
                 )
                 total = a21 + a22
                 most = total - a11
                 for number, factor in enumerate((a11, a12, most, a11 - a21, a22, total, a12 - most)):
-                    f.store(factor, target, (row + number * self.form.rows) * self.pitch + k, F32)
+                    f.store(factor, target, (row + number * self.form.rows) * self.a.pitch + k, F32)
 
     def _pixel(self, image: Value, position: Value) -> Value:
-        row, column = position // self.columns, position % self.columns
-        return self.f.address(image, row * self.row_step + column * self.pixel_step, F32)
+        row, column = position // self.a.grid.columns, position % self.a.grid.columns
+        return self.f.address(image, row * self.a.grid.row_step + column * self.a.grid.pixel_step, F32)
 
     def _multiply(self, tile: _Tile, factors: Value, pair: Value, passed: Value) -> None:
         """All products P of a tile. Upper pixels are P0 + P1 for the first half of the filters, U + P5 + P6 for the second half, lower
@@ -111,37 +145,37 @@ class _Strassen:
         """
         f, form = self.f, self.form
         sums = zero_sums(f, form.rows, form.vectors, F32, form.lanes)
-        size = self.depth * form.width
+        size = self.a.depth * form.width
 
         def add(number: int) -> None:
-            rows = [f.address(factors, (number * form.rows + row) * self.pitch, F32) for row in range(form.rows)]
-            panel = f.address(self.u, (pair * PRODUCTS + number) * size, F32)
+            rows = [f.address(factors, (number * form.rows + row) * self.a.pitch, F32) for row in range(form.rows)]
+            panel = f.address(self.a.u, (pair * PRODUCTS + number) * size, F32)
             following = f.address(panel, size * PRODUCTS, F32)
-            fetched = to_fetch(f, panel, following, self.depth, form.width * F32.bytes, passed)
-            add_products(f, sums, rows, panel, self.depth, F32, form.lanes, fetched)
+            fetched = to_fetch(f, panel, following, self.a.depth, form.width * F32.bytes, passed)
+            add_products(f, sums, rows, panel, self.a.depth, F32, form.lanes, fetched)
 
         first, shared, lower = self.kept
         column = pair * (2 * form.width)
         add(0)
         self._keep(sums, first)
         add(1)
-        self._hand_on(sums, tile, 0, column)
+        self._epilogue(sums, tile, 0, column)
         self._fetch_back(sums, first)
         add(2)
         self._keep(sums, shared)
         add(3)
         self._keep(sums, lower)
         add(4)
-        self._hand_on(sums, tile, 1, column)
+        self._epilogue(sums, tile, 1, column)
         self._clear(sums)
         add(5)
         self._keep(sums, first)
         self._add_back(sums, lower)
-        self._hand_on(sums, tile, 1, column + form.width)
+        self._epilogue(sums, tile, 1, column + form.width)
         self._fetch_back(sums, first)
         self._add_back(sums, shared)
         add(6)
-        self._hand_on(sums, tile, 0, column + form.width)
+        self._epilogue(sums, tile, 0, column + form.width)
 
     # --- the registers
 
@@ -152,25 +186,25 @@ class _Strassen:
                 register.set(f.const(F32.vector(self.form.lanes), 0))
 
     def _keep(self, sums: Sums, place: Value) -> None:
-        for number, register in enumerate(one for row in sums[0] for one in row):
+        for number, register in enumerate(itertools.chain.from_iterable(sums[0])):
             self.f.store(register.get(), place, number * self.form.lanes, F32)
 
     def _fetch_back(self, sums: Sums, place: Value) -> None:
-        for number, register in enumerate(one for row in sums[0] for one in row):
+        for number, register in enumerate(itertools.chain.from_iterable(sums[0])):
             register.set(self.f.load(place, number * self.form.lanes, F32, self.form.lanes))
 
     def _add_back(self, sums: Sums, place: Value) -> None:
-        for number, register in enumerate(one for row in sums[0] for one in row):
+        for number, register in enumerate(itertools.chain.from_iterable(sums[0])):
             register.set(register.get() + self.f.load(place, number * self.form.lanes, F32, self.form.lanes))
 
-    def _hand_on(self, sums: Sums, tile: _Tile, half: int, column: Value) -> None:
-        """One of four blocks of the result, through what follows."""
+    def _epilogue(self, sums: Sums, tile: _Tile, half: int, column: Value) -> None:
+        """One of four blocks of the result, through the epilogue."""
         f, form = self.f, self.form
         self._keep(sums, self.spilled)
         first, count = (tile.first + tile.upper, tile.size - tile.upper) if half else (tile.first, tile.upper)
-        biases = [f.load(self.bias, column + one * form.lanes, F32, form.lanes) for one in range(form.vectors)]
+        biases = [f.load(self.a.bias, column + vector * form.lanes, F32, form.lanes) for vector in range(form.vectors)]
         with f.loop(0, count) as pixel:
-            target = self.code.row([tile.image, first + pixel])
-            for one, bias in enumerate(biases):
-                vector = f.load(self.spilled, pixel * form.width + one * form.lanes, F32, form.lanes)
-                target.emit(column + one * form.lanes, form.lanes, given=[vector + bias])
+            target = self.epilogue.row([tile.image, first + pixel])
+            for vector, bias in enumerate(biases):
+                sums_here = f.load(self.spilled, pixel * form.width + vector * form.lanes, F32, form.lanes)
+                target.emit(column + vector * form.lanes, form.lanes, given=[sums_here + bias])

@@ -8,9 +8,9 @@ from sardonyx.compiler.builder import Value, Variable
 from sardonyx.compiler.target import Target
 from sardonyx.compiler.types import I8, I64, Type
 from sardonyx.ir import Dim, dim
+from sardonyx.providers.native.arguments import Arguments, Size
 from sardonyx.providers.native.chain import Chain, ChainCode
 from sardonyx.providers.native.kernel import KernelFunction
-from sardonyx.records import dataclass
 
 CHAINS_OF_ADDITIONS = 8
 """How many sums must be under way for the units to be always busy."""
@@ -23,17 +23,23 @@ PIECE_WORK = 1 << 19
 """Multiplications that are worth handing to another thread."""
 
 
-@dataclass(frozen=True)
-class Axis:
-    """A spatial axis of a convolution, as numbers among the kernel's arguments."""
+class WindowAxis(Arguments):
+    """A spatial axis along which a window moves."""
 
-    output: Value
-    input: Value
-    kernel: Value
-    stride: Value
-    dilation: Value
-    begin: Value
-    step: Value
+    output: Size
+    input: Size
+    kernel: Size
+    stride: Size
+    dilation: Size
+    begin: Size
+    """Pixels of padding before the axis."""
+
+
+class Axis(WindowAxis):
+    """A spatial axis of a convolution."""
+
+    step: Size
+    """From pixel to pixel in memory."""
 
     def range(self, f: KernelFunction, first: Value) -> tuple[Value, Value]:
         """Which taps lie inside the image, for a window that begins at `first`."""
@@ -150,10 +156,10 @@ def _lines_of(row_bytes: int) -> int:
 def chain_weight(target: Target, chain: Chain, lanes: int) -> int:
     """About how many instructions a chain takes per vector."""
     f = KernelFunction(target)
-    row = ChainCode(f, chain).row([f.const(I64, 0)] * (chain.rank - 1))
-    before = len(f._lines)
+    row = ChainCode(f, chain, f.words(chain.slots)).row([f.const(I64, 0)] * (chain.rank - 1))
+    before = f.lines
     row.emit(f.begin, lanes, given=[f.const(chain.items[0].type.computed.vector(lanes), 0)])
-    return len(f._lines) - before
+    return f.lines - before
 
 
 def grain_for(work: Dim) -> Dim:

@@ -23,7 +23,13 @@ from sardonyx.providers.native.convolution.form import (
     last_order,
 )
 from sardonyx.providers.native.convolution.operators import product_step
-from sardonyx.providers.native.convolution.transpose_kernels import Spread, spread_kernel, spread_rows_kernel
+from sardonyx.providers.native.convolution.transpose_kernels import (
+    Spread,
+    SpreadArguments,
+    TransposedAxis,
+    spread_kernel,
+    spread_rows_kernel,
+)
 from sardonyx.providers.native.lowering import Lowerer, Sink
 from sardonyx.providers.native.program import Argument, At, Buffer
 from sardonyx.providers.native.table import lower
@@ -209,15 +215,9 @@ def _spread(lowerer: Lowerer, node: Node, sizes: Transposed, view: View) -> None
     channels = sizes.groups * sizes.filters
     dtype = np.dtype(f"f{type.bytes}")
     if B is None:
-        offsets = lowerer.constant(np.zeros(channels, dtype))
+        bias = lowerer.constant(np.zeros(channels, dtype))
     else:
-        (offsets,) = lowerer.packed([B], WIDENED, (dtype.str,), [channels * type.bytes], lambda bias: [bias.astype(dtype)])
-    numbers: list[Argument] = [products.place, offsets, sizes.groups, sizes.filters, products.strides[0], sizes.taps]
-    pixel_steps = contiguous_strides((*sizes.input, products.shape[-1]))
-    tap_steps = contiguous_strides((*sizes.kernel, sizes.filters))
-    for axis, size in enumerate(sizes.output):
-        numbers += [size, sizes.input[axis], sizes.kernel[axis], sizes.strides[axis], sizes.dilations[axis], sizes.begin[axis]]
-        numbers += [pixel_steps[axis], tap_steps[axis], *_phases(lowerer, sizes, axis)]
+        (bias,) = lowerer.packed([B], WIDENED, (dtype.str,), [channels * type.bytes], lambda array: [array.astype(dtype)])
     pixels = dim.product(sizes.output)
     if in_rows:
         lowerer.require(dim.minimum(sizes.output[-1], LONGEST_ROW), sizes.output[-1])
@@ -226,7 +226,16 @@ def _spread(lowerer: Lowerer, node: Node, sizes: Transposed, view: View) -> None
     total = view.shape[0] * pixels * channels
     lowerer.call(
         kernel(lowerer.target, Spread(type, len(sizes.kernel)), sink.chain),
-        [*numbers, *sink.arguments],
+        SpreadArguments(
+            products=products.place,
+            bias=bias,
+            groups=sizes.groups,
+            filters=sizes.filters,
+            image_step=products.strides[0],
+            taps=sizes.taps,
+            axes=_axes(lowerer, sizes, products),
+            sink=sink.arguments,
+        ),
         view.shape[0] * items,
         dim.maximum(1, dim.floordiv(PIECE_ELEMENTS, dim.maximum(1, each))),
         flops=dim.product(products.shape),
@@ -254,12 +263,32 @@ def _all_taps(sizes: Transposed, weights: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(taps).reshape(-1, sizes.channels, *(1,) * len(sizes.kernel))
 
 
-def _phases(lowerer: Lowerer, sizes: Transposed, axis: int) -> list[Argument]:
-    """Which taps meet a pixel of the result: the first one, by the pixel's place modulo the stride (or none: the kernel's size), how
-    many taps further the next one is, and how many pixels before."""
-    kernel, stride, dilation = sizes.kernel[axis], sizes.strides[axis], sizes.dilations[axis]
-    common = math.gcd(stride, dilation)
+def _axes(lowerer: Lowerer, sizes: Transposed, products: View) -> list[TransposedAxis]:
+    pixel_steps = contiguous_strides((*sizes.input, products.shape[-1]))
+    tap_steps = contiguous_strides((*sizes.kernel, sizes.filters))
+    axes = []
+    for number, (stride, dilation) in enumerate(zip(sizes.strides, sizes.dilations)):
+        common = math.gcd(stride, dilation)
+        axis = TransposedAxis(
+            output=sizes.output[number],
+            input=sizes.input[number],
+            kernel=sizes.kernel[number],
+            stride=stride,
+            dilation=dilation,
+            begin=sizes.begin[number],
+            pixel_step=pixel_steps[number],
+            tap_step=tap_steps[number],
+            next_tap=stride // common,
+            back=dilation // common,
+            first_taps=lowerer.constant(_first_taps(sizes.kernel[number], stride, dilation)),
+        )
+        axes.append(axis)
+    return axes
+
+
+def _first_taps(kernel: int, stride: int, dilation: int) -> np.ndarray:
+    """By a pixel's place modulo the stride, the first tap that meets it; the kernel's size if none does."""
     first = np.full(stride, kernel, np.int64)
     for tap in reversed(range(kernel)):
         first[tap * dilation % stride] = tap
-    return [stride // common, dilation // common, lowerer.constant(first)]
+    return first

@@ -28,9 +28,15 @@ from sardonyx.providers.native.convolution.filters import pack_bias, pack_panels
 from sardonyx.providers.native.convolution.form import Geometry
 from sardonyx.providers.native.convolution.rounding import BOUND, error_ratio, tap_energies, tap_factors
 from sardonyx.providers.native.convolution.transforms import PAIRS, Transform
-from sardonyx.providers.native.convolution.winograd_kernel import WinogradForm, winograd_kernel
+from sardonyx.providers.native.convolution.winograd_kernel import (
+    Blocks,
+    WinogradArguments,
+    WinogradAxis,
+    WinogradForm,
+    winograd_kernel,
+)
 from sardonyx.providers.native.lowering import Lowerer, Sink
-from sardonyx.providers.native.program import Argument, Buffer
+from sardonyx.providers.native.program import Buffer
 from sardonyx.providers.native.sizes import Rooms
 from sardonyx.providers.native.views import View
 from sardonyx.providers.prepacking import Layout
@@ -225,20 +231,6 @@ def _cost(geometry: Geometry, ways: Ways, lanes: int, rows: int) -> float:
     return products * -(-geometry.filters // (VECTORS * lanes)) + moved
 
 
-@dataclass(frozen=True)
-class _Blocks:
-    """How the work is cut: tiles of a block, panels of filters of a chunk, and the distance of rows in scratch memory."""
-
-    tiles: int
-    panels: int
-    kept: int
-    """Panels whose sums are kept at a time."""
-    together: int
-    """Sections whose transformed input is kept at a time."""
-    v_pitch: int
-    m_pitch: int
-
-
 def winograd_steps(lowerer: Lowerer, geometry: Geometry, ways: Ways, view: View, W: Value, B: Value | None, sink: Sink) -> None:
     """Add the step."""
     lanes = lowerer.target.lanes(F32)
@@ -248,37 +240,52 @@ def winograd_steps(lowerer: Lowerer, geometry: Geometry, ways: Ways, view: View,
     panels = -(-geometry.filters // width)
     tiles = dim.product([way.tiles(output) for way, output in zip(ways, geometry.output)])
     blocks = _blocks(lowerer, geometry, ways, form, tiles)
-    constants = [
-        *_packed(lowerer, geometry, ways, W, B, width),
-        lowerer.constant(np.zeros(-(-geometry.channels // lanes) * lanes, np.float32)),
-    ]
-    limit = dim.maximum(1, dim.ceildiv(tiles, dim.maximum(1, dim.ceildiv(tiles, blocks.tiles))))  # blocks are cut evenly
-    items = geometry.batch * geometry.groups * dim.ceildiv(tiles, limit) * -(-panels // blocks.panels)
-    pitches = (blocks.v_pitch, blocks.m_pitch)
-    rooms = Rooms(items)
-    scratch = [lowerer.scratch(form.points * limit * pitch * 4 * rooms.count) for pitch in pitches]
-    numbers: list[Argument] = [geometry.groups, geometry.channels, geometry.filters, panels, blocks.panels, limit]
-    numbers += [
-        blocks.kept,
-        blocks.together,
-        *pitches,
-        view.strides[0],
-        _short_depth(geometry, ways),
-        *vars(rooms.arguments).values(),
-    ]
-    for axis, way in enumerate(ways):
-        output = geometry.output[axis]
-        numbers += [geometry.input[axis], output, geometry.begin[axis], view.strides[2 + axis]]
-        numbers += [way.tiles(output), way.stride, way.moves, way.phases(output)]
-        numbers += [way.stride * way.dilation, way.sections, way.offsets, way.jump]
+    u, bias = _packed(lowerer, geometry, ways, W, B, width)
+    rooms = Rooms(geometry.batch * geometry.groups * dim.ceildiv(tiles, blocks.tiles) * -(-panels // blocks.panels))
+    rows = form.points * blocks.tiles * rooms.count
     images = dim.product(geometry.input) * geometry.channels + geometry.positions * geometry.filters
     lowerer.call(
         winograd_kernel(lowerer.target, form, sink.chain),
-        [view.place, *constants, *scratch, *numbers, *sink.arguments],
-        items,
-        1,
+        WinogradArguments(
+            x=view.place,
+            u=u,
+            bias=bias,
+            zeros=lowerer.constant(np.zeros(-(-geometry.channels // lanes) * lanes, np.float32)),
+            v=lowerer.scratch(rows * blocks.v_pitch * 4),
+            m=lowerer.scratch(rows * blocks.m_pitch * 4),
+            rooms=rooms.arguments,
+            groups=geometry.groups,
+            channels=geometry.channels,
+            filters=geometry.filters,
+            panels=panels,
+            blocks=blocks,
+            image_step=view.strides[0],
+            short_depth=_short_depth(geometry, ways),
+            axes=[_axis(geometry, way, view, number) for number, way in enumerate(ways)],
+            sink=sink.arguments,
+        ),
+        rooms.items,
+        rooms.grain,
         flops=geometry.flops,
         traffic=geometry.batch * geometry.groups * images * 4,
+    )
+
+
+def _axis(geometry: Geometry, way: Way, view: View, number: int) -> WinogradAxis:
+    output = geometry.output[number]
+    return WinogradAxis(
+        input=geometry.input[number],
+        output=output,
+        begin=geometry.begin[number],
+        step=view.strides[2 + number],
+        tiles=way.tiles(output),
+        stride=way.stride,
+        dilation=way.moves,
+        phases=way.phases(output),
+        spread=way.stride * way.dilation,
+        sections=way.sections,
+        offsets=way.offsets,
+        jump=way.jump,
     )
 
 
@@ -312,7 +319,7 @@ def in_sections(weights: np.ndarray, ways: Ways) -> np.ndarray:
     return found.reshape(len(weights), math.prod(counts) * weights.shape[1], *taps)
 
 
-def _blocks(lowerer: Lowerer, geometry: Geometry, ways: Ways, form: WinogradForm, total: Dim) -> _Blocks:
+def _blocks(lowerer: Lowerer, geometry: Geometry, ways: Ways, form: WinogradForm, total: Dim) -> Blocks:
     """Blocks of tiles that fit into a cache, and enough pieces of work for all threads.
 
     Filters that stay in the last-level cache are read again for each block of tiles. Larger ones should be read once: then blocks are
@@ -338,7 +345,8 @@ def _blocks(lowerer: Lowerer, geometry: Geometry, ways: Ways, form: WinogradForm
     chunks = 1 if is_small or threads == 1 or blocks >= 2 * threads else min(panels, -(-2 * threads // blocks))
     chunk = -(-panels // chunks)
     kept = 1 if together == sections and points * tiles * v_pitch * 4 <= NEAR_BYTES else chunk
-    return _Blocks(tiles, chunk, kept, together, v_pitch, _pitch(kept * width))
+    even = dim.maximum(1, dim.ceildiv(total, dim.maximum(1, dim.ceildiv(total, tiles))))
+    return Blocks(tiles=even, panels=chunk, kept=kept, together=together, v_pitch=v_pitch, m_pitch=_pitch(kept * width))
 
 
 def _section_pitch(channels: int, sections: int, lanes: int) -> int:

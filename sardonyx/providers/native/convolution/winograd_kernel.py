@@ -8,11 +8,12 @@ over as if they were more channels.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import F32, I64, PTR
+from sardonyx.providers.native.arguments import Arguments, Operands, Pointer, RoomArguments, Size, each, group
 from sardonyx.providers.native.chain import Chain, ChainCode
 from sardonyx.providers.native.convolution.tiles import (
     EvenTiles,
@@ -30,12 +31,14 @@ from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.records import dataclass, replace
 
 LIGHT = 32
-"""Up to how many instructions per vector what follows is repeated for each pixel of a tile; beyond, it is a loop."""
+"""Up to how many instructions per vector an epilogue is repeated for each pixel of a tile; beyond, it is a loop."""
 PART = 64
 """How many products are summed at a time: shorter parts than a direct sum's make up for errors that the way back enlarges."""
 
 Pixels = Sequence["Value | Pixels"]
 """Of a tile, along the axes that are transformed: one or two."""
+Emit = Callable[[Value, Value], None]
+"""Hands on a pixel of the result, given its position and its value."""
 
 
 @dataclass(frozen=True)
@@ -53,52 +56,90 @@ class WinogradForm:
 
     @property
     def used(self) -> list[Transform]:
-        return [one for one in self.transforms if one is not None]
+        return [transform for transform in self.transforms if transform is not None]
 
     @property
     def points(self) -> int:
         """At which input and filters are multiplied."""
-        return math.prod(one.width for one in self.used)
+        return math.prod(transform.width for transform in self.used)
 
     @property
     def pixels(self) -> int:
         """Of a tile."""
-        return math.prod(one.size for one in self.used)
+        return math.prod(transform.size for transform in self.used)
 
 
-@kernel("winograd")
-def winograd_kernel(f: KernelFunction, form: WinogradForm, chain: Chain) -> None:
-    """Items are blocks of tiles by chunks of filters."""
-    code = _Winograd(f, form, chain)
-    with f.loop(f.begin, f.end) as item:
-        code.block_of(item)
+class WinogradAxis(Arguments):
+    """A spatial axis."""
 
-
-@dataclass(frozen=True)
-class _Axis:
-    """A spatial axis, as numbers among the kernel's arguments."""
-
-    input: Value
-    output: Value
-    begin: Value
-    step: Value
+    input: Size
+    output: Size
+    begin: Size
+    """Pixels of padding before it."""
+    step: Size
     """From pixel to pixel in memory."""
-    tiles: Value
-    stride: Value
-    dilation: Value
+    tiles: Size
+    stride: Size
+    dilation: Size
     """Results of one tile lie so far apart, those between them are other tiles'."""
-    phases: Value
+    phases: Size
     """How many tiles lie between each other."""
-    spread: Value
+    spread: Size
     """How far inputs of a tile lie apart."""
-    sections: Value
-    offsets: Value
+    sections: Size
+    offsets: Size
     """How many sections begin beside each other."""
-    jump: Value
+    jump: Size
     """From such sections to the next ones."""
 
 
-AXIS_NUMBERS = len(_Axis.__match_args__)
+class Blocks(Arguments):
+    """How the work is cut, and how far rows lie apart in scratch memory."""
+
+    tiles: Size
+    """Of a block, at most."""
+    panels: Size
+    """Of filters, of a chunk."""
+    kept: Size
+    """Panels whose sums are kept at a time."""
+    together: Size
+    """Sections whose transformed input is kept at a time."""
+    v_pitch: Size
+    m_pitch: Size
+
+
+class WinogradArguments(Arguments):
+    """Channels, filters and panels are those of one group."""
+
+    x: Pointer
+    u: Pointer
+    """Transformed filters: for each point, panels."""
+    bias: Pointer
+    zeros: Pointer
+    """A pixel of the padding."""
+    v: Pointer
+    """Scratch memory for transformed input: for each point, a row for each tile of a block."""
+    m: Pointer
+    """The same for sums of products."""
+    rooms: RoomArguments
+    groups: Size
+    channels: Size
+    filters: Size
+    panels: Size
+    blocks: Blocks
+    image_step: Size
+    short_depth: Size
+    """Over how many products a sum goes where the first transformed axis is at infinity."""
+    axes: Sequence[WinogradAxis] = each(lambda form: len(form.transforms))
+    sink: Operands = group(lambda chain: chain.slots)
+
+
+@kernel("winograd", WinogradArguments)
+def winograd_kernel(f: KernelFunction, a: WinogradArguments, form: WinogradForm, chain: Chain) -> None:
+    """Items are blocks of tiles by chunks of filters."""
+    code = _Winograd(f, a, form, chain)
+    with f.loop(f.begin, f.end) as item:
+        code.item(item)
 
 
 @dataclass(frozen=True)
@@ -113,116 +154,129 @@ class _Block:
     panels: Value
 
 
-@dataclass(frozen=True)
-class _Run:
-    """The results of a tile along an axis."""
-
-    step: Value
-    """From one to the next."""
-    left: Value
-    """How many pixels there are from the first on,"""
-    spread: Value
-    """of which every so many belong to the tile."""
-
-
 class _Winograd:
-    """The code, with its arguments."""
+    """The order of the work: transform the input, multiply, transform the sums."""
 
-    def __init__(self, f: KernelFunction, form: WinogradForm, chain: Chain):
+    def __init__(self, f: KernelFunction, a: WinogradArguments, form: WinogradForm, chain: Chain):
         self.f = f
-        self.form = form
-        self.x, self.u, self.bias, self.zeros, self.v, self.m = (f.pointer() for _ in range(6))
-        self.groups, self.channels, self.filters, self.panels, self.chunk, self.limit = (f.size() for _ in range(6))
-        self.kept, self.together, self.v_pitch, self.m_pitch, self.image_step, self.short = (f.size() for _ in range(6))
-        room = f.room()
-        self.axes = [_Axis(*(f.size() for _ in range(AXIS_NUMBERS))) for _ in form.transforms]
-        self.code = ChainCode(f, chain)
-        self.is_light = chain_weight(f.target, chain, form.lanes) <= LIGHT
-        self.table = f.stack(I64, form.points)
-        self.spilled = f.stack(F32, form.pixels * form.lanes)
-        self.v = f.address(self.v, room * (self.limit * self.v_pitch * form.points), F32)
-        self.m = f.address(self.m, room * (self.limit * self.m_pitch * form.points), F32)
-        tiles = sections = f.const(I64, 1)
-        for axis in self.axes:
-            tiles, sections = tiles * axis.tiles, sections * axis.sections
-        self.sections = sections
-        self.depth = sections * self.channels
-        self.tiles = EvenTiles(f, tiles, self.limit)
-        self.chunks = (self.panels + (self.chunk - 1)) // self.chunk
+        self.a = a
+        common = _Common(f, a, form)
+        self.input, self.products, self.output = _Input(common), _Products(common), _Output(common, chain)
+        self.sections = common.sections
+        tiles = f.const(I64, 1)
+        for axis in a.axes:
+            tiles = tiles * axis.tiles
+        self.tiles = EvenTiles(f, tiles, a.blocks.tiles)
+        self.chunks = (a.panels + (a.blocks.panels - 1)) // a.blocks.panels
 
-    def block_of(self, item: Value) -> None:
-        f = self.f
+    def item(self, item: Value) -> None:
+        """A block of tiles, by a chunk of filters."""
+        f, a, sections = self.f, self.a, self.sections
         chunk, rest = item % self.chunks, item // self.chunks
         number, rest = rest % self.tiles.count, rest // self.tiles.count
-        group, image = rest % self.groups, rest // self.groups
+        group, image = rest % a.groups, rest // a.groups
         start, count = self.tiles.start(number), self.tiles.size(number)
-        first = chunk * self.chunk
-        stop = f.minimum(first + self.chunk, self.panels)
-        with f.loop(0, self.sections, self.together) as section:
-            later = f.minimum(section + self.together, self.sections)
-            self._transform_input(_Block(image, group, start, count, first, stop - first), section, later)
-            with f.loop(first, stop, self.kept) as panel:
-                block = _Block(image, group, start, count, panel, f.minimum(self.kept, stop - panel))
-                self._multiply(block, section, later)
-                with f.if_(later >= self.sections):
-                    self._transform_sums(block)
+        first = chunk * a.blocks.panels
+        stop = f.minimum(first + a.blocks.panels, a.panels)
+        with f.loop(0, sections, a.blocks.together) as section:
+            later = f.minimum(section + a.blocks.together, sections)
+            self.input.transform(_Block(image, group, start, count, first, stop - first), section, later)
+            with f.loop(first, stop, a.blocks.kept) as panel:
+                block = _Block(image, group, start, count, panel, f.minimum(a.blocks.kept, stop - panel))
+                self.products.multiply(block, section, later)
+                with f.if_(later >= sections):
+                    self.output.transform(block)
 
-    def _corner(self, block: _Block, tile: Value) -> list[Value]:
+
+class _Common:
+    """What the three parts of the work share."""
+
+    def __init__(self, f: KernelFunction, a: WinogradArguments, form: WinogradForm):
+        self.f = f
+        self.a = a
+        self.form = form
+        room = f.room(a.rooms)
+        self.v = f.address(a.v, room * (a.blocks.tiles * a.blocks.v_pitch * form.points), F32)
+        self.m = f.address(a.m, room * (a.blocks.tiles * a.blocks.m_pitch * form.points), F32)
+        self.sections = f.const(I64, 1)
+        for axis in a.axes:
+            self.sections = self.sections * axis.sections
+
+    def v_offset(self, point: Value | int) -> Value:
+        """Where the transformed input at a point begins."""
+        return (self.a.blocks.tiles * self.a.blocks.v_pitch) * point
+
+    def m_offset(self, point: Value | int) -> Value:
+        """Where the sums at a point begin."""
+        return (self.a.blocks.tiles * self.a.blocks.m_pitch) * point
+
+    def corner(self, block: _Block, tile: Value) -> list[Value]:
         """The first output pixel of a tile."""
-        found: list[Value] = []
+        corner: list[Value] = []
         rest = block.start + tile
-        for axis, transform in zip(reversed(self.axes), reversed(self.form.transforms)):
+        for axis, transform in zip(reversed(self.a.axes), reversed(self.form.transforms)):
             number, rest = rest % axis.tiles, rest // axis.tiles
             if transform is not None:
                 number = number % axis.phases + (number // axis.phases) * (axis.dilation * transform.size)
-            found.insert(0, number)
-        return found
+            corner.insert(0, number)
+        return corner
 
-    # --- there
 
-    def _transform_input(self, block: _Block, first: Value, last: Value) -> None:
+# --- there ----------------------------------------------------------------------------------------------------------
+
+
+class _Input:
+    """The transform of the input: of each section of a tile's window, vectors of channels at all points."""
+
+    def __init__(self, common: _Common):
+        self.f, self.a, self.form, self.common = common.f, common.a, common.form, common
+        self.table = self.f.stack(I64, common.form.points)
+        """Where the pixels of a section lie."""
+
+    def transform(self, block: _Block, first: Value, last: Value) -> None:
         """Some sections of all tiles of a block."""
-        f, lanes = self.f, self.form.lanes
-        image = f.address(self.x, block.image * self.image_step + block.group * self.channels, F32)
+        f, a = self.f, self.a
+        image = f.address(a.x, block.image * a.image_step + block.group * a.channels, F32)
         with f.loop(0, block.count) as tile:
-            corner = self._corner(block, tile)
-            target = f.address(self.v, tile * self.v_pitch, F32)
+            corner = self.common.corner(block, tile)
+            row = f.address(self.common.v, tile * a.blocks.v_pitch, F32)
             with f.loop(first, last) as section:
                 self._find_pixels(image, corner, section)
                 # what the last vector has too much is overwritten by the next section
-                with f.loop(0, self.channels, lanes) as channel:
-                    remaining = self.channels - channel if self.form.masked else None
-                    place = (section - first) * self.channels + channel
-                    self._transform_tile(f.address(target, place, F32), channel, remaining)
-
-    def _origins(self, corner: list[Value], section: Value) -> list[Value]:
-        """The first input pixel of a section of a tile's window."""
-        found: list[Value] = []
-        for axis, first in zip(reversed(self.axes), reversed(corner)):
-            number, section = section % axis.sections, section // axis.sections
-            offset = number % axis.offsets + (number // axis.offsets) * axis.jump
-            found.insert(0, first * axis.stride - axis.begin + offset)
-        return found
+                with f.loop(0, a.channels, self.form.lanes) as channel:
+                    place = (section - first) * a.channels + channel
+                    self._transform_vector(f.address(row, place, F32), channel)
 
     def _find_pixels(self, image: Value, corner: list[Value], section: Value) -> None:
         """Where the pixels of a section lie: in the image, or among zeros."""
         f = self.f
         places: list[tuple[Value, Value | None]] = [(image, None)]
-        for axis, transform, origin in zip(self.axes, self.form.transforms, self._origins(corner, section)):
-            coordinates = [origin + axis.spread * one for one in range(1 if transform is None else transform.width)]
-            inside = [(one >= 0) & (one < axis.input) for one in coordinates]
-            offsets = [one * axis.step for one in coordinates]
+        for axis, transform, origin in zip(self.a.axes, self.form.transforms, self._origins(corner, section)):
+            coordinates = [origin + axis.spread * number for number in range(1 if transform is None else transform.width)]
+            inside = [(coordinate >= 0) & (coordinate < axis.input) for coordinate in coordinates]
+            offsets = [coordinate * axis.step for coordinate in coordinates]
             places = [
                 (f.address(place, offset, F32), is_in if before is None else before & is_in)
                 for place, before in places
                 for offset, is_in in zip(offsets, inside)
             ]
         for number, (place, is_inside) in enumerate(places):
-            place = f.emit(PTR, f"select {is_inside}, {place}, {self.zeros}")
+            place = f.emit(PTR, f"select {is_inside}, {place}, {self.a.zeros}")
             f.line(f"store {place}, {f.address(self.table, number, I64)}, align 8")
 
-    def _transform_tile(self, target: Value, channel: Value, remaining: Value | None) -> None:
+    def _origins(self, corner: list[Value], section: Value) -> list[Value]:
+        """The first input pixel of a section of a tile's window."""
+        origins: list[Value] = []
+        for axis, first in zip(reversed(self.a.axes), reversed(corner)):
+            number, section = section % axis.sections, section // axis.sections
+            offset = number % axis.offsets + (number // axis.offsets) * axis.jump
+            origins.insert(0, first * axis.stride - axis.begin + offset)
+        return origins
+
+    def _transform_vector(self, target: Value, channel: Value) -> None:
+        """The inner step: some channels of a section. `target` is their place at the first point."""
         f = self.f
+        remaining = self.a.channels - channel if self.form.masked else None
 
         def pixel(number: int) -> Value:
             return f.load(f.load(self.table, number, PTR), channel, F32, self.form.lanes, remaining=remaining)
@@ -237,103 +291,141 @@ class _Winograd:
             lines = [[pixel(j) for j in range(inner.width)]]
         for i, line in enumerate(lines):
             for j, value in enumerate(inner.forward(f, line)):
-                f.store(value, target, (self.limit * self.v_pitch) * (i * inner.width + j), F32)
+                f.store(value, target, self.common.v_offset(i * inner.width + j), F32)
 
-    # --- products
 
-    def _multiply(self, block: _Block, first_section: Value, last_section: Value) -> None:
-        """At every point, a product of as many rows as there are tiles, added to those of the sections before."""
-        f, form = self.f, self.form
+# --- products -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Product:
+    """A panel of filters by rows of transformed input, at one point."""
+
+    rows: Value
+    sums: Value
+    filters: Value
+    following: Value
+    """The panel that comes next."""
+    depth: Value
+    has_begun: Value
+    """Whether it is added to sums of the sections before."""
+
+
+class _Products:
+    """A matrix product at every point: rows are tiles, columns are filters, sums go over the channels of all sections."""
+
+    def __init__(self, common: _Common):
+        self.f, self.a, self.form, self.common = common.f, common.a, common.form, common
+        self.width = common.form.vectors * common.form.lanes
+        self.depth = common.sections * common.a.channels
+
+    def multiply(self, block: _Block, first_section: Value, last_section: Value) -> None:
+        """All points, for some sections."""
+        f, a, form = self.f, self.a, self.form
         groups = EvenTiles(f, block.count, form.rows)
-        width = form.vectors * form.lanes
-        panel_size = self.depth * width
-        last = form.points - form.points // form.used[0].width
+        panel_size = self.depth * self.width
+        at_infinity = form.points - form.points // form.used[0].width
         with f.loop(0, form.points) as point:
             # at infinity a section is its last tap, and those without one come last
-            depth = f.select(point >= last, self.short, self.depth)
-            done = first_section * self.channels
-            depth = f.maximum(0, f.minimum(depth, last_section * self.channels) - done)
-            rows = f.address(self.v, point * (self.limit * self.v_pitch), F32)
-            sums = f.address(self.m, point * (self.limit * self.m_pitch), F32)
-            first = (block.group * form.points + point) * self.panels + block.panel
+            depth = f.select(point >= at_infinity, a.short_depth, self.depth)
+            done = first_section * a.channels
+            depth = f.maximum(0, f.minimum(depth, last_section * a.channels) - done)
+            rows = f.address(self.common.v, self.common.v_offset(point), F32)
+            sums = f.address(self.common.m, self.common.m_offset(point), F32)
+            first = (block.group * form.points + point) * a.panels + block.panel
             with f.loop(0, block.panels) as panel:
-                filters = f.address(self.u, (first + panel) * panel_size + done * width, F32)
+                filters = f.address(a.u, (first + panel) * panel_size + done * self.width, F32)
                 # behind the last one comes the first one at the next point
-                ahead = f.select(panel + 1 < block.panels, 1, self.panels + 1 - block.panels)
+                ahead = f.select(panel + 1 < block.panels, 1, a.panels + 1 - block.panels)
                 following = f.address(filters, ahead * panel_size, F32)
-                columns = f.address(sums, panel * width, F32)
-                with f.loop(0, groups.count) as group:
-                    start, height = groups.start(group), groups.size(group)
-                    self._multiply_rows(
-                        f.address(rows, start * self.v_pitch, F32),
-                        f.address(columns, start * self.m_pitch, F32),
-                        filters,
-                        depth,
-                        height,
-                        first_section > 0,
-                        to_fetch(f, filters, following, depth, width * F32.bytes, group),
-                    )
+                columns = f.address(sums, panel * self.width, F32)
+                self._multiply_panel(_Product(rows, columns, filters, following, depth, first_section > 0), groups)
 
-    def _multiply_rows(
-        self,
-        source: Value,
-        target: Value,
-        filters: Value,
-        depth: Value,
-        height: Value,
-        has_begun: Value,
-        fetched: Value,
-    ) -> None:
-        """A panel by some tiles; if there is code for more of them only, the last one is taken several times."""
-        f, form = self.f, self.form
-        width = form.vectors * form.lanes
-        before = 0
-        for count in sizes_up_to(form.rows):
-            with f.if_((height > before) & (height <= count)):
-                numbers = [f.minimum(height - 1, row) for row in range(count)]
-                rows = [f.address(source, number * self.v_pitch, F32) for number in numbers]
-                places = [f.address(target, number * self.m_pitch, F32) for number in numbers]
-                with f.loop(0, f.maximum(depth, 1), PART) as first:
-                    part = [f.address(row, first, F32) for row in rows]
-                    panel = f.address(filters, first * width, F32)
-                    sums = zero_sums(f, count, form.vectors, F32, form.lanes)
-                    ahead = fetched_from(f, fetched, first, width * F32.bytes)
-                    add_products(f, sums, part, panel, f.minimum(PART, depth - first), F32, form.lanes, ahead)
-                    with f.if_(has_begun | (first > 0)):
-                        self._add_stored(sums, places)
-                    for place, vectors in zip(places, totals_of(sums)):
-                        for one, vector in enumerate(vectors):
-                            f.store(vector, place, one * form.lanes, F32)
-            before = count
+    def _multiply_panel(self, product: _Product, groups: EvenTiles) -> None:
+        """All tiles, some at a time: by the code for as many of them."""
+        f, blocks = self.f, self.a.blocks
+        with f.loop(0, groups.count) as group:
+            start, height = groups.start(group), groups.size(group)
+            rows = f.address(product.rows, start * blocks.v_pitch, F32)
+            sums = f.address(product.sums, start * blocks.m_pitch, F32)
+            fetched = to_fetch(f, product.filters, product.following, product.depth, self.width * F32.bytes, group)
+            before = 0
+            for count in sizes_up_to(self.form.rows):
+                with f.if_((height > before) & (height <= count)):
+                    self._multiply_rows(replace(product, rows=rows, sums=sums), height, count, fetched)
+                before = count
 
-    def _add_stored(self, sums: Sums, places: Sequence[Value]) -> None:
+    def _multiply_rows(self, tile: _Product, height: Value, count: int, fetched: Value) -> None:
+        """A register tile of `count` rows, part by part. If there are fewer, the last one is taken several times."""
+        f, a, form = self.f, self.a, self.form
+        numbers = [f.minimum(height - 1, row) for row in range(count)]
+        rows = [f.address(tile.rows, number * a.blocks.v_pitch, F32) for number in numbers]
+        targets = [f.address(tile.sums, number * a.blocks.m_pitch, F32) for number in numbers]
+        with f.loop(0, f.maximum(tile.depth, 1), PART) as first:
+            part = [f.address(row, first, F32) for row in rows]
+            filters = f.address(tile.filters, first * self.width, F32)
+            sums = zero_sums(f, count, form.vectors, F32, form.lanes)
+            ahead = fetched_from(f, fetched, first, self.width * F32.bytes)
+            add_products(f, sums, part, filters, f.minimum(PART, tile.depth - first), F32, form.lanes, ahead)
+            with f.if_(tile.has_begun | (first > 0)):
+                self._add_stored(sums, targets)
+            for target, vectors in zip(targets, totals_of(sums)):
+                for number, vector in enumerate(vectors):
+                    f.store(vector, target, number * form.lanes, F32)
+
+    def _add_stored(self, sums: Sums, targets: Sequence[Value]) -> None:
         """To a part the sum of those before. All are read before any is written, for places may be the same."""
         f, lanes = self.f, self.form.lanes
-        for place, registers in zip(places, sums[0]):
-            for one, register in enumerate(registers):
-                register.set(register.get() + f.load(place, one * lanes, F32, lanes))
+        for target, registers in zip(targets, sums[0]):
+            for number, register in enumerate(registers):
+                register.set(register.get() + f.load(target, number * lanes, F32, lanes))
 
-    # --- and back
 
-    def _transform_sums(self, block: _Block) -> None:
-        f, lanes = self.f, self.form.lanes
+# --- and back -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Run:
+    """The results of a tile along an axis."""
+
+    step: Value
+    """From one to the next."""
+    left: Value
+    """How many pixels there are from the first on,"""
+    spread: Value
+    """of which every so many belong to the tile."""
+
+
+class _Output:
+    """The way back from sums to pixels, and the epilogue."""
+
+    def __init__(self, common: _Common, chain: Chain):
+        self.f, self.a, self.form, self.common = common.f, common.a, common.form, common
+        self.epilogue = ChainCode(self.f, chain, common.a.sink)
+        self.is_light = chain_weight(self.f.target, chain, common.form.lanes) <= LIGHT
+        self.spilled = self.f.stack(F32, common.form.pixels * common.form.lanes)
+
+    def transform(self, block: _Block) -> None:
+        """All tiles and panels of a block."""
+        f, a, lanes = self.f, self.a, self.form.lanes
         width = self.form.vectors * lanes
         first = block.panel * width
-        stop = f.minimum(block.panels * width, self.filters - first)
-        bias = f.address(self.bias, block.group * (self.panels * width), F32)
+        stop = f.minimum(block.panels * width, a.filters - first)
+        biases = f.address(a.bias, block.group * (a.panels * width), F32)
         with f.loop(0, block.count) as tile:
-            corner = self._corner(block, tile)
+            corner = self.common.corner(block, tile)
             with f.loop(0, stop, lanes) as channel:
-                source = f.address(self.m, tile * self.m_pitch + channel, F32)
-                pixels = self._transform_back(source, f.load(bias, first + channel, F32, lanes))
-                self._hand_on(pixels, block, corner, first + channel)
+                bias = f.load(biases, first + channel, F32, lanes)
+                sums = f.address(self.common.m, tile * a.blocks.m_pitch + channel, F32)
+                pixels = self._transform_vector(sums, bias)
+                self._epilogue(pixels, block, corner, first + channel)
 
-    def _transform_back(self, source: Value, bias: Value) -> Pixels:
-        """The pixels of a tile, with the bias."""
+    def _transform_vector(self, sums: Value, bias: Value) -> Pixels:
+        """The inner step: the pixels of a tile for some filters, with the bias. `sums` is their place at the first point."""
         f, lanes = self.f, self.form.lanes
 
         def product(number: int) -> Value:
-            return f.load(source, (self.limit * self.m_pitch) * number, F32, lanes)
+            return f.load(sums, self.common.m_offset(number), F32, lanes)
 
         *outer, inner = self.form.used
         if not outer:
@@ -344,42 +436,46 @@ class _Winograd:
         lines = [inner.backward(f, [column[i] for column in columns]) for i in range(outer[0].size)]
         return [[pixel + bias for pixel in line] for line in lines]
 
-    def _hand_on(self, pixels: Pixels, block: _Block, corner: list[Value], channel: Value) -> None:
-        """Through what follows: pixel by pixel, or from the stack where that is a loop."""
-        f, lanes = self.f, self.form.lanes
+    def _epilogue(self, pixels: Pixels, block: _Block, corner: list[Value], channel: Value) -> None:
+        """Pixel by pixel, or from the stack where the epilogue is a loop."""
         position, runs = self._runs(corner)
-        column, remaining = channel + block.group * self.filters, self.filters - channel
+        column, remaining = channel + block.group * self.a.filters, self.a.filters - channel
 
         def emit(place: Value, pixel: Value) -> None:
-            self.code.row([block.image, place]).emit(column, lanes, remaining, given=[pixel])
-
-        def emit_each(part: Pixels | Value, later: list[_Run], place: Value) -> None:
-            if isinstance(part, Value):
-                emit(place, part)
-                return
-            run, *rest = later
-            for number, inner in enumerate(part):
-                with f.if_(run.left > run.spread * number):
-                    emit_each(inner, rest, place + run.step * number)
+            self.epilogue.row([block.image, place]).emit(column, self.form.lanes, remaining, given=[pixel])
 
         if self.is_light:
-            emit_each(pixels, runs, position)
+            self._emit_each(pixels, runs, position, emit)
+        else:
+            self._emit_from_stack(pixels, runs, position, emit)
+
+    def _emit_each(self, part: Pixels | Value, runs: Sequence[_Run], position: Value, emit: Emit) -> None:
+        """Those pixels that lie inside the image."""
+        if isinstance(part, Value):
+            emit(position, part)
             return
-        for index, pixel in enumerate(_flat(pixels)):
-            f.store(pixel, self.spilled, index * lanes, F32)
+        run, *inner_runs = runs
+        for number, inner in enumerate(part):
+            with self.f.if_(run.left > run.spread * number):
+                self._emit_each(inner, inner_runs, position + run.step * number, emit)
+
+    def _emit_from_stack(self, pixels: Pixels, runs: Sequence[_Run], position: Value, emit: Emit) -> None:
+        f, lanes = self.f, self.form.lanes
+        for place, pixel in enumerate(_flat(pixels)):
+            f.store(pixel, self.spilled, place * lanes, F32)
         with ExitStack() as loops:
-            spilled = f.const(I64, 0)
+            index = f.const(I64, 0)
             for run, transform in zip(runs, self.form.used):
                 count = (run.left + (run.spread - 1)) // run.spread
-                one = loops.enter_context(f.loop(0, f.minimum(count, transform.size)))
-                spilled, position = spilled * transform.size + one, position + run.step * one
-            emit(position, f.load(self.spilled, spilled * lanes, F32, lanes))
+                number = loops.enter_context(f.loop(0, f.minimum(count, transform.size)))
+                index, position = index * transform.size + number, position + run.step * number
+            emit(position, f.load(self.spilled, index * lanes, F32, lanes))
 
     def _runs(self, corner: list[Value]) -> tuple[Value, list[_Run]]:
         """Where a tile's results begin, and how they go on along the transformed axes."""
         position = self.f.const(I64, 0)
         runs: list[_Run] = []
-        for axis, transform, first in zip(self.axes, self.form.transforms, corner):
+        for axis, transform, first in zip(self.a.axes, self.form.transforms, corner):
             position = position * axis.output + first
             runs = [replace(run, step=run.step * axis.output) for run in runs]
             if transform is not None:
@@ -388,4 +484,4 @@ class _Winograd:
 
 
 def _flat(pixels: Pixels) -> list[Value]:
-    return [one for part in pixels for one in ([part] if isinstance(part, Value) else _flat(part))]
+    return [pixel for part in pixels for pixel in ([part] if isinstance(part, Value) else _flat(part))]
