@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import F64, I64, Type
 from sardonyx.ir import Node, dim
+from sardonyx.providers.native.arguments import Arguments, Pointer, Size, each
 from sardonyx.providers.native.convolution.form import attribute_of
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer
@@ -40,7 +41,7 @@ def affine_grid(lowerer: Lowerer, node: Node) -> None:
     axes = fixed(target.shape[-1], "the number of axes")
     lowerer.call(
         affine_grid_kernel(lowerer.target, theta.type, axes, bool(attribute_of(node, "align_corners"))),
-        [theta.place, target.place, *target.shape[1:-1]],
+        AffineGridArguments(theta=theta.place, target=target.place, sizes=target.shape[1:-1]),
         dim.product(outer),
         dim.maximum(1, dim.floordiv(PIECE_POINTS, dim.maximum(1, width))),
         flops=dim.product(target.shape) * 2 * axes,
@@ -48,32 +49,36 @@ def affine_grid(lowerer: Lowerer, node: Node) -> None:
     )
 
 
-@kernel("affine grid")
-def affine_grid_kernel(f: KernelFunction, type: Type, axes: int, aligned: bool) -> None:
+class AffineGridArguments(Arguments):
+    theta: Pointer
+    target: Pointer
+    sizes: Sequence[Size] = each(lambda axes: axes)
+
+
+@kernel("affine grid", AffineGridArguments)
+def affine_grid_kernel(f: KernelFunction, a: AffineGridArguments, type: Type, axes: int, aligned: bool) -> None:
     """Items are rows of points."""
-    theta, target = f.pointer(), f.pointer()
-    sizes = [f.size() for _ in range(axes)]
-    lanes = f.lanes(F64)
-    with items(f, sizes[:-1]) as (row, (image, *places)):
-        outer = [_tick(f, place, size, aligned, type) for place, size in zip(places, sizes)]
-        maps = []
-        for entry in range(axes):
-            factors = [f.load(theta, (image * axes + entry) * (axes + 1) + number, type) for number in range(axes + 1)]
-            start = factors[-1]
-            for factor, tick in zip(reversed(factors[1:-1]), outer):  # the first entry of a point belongs to the last axis
-                start = f.fma(factor, tick, start)
-            maps.append((factors[0], start))
-        line = f.address(target, row * sizes[-1] * axes, type)
-
-        def points(column: Value, width: int) -> None:
-            tick = _tick(f, column, sizes[-1], aligned, type, width)
-            entries = [f.fma(f.splat(factor, width), tick, f.splat(start, width)) for factor, start in maps]
-            _store_points(f, entries, line, column, type)
-
-        whole = sizes[-1] & -lanes
-        for first, stop, width in ((f.const(I64, 0), whole, lanes), (whole, sizes[-1], 1)):
+    lanes, size = f.lanes(F64), a.sizes[-1]
+    with items(f, a.sizes[:-1]) as (row, (image, *places)):
+        outer = [_tick(f, place, size, aligned, type) for place, size in zip(places, a.sizes)]
+        theta = f.address(a.theta, image * (axes * (axes + 1)), type)
+        maps = [_map(f, f.address(theta, entry * (axes + 1), type), outer, axes, type) for entry in range(axes)]
+        line = f.address(a.target, row * size * axes, type)
+        whole = size & -lanes
+        for first, stop, width in ((f.const(I64, 0), whole, lanes), (whole, size, 1)):
             with f.loop(first, stop, width) as column:
-                points(column, width)
+                tick = _tick(f, column, size, aligned, type, width)
+                entries = [f.fma(f.splat(factor, width), tick, f.splat(start, width)) for factor, start in maps]
+                _store_points(f, entries, line, column, type)
+
+
+def _map(f: KernelFunction, theta: Value, outer: Sequence[Value], axes: int, type: Type) -> tuple[Value, Value]:
+    """An entry of the points of a row, as a factor of their last coordinate and what is added."""
+    factors = [f.load(theta, number, type) for number in range(axes + 1)]
+    start = factors[-1]
+    for factor, tick in zip(reversed(factors[1:-1]), outer):  # the first entry of a point belongs to the last axis
+        start = f.fma(factor, tick, start)
+    return factors[0], start
 
 
 def _tick(f: KernelFunction, place: Value, size: Value, aligned: bool, type: Type, lanes: int = 1) -> Value:

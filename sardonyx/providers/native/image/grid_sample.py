@@ -8,11 +8,13 @@ from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import I64, Type
 from sardonyx.ir import Dim, Node, dim
 from sardonyx.providers.cpu.image import GRID_MODES
+from sardonyx.providers.native.arguments import Arguments, Operands, Pointer, Size, each, group
 from sardonyx.providers.native.chain import Chain, ChainCode
 from sardonyx.providers.native.convolution.form import attribute_of, input_view, last_order
-from sardonyx.providers.native.image.stencil import MOST_PIXELS, Axis, Stencil, Tap, joined_taps
+from sardonyx.providers.native.image.image import Image, image_of
+from sardonyx.providers.native.image.stencil import MOST_PIXELS, Axis, ImageAxis, Stencil, Tap, joined_taps
 from sardonyx.providers.native.kernel import KernelFunction, kernel
-from sardonyx.providers.native.lowering import Lowerer
+from sardonyx.providers.native.lowering import Lowerer, Sink
 from sardonyx.providers.native.rows.passes import items
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import dims, element_of, present, shape_of
@@ -100,7 +102,7 @@ def _along_channels(lowerer: Lowerer, node: Node) -> None:
     pixels = dim.product(points.shape[1:-1])
     lowerer.call(
         sample_channels_kernel(lowerer.target, sampling, sink.chain),
-        [view.place, *_image(view), points.place, *steps, pixels, *sink.arguments],
+        _arguments(view, points, steps, pixels, sink),
         view.shape[0] * pixels,
         _grain(sampling, view.shape[1]),
         flops=_work(sampling, view, pixels),
@@ -119,7 +121,7 @@ def _along_points(lowerer: Lowerer, node: Node) -> None:
     pixels = dim.product(points.shape[1:-1])
     lowerer.call(
         sample_points_kernel(lowerer.target, sampling, sink.chain),
-        [view.place, *_image(view), points.place, *steps, pixels, *sink.arguments],
+        _arguments(view, points, steps, pixels, sink),
         view.shape[0] * dim.ceildiv(pixels, BLOCK),
         _grain(sampling, view.shape[1] * BLOCK),
         flops=_work(sampling, view, pixels),
@@ -140,11 +142,17 @@ def _sampling(node: Node, view: View, points: View, layout: str = "apart") -> Sa
     return Sampling(view.type, points.type, len(view.shape) - 2, stencil, layout)
 
 
-def _image(view: View) -> Dims:
-    found: list[Dim] = [view.shape[1], view.strides[0], view.strides[1]]
-    for size, step in zip(view.shape[2:], view.strides[2:]):
-        found += [size, step]
-    return tuple(found)
+def _arguments(view: View, points: View, steps: Dims, pixels: Dim, sink: Sink) -> GridSampleArguments:
+    return GridSampleArguments(
+        image=image_of(view),
+        axes=[ImageAxis(size=size, step=step) for size, step in zip(view.shape[2:], view.strides[2:])],
+        grid=points.place,
+        grid_step=steps[0],
+        point_step=steps[1],
+        entry_step=steps[2],
+        pixels=pixels,
+        sink=sink.arguments,
+    )
 
 
 def _points(lowerer: Lowerer, node: Node) -> tuple[View, Dims]:
@@ -179,21 +187,33 @@ def _traffic(view: View, points: View, pixels: Dim) -> Dim:
 # --- kernels --------------------------------------------------------------------------------------------------------
 
 
+class GridSampleArguments(Arguments):
+    image: Image
+    axes: Sequence[ImageAxis] = each(lambda sampling: sampling.axes)
+    grid: Pointer
+    grid_step: Size
+    """From the points of one image to those of the next."""
+    point_step: Size
+    entry_step: Size
+    """Between the entries of a point."""
+    pixels: Size
+    """Of an image of the result: its points."""
+    sink: Operands = group(lambda chain: chain.slots)
+
+
 class _Sampler:
     """What both kernels have in common."""
 
-    def __init__(self, f: KernelFunction, sampling: Sampling, chain: Chain):
+    def __init__(self, f: KernelFunction, a: GridSampleArguments, sampling: Sampling, chain: Chain):
         self.f = f
+        self.a = a
         self.sampling = sampling
-        self.x, self.channels, self.image_step, self.channel_step = f.pointer(), f.size(), f.size(), f.size()
-        self.axes = [Axis(f, sampling.stencil, sampling.grid.computed) for _ in range(sampling.axes)]
-        self.grid, self.grid_step, self.point_step, self.entry_step = f.pointer(), f.size(), f.size(), f.size()
-        self.pixels = f.size()
-        self.code = ChainCode(f, chain)
+        self.axes = [Axis(f, axis, sampling.stencil, sampling.grid.computed) for axis in a.axes]
+        self.epilogue = ChainCode(f, chain, a.sink)
 
     def taps(self, image: Value, point: Value, lanes: int) -> list[Tap]:
         """The pixels around some points in a row."""
-        place = self.f.address(self.grid, image * self.grid_step, self.sampling.grid)
+        place = self.f.address(self.a.grid, image * self.a.grid_step, self.sampling.grid)
         entries = reversed(self._entries(place, point, lanes))  # the last entry of a point belongs to the first axis
         return joined_taps([axis.taps(one, self.sampling.type.computed) for axis, one in zip(self.axes, entries)])
 
@@ -202,62 +222,62 @@ class _Sampler:
         if layout == "pairs" and lanes > 1:
             both = [f.load(place, point * 2 + part, type, lanes) for part in (0, lanes)]
             return [f.shuffle(both[0], both[1], range(entry, 2 * lanes, 2)) for entry in (0, 1)]
-        found = []
+        entries = []
         for entry in range(self.sampling.axes):
-            here = f.address(place, self.entry_step * entry, type)
+            here = f.address(place, self.a.entry_step * entry, type)
             if layout == "planes":
-                found.append(f.load(here, point, type, lanes))
+                entries.append(f.load(here, point, type, lanes))
             else:
                 numbers = f.iota(I64, lanes) + f.splat(point, lanes)
-                found.append(f.gather(here, numbers * f.splat(self.point_step, lanes), type))
-        return found
+                entries.append(f.gather(here, numbers * f.splat(self.a.point_step, lanes), type))
+        return entries
 
     def total(self, pixels: Sequence[Value], taps: Sequence[Tap]) -> Value:
         """What taps add up to, each with the pixels that it meets."""
-        f, found = self.f, None
+        f, total = self.f, None
         for pixel, tap in zip(pixels, taps):
             if tap.missing is not None:
                 pixel = f.select(tap.missing, f.const(pixel.type, 0), pixel)
             if tap.weight is None:
                 return pixel
             weight = f.splat(tap.weight, pixel.type.lanes)
-            found = weight * pixel if found is None else f.fma(weight, pixel, found)
-        assert found is not None
-        return found
+            total = weight * pixel if total is None else f.fma(weight, pixel, total)
+        assert total is not None
+        return total
 
 
-@kernel("sample points")
-def sample_points_kernel(f: KernelFunction, sampling: Sampling, chain: Chain) -> None:
+@kernel("sample points", GridSampleArguments)
+def sample_points_kernel(f: KernelFunction, a: GridSampleArguments, sampling: Sampling, chain: Chain) -> None:
     """Items are blocks of points, whose pixels are the same in all channels."""
-    code = _Sampler(f, sampling, chain)
+    code = _Sampler(f, a, sampling, chain)
     lanes = min(f.lanes(sampling.type.computed), f.lanes(sampling.grid.computed), MOST_LANES)
 
     def points(image: Value, point: Value, width: int) -> None:
         taps = code.taps(image, point, width)
-        with f.loop(0, code.channels) as channel:
-            plane = f.address(code.x, image * code.image_step + channel * code.channel_step, sampling.type)
+        with f.loop(0, a.image.channels) as channel:
+            plane = f.address(a.image.x, image * a.image.image_step + channel * a.image.channel_step, sampling.type)
             pixels = [f.gather(plane, tap.offset, sampling.type) for tap in taps]
-            code.code.row([image, channel]).emit(point, width, given=[code.total(pixels, taps)])
+            code.epilogue.row([image, channel]).emit(point, width, given=[code.total(pixels, taps)])
 
-    with items(f, [f.maximum(1, (code.pixels + (BLOCK - 1)) // BLOCK)]) as (_, (image, block)):
+    with items(f, [f.maximum(1, (a.pixels + (BLOCK - 1)) // BLOCK)]) as (_, (image, block)):
         first = block * BLOCK
-        stop = f.minimum(first + BLOCK, code.pixels)
+        stop = f.minimum(first + BLOCK, a.pixels)
         whole = first + ((stop - first) & -lanes)
         for start, end, width in ((first, whole, lanes), (whole, stop, 1)):
             with f.loop(start, end, width) as point:
                 points(image, point, width)
 
 
-@kernel("sample points of channels")
-def sample_channels_kernel(f: KernelFunction, sampling: Sampling, chain: Chain) -> None:
+@kernel("sample points of channels", GridSampleArguments)
+def sample_channels_kernel(f: KernelFunction, a: GridSampleArguments, sampling: Sampling, chain: Chain) -> None:
     """Channels lie in a row. Items are points."""
-    code = _Sampler(f, sampling, chain)
+    code = _Sampler(f, a, sampling, chain)
     type, lanes = sampling.type, f.lanes(sampling.type.computed)
-    with items(f, [f.maximum(1, code.pixels)]) as (_, (image, point)):
+    with items(f, [f.maximum(1, a.pixels)]) as (_, (image, point)):
         taps = code.taps(image, point, 1)
-        plane = f.address(code.x, image * code.image_step, type)
+        plane = f.address(a.image.x, image * a.image.image_step, type)
         places = [f.address(plane, tap.offset, type) for tap in taps]
-        target = code.code.row([image, point])
+        target = code.epilogue.row([image, point])
 
         def block(channel: Value, vectors: int, remaining: Value | None) -> None:
             for number in range(vectors):
@@ -265,8 +285,8 @@ def sample_channels_kernel(f: KernelFunction, sampling: Sampling, chain: Chain) 
                 pixels = [f.load(place, here, type, lanes, remaining=remaining) for place in places]
                 target.emit(here, lanes, remaining, given=[code.total(pixels, taps)])
 
-        many = code.channels & -(VECTORS * lanes)
+        many = a.image.channels & -(VECTORS * lanes)
         with f.loop(0, many, VECTORS * lanes) as channel:
             block(channel, VECTORS, None)
-        with f.loop(many, code.channels, lanes) as channel:
-            block(channel, 1, code.channels - channel)
+        with f.loop(many, a.image.channels, lanes) as channel:
+            block(channel, 1, a.image.channels - channel)

@@ -7,6 +7,7 @@ from sardonyx.compiler.math import pow
 from sardonyx.compiler.types import F64, I64, Type
 from sardonyx.ir import Node, dim
 from sardonyx.optimizer.matching import operand
+from sardonyx.providers.native.arguments import Arguments, Number, Operands, Size, group
 from sardonyx.providers.native.chain import Chain, ChainCode, ChainRow
 from sardonyx.providers.native.convolution.form import last_order
 from sardonyx.providers.native.kernel import KernelFunction, kernel
@@ -62,11 +63,18 @@ def lrn(lowerer: Lowerer, node: Node) -> None:
     groups = (1, rank - 2, 1) if along_channels else (1, 1, rank - 2)
     source, sink = lowerer.source(X, groups, order), lowerer.sink(node, groups, order=order)
     form = Neighbours(view.type.computed, float(operand(node, "beta")), _by_roots(node))
-    numbers = [size, float(operand(node, "alpha")) / size, float(operand(node, "bias")), view.shape[1], pixels]
     kernel = lrn_kernel if along_channels else lrn_planes_kernel
     lowerer.call(
         kernel(lowerer.target, form, source.chain, sink.chain),
-        [*numbers, *source.arguments, *sink.arguments],
+        LrnArguments(
+            size=size,
+            alpha=float(operand(node, "alpha")) / size,
+            bias=float(operand(node, "bias")),
+            channels=view.shape[1],
+            pixels=pixels,
+            source=source.arguments,
+            sink=sink.arguments,
+        ),
         view.shape[0] * (pixels if along_channels else view.shape[1]),
         row_grain((view.shape[1] if along_channels else pixels) * 4),
         flops=dim.product(view.shape) * (size + 20),
@@ -74,17 +82,28 @@ def lrn(lowerer: Lowerer, node: Node) -> None:
     )
 
 
+class LrnArguments(Arguments):
+    size: Size
+    """Channels whose squares are added."""
+    alpha: Number
+    """Divided by the size."""
+    bias: Number
+    channels: Size
+    pixels: Size
+    source: Operands = group(lambda source: source.slots)
+    sink: Operands = group(lambda sink: sink.slots)
+
+
 class _Code:
     """What both kernels have in common."""
 
-    def __init__(self, f: KernelFunction, form: Neighbours, source: Chain, sink: Chain):
+    def __init__(self, f: KernelFunction, a: LrnArguments, form: Neighbours, source: Chain, sink: Chain):
         self.f = f
         self.form = form
         self.lanes = f.lanes(form.type)
-        self.size, self.alpha, self.bias = f.size(), f.number(form.type), f.number(form.type)
-        self.channels, self.pixels = f.size(), f.size()
-        self.read, self.write = ChainCode(f, source), ChainCode(f, sink)
-        self.before, self.after = (self.size - 1) // 2, self.size // 2
+        self.alpha, self.bias = f.convert(a.alpha, form.type), f.convert(a.bias, form.type)
+        self.read, self.write = ChainCode(f, source, a.source), ChainCode(f, sink, a.sink)
+        self.before, self.after = (a.size - 1) // 2, a.size // 2
 
     def finished(self, x: Value, total: Value) -> Value:
         f, beta = self.f, self.form.beta
@@ -95,10 +114,10 @@ class _Code:
         return x / (root if beta == 0.5 else root * f.sqrt(root))
 
 
-@kernel("neighbouring channels")
-def lrn_kernel(f: KernelFunction, form: Neighbours, source: Chain, sink: Chain) -> None:
+@kernel("neighbouring channels", LrnArguments)
+def lrn_kernel(f: KernelFunction, a: LrnArguments, form: Neighbours, source: Chain, sink: Chain) -> None:
     """Channels lie in a row. Items are pixels."""
-    code = _Code(f, form, source, sink)
+    code = _Code(f, a, form, source, sink)
     type, lanes = form.type, code.lanes
     squares = f.stack(type, BLOCK + WIDEST + 2 * lanes)
     zero = f.const(type, 0)
@@ -106,12 +125,12 @@ def lrn_kernel(f: KernelFunction, form: Neighbours, source: Chain, sink: Chain) 
     def run(outer: list[Value], column: Value, count: Value) -> None:
         with f.loop(column, column + count) as pixel:
             row, target = (one.row([outer[0], pixel]) for one in (code.read, code.write))
-            with f.loop(0, code.channels, BLOCK) as start:
-                block(row, target, start, f.minimum(start + BLOCK, code.channels))
+            with f.loop(0, a.channels, BLOCK) as start:
+                block(row, target, start, f.minimum(start + BLOCK, a.channels))
 
     def block(row: ChainRow, target: ChainRow, start: Value, stop: Value) -> None:
         origin = start - code.before
-        low, high = f.maximum(origin, 0), f.minimum(stop + code.after, code.channels)
+        low, high = f.maximum(origin, 0), f.minimum(stop + code.after, a.channels)
         fill_row(f, zero, squares, low - origin, type)
         fill_row(f, zero, f.address(squares, high - origin, type), stop + code.after - high, type)
 
@@ -123,25 +142,25 @@ def lrn_kernel(f: KernelFunction, form: Neighbours, source: Chain, sink: Chain) 
 
         def finish(copy: int, column: Value, remaining: Value | None) -> None:
             total = f.variable(f.const(type.vector(lanes), 0))
-            with f.loop(0, code.size) as tap:
+            with f.loop(0, a.size) as tap:
                 total.set(total.get() + f.load(squares, column - start + tap, type, lanes))
             x = row.lanewise(column, lanes, remaining)
             target.emit(column, lanes, remaining, given=[code.finished(x, total.get())])
 
         sweep(f, start, stop, lanes, 1, finish)
 
-    runs(f, [code.pixels], run)  # type: ignore[arg-type]
+    runs(f, [a.pixels], run)  # type: ignore[arg-type]
 
 
-@kernel("neighbouring planes")
-def lrn_planes_kernel(f: KernelFunction, form: Neighbours, source: Chain, sink: Chain) -> None:
+@kernel("neighbouring planes", LrnArguments)
+def lrn_planes_kernel(f: KernelFunction, a: LrnArguments, form: Neighbours, source: Chain, sink: Chain) -> None:
     """Items are channels; vectors run along their pixels."""
-    code = _Code(f, form, source, sink)
+    code = _Code(f, a, form, source, sink)
     lanes = code.lanes
-    with items(f, [code.channels]) as (_, (image, channel)):
+    with items(f, [a.channels]) as (_, (image, channel)):
         row, target = (one.row([image, channel]) for one in (code.read, code.write))
         low = f.maximum(channel - code.before, 0)
-        high = f.minimum(channel + code.after + 1, code.channels)
+        high = f.minimum(channel + code.after + 1, a.channels)
 
         def finish(copy: int, column: Value, remaining: Value | None) -> None:
             total = f.variable(f.const(form.type.vector(lanes), 0))
@@ -151,4 +170,4 @@ def lrn_planes_kernel(f: KernelFunction, form: Neighbours, source: Chain, sink: 
             x = row.lanewise(column, lanes, remaining)
             target.emit(column, lanes, remaining, given=[code.finished(x, total.get())])
 
-        sweep(f, f.const(I64, 0), code.pixels, lanes, 1, finish)
+        sweep(f, f.const(I64, 0), a.pixels, lanes, 1, finish)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from sardonyx.ir import Dim, Node, dim
 from sardonyx.providers.native.convolution.form import last_order
+from sardonyx.providers.native.image.image import image_of
 from sardonyx.providers.native.image.pool_form import Windows, claims_pool, pool_of, windows_of
-from sardonyx.providers.native.image.pool_kernels import pool_kernel, pool_rows_kernel
+from sardonyx.providers.native.image.pool_kernels import Axis, PoolArguments, pool_kernel, pool_rows_kernel
 from sardonyx.providers.native.lowering import Lowerer
-from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import present
 from sardonyx.providers.native.views import View
@@ -44,7 +44,7 @@ def _along_channels(lowerer: Lowerer, node: Node, windows: Windows, view: View) 
     channels = view.shape[1]
     lowerer.call(
         pool_kernel(lowerer.target, pool_of(node), sink.chain),
-        [*_arguments(windows, view), *sink.arguments],
+        PoolArguments(image=image_of(view), axes=axes_of(windows, view), sink=sink.arguments),
         view.shape[0] * dim.product(windows.output),
         _grain(windows, channels),
         flops=_work(windows, view),
@@ -57,7 +57,7 @@ def _along_rows(lowerer: Lowerer, node: Node, windows: Windows, view: View) -> N
     stride = windows.strides[-1]
     lowerer.call(
         pool_rows_kernel(lowerer.target, replace(pool_of(node), stride=stride if stride <= 2 else 0), sink.chain),
-        [*_arguments(windows, view), *sink.arguments],
+        PoolArguments(image=image_of(view), axes=axes_of(windows, view), sink=sink.arguments),
         view.shape[0] * view.shape[1] * dim.product(windows.output[:-1]),
         _grain(windows, windows.output[-1]),
         flops=_work(windows, view),
@@ -65,8 +65,21 @@ def _along_rows(lowerer: Lowerer, node: Node, windows: Windows, view: View) -> N
     )
 
 
-def _arguments(windows: Windows, view: View) -> list[Argument]:
-    return [view.place, view.shape[1], view.strides[0], view.strides[1], *windows.arguments(view)]
+def axes_of(windows: Windows, view: View) -> list[Axis]:
+    """The spatial axes of a view (N, C, …), as kernels are given them."""
+    return [
+        Axis(
+            output=windows.output[number],
+            input=windows.input[number],
+            kernel=windows.kernel[number],
+            stride=windows.strides[number],
+            dilation=windows.dilations[number],
+            begin=windows.begin[number],
+            end=windows.end[number],
+            step=view.strides[2 + number],
+        )
+        for number in range(len(windows.kernel))
+    ]
 
 
 def _taps(windows: Windows) -> Dim:

@@ -9,9 +9,8 @@ from sardonyx.ir import Node, dim
 from sardonyx.ops.window import SAME, per_axis, span_of, split_pads
 from sardonyx.providers.cpu.window import MAX_TAPS
 from sardonyx.providers.native.convolution.form import MAX_SPATIAL, attribute_of
-from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.values import dims, element_of, present, shape_of
-from sardonyx.providers.native.views import Dims, View
+from sardonyx.providers.native.views import Dims
 from sardonyx.records import dataclass
 
 
@@ -27,14 +26,6 @@ class Windows:
     end: Dims
     input: Dims
     output: Dims
-
-    def arguments(self, view: View) -> list[Argument]:
-        """What a kernel asks for each axis of a view (N, C, …)."""
-        found: list[Argument] = []
-        for axis, size in enumerate(self.input):
-            found += [self.output[axis], size, self.kernel[axis], self.strides[axis], self.dilations[axis]]
-            found += [self.begin[axis], self.end[axis], view.strides[2 + axis]]
-        return found
 
 
 @dataclass(frozen=True)

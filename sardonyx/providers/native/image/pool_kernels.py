@@ -8,29 +8,26 @@ from collections.abc import Callable, Sequence
 from sardonyx.compiler.builder import Value, Variable
 from sardonyx.compiler.math import pow
 from sardonyx.compiler.types import I64
+from sardonyx.providers.native.arguments import Arguments, Operands, Size, each, group
 from sardonyx.providers.native.chain import Chain, ChainCode, ChainRow
+from sardonyx.providers.native.convolution.tiles import WindowAxis
+from sardonyx.providers.native.image.image import Image
 from sardonyx.providers.native.image.pool_form import Pool
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.movement.walking import runs
 from sardonyx.providers.native.rows.passes import items
-from sardonyx.records import dataclass
 
 VECTORS = 4
 """So many vectors of channels are combined side by side."""
 
 
-@dataclass(frozen=True)
-class Axis:
-    """A spatial axis, as numbers among a kernel's arguments."""
+class Axis(WindowAxis):
+    """A spatial axis."""
 
-    output: Value
-    input: Value
-    kernel: Value
-    stride: Value
-    dilation: Value
-    begin: Value
-    end: Value
-    step: Value
+    end: Size
+    """Pixels of padding behind it."""
+    step: Size
+    """From pixel to pixel in memory."""
 
     def first(self, place: Value) -> Value:
         """The pixel under the first tap of a window."""
@@ -61,14 +58,12 @@ Ranges = Sequence[tuple[Value, Value]]
 class Windowed:
     """What both kernels have in common: how pixels are combined."""
 
-    def __init__(self, f: KernelFunction, pool: Pool):
+    def __init__(self, f: KernelFunction, image: Image, axes: Sequence[Axis], pool: Pool):
         self.f = f
+        self.image = image
+        self.axes = axes
         self.pool = pool
         self.computed = pool.type.computed
-        self.x = f.pointer()
-        self.channels, self.image_step, self.channel_step = f.size(), f.size(), f.size()
-        self.axes = [Axis(*(f.size() for _ in range(8))) for _ in range(pool.axes)]
-        self.code: ChainCode
 
     @property
     def neutral(self) -> float:
@@ -137,19 +132,24 @@ class Windowed:
         return number
 
 
-@kernel("pool")
-def pool_kernel(f: KernelFunction, pool: Pool, chain: Chain) -> None:
+class PoolArguments(Arguments):
+    image: Image
+    axes: Sequence[Axis] = each(lambda pool: pool.axes)
+    sink: Operands = group(lambda chain: chain.slots)
+
+
+@kernel("pool", PoolArguments)
+def pool_kernel(f: KernelFunction, a: PoolArguments, pool: Pool, chain: Chain) -> None:
     """Channels lie in a row. Items are pixels of the result."""
-    code = Windowed(f, pool)
-    code.code = ChainCode(f, chain)
+    code, epilogue = Windowed(f, a.image, a.axes, pool), ChainCode(f, chain, a.sink)
 
     def run(outer: Sequence[Value], column: Value, count: Value) -> None:
         image, *places = outer
-        plane = f.address(code.x, image * code.image_step, pool.type)
+        plane = f.address(code.image.x, image * code.image.image_step, pool.type)
         with f.loop(column, column + count) as last:
             here = [*places, last]
             firsts = [axis.first(place) for axis, place in zip(code.axes, here)]
-            _pixel(code, plane, firsts, code.code.row([image, code.position(here)]))
+            _pixel(code, plane, firsts, epilogue.row([image, code.position(here)]))
 
     runs(f, [axis.output for axis in code.axes], run)
 
@@ -171,23 +171,21 @@ def _pixel(code: Windowed, plane: Value, firsts: Sequence[Value], target: ChainR
         for number, total in enumerate(totals):
             target.emit(channel + number * lanes, lanes, remaining, given=[code.finished(total.get(), count)])
 
-    many = code.channels - code.channels % (VECTORS * lanes)
+    many = code.image.channels - code.image.channels % (VECTORS * lanes)
     with f.loop(0, many, VECTORS * lanes) as channel:
         block(channel, VECTORS, None)
-    with f.loop(many, code.channels, lanes) as channel:
-        block(channel, 1, code.channels - channel)
+    with f.loop(many, code.image.channels, lanes) as channel:
+        block(channel, 1, code.image.channels - channel)
 
 
-@kernel("pool of rows")
-def pool_rows_kernel(f: KernelFunction, pool: Pool, chain: Chain) -> None:
+@kernel("pool of rows", PoolArguments)
+def pool_rows_kernel(f: KernelFunction, a: PoolArguments, pool: Pool, chain: Chain) -> None:
     """Pixels of a row lie side by side. Items are rows of the result."""
-    code = Windowed(f, pool)
-    code.code = ChainCode(f, chain)
-    outer = [axis.output for axis in code.axes[:-1]]
-    with items(f, [code.channels, *outer]) as (_, (image, channel, *places)):
-        plane = f.address(code.x, image * code.image_step + channel * code.channel_step, pool.type)
-        target = code.code.row([image, channel])
-        _row(code, plane, places, target)
+    code, epilogue = Windowed(f, a.image, a.axes, pool), ChainCode(f, chain, a.sink)
+    outer = [axis.output for axis in a.axes[:-1]]
+    with items(f, [code.image.channels, *outer]) as (_, (image, channel, *places)):
+        plane = f.address(code.image.x, image * code.image.image_step + channel * code.image.channel_step, pool.type)
+        _row(code, plane, places, epilogue.row([image, channel]))
 
 
 def _row(code: Windowed, plane: Value, places: Sequence[Value], target: ChainRow) -> None:

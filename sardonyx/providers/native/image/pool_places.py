@@ -8,21 +8,22 @@ from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import BOOL, I32, I64, U64, Type
 from sardonyx.ir import Dim, Node, dim
 from sardonyx.ops.window import per_axis, split_pads
+from sardonyx.providers.native.arguments import Arguments, Operands, Pointer, Size, each, group
 from sardonyx.providers.native.chain import Chain, ChainCode, ChainRow
 from sardonyx.providers.native.convolution.form import attribute_of, last_order
-from sardonyx.providers.native.image.pool import PIECE_TAPS, lies_in_rows
+from sardonyx.providers.native.image.image import Image, image_of
+from sardonyx.providers.native.image.pool import PIECE_TAPS, axes_of, lies_in_rows
 from sardonyx.providers.native.image.pool_form import Pool, Windows, claims_windows, has_places, pool_of, windows_of
-from sardonyx.providers.native.image.pool_kernels import Ranges, Windowed, spaced
+from sardonyx.providers.native.image.pool_kernels import Axis, Ranges, Windowed, spaced
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.movement.copying import fill_row, raw
 from sardonyx.providers.native.movement.views import content, input_named
 from sardonyx.providers.native.movement.walking import runs
-from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.rows.passes import items
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import dims, element_of, present, shape_of
-from sardonyx.providers.native.views import Dims, View, contiguous_strides
+from sardonyx.providers.native.views import Dims, contiguous_strides
 from sardonyx.records import replace
 
 MOST_PIXELS = (1 << 31) - 1
@@ -57,7 +58,14 @@ def max_pool(lowerer: Lowerer, node: Node) -> None:
     code = places_kernel if along_channels else places_rows_kernel
     lowerer.call(
         code(lowerer.target, pool, sinks[0].chain, sinks[1].chain),
-        [*_arguments(node, windows, view), *sinks[0].arguments, *sinks[1].arguments],
+        PlacesArguments(
+            image=image_of(view),
+            axes=axes_of(windows, view),
+            pixels=pixels,
+            number_steps=_number_steps(node, windows),
+            values=sinks[0].arguments,
+            places=sinks[1].arguments,
+        ),
         rows,
         dim.maximum(1, dim.floordiv(PIECE_TAPS, dim.maximum(1, each))),
         flops=rows * each,
@@ -65,13 +73,11 @@ def max_pool(lowerer: Lowerer, node: Node) -> None:
     )
 
 
-def _arguments(node: Node, windows: Windows, view: View) -> list[Argument]:
-    found: list[Argument] = [view.place, view.shape[1], view.strides[0], view.strides[1], *windows.arguments(view)]
-    pixels = windows.input
-    steps = contiguous_strides(pixels)
+def _number_steps(node: Node, windows: Windows) -> Dims:
+    """From the number of a pixel to that of the next, along each axis."""
     if attribute_of(node, "storage_order"):
-        steps = contiguous_strides(pixels[::-1])[::-1]
-    return [*found, dim.product(pixels), *steps]
+        return contiguous_strides(windows.input[::-1])[::-1]
+    return contiguous_strides(windows.input)
 
 
 class _Best:
@@ -98,14 +104,24 @@ class _Best:
         return f.select(places < 0, -1, f.convert(places, I64.vector(lanes)) + f.splat(base, lanes))
 
 
+class PlacesArguments(Arguments):
+    image: Image
+    axes: Sequence[Axis] = each(lambda pool: pool.axes)
+    pixels: Size
+    """Of an image."""
+    number_steps: Sequence[Size] = each(lambda pool: pool.axes)
+    """From the number of a pixel to that of the next, along each axis."""
+    values: Operands = group(lambda values: values.slots)
+    places: Operands = group(lambda places: places.slots)
+
+
 class _Numbered(Windowed):
     """Windows over pixels that have numbers."""
 
-    def __init__(self, f: KernelFunction, pool: Pool, values: Chain, places: Chain):
-        super().__init__(f, pool)
-        self.pixels = f.size()
-        self.number_steps = [f.size() for _ in range(pool.axes)]
-        self.outputs = [ChainCode(f, values), ChainCode(f, places)]
+    def __init__(self, f: KernelFunction, a: PlacesArguments, pool: Pool, values: Chain, places: Chain):
+        super().__init__(f, a.image, a.axes, pool)
+        self.a = a
+        self.outputs = [ChainCode(f, values, a.values), ChainCode(f, places, a.places)]
         self.lanes = max(FEW, min(f.lanes(self.computed), f.lanes(I32)))
 
     def rows(self, outer: Sequence[Value]) -> list[ChainRow]:
@@ -128,24 +144,24 @@ class _Numbered(Windowed):
         with self.f.loop(*ranges[axis]) as tap:
             pixel = firsts[axis] + tap * here.dilation
             there = self.f.address(place, pixel * here.step, self.pool.type)
-            self.numbered_taps(there, firsts, ranges, do, axis + 1, pixel * self.number_steps[axis] + number)
+            self.numbered_taps(there, firsts, ranges, do, axis + 1, pixel * self.a.number_steps[axis] + number)
 
 
-@kernel("pool with places")
-def places_kernel(f: KernelFunction, pool: Pool, values: Chain, places: Chain) -> None:
+@kernel("pool with places", PlacesArguments)
+def places_kernel(f: KernelFunction, a: PlacesArguments, pool: Pool, values: Chain, places: Chain) -> None:
     """Channels lie in a row. Items are pixels of the result."""
-    code = _Numbered(f, pool, values, places)
+    code = _Numbered(f, a, pool, values, places)
 
     def run(outer: Sequence[Value], column: Value, count: Value) -> None:
         image, *others = outer
-        plane = f.address(code.x, image * code.image_step, pool.type)
+        plane = f.address(a.image.x, image * a.image.image_step, pool.type)
         with f.loop(column, column + count) as last:
             here = [*others, last]
-            firsts = [axis.first(place) for axis, place in zip(code.axes, here)]
-            ranges = [axis.range(f, first) for axis, first in zip(code.axes, firsts)]
+            firsts = [axis.first(place) for axis, place in zip(a.axes, here)]
+            ranges = [axis.range(f, first) for axis, first in zip(a.axes, firsts)]
             targets = code.rows([image, code.position(here)])
-            with f.loop(0, code.channels, code.lanes) as channel:
-                remaining = code.channels - channel
+            with f.loop(0, a.image.channels, code.lanes) as channel:
+                remaining = a.image.channels - channel
                 best = _Best(code, code.lanes)
 
                 def take(place: Value, number: Value) -> None:
@@ -153,35 +169,35 @@ def places_kernel(f: KernelFunction, pool: Pool, values: Chain, places: Chain) -
                     best.take(pixels, f.convert(number, I32))
 
                 code.numbered_taps(plane, firsts, ranges, take)
-                first = f.splat((image * code.channels + channel) * code.pixels, code.lanes)
-                base = first + f.iota(I64, code.lanes) * f.splat(code.pixels, code.lanes)
+                first = f.splat((image * a.image.channels + channel) * a.pixels, code.lanes)
+                base = first + f.iota(I64, code.lanes) * f.splat(a.pixels, code.lanes)
                 targets[0].emit(channel, code.lanes, remaining, given=[best.values.get()])
                 targets[1].emit(channel, code.lanes, remaining, given=[best.numbers(base)])
 
-    runs(f, [axis.output for axis in code.axes], run)
+    runs(f, [axis.output for axis in a.axes], run)
 
 
-@kernel("pool of rows with places")
-def places_rows_kernel(f: KernelFunction, pool: Pool, values: Chain, places: Chain) -> None:
+@kernel("pool of rows with places", PlacesArguments)
+def places_rows_kernel(f: KernelFunction, a: PlacesArguments, pool: Pool, values: Chain, places: Chain) -> None:
     """Pixels of a row lie side by side. Items are rows of the result."""
-    code = _Numbered(f, pool, values, places)
-    *outer, axis = code.axes
-    with items(f, [code.channels, *(one.output for one in outer)]) as (_, (image, channel, *others)):
-        plane = f.address(code.x, image * code.image_step + channel * code.channel_step, pool.type)
+    code = _Numbered(f, a, pool, values, places)
+    *outer, axis = a.axes
+    with items(f, [a.image.channels, *(one.output for one in outer)]) as (_, (image, channel, *others)):
+        plane = f.address(a.image.x, image * a.image.image_step + channel * a.image.channel_step, pool.type)
         firsts = [one.first(place) for one, place in zip(outer, others)]
         ranges = [one.range(f, first) for one, first in zip(outer, firsts)]
         targets = code.rows([image, channel])
-        base, start = (image * code.channels + channel) * code.pixels, code.position([*others, f.const(I64, 0)])
+        base, start = (image * a.image.channels + channel) * a.pixels, code.position([*others, f.const(I64, 0)])
 
         def pixels(column: Value, width: int) -> None:
             first, best = axis.first(column), _Best(code, width)
             low, high = axis.range(f, first) if width == 1 else (f.const(I64, 0), axis.kernel)
-            lanes = f.iota(I32, width) * f.splat(f.convert(axis.stride * code.number_steps[-1], I32), width)
+            lanes = f.iota(I32, width) * f.splat(f.convert(axis.stride * a.number_steps[-1], I32), width)
 
             def line(place: Value, number: Value) -> None:
                 with f.loop(low, high) as tap:
                     pixel = first + tap * axis.dilation
-                    where = f.convert(number + pixel * code.number_steps[-1], I32)
+                    where = f.convert(number + pixel * a.number_steps[-1], I32)
                     best.take(spaced(code, place, pixel, width), lanes + f.splat(where, width))
 
             code.numbered_taps(plane, firsts, ranges, line)
@@ -237,38 +253,55 @@ def max_unpool(lowerer: Lowerer, node: Node) -> None:
     target, type = lowerer.output(node.outputs[0]), raw(X.type)
     for size in target.shape[2:]:
         lowerer.require(dim.maximum(size, 0), size)
-    given, made = dim.product(X.shape[2:]), dim.product(target.shape[2:])
+    given, pixels = dim.product(X.shape[2:]), dim.product(target.shape[2:])
     planes = X.shape[0] * X.shape[1]
     lowerer.call(
         unpool_kernel(lowerer.target, type),
-        [X.place, I.place, target.place, given, made, lowerer.status()],
+        UnpoolArguments(
+            x=X.place,
+            places=I.place,
+            target=target.place,
+            given=given,
+            pixels=pixels,
+            status=lowerer.status(),
+        ),
         planes,
-        dim.maximum(1, dim.floordiv(PIECE_TAPS, dim.maximum(1, given * 4 + made))),
-        traffic=planes * (given * (type.bytes + 8) + made * type.bytes),
+        dim.maximum(1, dim.floordiv(PIECE_TAPS, dim.maximum(1, given * 4 + pixels))),
+        traffic=planes * (given * (type.bytes + 8) + pixels * type.bytes),
     )
 
 
-@kernel("unpool")
-def unpool_kernel(f: KernelFunction, type: Type) -> None:
+class UnpoolArguments(Arguments):
+    x: Pointer
+    places: Pointer
+    target: Pointer
+    given: Size
+    """Elements of X that an image of one channel has."""
+    pixels: Size
+    """Of such an image of the result."""
+    status: Pointer
+
+
+@kernel("unpool", UnpoolArguments)
+def unpool_kernel(f: KernelFunction, a: UnpoolArguments, type: Type) -> None:
     """Items are images of one channel. Numbers of pixels in other images are left to NumPy, for they may come in any order."""
-    x, places, target = f.pointer(), f.pointer(), f.pointer()
-    given, made, status = f.size(), f.size(), f.pointer()
     bad = f.variable(False, BOOL)
 
     def put(index: Value, first: Value, lanes: int) -> None:
-        found = f.convert(f.load(places, index, I64, lanes) - first, U64) >= f.convert(made, U64)
-        outside = found if lanes == 1 else f.bitcast(found, Type("uint", lanes)) != 0
+        places = f.convert(f.load(a.places, index, I64, lanes) - first, U64)
+        outside = places >= f.convert(a.pixels, U64)
+        outside = outside if lanes == 1 else f.bitcast(outside, Type("uint", lanes)) != 0
         bad.set(bad.get() | outside)
         with f.if_(~outside):
             for lane in range(lanes):
-                f.store(f.load(x, index + lane, type), target, f.load(places, index + lane, I64), type)
+                f.store(f.load(a.x, index + lane, type), a.target, f.load(a.places, index + lane, I64), type)
 
     with f.loop(f.begin, f.end) as item:
-        fill_row(f, f.const(type, 0), f.address(target, item * made, type), made, type)
-        begin, end = item * given, (item + 1) * given
-        whole = begin + (given & -TOGETHER)
+        fill_row(f, f.const(type, 0), f.address(a.target, item * a.pixels, type), a.pixels, type)
+        begin, end = item * a.given, (item + 1) * a.given
+        whole = begin + (a.given & -TOGETHER)
         for start, stop, lanes in ((begin, whole, TOGETHER), (whole, end, 1)):
             with f.loop(start, stop, lanes) as index:
-                put(index, item * made, lanes)
+                put(index, item * a.pixels, lanes)
     with f.if_(bad.get()):
-        f.store(1, status, 0, I64)
+        f.store(1, a.status, 0, I64)

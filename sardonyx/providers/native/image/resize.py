@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
 from sardonyx.compiler.builder import Value, Variable
 from sardonyx.compiler.types import I64, Type
 from sardonyx.ir import Node, dim
+from sardonyx.providers.native.arguments import Arguments, Operands, Size, each, group
 from sardonyx.providers.native.chain import Chain, ChainCode, ChainRow
-from sardonyx.providers.native.image.resize_form import claims_resize, resized_axes, resizing_of, table_of
+from sardonyx.providers.native.image.image import Image, image_of
+from sardonyx.providers.native.image.resize_form import Table, claims_resize, resized_axes, resizing_of, table_of
 from sardonyx.providers.native.kernel import KernelFunction, kernel
-from sardonyx.providers.native.lowering import Lowerer
+from sardonyx.providers.native.lowering import Lowerer, Sink
 from sardonyx.providers.native.movement.walking import runs
-from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.rows.passes import items
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import dims, present
@@ -58,8 +60,8 @@ def resize(lowerer: Lowerer, node: Node) -> None:
     """Each pixel of the result from those that the tables of its axes name."""
     form = resizing_of(node)
     assert form is not None
-    rank, axes = len(form.sizes), resized_axes(node, form)
-    seen = arrangement_of(rank, axes)
+    rank = len(form.sizes)
+    seen = arrangement_of(rank, resized_axes(node, form))
     assert seen is not None
     view = _arranged(lowerer.view(present(node.inputs[0])), seen)
     space = range(1, rank - 1) if seen.channel_is_last else range(seen.lead, rank)
@@ -69,32 +71,32 @@ def resize(lowerer: Lowerer, node: Node) -> None:
         lowerer.require(new * (1 - dim.minimum(old, 1)), 0)  # nothing is made of no pixels
     along_channels = view.strides[1] == 1 and view.strides[-1] != 1
     tables = [table_of(lowerer, node, form, axis, view.type.computed) for axis in space]
-    if along_channels:
-        order = None if seen.channel_is_last else (*range(seen.lead - 1), *space, seen.lead - 1)
-        sink = lowerer.sink(node, (1 - max(0, seen.missing - 1), len(sizes), 1), order=order)
-    elif seen.channel_is_last:
-        sink = lowerer.sink(node, (1, 1, len(sizes)), order=(0, rank - 1, *space))
-    else:
-        sink = lowerer.sink(node, (seen.lead - min(1, seen.lead), min(1, seen.lead), len(sizes)))
-    numbers: list[Argument] = [view.place, view.shape[1], view.strides[0], view.strides[1]]
-    for number, (size, table) in enumerate(zip(sizes, tables)):
-        numbers += [size, view.strides[2 + number], *table.arguments]
+    sink = _sink_of(lowerer, node, seen, space, along_channels)
+    axes = [TableAxis(output=size, step=step, table=table) for size, step, table in zip(sizes, view.strides[2:], tables)]
     shape = Sampling(view.type, len(sizes), form.is_weighted)
-    taps = 1
-    for table in tables:
-        taps *= table.taps
+    taps = math.prod(table.taps for table in tables)
     pixels = dim.product(sizes)
     total = view.shape[0] * view.shape[1] * pixels
     each = view.shape[1] if along_channels else sizes[-1]
     code = sample_kernel if along_channels else sample_rows_kernel
     lowerer.call(
         code(lowerer.target, shape, sink.chain),
-        [*numbers, *sink.arguments],
+        SampleArguments(image=image_of(view), axes=axes, sink=sink.arguments),
         view.shape[0] * pixels if along_channels else view.shape[0] * view.shape[1] * dim.product(sizes[:-1]),
         dim.maximum(1, dim.floordiv(PIECE_TAPS, dim.maximum(1, each * taps))),
         flops=total * (2 * taps if form.is_weighted else 0),
         traffic=total * 2 * view.type.bytes,
     )
+
+
+def _sink_of(lowerer: Lowerer, node: Node, seen: Arrangement, space: range, along_channels: bool) -> Sink:
+    """Where the result goes: images of pixels of channels, or of channels of pixels."""
+    if along_channels:
+        order = None if seen.channel_is_last else (*range(seen.lead - 1), *space, seen.lead - 1)
+        return lowerer.sink(node, (1 - max(0, seen.missing - 1), len(space), 1), order=order)
+    if seen.channel_is_last:
+        return lowerer.sink(node, (1, 1, len(space)), order=(0, space.stop, *space))
+    return lowerer.sink(node, (seen.lead - min(1, seen.lead), min(1, seen.lead), len(space)))
 
 
 def _arranged(view: View, seen: Arrangement) -> View:
@@ -117,55 +119,62 @@ class Sampling:
     is_weighted: bool
 
 
-class _Axis:
-    """A spatial axis, as numbers among a kernel's arguments."""
+class TableAxis(Arguments):
+    """A spatial axis."""
 
-    def __init__(self, f: KernelFunction, sampling: Sampling):
-        self.f = f
-        self.weight_type = sampling.type.computed
-        self.output, self.step, self.taps, self.pixels = f.size(), f.size(), f.size(), f.pointer()
-        self.weights = f.pointer() if sampling.is_weighted else None
+    output: Size
+    step: Size
+    """From pixel to pixel in memory."""
+    table: Table
 
-    def offset(self, tap: Value | int, place: Value, lanes: int = 1) -> Value:
+    def offset(self, f: KernelFunction, tap: Value | int, place: Value, lanes: int = 1) -> Value:
         """How far from the beginning of the axis a tap's pixel lies."""
-        pixel = self.f.load(self.pixels, self.output * tap + place, I64, lanes)
-        return pixel * self.f.splat(self.step, lanes)
+        pixel = f.load(self.table.pixels, self.output * tap + place, I64, lanes)
+        return pixel * f.splat(self.step, lanes)
 
-    def weight(self, tap: Value | int, place: Value, lanes: int = 1) -> Value:
-        assert self.weights is not None
-        return self.f.load(self.weights, self.output * tap + place, self.weight_type, lanes)
+    def weight(self, f: KernelFunction, type: Type, tap: Value, place: Value, lanes: int = 1) -> Value:
+        assert self.table.weights is not None
+        return f.load(self.table.weights, self.output * tap + place, type.computed, lanes)
+
+
+class SampleArguments(Arguments):
+    image: Image
+    axes: Sequence[TableAxis] = each(lambda sampling: sampling.axes)
+    sink: Operands = group(lambda chain: chain.slots)
+
+
+Do = Callable[[Value, "Value | None"], None]
+"""What is done with a pixel, given its place and its weight."""
 
 
 class _Sampler:
     """What both kernels have in common."""
 
-    def __init__(self, f: KernelFunction, sampling: Sampling, chain: Chain):
+    def __init__(self, f: KernelFunction, a: SampleArguments, sampling: Sampling, chain: Chain):
         self.f = f
+        self.a = a
         self.sampling = sampling
-        self.x, self.channels, self.image_step, self.channel_step = f.pointer(), f.size(), f.size(), f.size()
-        self.axes = [_Axis(f, sampling) for _ in range(sampling.axes)]
-        self.code = ChainCode(f, chain)
+        self.epilogue = ChainCode(f, chain, a.sink)
 
     def position(self, places: Sequence[Value]) -> Value:
         number = self.f.const(I64, 0)
-        for axis, place in zip(self.axes, places):
+        for axis, place in zip(self.a.axes, places):
             number = number * axis.output + place
         return number
 
-    def taps(self, place: Value, axes: Sequence[_Axis], places: Sequence[Value], weight: Value | None, do: object) -> None:
+    def taps(self, place: Value, axes: Sequence[TableAxis], places: Sequence[Value], weight: Value | None, do: Do) -> None:
         """`do(pointer, weight)` for all pixels that some axes name."""
-        assert callable(do)
         if not axes:
             do(place, weight)
             return
-        axis, f = axes[0], self.f
+        axis, f, type = axes[0], self.f, self.sampling.type
         if not self.sampling.is_weighted:
-            here = f.address(place, axis.offset(0, places[0]), self.sampling.type)
+            here = f.address(place, axis.offset(f, 0, places[0]), type)
             self.taps(here, axes[1:], places[1:], None, do)
             return
-        with f.loop(0, axis.taps) as tap:
-            here = f.address(place, axis.offset(tap, places[0]), self.sampling.type)
-            factor = axis.weight(tap, places[0])
+        with f.loop(0, axis.table.taps) as tap:
+            here = f.address(place, axis.offset(f, tap, places[0]), type)
+            factor = axis.weight(f, type, tap, places[0])
             self.taps(here, axes[1:], places[1:], factor if weight is None else weight * factor, do)
 
     def start(self, lanes: int) -> Variable:
@@ -175,19 +184,19 @@ class _Sampler:
         total.set(pixels if weight is None else self.f.fma(weight, pixels, total.get()))
 
 
-@kernel("sample pixels")
-def sample_kernel(f: KernelFunction, sampling: Sampling, chain: Chain) -> None:
+@kernel("sample pixels", SampleArguments)
+def sample_kernel(f: KernelFunction, a: SampleArguments, sampling: Sampling, chain: Chain) -> None:
     """Channels lie in a row. Items are pixels of the result."""
-    code = _Sampler(f, sampling, chain)
+    code = _Sampler(f, a, sampling, chain)
 
     def run(outer: Sequence[Value], column: Value, count: Value) -> None:
         image, *places = outer
-        plane = f.address(code.x, image * code.image_step, sampling.type)
+        plane = f.address(a.image.x, image * a.image.image_step, sampling.type)
         with f.loop(column, column + count) as last:
             here = [*places, last]
-            _pixel(code, plane, here, code.code.row([image, code.position(here)]))
+            _pixel(code, plane, here, code.epilogue.row([image, code.position(here)]))
 
-    runs(f, [axis.output for axis in code.axes], run)
+    runs(f, [axis.output for axis in a.axes], run)
 
 
 def _pixel(code: _Sampler, plane: Value, places: Sequence[Value], target: ChainRow) -> None:
@@ -201,26 +210,26 @@ def _pixel(code: _Sampler, plane: Value, places: Sequence[Value], target: ChainR
             for number, total in enumerate(totals):
                 code.take(total, f.load(place, channel + number * lanes, type, lanes, remaining=remaining), weight)
 
-        code.taps(plane, code.axes, places, None, tap)
+        code.taps(plane, code.a.axes, places, None, tap)
         for number, total in enumerate(totals):
             target.emit(channel + number * lanes, lanes, remaining, given=[total.get()])
 
-    many = code.channels - code.channels % (VECTORS * lanes)
+    many = code.a.image.channels - code.a.image.channels % (VECTORS * lanes)
     with f.loop(0, many, VECTORS * lanes) as channel:
         block(channel, VECTORS, None)
-    with f.loop(many, code.channels, lanes) as channel:
-        block(channel, 1, code.channels - channel)
+    with f.loop(many, code.a.image.channels, lanes) as channel:
+        block(channel, 1, code.a.image.channels - channel)
 
 
-@kernel("sample rows")
-def sample_rows_kernel(f: KernelFunction, sampling: Sampling, chain: Chain) -> None:
+@kernel("sample rows", SampleArguments)
+def sample_rows_kernel(f: KernelFunction, a: SampleArguments, sampling: Sampling, chain: Chain) -> None:
     """Items are rows of the result; vectors run along them."""
-    code = _Sampler(f, sampling, chain)
-    *outer, axis = code.axes
+    code = _Sampler(f, a, sampling, chain)
+    *outer, axis = a.axes
     lanes = f.lanes(sampling.type.computed)
-    with items(f, [code.channels, *(one.output for one in outer)]) as (_, (image, channel, *places)):
-        plane = f.address(code.x, image * code.image_step + channel * code.channel_step, sampling.type)
-        target = code.code.row([image, channel])
+    with items(f, [a.image.channels, *(one.output for one in outer)]) as (_, (image, channel, *places)):
+        plane = f.address(a.image.x, image * a.image.image_step + channel * a.image.channel_step, sampling.type)
+        target = code.epilogue.row([image, channel])
         base = code.position([*places, f.const(I64, 0)])
 
         def pixels(column: Value, width: int) -> None:
@@ -228,12 +237,12 @@ def sample_rows_kernel(f: KernelFunction, sampling: Sampling, chain: Chain) -> N
 
             def line(place: Value, weight: Value | None) -> None:
                 if not sampling.is_weighted:
-                    code.take(total, f.gather(place, axis.offset(0, column, width), sampling.type), None)
+                    code.take(total, f.gather(place, axis.offset(f, 0, column, width), sampling.type), None)
                     return
-                with f.loop(0, axis.taps) as tap:
-                    factor = axis.weight(tap, column, width)
+                with f.loop(0, axis.table.taps) as tap:
+                    factor = axis.weight(f, sampling.type, tap, column, width)
                     factor = factor if weight is None else factor * f.splat(weight, width)
-                    code.take(total, f.gather(place, axis.offset(tap, column, width), sampling.type), factor)
+                    code.take(total, f.gather(place, axis.offset(f, tap, column, width), sampling.type), factor)
 
             code.taps(plane, outer, places, None, line)
             target.emit(base + column, width, given=[total.get()])

@@ -17,10 +17,10 @@ from sardonyx.ir import Dim, Node, dim
 from sardonyx.ops import checking
 from sardonyx.optimizer import matching
 from sardonyx.providers.cpu.resize import COORDINATES, ResizedAxis, nearest_pixels, plan_axes, stencil
+from sardonyx.providers.native.arguments import Arguments, Number, Pointer, Size, when
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.movement.views import content, input_named
-from sardonyx.providers.native.program import Argument, Buffer
 from sardonyx.providers.native.values import dims, element_of, present, shape_of
 from sardonyx.records import dataclass
 
@@ -145,17 +145,12 @@ def is_static(node: Node, form: Resizing, axis: int) -> bool:
     return isinstance(dims(present(node.inputs[0]))[axis], int) and isinstance(form.sizes[axis], int)
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(Arguments):
     """For each pixel of a resized axis the pixels that it is made of, (taps, size), and their weights."""
 
-    taps: int
-    pixels: Buffer
-    weights: Buffer | None
-
-    @property
-    def arguments(self) -> list[Argument]:
-        return [self.taps, self.pixels, *([] if self.weights is None else [self.weights])]
+    taps: Size
+    pixels: Pointer
+    weights: Pointer | None = when(lambda sampling: sampling.is_weighted)
 
 
 def table_of(lowerer: Lowerer, node: Node, form: Resizing, axis: int, type: Type) -> Table:
@@ -166,7 +161,7 @@ def table_of(lowerer: Lowerer, node: Node, form: Resizing, axis: int, type: Type
         packed = None
         if form.is_weighted:
             packed = lowerer.constant(np.ascontiguousarray(weights.T.astype(f"f{type.bytes}")))
-        return Table(pixels.shape[1], lowerer.constant(np.ascontiguousarray(pixels.T)), packed)
+        return Table(taps=pixels.shape[1], pixels=lowerer.constant(np.ascontiguousarray(pixels.T)), weights=packed)
     return _computed_table(lowerer, node, form, axis, type, is_resized)
 
 
@@ -231,32 +226,47 @@ def _computed_table(lowerer: Lowerer, node: Node, form: Resizing, axis: int, typ
     taps = TAPS[code.mode]
     pixels = lowerer.scratch(size * (taps * 8))
     weights = lowerer.scratch(size * (taps * type.bytes)) if form.is_weighted else None
-    numbers: list[Argument] = [length, size, float(scale), float(form.coefficient)]
     lowerer.call(
         table_kernel(lowerer.target, code),
-        [*numbers, pixels, *([] if weights is None else [weights])],
+        TableArguments(
+            length=length,
+            size=size,
+            scale=float(scale),
+            coefficient=float(form.coefficient),
+            pixels=pixels,
+            weights=weights,
+        ),
         size,
         dim.maximum(1, size),
     )
-    return Table(taps, pixels, weights)
+    return Table(taps=taps, pixels=pixels, weights=weights)
 
 
-@kernel("resized axis")
-def table_kernel(f: KernelFunction, form: TableForm) -> None:
+class TableArguments(Arguments):
+    length: Size
+    """Of the axis before it is resized."""
+    size: Size
+    """And afterwards."""
+    scale: Number
+    coefficient: Number
+    """Of the cubic kernel."""
+    pixels: Pointer
+    weights: Pointer | None = when(lambda form: form.type is not None)
+
+
+@kernel("resized axis", TableArguments)
+def table_kernel(f: KernelFunction, a: TableArguments, form: TableForm) -> None:
     """Items are pixels of the result."""
-    length, size = f.size(), f.size()
-    scale, coefficient = f.number(F32), f.number(F64)
-    pixels = f.pointer()
-    weights = f.pointer() if form.type is not None else None
+    scale = f.convert(a.scale, F32)
     with f.exact(), f.loop(f.begin, f.end) as item:
-        is_same = (length == size) if form.by_size else (size < 0)
-        position = _position(f, form, item, length, size, scale)
-        chosen, factors = _chosen(f, form, position, length, coefficient)
+        is_same = (a.length == a.size) if form.by_size else (a.size < 0)
+        position = _position(f, form, item, a.length, a.size, scale)
+        chosen, factors = _chosen(f, form, position, a.length, a.coefficient)
         for tap, (pixel, factor) in enumerate(zip(chosen, factors)):
-            f.store(f.select(is_same, item, pixel), pixels, size * tap + item, I64)
-            if weights is not None and form.type is not None:
+            f.store(f.select(is_same, item, pixel), a.pixels, a.size * tap + item, I64)
+            if form.type is not None and a.weights is not None:
                 alone = f.const(form.type, 1.0 if tap == 0 else 0.0)
-                f.store(f.select(is_same, alone, f.convert(factor, form.type)), weights, size * tap + item, form.type)
+                f.store(f.select(is_same, alone, f.convert(factor, form.type)), a.weights, a.size * tap + item, form.type)
 
 
 def _position(f: KernelFunction, form: TableForm, item: Code, length: Code, size: Code, scale: Code) -> Code:

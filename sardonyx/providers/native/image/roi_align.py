@@ -7,12 +7,16 @@ make together. In an average, samples that meet the same pixel are one entry.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from sardonyx.compiler.builder import Value, Variable
 from sardonyx.compiler.types import BOOL, F64, I64, Type
 from sardonyx.ir import Node, dim
+from sardonyx.providers.native.arguments import Arguments, Number, Operands, Pointer, Size, each, group
 from sardonyx.providers.native.chain import Chain, ChainCode, ChainRow
 from sardonyx.providers.native.convolution.form import attribute_of, input_view, last_order
+from sardonyx.providers.native.image.image import Image, image_of
+from sardonyx.providers.native.image.stencil import ImageAxis
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.rows.passes import items
@@ -82,11 +86,19 @@ def roi_align(lowerer: Lowerer, node: Node) -> None:
     total = rois.shape[0] * height * width * channels
     lowerer.call(
         roi_align_kernel(lowerer.target, regions, sink.chain),
-        [
-            *(view.place, channels, view.strides[0], view.shape[0], *view.shape[2:], *view.strides[2:]),
-            *(rois.place, batch_indices.place, height, width, float(attribute_of(node, "spatial_scale")), lowerer.status()),
-            *sink.arguments,
-        ],
+        RoiAlignArguments(
+            image=image_of(view),
+            images=view.shape[0],
+            axes=[
+                RegionAxis(size=size, step=step, bins=bins)
+                for size, step, bins in zip(view.shape[2:], view.strides[2:], (height, width))
+            ],
+            rois=rois.place,
+            batch_indices=batch_indices.place,
+            scale=float(attribute_of(node, "spatial_scale")),
+            status=lowerer.status(),
+            sink=sink.arguments,
+        ),
         rois.shape[0] * height,
         dim.maximum(1, dim.floordiv(PIECE_TAPS, dim.maximum(1, channels * width * taps))),
         flops=total * 2 * taps,
@@ -95,6 +107,22 @@ def roi_align(lowerer: Lowerer, node: Node) -> None:
 
 
 # --- the kernel -----------------------------------------------------------------------------------------------------
+
+
+class RegionAxis(ImageAxis):
+    bins: Size
+    """Of a region."""
+
+
+class RoiAlignArguments(Arguments):
+    image: Image
+    images: Size
+    axes: Sequence[RegionAxis] = each(lambda: 2)
+    rois: Pointer
+    batch_indices: Pointer
+    scale: Number
+    status: Pointer
+    sink: Operands = group(lambda chain: chain.slots)
 
 
 class _Table:
@@ -171,33 +199,28 @@ class _Side:
 
 
 class _Kernel:
-    def __init__(self, f: KernelFunction, regions: Regions, chain: Chain):
+    def __init__(self, f: KernelFunction, a: RoiAlignArguments, regions: Regions):
         self.f = f
+        self.a = a
         self.regions = regions
-        self.x, self.channels, self.image_step, self.images = f.pointer(), f.size(), f.size(), f.size()
-        self.sizes, self.steps = [f.size(), f.size()], [f.size(), f.size()]
-        self.rois, self.batch_indices = f.pointer(), f.pointer()
-        self.bins = [f.size(), f.size()]
-        self.scale = f.number(regions.corners.computed)
-        self.status = f.pointer()
-        self.code = ChainCode(f, chain)
+        self.scale = f.convert(a.scale, regions.corners.computed)
 
-    def side(self, region: Value, axis: int) -> _Side:
+    def side(self, region: Value, number: int) -> _Side:
         """A region along the rows' axis (0) or the columns' (1)."""
-        f, type = self.f, self.regions.corners.computed
-        places = (1 - axis, 3 - axis)  # corners come as x1, y1, x2, y2
+        f, type, axis = self.f, self.regions.corners.computed, self.a.axes[number]
+        places = (1 - number, 3 - number)  # corners come as x1, y1, x2, y2
         with f.exact():
             first, last = (
-                f.load(self.rois, region * 4 + place, self.regions.corners) * self.scale
+                f.load(self.a.rois, region * 4 + place, self.regions.corners) * self.scale
                 - (0.5 if self.regions.shifted else 0.0)
                 for place in places
             )
             length = last - first
         if not self.regions.shifted:
             length = f.select(length > 1.0, length, f.select(f.is_nan(length), length, 1.0))
-        step = length / f.convert(self.bins[axis], type)
+        step = length / f.convert(axis.bins, type)
         samples = f.const(type, self.regions.samples) if self.regions.samples else f.ceil(step)
-        return _Side(first, step, samples, self.sizes[axis], self.steps[axis])
+        return _Side(first, step, samples, axis.size, axis.step)
 
     def bin(self, plane: Value, y: _Table, x: _Table, number: Value, target: ChainRow, divisor: Value) -> None:
         """All channels of a bin of a row."""
@@ -219,15 +242,15 @@ class _Kernel:
                         self._take(total, pixels, weight)
             nothing = (rows[0] >= rows[1]) | (columns[0] >= columns[1])
             for number, total in enumerate(totals):
-                found = total.get() / f.splat(divisor, lanes) if self.regions.mode == "avg" else total.get()
-                found = f.select(nothing, f.const(found.type, 0.0), found)
-                target.emit(channel + number * lanes, lanes, remaining, given=[found])
+                result = total.get() / f.splat(divisor, lanes) if self.regions.mode == "avg" else total.get()
+                result = f.select(nothing, f.const(result.type, 0.0), result)
+                target.emit(channel + number * lanes, lanes, remaining, given=[result])
 
-        many = self.channels & -(VECTORS * lanes)
+        many = self.a.image.channels & -(VECTORS * lanes)
         with f.loop(0, many, VECTORS * lanes) as channel:
             block(channel, VECTORS, None)
-        with f.loop(many, self.channels, lanes) as channel:
-            block(channel, 1, self.channels - channel)
+        with f.loop(many, self.a.image.channels, lanes) as channel:
+            block(channel, 1, self.a.image.channels - channel)
 
     def _take(self, total: Variable, pixels: Value, weight: Value) -> None:
         f = self.f
@@ -239,23 +262,24 @@ class _Kernel:
         total.set(f.select(f.is_nan(corner), corner, larger))
 
 
-@kernel("align regions")
-def roi_align_kernel(f: KernelFunction, regions: Regions, chain: Chain) -> None:
+@kernel("align regions", RoiAlignArguments)
+def roi_align_kernel(f: KernelFunction, a: RoiAlignArguments, regions: Regions, chain: Chain) -> None:
     """Items are rows of bins."""
-    code = _Kernel(f, regions, chain)
+    code, epilogue = _Kernel(f, a, regions), ChainCode(f, chain, a.sink)
+    row_bins, column_bins = (axis.bins for axis in a.axes)
     rows, columns = _Table(f, regions, MOST_ENTRIES // 4, 1), _Table(f, regions, MOST_ENTRIES, MOST_BINS)
     bad = f.variable(False, BOOL)
-    with items(f, [code.bins[0]]) as (_, (region, row)):
+    with items(f, [row_bins]) as (_, (region, row)):
         y, x = code.side(region, 0), code.side(region, 1)
         rows.fill(y, row, f.const(I64, 1), bad)
-        columns.fill(x, f.const(I64, 0), code.bins[1], bad)
-        image = f.load(code.batch_indices, region, I64)
-        outside = (image < 0) | (image >= code.images)
+        columns.fill(x, f.const(I64, 0), column_bins, bad)
+        image = f.load(a.batch_indices, region, I64)
+        outside = (image < 0) | (image >= a.images)
         bad.set(bad.get() | outside)
-        plane = f.address(code.x, f.select(outside, 0, image) * code.image_step, regions.type)
+        plane = f.address(a.image.x, f.select(outside, 0, image) * a.image.image_step, regions.type)
         with f.if_(~bad.get()):
             divisor = f.convert(f.maximum(y.samples, 1.0) * f.maximum(x.samples, 1.0), regions.type)
-            with f.loop(0, code.bins[1]) as column:
-                code.bin(plane, rows, columns, column, code.code.row([region, row, column]), divisor)
+            with f.loop(0, column_bins) as column:
+                code.bin(plane, rows, columns, column, epilogue.row([region, row, column]), divisor)
     with f.if_(bad.get()):
-        f.store(1, code.status, 0, I64)
+        f.store(1, a.status, 0, I64)

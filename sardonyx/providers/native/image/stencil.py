@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import I32, I64, Type
 from sardonyx.providers.cpu.sampling import CUBIC_COEFFICIENT
+from sardonyx.providers.native.arguments import Arguments, Size
 from sardonyx.providers.native.kernel import KernelFunction
 from sardonyx.records import dataclass
 
@@ -41,16 +42,24 @@ class Tap:
     weight: Value | None
 
 
-class Axis:
-    """A spatial axis of an image, as numbers among a kernel's arguments."""
+class ImageAxis(Arguments):
+    """A spatial axis of an image."""
 
-    def __init__(self, f: KernelFunction, stencil: Stencil, type: Type):
+    size: Size
+    step: Size
+    """From pixel to pixel in memory."""
+
+
+class Axis:
+    """A spatial axis of an image, along which points lie."""
+
+    def __init__(self, f: KernelFunction, a: ImageAxis, stencil: Stencil, type: Type):
         self.f = f
         self.stencil = stencil
         self.type = type
         """What points are computed in."""
-        self.size, self.step = f.size(), f.size()
-        self.extent = f.convert(self.size, type)
+        self.step = a.step
+        self.extent = f.convert(a.size, type)
 
     def taps(self, normalized: Value, weight_type: Type) -> list[Tap]:
         """The pixels for points between -1 and 1, in the weights' type."""
@@ -135,9 +144,9 @@ def joined_taps(axes: Sequence[Sequence[Tap]]) -> list[Tap]:
 
 
 def _joined(choice: Sequence[Tap]) -> Tap:
-    found = choice[0]
+    joined = choice[0]
     for tap in choice[1:]:
-        missing = found.missing if tap.missing is None or found.missing is None else found.missing | tap.missing
-        weight = None if tap.weight is None or found.weight is None else found.weight * tap.weight
-        found = Tap(found.offset + tap.offset, missing, weight)
-    return found
+        missing = joined.missing if tap.missing is None or joined.missing is None else joined.missing | tap.missing
+        weight = None if tap.weight is None or joined.weight is None else joined.weight * tap.weight
+        joined = Tap(joined.offset + tap.offset, missing, weight)
+    return joined
