@@ -154,16 +154,12 @@ def stride_arguments(view: View, strides: Sequence[Dim]) -> list[Argument]:
 class _Operand:
     """A load or store inside a kernel: its pointer and strides."""
 
-    def __init__(self, f: KernelFunction, type: Type, strides: Strides, words: Iterator[Value] | None = None):
+    def __init__(self, f: KernelFunction, type: Type, strides: Strides, words: Iterator[Value]):
         self.f = f
         self.type = type
         self.kinds = strides
-        if words is None:
-            self.pointer = f.pointer()
-            self.strides = [f.size() if kind == "n" else None for kind in strides]
-        else:
-            self.pointer = next(words)
-            self.strides = [next(words) if kind == "n" else None for kind in strides]
+        self.pointer = next(words)
+        self.strides = [next(words) if kind == "n" else None for kind in strides]
 
     def at(self, outer: Sequence[Value]) -> Value:
         """Where the row with these outer coordinates begins."""
@@ -178,10 +174,10 @@ class _Operand:
 class ChainCode:
     """A chain being emitted, with its operands: what `Chain.slots` lists."""
 
-    def __init__(self, f: KernelFunction, chain: Chain, operands: Sequence[Value] | None = None):
+    def __init__(self, f: KernelFunction, chain: Chain, operands: Sequence[Value]):
         self.f = f
         self.chain = chain
-        words = None if operands is None else iter(operands)
+        words = iter(operands)
         self.loads = {
             n: _Operand(f, item.type, item.strides, words) for n, item in enumerate(chain.items) if isinstance(item, Load)
         }

@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Concatenate, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sardonyx.compiler.builder import Function, Value
 from sardonyx.compiler.jit import PLACEHOLDER, Kernel, key_of
 from sardonyx.compiler.target import Target
-from sardonyx.compiler.types import F64, I64, PTR, Type
+from sardonyx.compiler.types import I64, PTR, Type
 from sardonyx.providers.native.arguments import Arguments, Declaration, RoomArguments, Slot, declare
 
 P = ParamSpec("P")
@@ -43,18 +43,6 @@ class KernelFunction(Function):
         self._slots += 1
         return self.load(self["args"], self._slots - 1, type)
 
-    def pointer(self) -> Value:
-        """The next argument: where a buffer lies."""
-        return self._next(PTR)
-
-    def size(self) -> Value:
-        """The next argument: a size, a stride or another whole number."""
-        return self._next(I64)
-
-    def number(self, type: Type = F64) -> Value:
-        """The next argument: a float that `call` was given, as `type`."""
-        return self.convert(self._next(F64), type)
-
     def arguments(self, declaration: Declaration) -> Any:
         """The record of what the kernel is given."""
         return declaration.read(self._next)
@@ -63,10 +51,8 @@ class KernelFunction(Function):
         """The next arguments, of these kinds."""
         return [self._next(slot.kind.type) for slot in slots]
 
-    def room(self, rooms: RoomArguments | None = None) -> Value:
+    def room(self, rooms: RoomArguments) -> Value:
         """Which of a step's rooms of scratch memory belongs to this call: the thread's, or that of the piece if those are fewer."""
-        if rooms is None:
-            rooms = RoomArguments(pieces=self.size(), grain=self.size(), threads=self.size())
         return self.select(rooms.pieces > rooms.threads, self.worker, self.begin // rooms.grain)
 
     def lanes(self, type: Type) -> int:
@@ -87,29 +73,16 @@ class DeclaredKernel(Kernel):
         self.declaration = declaration
 
 
-@overload
 def kernel(
     title: str, record: type[A]
-) -> Callable[[Callable[Concatenate[KernelFunction, A, P], None]], Callable[Concatenate[Target, P], DeclaredKernel]]: ...
-
-
-@overload
-def kernel(
-    title: str,
-) -> Callable[[Callable[Concatenate[KernelFunction, P], None]], Callable[Concatenate[Target, P], Kernel]]: ...
-
-
-def kernel(title: str, record: type[Arguments] | None = None) -> Any:
+) -> Callable[[Callable[Concatenate[KernelFunction, A, P], None]], Callable[Concatenate[Target, P], DeclaredKernel]]:
     """Make a function that emits code into one that returns the kernel for a target, the same one for equal parameters.
 
     Code is emitted when somebody asks for its text: hardly ever, once the cache has what became of it. So it must depend on the parameters
     and the sources alone.
     """
 
-    if record is None:
-        return _positional(title)
-
-    def decorate(emit: Callable[..., None]) -> Callable[..., DeclaredKernel]:
+    def decorate(emit: Callable[Concatenate[KernelFunction, A, P], None]) -> Callable[Concatenate[Target, P], DeclaredKernel]:
         names = emit.__code__.co_varnames[2 : emit.__code__.co_argcount]
         defaults = dict(zip(reversed(names), reversed(emit.__defaults__ or ())))
 
@@ -128,25 +101,6 @@ def kernel(title: str, record: type[Arguments] | None = None) -> Any:
             key = key_of(emit, target, parameters, keywords, [(slot.name, slot.kind.name) for slot in declaration.slots()])
             return DeclaredKernel(title, text, about, key, declaration)
 
-        return functools.wraps(emit)(make)
-
-    return decorate
-
-
-def _positional(title: str) -> Any:
-    def decorate(emit: Callable[..., None]) -> Callable[..., Kernel]:
-        @functools.lru_cache(maxsize=KEPT)
-        def make(target: Target, *arguments: Any, **keywords: Any) -> Kernel:
-            def text() -> str:
-                f = KernelFunction(target)
-                emit(f, *arguments, **keywords)
-                return f.text(PLACEHOLDER)
-
-            def about() -> str:
-                return "; ".join([*map(str, arguments), *(f"{name} {value}" for name, value in keywords.items())])
-
-            return Kernel(title, text, about, key_of(emit, target, arguments, keywords))
-
-        return functools.wraps(emit)(make)
+        return functools.wraps(emit)(make)  # type: ignore[return-value]
 
     return decorate

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.compiler.jit import Kernel
 from sardonyx.compiler.target import Target
 from sardonyx.ir import Dim, Node, TensorType, Value, dim
 from sardonyx.ops import checking
@@ -347,8 +346,8 @@ class Lowerer:
 
     def call(
         self,
-        kernel: Kernel,
-        arguments: Arguments | Sequence[Argument],
+        kernel: DeclaredKernel,
+        arguments: Arguments,
         items: Dim,
         grain: Dim = 1,
         *,
@@ -357,11 +356,7 @@ class Lowerer:
         scratch: Sequence[Buffer] = (),
     ) -> None:
         """Add a step: a kernel with the record that it declares."""
-        if isinstance(arguments, Arguments):
-            assert isinstance(kernel, DeclaredKernel)
-            words = kernel.declaration.words(kernel.title, arguments)
-        else:
-            words = list(arguments)
+        words = kernel.declaration.words(kernel.title, arguments)
         self.program.steps.append(Step(kernel, words, items, grain, self._label, flops, traffic, scratch, tuple(self._nodes)))
 
     def copy(self, source: View, target: View) -> None:

@@ -45,16 +45,6 @@ Argument = Union[Buffer, At, Dim, float]
 """Pointers, sizes and numbers that kernels are given."""
 
 
-def word_of(argument: Argument) -> int:
-    """What memory holds for an argument that is known now: an array's address, a number, the bits of a float."""
-    if isinstance(argument, Buffer) and argument.array is not None:
-        return argument.array.ctypes.data
-    if isinstance(argument, float):
-        return int(np.float64(argument).view(np.int64))
-    assert isinstance(argument, int)
-    return argument
-
-
 @dataclass
 class Step:
     """One kernel with its arguments. Items are shared among threads, at least `grain` to a piece."""

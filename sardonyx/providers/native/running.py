@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +11,7 @@ from sardonyx.providers.native.arguments import Arguments, Declaration
 from sardonyx.providers.native.program import Argument, Buffer
 
 if TYPE_CHECKING:
-    from sardonyx.compiler.jit import Kernel
+    from sardonyx.providers.native.kernel import DeclaredKernel
 
 
 def memory_of(array: np.ndarray) -> Buffer:
@@ -41,18 +40,11 @@ def run_step(address: int, numbers: np.ndarray, items: int, grain: int, threads:
     pool().run(step, threads)
 
 
-def run_now(
-    kernel: Kernel, arguments: Arguments | Sequence[np.ndarray], numbers: Sequence[int] = (), items: int = 1, grain: int = 1
-) -> None:
+def run_now(kernel: DeclaredKernel, arguments: Arguments, items: int, grain: int = 1) -> None:
     """Run a kernel on its record, in which arrays are `memory_of` them, on all threads that there are."""
     from sardonyx.compiler.jit import jit  # what runs code of a file does without
-    from sardonyx.providers.native.kernel import DeclaredKernel
 
-    if isinstance(arguments, Arguments):
-        assert isinstance(kernel, DeclaredKernel)
-        words = numbers_of(kernel.declaration, kernel.title, arguments)
-    else:
-        words = np.array([*(array.ctypes.data for array in arguments), *numbers], np.int64)
+    words = numbers_of(kernel.declaration, kernel.title, arguments)
     functions = jit().load([kernel])  # held until it has run
     threads = pool().ensure(available_threads()) if items > grain else 1
     run_step(functions.addresses[0], words, items, grain, threads)

@@ -9,6 +9,7 @@ from sardonyx.compiler.target import X86_LEVELS
 from sardonyx.compiler.types import F32
 from sardonyx.providers.cpu.provider import CPUExecutionProvider
 from sardonyx.providers.lowering.table import name_of, scalars_of
+from sardonyx.providers.native.arguments import POINTER, SIZE, Slot
 from sardonyx.providers.native.chain import Apply, Chain, ChainCode, Load
 from sardonyx.providers.native.compiled import CompiledProgram
 from sardonyx.providers.native.kernel import KernelFunction
@@ -374,8 +375,9 @@ def check(case: Case, graph: Graph, counts) -> None:
 def emitted(chain: Chain, read) -> str:
     """The code of a kernel that reads a masked vector of a row."""
     f = KernelFunction(X86_LEVELS["avx2"])
-    row, remaining = ChainCode(f, chain).row([]), f.size()
-    f.store(read(row, f.begin, remaining), f.pointer(), 0, F32)
+    *operands, remaining, target = f.words([*chain.slots, Slot("remaining", SIZE), Slot("target", POINTER)])
+    row = ChainCode(f, chain, operands).row([])
+    f.store(read(row, f.begin, remaining), target, 0, F32)
     return f.text("kernel")
 
 
