@@ -11,12 +11,13 @@ PYTEST := $(BIN)/python -m pytest -q
 # BLAS threads of several test workers would fight for the same cores.
 test conformance fuzz attack test-slow: export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: help demo test check conformance test-slow fuzz attack bench clean
+.PHONY: help demo test check docs conformance test-slow fuzz attack bench clean
 
 help:
 	@echo "make demo         classify a few pictures with the model that ships with the project"
 	@echo "make test         lint, types and the whole test suite"
 	@echo "make check        lint and types alone"
+	@echo "make docs         write the pages of the documentation that are made from the code"
 	@echo "make conformance  the ONNX backend suite through the stock harness"
 	@echo "make test-slow    the tests that need other packages or much time"
 	@echo "make fuzz         mutated models, many thousand of them"
@@ -41,6 +42,9 @@ check: $(READY)
 
 test: check
 	@$(PYTEST) -n $(WORKERS) -m "not slow"
+
+docs: $(READY)
+	@$(BIN)/python -m docs.pages
 
 conformance: $(READY)
 	@$(BIN)/python -m tests.conformance

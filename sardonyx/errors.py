@@ -10,13 +10,12 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
-STRICT = "SARDONYX_STRICT"
-"""An environment variable: "1" lets faults of ours be seen as what they are, as tests want it."""
+from sardonyx.settings import STRICT
 
 
 def is_strict() -> bool:
     """Whether a fault of ours is raised, as tests want it, where production works around it with a warning."""
-    return os.environ.get(STRICT) == "1"
+    return STRICT.is_on(os.environ)
 
 
 def _coded(cls: Any) -> Any:

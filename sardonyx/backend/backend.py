@@ -7,6 +7,7 @@ from typing import Any
 
 from onnx.backend.base import Backend
 
+from sardonyx import settings
 from sardonyx.backend import options
 from sardonyx.backend.backend_rep import OnnxRuntimeBackendRep
 from sardonyx.runtime.enums import GraphOptimizationLevel
@@ -19,8 +20,6 @@ LEVEL = GraphOptimizationLevel.ORT_ENABLE_BASIC
 """Ops stay as the model has them: a fused idiom in half precision is rounded once, where the suite expects it after every step."""
 DISABLED = ("CastFloat16Transformer",)
 """Likewise left out unless a level is asked for: it spares the roundings between nodes of half precision."""
-
-EXCLUDED = "ORT_ONNX_BACKEND_EXCLUDE_PROVIDERS"
 
 
 class OnnxRuntimeBackend(Backend):  # type: ignore[misc]  # the onnx package has no types
@@ -70,7 +69,7 @@ class OnnxRuntimeBackend(Backend):  # type: ignore[misc]  # the onnx package has
 
 
 def _providers() -> list[str]:
-    excluded = os.environ.get(EXCLUDED, "").split(",")
+    excluded = settings.BACKEND_EXCLUDES.of(os.environ).split(",")
     return [name for name in get_available_providers() if name not in excluded]
 
 

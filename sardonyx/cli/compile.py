@@ -10,10 +10,11 @@ from typing import Any
 from sardonyx.cli.inspect import LEVELS
 from sardonyx.cli.terminal import FATAL, Terminal, UsageError, size_text, time_text
 from sardonyx.providers.native.aot.writing import Written
-from sardonyx.runtime.contexts import ALLOW_KEY, ALLOW_VARIABLE, default_path
+from sardonyx.runtime.contexts import default_path
 from sardonyx.runtime.enums import GraphOptimizationLevel, OrtCompileApiFlags
 from sardonyx.runtime.model_compiler import ModelCompiler
 from sardonyx.runtime.options import SessionOptions
+from sardonyx.settings import ALLOW_COMPILED_CODE, ALLOW_COMPILED_CODE_VARIABLE
 
 
 def add_parser(commands: Any, shared: argparse.ArgumentParser) -> None:
@@ -72,7 +73,10 @@ def _show(written: Written, seconds: float, terminal: Terminal) -> None:
     if left:
         ops = ", ".join(f"{count} {op}" for op, count in sorted(written.left.items(), key=lambda one: (-one[1], one[0])))
         terminal.line(f"left as nodes: {left} ({ops})")
-    terminal.line(f"{time_text(seconds)}. Sessions use the code if {ALLOW_KEY} or {ALLOW_VARIABLE} is 1.", style="green")
+    terminal.line(
+        f"{time_text(seconds)}. Sessions use the code if {ALLOW_COMPILED_CODE} or {ALLOW_COMPILED_CODE_VARIABLE} is 1.",
+        style="green",
+    )
     terminal.result(
         {
             "model": str(written.model),

@@ -15,11 +15,11 @@ from sardonyx.cli.inspect import LEVELS
 from sardonyx.cli.terminal import FATAL, Terminal, UsageError, Written, one_line, size_text, time_text
 from sardonyx.formats.onnx.saving import PER_TENSOR
 from sardonyx.ir import Model, edit
-from sardonyx.optimizer.pipeline import MINIMAL_KEY, Level, StageFailed
+from sardonyx.optimizer.pipeline import Level, StageFailed
 from sardonyx.runtime import saving
-from sardonyx.runtime.originals import EXTERNAL_FILE_KEY, SAVE_PACKED_KEY
 from sardonyx.runtime.providers import CPU_PROVIDER
 from sardonyx.runtime.required_operators import RequiredOperators
+from sardonyx.settings import MINIMAL_BUILD_OPTIMIZATIONS, OPTIMIZED_MODEL_EXTERNAL_FILE, SAVE_PREPACKED
 
 FORMATS = ("onnx", "ort")
 HARDWARE_BOUND = frozenset({"NchwcTransformer"})
@@ -211,7 +211,9 @@ def convert(job: Job, options: argparse.Namespace, lists: Lists) -> Outcome:
 
 def _convert(job: Job, options: argparse.Namespace) -> Model:
     level = LEVELS[options.optimize]
-    settings = {MINIMAL_KEY: "save"} if options.runtime_optimizations and formats.is_ort(job.target) else {}
+    settings: dict[str, str] = (
+        {MINIMAL_BUILD_OPTIMIZATIONS: "save"} if options.runtime_optimizations and formats.is_ort(job.target) else {}
+    )
     model = _savable(job.source, level, settings)
     if not options.no_models:
         job.target.parent.mkdir(parents=True, exist_ok=True)
@@ -255,8 +257,8 @@ def _save_prepacked(job: Job, level: Level, options: argparse.Namespace) -> None
     settings.log_severity_level = FATAL
     settings.graph_optimization_level = GraphOptimizationLevel(int(level))
     settings.optimized_model_filepath = str(job.target)
-    settings.add_session_config_entry(EXTERNAL_FILE_KEY, str(_data_name(job.target, options)))
-    settings.add_session_config_entry(SAVE_PACKED_KEY, "1")
+    settings.add_session_config_entry(OPTIMIZED_MODEL_EXTERNAL_FILE, str(_data_name(job.target, options)))
+    settings.add_session_config_entry(SAVE_PREPACKED, "1")
     InferenceSession(str(job.source), settings, providers=[CPU_PROVIDER], disabled_optimizers=list(HARDWARE_BOUND))
 
 

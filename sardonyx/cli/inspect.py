@@ -20,6 +20,7 @@ from sardonyx.runtime.expand import expand_functions
 from sardonyx.runtime.partition import Assigned, partition_graphs
 from sardonyx.runtime.plan import Plan, make_plan
 from sardonyx.runtime.providers import CPU_PROVIDER, open_providers
+from sardonyx.settings import NATIVE
 
 STAGES = ("load", "inline", "infer", "optimize", "expand", "partition", "plan", "native")
 LEVELS = {
@@ -130,7 +131,7 @@ def _show(terminal: Terminal, about: dict[str, Any]) -> None:
 def after(model: Model, options: argparse.Namespace, journal: Journal) -> str:
     """Take `model` through the stages up to the one asked for, for the providers named and the CPU, and give its text form there."""
     stage, names, level = options.after, options.provider or (), LEVELS[options.level]
-    providers = open_providers([*names, CPU_PROVIDER], [*({} for _ in names), {"native": "0" if options.numpy else "1"}])
+    providers = open_providers([*names, CPU_PROVIDER], [*({} for _ in names), {NATIVE: "0" if options.numpy else "1"}])
     steps: dict[str, Callable[[], object]] = {
         "load": lambda: None,
         "inline": lambda: edit.inline_functions(model),

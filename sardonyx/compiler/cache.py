@@ -13,11 +13,10 @@ import sys
 
 from sardonyx.errors import InvalidArgument
 from sardonyx.hashing import blake2b
+from sardonyx.settings import CACHE_BYTES, CACHE_DIRECTORY
 
 MAGIC = b"sardonyx object 2\n"
 CHECKSUM_BYTES = 32
-MAX_BYTES = 256 << 20
-"""How much the folder may hold before its oldest entries go; `SARDONYX_CACHE_BYTES` sets another bound."""
 CHECKED = ("00", "40", "80", "c0")
 """How keys begin with which the folder's size is looked at: one in 64 of those that are written, whoever writes them."""
 BLOCK_BYTES = 4096
@@ -31,7 +30,7 @@ def key_of(text: str) -> str:
 
 def default_folder() -> str | None:
     """Where entries are kept, None for nowhere."""
-    given = os.environ.get("SARDONYX_CACHE_DIR")
+    given = os.environ.get(CACHE_DIRECTORY)
     if given is not None:
         return given or None
     if sys.platform == "win32":
@@ -44,12 +43,10 @@ def default_folder() -> str | None:
 
 
 def _given_bytes() -> int:
-    """How much the cache may hold, if SARDONYX_CACHE_BYTES says so."""
-    given = os.environ.get("SARDONYX_CACHE_BYTES")
-    if not given:
-        return MAX_BYTES
+    """How much the folder may hold before its oldest entries go."""
+    given = os.environ.get(CACHE_BYTES) or CACHE_BYTES.default
     if not (given.isascii() and given.isdecimal()):
-        raise InvalidArgument(f"SARDONYX_CACHE_BYTES must be a number of bytes, not {given!r}")
+        raise InvalidArgument(f"{CACHE_BYTES} must be a number of bytes, not {given!r}")
     return int(given)
 
 

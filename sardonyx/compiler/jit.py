@@ -24,6 +24,7 @@ from sardonyx.compiler.target import REQUIRED, X86_LEVELS, Target, wanted_level
 from sardonyx.errors import InvalidArgument
 from sardonyx.hashing import blake2b
 from sardonyx.records import dataclass, replace
+from sardonyx.settings import CPU_LEVEL
 
 if TYPE_CHECKING:
     import llvmlite.binding as llvm
@@ -168,7 +169,7 @@ def _host() -> Target:
     levels = [level for level in X86_LEVELS if here.has.issuperset(REQUIRED.get(level, ()))]
     wanted = wanted_level() or levels[-1]
     if wanted not in levels:
-        raise InvalidArgument(f"SARDONYX_CPU must be a level that this CPU has ({', '.join(levels)}), not {wanted!r}")
+        raise InvalidArgument(f"{CPU_LEVEL} must be a level that this CPU has ({', '.join(levels)}), not {wanted!r}")
     if wanted != levels[-1]:
         return X86_LEVELS[wanted]
     return replace(X86_LEVELS[wanted], cpu=here.cpu, features=here.features)

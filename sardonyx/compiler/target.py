@@ -8,6 +8,7 @@ from sardonyx.compiler.caches import Caches
 from sardonyx.compiler.types import Type
 from sardonyx.errors import InvalidArgument
 from sardonyx.records import dataclass
+from sardonyx.settings import CPU_LEVEL
 
 
 @dataclass(frozen=True)
@@ -44,11 +45,11 @@ X86_LEVELS = {
 
 def wanted_level() -> str | None:
     """The level that SARDONYX_CPU asks for, if it does."""
-    wanted = os.environ.get("SARDONYX_CPU")
+    wanted = CPU_LEVEL.of(os.environ)
     if not wanted:
         return None
     if wanted not in X86_LEVELS:
-        raise InvalidArgument(f"SARDONYX_CPU must be one of {', '.join(X86_LEVELS)}, not {wanted!r}")
+        raise InvalidArgument(f"{CPU_LEVEL} must be one of {', '.join(X86_LEVELS)}, not {wanted!r}")
     return wanted
 
 

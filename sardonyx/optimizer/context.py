@@ -61,7 +61,3 @@ class Context:
         """No longer follow what is edited."""
         for graph in self.graphs:
             graph.edited = None
-
-    def flag(self, key: str, default: bool = False) -> bool:
-        """A config entry that is "1" or "0"."""
-        return self.options.get(key, "1" if default else "0") == "1"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sardonyx import settings
 from sardonyx.optimizer.passes.constants import fold_constants, remove_unused, share_constants
 from sardonyx.optimizer.passes.subexpressions import eliminate_common_subexpressions
 from sardonyx.optimizer.pipeline import Late, Level, Stage
@@ -57,24 +58,33 @@ TEXTS = "|".join(
 )
 """Ops that may take or give texts."""
 
-NO_QDQ = "session.disable_quant_qdq"
-"""Leaves quantized graphs as they are."""
+NO_QDQ = settings.DISABLE_QUANT_QDQ
 
 QDQ_PAIRS = [
-    Stage("DoubleQDQPairsRemover", [quantize.quantize_once], unless="session.disable_double_qdq_remover"),
+    Stage("DoubleQDQPairsRemover", [quantize.quantize_once], unless=settings.DISABLE_DOUBLE_QDQ_REMOVER),
     Stage(
         "QDQPropagationTransformer",
         [quantize.move_then_dequantize, quantize.quantize_then_move, quantize.cancel_dequantize],
         unless=NO_QDQ,
     ),
-    Stage("WeightBiasQuantization", run=Late("qdq", "quantize_weights_and_biases"), unless=NO_QDQ, ops=DEQUANTIZE),
-    Stage("EnsureUniqueDQForNodeUnit", run=Late("qdq", "unique_dequantization"), unless=NO_QDQ, once=True, ops=DEQUANTIZE),
+    Stage(
+        "WeightBiasQuantization",
+        run=Late("qdq", "quantize_weights_and_biases"),
+        unless=NO_QDQ,
+        ops=DEQUANTIZE,
+    ),
+    Stage(
+        "EnsureUniqueDQForNodeUnit",
+        run=Late("qdq", "unique_dequantization"),
+        unless=NO_QDQ,
+        once=True,
+        ops=DEQUANTIZE,
+    ),
     Stage("WhereDummyDq", [quantize.quantize_scalar_branch], unless=NO_QDQ),
     Stage(
         "DQMatMulNBitsFusion",
         run=FEW_BITS,
-        switch="session.enable_dq_matmulnbits_fusion",
-        switched_on=False,
+        switch=settings.DQ_MATMULNBITS_FUSION,
         ops=DEQUANTIZE,
     ),
 ]
@@ -86,17 +96,9 @@ QDQ_UNITS = [
     Stage("MatMulIntegerToFloatFusion", [quantize.scale_integer_product, quantize.bias_of_integer_product]),
     Stage("DynamicQuantizeMatMulFusion", [quantize.dynamic_product]),
     Stage("QDQFinalCleanupTransformer", [quantize.cancel_dequantize], unless=NO_QDQ),
-    Stage(
-        "QDQFinalCleanupTransformer", [quantize.cancel_quantize], switch="session.enable_quant_qdq_cleanup", switched_on=False
-    ),
+    Stage("QDQFinalCleanupTransformer", [quantize.cancel_quantize], switch=settings.QUANT_QDQ_CLEANUP),
     Stage("QDQFinalCleanupTransformer", run=Late("qdq", "merge_dequantization"), unless=NO_QDQ, ops=DEQUANTIZE),
 ]
-
-NCHWC_KEY = "sardonyx.nchwc_transformer"
-"""Config entry, our own: "1" writes convolutions in blocks of channels."""
-
-NHWC_KEY = "sardonyx.nhwc_transformer"
-"""Config entry, our own: "1" writes quantized convolutions with channels last."""
 
 LEVELS: dict[Level, list[Stage]] = {
     Level.BASIC: [
@@ -105,8 +107,7 @@ LEVELS: dict[Level, list[Stage]] = {
         Stage(
             "CastChainElimination",
             [elimination.merge_float_casts],
-            switch="optimization.enable_cast_chain_elimination",
-            switched_on=False,
+            switch=settings.CAST_CHAIN_ELIMINATION,
         ),
         Stage("ConstantSharing", run=share_constants, once=True),
         Stage("CommonSubexpressionElimination", run=eliminate_common_subexpressions),
@@ -155,8 +156,7 @@ LEVELS: dict[Level, list[Stage]] = {
         Stage(
             "GeluApproximation",
             [activation.approximate_gelu],
-            switch="optimization.enable_gelu_approximation",
-            switched_on=False,
+            switch=settings.GELU_APPROXIMATION,
         ),
         Stage("MatMulScaleFusion", [linalg.scale_product, linalg.scale_first, linalg.scale_second]),
         Stage("RemoveUnused", run=remove_unused),
@@ -164,8 +164,8 @@ LEVELS: dict[Level, list[Stage]] = {
     ],
     Level.LAYOUT: [
         Stage("ConvAddActivationFusion", [epilogue.fuse_sum, epilogue.fuse_activation_of_sum, epilogue.fuse_clip_of_sum]),
-        Stage("NchwcTransformer", run=Late("nchwc", "block_convolutions"), switch=NCHWC_KEY, switched_on=False),
-        Stage("NhwcTransformer", run=Late("nhwc", "convolve_channels_last"), switch=NHWC_KEY, switched_on=False),
+        Stage("NchwcTransformer", run=Late("nchwc", "block_convolutions"), switch=settings.NCHWC_TRANSFORMER),
+        Stage("NhwcTransformer", run=Late("nhwc", "convolve_channels_last"), switch=settings.NHWC_TRANSFORMER),
     ],
     Level.ALL: [],
 }

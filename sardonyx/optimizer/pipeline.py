@@ -11,6 +11,7 @@ import importlib
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from sardonyx import settings
 from sardonyx.errors import is_strict
 from sardonyx.ir import Graph, Model, Node, edit
 from sardonyx.ops.inference import Evaluate
@@ -20,14 +21,7 @@ from sardonyx.optimizer.context import Context
 from sardonyx.optimizer.pattern import OpName, op_name
 from sardonyx.optimizer.rewrite import Extent, Journal, Rule, apply_rules, surroundings
 from sardonyx.records import dataclass
-
-LOOP_KEY = "session.graph_optimizations_loop_level"
-"""Config entry: "0" runs the levels after the basic one once instead of until nothing changes."""
-
-
-MINIMAL_KEY = "optimization.minimal_build_optimizations"
-"""Config entry: after the basic level "apply" makes those rewrites alone that could be saved in an ORT format file, "save" makes none
-and notes them on the model."""
+from sardonyx.settings import Setting
 
 
 class StageFailed(Exception):
@@ -74,10 +68,8 @@ class Stage:
     name: str
     rules: Sequence[Rule] = ()
     run: Pass | None = None
-    switch: str | None = None
-    switched_on: bool = True
-    """What holds where the switch is not set."""
-    unless: str | None = None
+    switch: Setting | None = None
+    unless: Setting | None = None
     """A config key that turns the stage off."""
     once: bool = False
     """Not repeated in later rounds."""
@@ -102,7 +94,7 @@ def optimize(
 ) -> Journal:
     """Optimize a typed model in place, up to and including `level`; returns what was applied and refused."""
     context = Context(model, evaluate, options or {}, journal or Journal())
-    saves = context.options.get(MINIMAL_KEY) == "save"
+    saves = settings.MINIMAL_BUILD_OPTIMIZATIONS.of(context.options) == "save"
     for number in Level:
         if number <= level and not (saves and number > Level.BASIC):
             run_level(number, context, disabled)
@@ -131,12 +123,12 @@ def run_level(level: Level, context: Context, disabled: Collection[str] = ()) ->
     from sardonyx.optimizer import levels
 
     stages = [stage for stage in levels.LEVELS.get(level, ()) if stage.name not in disabled and _is_enabled(stage, context)]
-    if level > Level.BASIC and context.options.get(MINIMAL_KEY) == "apply":
+    if level > Level.BASIC and settings.MINIMAL_BUILD_OPTIMIZATIONS.of(context.options) == "apply":
         from sardonyx.optimizer import recording
 
         stages = [stage for stage in stages if stage.name in recording.OPTIMIZERS]
     rounds = _Rounds(stages, context, disabled, f"graph {context.model.graph.name!r}, level {level.name}")
-    is_run_once = level > Level.BASIC and context.options.get(LOOP_KEY) == "0"
+    is_run_once = level > Level.BASIC and settings.OPTIMIZATIONS_LOOP_LEVEL.of(context.options) == "0"
     while rounds.run() and not is_run_once:
         pass
 
@@ -184,9 +176,9 @@ class _Rounds:
 
 
 def _is_enabled(stage: Stage, context: Context) -> bool:
-    if stage.unless is not None and context.flag(stage.unless):
+    if stage.unless is not None and stage.unless.is_on(context.options):
         return False
-    return stage.switch is None or context.flag(stage.switch, stage.switched_on)
+    return stage.switch is None or stage.switch.is_on(context.options)
 
 
 def _run_stage(stage: Stage, context: Context, disabled: Collection[str], edits: int | None, bound: Bound) -> bool:

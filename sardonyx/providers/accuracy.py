@@ -6,9 +6,7 @@ import enum
 from collections.abc import Mapping
 
 from sardonyx.errors import InvalidArgument
-
-OPTION = "accuracy"
-"""Of the CPU's provider."""
+from sardonyx.settings import CPU_ACCURACY
 
 
 class Accuracy(enum.IntEnum):
@@ -24,7 +22,7 @@ class Accuracy(enum.IntEnum):
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Accuracy:
         """What a provider's options say."""
-        return cls.read(options.get(OPTION, str(cls.DEFAULT)), OPTION)
+        return cls.read(CPU_ACCURACY.of(options), CPU_ACCURACY)
 
     @classmethod
     def read(cls, text: str, key: str) -> Accuracy:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from sardonyx import settings
 from sardonyx.dtypes import ElementType
 from sardonyx.errors import CODED, Fail, InvalidArgument, KernelError, unforeseen
 from sardonyx.errors import NotImplemented as NotImplementedByUs
@@ -96,6 +97,7 @@ class ExecutionProvider:
 
     def __init__(self, options: Mapping[str, str] | None = None):
         self.options = dict(options or {})
+        self._refuse_unknown_options()
         self.prepacking: Prepacking | None = None
         """The session's packed weights, for providers that compile."""
         self.custom_kernels: list[KernelTable] = []
@@ -103,14 +105,21 @@ class ExecutionProvider:
         self.resolver: StoredResolver | None = None
         """Type strings that came with the session's model."""
 
+    def _refuse_unknown_options(self) -> None:
+        """Options of our own providers are declared; others check theirs."""
+        declared = settings.PROVIDER_OPTIONS.get(self.public_name)
+        unknown = None if declared is None else next((name for name in self.options if name not in declared), None)
+        if declared is not None and unknown is not None:
+            raise InvalidArgument(settings.refusal(self.public_name, "option", unknown, declared))
+
     @property
     def constant_limit(self) -> int | None:
         """How many bytes of constants it may take at most: the option "max_constant_bytes", which every provider has."""
-        given = self.options.get("max_constant_bytes")
+        given = self.options.get(settings.MAX_CONSTANT_BYTES)
         if given is None:
             return None
         if not given.isdecimal():
-            raise InvalidArgument(f"{self.name}: max_constant_bytes must be a number of bytes, not {given!r}")
+            raise InvalidArgument(f"{self.name}: {settings.MAX_CONSTANT_BYTES} must be a number of bytes, not {given!r}")
         return int(given)
 
     def get_capability(self, graph: Graph, nodes: Sequence[Node]) -> Iterable[Capability]:

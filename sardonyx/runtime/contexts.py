@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sardonyx import settings
 from sardonyx.errors import Fail, InvalidArgument
 from sardonyx.formats.files import Files
 from sardonyx.ir import Model, Node, TensorType
@@ -28,18 +29,6 @@ if TYPE_CHECKING:
     from sardonyx.runtime.context_data import ReadContextData, WriteContextData
     from sardonyx.runtime.options import SessionOptions
     from sardonyx.runtime.plan import Plan, PlanOptions
-
-ALLOW_KEY = "session.allow_compiled_code"
-"""Our own: "1" says that the code in the model's context is trusted."""
-ALLOW_VARIABLE = "SARDONYX_ALLOW_COMPILED_CODE"
-VERIFY_KEY = "session.verify_compiled_constants"
-"""Our own: "1" has the checksum of all constants looked at, which takes as long as reading them."""
-ENABLE_KEY = "ep.context_enable"
-PATH_KEY = "ep.context_file_path"
-EMBED_KEY = "ep.context_embed_mode"
-PREFIX_KEY = "ep.context_node_name_prefix"
-SOURCE_KEY = "ep.context_source_model_path"
-EXTERNAL_KEY = "ep.context_model_external_initializers_file_name"
 
 logger = logging.getLogger("sardonyx.runtime")
 
@@ -61,15 +50,15 @@ class Compiled:
 
     def open(self, options: Mapping[str, str], files: Files) -> Context | None:
         """The code, to be run with these options of the provider; None, and a line in the log that says why, if it cannot be used."""
-        if not self.config.is_on(ALLOW_KEY) and os.environ.get(ALLOW_VARIABLE) != "1":
+        if not self.config.is_on(settings.ALLOW_COMPILED_CODE) and not settings.ALLOW_COMPILED_CODE_VARIABLE.is_on(os.environ):
             self._say(
-                f"its machine code is not trusted. If you know where the file comes from, set {ALLOW_KEY} (or the environment "
-                f"variable {ALLOW_VARIABLE}) to 1"
+                f"its machine code is not trusted. If you know where the file comes from, set {settings.ALLOW_COMPILED_CODE} "
+                f"(or the environment variable {settings.ALLOW_COMPILED_CODE_VARIABLE}) to 1"
             )
             return None
         try:
             read = None if self._read is None else functools.partial(_read_data, *self._read)
-            verify = self.config.is_on(VERIFY_KEY)
+            verify = self.config.is_on(settings.VERIFY_COMPILED_CONSTANTS)
             context = open_context(self.model, self.nodes, self._folder, files=files, read=read, verify=verify)
             _check_options(context, options)
             for node in self.nodes:
@@ -81,7 +70,7 @@ class Compiled:
 
     @property
     def _folder(self) -> Path | None:
-        given = self.config.get(PATH_KEY)
+        given = self.config.get(settings.EP_CONTEXT_FILE_PATH)
         return self.model.folder if self.model.path is not None or not given else Path(given).parent
 
     @property
@@ -97,9 +86,9 @@ class Compiled:
             node = main_node(self.nodes)
         except Refused as error:
             raise Fail(f"{self._name} cannot be compiled anew: {error}.") from error
-        given, name = self.config.get(SOURCE_KEY), str(node.attribute("onnx_model_filename", ""))
+        given, name = self.config.get(settings.EP_CONTEXT_SOURCE_MODEL_PATH), str(node.attribute("onnx_model_filename", ""))
         path = given or self._beside(name)
-        way_out = f"Compile it here with 'sardonyx compile', or name the source with {SOURCE_KEY}."
+        way_out = f"Compile it here with 'sardonyx compile', or name the source with {settings.EP_CONTEXT_SOURCE_MODEL_PATH}."
         if not path or not os.path.isfile(path):
             where = f"'{given or name}', is not there" if given or name else "is not known"
             raise Fail(f"{self._name} cannot be compiled anew: the model that it was made from, {where}. {way_out}")
@@ -121,7 +110,7 @@ class Compiled:
         """Options for a session of the source that writes nothing."""
         made = copy.copy(options)
         made.optimized_model_filepath, made.enable_profiling = "", False
-        made._config.entries.pop(ENABLE_KEY, None)
+        made._config.entries.pop(settings.EP_CONTEXT_ENABLE, None)
         return made
 
     def _beside(self, name: str) -> str:
@@ -173,9 +162,11 @@ def prepare(model: Model, context: Context, providers: Sequence[ExecutionProvide
 
 def context_path(source: Any, config: Configuration) -> Path:
     """Where the context model of a session goes: where the configuration says, else beside the model."""
-    given = config.get(PATH_KEY)
+    given = config.get(settings.EP_CONTEXT_FILE_PATH)
     if not given and not isinstance(source, (str, os.PathLike)):
-        raise InvalidArgument(f"The model was given as bytes, so {PATH_KEY} must say where its compiled form goes.")
+        raise InvalidArgument(
+            f"The model was given as bytes, so {settings.EP_CONTEXT_FILE_PATH} must say where its compiled form goes."
+        )
     path = Path(given) if given else default_path(Path(source))
     if path.exists():
         raise Fail(f"Failed to generate EP context model since the file '{path}' exist already.")
@@ -205,11 +196,11 @@ class Target:
 
 def target_of(source: Any, config: Configuration) -> Target:
     """What the configuration of a session says about the context model to be written."""
-    embed = config.get(EMBED_KEY, "0")
+    embed = config.get(settings.EP_CONTEXT_EMBED_MODE)
     if embed not in ("0", "1"):
-        raise InvalidArgument(f"{EMBED_KEY} is 0 or 1, not {embed!r}")
-    external = config.get(EXTERNAL_KEY) or None
-    return Target(context_path(source, config), embed == "1", external, prefix=config.get(PREFIX_KEY))
+        raise InvalidArgument(f"{settings.EP_CONTEXT_EMBED_MODE} is 0 or 1, not {embed!r}")
+    external = config.get(settings.EP_CONTEXT_EXTERNAL_FILE) or None
+    return Target(context_path(source, config), embed == "1", external, prefix=config.get(settings.EP_CONTEXT_NODE_NAME_PREFIX))
 
 
 def write(model: Model, plan: Plan, source: Any, target: Target) -> Written:

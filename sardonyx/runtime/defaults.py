@@ -15,9 +15,6 @@ from sardonyx.runtime.metadata import NodeArg
 if TYPE_CHECKING:
     from sardonyx.runtime.engine import Engine
 
-CONSTANT_KEY = "sardonyx.defaults_are_constants"
-"""Our own: "0" prepares the model at once for feeds that replace defaults."""
-
 
 class Defaults:
     """The inputs of an engine's model that have defaults; they are constants of its graph from now on."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from sardonyx import settings
 from sardonyx.errors import Fail, InvalidArgument, ModelRequiresCompilation
 from sardonyx.runtime import environment, log
 from sardonyx.runtime.configuration import Configuration
@@ -11,10 +12,7 @@ from sardonyx.runtime.options import SessionOptions
 from sardonyx.runtime.plan import Plan, all_steps
 from sardonyx.runtime.providers import CPU_PROVIDER
 
-BYTE_COUNTS = (
-    "optimization.constant_folding_max_output_size_in_bytes",
-    "session.optimized_model_external_initializers_min_size_in_bytes",
-)
+BYTE_COUNTS = (settings.CONSTANT_FOLDING_LIMIT, settings.OPTIMIZED_MODEL_EXTERNAL_MIN_SIZE)
 """Settings that are numbers of bytes."""
 
 
@@ -22,26 +20,26 @@ def check_options(options: SessionOptions) -> None:
     log.check_severity(options.log_severity_level)
     environment.check_thread_options(options)
     config = options._config
-    affinities = config.get("session.intra_op_thread_affinities")
+    affinities = config.get(settings.THREAD_AFFINITIES)
     for part in affinities.replace(";", ",").replace("-", ",").split(",") if affinities else ():
         if not part.isdecimal():
             raise RuntimeError(f"Processor id must consist of only digits: {part}")
     for key in BYTE_COUNTS:
-        config.size(key, 0)
-    style = config.get("optimization.minimal_build_optimizations")
+        config.size(key)
+    style = config.get(settings.MINIMAL_BUILD_OPTIMIZATIONS)
     if style not in ("", "save", "apply"):
-        raise InvalidArgument(f"Invalid value for optimization.minimal_build_optimizations: {style}")
+        raise InvalidArgument(f"Invalid value for {settings.MINIMAL_BUILD_OPTIMIZATIONS}: {style}")
     if style == "save":
         from sardonyx.runtime import saving
 
         if not saving.is_ort_path(options.optimized_model_filepath, config.entries):
             raise InvalidArgument(
-                "optimization.minimal_build_optimizations value of 'save' is only valid when saving an ORT format model."
+                f"{settings.MINIMAL_BUILD_OPTIMIZATIONS} value of 'save' is only valid when saving an ORT format model."
             )
 
 
 def check_fallback(config: Configuration, providers: Iterable[str]) -> None:
-    if config.is_on("session.disable_cpu_ep_fallback") and CPU_PROVIDER in providers:
+    if config.is_on(settings.DISABLE_CPU_FALLBACK) and CPU_PROVIDER in providers:
         raise InvalidArgument(
             "Conflicting session configuration: explicitly added the CPU EP to the session, but also disabled fallback to the CPU EP "
             "via session configuration options."
@@ -49,7 +47,7 @@ def check_fallback(config: Configuration, providers: Iterable[str]) -> None:
 
 
 def refuse_cpu(config: Configuration, plan: Plan) -> None:
-    if config.is_on("session.disable_cpu_ep_fallback") and any(
+    if config.is_on(settings.DISABLE_CPU_FALLBACK) and any(
         step.provider.public_name == CPU_PROVIDER for step in all_steps(plan)
     ):
         raise Fail(
@@ -59,12 +57,12 @@ def refuse_cpu(config: Configuration, plan: Plan) -> None:
 
 
 def refuse_compiling(config: Configuration, plan: Plan) -> None:
-    if config.is_on("session.disable_model_compile"):
+    if config.is_on(settings.DISABLE_MODEL_COMPILE):
         # the CPU compiles within a session
         others = (step for step in all_steps(plan) if step.provider.public_name != CPU_PROVIDER)
         compiled = next((step for step in others if step.compiled), None)
         if compiled is not None:
             raise ModelRequiresCompilation(
                 f"{compiled.provider.name} compiles {compiled.node} and {len(compiled.nodes) - 1} more nodes, "
-                "but compiling is switched off by session.disable_model_compile."
+                f"but compiling is switched off by {settings.DISABLE_MODEL_COMPILE}."
             )

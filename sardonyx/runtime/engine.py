@@ -15,17 +15,17 @@ import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from sardonyx import settings
 from sardonyx.errors import CODED, Fail, InvalidArgument, ModelLoadCanceled, door, unforeseen
 from sardonyx.formats import mapping
 from sardonyx.ir import OptionalType, Type, Value
-from sardonyx.providers import accuracy
 from sardonyx.providers.accuracy import Accuracy
 from sardonyx.providers.prepacking import PrepackedWeightsContainer, Prepacking
 from sardonyx.providers.provider import ExecutionProvider
 from sardonyx.providers.termination import TERMINATED
 from sardonyx.runtime import arguments, background, custom_ops, demands, log
 from sardonyx.runtime.copies import is_copy
-from sardonyx.runtime.defaults import CONSTANT_KEY, Defaults
+from sardonyx.runtime.defaults import Defaults
 from sardonyx.runtime.devices import OrtEpDevice, OrtMemoryInfo, cpu_memory_info, get_ep_devices
 from sardonyx.runtime.direct import Direct
 from sardonyx.runtime.enums import ExecutionMode, GraphOptimizationLevel
@@ -53,15 +53,8 @@ if TYPE_CHECKING:
 
 MAX_FETCHES = 64
 """How many different choices of outputs keep their own plan."""
-SHAPES_KEY = "sardonyx.shapes_after_parents"
-"""Our own: "1" puts Shape and Size right after what they read, in any execution order."""
-ACCURACY_KEY = "sardonyx.accuracy"
-"""Our own: "exact", "default" or "fast", how exact sums must be."""
-WINOGRAD_KEY = "session.winograd"
-"""An old name: "off" means "exact"."""
 FATAL = 4
 """The severity above that of warnings and errors."""
-SHRINK_KEY = "memory.enable_memory_arena_shrinkage"
 
 logger = logging.getLogger("sardonyx.runtime")
 
@@ -149,17 +142,19 @@ class Engine:
 
     def _open_providers(self, names: Sequence[str], options: Sequence[Mapping[str, str]]) -> list[ExecutionProvider]:
         given = self.session_options
-        spinning = given._config.get("session.intra_op.allow_spinning", "1") != "0"
+        spinning = given._config.get(settings.ALLOW_SPINNING) != "0"
         return open_providers(names, options, given.intra_op_num_threads, spinning, self._cpu_defaults(), self._context)
 
     def _cpu_defaults(self) -> dict[str, str]:
         """Options of the CPU where the user gives none."""
         entries = self.session_options._config.entries
-        winograd = entries.get(WINOGRAD_KEY, "auto")
+        winograd = settings.WINOGRAD.of(entries)
         if winograd not in ("off", "auto"):
-            raise InvalidArgument(f"{WINOGRAD_KEY} is off or auto, not {winograd!r}; it is an old name, use {ACCURACY_KEY}")
-        given = entries.get(ACCURACY_KEY, "exact" if winograd == "off" else None)
-        return {} if given is None else {accuracy.OPTION: str(Accuracy.read(given, ACCURACY_KEY))}
+            raise InvalidArgument(
+                f"{settings.WINOGRAD} is off or auto, not {winograd!r}; it is an old name, use {settings.ACCURACY}"
+            )
+        given = entries.get(settings.ACCURACY, "exact" if winograd == "off" else None)
+        return {} if given is None else {settings.CPU_ACCURACY: str(Accuracy.read(given, settings.ACCURACY))}
 
     def _open_context(self, options: Mapping[str, str]) -> None:
         """If the model was compiled ahead of time, use the code in it, or take the model that it was made from."""
@@ -170,7 +165,7 @@ class Engine:
         self._compiled = contexts.Compiled.of(self._model, self.session_options)
         if self._compiled is None:
             return
-        if options.get("native", "1") != "0" and not self._is_to_compile:
+        if settings.NATIVE.of(options) != "0" and not self._is_to_compile:
             self._context = self._compiled.open({**self._cpu_defaults(), **options}, self._files)
         if self._context is None:
             self._source = self._compiled.source()
@@ -194,7 +189,7 @@ class Engine:
 
         options, model = self.session_options, self._model
         self._take_defaults()
-        strict = options._config.is_on("session.strict_shape_type_inference")
+        strict = options._config.is_on(settings.STRICT_INFERENCE)
         self.journal = Journal()
         level = Level(int(options.graph_optimization_level))
         optimization = Optimization(level, self.disabled_optimizers, options._config.entries, self.journal)
@@ -233,7 +228,7 @@ class Engine:
         options, graph = self.session_options, self._model.graph
         is_written = bool(options.optimized_model_filepath) or self._is_to_compile
         is_left_alone = options.graph_optimization_level == GraphOptimizationLevel.ORT_DISABLE_ALL
-        if is_written or is_left_alone or options._config.get(CONSTANT_KEY, "1") == "0":
+        if is_written or is_left_alone or options._config.get(settings.DEFAULTS_ARE_CONSTANTS) == "0":
             return
         if any(value.constant is not None for value in graph.inputs):
             self._defaults = Defaults(graph, self._engine_with_all_inputs)
@@ -242,7 +237,7 @@ class Engine:
         """An engine of the same model that takes no default for a constant."""
         options = copy.copy(self.session_options)
         options.enable_profiling = False
-        options.add_session_config_entry(CONSTANT_KEY, "0")
+        options.add_session_config_entry(settings.DEFAULTS_ARE_CONSTANTS, "0")
         with log.scope(options.logid, FATAL):  # warnings came when the session was made
             return self._another(options, self._source)
 
@@ -254,7 +249,7 @@ class Engine:
 
     @property
     def _is_to_compile(self) -> bool:
-        return self.compile_to is not None or self.session_options._config.is_on("ep.context_enable")
+        return self.compile_to is not None or self.session_options._config.is_on(settings.EP_CONTEXT_ENABLE)
 
     def _write_context(self) -> None:
         """Write the model with what was compiled of it, if that is asked for."""
@@ -380,7 +375,7 @@ class Engine:
                 source = self._source if self._compiled is None else self._compiled.source()
                 model = load_model(source, self.session_options, self._files)
                 cpu = [provider for provider in self.providers if provider.name == CPU_PROVIDER]  # no cluster hides anything
-                cpu = cpu or open_providers([CPU_PROVIDER], [{"native": "0"}])
+                cpu = cpu or open_providers([CPU_PROVIDER], [{settings.NATIVE: "0"}])
                 with custom_ops.known(self.session_options._custom_ops), door("while the model is prepared as it was loaded"):
                     self._unoptimized = prepare(model, cpu, planning=_plan_options(self.session_options))
                 self._types_as_loaded = {value.name: value.type for value in model.graph.values()}
@@ -435,7 +430,7 @@ class Engine:
                     logger.error("%s", error.message)  # type: ignore[attr-defined]
             raise
         finally:
-            if run_options is not None and run_options._config.get(SHRINK_KEY):
+            if run_options is not None and run_options._config.get(settings.ARENA_SHRINKAGE):
                 shrink(plan)
 
     def _run_scope(self, run_options: RunOptions | None) -> contextlib.AbstractContextManager[None]:
@@ -529,7 +524,7 @@ class Engine:
 
     def get_provider_graph_assignment_info(self) -> list[OrtEpAssignedSubgraph]:
         """Which provider runs which nodes, those of the main graph first, then those of graphs inside it."""
-        key = "session.record_ep_graph_assignment_info"
+        key = settings.RECORD_ASSIGNMENT
         if not self.session_options._config.is_on(key):
             raise Fail(f"Session configuration entry '{key}' must be set to \"1\" to retrieve EP graph assignment information.")
         steps = (step for step in all_steps(self.plan) if not is_copy(step.node))
@@ -576,7 +571,7 @@ class Engine:
 
 def _plan_options(options: SessionOptions) -> PlanOptions:
     memory = MemoryOptions(options.enable_mem_reuse, options.enable_mem_pattern and options.enable_cpu_mem_arena)
-    return PlanOptions(options.execution_order, options._config.is_on(SHAPES_KEY), memory)
+    return PlanOptions(options.execution_order, options._config.is_on(settings.SHAPES_AFTER_PARENTS), memory)
 
 
 _EXECUTORS = ("SequentialExecutor::Execute", "ParallelExecutor::Execute")
@@ -584,7 +579,7 @@ _EXECUTORS = ("SequentialExecutor::Execute", "ParallelExecutor::Execute")
 
 def _watch(run_options: RunOptions) -> Callable[[], bool]:
     """Checks the options of a run before it begins; the result tells, during the run, whether it shall stop."""
-    for entry in run_options._config.get(SHRINK_KEY).split(";"):
+    for entry in run_options._config.get(settings.ARENA_SHRINKAGE).split(";"):
         if entry and entry.partition(":")[0] != "cpu":
             raise InvalidArgument(f"Unsupported device specified in the memory arena shrink list: {entry.partition(':')[0]}")
     if run_options.terminate:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx import dtypes, formats
+from sardonyx import dtypes, formats, settings
 from sardonyx.errors import Fail, InvalidArgument
 from sardonyx.formats.files import Files
 from sardonyx.formats.onnx.messages import messages
@@ -36,9 +36,6 @@ from sardonyx.runtime import ort_models
 from sardonyx.runtime.enums import ExecutionMode, GraphOptimizationLevel
 from sardonyx.runtime.options import SessionOptions
 
-FOLDER_KEY = "session.model_external_initializers_file_folder_path"
-MAP_KEY = "session.map_files"
-"""Our own: "1" says that the files do not change while the session lives, so they are mapped and not read."""
 EXTERNAL = 1
 OVERRIDABLE_SINCE_IR = 4
 """Before this IR version every initializer had to be listed as an input and was a constant all the same."""
@@ -71,17 +68,17 @@ def load_model(source: Any, options: SessionOptions, files: Files | None = None)
 
 def open_files(options: SessionOptions) -> Files:
     """The files of one session: none is open yet."""
-    return Files(mapped=options._config.is_on(MAP_KEY))
+    return Files(mapped=options._config.is_on(settings.MAP_FILES))
 
 
 def _read(source: Any, original: Any, options: SessionOptions, files: Files) -> Model:
-    folder: Any = options._config.get(FOLDER_KEY) or None
+    folder: Any = options._config.get(settings.EXTERNAL_INITIALIZERS_FOLDER) or None
     if folder is not None and "\0" in folder:
-        raise InvalidArgument(f"{FOLDER_KEY}: {folder!r} is no name of a folder")
+        raise InvalidArgument(f"{settings.EXTERNAL_INITIALIZERS_FOLDER}: {folder!r} is no name of a folder")
     if folder is None and not isinstance(source, (str, os.PathLike)):
         # the original takes external data of models in memory from the working directory
         folder = os.path.dirname(original) if isinstance(original, str) else os.getcwd()
-    if options._config.get(ort_models.FORMAT_KEY):
+    if options._config.get(settings.LOAD_MODEL_FORMAT):
         from sardonyx.formats.onnx.reader import read_model
 
         return read_model(source, folder, files)
@@ -240,8 +237,8 @@ def options_from_model(model: Model, options: SessionOptions) -> None:
         config = json.loads(text)
     except ValueError as error:
         raise RuntimeError(f"Json stored in the `ort_config` key cannot be parsed. Error message: {error}") from None
-    settings = config.get("session_options") if isinstance(config, dict) else None
-    for name, value in (settings if isinstance(settings, dict) else {}).items():
+    entries = config.get("session_options") if isinstance(config, dict) else None
+    for name, value in (entries if isinstance(entries, dict) else {}).items():
         if name not in _FROM_MODEL:
             logger.warning("Ignoring unsupported session option in ORT config: %s", name)
             continue

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from sardonyx import settings
 from sardonyx.dtypes import ElementType
 from sardonyx.errors import Fail
 from sardonyx.formats.files import Files
@@ -24,9 +25,6 @@ from sardonyx.runtime.loading import load_model
 from sardonyx.runtime.options import SessionOptions
 from sardonyx.runtime.plan import Plan
 
-DISABLE_KEY = "session.disable_prepacking"
-SAVE_PACKED_KEY = "session.save_external_prepacked_constant_initializers"
-EXTERNAL_FILE_KEY = "session.optimized_model_external_initializers_file_name"
 WORTH_RELEASING = 1 << 16
 """Smaller tensors stay."""
 
@@ -34,8 +32,9 @@ WORTH_RELEASING = 1 << 16
 def open_prepacking(options: SessionOptions, container: PrepackedWeightsContainer | None) -> Prepacking:
     """How a session packs weights, as its options say."""
     config = options._config
-    saving = bool(options.optimized_model_filepath and config.get(EXTERNAL_FILE_KEY)) and config.is_on(SAVE_PACKED_KEY)
-    return Prepacking(container, enabled=not config.is_on(DISABLE_KEY), recording=saving)
+    has_file = bool(options.optimized_model_filepath and config.get(settings.OPTIMIZED_MODEL_EXTERNAL_FILE))
+    saving = has_file and config.is_on(settings.SAVE_PREPACKED)
+    return Prepacking(container, enabled=not config.is_on(settings.DISABLE_PREPACKING), recording=saving)
 
 
 class Originals:
@@ -80,7 +79,7 @@ class Originals:
 
         options = self._options
         model = load_model(self._source, options, self._files)
-        strict = options._config.is_on("session.strict_shape_type_inference")
+        strict = options._config.is_on(settings.STRICT_INFERENCE)
         optimization = Optimization(Level(int(options.graph_optimization_level)), self._disabled, options._config.entries)
         with custom_ops.known(options._custom_ops):
             improve(model, (), strict=strict, optimization=optimization)

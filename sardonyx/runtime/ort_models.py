@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from sardonyx import formats
+from sardonyx import formats, settings
 from sardonyx.errors import Fail
 from sardonyx.formats.files import Files
 from sardonyx.ir import Model
 from sardonyx.runtime.options import SessionOptions
 
-FORMAT_KEY = "session.load_model_format"
-DIRECTLY_KEY = "session.use_ort_model_bytes_directly"
-MAPPED_KEY = "session.use_memory_mapped_ort_model"
-REPLAY_KEY = "session.enable_saved_runtime_optimizations"
-
 
 def is_ort(source: Any, options: SessionOptions) -> bool:
     """Whether `source` is to be read as an ORT format model: the option says so, or else its name or its first bytes."""
-    asked = options._config.get(FORMAT_KEY)
+    asked = options._config.get(settings.LOAD_MODEL_FORMAT)
     return asked == "ORT" if asked else formats.is_ort(source)
 
 
@@ -32,7 +27,8 @@ def load(source: Any, options: SessionOptions, files: Files | None = None) -> Mo
     if hasattr(source, "SerializeToString"):
         raise Fail("ORT model verification failed. It is a protobuf message.")
     config = options._config
-    model = reader.read_model(source, mapped=config.is_on(MAPPED_KEY), directly=config.is_on(DIRECTLY_KEY), files=files)
+    mapped, directly = config.is_on(settings.MAPPED_ORT_MODEL), config.is_on(settings.ORT_BYTES_DIRECTLY)
+    model = reader.read_model(source, mapped=mapped, directly=directly, files=files)
     for name in options._external_initializers:
         if name not in model.graph.initializers:
             raise Fail(f"Failed to find existing initializer with name {name}.")

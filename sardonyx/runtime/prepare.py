@@ -15,9 +15,9 @@ from sardonyx.records import dataclass, field
 from sardonyx.runtime.copies import insert_copies
 from sardonyx.runtime.expand import Expansion
 from sardonyx.runtime.layouts import check_moved, prefer_layouts
-from sardonyx.runtime.ort_models import REPLAY_KEY
 from sardonyx.runtime.partition import partition_graphs
 from sardonyx.runtime.plan import DEFAULT_PLAN, Plan, PlanOptions, make_plan
+from sardonyx.settings import SAVED_RUNTIME_OPTIMIZATIONS
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def improve(
             options=optimization.settings,
             journal=optimization.journal,
         )
-    elif optimization.settings.get(REPLAY_KEY) == "1" and not any(one.standard_ops_only for one in providers):
+    elif SAVED_RUNTIME_OPTIMIZATIONS.is_on(optimization.settings) and not any(one.standard_ops_only for one in providers):
         from sardonyx.optimizer.replay import replay
 
         replay(model, evaluate=evaluate, options=optimization.settings, journal=optimization.journal)

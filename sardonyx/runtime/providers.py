@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from sardonyx import settings
 from sardonyx.providers.accuracy import Accuracy
 from sardonyx.providers.provider import ExecutionProvider
 
@@ -171,7 +172,7 @@ def _open_cpu(options: Mapping[str, str], threads: int, spinning: bool, context:
 
     if context is not None:
         return [compiled, CPUExecutionProvider(options)]
-    native = None if options.get("native", "1") == "0" else _open_native(options, threads, spinning)
+    native = None if settings.NATIVE.of(options) == "0" else _open_native(options, threads, spinning)
     return [*filter(None, [native]), CPUExecutionProvider(options)]
 
 

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
-from sardonyx import ops
+from sardonyx import ops, settings
 from sardonyx.errors import Fail, InvalidArgument
 from sardonyx.formats.onnx.saving import save as save_onnx
 from sardonyx.formats.ort import writer
@@ -27,26 +27,18 @@ from sardonyx.records import dataclass
 from sardonyx.runtime import opsets
 from sardonyx.runtime.expand import expand_functions
 from sardonyx.runtime.options import SessionOptions
-from sardonyx.runtime.originals import EXTERNAL_FILE_KEY, SAVE_PACKED_KEY
 from sardonyx.runtime.plan import Plan, all_steps
 from sardonyx.runtime.portable import make_portable
 from sardonyx.runtime.providers import CPU_PROVIDER
-
-PORTABLE_KEY = "session.save_portable_ort"
-"""Our own: "0" saves nodes in the ORT format as they are, though onnxruntime may have no kernel for some."""
-FORMAT_KEY = "session.save_model_format"
 
 logger = logging.getLogger("sardonyx.runtime")
 
 ProviderOf = Callable[[Node], str]
 
 
-MIN_SIZE_KEY = "session.optimized_model_external_initializers_min_size_in_bytes"
-
-
-def is_ort_path(path: str | os.PathLike[str], settings: Mapping[str, str]) -> bool:
+def is_ort_path(path: str | os.PathLike[str], entries: Mapping[str, str]) -> bool:
     """Whether a model that is saved at `path` is to be in the ORT format; the setting counts more than the name."""
-    asked = settings.get(FORMAT_KEY, "")
+    asked = settings.SAVE_MODEL_FORMAT.of(entries)
     return bool(path) and (asked == "ORT" if asked else os.fspath(path).lower().endswith(".ort"))
 
 
@@ -54,16 +46,16 @@ def save_as_run(model: Model, options: SessionOptions, plan: Plan, prepacking: P
     """Write a session's model as it will run, where and how its options say; in the ORT format with what is compiled still as nodes."""
     config, path = options._config, options.optimized_model_filepath
     if is_ort_path(path, config.entries):
-        if config.is_on(SAVE_PACKED_KEY):
-            logger.warning("An ORT format model has no pre-packed weights beside it; %s is ignored.", SAVE_PACKED_KEY)
+        if config.is_on(settings.SAVE_PREPACKED):
+            logger.warning("An ORT format model has no pre-packed weights beside it; %s is ignored.", settings.SAVE_PREPACKED)
         providers = {node: step.provider.public_name for step in all_steps(plan) for node in step.nodes}
         _save_ort_as_run(model, path, options, lambda node: providers.get(node, CPU_PROVIDER))
         return
-    external = config.get(EXTERNAL_FILE_KEY) or None
+    external = config.get(settings.OPTIMIZED_MODEL_EXTERNAL_FILE) or None
     if not opsets.is_aligned(model.graph.all_nodes(), model.opsets):
         model = edit.clone_model(model)  # the session goes on with its own
         opsets.align(model.graph.nodes, model.opsets)
-    smallest = config.size(MIN_SIZE_KEY, 1024)
+    smallest = config.size(settings.OPTIMIZED_MODEL_EXTERNAL_MIN_SIZE)
     check_names(path, *([external] if external else []))
     try:
         save_onnx(model, path, external, smallest, prepacking.forms)
@@ -79,13 +71,12 @@ def check_names(*names: str) -> None:
 
 
 def _save_ort_as_run(model: Model, path: str, options: SessionOptions, provider: ProviderOf) -> None:
-    settings = options._config.entries
     check_names(path)
     try:
         save_ort(
             model,
             path,
-            portable=settings.get(PORTABLE_KEY) != "0",
+            portable=options._config.get(settings.SAVE_PORTABLE_ORT) != "0",
             fold=int(options.graph_optimization_level) > Level.DISABLE_ALL,
             provider=provider,
         )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from sardonyx import settings
 from sardonyx.errors import EPFail
 from sardonyx.providers.prepacking import PackingCounts, PrepackedWeightsContainer
 from sardonyx.runtime import arguments
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from sardonyx.runtime.memory_report import MemoryReport
 
 Providers = Sequence[str | tuple[str, Mapping[Any, Any]]]
-LOAD_CONFIG = "ORT_LOAD_CONFIG_FROM_MODEL"
 
 
 class Session:
@@ -288,7 +288,7 @@ class InferenceSession(Session):
         self._model_path, self._model_bytes = _source(path_or_bytes)
         self._sess_options_initial = sess_options
         self._sess_options = sess_options if sess_options is not None else SessionOptions()
-        self._read_config_from_model = os.environ.get(LOAD_CONFIG) == "1"
+        self._read_config_from_model = settings.CONFIG_FROM_MODEL.is_on(os.environ)
         self._fallback_providers = [CPU_PROVIDER]
         disabled = kwargs.get("disabled_optimizers")
         self._disabled_optimizers = set() if disabled is None else set(disabled)

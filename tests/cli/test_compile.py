@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 import sardonyx
-from sardonyx.runtime.contexts import ALLOW_VARIABLE
+from sardonyx.settings import ALLOW_COMPILED_CODE_VARIABLE
 from tests.cli.conftest import Result
 
 Call = Callable[..., Result]
@@ -21,7 +21,7 @@ def test_a_compiled_model_runs_and_sizes_are_told(affine: Path, call: Call, monk
     target = affine.with_name("affine_ctx.onnx")
     assert result.code == 0, result.err
     assert "affine_ctx.onnx.bin" in result.out and "kernels" in result.out and "session.allow_compiled_code" in result.out
-    monkeypatch.setenv(ALLOW_VARIABLE, "1")
+    monkeypatch.setenv(ALLOW_COMPILED_CODE_VARIABLE, "1")
     session = sardonyx.InferenceSession(target)
     assert session._engine._context is not None
     wanted = sardonyx.InferenceSession(affine).run(None, {"x": np.ones((2, 3), np.float32)})[0]

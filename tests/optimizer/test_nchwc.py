@@ -13,8 +13,8 @@ import pytest
 
 import sardonyx
 from sardonyx.ops.contrib.nchwc import DOMAIN, block_size
-from sardonyx.optimizer.levels import NCHWC_KEY as KEY
-from sardonyx.optimizer.passes.nchwc_blocks import BLOCK_KEY
+from sardonyx.settings import NCHWC_BLOCK_SIZE
+from sardonyx.settings import NCHWC_TRANSFORMER as KEY
 
 BLOCK = block_size()
 OTHER = 24 - BLOCK
@@ -174,7 +174,7 @@ def test_onnxruntime_gives_the_same_for_what_we_save(name, tmp_path):
 def test_blocks_of_another_machine_give_the_same_here(name, tmp_path):
     text, weights, _ = GRAPHS[name]
     model, path = built(text, weights), tmp_path / "blocks.onnx"
-    session = saved(model, path, **{BLOCK_KEY: str(OTHER)})
+    session = saved(model, path, **{NCHWC_BLOCK_SIZE: str(OTHER)})
     feeds = feeds_of(session)
     want = plain(model).run(None, feeds)
     assert_close(session.run(None, feeds), want)
@@ -256,5 +256,5 @@ def test_it_is_off_unless_asked_for(tmp_path):
 
 def test_a_block_size_that_no_machine_has_is_refused(tmp_path, caplog):
     text, weights, _ = GRAPHS["a residual"]
-    saved(built(text, weights), tmp_path / "plain.onnx", **{BLOCK_KEY: "12"})
+    saved(built(text, weights), tmp_path / "plain.onnx", **{NCHWC_BLOCK_SIZE: "12"})
     assert "blocks have 8 or 16 channels" in caplog.text

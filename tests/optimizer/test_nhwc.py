@@ -12,7 +12,7 @@ import onnxruntime
 import pytest
 
 import sardonyx
-from sardonyx.optimizer.levels import NHWC_KEY as KEY
+from sardonyx.settings import NHWC_TRANSFORMER as KEY
 
 CONV = "QLinearConv<{attributes}>({x}, s, z, {w}, ws, wz, s, z)"
 

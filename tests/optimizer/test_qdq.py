@@ -16,10 +16,11 @@ from sardonyx.ir import Graph, Model, Node, TensorType, Value, edit, verify
 from sardonyx.ops.builder import Builder
 from sardonyx.optimizer.context import Context
 from sardonyx.optimizer.passes.qdq import merge_dequantization, quantize_weights_and_biases, unique_dequantization
-from sardonyx.optimizer.passes.qdq_bits import ACCURACY_KEY, BLOCK_SIZE_KEY, multiply_few_bits, pack
+from sardonyx.optimizer.passes.qdq_bits import multiply_few_bits, pack
 from sardonyx.optimizer.pipeline import Level, optimize
 from sardonyx.optimizer.rewrite import Journal
 from sardonyx.providers.cpu.provider import evaluate
+from sardonyx.settings import MATMULNBITS_ACCURACY_LEVEL, MATMULNBITS_BLOCK_SIZE
 from tests.optimizer.quantized import PARAMETERS, assert_close, assert_quantizes, full_range_feeds
 from tests.optimizer.rewriting import run, typed
 
@@ -181,7 +182,7 @@ def test_one_scale_for_a_column_is_one_for_all_its_blocks(asked, block_size, sca
     def build(op, x, w, s, z):
         return op.MatMul(x, op.DequantizeLinear(w, s, z, axis=1))
 
-    options = {} if asked is None else {BLOCK_SIZE_KEY: asked}
+    options = {} if asked is None else {MATMULNBITS_BLOCK_SIZE: asked}
     node = assert_multiplies(few_bits(build, "int4", (40, 8), scales), options)
     assert node.attribute("block_size") == block_size
 
@@ -192,11 +193,11 @@ def test_a_block_size_that_is_no_power_of_two_is_refused():
 
     model = few_bits(build, "int4", (40, 8), (8,))
     with pytest.raises(InvalidArgument, match="is 24, but must be a power of two from 16 to 256"):
-        multiply_few_bits(model.graph, Context(model, evaluate, {BLOCK_SIZE_KEY: "24"}, Journal(strict=True)))
+        multiply_few_bits(model.graph, Context(model, evaluate, {MATMULNBITS_BLOCK_SIZE: "24"}, Journal(strict=True)))
 
 
 def test_the_session_may_ask_for_less_accuracy():
-    node = assert_multiplies(few_bits(blocked, "int4", (40, 8), (3, 8)), {ACCURACY_KEY: "4"})
+    node = assert_multiplies(few_bits(blocked, "int4", (40, 8), (3, 8)), {MATMULNBITS_ACCURACY_LEVEL: "4"})
     assert node.attribute("accuracy_level") == 4
 
 

@@ -10,8 +10,9 @@ import pytest
 from sardonyx import dtypes, formats, ir
 from sardonyx.formats.ort.decoding import decode
 from sardonyx.ir.text import parse_model
-from sardonyx.optimizer.pipeline import MINIMAL_KEY, Level
+from sardonyx.optimizer.pipeline import Level
 from sardonyx.runtime import saving
+from sardonyx.settings import MINIMAL_BUILD_OPTIMIZATIONS
 from tests.formats import ort_fixtures
 from tests.formats.ort_fixtures import MODELS, comparable
 
@@ -31,7 +32,7 @@ def unit(body: str, inputs: str = "uint8[1,4,8,8] x", outputs: str = "uint8[1,4,
 
 
 def saved(model: ir.Model, style: str = "save") -> Any:
-    saving.make_savable(model, Level.ALL, settings={MINIMAL_KEY: style})
+    saving.make_savable(model, Level.ALL, settings={MINIMAL_BUILD_OPTIMIZATIONS: style})
     return decode(saving.as_saved(model).encoded())
 
 
@@ -157,7 +158,7 @@ def test_a_unit_is_recorded_and_replayed_by_onnxruntime(name: str, tmp_path: Any
 
     model, action, nodes, counts, produced, made = CASES[name]
     plain = decode(saving.as_saved(_typed(ir.edit.clone_model(model))).encoded())
-    saving.make_savable(model, Level.ALL, settings={MINIMAL_KEY: "save"})
+    saving.make_savable(model, Level.ALL, settings={MINIMAL_BUILD_OPTIMIZATIONS: "save"})
     data = bytes(saving.as_saved(model).encoded())
     assert records(decode(data)) == [(QDQ, action, nodes, counts, produced)]
     assert ops(decode(data)) == ops(plain)  # nothing has been changed
@@ -240,7 +241,7 @@ def test_without_a_zero_point_nothing_is_recorded() -> None:
 
 def test_below_the_extended_level_nothing_is_recorded() -> None:
     model = formats.load(MODELS / "conv_relu.onnx")
-    saving.make_savable(model, Level.BASIC, settings={MINIMAL_KEY: "save"})
+    saving.make_savable(model, Level.BASIC, settings={MINIMAL_BUILD_OPTIMIZATIONS: "save"})
     assert model.saved_optimizations == []
 
 

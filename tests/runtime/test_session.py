@@ -102,7 +102,7 @@ def test_duplicates_are_ignored_with_a_warning(ort: ModuleType) -> None:
 
 @pytest.mark.parametrize("ort", BOTH, ids=lambda module: module.__name__)
 def test_options_of_the_cpu_are_not_shown(ort: ModuleType) -> None:
-    session = ort.InferenceSession(models.DOUBLE, providers=[("CPUExecutionProvider", {"a": 1})])
+    session = ort.InferenceSession(models.DOUBLE, providers=[("CPUExecutionProvider", {"native": 1})])
     assert session.get_provider_options() == {"CPUExecutionProvider": {}}
 
 
@@ -237,7 +237,7 @@ def test_metadata_is_told_alike() -> None:
     bare = model.SerializeToString()
     model.producer_name, model.domain, model.doc_string, model.model_version = "p", "d", "doc", 7
     model.graph.doc_string = "graph doc"
-    helper.set_model_props(model, {"k": "v"})
+    helper.set_model_props(model, {"native": "1"})
     names = ["producer_name", "graph_name", "domain", "description", "graph_description", "version", "custom_metadata_map"]
     for data in (bare, model.SerializeToString()):
         assert_same(lambda ort, data=data: [getattr(ort.InferenceSession(data).get_modelmeta(), name) for name in names])
@@ -433,11 +433,11 @@ def test_sessions_can_be_pickled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     options.logid = "mine"
     options.add_session_config_entry("a", "b")
     options.add_initializer("w", sardonyx.OrtValue.ortvalue_from_numpy(np.array([1, 1, 1], np.float32)))
-    session = sardonyx.InferenceSession(models.CHAIN, options, providers=[("CPUExecutionProvider", {"k": "v"})])
+    session = sardonyx.InferenceSession(models.CHAIN, options, providers=[("CPUExecutionProvider", {"native": "1"})])
     again = pickle.loads(pickle.dumps(session))
     assert again.get_session_options().logid == "mine"
     assert again.get_session_options().get_session_config_entry("a") == "b"
-    assert again._requested_providers == [("CPUExecutionProvider", {"k": "v"})]
+    assert again._requested_providers == [("CPUExecutionProvider", {"native": "1"})]
     np.testing.assert_array_equal(again.run(None, {"x": X})[0], session.run(None, {"x": X})[0])
 
     (tmp_path / "m.onnx").write_bytes(models.DOUBLE)

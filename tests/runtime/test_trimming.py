@@ -10,9 +10,10 @@ from pathlib import Path
 
 import sardonyx
 from sardonyx import formats
-from sardonyx.optimizer.pipeline import MINIMAL_KEY, Level
+from sardonyx.optimizer.pipeline import Level
 from sardonyx.runtime import saving
 from sardonyx.runtime.trimming import Trim
+from sardonyx.settings import MINIMAL_BUILD_OPTIMIZATIONS
 from tests.formats.ort_fixtures import MODELS
 
 RUN = """
@@ -66,6 +67,6 @@ def test_graphs_inside_and_saved_rewrites_count() -> None:
     trim = Trim()
     for name in ("nested_loop_if", "conv_relu"):
         model = formats.load(MODELS / f"{name}.onnx")
-        saving.make_savable(model, Level.ALL, settings={MINIMAL_KEY: "save"})
+        saving.make_savable(model, Level.ALL, settings={MINIMAL_BUILD_OPTIMIZATIONS: "save"})
         trim.add(model)
     assert {"If", "Loop", "FusedConv", "Conv"} <= {op_id.split(":")[1] for op_id in trim.op_ids}

@@ -6,7 +6,7 @@ import logging
 
 import numpy as np
 
-from sardonyx import dtypes
+from sardonyx import dtypes, settings
 from sardonyx.ir import Graph, Node, Tensor, TensorType, Value, edit
 from sardonyx.ir.dim import product
 from sardonyx.ops import schemas
@@ -14,8 +14,6 @@ from sardonyx.optimizer.context import Context
 
 logger = logging.getLogger("sardonyx.optimizer")
 
-SIZE_LIMIT_KEY = "optimization.constant_folding_max_output_size_in_bytes"
-DEFAULT_SIZE_LIMIT = 1 << 30
 SHARED_ELEMENTS = 8
 """Constants of at most this many elements are shared."""
 
@@ -25,7 +23,7 @@ KEPT = frozenset({"DequantizeLinear"})
 
 def fold_constants(graph: Graph, context: Context) -> bool:
     """Compute nodes whose operands are all constant, and whatever inference knows already."""
-    limit = int(context.options.get(SIZE_LIMIT_KEY, DEFAULT_SIZE_LIMIT))
+    limit = int(settings.CONSTANT_FOLDING_LIMIT.of(context.options))
     changed = False
     for node in list(graph.nodes):  # not those that are appended here
         arrays = None if _copies_constant_out(node) else _content(node, context, limit)
@@ -53,7 +51,7 @@ def _content(node: Node, context: Context, limit: int) -> list[np.ndarray] | Non
     is_known = all(array is not None for array in known)
     if not is_known and any(value is not None and not value.is_constant for value in node.inputs):
         return None
-    if any(True for _ in node.subgraphs) or (node.op_type in KEPT and not context.flag("session.disable_quant_qdq")):
+    if any(True for _ in node.subgraphs) or (node.op_type in KEPT and not settings.DISABLE_QUANT_QDQ.is_on(context.options)):
         return None
     if is_known:
         return [array for array in known if array is not None]

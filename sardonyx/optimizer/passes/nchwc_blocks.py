@@ -12,9 +12,9 @@ from sardonyx.optimizer.matching import operand
 from sardonyx.optimizer.passes.building import TypingBuilder
 from sardonyx.optimizer.values import dtype_of, shape_of
 from sardonyx.records import dataclass
+from sardonyx.settings import NCHWC_BLOCK_SIZE
 
 NAME = "NchwcTransformer"
-BLOCK_KEY = "sardonyx.nchwc_block_size"
 """Config entry, our own: the block size of the machine that shall run a saved model, "8" (AVX2) or "16" (AVX-512). Default: this one's."""
 
 ALIGNMENT = 4
@@ -75,9 +75,9 @@ class Blocks:
 
 
 def _block_size(context: Context) -> int:
-    given = context.options.get(BLOCK_KEY) or block_size()
+    given = NCHWC_BLOCK_SIZE.of(context.options) or block_size()
     if str(given) not in ("8", "16"):
-        raise ValueError(f"{BLOCK_KEY} is {given!r}; blocks have 8 or 16 channels")
+        raise ValueError(f"{NCHWC_BLOCK_SIZE} is {given!r}; blocks have 8 or 16 channels")
     return int(given)
 
 

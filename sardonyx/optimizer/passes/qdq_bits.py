@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sardonyx import dtypes
+from sardonyx import dtypes, settings
 from sardonyx.errors import InvalidArgument
 from sardonyx.ir import Graph, Node, Value, edit
 from sardonyx.ops.builder import Builder
@@ -18,8 +18,6 @@ from sardonyx.optimizer.rules.quantize_parameters import CONTRIB, Parameters, by
 from sardonyx.optimizer.values import dtype_of, rank_of, shape_of
 from sardonyx.records import dataclass
 
-ACCURACY_KEY = "session.qdq_matmulnbits_accuracy_level"
-BLOCK_SIZE_KEY = "session.qdq_matmulnbits_block_size"
 DEFAULT_BLOCK_SIZE = 32
 BLOCK_SIZES = (16, 32, 64, 128, 256)
 NAME = "QDQSelectorActionTransformer"
@@ -55,7 +53,7 @@ def multiply_node(graph: Graph, node: Node, context: Context) -> bool:
     if weights is None:
         return False
     op = Builder(graph, node, context.model.opsets, node.name or node.outputs[0].name)
-    result = _product(op, node, weights, int(context.options.get(ACCURACY_KEY, 0)))
+    result = _product(op, node, weights, int(settings.MATMULNBITS_ACCURACY_LEVEL.of(context.options)))
     for made in op.made:
         context.driver.node(made)
     edit.replace_all_uses(node.outputs[0], result)
@@ -207,11 +205,12 @@ def _contiguous(array: np.ndarray) -> np.ndarray:
 
 def wanted_block_size(context: Context, depth: int) -> int:
     """How long blocks are made where a model has one scale for a whole column: as the session says, -1 for what fits best."""
-    asked = int(context.options.get(BLOCK_SIZE_KEY, 0))
+    asked = int(settings.MATMULNBITS_BLOCK_SIZE.of(context.options))
     if asked == -1:
         return max(size for size in BLOCK_SIZES if size <= max(depth, BLOCK_SIZES[0]))
     if asked and asked not in BLOCK_SIZES:
         raise InvalidArgument(
-            f"{BLOCK_SIZE_KEY} is {asked}, but must be a power of two from {BLOCK_SIZES[0]} to {BLOCK_SIZES[-1]}, 0 or -1"
+            f"{settings.MATMULNBITS_BLOCK_SIZE} is {asked}, but must be a power of two from {BLOCK_SIZES[0]} to {BLOCK_SIZES[-1]}, "
+            "0 or -1"
         )
     return asked or DEFAULT_BLOCK_SIZE

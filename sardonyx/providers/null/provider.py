@@ -14,6 +14,7 @@ from sardonyx import dtypes
 from sardonyx.ir import Dim, Graph, Node, OptionalType, SequenceType, TensorType, Type, Value, dim
 from sardonyx.providers.clustering import maximal_clusters
 from sardonyx.providers.provider import Capability, Cluster, Compiled, ExecutionProvider
+from sardonyx.settings import NULL_FUSE
 
 
 class NullExecutionProvider(ExecutionProvider):
@@ -22,7 +23,7 @@ class NullExecutionProvider(ExecutionProvider):
     name = "NullExecutionProvider"
 
     def get_capability(self, graph: Graph, nodes: Sequence[Node]) -> Iterable[Capability]:
-        if self.options.get("fuse") == "0":
+        if NULL_FUSE.of(self.options) == "0":
             return [Capability([node], fused=True, name=node.op_type) for node in nodes]
         return [Capability(cluster, fused=True) for cluster in maximal_clusters(graph, nodes, lambda node: True)]
 

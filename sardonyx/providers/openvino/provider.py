@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from sardonyx import settings
 from sardonyx.errors import EPFail, InvalidArgument
 from sardonyx.formats.onnx.writer import write_model
 from sardonyx.ir import Graph, Model, Node
@@ -19,28 +20,20 @@ from sardonyx.providers.openvino.support import is_supported, is_worth_it
 from sardonyx.providers.provider import CannotCompile, Capability, Cluster, Compiled, ExecutionProvider
 
 PRECISIONS = {"FP32": "f32", "FP16": "f16", "BF16": "bf16", "ACCURACY": "f32"}
-OPTIONS = ("device_type", "num_of_threads", "precision", "cache_dir", "disabled_ops", "max_constant_bytes")
 IR_VERSION = 10
 
 
 class OpenVINOExecutionProvider(ExecutionProvider):
-    """Runs subgraphs with OpenVINO.
-
-    Options: `device_type` ("CPU"), `num_of_threads`, `precision` ("FP32", "FP16", "BF16"; "ACCURACY" is the first), `cache_dir` for
-    compiled models, `disabled_ops` ("Softmax;Conv": left to other providers), `max_constant_bytes`.
-    """
+    """Runs subgraphs with OpenVINO. Its options stand in `sardonyx/settings.py`."""
 
     name = "OpenVINOExecutionProvider"
     standard_ops_only = True
 
     def __init__(self, options: Mapping[str, str] | None = None):
         super().__init__(options)
-        unknown = next((key for key in self.options if key not in OPTIONS), None)
-        if unknown is not None:
-            raise InvalidArgument(f"{self.name} has no option {unknown!r}; it has {', '.join(OPTIONS)}")
-        self.device_type = self.options.get("device_type", "CPU")
+        self.device_type = settings.OPENVINO_DEVICE.of(self.options)
         self.settings = _settings(self.name, self.options)
-        self.disabled = frozenset(filter(None, re.split("[;, ]", self.options.get("disabled_ops", ""))))
+        self.disabled = frozenset(filter(None, re.split("[;, ]", settings.OPENVINO_DISABLED.of(self.options))))
 
     def get_capability(self, graph: Graph, nodes: Sequence[Node]) -> Iterable[Capability]:
         versions = Counter(node.version for node in nodes if not node.domain)
@@ -72,18 +65,21 @@ def _core() -> Any:
 
 
 def _settings(name: str, options: Mapping[str, str]) -> dict[str, Any]:
-    precision = options.get("precision", "FP32")
+    precision = settings.OPENVINO_PRECISION.of(options)
     if precision not in PRECISIONS:
-        raise InvalidArgument(f"{name}: precision must be one of {', '.join(PRECISIONS)}, not {precision!r}")
-    settings: dict[str, Any] = {"INFERENCE_PRECISION_HINT": PRECISIONS[precision]}
-    threads = options.get("num_of_threads", "0")
+        raise InvalidArgument(
+            f"{name}: {settings.OPENVINO_PRECISION} must be one of {', '.join(PRECISIONS)}, not {precision!r}"
+        )
+    given: dict[str, Any] = {"INFERENCE_PRECISION_HINT": PRECISIONS[precision]}
+    threads = settings.OPENVINO_THREADS.of(options)
     if not threads.isdecimal():
-        raise InvalidArgument(f"{name}: num_of_threads must be a number, not {threads!r}")
+        raise InvalidArgument(f"{name}: {settings.OPENVINO_THREADS} must be a number, not {threads!r}")
     if int(threads):
-        settings["INFERENCE_NUM_THREADS"] = int(threads)
-    if options.get("cache_dir"):
-        settings["CACHE_DIR"] = options["cache_dir"]
-    return settings
+        given["INFERENCE_NUM_THREADS"] = int(threads)
+    folder = settings.OPENVINO_CACHE.of(options)
+    if folder:
+        given["CACHE_DIR"] = folder
+    return given
 
 
 def _first_line(error: Exception) -> str:

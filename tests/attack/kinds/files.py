@@ -16,7 +16,7 @@ import sardonyx
 from sardonyx import dtypes, errors
 from sardonyx.ir import TensorType
 from sardonyx.ops import checking
-from sardonyx.runtime.contexts import ALLOW_KEY
+from sardonyx.settings import ALLOW_COMPILED_CODE
 from tests.attack.subject import Problem
 from tests.fuzz import driver, mutation, ort_mutation
 
@@ -172,6 +172,6 @@ def context(rng: random.Random) -> None:
                 (Path(name) / file).write_bytes(damage(rng, data, list(files.values())) if file == victim else data)
         options = sardonyx.SessionOptions()
         options.log_severity_level = 4
-        options.add_session_config_entry(ALLOW_KEY, "1")
+        options.add_session_config_entry(ALLOW_COMPILED_CODE, "1")
         options.add_session_config_entry("session.verify_compiled_constants", "1")
         attempt(rng, str(Path(name) / "m_ctx.onnx"), options)

@@ -16,7 +16,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import sardonyx
-from sardonyx.runtime.contexts import ALLOW_KEY
+from sardonyx.settings import ALLOW_COMPILED_CODE
 
 HEADER = '<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1, "ai.onnx.ml" : 5]>'
 random = np.random.default_rng(0)
@@ -73,7 +73,7 @@ def options(*, allow: bool = True, threads: int = 0, **entries: str) -> sardonyx
     made = sardonyx.SessionOptions()
     made.intra_op_num_threads = threads
     if allow:
-        made.add_session_config_entry(ALLOW_KEY, "1")
+        made.add_session_config_entry(ALLOW_COMPILED_CODE, "1")
     for key, value in entries.items():
         made.add_session_config_entry(key.replace("__", "."), value)
     return made

@@ -18,7 +18,7 @@ from sardonyx import errors
 from sardonyx.compiler import linking
 from sardonyx.compiler.jit import jit
 from sardonyx.providers.native.lowering import Lowerer
-from sardonyx.runtime.contexts import ALLOW_VARIABLE
+from sardonyx.settings import ALLOW_COMPILED_CODE_VARIABLE
 from tests.providers.native.aot_models import (
     BRANCHING,
     DYNAMIC,
@@ -240,7 +240,7 @@ print(*(name for name in sys.modules if name.startswith(("llvmlite", "onnx.", "s
     "sardonyx.providers.lowering", "sardonyx.compiler.builder", "sardonyx.compiler.jit", "sardonyx.providers.native.lowering"))))
 """
     allowed = {"onnx.onnx_ml_pb2", "sardonyx.providers.cpu", "sardonyx.providers.cpu.table"}
-    assert set(python(program, **{ALLOW_VARIABLE: "1"}).stdout.split()) <= allowed
+    assert set(python(program, **{ALLOW_COMPILED_CODE_VARIABLE: "1"}).stdout.split()) <= allowed
 
 
 def test_llvm_is_not_needed(tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ session = sardonyx.InferenceSession({str(target)!r})
 print(session._engine._context is not None)
 print(session.run(None, {{"x": np.ones((1, 2, 8), np.float32), "m": np.ones((1, 1, 2), np.float32)}})[0].shape)
 """
-    assert python(program, **{ALLOW_VARIABLE: "1"}).stdout.split("\n")[:2] == ["True", "(1, 2, 2)"]
+    assert python(program, **{ALLOW_COMPILED_CODE_VARIABLE: "1"}).stdout.split("\n")[:2] == ["True", "(1, 2, 2)"]
 
 
 @pytest.mark.parametrize("text", [DYNAMIC, MIXED], ids=["whole", "mixed"])
@@ -273,7 +273,7 @@ types = {{"tensor(int64)": np.int64, "tensor(float)": np.float32}}
 feeds = {{one.name: np.ones([s if isinstance(s, int) else 2 for s in one.shape], types[one.type]) for one in session.get_inputs()}}
 print(session._engine._context is not None, len(session.run(None, feeds)))
 """
-    assert python(program, **{ALLOW_VARIABLE: "1"}).stdout.startswith("True")
+    assert python(program, **{ALLOW_COMPILED_CODE_VARIABLE: "1"}).stdout.startswith("True")
 
 
 def test_sessions_of_one_file_share_its_memory(tmp_path: Path) -> None:
@@ -298,7 +298,7 @@ if not child:
     os._exit(0 if np.array_equal(session.run(None, feeds)[0], wanted) else 3)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
-    assert python(program, **{ALLOW_VARIABLE: "1"}).stdout.strip() == "0"
+    assert python(program, **{ALLOW_COMPILED_CODE_VARIABLE: "1"}).stdout.strip() == "0"
 
 
 @pytest.mark.parametrize("llvm", [True, False])
@@ -317,7 +317,7 @@ session = sardonyx.InferenceSession({str(target)!r}, options)
 session.run(None, {{"x": np.ones((1, 2, 8), np.float32), "m": np.ones((1, 1, 2), np.float32)}})
 print(sum("MatMul" in json.dumps(event) for event in json.load(open(session.end_profiling()))))
 """
-    assert int(python(program, **{ALLOW_VARIABLE: "1"}).stdout) > 0
+    assert int(python(program, **{ALLOW_COMPILED_CODE_VARIABLE: "1"}).stdout) > 0
 
 
 # --- data that compiled code does not take

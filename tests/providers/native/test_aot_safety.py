@@ -22,7 +22,7 @@ from sardonyx.compiler.jit import jit
 from sardonyx.ir import dim
 from sardonyx.providers.native.aot import container, cpu, opening
 from sardonyx.providers.native.forms import BadForm, dim_of, form_of, source_of
-from sardonyx.runtime.contexts import ALLOW_KEY, ALLOW_VARIABLE
+from sardonyx.settings import ALLOW_COMPILED_CODE, ALLOW_COMPILED_CODE_VARIABLE
 from tests.providers.native.aot_models import (
     DYNAMIC,
     compile_model,
@@ -45,14 +45,16 @@ def test_code_is_not_run_unless_it_is_trusted(tmp_path: Path, caplog: pytest.Log
     target = compile_model(path)
     session, log = log_of(caplog, lambda: sardonyx.InferenceSession(target, options(allow=False)))
     assert not is_used(session)
-    assert log.count("the compiled code is not used") == 1 and ALLOW_KEY in log and ALLOW_VARIABLE in log
+    assert (
+        log.count("the compiled code is not used") == 1 and ALLOW_COMPILED_CODE in log and ALLOW_COMPILED_CODE_VARIABLE in log
+    )
     feeds = dynamic_feeds(2, 3, 3)
     same(session.run(None, feeds), sardonyx.InferenceSession(path).run(None, feeds))
 
 
 def test_the_environment_can_allow_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = compile_model(write(tmp_path / "m.onnx", DYNAMIC))
-    monkeypatch.setenv(ALLOW_VARIABLE, "1")
+    monkeypatch.setenv(ALLOW_COMPILED_CODE_VARIABLE, "1")
     assert is_used(sardonyx.InferenceSession(target))
 
 
@@ -116,7 +118,7 @@ import numpy as np, sardonyx
 session = sardonyx.InferenceSession({str(target)!r})
 print(session._engine._context is None, session.run(None, {{"x": np.ones((1, 3, 16, 16), np.float32)}})[0].sum())
 """
-    done = python(program, **{ALLOW_VARIABLE: "1", "SARDONYX_CPU": lesser})
+    done = python(program, **{ALLOW_COMPILED_CODE_VARIABLE: "1", "SARDONYX_CPU": lesser})
     assert done.stdout.startswith("True")
     assert f"it is for {jit().target.name}, SARDONYX_CPU asks for {lesser}. The model is compiled anew" in done.stderr
     wanted = sardonyx.InferenceSession(path).run(None, {"x": np.ones((1, 3, 16, 16), np.float32)})[0].sum()

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from sardonyx.compiler.target import X86_LEVELS, Target, wanted_level
+from sardonyx.settings import CPU_LEVEL
 
 LEVELS = tuple(X86_LEVELS)
 """Kinds of x86 CPUs, each of which has what those before it have."""
@@ -60,7 +61,7 @@ def refusal(machine: str, kind: str, features: Sequence[str]) -> str | None:
         return f"it is for {machine}, this machine is {platform.machine()}"
     wanted = wanted_level() if kind in LEVELS else None
     if wanted and LEVELS.index(kind) > LEVELS.index(wanted):
-        return f"it is for {kind}, SARDONYX_CPU asks for {wanted}"
+        return f"it is for {kind}, {CPU_LEVEL} asks for {wanted}"
     missing = lacking(features)
     if missing:
         return f"it is for {kind}, this CPU lacks {', '.join(missing)}"

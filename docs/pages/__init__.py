@@ -1,0 +1,13 @@
+"""Pages of the documentation that are made from the code: `python -m docs.pages` writes them, a test compares them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from docs.pages import configuration
+
+FOLDER = Path(__file__).parent.parent
+
+PAGES: dict[str, Callable[[], str]] = {"configuration.md": configuration.page}
+"""What makes each page."""

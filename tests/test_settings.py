@@ -1,0 +1,110 @@
+"""Settings are declared in one table: nobody spells a key again, every declared one is read, and misspelt ones are refused."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import onnx.parser
+import pytest
+
+import sardonyx
+from sardonyx import settings
+from sardonyx.errors import InvalidArgument
+from sardonyx.settings import Setting
+
+ROOT = Path(sardonyx.__file__).parent
+TABLES = {
+    "session": settings.SESSION,
+    "run": settings.RUN,
+    "environment": settings.ENVIRONMENT,
+    **settings.PROVIDER_OPTIONS,
+}
+KEY = re.compile(r"(session|optimization|ep|memory|sardonyx)\.[a-z_0-9.]+|(SARDONYX|ORT)_[A-Z_]{4,}")
+"""What looks like the name of a setting."""
+SOURCES = [path for path in sorted(ROOT.rglob("*.py")) if path.name != "settings.py"]
+MODEL = onnx.parser.parse_model('<ir_version: 10, opset_import: ["": 21]> g (float[1] x) => (float[1] y) { y = Neg(x) }')
+
+
+def literals(tree: ast.AST) -> Iterator[ast.Constant]:
+    """Texts in a module that are not documentation."""
+    for node in ast.walk(tree):
+        for inner in ast.iter_child_nodes(node):
+            if isinstance(inner, ast.Constant) and isinstance(inner.value, str) and not isinstance(node, ast.Expr):
+                yield inner
+
+
+def is_module(name: str) -> bool:
+    """Loggers, tables and entry points are called like packages of ours."""
+    return name.startswith("sardonyx.") and find_spec(name.rstrip(".")) is not None
+
+
+def test_keys_are_spelt_in_the_table_alone() -> None:
+    for path in SOURCES:
+        for literal in literals(ast.parse(path.read_text())):
+            text = str(literal.value)
+            assert not KEY.fullmatch(text) or is_module(text), f"{path}:{literal.lineno}: take {text} from sardonyx/settings.py"
+
+
+def test_options_are_spelt_in_the_table_alone() -> None:
+    spelt = re.compile(r"""\boptions(?:\.get\(|\[)["']""")
+    for path in (ROOT / "providers").rglob("*.py"):
+        assert not spelt.search(path.read_text()), f"{path}: take the names of options from sardonyx/settings.py"
+
+
+def test_every_setting_is_read() -> None:
+    source = "\n".join(path.read_text() for path in SOURCES)
+    for name, value in vars(settings).items():
+        if isinstance(value, Setting):
+            assert re.search(rf"\b{name}\b", source), f"nobody reads {value}"
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+def test_declarations_are_whole(table: settings.Table) -> None:
+    for name, setting in table.items():
+        assert name == setting
+        assert setting.meaning.endswith("."), f"{setting}: a sentence ends with a dot"
+        if isinstance(setting.values, tuple) and setting.default:
+            assert setting.default in setting.values
+
+
+def test_an_unknown_key_of_ours_is_refused_with_the_nearest() -> None:
+    options = sardonyx.SessionOptions()
+    with pytest.raises(
+        InvalidArgument, match=r"SessionOptions has no config key 'sardonyx.acuracy'; the nearest is 'sardonyx.accuracy'"
+    ):
+        options.add_session_config_entry("sardonyx.acuracy", "exact")
+    with pytest.raises(InvalidArgument, match="'sardonyx.nchwc_transformer'"):
+        options.add_session_config_entry("sardonyx.nchw_transformer", "1")
+    options.add_session_config_entry("sardonyx.accuracy", "exact")
+
+
+def test_a_key_of_sessions_is_none_of_runs() -> None:
+    with pytest.raises(InvalidArgument, match="RunOptions has no config key 'sardonyx.accuracy'"):
+        sardonyx.RunOptions().add_run_config_entry("sardonyx.accuracy", "exact")
+
+
+@pytest.mark.parametrize("key", ["session.use_env_allocators", "session.later", "optimization.x", "ep.mine.option", "anything"])
+def test_keys_of_others_are_kept(key: str) -> None:
+    options, run_options = sardonyx.SessionOptions(), sardonyx.RunOptions()
+    options.add_session_config_entry(key, "1")
+    run_options.add_run_config_entry(key, "1")
+    assert options.get_session_config_entry(key) == run_options.get_run_config_entry(key) == "1"
+
+
+@pytest.mark.parametrize("native", ["0", "1"])
+def test_an_unknown_option_of_the_cpu_is_refused_with_the_nearest(native: str) -> None:
+    with pytest.raises(InvalidArgument, match="CPUExecutionProvider has no option 'acuracy'; the nearest is 'accuracy'"):
+        sardonyx.InferenceSession(MODEL, providers=[("CPUExecutionProvider", {"native": native, "acuracy": "exact"})])
+
+
+def test_options_of_other_providers_are_theirs() -> None:
+    from sardonyx.providers.provider import ExecutionProvider
+
+    class MineExecutionProvider(ExecutionProvider):
+        name = "MineExecutionProvider"
+
+    assert MineExecutionProvider({"whatever": "1"}).options == {"whatever": "1"}
