@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from docs.pages import configuration
+from docs.pages import configuration, coverage
 
 FOLDER = Path(__file__).parent.parent
 
-PAGES: dict[str, Callable[[], str]] = {"configuration.md": configuration.page}
+PAGES: dict[str, Callable[[], str]] = {"configuration.md": configuration.page, "coverage.md": coverage.page}
 """What makes each page."""

@@ -317,14 +317,17 @@ def _attribute_value(kind: Kind, value: Any, opsets: Mapping[str, int]) -> Any:
 def build(
     signature: Signature, version: int, one: Case, inputs: Sequence[Input], wanted: Sequence[bool], view: str = ""
 ) -> Model:
-    """The one-node model. `view` "known" makes small operands constants, "symbolic" gives every size a name."""
+    """The one-node model.
+
+    `view` "known" makes small operands constants, "weights" all but the first, and "symbolic" gives every size a name.
+    """
     opsets = {"": version} if not one.domain else {"": BODY_OPSET, one.domain: version}
     graph = Graph("case")
     values: list[Value | None] = []
-    for name, value, type in inputs:
+    for index, (name, value, type) in enumerate(inputs):
         if type is None:
             values.append(None)
-        elif view == "known" and isinstance(value, np.ndarray) and value.ndim <= 1:
+        elif isinstance(value, np.ndarray) and (value.ndim <= 1 if view == "known" else index and view == "weights"):
             values.append(graph.add_initializer(name, Tensor.of(value, name)))
         else:
             values.append(graph.add_input(Value(name, _symbolic(name, type) if view == "symbolic" else type)))
