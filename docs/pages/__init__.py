@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from docs.pages import configuration, coverage
+from docs.pages import configuration, coverage, finding, picture
 
 FOLDER = Path(__file__).parent.parent
 
-PAGES: dict[str, Callable[[], str]] = {"configuration.md": configuration.page, "coverage.md": coverage.page}
+PAGES: dict[str, Callable[[], str]] = {
+    "architecture.svg": picture.page,
+    "configuration.md": configuration.page,
+    "coverage.md": coverage.page,
+    "finding.md": finding.page,
+}
 """What makes each page."""
