@@ -17,6 +17,7 @@ PAGES = [
     *sorted(ROOT.glob("*.md")),
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "benchmarks").glob("*.md")),
+    *sorted((ROOT / "examples").glob("*.md")),
 ]
 SOURCES = [
     path for folder in ("sardonyx", "tests", "examples", "benchmarks", "docs") for path in sorted((ROOT / folder).rglob("*.py"))
