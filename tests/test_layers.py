@@ -19,8 +19,7 @@ LAYERS = (
     {"families"},
     {"formats"},  # ignorant of what an op means; ops reads the bodies of function ops through it
     {"ops"},
-    {"optimizer"},
-    {"providers"},
+    {"optimizer", "providers"},  # how a node is read stands in ops, so neither needs the other
     {"runtime"},
     {"quantization", "training", "serving", "datasets"},
     {"sardonyx", "backend", "capi", "compat"},  # the package's face: the names that users import

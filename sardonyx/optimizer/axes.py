@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from sardonyx.ir import Node, Value
 from sardonyx.ir.dim import Dim, floordiv
 from sardonyx.ir.types import Shape
-from sardonyx.optimizer.matching import operand
+from sardonyx.ops.reading import operand
 from sardonyx.optimizer.values import scalar, shape_of
 from sardonyx.records import dataclass
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.ir import Node, Tensor, Value
+from sardonyx.ir import Node, Value
 from sardonyx.ops import schemas
+from sardonyx.ops.reading import constant, operand
 from sardonyx.optimizer.pattern import COMMUTATIVE, Call, Name, Number, OpName, Order, Output, Pattern, Term
 from sardonyx.records import dataclass, field
 
@@ -177,30 +178,6 @@ def _equal(given: Any, wanted: Any) -> bool:
     return bool(given == wanted)
 
 
-def operand(node: Node, name: str) -> Any:
-    """An operand by its name: an attribute's value or its default, or the content of a constant input. None if there is none."""
-    if name in node.attributes:
-        value = node.attributes[name].value
-        return value.numpy() if isinstance(value, Tensor) else value
-    signature = schemas.find(node.domain, node.op_type, node.version)
-    if signature is None:
-        return None
-    if name in signature.attributes:
-        return signature.attributes[name].default
-    if name in signature.operand_names:
-        position = signature.operand_names.index(name)
-        value = node.inputs[position] if position < len(node.inputs) else None
-        found = None if value is None else constant(value)
-        return None if found is None else found.tolist()
-    return None
-
-
-def word(node: Node, name: str, default: str) -> str:
-    """A mode or the like; `default` where the node's version has no such attribute. An empty word is one, which nobody knows."""
-    given = operand(node, name)
-    return default if given is None else str(given)
-
-
 def _positions(node: Node, names: dict[str, Any]) -> set[int]:
     """Positions of inputs that a pattern names in its angle brackets."""
     if not names:
@@ -209,15 +186,6 @@ def _positions(node: Node, names: dict[str, Any]) -> set[int]:
     if signature is None:
         return set()
     return {signature.operand_names.index(name) for name in names if name in signature.operand_names}
-
-
-def constant(value: Value) -> np.ndarray | None:
-    """The content of a value that is the same in every run, None if it is not or if nobody knows."""
-    if value.is_constant and value.constant is not None:
-        return value.constant.numpy()
-    if value.known is not None and value.known.dtype != object:
-        return value.known
-    return None
 
 
 def is_number(value: Value, number: float, tolerance: float = 1e-6) -> bool:

@@ -8,7 +8,7 @@ from sardonyx.dtypes import FLOATS, UNSIGNED, ElementType, bfloat16, float16, fl
 from sardonyx.ir import Node, TensorType, Value
 from sardonyx.ir.dim import Dim
 from sardonyx.ir.types import Shape
-from sardonyx.optimizer.matching import constant, operand
+from sardonyx.ops.reading import constant, operand
 
 CONTRIB_TYPES = frozenset({float32, float16, bfloat16})
 """Types to which ops of com.microsoft are applied; onnxruntime has no kernels of most of them for double."""

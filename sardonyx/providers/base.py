@@ -13,10 +13,8 @@ import numpy as np
 
 from sardonyx import dtypes
 from sardonyx.dtypes import ElementType
-from sardonyx.families import Families
-from sardonyx.ops.schemas import normal_domain
+from sardonyx.ops.entries import NEWEST, Entry, Table
 from sardonyx.ops.signatures import Signature
-from sardonyx.ops.table import NEWEST
 from sardonyx.parameters import Parameters
 from sardonyx.providers import random_state
 from sardonyx.records import dataclass, replace
@@ -50,14 +48,10 @@ NO_SHARING = Sharing()
 
 
 @dataclass(frozen=True)
-class Kernel:
+class Kernel(Entry):
     """A function that computes one op in a range of versions for some types."""
 
     function: Callable[..., Any]
-    domain: str
-    op: str
-    since: int
-    until: int
     constraints: Mapping[str, frozenset[ElementType]]
     widen: bool
     parameters: frozenset[str]
@@ -71,30 +65,17 @@ class Kernel:
     derived: tuple[tuple[str, Callable[..., Any]], ...] = ()
     """Parameters that a function of attributes gives, which is called once for each node."""
 
-    def covers(self, signature: Signature) -> bool:
-        return self.since <= signature.since_version <= self.until
-
-    def overlaps(self, other: Kernel) -> bool:
-        if max(self.since, other.since) > min(self.until, other.until):
-            return False
+    def overlaps(self, other: Entry) -> bool:
+        assert isinstance(other, Kernel)
         shared = self.constraints.keys() & other.constraints.keys()
-        return all(self.constraints[name] & other.constraints[name] for name in shared)
+        return super().overlaps(other) and all(self.constraints[name] & other.constraints[name] for name in shared)
 
     def __str__(self) -> str:
-        until = "" if self.until == NEWEST else self.until
-        return (
-            f"{self.domain or 'ai.onnx'}:{self.op}[{self.since}…{until}] ({self.function.__module__}.{self.function.__name__})"
-        )
+        return f"{super().__str__()} ({self.function.__module__}.{self.function.__name__})"
 
 
-class KernelTable:
+class KernelTable(Table[Kernel]):
     """The kernels of one provider. Functions enter it where they are defined, through the decorator `kernel`."""
-
-    def __init__(self, provider: str, families: Families | None = None):
-        """`families` are the modules that have the kernels, if they are to be imported when one is wanted."""
-        self.provider = provider
-        self._families = families
-        self._kernels: dict[tuple[str, str], list[Kernel]] = {}
 
     def kernel(
         self,
@@ -124,11 +105,11 @@ class KernelTable:
             sharing, derived = Sharing(alias, view, inplace), tuple((derive or {}).items())
             asked = asks.names.union(*(Parameters.of(make).names for _, make in derived)) - {name for name, _ in derived}
             for op in ops:
-                made = Kernel(
-                    *(function, domain, op, since, until, narrowed, widen),
+                entry = Kernel(
+                    *(domain, op, since, until, function, narrowed, widen),
                     *(asked, asks.defaulted, asks.takes_everything, sharing, plain, derived),
                 )
-                self._add(made)
+                self.add(entry)
             return function
 
         return register
@@ -137,36 +118,14 @@ class KernelTable:
         """The decorator `kernel` for another domain than ONNX's own."""
         return lambda *ops, **keywords: self.kernel(*ops, domain=domain, **keywords)
 
-    def _add(self, kernel: Kernel) -> None:
-        if self._families is not None:
-            self._families.note(kernel.op)
-        known = self._kernels.setdefault((kernel.domain, kernel.op), [])
-        for other in known:
-            if kernel.overlaps(other):
-                raise ValueError(f"{kernel} overlaps {other}")
-        known.append(kernel)
-
-    def remove(self, domain: str, op: str, since: int) -> None:
-        """Forget the kernels of an op that begin at a version; for custom ops that are withdrawn."""
-        known = self._kernels.get((domain, op), [])
-        self._kernels[domain, op] = [kernel for kernel in known if kernel.since != since]
-
-    def candidates(self, domain: str, op: str) -> Sequence[Kernel]:
-        if self._families is not None:
-            self._families.need(op)
-        return self._kernels.get((normal_domain(domain), op), ())
-
     def find(self, signature: Signature, types: Mapping[str, ElementType | None]) -> Kernel | None:
         """The kernel for an op version whose type constraints are bound to these element types (None: not a tensor)."""
         for kernel in self.candidates(signature.domain, signature.name):
-            if kernel.covers(signature) and all(
+            if kernel.covers(signature.since_version) and all(
                 types.get(name) is None or types[name] in allowed for name, allowed in kernel.constraints.items()
             ):
                 return kernel
         return None
-
-    def __iter__(self) -> Iterable[Kernel]:  # type: ignore[override]
-        return (kernel for kernels in self._kernels.values() for kernel in kernels)
 
 
 class UnsupportedAttribute(Exception):

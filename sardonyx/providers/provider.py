@@ -13,8 +13,9 @@ from sardonyx import settings
 from sardonyx.dtypes import ElementType
 from sardonyx.errors import CODED, Fail, InvalidArgument, KernelError, unforeseen
 from sardonyx.errors import NotImplemented as NotImplementedByUs
-from sardonyx.ir import Graph, Kind, Model, Node, SparseTensorType, Tensor, TensorType, Value
+from sardonyx.ir import Graph, Kind, Model, Node, SparseTensorType, TensorType, Value
 from sardonyx.ops import checking
+from sardonyx.ops.reading import attribute_value
 from sardonyx.providers import memory_limit
 from sardonyx.providers.base import BoundKernel, Kernel, KernelTable, UnsupportedAttribute, bind
 from sardonyx.providers.matching import SCHEMAS, Arguments, OpId, StoredResolver, first_type
@@ -249,12 +250,3 @@ def _complete(stored: Arguments, needed: Arguments, node: Node) -> Arguments:
     if missing is not None:
         raise Fail(f"{node}: Failed to find the type string {missing!r} in the table that came with the model")
     return stored
-
-
-def attribute_value(value: Any) -> Any:
-    """An attribute as kernels get it: tensors as arrays."""
-    if isinstance(value, Tensor):
-        return value.numpy()
-    if isinstance(value, list) and value and isinstance(value[0], Tensor):
-        return [tensor.numpy() for tensor in value]
-    return value

@@ -157,7 +157,7 @@ def unregister_custom_op(op: CustomOp) -> None:
         if _registered.pop(op.key, None) is not None:
             domain, name, since = op.key
             schemas.undefine(domain, name, since)
-            table.remove_inference(domain, name, since)
+            table.inferences.remove(domain, name, since)
             cpu.remove(domain, name, since)
 
 

@@ -80,7 +80,7 @@ def _form(node: Node, opsets: Opsets) -> _Form | None:
 def _mean_the_same(old: Signature, new: Signature) -> bool:
     """Whether the same kernels compute both, which do not ask for the version."""
     kernels = cpu.candidates(old.domain, old.name)
-    before, after = ([kernel for kernel in kernels if kernel.covers(one)] for one in (old, new))
+    before, after = ([kernel for kernel in kernels if kernel.covers(one.since_version)] for one in (old, new))
     return bool(before) and before == after and not any("domain_version" in kernel.parameters for kernel in before)
 
 

@@ -61,7 +61,7 @@ class Trim:
         self._modules.update(
             kernel.function.__module__
             for kernel in cpu.candidates(signature.domain, signature.name)
-            if kernel.covers(signature)
+            if kernel.covers(signature.since_version)
         )
 
     def kept(self, found: Mapping[str, Path]) -> set[str]:

@@ -17,8 +17,8 @@ from sardonyx import ops
 from sardonyx.ir.attribute import Kind
 from sardonyx.ops import schemas
 from sardonyx.providers.base import IGNORED_ATTRIBUTES
-from sardonyx.providers.lowering import table as scalars
-from sardonyx.providers.native import table as lowerings
+from sardonyx.providers.lowering.table import scalars
+from sardonyx.providers.native.table import lowerings
 from tests.fuzz.edges import page
 from tests.fuzz.edges.cases import ENTRIES, hostile
 from tests.fuzz.edges.table import CHECKS
@@ -38,15 +38,12 @@ ALONE = {("", "NonMaxSuppression")}
 def lowered() -> list[tuple[str, str]]:
     """Domain and name of every op with a lowering, or native code of its own."""
     ops.load_families()
-    lowerings.families.load_all()
-    return sorted({*lowerings._table, *ALONE})
+    return sorted({*lowerings.operators(), *ALONE})
 
 
 def chained() -> dict[tuple[str, str], int]:
     """The same of the ops that chains are made of, and since which version."""
-    scalars.families.load_all()
-    names = {key: (key.rpartition(":")[0], key.rpartition(":")[2]) for key in scalars._table}
-    return {names[key]: min(entry.since for entry in entries) for key, entries in scalars._table.items()}
+    return {key: min(entry.since for entry in scalars.candidates(*key)) for key in scalars.operators()}
 
 
 def whole_numbers(domain: str, op: str, since: int = 1) -> set[str]:

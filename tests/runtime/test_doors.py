@@ -53,9 +53,15 @@ def assert_told(error: Any, fault: Any, *words: str) -> None:
     assert isinstance(error.value.__cause__, fault.kind)
 
 
-def test_type_inference_names_the_node(fault: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def put_in(monkeypatch: pytest.MonkeyPatch, function: Callable[..., Any]) -> None:
+    """Let a function stand in for the inference of HardSwish."""
     ops.load_families()
-    monkeypatch.setitem(table._table, ("", "HardSwish"), [table.inference_of(fault)])
+    monkeypatch.setitem(table.inferences._entries, ("", "HardSwish"), [])
+    table.infer("HardSwish")(function)
+
+
+def test_type_inference_names_the_node(fault: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_in(monkeypatch, fault)
     with pytest.raises(errors.RuntimeException) as caught:
         session()
     assert_told(caught, fault, "HardSwish 'late'")
@@ -141,8 +147,7 @@ def test_a_strict_process_sees_faults_as_they_are_with_the_node_beside(monkeypat
         raise KeyError("as it is")
 
     assert errors.is_strict()
-    ops.load_families()
-    monkeypatch.setitem(table._table, ("", "HardSwish"), [table.inference_of(fail)])
+    put_in(monkeypatch, fail)
     with pytest.raises(KeyError) as caught:
         session()
     assert any("HardSwish 'late'" in note for note in caught.value.__notes__)

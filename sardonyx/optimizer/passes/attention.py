@@ -17,8 +17,8 @@ from sardonyx import dtypes
 from sardonyx.ir import Attribute, Graph, Node, Value, edit
 from sardonyx.ir.dim import Dim, floordiv
 from sardonyx.ops.builder import Builder
+from sardonyx.ops.reading import operand
 from sardonyx.optimizer.context import Context
-from sardonyx.optimizer.matching import operand
 from sardonyx.optimizer.passes.attention_bias import BiasMaker, Scores, covers_all
 from sardonyx.optimizer.passes.attention_heads import Heads, Joined, Past, joined_output, past_of, size_of
 from sardonyx.optimizer.passes.attention_masks import always_sees_a_key, causal_offset_of

@@ -10,7 +10,7 @@ from sardonyx.dtypes import ElementType
 from sardonyx.ir import Value
 from sardonyx.ir.dim import Dim
 from sardonyx.ops.builder import Builder
-from sardonyx.optimizer.matching import constant
+from sardonyx.ops.reading import constant
 from sardonyx.optimizer.passes.attention_heads import heads_apart
 from sardonyx.optimizer.passes.attention_masks import hides_for_sure
 from sardonyx.optimizer.passes.attention_scores import Choice, Factor, Shift, Step, Unfit

@@ -9,8 +9,8 @@ from __future__ import annotations
 from sardonyx.ir import Graph, Value
 from sardonyx.ir.dim import Dim, product
 from sardonyx.ops.builder import Builder
+from sardonyx.ops.reading import operand
 from sardonyx.optimizer.axes import Axis, Stage, Trace, users_along
-from sardonyx.optimizer.matching import operand
 from sardonyx.optimizer.passes.attention_scores import Unfit
 from sardonyx.optimizer.values import shape_of
 from sardonyx.records import dataclass

@@ -14,7 +14,7 @@ from sardonyx import dtypes
 from sardonyx.dtypes import ElementType
 from sardonyx.ir import Node, Value
 from sardonyx.ir.dim import Dim, is_nonnegative
-from sardonyx.optimizer.matching import constant, operand
+from sardonyx.ops.reading import constant, operand
 from sardonyx.optimizer.passes.attention_scores import Choice, Factor, Shift, Step
 from sardonyx.optimizer.values import dtype_of, rank_of, scalar, shape_of
 from sardonyx.records import dataclass

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Union
 
 from sardonyx.ir import Node, Value
-from sardonyx.optimizer.matching import operand
+from sardonyx.ops.reading import operand
 from sardonyx.optimizer.values import dtype_of, is_exactly, is_float, rank_of, scalar, shape_of
 from sardonyx.records import dataclass
 

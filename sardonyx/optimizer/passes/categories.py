@@ -6,8 +6,8 @@ from typing import Any
 
 from sardonyx import dtypes
 from sardonyx.ir import Graph, Node, Value, edit
+from sardonyx.ops.reading import operand
 from sardonyx.optimizer.context import Context
-from sardonyx.optimizer.matching import operand
 from sardonyx.optimizer.passes.building import TypingBuilder
 from sardonyx.optimizer.values import dtype_of
 from sardonyx.records import dataclass, field

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sardonyx.ir import Graph, Node, Value, edit
 from sardonyx.ir.cloning import Cloner, Names
+from sardonyx.ops.reading import constant
 from sardonyx.optimizer.context import Context
-from sardonyx.optimizer.matching import constant
 
 
 def inline_taken_branches(graph: Graph, context: Context) -> bool:

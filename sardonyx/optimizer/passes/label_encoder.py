@@ -8,8 +8,8 @@ import numpy as np
 
 from sardonyx.ir import Graph, Node, edit
 from sardonyx.ops.builder import Builder
+from sardonyx.ops.reading import operand
 from sardonyx.optimizer.context import Context
-from sardonyx.optimizer.matching import operand
 
 DOMAIN = "ai.onnx.ml"
 FIRST_MAP = 2

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from sardonyx.ir import Graph, Node, Value, edit
 from sardonyx.ops.contrib.nchwc import DOMAIN
+from sardonyx.ops.reading import operand
 from sardonyx.optimizer.context import Context
-from sardonyx.optimizer.matching import operand
 from sardonyx.optimizer.passes.building import replace_value
 from sardonyx.optimizer.passes.nchwc_blocks import NAME, Blocks
 from sardonyx.optimizer.passes.nchwc_ops import HANDLERS

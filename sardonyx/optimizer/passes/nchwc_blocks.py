@@ -7,8 +7,8 @@ import numpy as np
 from sardonyx import dtypes
 from sardonyx.ir import Graph, Node, Value
 from sardonyx.ops.contrib.nchwc import DOMAIN, block_size
+from sardonyx.ops.reading import operand
 from sardonyx.optimizer.context import Context
-from sardonyx.optimizer.matching import operand
 from sardonyx.optimizer.passes.building import TypingBuilder
 from sardonyx.optimizer.values import dtype_of, shape_of
 from sardonyx.records import dataclass

@@ -13,9 +13,9 @@ import numpy as np
 
 from sardonyx.ir import Attribute, Node, Value
 from sardonyx.ops.contrib.nchwc import DOMAIN
-from sardonyx.optimizer.matching import constant, operand
+from sardonyx.ops.reading import constant, given_attributes, operand
 from sardonyx.optimizer.passes.nchwc_blocks import Blocked, Blocks, channels_of
-from sardonyx.optimizer.rules.conv import attributes_of, batch_factors
+from sardonyx.optimizer.rules.conv import batch_factors
 from sardonyx.optimizer.rules.epilogue import CONTRIB, PARAMETERS
 from sardonyx.optimizer.values import has_one_output, same_shape
 
@@ -37,7 +37,7 @@ def convolve(blocks: Blocks, node: Node) -> Blocked | None:
     is_depthwise = group > 1 and filters.shape[1] == 1
     if is_depthwise:
         group = blocks.rounded(group)
-    attributes = {**attributes_of(node), "group": group}
+    attributes = {**given_attributes(node), "group": group}
     packed = _packed(blocks, filters, is_depthwise or source is X)
     return _convolution(blocks, node, len(filters), [source, packed, bias, sum_], attributes)
 
@@ -149,7 +149,7 @@ def join(blocks: Blocks, node: Node) -> Blocked | None:
 
 def _again(blocks: Blocks, node: Node, inputs: list[Value | None], channels: int) -> Blocked:
     op = blocks.builder(node)
-    return Blocked(op.node(node.op_type, *inputs, domain=node.domain, **attributes_of(node)), channels)
+    return Blocked(op.node(node.op_type, *inputs, domain=node.domain, **given_attributes(node)), channels)
 
 
 # --- windows
@@ -160,7 +160,7 @@ def pool(blocks: Blocks, node: Node) -> Blocked | None:
     form = blocks.find(node.inputs[0])
     if form is None or not has_one_output(node):
         return None
-    attributes = attributes_of(node)
+    attributes = given_attributes(node)
     if node.op_type == "AveragePool":
         is_spread = any(step != 1 for step in attributes.get("dilations") or ())
         if is_spread or (attributes.get("ceil_mode") and attributes.get("count_include_pad")):

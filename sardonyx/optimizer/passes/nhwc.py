@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from sardonyx.dtypes import int8, uint8
 from sardonyx.ir import Graph, Node, Value
+from sardonyx.ops.reading import given_attributes, operand
 from sardonyx.optimizer.context import Context
-from sardonyx.optimizer.matching import operand
 from sardonyx.optimizer.passes.building import TypingBuilder, replace_value
 from sardonyx.optimizer.passes.transpose import optimize_transposes
-from sardonyx.optimizer.rules.conv import attributes_of
 from sardonyx.optimizer.values import dtype_of, has_one_output, rank_of
 
 NAME = "NhwcTransformer"
@@ -76,7 +75,7 @@ def _put_last(graph: Graph, context: Context, node: Node, op_type: str) -> None:
     op = TypingBuilder(graph, node, opsets, node.name or NAME, context.driver)
     rank = _rank(node)
     assert rank is not None
-    attributes = attributes_of(node) | ({} if op_type == "NhwcMaxPool" else {"channels_last": 1})
+    attributes = given_attributes(node) | ({} if op_type == "NhwcMaxPool" else {"channels_last": 1})
     attributes.pop("storage_order", None)  # of positions, which nobody uses
     turned: Value = op.Transpose(node.inputs[0], perm=_to_last(rank))
     result: Value = op.node(op_type, turned, *node.inputs[1:], domain=CONTRIB, **attributes)

@@ -8,10 +8,9 @@ import numpy as np
 from sardonyx import dtypes
 from sardonyx.ir import Graph, Node, edit
 from sardonyx.ops.builder import Builder
+from sardonyx.ops.reading import constant, given_attributes, operand
 from sardonyx.optimizer.context import Context
-from sardonyx.optimizer.matching import constant, operand
 from sardonyx.optimizer.rewrite import Skip
-from sardonyx.optimizer.rules.conv import attributes_of
 from sardonyx.optimizer.rules.quantize_parameters import (
     BYTES,
     is_dequantize,
@@ -36,7 +35,7 @@ def unique_dequantization(graph: Graph, context: Context) -> bool:
         spare = 0 if output.is_graph_output or len(uses) < len(output.uses) else 1
         for user, position in uses[spare:]:
             op = _builder(graph, user, context)
-            copy = op.node(node.op_type, *node.inputs, domain=node.domain, **attributes_of(node))
+            copy = op.node(node.op_type, *node.inputs, domain=node.domain, **given_attributes(node))
             _infer(op, context)
             user.set_input(position, copy)
             context.journal.add("EnsureUniqueDQForNodeUnit", node)
@@ -51,7 +50,7 @@ def merge_dequantization(graph: Graph, context: Context) -> bool:
     for node in graph.nodes:
         if not is_dequantize(node):
             continue
-        attributes = tuple(sorted((name, str(value)) for name, value in attributes_of(node).items()))
+        attributes = tuple(sorted((name, str(value)) for name, value in given_attributes(node).items()))
         known = first.setdefault((node.domain, node.version, *map(id, node.inputs), attributes), node)
         if known is not node and not node.outputs[0].is_graph_output:
             edit.replace_all_uses(node.outputs[0], known.outputs[0])

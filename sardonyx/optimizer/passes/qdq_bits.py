@@ -12,8 +12,8 @@ from sardonyx import dtypes, settings
 from sardonyx.errors import InvalidArgument
 from sardonyx.ir import Graph, Node, Value, edit
 from sardonyx.ops.builder import Builder
+from sardonyx.ops.reading import constant, operand
 from sardonyx.optimizer.context import Context
-from sardonyx.optimizer.matching import constant, operand
 from sardonyx.optimizer.rules.quantize_parameters import CONTRIB, Parameters, byte_of, is_dequantize, parameters
 from sardonyx.optimizer.values import dtype_of, rank_of, shape_of
 from sardonyx.records import dataclass

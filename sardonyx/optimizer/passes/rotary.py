@@ -9,10 +9,10 @@ import numpy as np
 from sardonyx.ir import Attribute, Graph, Node, Value, edit
 from sardonyx.ir.types import Shape
 from sardonyx.ops.builder import Builder
+from sardonyx.ops.reading import constant, operand
 from sardonyx.optimizer import matching
 from sardonyx.optimizer.axes import part_of
 from sardonyx.optimizer.context import Context
-from sardonyx.optimizer.matching import constant, operand
 from sardonyx.optimizer.passes.attention_heads import Heads
 from sardonyx.optimizer.passes.attention_scores import Unfit
 from sardonyx.optimizer.passes.building import TypingBuilder, replace_value

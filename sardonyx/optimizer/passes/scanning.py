@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sardonyx.ir import Graph, Node, Value, edit
 from sardonyx.ops.builder import Builder
+from sardonyx.ops.reading import operand
 from sardonyx.optimizer.context import Context
-from sardonyx.optimizer.matching import operand
 from sardonyx.optimizer.values import shape_of
 
 FIRST_WITH_AXES = 9

@@ -6,8 +6,8 @@ import numpy as np
 
 from sardonyx.ir import Graph, Node, Value, edit
 from sardonyx.ops.builder import Builder
+from sardonyx.ops.reading import operand
 from sardonyx.optimizer.context import Context
-from sardonyx.optimizer.matching import operand
 from sardonyx.optimizer.values import shape_of
 from sardonyx.records import dataclass
 

@@ -15,8 +15,8 @@ import numpy as np
 from sardonyx.ir import Attribute, Node, TensorType, Value
 from sardonyx.ops import schemas
 from sardonyx.ops.builder import Builder
+from sardonyx.ops.reading import constant, operand
 from sardonyx.ops.signatures import Signature
-from sardonyx.optimizer.matching import constant, operand
 from sardonyx.optimizer.passes.transpose_axes import (
     Order,
     Port,

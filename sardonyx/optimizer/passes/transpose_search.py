@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
 from sardonyx.ir import Graph, Node, Shape, Value, edit
-from sardonyx.optimizer.matching import operand
+from sardonyx.ops.reading import operand
 from sardonyx.optimizer.passes.transpose_axes import (
     Layout,
     Order,

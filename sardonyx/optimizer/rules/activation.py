@@ -7,7 +7,7 @@ from typing import Any
 
 from sardonyx.ir import Node, Value
 from sardonyx.ops.builder import Builder
-from sardonyx.optimizer.matching import operand
+from sardonyx.ops.reading import operand
 from sardonyx.optimizer.rewrite import Answer, rule, skip
 from sardonyx.optimizer.values import CONTRIB_TYPES, broadcasts_into, dtype_of, is_float, rank_of, same_shape, scalar, shape_of
 

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
 
 import numpy as np
 
 from sardonyx.formats import mapping
 from sardonyx.ir import Node, Tensor, Value
 from sardonyx.ops.builder import Builder
-from sardonyx.optimizer.matching import constant, operand
+from sardonyx.ops.reading import constant, given_attributes, operand
 from sardonyx.optimizer.rewrite import Answer, rule, skip
 from sardonyx.optimizer.values import is_non_negative, rank_of, shape_of, stays_finite
-
-
-def attributes_of(node: Node) -> dict[str, Any]:
-    """What a node's attributes are set to, for a node like it."""
-    return {name: attribute.value for name, attribute in node.attributes.items()}
-
 
 # --- per channel ----------------------------------------------------------------------------------------------------
 
@@ -152,9 +145,9 @@ def _stay_finite(weights: np.ndarray, factors: np.ndarray) -> bool:
 def _convolved(op: Builder, conv: Node, X: Value, W: Value, bias: np.ndarray | None, like: Value) -> Answer:
     """The convolution again with other weights; the bias is rounded to their type."""
     if bias is None:
-        return op.node(conv.op_type, X, W, **attributes_of(conv))
+        return op.node(conv.op_type, X, W, **given_attributes(conv))
     element = like.type.dtype.numpy  # type: ignore[union-attr]
-    return op.node(conv.op_type, X, W, op.constant(bias.astype(element)), **attributes_of(conv))
+    return op.node(conv.op_type, X, W, op.constant(bias.astype(element)), **given_attributes(conv))
 
 
 # --- padding --------------------------------------------------------------------------------------------------------
@@ -168,7 +161,7 @@ def pad_in_convolution(
     merged = _merged_pads(pad, x, root)
     if merged is None or _pad_value(pad) != 0:
         return skip("only zeros around the pixels can be taken over, and explicit pads")
-    return op.Conv(_recast(op, x, cast), W, B, **{**attributes_of(root), "pads": merged, "auto_pad": "NOTSET"})
+    return op.Conv(_recast(op, x, cast), W, B, **{**given_attributes(root), "pads": merged, "auto_pad": "NOTSET"})
 
 
 @rule("AveragePool(cast:Cast?(pad:Pad(x, ...)))", name="PadFusion")
@@ -182,7 +175,7 @@ def pad_in_average(op: Builder, pad: Node, x: Value, root: Node, cast: Node | No
     ):
         return skip("the pool does not count its own padding")
     extra = {"pads": merged, "auto_pad": "NOTSET", "count_include_pad": 1}
-    return op.AveragePool(_recast(op, x, cast), **{**attributes_of(root), **extra})
+    return op.AveragePool(_recast(op, x, cast), **{**given_attributes(root), **extra})
 
 
 @rule("MaxPool(pad:Pad(x, ...))", name="PadFusion")
@@ -194,11 +187,11 @@ def pad_in_maximum(op: Builder, pad: Node, x: Value, root: Node) -> Answer:
     value = _pad_value(pad)
     if value != -math.inf and not (value == 0 and is_non_negative(x)):
         return skip(f"pixels may be below the {value} around them")
-    return op.MaxPool(x, **{**attributes_of(root), "pads": merged, "auto_pad": "NOTSET"})
+    return op.MaxPool(x, **{**given_attributes(root), "pads": merged, "auto_pad": "NOTSET"})
 
 
 def _recast(op: Builder, x: Value, cast: Node | None) -> Value:
-    return x if cast is None else op.Cast(x, **attributes_of(cast))
+    return x if cast is None else op.Cast(x, **given_attributes(cast))
 
 
 def _pad_value(pad: Node) -> float | None:
@@ -301,4 +294,4 @@ def reorder_weights(op: Builder, x: Value, order: list[int], W: Value, root: Nod
         return skip("the channels are not merely reordered")
     moved = np.empty_like(weights)
     moved[:, order] = weights
-    return op.Conv(x, op.constant(moved), B, **attributes_of(root))
+    return op.Conv(x, op.constant(moved), B, **given_attributes(root))

@@ -9,7 +9,7 @@ from sardonyx.dtypes import ElementType
 from sardonyx.ir import Node, Value
 from sardonyx.ir.dim import Dim
 from sardonyx.ops.builder import Builder
-from sardonyx.optimizer.matching import constant, operand
+from sardonyx.ops.reading import constant, operand
 from sardonyx.optimizer.rewrite import Answer, rule, skip
 from sardonyx.optimizer.values import (
     FIRST_BROADCASTING,

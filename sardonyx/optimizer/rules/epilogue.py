@@ -9,9 +9,8 @@ import numpy as np
 from sardonyx import dtypes
 from sardonyx.ir import Node, Value
 from sardonyx.ops.builder import Builder
-from sardonyx.optimizer.matching import operand
+from sardonyx.ops.reading import given_attributes, operand
 from sardonyx.optimizer.rewrite import Answer, Skip, rule, skip
-from sardonyx.optimizer.rules.conv import attributes_of
 from sardonyx.optimizer.values import FIRST_BROADCASTING, dtype_of, same_shape
 
 CONTRIB = "com.microsoft"
@@ -61,7 +60,7 @@ def _fused_conv(op: Builder, conv: Node, inputs: list[Value | None], activation:
         return skip("it has an activation already")
     while inputs[-1] is None:
         inputs.pop()
-    return op.node("FusedConv", *inputs, domain=CONTRIB, **{**attributes_of(conv), **activation})
+    return op.node("FusedConv", *inputs, domain=CONTRIB, **{**given_attributes(conv), **activation})
 
 
 def _activation(act: Node) -> dict[str, Any]:
@@ -92,4 +91,4 @@ def fuse_gemm_activation(op: Builder, act: Node, gemm: Node, A: Value, B: Value,
         return skip("up to opset 6 Gemm broadcasts by a flag")
     numbers = {f"activation_{name}": operand(act, name) for name in ("alpha", "beta", "gamma")}
     inputs = [A, B] if C is None else [A, B, C]
-    return op.node("FusedGemm", *inputs, domain=CONTRIB, activation=act.op_type, **numbers, **attributes_of(gemm))
+    return op.node("FusedGemm", *inputs, domain=CONTRIB, activation=act.op_type, **numbers, **given_attributes(gemm))

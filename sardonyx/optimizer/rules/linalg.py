@@ -8,9 +8,9 @@ import numpy as np
 
 from sardonyx.ir import Node, Value, dim
 from sardonyx.ops.builder import Builder
-from sardonyx.optimizer.matching import constant, operand
+from sardonyx.ops.reading import constant, given_attributes, operand
 from sardonyx.optimizer.rewrite import Answer, Skip, rule, skip
-from sardonyx.optimizer.rules.conv import attributes_of, batch_factors, is_training
+from sardonyx.optimizer.rules.conv import batch_factors, is_training
 from sardonyx.optimizer.rules.shape import viewed_shape
 from sardonyx.optimizer.values import (
     CONTRIB_TYPES,
@@ -35,7 +35,7 @@ def add_in_gemm(op: Builder, gemm: Node, A: Value, B: Value, C: Value) -> Answer
     """Gemm adds a third matrix itself."""
     if not broadcasts_into(C, gemm.outputs[0]):
         return skip("what is added may enlarge the result")
-    return op.Gemm(A, B, C, **{**attributes_of(gemm), "beta": 1.0})
+    return op.Gemm(A, B, C, **{**given_attributes(gemm), "beta": 1.0})
 
 
 @rule("Add(product:MatMul(A, B), C)", name="MatMulAddFusion")
@@ -91,7 +91,7 @@ def transpose_first_factor(op: Builder, gemm: Node, A: Value, B: Value, C: Value
     """Gemm transposes its first factor itself."""
     if perm not in (None, [1, 0]):
         return skip("nothing is transposed")
-    return op.Gemm(A, B, C, **{**attributes_of(gemm), "transA": 1 - operand(gemm, "transA")})
+    return op.Gemm(A, B, C, **{**given_attributes(gemm), "transA": 1 - operand(gemm, "transA")})
 
 
 @rule(
@@ -103,7 +103,7 @@ def transpose_second_factor(op: Builder, gemm: Node, A: Value, B: Value, C: Valu
     """Gemm transposes its second factor itself."""
     if perm not in (None, [1, 0]):
         return skip("nothing is transposed")
-    return op.Gemm(A, B, C, **{**attributes_of(gemm), "transB": 1 - operand(gemm, "transB")})
+    return op.Gemm(A, B, C, **{**given_attributes(gemm), "transB": 1 - operand(gemm, "transB")})
 
 
 @rule("Transpose<perm=perm?>(gemm:Gemm(A, B))", name="GemmTransposeFusion")
@@ -112,7 +112,7 @@ def transpose_product(op: Builder, gemm: Node, A: Value, B: Value, perm: list[in
     if perm not in (None, [1, 0]):
         return skip("nothing is transposed")
     flags = {"transA": 1 - operand(gemm, "transB"), "transB": 1 - operand(gemm, "transA")}
-    return op.Gemm(B, A, **{**attributes_of(gemm), **flags})
+    return op.Gemm(B, A, **{**given_attributes(gemm), **flags})
 
 
 # --- batch normalization --------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ def fold_into_matmul(
         return skip("the weights would not be finite")
     result = _with_offset(op, x, op.constant(scaled), op.constant(offset.astype(weights.dtype)), root)
     for node in chain:
-        result = op.node(node.op_type, result, *node.inputs[1:], **attributes_of(node))
+        result = op.node(node.op_type, result, *node.inputs[1:], **given_attributes(node))
     return result
 
 
@@ -164,7 +164,7 @@ def fold_into_gemm(
         return skip("the weights would not be finite")
     shifted = own.astype(np.float64) * (operand(gemm, "beta") * factor) + offset
     inputs = A, op.constant(scaled), op.constant(shifted.astype(weights.dtype))
-    return op.Gemm(*inputs, **{**attributes_of(gemm), "beta": 1.0})
+    return op.Gemm(*inputs, **{**given_attributes(gemm), "beta": 1.0})
 
 
 def _rounded(wide: np.ndarray, like: np.ndarray) -> np.ndarray | None:
@@ -246,7 +246,7 @@ def transposed_second(
 
 
 def _recast(op: Builder, value: Value, cast: Node | None) -> Value:
-    return value if cast is None else op.Cast(value, **attributes_of(cast))
+    return value if cast is None else op.Cast(value, **given_attributes(cast))
 
 
 def _transposed(product: Node, which: str, factor: Value, other: Value, perm: list[int] | None) -> dict[str, Any] | Skip:
@@ -306,7 +306,7 @@ def _scaled(op: Builder, scaling: Node, product: Node, A: Value, B: Value, facto
 
 
 def _fused(op: Builder, product: Node, A: Value, B: Value, flags: dict[str, Any]) -> Answer:
-    return op.node("FusedMatMul", A, B, domain=CONTRIB, **{**attributes_of(product), **flags})
+    return op.node("FusedMatMul", A, B, domain=CONTRIB, **{**given_attributes(product), **flags})
 
 
 # --- weights of few bits --------------------------------------------------------------------------------------------
@@ -319,4 +319,4 @@ def bias_of_bits(
     """MatMulNBits adds a bias itself."""
     if shape_of(bias) != (operand(product, "N"),):
         return skip("what is added is not a bias per column")
-    return op.node("MatMulNBits", A, B, scales, zero_points, g_idx, bias, domain=CONTRIB, **attributes_of(product))
+    return op.node("MatMulNBits", A, B, scales, zero_points, g_idx, bias, domain=CONTRIB, **given_attributes(product))

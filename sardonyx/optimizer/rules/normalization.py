@@ -9,7 +9,7 @@ import numpy as np
 from sardonyx.ir import Node, Value
 from sardonyx.ir.types import Shape
 from sardonyx.ops.builder import Builder
-from sardonyx.optimizer.matching import constant, operand
+from sardonyx.ops.reading import constant, operand
 from sardonyx.optimizer.rewrite import Answer, Skip, rule, skip
 from sardonyx.optimizer.values import CONTRIB_TYPES, dtype_of, has_one_output, is_float, rank_of, same_shape, scalar, shape_of
 

@@ -11,7 +11,7 @@ import numpy as np
 from sardonyx import dtypes
 from sardonyx.ir import Node, Value
 from sardonyx.ops.builder import Builder
-from sardonyx.optimizer.matching import constant, operand
+from sardonyx.ops.reading import constant, operand
 from sardonyx.optimizer.rewrite import Answer, rule, skip
 from sardonyx.optimizer.rules.elimination import unless_output
 from sardonyx.optimizer.rules.quantize_parameters import (

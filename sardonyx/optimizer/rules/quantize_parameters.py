@@ -11,9 +11,8 @@ from sardonyx.dtypes import ElementType
 from sardonyx.ir import Node, Value
 from sardonyx.ops import schemas
 from sardonyx.ops.builder import Builder
-from sardonyx.optimizer.matching import constant, operand
+from sardonyx.ops.reading import constant, given_attributes, operand
 from sardonyx.optimizer.rewrite import Skip, skip
-from sardonyx.optimizer.rules.conv import attributes_of
 from sardonyx.optimizer.values import dtype_of, rank_of
 from sardonyx.records import dataclass
 
@@ -135,12 +134,12 @@ def takes(node: Node, dtype: ElementType) -> bool:
 
 def over(op: Builder, node: Node, x: Value) -> Any:
     """The same node over another first operand."""
-    return op.node(node.op_type, x, *node.inputs[1:], outputs=len(node.outputs), domain=node.domain, **attributes_of(node))
+    return op.node(node.op_type, x, *node.inputs[1:], outputs=len(node.outputs), domain=node.domain, **given_attributes(node))
 
 
 def with_parameters(op: Builder, found: Parameters, x: Value) -> Value:
     """A node with the one scale of another, over another tensor, whose axes do not matter to it."""
-    extra = {name: value for name, value in attributes_of(found.node).items() if name != "axis"}
+    extra = {name: value for name, value in given_attributes(found.node).items() if name != "axis"}
     result: Value = op.node(found.node.op_type, x, *found.node.inputs[1:], domain=found.node.domain, **extra)
     return result
 

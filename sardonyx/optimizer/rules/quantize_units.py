@@ -11,9 +11,8 @@ import numpy as np
 
 from sardonyx.ir import Node, Value
 from sardonyx.ops.builder import Builder
-from sardonyx.optimizer.matching import operand
+from sardonyx.ops.reading import given_attributes, operand
 from sardonyx.optimizer.rewrite import Answer, Skip, rule, skip
-from sardonyx.optimizer.rules.conv import attributes_of
 from sardonyx.optimizer.rules.elimination import unless_output
 from sardonyx.optimizer.rules.quantize import VIEWS
 from sardonyx.optimizer.rules.quantize_parameters import (
@@ -125,7 +124,7 @@ def _q_linear(op: Builder, node: Node, tensors: list[Value], found: list[Paramet
     operands: list[Value] = []
     for tensor, one in zip([*tensors, None], found, strict=True):
         operands.extend(([] if tensor is None else [tensor]) + list(one.operands(op)))
-    attributes = {**attributes_of(node), **extra}
+    attributes = {**given_attributes(node), **extra}
     result: Value = op.node(f"QLinear{node.op_type}", *operands, domain=CONTRIB, **attributes)
     return result
 
@@ -156,7 +155,7 @@ def quantized_average(op: Builder, x: Value, dq: Node, f: Node, q: Node) -> Answ
         return NOT_BYTES
     if any(step != 1 for step in operand(f, "dilations") or ()):
         return skip("there is no such op with dilations")
-    attributes = {name: value for name, value in attributes_of(f).items() if name != "dilations"}
+    attributes = {name: value for name, value in given_attributes(f).items() if name != "dilations"}
     operands = [x, *found[0].operands(op), *found[1].operands(op)]
     return op.node(f"QLinear{f.op_type}", *operands, domain=CONTRIB, **attributes)
 
@@ -171,7 +170,7 @@ def quantized_concat(op: Builder, f: Node, q: Node) -> Answer:
         return NOT_BYTES
     tensors = [one.node.inputs[0] for one in given]
     if all(same(one, result) for one in given):
-        return op.Concat(*tensors, **attributes_of(f))
+        return op.Concat(*tensors, **given_attributes(f))
     operands: list[Value | None] = [*result.operands(op)]
     for tensor, one in zip(tensors, given, strict=True):
         operands += [tensor, *one.operands(op)]
@@ -217,7 +216,7 @@ def quantized_convolution(op: Builder, x: Value, w: Value, bias: Value | None, d
     if isinstance(added, Skip):
         return added
     first, second = (one.operands(op) for one in factors)
-    return op.QLinearConv(x, *first, w, *second, *result.operands(op), added, **attributes_of(f))
+    return op.QLinearConv(x, *first, w, *second, *result.operands(op), added, **given_attributes(f))
 
 
 @rule(f"a = da:{DQ}(x, ...); b = db:{DQ}(w, ...); q:{Q}(f:MatMul(a, b), ...)", keep=("a", "b"), name=NAME)
@@ -283,7 +282,7 @@ def _q_gemm(op: Builder, x: Value, w: Value, c: Value | None, da: Node, db: Node
         return added
     first, second = (one.operands(op) for one in factors)
     ends = () if result is None else result.operands(op)
-    attributes = {name: value for name, value in attributes_of(f).items() if name != "beta"}
+    attributes = {name: value for name, value in given_attributes(f).items() if name != "beta"}
     return op.node("QGemm", x, *first, w, *second, added, *ends, domain=CONTRIB, **attributes)
 
 

@@ -15,7 +15,7 @@ from sardonyx.ops import shape as inference
 from sardonyx.ops.builder import Builder
 from sardonyx.ops.inference import operand_of, operand_of_array
 from sardonyx.ops.operand import Known
-from sardonyx.optimizer.matching import constant, operand
+from sardonyx.ops.reading import constant, operand
 from sardonyx.optimizer.rewrite import Answer, rule, skip
 from sardonyx.optimizer.rules.elimination import unless_output
 from sardonyx.optimizer.values import shape_of, sizes_in

@@ -61,7 +61,9 @@ def modulo(A, B, *, fmod):
     return f.select((rest != 0) & ((rest ^ B) < 0), rest + B, rest)
 
 
-def _exponent_is(wanted: float):
+def _power_of(wanted: float):
+    """Register the function of Pow where the exponent is a constant number."""
+
     def claims(node: Node) -> bool:
         exponent = node.inputs[1]
         if exponent is None or exponent.constant is None:
@@ -69,30 +71,30 @@ def _exponent_is(wanted: float):
         numbers = exponent.constant.numpy()
         return numbers.size == 1 and numbers.item() == wanted
 
-    return claims
+    return scalar("Pow", since=7, types=FLOATS, claims=claims, case=f"the exponent is {wanted}")
 
 
-@scalar("Pow", since=7, types=FLOATS, claims=_exponent_is(1))
+@_power_of(1)
 def first_power(X, Y):
     return X
 
 
-@scalar("Pow", since=7, types=FLOATS, claims=_exponent_is(2))
+@_power_of(2)
 def square(X, Y):
     return X * X
 
 
-@scalar("Pow", since=7, types=FLOATS, claims=_exponent_is(3))
+@_power_of(3)
 def cube(X, Y):
     return X * X * X
 
 
-@scalar("Pow", since=7, types=FLOATS, claims=_exponent_is(-1))
+@_power_of(-1)
 def inverse(X, Y):
     return 1.0 / X
 
 
-@scalar("Pow", since=7, types=FLOATS, claims=_exponent_is(0.5))
+@_power_of(0.5)
 def root(X, Y):
     """The square root, but positive at -0 and -inf."""
     f = X.f

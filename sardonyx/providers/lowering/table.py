@@ -5,7 +5,7 @@
         return 1 / (1 + exp(-X))
 
 Operands come by position, attributes by name if the function asks for them; `type` is the element type of the result. Values are those of
-the compiler, scalars or vectors alike; floats of 16 bits come as float32. Of several entries that serve a node the first is taken.
+the compiler, scalars or vectors alike; floats of 16 bits come as float32.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sardonyx import dtypes
 from sardonyx.dtypes import ElementType
 from sardonyx.families import Families
 from sardonyx.ir import Node
-from sardonyx.ops.table import NEWEST
+from sardonyx.ops.entries import NEWEST, Entry, Table
 from sardonyx.parameters import Parameters
 from sardonyx.records import dataclass
 
@@ -30,12 +30,10 @@ INTEGERS = dtypes.INTS - dtypes.SUB_BYTE_INTS
 
 
 @dataclass(frozen=True)
-class Scalar:
+class Scalar(Entry):
     """A scalar function and the nodes that it serves."""
 
     function: Callable[..., Any]
-    since: int
-    until: int
     types: frozenset[ElementType] | None
     """Element types of the first operand that it is right for; None for all that generated code knows."""
     parameters: frozenset[str]
@@ -44,10 +42,15 @@ class Scalar:
     variadic: bool
     claims: Claims | None
     """Asked last, whether it serves a node: of divisions of integers say those that cannot fail."""
+    case: str
+
+    def overlaps(self, other: Entry) -> bool:
+        assert isinstance(other, Scalar)
+        return super().overlaps(other) and (self.types is None or other.types is None or bool(self.types & other.types))
 
 
 families = Families("sardonyx.providers.lowering")
-_table: dict[str, list[Scalar]] = {}
+scalars: Table[Scalar] = Table("scalar functions", families)
 
 
 def scalar(
@@ -57,26 +60,33 @@ def scalar(
     until: int = NEWEST,
     types: Collection[ElementType] | None = None,
     claims: Claims | None = None,
+    case: str = "",
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register the function of one element of `ops`. Keyword-only parameters are attributes, and `type`."""
+    """Register the function of one element of `ops`. Keyword-only parameters are attributes, and `type`. `case` is that of `Entry`."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         asks = Parameters.of(function)
         keywords = frozenset(asks.keyword_only)
         narrowed = None if types is None else frozenset(types)
         for op in ops:
-            entry = Scalar(function, since, until, narrowed, keywords, asks.positional, asks.takes_more, claims)
-            families.note(op)
-            _table.setdefault(f"{domain}:{op}" if domain else op, []).append(entry)
+            scalars.add(
+                Scalar(
+                    *(domain, op, since, until, function, narrowed, keywords, asks.positional, asks.takes_more, claims, case)
+                )
+            )
         return function
 
     return register
 
 
-def scalars_of(domain: str, op: str) -> list[Scalar]:
-    """The entries of an op; their versions and types say which one is a node's."""
-    families.need(op)
-    return _table.get(f"{domain}:{op}" if domain else op, [])
+def newest_scalar(op: str, domain: str = "", attributes: Collection[str] = ()) -> Scalar:
+    """The function of an op's newest version that has these attributes, for floats: kernels apply it to their own results."""
+    fitting = (
+        entry
+        for entry in scalars.candidates(domain, op)
+        if not entry.case and entry.parameters.issuperset(attributes) and (entry.types is None or dtypes.float32 in entry.types)
+    )
+    return max(fitting, key=lambda entry: entry.until)
 
 
 _names: dict[str, Scalar] = {}

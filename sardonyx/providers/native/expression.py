@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 from sardonyx.compiler.types import Type
 from sardonyx.ir import Node, Value, dim
-from sardonyx.providers.lowering.table import name_of, scalars_of
+from sardonyx.providers.lowering.table import name_of, newest_scalar
 from sardonyx.providers.native.chain import Apply, Chain, Given, Item, Load, Number, Store, pattern, stride_arguments
 from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.scalars import find_scalar, scalar_attributes
@@ -24,7 +24,10 @@ MAX_OPERANDS = 24
 
 @dataclass(frozen=True)
 class Operation:
-    """An elementwise op of its newest version, applied to what a kernel computes before it counts as the node's output."""
+    """An elementwise op, applied to what a kernel computes before it counts as the node's output.
+
+    It is that of the op's newest version that has the attributes.
+    """
 
     op_type: str
     operands: Sequence[Union[Value, float, Operation, None]]
@@ -75,7 +78,7 @@ class Expression:
                 inputs.append(self.add(operand))
             else:
                 inputs.append(self._new(None, Number(type, repr(operand))))
-        entry = scalars_of(operation.domain, operation.op_type)[-1]
+        entry = newest_scalar(operation.op_type, operation.domain, dict(operation.attributes))
         return self._new(None, Apply(name_of(entry), tuple(inputs), type, operation.attributes))
 
     def add(self, value: Value) -> int:

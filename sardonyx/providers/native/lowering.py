@@ -12,7 +12,6 @@ import numpy as np
 from sardonyx.compiler.target import Target
 from sardonyx.ir import Dim, Node, TensorType, Value, dim
 from sardonyx.ops import checking
-from sardonyx.optimizer import matching
 from sardonyx.providers.native import budgets
 from sardonyx.providers.native.arguments import Arguments
 from sardonyx.providers.native.chain import Chain, Item, Load
@@ -411,10 +410,6 @@ class Lowerer:
         if tuple(sizes) != view.shape and order is not None:
             view = replace(view, strides=dense_strides(sizes, order))
         return replace(view, shape=tuple(sizes)).broadcast(shape)
-
-    def operand(self, node: Node, name: str) -> Any:
-        """An attribute or constant input by its name in the spec; a `Value` if it is an input that is not constant."""
-        return matching.operand(node, name)
 
     # --- chains
 

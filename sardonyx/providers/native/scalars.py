@@ -7,14 +7,14 @@ from typing import Any
 
 from sardonyx.ir import Node, TensorType
 from sardonyx.ops import checking
-from sardonyx.providers.lowering.table import Scalar, scalars_of
+from sardonyx.ops.reading import attribute_value
+from sardonyx.providers.lowering.table import Scalar, scalars
 from sardonyx.providers.native.values import is_plain
-from sardonyx.providers.provider import attribute_value
 
 
 def find_scalar(node: Node) -> Scalar | None:
     """The scalar function of an elementwise node, None for other nodes."""
-    entries = scalars_of(node.domain if node.domain != "ai.onnx" else "", node.op_type)
+    entries = scalars.candidates(node.domain, node.op_type)
     if (
         not entries
         or len([one for one in node.outputs if one.name]) != 1
@@ -25,7 +25,7 @@ def find_scalar(node: Node) -> Scalar | None:
     first = next((value for value in node.inputs if value is not None), node.outputs[0])
     dtype = first.type.dtype if isinstance(first.type, TensorType) else None
     for entry in entries:
-        if entry.since <= version <= entry.until and (entry.types is None or dtype in entry.types):
+        if entry.covers(version) and (entry.types is None or dtype in entry.types):
             count = len(node.inputs)
             if (
                 (entry.variadic or count <= len(entry.positional))

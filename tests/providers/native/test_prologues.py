@@ -8,12 +8,12 @@ import pytest
 from sardonyx.compiler.target import X86_LEVELS
 from sardonyx.compiler.types import F32
 from sardonyx.providers.cpu.provider import CPUExecutionProvider
-from sardonyx.providers.lowering.table import name_of, scalars_of
+from sardonyx.providers.lowering.table import name_of, newest_scalar
 from sardonyx.providers.native.arguments import POINTER, SIZE, Slot
 from sardonyx.providers.native.chain import Apply, Chain, ChainCode, Load
 from sardonyx.providers.native.compiled import CompiledProgram
 from sardonyx.providers.native.kernel import KernelFunction
-from sardonyx.providers.native.table import lowered_ops
+from sardonyx.providers.native.table import lowerings
 from sardonyx.runtime.executor import execute
 from sardonyx.runtime.plan import make_plan
 from tests.providers.native.agreement import compare, model_of, native_plan, programs
@@ -342,7 +342,7 @@ def test_every_lowering_is_run_behind_prologues_or_listed_with_a_reason():
     cases = {full_name(case.domain, case.op) for case in CASES}
     listed = [name for names in NOT_REDUCING.values() for name in names.split()]
     assert len(listed) == len(set(listed)) and not cases & set(listed)
-    assert cases | set(listed) == {full_name(*key) for key in lowered_ops()}
+    assert cases | set(listed) == {full_name(*key) for key in lowerings.operators()}
 
 
 @pytest.mark.parametrize(
@@ -382,7 +382,7 @@ def emitted(chain: Chain, read) -> str:
 
 
 PLAIN, STRIDED, SINGLE = (Chain(1, (Load(F32, (kind,)),), ()) for kind in ("1", "n", "0"))
-EXP = Chain(1, (Load(F32, ("1",)), Apply(name_of(scalars_of("", "Exp")[-1]), (0,), F32)), ())
+EXP = Chain(1, (Load(F32, ("1",)), Apply(name_of(newest_scalar("Exp")), (0,), F32)), ())
 
 
 @pytest.mark.parametrize("chain", [PLAIN, STRIDED])

@@ -47,10 +47,8 @@ def middle_node(net: Network, x: str) -> str:
 
 def breaks(monkeypatch: pytest.MonkeyPatch, op_type: str, lowering: Callable[[Lowerer, Node], None]) -> None:
     """Let another lowering stand in the table for an op, and only for nodes that the model had from the first."""
-    table.families.need(op_type)
-    entries = table._table["", op_type]
-    broken = [sardonyx.records.replace(entry, function=lowering) for entry in entries]
-    monkeypatch.setitem(table._table, ("", op_type), broken)
+    broken = [sardonyx.records.replace(entry, function=lowering) for entry in table.lowerings.candidates("", op_type)]
+    monkeypatch.setitem(table.lowerings._entries, ("", op_type), broken)
 
 
 def refuses(lowerer: Lowerer, node: Node) -> None:
@@ -147,7 +145,7 @@ def test_all_nodes_that_cannot_be_lowered_are_found_in_one_pass(monkeypatch) -> 
 
 
 def test_a_node_that_fails_only_among_others_is_compiled_apart(monkeypatch) -> None:
-    entry = next(entry for entry in _entries("CumSum"))
+    entry = table.lowerings.candidates("", "CumSum")[0]
 
     def needs_to_be_alone(lowerer: Lowerer, node: Node) -> None:
         assert len(lowerer.cluster.nodes) == 1
@@ -159,11 +157,6 @@ def test_a_node_that_fails_only_among_others_is_compiled_apart(monkeypatch) -> N
     native, others = steps_of(session)
     assert not others and [step.node.op_type for step in native if len(step.nodes) == 1] == ["CumSum"]
     assert_runs_alike(session, model, [{"x": numbers(3, 7)}])
-
-
-def _entries(op_type: str):
-    table.families.need(op_type)
-    return table._table["", op_type]
 
 
 def test_a_chain_loses_only_the_node_whose_code_cannot_be_written(monkeypatch) -> None:
@@ -206,8 +199,8 @@ def test_a_question_that_fails_costs_its_node_alone(monkeypatch) -> None:
     def fails(node: Node) -> bool:
         raise TypeError(FACT)
 
-    entries = [sardonyx.records.replace(entry, claims=fails) for entry in _entries("CumSum")]
-    monkeypatch.setitem(table._table, ("", "CumSum"), entries)
+    entries = [sardonyx.records.replace(entry, claims=fails) for entry in table.lowerings.candidates("", "CumSum")]
+    monkeypatch.setitem(table.lowerings._entries, ("", "CumSum"), entries)
     _, others = steps_of(open_session(long_model(middle_node)))
     assert [step.node.op_type for step in others] == ["CumSum"] and FACT in others[0].reason
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from sardonyx.compiler.types import Type
 from sardonyx.ir import Dim, Node, Value, dim
-from sardonyx.ops import checking
+from sardonyx.ops.reading import operand
 from sardonyx.ops.window import SAME, output_sizes, per_axis, split_pads
 from sardonyx.providers.native.convolution.tiles import Axis
 from sardonyx.providers.native.expression import Operation
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.values import element_of, shape_of
 from sardonyx.providers.native.views import Dims, View, collapse, dense_strides
-from sardonyx.providers.provider import attribute_value
 from sardonyx.records import dataclass
 
 MAX_SPATIAL = 3
@@ -67,15 +64,6 @@ class Geometry:
         return self.batch * self.positions * (2 * self.groups * self.filters * self.channels * self.taps)
 
 
-def attribute_of(node: Node, name: str) -> Any:
-    """An attribute, or its default in the node's version."""
-    given = node.attributes.get(name)
-    if given is not None:
-        return attribute_value(given.value)
-    definition = checking.signature_of(node).attributes.get(name)
-    return definition.default if definition is not None else None
-
-
 def is_channels_last(node: Node) -> bool:
     """Whether the tensors of an op have their channels behind the spatial axes."""
     return node.op_type.startswith("Nhwc")
@@ -93,7 +81,7 @@ def filters_of(node: Node) -> tuple[Value, Value | None]:
 
 
 def _pads_of(node: Node, rank: int) -> tuple[Dims, Dims]:
-    begin, end = split_pads(attribute_of(node, "pads"), rank)
+    begin, end = split_pads(operand(node, "pads"), rank)
     return tuple(begin), tuple(end)
 
 
@@ -106,13 +94,13 @@ def geometry_of(node: Node) -> Geometry:
     assert shape is not None and filters is not None
     image = _spatial_first(shape, last)[2:]
     kernel = tuple(int(size) for size in filters[2:])  # type: ignore[arg-type]
-    rank, group = len(kernel), int(attribute_of(node, "group") or 1)
-    strides = tuple(per_axis(attribute_of(node, "strides"), rank, "strides"))
-    dilations = tuple(per_axis(attribute_of(node, "dilations"), rank, "dilations"))
-    auto_pad = attribute_of(node, "auto_pad") or "NOTSET"
+    rank, group = len(kernel), int(operand(node, "group") or 1)
+    strides = tuple(per_axis(operand(node, "strides"), rank, "strides"))
+    dilations = tuple(per_axis(operand(node, "dilations"), rank, "dilations"))
+    auto_pad = operand(node, "auto_pad") or "NOTSET"
     begin, end = _pads_of(node, rank)
     spans = [(size - 1) * dilation + 1 for size, dilation in zip(kernel, dilations)]
-    output = tuple(output_sizes(image, kernel, strides, dilations, attribute_of(node, "pads"), auto_pad))
+    output = tuple(output_sizes(image, kernel, strides, dilations, operand(node, "pads"), auto_pad))
     if auto_pad in SAME:
         totals = [dim.maximum(0, (o - 1) * t + s - i) for o, t, s, i in zip(output, strides, spans, image)]
         smaller = tuple(dim.floordiv(total, 2) for total in totals)
@@ -144,8 +132,8 @@ def _sizes_fit(node: Node, X: Value, W: Value, B: Value | None) -> bool:
     shape, filters = shape_of(X), shape_of(W)
     if shape is None or filters is None or len(shape) != len(filters) or not 3 <= len(shape) <= 2 + MAX_SPATIAL:
         return False
-    group = int(attribute_of(node, "group") or 1)
-    kernel_shape = attribute_of(node, "kernel_shape")
+    group = int(operand(node, "group") or 1)
+    kernel_shape = operand(node, "kernel_shape")
     sizes = [size for size in filters if isinstance(size, int)]
     if len(sizes) < len(filters) or min(sizes[1:]) < 1 or group < 1 or sizes[0] % group:
         return False
@@ -156,7 +144,7 @@ def _sizes_fit(node: Node, X: Value, W: Value, B: Value | None) -> bool:
 
 
 def _is_known_activation(node: Node) -> bool:
-    activation = attribute_of(node, "activation")
+    activation = operand(node, "activation")
     return not activation or activation in PARAMETERS
 
 
@@ -165,9 +153,9 @@ def operations_of(node: Node) -> list[Operation]:
     found = []
     if len(node.inputs) > 3 and node.inputs[3] is not None:
         found.append(Operation("Add", (None, node.inputs[3])))
-    activation = attribute_of(node, "activation")
+    activation = operand(node, "activation")
     if activation:
-        numbers = [float(one) for one in attribute_of(node, "activation_params") or ()]
+        numbers = [float(one) for one in operand(node, "activation_params") or ()]
         found.append(Operation(activation, (None,), tuple(zip(PARAMETERS[activation], numbers))))
     return found
 

@@ -11,13 +11,13 @@ import math
 import numpy as np
 
 from sardonyx.ir import Dim, Node, Value, dim
+from sardonyx.ops.reading import operand
 from sardonyx.ops.window import SAME, per_axis, span_of, split_pads, transposed_size
 from sardonyx.providers.native.chain import Chain, Given, Load, Store, pattern, stride_arguments
 from sardonyx.providers.native.convolution.filters import Filters
 from sardonyx.providers.native.convolution.form import (
     MAX_SPATIAL,
     Geometry,
-    attribute_of,
     filters_of,
     input_view,
     last_order,
@@ -78,10 +78,10 @@ class Transposed:
 
 def transposed_of(node: Node) -> Transposed:
     image, output, filters = dims(present(node.inputs[0]))[2:], dims(node.outputs[0])[2:], dims(present(node.inputs[1]))
-    rank, groups = len(image), int(attribute_of(node, "group") or 1)
+    rank, groups = len(image), int(operand(node, "group") or 1)
     kernel = tuple(int(size) for size in filters[2:])  # type: ignore[arg-type]
-    strides = tuple(per_axis(attribute_of(node, "strides"), rank, "strides"))
-    dilations = tuple(per_axis(attribute_of(node, "dilations"), rank, "dilations"))
+    strides = tuple(per_axis(operand(node, "strides"), rank, "strides"))
+    dilations = tuple(per_axis(operand(node, "dilations"), rank, "dilations"))
     begin = _begin(node, image, output, kernel, strides, dilations)
     depth, count = int(filters[0]) // groups, int(filters[1])  # type: ignore[arg-type]
     return Transposed(groups, depth, count, kernel, strides, dilations, begin, image, output)
@@ -90,10 +90,10 @@ def transposed_of(node: Node) -> Transposed:
 def _begin(
     node: Node, image: Dims, output: Dims, kernel: tuple[int, ...], strides: tuple[int, ...], dilations: tuple[int, ...]
 ) -> Dims:
-    auto_pad, rank = attribute_of(node, "auto_pad") or "NOTSET", len(image)
-    if not attribute_of(node, "output_shape") and auto_pad not in SAME:
-        return tuple(split_pads(attribute_of(node, "pads") if auto_pad == "NOTSET" else None, rank)[0])
-    extra = attribute_of(node, "output_padding") or (0,) * rank
+    auto_pad, rank = operand(node, "auto_pad") or "NOTSET", len(image)
+    if not operand(node, "output_shape") and auto_pad not in SAME:
+        return tuple(split_pads(operand(node, "pads") if auto_pad == "NOTSET" else None, rank)[0])
+    extra = operand(node, "output_padding") or (0,) * rank
     spans = [span_of(*one) for one in zip(kernel, dilations)]  # type: ignore[no-untyped-call]
     full = [transposed_size(*one) for one in zip(image, spans, strides, extra)]  # type: ignore[no-untyped-call]
     totals = [dim.maximum(0, size - wanted) for size, wanted in zip(full, output)]
@@ -117,13 +117,13 @@ def _sizes_fit(node: Node, X: Value, W: Value, B: Value | None) -> bool:
     shape, filters, output = shape_of(X), shape_of(W), shape_of(node.outputs[0])
     if shape is None or filters is None or output is None or not 3 <= len(shape) <= 2 + MAX_SPATIAL:
         return False
-    group, kernel_shape = int(attribute_of(node, "group") or 1), attribute_of(node, "kernel_shape")
+    group, kernel_shape = int(operand(node, "group") or 1), operand(node, "kernel_shape")
     sizes = [size for size in filters if isinstance(size, int)]
     if len(sizes) < len(filters) or len(filters) != len(shape) or min(sizes) < 1 or group < 1 or sizes[0] % group:
         return False
     if kernel_shape and tuple(kernel_shape) != tuple(sizes[2:]):
         return False
-    steps = [*(attribute_of(node, "strides") or ()), *(attribute_of(node, "dilations") or ())]
+    steps = [*(operand(node, "strides") or ()), *(operand(node, "dilations") or ())]
     if max(steps, default=1) > LONGEST_STRIDE:
         return False
     return shape[1] == sizes[0] and min(steps, default=1) > 0 and (B is None or shape_of(B) == (sizes[1] * group,))

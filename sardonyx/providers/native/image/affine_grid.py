@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import F64, I64, Type
 from sardonyx.ir import Node, dim
+from sardonyx.ops.reading import operand
 from sardonyx.providers.native.arguments import Arguments, Pointer, Size, each
-from sardonyx.providers.native.convolution.form import attribute_of
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.movement.views import content
@@ -40,7 +40,7 @@ def affine_grid(lowerer: Lowerer, node: Node) -> None:
     *outer, width, _ = target.shape
     axes = fixed(target.shape[-1], "the number of axes")
     lowerer.call(
-        affine_grid_kernel(lowerer.target, theta.type, axes, bool(attribute_of(node, "align_corners"))),
+        affine_grid_kernel(lowerer.target, theta.type, axes, bool(operand(node, "align_corners"))),
         AffineGridArguments(theta=theta.place, target=target.place, sizes=target.shape[1:-1]),
         dim.product(outer),
         dim.maximum(1, dim.floordiv(PIECE_POINTS, dim.maximum(1, width))),

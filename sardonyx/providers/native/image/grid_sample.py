@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import I64, Type
 from sardonyx.ir import Dim, Node, dim
+from sardonyx.ops.reading import operand
 from sardonyx.providers.cpu.image import GRID_MODES
 from sardonyx.providers.native.arguments import Arguments, Operands, Pointer, Size, each, group
 from sardonyx.providers.native.chain import Chain, ChainCode
-from sardonyx.providers.native.convolution.form import attribute_of, input_view, last_order
+from sardonyx.providers.native.convolution.form import input_view, last_order
 from sardonyx.providers.native.image.image import Image, image_of
 from sardonyx.providers.native.image.stencil import MOST_PIXELS, Axis, ImageAxis, Stencil, Tap, joined_taps
 from sardonyx.providers.native.kernel import KernelFunction, kernel
@@ -52,10 +53,10 @@ class Sampling:
 
 def stencil_of(node: Node) -> Stencil | None:
     """None for modes that nobody knows."""
-    mode, outside = GRID_MODES.get(attribute_of(node, "mode")), attribute_of(node, "padding_mode")
+    mode, outside = GRID_MODES.get(operand(node, "mode")), operand(node, "padding_mode")
     if mode is None or outside not in ("zeros", "border", "reflection"):
         return None
-    return Stencil(mode, outside, bool(attribute_of(node, "align_corners")))
+    return Stencil(mode, outside, bool(operand(node, "align_corners")))
 
 
 def claims_grid_sample(node: Node) -> bool:

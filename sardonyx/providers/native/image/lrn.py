@@ -6,7 +6,7 @@ from sardonyx.compiler.builder import Value
 from sardonyx.compiler.math import pow
 from sardonyx.compiler.types import F64, I64, Type
 from sardonyx.ir import Node, dim
-from sardonyx.optimizer.matching import operand
+from sardonyx.ops.reading import operand
 from sardonyx.providers.native.arguments import Arguments, Number, Operands, Size, group
 from sardonyx.providers.native.chain import Chain, ChainCode, ChainRow
 from sardonyx.providers.native.convolution.form import last_order

@@ -6,9 +6,10 @@ import math
 
 from sardonyx.compiler.types import Type
 from sardonyx.ir import Node, dim
+from sardonyx.ops.reading import operand
 from sardonyx.ops.window import SAME, per_axis, span_of, split_pads
 from sardonyx.providers.cpu.window import MAX_TAPS
-from sardonyx.providers.native.convolution.form import MAX_SPATIAL, attribute_of
+from sardonyx.providers.native.convolution.form import MAX_SPATIAL
 from sardonyx.providers.native.values import dims, element_of, present, shape_of
 from sardonyx.providers.native.views import Dims
 from sardonyx.records import dataclass
@@ -52,17 +53,17 @@ def pool_of(node: Node) -> Pool:
     type = element_of(present(node.inputs[0]))
     assert type is not None
     windows = windows_of(node)
-    p = float(attribute_of(node, "p") or 2) if node.op_type == "LpPool" else 2.0
-    return Pool(OPS[node.op_type], type, len(windows.kernel), p, bool(attribute_of(node, "count_include_pad")))
+    p = float(operand(node, "p") or 2) if node.op_type == "LpPool" else 2.0
+    return Pool(OPS[node.op_type], type, len(windows.kernel), p, bool(operand(node, "count_include_pad")))
 
 
 def windows_of(node: Node) -> Windows:
     """All sizes of a pool that `claims_pool` took."""
     image, output = dims(present(node.inputs[0]))[2:], dims(node.outputs[0])[2:]
     rank = len(image)
-    kernel = tuple(int(size) for size in attribute_of(node, "kernel_shape"))
-    strides = tuple(per_axis(attribute_of(node, "strides"), rank, "strides"))
-    dilations = tuple(per_axis(attribute_of(node, "dilations"), rank, "dilations"))
+    kernel = tuple(int(size) for size in operand(node, "kernel_shape"))
+    strides = tuple(per_axis(operand(node, "strides"), rank, "strides"))
+    dilations = tuple(per_axis(operand(node, "dilations"), rank, "dilations"))
     begin, end = pads_of(node, image, output, kernel, strides, dilations)
     return Windows(kernel, strides, dilations, begin, end, image, output)
 
@@ -71,7 +72,7 @@ def pads_of(
     node: Node, image: Dims, output: Dims, kernel: tuple[int, ...], strides: tuple[int, ...], dilations: tuple[int, ...]
 ) -> tuple[Dims, Dims]:
     """The padding before and after each axis."""
-    auto_pad = attribute_of(node, "auto_pad") or "NOTSET"
+    auto_pad = operand(node, "auto_pad") or "NOTSET"
     if auto_pad in SAME:
         spans = [span_of(*one) for one in zip(kernel, dilations)]  # type: ignore[no-untyped-call]
         totals = [dim.maximum(0, (o - 1) * t + s - i) for o, t, s, i in zip(output, strides, spans, image)]
@@ -80,7 +81,7 @@ def pads_of(
         return (smaller, larger) if auto_pad == "SAME_UPPER" else (larger, smaller)
     if auto_pad == "VALID":
         return (0,) * len(image), (0,) * len(image)
-    begin, end = split_pads(attribute_of(node, "pads"), len(image))
+    begin, end = split_pads(operand(node, "pads"), len(image))
     return tuple(begin), tuple(end)
 
 
@@ -103,14 +104,14 @@ def claims_windows(node: Node) -> bool:
         return False
     if type.kind == "bool" or (node.op_type != "MaxPool" and not type.is_float):
         return False
-    kernel = attribute_of(node, "kernel_shape")
+    kernel = operand(node, "kernel_shape")
     if not 3 <= len(shape) <= 2 + MAX_SPATIAL or not kernel or len(kernel) != len(shape) - 2 or len(output) != len(shape):
         return False
-    rest = [*kernel, *(attribute_of(node, "strides") or ()), *(attribute_of(node, "dilations") or ())]
+    rest = [*kernel, *(operand(node, "strides") or ()), *(operand(node, "dilations") or ())]
     return min(rest) > 0 and math.prod(kernel) <= MAX_TAPS and _has_norm(node, type)
 
 
 def _has_norm(node: Node, type: Type) -> bool:
     """Whether an Lp pool's norm is one that there is code for: powers are computed in float32."""
-    p = attribute_of(node, "p") or 2
+    p = operand(node, "p") or 2
     return node.op_type != "LpPool" or p in (1, 2) or (p > 0 and type.bits <= 32)

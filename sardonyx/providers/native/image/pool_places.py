@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import BOOL, I32, I64, U64, Type
 from sardonyx.ir import Dim, Node, dim
+from sardonyx.ops.reading import input_named, operand
 from sardonyx.ops.window import per_axis, split_pads
 from sardonyx.providers.native.arguments import Arguments, Operands, Pointer, Size, each, group
 from sardonyx.providers.native.chain import Chain, ChainCode, ChainRow
-from sardonyx.providers.native.convolution.form import attribute_of, last_order
+from sardonyx.providers.native.convolution.form import last_order
 from sardonyx.providers.native.image.image import Image, image_of
 from sardonyx.providers.native.image.pool import PIECE_TAPS, axes_of, lies_in_rows
 from sardonyx.providers.native.image.pool_form import Pool, Windows, claims_windows, has_places, pool_of, windows_of
@@ -18,7 +19,7 @@ from sardonyx.providers.native.image.pool_kernels import Axis, Ranges, Windowed,
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.movement.copying import fill_row, raw
-from sardonyx.providers.native.movement.views import content, input_named
+from sardonyx.providers.native.movement.views import content
 from sardonyx.providers.native.movement.walking import runs
 from sardonyx.providers.native.rows.passes import items
 from sardonyx.providers.native.table import lower
@@ -35,7 +36,7 @@ TOGETHER = 8
 """So many places are looked at together."""
 
 
-@lower("MaxPool", claims=lambda node: has_places(node) and claims_windows(node))
+@lower("MaxPool", case="its places are wanted", claims=lambda node: has_places(node) and claims_windows(node))
 def max_pool(lowerer: Lowerer, node: Node) -> None:
     """Maxima and their numbers in the flat tensor. Channels last if X lies so."""
     windows = windows_of(node)
@@ -75,7 +76,7 @@ def max_pool(lowerer: Lowerer, node: Node) -> None:
 
 def _number_steps(node: Node, windows: Windows) -> Dims:
     """From the number of a pixel to that of the next, along each axis."""
-    if attribute_of(node, "storage_order"):
+    if operand(node, "storage_order"):
         return contiguous_strides(windows.input[::-1])[::-1]
     return contiguous_strides(windows.input)
 
@@ -225,8 +226,8 @@ def _natural_shape(node: Node) -> Dims | None:
     if shape is None or len(shape) < 3:
         return None
     rank = len(shape) - 2
-    kernel, strides = (per_axis(attribute_of(node, name), rank, name) for name in ("kernel_shape", "strides"))
-    begin, end = split_pads(attribute_of(node, "pads"), rank)
+    kernel, strides = (per_axis(operand(node, name), rank, name) for name in ("kernel_shape", "strides"))
+    begin, end = split_pads(operand(node, "pads"), rank)
     sizes: list[Dim] = [
         (size - 1) * step - before - after + width
         for size, width, step, before, after in zip(shape[2:], kernel, strides, begin, end)

@@ -15,12 +15,12 @@ from sardonyx.compiler.builder import Value as Code
 from sardonyx.compiler.types import F32, F64, I64, Type
 from sardonyx.ir import Dim, Node, dim
 from sardonyx.ops import checking
-from sardonyx.optimizer import matching
+from sardonyx.ops.reading import input_named, operand, word
 from sardonyx.providers.cpu.resize import COORDINATES, ResizedAxis, nearest_pixels, plan_axes, stencil
 from sardonyx.providers.native.arguments import Arguments, Number, Pointer, Size, when
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer
-from sardonyx.providers.native.movement.views import content, input_named
+from sardonyx.providers.native.movement.views import content
 from sardonyx.providers.native.values import dims, element_of, present, shape_of
 from sardonyx.records import dataclass
 
@@ -60,7 +60,7 @@ def resizing_of(node: Node) -> Resizing | None:
 
 def _floats(node: Node, name: str) -> list[float] | None:
     """Numbers of an attribute or a constant input."""
-    given = matching.operand(node, name)
+    given = operand(node, name)
     if given is None or not isinstance(given, (list, tuple, np.ndarray)):
         return None
     return [float(np.float32(one)) for one in np.reshape(given, -1)]
@@ -70,8 +70,8 @@ def _upsampling(node: Node) -> Resizing | None:
     """Until opset 10 an output pixel stands at the input pixel `index / scale`."""
     scales = _floats(node, "scales")
     if scales is None and "height_scale" in node.attributes:
-        scales = [1.0, 1.0, *(float(np.float32(matching.operand(node, name))) for name in ("height_scale", "width_scale"))]
-    mode = matching.word(node, "mode", "nearest")
+        scales = [1.0, 1.0, *(float(np.float32(operand(node, name))) for name in ("height_scale", "width_scale"))]
+    mode = word(node, "mode", "nearest")
     mode = "linear" if mode == "bilinear" else mode
     if scales is None or mode not in ("nearest", "linear"):
         return None
@@ -94,7 +94,6 @@ def _resizing(node: Node) -> Resizing | None:
         scales = whole
     else:
         return None
-    operand, word = matching.operand, matching.word
     return Resizing(
         word(node, "mode", "nearest"),
         word(node, "coordinate_transformation_mode", "half_pixel"),

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from sardonyx.compiler.builder import Value, Variable
 from sardonyx.compiler.types import BOOL, F64, I64, Type
 from sardonyx.ir import Node, dim
+from sardonyx.ops.reading import operand
 from sardonyx.providers.native.arguments import Arguments, Number, Operands, Pointer, Size, each, group
 from sardonyx.providers.native.chain import Chain, ChainCode, ChainRow
-from sardonyx.providers.native.convolution.form import attribute_of, input_view, last_order
+from sardonyx.providers.native.convolution.form import input_view, last_order
 from sardonyx.providers.native.image.image import Image, image_of
 from sardonyx.providers.native.image.stencil import ImageAxis
 from sardonyx.providers.native.kernel import KernelFunction, kernel
@@ -60,8 +61,8 @@ def claims_roi_align(node: Node) -> bool:
     shape, corners, indices = (shape_of(value) or () for value in (X, rois, batch_indices))
     if len(shape) != 4 or len(corners) != 2 or corners[1] != 4 or len(indices) != 1:
         return False
-    bins = [int(attribute_of(node, name)) for name in ("output_height", "output_width")]
-    return all(1 <= one <= MOST_BINS for one in bins) and attribute_of(node, "mode") in ("avg", "max")
+    bins = [int(operand(node, name)) for name in ("output_height", "output_width")]
+    return all(1 <= one <= MOST_BINS for one in bins) and operand(node, "mode") in ("avg", "max")
 
 
 @lower("RoiAlign", claims=claims_roi_align)
@@ -75,11 +76,11 @@ def roi_align(lowerer: Lowerer, node: Node) -> None:
     regions = Regions(
         view.type,
         rois.type,
-        attribute_of(node, "mode"),
-        attribute_of(node, "coordinate_transformation_mode") == "half_pixel",
-        max(0, int(attribute_of(node, "sampling_ratio"))),
+        operand(node, "mode"),
+        operand(node, "coordinate_transformation_mode") == "half_pixel",
+        max(0, int(operand(node, "sampling_ratio"))),
     )
-    height, width = (int(attribute_of(node, name)) for name in ("output_height", "output_width"))
+    height, width = (int(operand(node, name)) for name in ("output_height", "output_width"))
     sink = lowerer.sink(node, (1, 1, 1, 1), order=last_order(4))
     channels = view.shape[1]
     taps = USUAL_TAPS if regions.samples == 0 else 4 * regions.samples**2
@@ -95,7 +96,7 @@ def roi_align(lowerer: Lowerer, node: Node) -> None:
             ],
             rois=rois.place,
             batch_indices=batch_indices.place,
-            scale=float(attribute_of(node, "spatial_scale")),
+            scale=float(operand(node, "spatial_scale")),
             status=lowerer.status(),
             sink=sink.arguments,
         ),

@@ -16,8 +16,8 @@ from sardonyx.compiler.types import Type
 from sardonyx.errors import InferenceError
 from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.ops.einsum import parse_equation
-from sardonyx.optimizer import matching
-from sardonyx.providers.lowering.table import name_of, scalars_of
+from sardonyx.ops.reading import operand
+from sardonyx.providers.lowering.table import name_of, newest_scalar
 from sardonyx.providers.native.chain import Apply, Chain, Item, Load, pattern, stride_arguments
 from sardonyx.providers.native.lowering import Lowerer, Source
 from sardonyx.providers.native.matrix.matmul import Factor, packed_factor, tiled_product, viewed_factor
@@ -51,7 +51,7 @@ def equation_of(node: Node) -> Equation | None:
     """None if the equation does not fit its operands."""
     shapes = [dims(present(value)) for value in node.inputs]
     try:
-        labels, output = parse_equation(str(matching.operand(node, "equation")), [len(shape) for shape in shapes])
+        labels, output = parse_equation(str(operand(node, "equation")), [len(shape) for shape in shapes])
     except InferenceError:
         return None
     sizes: dict[str, Dim] = {}
@@ -179,7 +179,7 @@ def _without_sums(lowerer: Lowerer, node: Node, equation: Equation, terms: Seque
 def _multiplied(loads: Sequence[Item], type: Type) -> list[Item]:
     """Loads and their product, in the type that is computed with."""
     items = list(loads)
-    multiply, last = name_of(scalars_of("", "Mul")[-1]), 0
+    multiply, last = name_of(newest_scalar("Mul")), 0
     for number in range(1, len(loads)):
         items.append(Apply(multiply, (last, number), type.computed))
         last = len(items) - 1

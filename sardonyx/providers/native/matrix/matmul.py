@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from sardonyx.compiler.types import Type
 from sardonyx.ir import Dim, Node, TensorType, Value, dim
-from sardonyx.ops import checking
-from sardonyx.providers.lowering.table import scalars_of
+from sardonyx.ops.reading import operand
+from sardonyx.providers.lowering.table import newest_scalar
 from sardonyx.providers.native.expression import Operation
 from sardonyx.providers.native.lowering import Lowerer, Sink
 from sardonyx.providers.native.matrix.dot_kernel import MAX_ROWS, DotArguments, Dots, LineArguments, dot_grain, dot_kernel
@@ -42,13 +41,6 @@ WORTH_PACKING = 64
 """From how many columns on it pays to pack A rather than to read it with such collisions."""
 
 
-def attribute_of(node: Node, name: str) -> Any:
-    """An attribute, or its default in the node's version."""
-    given = node.attributes.get(name)
-    definition = checking.signature_of(node).attributes.get(name)
-    return given.value if given is not None else definition.default if definition is not None else None
-
-
 # --- operands as (batch…, rows, columns)
 
 
@@ -69,7 +61,7 @@ def _arranged_shape(node: Node, number: int) -> Dims:
 
 def _arrangement(node: Node, number: int) -> tuple[bool, bool]:
     which = "AB"[number]
-    return bool(attribute_of(node, f"trans{which}")), bool(attribute_of(node, f"transBatch{which}"))
+    return bool(operand(node, f"trans{which}")), bool(operand(node, f"transBatch{which}"))
 
 
 def _arranged(view: View, node: Node, number: int) -> View:
@@ -132,11 +124,11 @@ def gemm(lowerer: Lowerer, node: Node) -> None:
 
 def _activation(node: Node) -> Operation | None:
     """The activation that is fused into a node; None if there is none."""
-    name = attribute_of(node, "activation")
+    name = operand(node, "activation")
     if not name:
         return None
-    given = {one: attribute_of(node, f"activation_{one}") for one in ("alpha", "beta", "gamma")}
-    known = scalars_of("", name)[-1].parameters
+    given = {one: operand(node, f"activation_{one}") for one in ("alpha", "beta", "gamma")}
+    known = newest_scalar(name).parameters
     found = dict(SELU) if name == "Selu" else {}
     found |= {one: float(number) for one, number in given.items() if number is not None and one in known}
     return Operation(name, (None,), tuple(sorted(found.items())))
@@ -144,12 +136,14 @@ def _activation(node: Node) -> Operation | None:
 
 def _claims_activation(node: Node) -> bool:
     """Whether the activation is a function of one element that takes these numbers and this type."""
-    name = attribute_of(node, "activation")
+    name = operand(node, "activation")
     if not name:
         return True
-    entries = scalars_of("", name) if name in ACTIVATIONS else []
+    if name not in ACTIVATIONS:
+        return False
     dtype = node.outputs[0].type.dtype if isinstance(node.outputs[0].type, TensorType) else None
-    return bool(entries) and (entries[-1].types is None or dtype in entries[-1].types)
+    types = newest_scalar(name).types
+    return types is None or dtype in types
 
 
 @lower("FusedGemm", domain=CONTRIB, claims=lambda node: _claims_gemm(node) and _claims_activation(node))
@@ -174,13 +168,13 @@ def gemm_fast_gelu(lowerer: Lowerer, node: Node) -> None:
 
 
 def _scaled(node: Node) -> list[Operation]:
-    alpha = float(attribute_of(node, "alpha"))
+    alpha = float(operand(node, "alpha"))
     return [] if alpha == 1 else [Operation("Mul", (None, alpha))]
 
 
 def _gemm_operations(node: Node) -> list[Operation]:
     """alpha · product + beta · C, in this order: beta · C is rounded as the spec has it."""
-    beta = float(attribute_of(node, "beta"))
+    beta = float(operand(node, "beta"))
     C = node.inputs[2] if len(node.inputs) > 2 else None
     if C is None or beta == 0:
         return _scaled(node)

@@ -9,10 +9,11 @@ import numpy as np
 from sardonyx.compiler.builder import Value, Variable
 from sardonyx.compiler.types import F32, Type
 from sardonyx.ir import Dim, Node, dim
+from sardonyx.ops.reading import all_attributes
 from sardonyx.providers.native.arguments import Arguments, Pointer, Size
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer
-from sardonyx.providers.native.ml.scores import TRANSFORMS, Scores, ScoreSpec, attributes_of, finish_scores
+from sardonyx.providers.native.ml.scores import TRANSFORMS, Scores, ScoreSpec, finish_scores
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import fixed, shape_of
 
@@ -28,13 +29,13 @@ def _claims(node: Node) -> bool:
         len(named) == (2 if node.op_type == "LinearClassifier" else 1)
         and shape is not None
         and len(shape) in (1, 2)
-        and attributes_of(node)["post_transform"] in TRANSFORMS
+        and all_attributes(node)["post_transform"] in TRANSFORMS
     )
 
 
 @lower("LinearRegressor", domain="ai.onnx.ml", claims=lambda node: _claims(node) and _fits(node, _targets(node)))
 def linear_regressor(lowerer: Lowerer, node: Node) -> None:
-    attributes = attributes_of(node)
+    attributes = all_attributes(node)
     targets, transform = attributes["targets"], attributes["post_transform"]
     scores = _products(lowerer, node, attributes["coefficients"], attributes.get("intercepts"), targets)
     if targets == 1 and transform != "PROBIT":
@@ -49,7 +50,7 @@ def linear_regressor(lowerer: Lowerer, node: Node) -> None:
     claims=lambda node: len(node.outputs) == 2 and _claims(node) and _fits(node, _classes(node)),
 )
 def linear_classifier(lowerer: Lowerer, node: Node) -> None:
-    attributes = attributes_of(node)
+    attributes = all_attributes(node)
     count, labels, transform = _classes(node), attributes.get("classlabels_ints") or [], attributes["post_transform"]
     scores = _products(lowerer, node, attributes["coefficients"], attributes.get("intercepts"), count)
     second = ""
@@ -69,19 +70,19 @@ def _features(node: Node) -> Dim:
 
 
 def _targets(node: Node) -> int:
-    return int(attributes_of(node)["targets"])
+    return int(all_attributes(node)["targets"])
 
 
 def _classes(node: Node) -> int:
     """How many scores a classifier computes."""
-    attributes, features = attributes_of(node), _features(node)
+    attributes, features = all_attributes(node), _features(node)
     count = len(attributes.get("intercepts") or ())
     return count or (len(attributes["coefficients"]) // features if isinstance(features, int) and features else 0)
 
 
 def _fits(node: Node, targets: int) -> bool:
     """Whether there are as many coefficients and, if a class is chosen among scores, labels as it takes."""
-    attributes, features = attributes_of(node), _features(node)
+    attributes, features = all_attributes(node), _features(node)
     if not isinstance(features, int) or targets < 1 or len(attributes["coefficients"]) < targets * features:
         return False
     labels = attributes.get("classlabels_ints")

@@ -12,6 +12,7 @@ from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import F32, F64, I64, Type
 from sardonyx.ir import Dim, Node, TensorType, dim
 from sardonyx.ops import checking
+from sardonyx.ops.reading import all_attributes
 from sardonyx.providers.lowering.table import scalar
 from sardonyx.providers.native.arguments import Arguments, Operands, Pointer, Size, each, group
 from sardonyx.providers.native.chain import Chain, ChainCode
@@ -19,7 +20,6 @@ from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.ml import linear as ml_linear
 from sardonyx.providers.native.ml import svm as ml_svm
-from sardonyx.providers.native.ml.scores import attributes_of
 from sardonyx.providers.native.rows.domain import PIECE_ELEMENTS, row_grain
 from sardonyx.providers.native.rows.passes import Fold, fold_columns, sweep, unroll_of
 from sardonyx.providers.native.table import lower
@@ -149,14 +149,14 @@ def _input_type(node: Node) -> Type:
 
 
 def _claims_scaler(node: Node) -> bool:
-    attributes = attributes_of(node)
+    attributes = all_attributes(node)
     sizes = {len(attributes.get(name) or [0]) for name in ("offset", "scale")}
     return _rank(node) in (1, 2) and (sizes == {1} or (isinstance(_columns(node), int) and sizes <= {1, _columns(node)}))
 
 
 @lower("Scaler", domain=DOMAIN, claims=_claims_scaler)
 def scaler(lowerer: Lowerer, node: Node) -> None:
-    attributes = attributes_of(node)
+    attributes = all_attributes(node)
     type = F64 if _input_type(node) == F64 else F32
     numbers = [np.asarray(attributes.get(name) or [default], np.float32) for name, default in (("offset", 0), ("scale", 1))]
     _by_column(
@@ -165,7 +165,7 @@ def scaler(lowerer: Lowerer, node: Node) -> None:
 
 
 def _imputed(node: Node) -> tuple[list[Any], Any]:
-    attributes = attributes_of(node)
+    attributes = all_attributes(node)
     kind = "float" if _input_type(node).is_float else "int64"
     return attributes.get(f"imputed_value_{kind}s") or [], attributes.get(f"replaced_value_{kind}", 0)
 
@@ -195,7 +195,7 @@ def imputer(lowerer: Lowerer, node: Node) -> None:
 @lower(
     "Normalizer",
     domain=DOMAIN,
-    claims=lambda node: _rank(node) in (1, 2) and attributes_of(node)["norm"] in ("MAX", "L1", "L2"),
+    claims=lambda node: _rank(node) in (1, 2) and all_attributes(node)["norm"] in ("MAX", "L1", "L2"),
 )
 def normalizer(lowerer: Lowerer, node: Node) -> None:
     value = node.inputs[0]
@@ -204,7 +204,7 @@ def normalizer(lowerer: Lowerer, node: Node) -> None:
     type = F64 if _input_type(node) == F64 else F32
     groups = (len(shape) - 1, 1)
     source, sink = lowerer.source(value, groups), lowerer.sink(node, groups)
-    spec = ColumnSpec(attributes_of(node)["norm"], source.chain, sink.chain, type, F32, (), F64)
+    spec = ColumnSpec(all_attributes(node)["norm"], source.chain, sink.chain, type, F32, (), F64)
     elements = dim.product(shape)
     lowerer.call(
         normalizer_kernel(lowerer.target, spec),
@@ -264,7 +264,7 @@ class _Labels:
 
 def _labels_of(node: Node) -> _Labels | None:
     """None if a LabelEncoder has strings, or is not as its types say."""
-    attributes = attributes_of(node)
+    attributes = all_attributes(node)
     keys, values = _numbers(attributes, "keys"), _numbers(attributes, "values")
     types = [_dtype(value) for value in (node.inputs[0], node.outputs[0])]
     if keys is None or values is None or len(keys) != len(values) or not len(keys) or types != [keys.dtype, values.dtype]:
@@ -357,7 +357,7 @@ def _find(f: KernelFunction, value: Value, keys: Value, count: Value, type: Type
 
 
 def _claims_one_hot(node: Node) -> bool:
-    attributes = attributes_of(node)
+    attributes = all_attributes(node)
     categories = attributes.get("cats_int64s") or []
     plain = attributes["zeros"] != 0 and not attributes.get("cats_strings") and len(set(categories)) == len(categories) > 0
     return plain and _rank(node) >= 0 and _input_type(node).is_integer
@@ -367,7 +367,7 @@ def _claims_one_hot(node: Node) -> bool:
 def one_hot_encoder(lowerer: Lowerer, node: Node) -> None:
     assert node.inputs[0] is not None
     X, output = lowerer.contiguous(node.inputs[0]), lowerer.output(node.outputs[0])
-    categories = np.array(attributes_of(node)["cats_int64s"], np.int64)
+    categories = np.array(all_attributes(node)["cats_int64s"], np.int64)
     elements = dim.product(X.shape)
     arguments = OneHotArguments(X=X.place, categories=lowerer.table(categories), count=len(categories), output=output.place)
     grain = max(1, PIECE_ELEMENTS // len(categories))
@@ -447,7 +447,7 @@ def _claims_vectorizer(node: Node) -> bool:
     shapes = [None if value is None else shape_of(value) for value in node.inputs]
     if any(shape is None or len(shape) != 2 or not isinstance(shape[1], int) for shape in shapes):
         return False
-    attributes = attributes_of(node).get("inputdimensions")
+    attributes = all_attributes(node).get("inputdimensions")
     widths = [shape[1] for shape in shapes if shape is not None]
     return not attributes or list(attributes) == widths
 

@@ -6,21 +6,18 @@ Computed for as many rows at once as a vector holds. What it does is what `provi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from sardonyx.compiler import math
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import F64, I64, Type
-from sardonyx.ir import Dim, Node, dim
-from sardonyx.ops import checking
+from sardonyx.ir import Dim, dim
 from sardonyx.providers.native.arguments import Arguments, Number, Pointer, Size, when
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.program import Argument
 from sardonyx.providers.native.views import View
-from sardonyx.providers.provider import attribute_value
 from sardonyx.records import dataclass
 
 TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
@@ -67,17 +64,6 @@ class Scores:
     """Which score decides, for the label "above"."""
     limit: float = 0.0
     divisor: float = 1.0
-
-
-def attributes_of(node: Node) -> dict[str, Any]:
-    """A node's attributes as kernels get them, with the defaults of its version."""
-    values = {
-        name: attribute.default
-        for name, attribute in checking.signature_of(node).attributes.items()
-        if attribute.default is not None
-    }
-    values.update((name, attribute_value(attribute.value)) for name, attribute in node.attributes.items())
-    return values
 
 
 def finish_scores(lowerer: Lowerer, spec: ScoreSpec, scores: Scores, output: View, label: View | None) -> None:

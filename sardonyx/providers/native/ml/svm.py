@@ -11,11 +11,12 @@ from sardonyx.compiler import math
 from sardonyx.compiler.builder import Value, Variable
 from sardonyx.compiler.types import F32, I64, Type
 from sardonyx.ir import Dim, Node, dim
+from sardonyx.ops.reading import all_attributes
 from sardonyx.providers.cpu.ml.svm import duel_weights
 from sardonyx.providers.native.arguments import Arguments, Pointer, Size, when
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer
-from sardonyx.providers.native.ml.scores import TRANSFORMS, Scores, ScoreSpec, attributes_of, finish_scores, logistic
+from sardonyx.providers.native.ml.scores import TRANSFORMS, Scores, ScoreSpec, finish_scores, logistic
 from sardonyx.providers.native.program import Buffer
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import fixed, shape_of
@@ -43,7 +44,7 @@ class SupportSpec:
 
 def _claims(node: Node) -> bool:
     shape = None if node.inputs[0] is None else shape_of(node.inputs[0])
-    attributes = attributes_of(node)
+    attributes = all_attributes(node)
     if (
         shape is None
         or len(shape) not in (1, 2)
@@ -55,7 +56,7 @@ def _claims(node: Node) -> bool:
 
 
 def _claims_regressor(node: Node) -> bool:
-    attributes = attributes_of(node)
+    attributes = all_attributes(node)
     count = attributes.get("n_supports") or 0
     vectors, weights = attributes.get("support_vectors") or (), attributes.get("coefficients") or ()
     return (
@@ -64,7 +65,7 @@ def _claims_regressor(node: Node) -> bool:
 
 
 def _claims_classifier(node: Node) -> bool:
-    attributes = attributes_of(node)
+    attributes = all_attributes(node)
     sizes, labels = attributes.get("vectors_per_class") or [], attributes.get("classlabels_ints") or []
     vectors, weights, pairs = (
         attributes.get("support_vectors") or (),
@@ -85,7 +86,7 @@ def _features(node: Node) -> int:
 
 @lower("SVMRegressor", domain="ai.onnx.ml", claims=_claims_regressor)
 def svm_regressor(lowerer: Lowerer, node: Node) -> None:
-    attributes = attributes_of(node)
+    attributes = all_attributes(node)
     weights = np.asarray(attributes["coefficients"][: attributes["n_supports"]], np.float32)[:, None]
     scores = _sums(lowerer, node, attributes, weights, np.asarray(attributes["rho"][:1], np.float32))
     output = lowerer.output(node.outputs[0])
@@ -96,7 +97,7 @@ def svm_regressor(lowerer: Lowerer, node: Node) -> None:
 @lower("SVMClassifier", domain="ai.onnx.ml", claims=_claims_classifier)
 def svm_classifier(lowerer: Lowerer, node: Node) -> None:
     """Classes are compared in pairs, and vote."""
-    attributes = attributes_of(node)
+    attributes = all_attributes(node)
     weights = _weights_of_pairs(attributes["coefficients"], attributes["vectors_per_class"])
     labels, transform = attributes["classlabels_ints"], attributes["post_transform"]
     scores = _sums(lowerer, node, attributes, weights, np.asarray(attributes["rho"][: weights.shape[1]], np.float32))

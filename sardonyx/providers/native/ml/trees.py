@@ -10,11 +10,12 @@ import numpy as np
 from sardonyx.compiler.types import F32, F64, Type
 from sardonyx.errors import KernelError
 from sardonyx.ir import Dim, Node, dim
+from sardonyx.ops.reading import all_attributes
 from sardonyx.providers.cpu.ml.forest import Forest
 from sardonyx.providers.cpu.ml.trees import AGGREGATES, forest_of_nodes_and_leaves, forest_of_numbered_nodes
 from sardonyx.providers.cpu.ml.trees import TRANSFORMS as NUMBERED_TRANSFORMS
 from sardonyx.providers.native.lowering import Lowerer
-from sardonyx.providers.native.ml.scores import TRANSFORMS, Scores, ScoreSpec, attributes_of, finish_scores
+from sardonyx.providers.native.ml.scores import TRANSFORMS, Scores, ScoreSpec, finish_scores
 from sardonyx.providers.native.ml.trees_table import GROUP, IDENTITIES, pack
 from sardonyx.providers.native.ml.trees_walk import WalkArguments, WalkSpec, key_bytes, score_rows, walk_kernel
 from sardonyx.providers.native.sizes import THREADS
@@ -33,17 +34,17 @@ def takes_rows(node: Node) -> bool:
 
 
 def _claims_classifier(node: Node) -> bool:
-    attributes = attributes_of(node)
+    attributes = all_attributes(node)
     return takes_rows(node) and len(node.outputs) == 2 and attributes["post_transform"] in TRANSFORMS
 
 
 def _claims_regressor(node: Node) -> bool:
-    attributes = attributes_of(node)
+    attributes = all_attributes(node)
     return takes_rows(node) and attributes["post_transform"] in TRANSFORMS and attributes["aggregate_function"] in AGGREGATES
 
 
 def _claims_numbered(node: Node) -> bool:
-    attributes = attributes_of(node)
+    attributes = all_attributes(node)
     return (
         takes_rows(node)
         and 0 <= attributes["post_transform"] < len(TRANSFORMS)
@@ -53,7 +54,7 @@ def _claims_numbered(node: Node) -> bool:
 
 @lower("TreeEnsembleClassifier", domain="ai.onnx.ml", claims=_claims_classifier)
 def tree_ensemble_classifier(lowerer: Lowerer, node: Node) -> None:
-    attributes = attributes_of(node)
+    attributes = all_attributes(node)
     forest = _numbered_forest(attributes, "class")
     labels, base = list(attributes.get("classlabels_int64s") or ()), _base_values(forest, attributes)
     trees = _Ensemble(lowerer, node, forest, len(labels), "SUM")
@@ -84,7 +85,7 @@ def _classify_two(
 
 @lower("TreeEnsembleRegressor", domain="ai.onnx.ml", claims=_claims_regressor)
 def tree_ensemble_regressor(lowerer: Lowerer, node: Node) -> None:
-    attributes = attributes_of(node)
+    attributes = all_attributes(node)
     forest = _numbered_forest(attributes, "target")
     _regress(
         lowerer, node, forest, attributes["aggregate_function"], _base_values(forest, attributes), attributes["post_transform"]
@@ -93,7 +94,7 @@ def tree_ensemble_regressor(lowerer: Lowerer, node: Node) -> None:
 
 @lower("TreeEnsemble", domain="ai.onnx.ml", claims=_claims_numbered)
 def tree_ensemble(lowerer: Lowerer, node: Node) -> None:
-    attributes = attributes_of(node)
+    attributes = all_attributes(node)
     names = (
         "tree_roots nodes_featureids nodes_splits nodes_modes nodes_truenodeids nodes_trueleafs nodes_falsenodeids nodes_falseleafs "
         "nodes_missing_value_tracks_true leaf_targetids leaf_weights membership_values"

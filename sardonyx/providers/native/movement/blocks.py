@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from sardonyx.ir import Dim, Node, TensorType, Value, dim
-from sardonyx.optimizer import matching
+from sardonyx.ops.reading import input_named, operand, word
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.movement.joining import joint_of, part_view
-from sardonyx.providers.native.movement.views import axis_of, broadcast_element, content, input_named, is_known
+from sardonyx.providers.native.movement.views import axis_of, broadcast_element, content, is_known
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import dims, is_plain, present, rank_of, shape_of
 from sardonyx.providers.native.views import Dims, View
@@ -73,7 +73,7 @@ def _is_four_dimensional(node: Node) -> bool:
 
 
 def _has_known_mode(node: Node) -> bool:
-    return _is_four_dimensional(node) and matching.word(node, "mode", "DCR") in ("DCR", "CRD")
+    return _is_four_dimensional(node) and word(node, "mode", "DCR") in ("DCR", "CRD")
 
 
 @lower("DepthToSpace", claims=_has_known_mode)
@@ -81,9 +81,9 @@ def depth_to_space(lowerer: Lowerer, node: Node) -> None:
     """Channels become blocks of pixels."""
     value, result = present(node.inputs[0]), node.outputs[0]
     batch, _, height, width = dims(value)
-    channels, block = dims(result)[1], int(matching.operand(node, "blocksize"))
+    channels, block = dims(result)[1], int(operand(node, "blocksize"))
     lowerer.require(dims(value)[1], channels * block * block)
-    if matching.word(node, "mode", "DCR") == "DCR":
+    if word(node, "mode", "DCR") == "DCR":
         source = _reshaped(lowerer, value, (batch, block, block, channels, height, width)).transposed((0, 3, 4, 1, 5, 2))
     else:
         source = _reshaped(lowerer, value, (batch, channels, block, block, height, width)).transposed((0, 1, 4, 2, 5, 3))
@@ -96,11 +96,11 @@ def space_to_depth(lowerer: Lowerer, node: Node) -> None:
     value, result = present(node.inputs[0]), node.outputs[0]
     batch, channels, height, width = dims(value)
     rows, columns = dims(result)[2:]
-    block = int(matching.operand(node, "blocksize"))
+    block = int(operand(node, "blocksize"))
     lowerer.require(height, rows * block)
     lowerer.require(width, columns * block)
     blocks = _reshaped(lowerer, value, (batch, channels, rows, block, columns, block))
-    depth_first = matching.word(node, "mode", "DCR") == "DCR"
+    depth_first = word(node, "mode", "DCR") == "DCR"
     _copy_into(lowerer, blocks.transposed((0, 3, 5, 1, 2, 4) if depth_first else (0, 1, 3, 5, 2, 4)), result)
 
 
@@ -138,7 +138,7 @@ def _margins(node: Node) -> Margins | None:
 
 def _claims_pad(node: Node) -> bool:
     margins = _margins(node)
-    mode = matching.word(node, "mode", "constant")
+    mode = word(node, "mode", "constant")
     if margins is None or mode not in ("constant", "edge", "reflect", "wrap"):
         return False
     sizes = [_kept(size, margin) for size, margin in zip(dims(present(node.inputs[0])), margins)]
@@ -173,7 +173,7 @@ def pad(lowerer: Lowerer, node: Node) -> None:
         part = part.sliced(axis, dim.maximum(0, before), source.shape[axis])
     lowerer.copy(source, part)
     added = [(dim.maximum(0, before), dim.maximum(0, after)) for before, after in margins]
-    mode = matching.word(node, "mode", "constant")
+    mode = word(node, "mode", "constant")
     if mode == "constant":
         _surround(lowerer, _constant_value(lowerer, node), target, part, added)
     else:
@@ -187,7 +187,7 @@ def _constant_value(lowerer: Lowerer, node: Node) -> View:
         return lowerer.view(filling)
     type = present(node.inputs[0]).type
     assert isinstance(type, TensorType) and type.dtype is not None
-    number = None if node.domain == "com.microsoft" else matching.operand(node, "value")
+    number = None if node.domain == "com.microsoft" else operand(node, "value")
     element = np.array(0 if number is None else number).astype(type.dtype.numpy).reshape(1)
     return View(lowerer.constant(element), lowerer.view(present(node.inputs[0])).type, (1,), (1,))
 

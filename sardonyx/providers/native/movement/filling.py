@@ -7,12 +7,12 @@ import numpy as np
 from sardonyx.compiler.builder import Value as Code
 from sardonyx.compiler.types import BOOL, I64, U64, Type
 from sardonyx.ir import Dim, Node, Value, dim
-from sardonyx.optimizer import matching
+from sardonyx.ops.reading import input_named, operand
 from sardonyx.providers.native.arguments import Arguments, Pointer, Size
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.movement.copying import PIECE_BYTES, copy_row, fill_row, raw
-from sardonyx.providers.native.movement.views import axis_of, content, input_named
+from sardonyx.providers.native.movement.views import axis_of, content
 from sardonyx.providers.native.table import lower
 from sardonyx.providers.native.values import dims, element_of, present, rank_of
 
@@ -80,7 +80,7 @@ def eye_like(lowerer: Lowerer, node: Node) -> None:
     """Ones along a diagonal."""
     target = lowerer.output(node.outputs[0])
     rows, columns = target.shape
-    k = int(matching.operand(node, "k") or 0)
+    k = int(operand(node, "k") or 0)
     lowerer.call(
         eye_kernel(lowerer.target, target.type),
         EyeArguments(target=target.place, columns=columns, diagonal=max(-(1 << 62), min(k, 1 << 62))),
@@ -121,7 +121,7 @@ def trilu(lowerer: Lowerer, node: Node) -> None:
     source = lowerer.contiguous(present(node.inputs[0]))
     k = node.inputs[1] if len(node.inputs) > 1 else None
     target, type = lowerer.output(node.outputs[0]), raw(source.type)
-    upper = matching.operand(node, "upper")
+    upper = operand(node, "upper")
     diagonal = lowerer.constant(_ZERO) if k is None else lowerer.view(k).place
     *outer, rows, columns = source.shape
     total = dim.product(outer) * rows
@@ -231,7 +231,7 @@ def one_hot_kernel(f: KernelFunction, a: OneHotArguments, type: Type, index_type
 
 
 def _claims_reverse(node: Node) -> bool:
-    axes = {int(matching.operand(node, name)) for name in ("batch_axis", "time_axis")}
+    axes = {int(operand(node, name)) for name in ("batch_axis", "time_axis")}
     return axes == {0, 1} and rank_of(present(node.inputs[0])) >= 2 and rank_of(present(node.inputs[1])) == 1
 
 
@@ -239,7 +239,7 @@ def _claims_reverse(node: Node) -> bool:
 def reverse_sequence(lowerer: Lowerer, node: Node) -> None:
     """The first steps of each sequence backward, the rest as it is."""
     source, lengths = (lowerer.contiguous(value) for value in node.inputs if value is not None)
-    batch_axis, time_axis = (int(matching.operand(node, name)) for name in ("batch_axis", "time_axis"))
+    batch_axis, time_axis = (int(operand(node, name)) for name in ("batch_axis", "time_axis"))
     lowerer.require(lengths.shape[0], source.shape[batch_axis])
     target, type = lowerer.output(node.outputs[0]), raw(source.type)
     inner = dim.product(source.shape[2:])

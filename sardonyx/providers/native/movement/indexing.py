@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from sardonyx.compiler.builder import Value as Code
 from sardonyx.compiler.types import BOOL, I64, U64, Type
 from sardonyx.ir import Dim, Node, Value, dim
-from sardonyx.optimizer import matching
+from sardonyx.ops.reading import operand, word
 from sardonyx.providers.native.arguments import Arguments, Pointer, Size, each
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer
@@ -258,7 +258,7 @@ REDUCTIONS = ("none", "add", "mul", "min", "max")
 
 
 def _reduction_of(node: Node) -> str:
-    return matching.word(node, "reduction", "none")
+    return word(node, "reduction", "none")
 
 
 def _claims_scatter(node: Node) -> bool:
@@ -403,7 +403,7 @@ def _tuple_length(indices: Value) -> int | None:
 def _claims_tuples(node: Node) -> bool:
     data, indices = _operands(node)[:2]
     length = _tuple_length(indices)
-    return length is not None and int(matching.operand(node, "batch_dims") or 0) + length <= rank_of(data)
+    return length is not None and int(operand(node, "batch_dims") or 0) + length <= rank_of(data)
 
 
 @lower("GatherND", claims=_claims_tuples)
@@ -411,7 +411,7 @@ def _claims_tuples(node: Node) -> bool:
 def gather_nd(lowerer: Lowerer, node: Node) -> None:
     """Slices of `data`, each at the position that a tuple of indices says."""
     data, indices = _operands(node)
-    batch_dims, length = int(matching.operand(node, "batch_dims") or 0), _tuple_length(indices)
+    batch_dims, length = int(operand(node, "batch_dims") or 0), _tuple_length(indices)
     assert length is not None
     source, places = lowerer.contiguous(data), lowerer.contiguous(indices)
     shape = source.shape

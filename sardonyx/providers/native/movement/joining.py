@@ -9,9 +9,8 @@ from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING
 
 from sardonyx.ir import Dim, Node, Value
-from sardonyx.ops.schemas import normal_domain
-from sardonyx.optimizer import matching
-from sardonyx.providers.lowering.table import scalars_of
+from sardonyx.ops.reading import operand
+from sardonyx.providers.lowering.table import scalars
 from sardonyx.providers.native.values import dims
 from sardonyx.providers.native.views import Dims, View, memory_order
 from sardonyx.records import replace
@@ -33,7 +32,7 @@ def part_of(lowerer: Lowerer, value: Value, order: Sequence[int], members: Conta
     """The place of a value in the result of a Concat, if one takes it and nobody else minds; None if there is none."""
     users = list(dict.fromkeys(value.users))
     if not all(
-        user in members and (user.op_type in STRIDED or scalars_of(normal_domain(user.domain), user.op_type)) for user in users
+        user in members and (user.op_type in STRIDED or scalars.candidates(user.domain, user.op_type)) for user in users
     ):
         return None
     for user in users:
@@ -89,7 +88,7 @@ def _strides_in(view: View, shape: Dims) -> Dims:
 
 def _axis_of(node: Node, default: int) -> int:
     """The attribute `axis` of a node with known rank, counted from the front."""
-    axis = matching.operand(node, "axis")
+    axis = operand(node, "axis")
     shape = getattr(node.outputs[0].type, "shape", None) or (1,)
     return (default if axis is None else int(axis)) % len(shape)
 
@@ -99,7 +98,7 @@ def _sizes_of(node: Node) -> tuple[list[Dim] | None, int]:
     shapes = [getattr(value.type, "shape", None) if value is not None else None for value in node.inputs]
     if any(shape is None for shape in shapes):
         return None, 0
-    given = matching.operand(node, "axis")
+    given = operand(node, "axis")
     axis = (1 if given is None else int(given)) % max(1, len(shapes[0]))  # type: ignore[arg-type]
     return [shape[axis] for shape in shapes if shape is not None], axis
 
@@ -118,7 +117,7 @@ def _order_of(lowerer: Lowerer, value: Value, depth: int) -> tuple[int, ...] | N
     if view is not None:
         return memory_order(view)
     node = value.producer
-    if node is None or depth == 0 or not scalars_of(normal_domain(node.domain), node.op_type):
+    if node is None or depth == 0 or not scalars.candidates(node.domain, node.op_type):
         return None
     shape = getattr(value.type, "shape", None)
     whole = [value for value in node.inputs if value is not None and _is_alike(getattr(value.type, "shape", None), shape)]

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from sardonyx.ir import Dim, Node, TensorType, Value, dim
-from sardonyx.ops import checking
+from sardonyx.ops.reading import input_named, operand
 from sardonyx.ops.shape import INFINITE, slice_end
-from sardonyx.optimizer import matching
 from sardonyx.providers.native.known import known_sizes
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.table import lower
@@ -19,19 +18,12 @@ from sardonyx.providers.provider import CannotCompile
 from sardonyx.records import dataclass, replace
 
 
-def input_named(node: Node, name: str) -> Value | None:
-    """An input by its name in the spec; None if it is absent."""
-    names = checking.signature_of(node).operand_names
-    position = names.index(name) if name in names else len(node.inputs)
-    return node.inputs[position] if position < len(node.inputs) else None
-
-
 def content(node: Node, name: str) -> list[Dim] | None:
     """The whole numbers that an operand is made of, some of them symbolic; None if it is absent or depends on data."""
     value = input_named(node, name)
     if value is not None:
         return known_sizes(value)
-    numbers = matching.operand(node, name)
+    numbers = operand(node, name)
     if numbers is None:
         return None
     return [numbers] if isinstance(numbers, int) else [int(item) for item in np.reshape(numbers, -1)]
@@ -44,7 +36,7 @@ def is_known(node: Node, *names: str) -> bool:
 
 def axis_of(node: Node, rank: int, default: int = 0) -> int:
     """The attribute `axis`, or a constant input of one element, counted from the front."""
-    axis = matching.operand(node, "axis")
+    axis = operand(node, "axis")
     axes = [default] if axis is None else np.reshape(axis, -1)
     if len(axes) != 1:
         raise CannotCompile(f"{node}: axis has {len(axes)} elements", quiet=True)
@@ -199,8 +191,8 @@ def split(lowerer: Lowerer, node: Node) -> None:
 def unfold_tensor(lowerer: Lowerer, node: Node) -> None:
     """Overlapping parts of an axis, each of them along a new last axis."""
     view = lowerer.view(present(node.inputs[0]))
-    axis = int(matching.operand(node, "dim")) % len(view.shape)
-    step, size = int(matching.operand(node, "step")), int(matching.operand(node, "size"))
+    axis = int(operand(node, "dim")) % len(view.shape)
+    step, size = int(operand(node, "step")), int(operand(node, "size"))
     count = dims(node.outputs[0])[axis]
     lowerer.require(dim.maximum(count, 0), count)
     parts = view.sliced(axis, 0, count, step)
@@ -222,7 +214,7 @@ def filled(lowerer: Lowerer, number: np.ndarray, value: Value) -> View:
 @lower("ConstantOfShape", claims=lambda node: content(node, "input") is not None, costly=False)
 def constant_of_shape(lowerer: Lowerer, node: Node) -> None:
     """One number in a shape."""
-    number = matching.operand(node, "value")
+    number = operand(node, "value")
     result = node.outputs[0]
     lowerer.set_view(result, filled(lowerer, np.zeros(1) if number is None else number, result))
 

@@ -15,7 +15,7 @@ import numpy as np
 from sardonyx.compiler.target import Target
 from sardonyx.compiler.types import Type
 from sardonyx.ir import Dim, Node, Value, dim
-from sardonyx.optimizer import matching
+from sardonyx.ops.reading import operand
 from sardonyx.providers.native.chain import Chain, Given, Store, pattern, stride_arguments
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.matrix.equality import check_equal
@@ -64,18 +64,18 @@ def _input(node: Node, number: int) -> Value | None:
 
 
 def _directions(node: Node) -> int:
-    return 2 if matching.operand(node, "direction") == "bidirectional" else 1
+    return 2 if operand(node, "direction") == "bidirectional" else 1
 
 
 def activations_of(node: Node) -> list[tuple[Activation, ...]] | None:
     """The activations of each direction; None if there are too few or unknown ones. Alphas and betas are handed out in order."""
     defaults, directions = DEFAULT_ACTIVATIONS[node.op_type], _directions(node)
-    names = [str(name).lower() for name in matching.operand(node, "activations") or defaults * directions]
+    names = [str(name).lower() for name in operand(node, "activations") or defaults * directions]
     count = len(defaults)
     if len(names) < count * directions or not all(name in ACTIVATIONS for name in names[: count * directions]):
         return None
-    alphas = iter(matching.operand(node, "activation_alpha") or ())
-    betas = iter(matching.operand(node, "activation_beta") or ())
+    alphas = iter(operand(node, "activation_alpha") or ())
+    betas = iter(operand(node, "activation_beta") or ())
     found = []
     for name in names[: count * directions]:
         alpha, beta = PARAMETERS.get(name, (None, None))
@@ -88,12 +88,12 @@ def activations_of(node: Node) -> list[tuple[Activation, ...]] | None:
 def _claims(node: Node) -> bool:
     """Constant weights whose shapes fit together, and attributes that mean something."""
     X, W, R = (_input(node, number) for number in range(3))
-    if X is None or W is None or R is None or matching.operand(node, "layout") not in (None, 0, 1):
+    if X is None or W is None or R is None or operand(node, "layout") not in (None, 0, 1):
         return False
     type, shape = element_of(X), shape_of(X)
     if type is None or not type.is_float or shape is None or len(shape) != 3:
         return False
-    direction = matching.operand(node, "direction")
+    direction = operand(node, "direction")
     if direction not in ("forward", "foward", "reverse", "bidirectional") or activations_of(node) is None:
         return False
     return _weights_fit(node, W, R) and _states_fit(node)
@@ -112,7 +112,7 @@ def _weights_fit(node: Node, W: Value, R: Value) -> bool:
     ]
     if node.op_type == "LSTM":
         wanted.append((_input(node, 7), (directions, 3 * hidden)))
-    declared = matching.operand(node, "hidden_size")
+    declared = operand(node, "hidden_size")
     return declared in (None, 0, hidden) and all(
         value is None or (value.is_constant and value.constant is not None and shape_of(value) == shape)
         for value, shape in wanted
@@ -134,7 +134,7 @@ def size_pairs(node: Node) -> list[tuple[Dim, Dim]]:
     """Sizes of the inputs that must be the same."""
     X, W, R = (shape_of(value) for value in node.inputs[:3] if value is not None)
     assert X is not None and W is not None and R is not None
-    layout = matching.operand(node, "layout")
+    layout = operand(node, "layout")
     batch = X[0] if layout else X[1]
     pairs = [(X[2], W[2])]
     lengths = _input(node, 4)
@@ -239,7 +239,7 @@ class _Layer:
         self.lowerer = lowerer
         self.node = node
         self.activations = activations
-        self.layout = matching.operand(node, "layout") or 0
+        self.layout = operand(node, "layout") or 0
         X = node.inputs[0]
         assert X is not None
         self.X = self._rows(X)
@@ -257,7 +257,7 @@ class _Layer:
     def _cell(self, stored: Type) -> Cell:
         node = self.node
         R = [fixed(size, "the size of R") for size in dims(present(node.inputs[2]))]
-        clip = matching.operand(node, "clip")
+        clip = operand(node, "clip")
         return Cell(
             node.op_type,
             stored,
@@ -266,8 +266,8 @@ class _Layer:
             _input(node, 4) is not None,
             tuple(number < len(node.outputs) and bool(node.outputs[number].name) for number in range(3)),
             peepholes=node.op_type == "LSTM" and _input(node, 7) is not None,
-            input_forget=bool(matching.operand(node, "input_forget")),
-            linear_before_reset=bool(matching.operand(node, "linear_before_reset")),
+            input_forget=bool(operand(node, "input_forget")),
+            linear_before_reset=bool(operand(node, "linear_before_reset")),
             team=R[1] * R[2] * stored.computed.bytes >= TEAM_BYTES and len(set(self.activations)) == 1,
         )
 
@@ -419,7 +419,7 @@ class _Layer:
                 padded=self.padded,
                 directions=self.number,
                 first=first,
-                reverse={"reverse": 0, "bidirectional": 1}.get(matching.operand(self.node, "direction"), self.number),
+                reverse={"reverse": 0, "bidirectional": 1}.get(operand(self.node, "direction"), self.number),
                 blocks=dim.maximum(blocks, 1),
                 block_rows=block_rows,
                 teams=teams,

@@ -10,7 +10,7 @@ import numpy as np
 from sardonyx.compiler.types import Type
 from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.ops import checking
-from sardonyx.optimizer.matching import operand
+from sardonyx.ops.reading import operand
 from sardonyx.providers.native.chain import Chain, Load, pattern, stride_arguments
 from sardonyx.providers.native.convolution.form import last_order
 from sardonyx.providers.native.lowering import Lowerer

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from sardonyx.ir import Node, Value
-from sardonyx.optimizer.matching import constant, operand
-from sardonyx.providers.lowering.table import name_of, scalars_of
+from sardonyx.ops.reading import constant, operand
+from sardonyx.providers.lowering.table import name_of, newest_scalar
 from sardonyx.providers.native.chain import Apply, Chain, Load, pattern, stride_arguments
 from sardonyx.providers.native.lowering import Lowerer, Source
 from sardonyx.providers.native.rows.reduction import fold_steps
@@ -33,7 +33,7 @@ def c_dist(lowerer: Lowerer, node: Node) -> None:
     assert type is not None
     first, second = lowerer.view(A), _features_first(lowerer, B)
     strides = (first.strides[0], first.strides[1], 0), (0, *second.strides)
-    difference = Apply(name_of(scalars_of("", "Sub")[-1]), (0, 1), type)
+    difference = Apply(name_of(newest_scalar("Sub")), (0, 1), type)
     chain = Chain(3, (*(Load(type, pattern(steps)) for steps in strides), difference), ())
     arguments = [*stride_arguments(first, strides[0]), *stride_arguments(second, strides[1])]
     sink = lowerer.sink(node, (1, 1))

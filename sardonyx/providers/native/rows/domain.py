@@ -8,7 +8,7 @@ import numpy as np
 
 from sardonyx.compiler.types import Type
 from sardonyx.ir import Dim, Node, Value, dim
-from sardonyx.optimizer.matching import operand
+from sardonyx.ops.reading import operand
 from sardonyx.providers.native.chain import Apply, Chain, Load, pattern, stride_arguments
 from sardonyx.providers.native.lowering import Lowerer, Sink, Source
 from sardonyx.providers.native.rows.passes import StripArguments

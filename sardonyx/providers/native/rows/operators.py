@@ -9,7 +9,7 @@ import numpy as np
 from sardonyx.compiler.types import F16, Type
 from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.ops.checking import signature_of
-from sardonyx.optimizer.matching import operand
+from sardonyx.ops.reading import operand
 from sardonyx.providers.native.chain import Chain, Given, Load, Store, pattern, stride_arguments
 from sardonyx.providers.native.lowering import Lowerer, Sink, Source
 from sardonyx.providers.native.rows.domain import (

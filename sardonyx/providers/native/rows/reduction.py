@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sardonyx.compiler.types import F64, I64, U64, Type
 from sardonyx.ir import Dim, Node, Value, dim
-from sardonyx.optimizer.matching import operand
+from sardonyx.ops.reading import operand
 from sardonyx.providers.native.chain import Chain, Given, Load, Store, pattern, stride_arguments
 from sardonyx.providers.native.lowering import Lowerer, Sink, Source
 from sardonyx.providers.native.program import Argument

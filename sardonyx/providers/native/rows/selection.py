@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sardonyx.compiler.types import I64, Type
 from sardonyx.ir import Dim, Node, dim
-from sardonyx.optimizer.matching import operand
+from sardonyx.ops.reading import operand
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.rows.domain import cheap_source, is_float, row_grain, strip_arguments
 from sardonyx.providers.native.rows.passes import RowArguments

@@ -8,12 +8,12 @@ import numpy as np
 
 from sardonyx.compiler.types import Type
 from sardonyx.ir import Dim, Node, Value, dim
-from sardonyx.optimizer import matching
+from sardonyx.ops.reading import input_named, operand
 from sardonyx.providers.cpu import signal as fourier
 from sardonyx.providers.native.lowering import Lowerer
 from sardonyx.providers.native.matrix.matmul import Factor, packed_factor, tiled_product
 from sardonyx.providers.native.matrix.packing import Packed, packed_constant
-from sardonyx.providers.native.movement.views import axis_of, input_named
+from sardonyx.providers.native.movement.views import axis_of
 from sardonyx.providers.native.signal.fast_kernel import (
     FastArguments,
     Transform,
@@ -39,7 +39,7 @@ PIECE_VALUES = 32768
 
 def _whole(node: Node, name: str) -> int | None:
     """An operand that is one whole number, None if it is absent or depends on data."""
-    given = matching.operand(node, name)
+    given = operand(node, name)
     if given is None or isinstance(given, Value):
         return None
     if np.size(given) != 1:
@@ -48,7 +48,7 @@ def _whole(node: Node, name: str) -> int | None:
 
 
 def _is_set(node: Node, name: str) -> bool:
-    return bool(matching.operand(node, name))
+    return bool(operand(node, name))
 
 
 def _is_one_or_two(size: Dim) -> TypeGuard[int]:
@@ -243,6 +243,6 @@ def stft(lowerer: Lowerer, node: Node) -> None:
     if transform is not None:
         _transform(lowerer, node, transform, signals, form.window, (1, 1, 2))
         return
-    units, window = _units(form.length, form.parts), matching.operand(node, "window")
+    units, window = _units(form.length, form.parts), operand(node, "window")
     made = fourier.stft(units, 1, window, form.length, form.onesided)  # type: ignore[no-untyped-call]
     _multiply(lowerer, node, signals, made.reshape(form.length * form.parts, -1), (1, 1, 2))

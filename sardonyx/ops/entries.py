@@ -1,0 +1,89 @@
+"""The one kind of table on which things are registered by op: inference functions, kernels, scalar functions, lowerings.
+
+An entry says for which versions of its op it holds, and two that could serve the same node are refused. So it never matters which module
+is imported first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from sardonyx.ops.schemas import normal_domain
+from sardonyx.records import dataclass
+
+if TYPE_CHECKING:
+    from sardonyx.families import Families
+
+NEWEST = 2**31 - 1
+"""The end of a range of versions that has none."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a table has for one op in the versions `since`…`until`."""
+
+    domain: str
+    op: str
+    since: int
+    until: int
+
+    case = ""
+    """Which nodes of the op alone it serves, in words; "" for all. Cases exclude each other, and are asked before the rest."""
+
+    def covers(self, since_version: int) -> bool:
+        """Whether it holds for the op version that dates from `since_version`."""
+        return self.since <= since_version <= self.until
+
+    def overlaps(self, other: Entry) -> bool:
+        """Whether some node could have both."""
+        return max(self.since, other.since) <= min(self.until, other.until) and self.case == other.case
+
+    def __str__(self) -> str:
+        until = "" if self.until == NEWEST else self.until
+        case = f" where {self.case}" if self.case else ""
+        return f"{self.domain or 'ai.onnx'}:{self.op}[{self.since}…{until}]{case}"
+
+
+EntryKind = TypeVar("EntryKind", bound=Entry)
+
+
+class Table(Generic[EntryKind]):
+    """Entries by domain and op."""
+
+    def __init__(self, name: str, families: Families | None = None):
+        """`families` are the modules that register the entries, if they are to be imported when an op is asked for."""
+        self.name = name
+        self._families = families
+        self._entries: dict[tuple[str, str], list[EntryKind]] = {}
+
+    def add(self, entry: EntryKind) -> None:
+        """Register an entry; one that overlaps another is refused."""
+        if self._families is not None:
+            self._families.note(entry.op)
+        known = self._entries.setdefault((normal_domain(entry.domain), entry.op), [])
+        for other in known:
+            if entry.overlaps(other):
+                raise ValueError(f"{self.name}: {entry} overlaps {other}")
+        known.insert(0 if entry.case else len(known), entry)
+
+    def remove(self, domain: str, op: str, since: int | None = None) -> None:
+        """Forget the entries of an op, all or those that begin at `since`; for custom ops that are withdrawn, and for tests."""
+        key = normal_domain(domain), op
+        self._entries[key] = [entry for entry in self._entries.get(key, ()) if since is not None and entry.since != since]
+
+    def candidates(self, domain: str, op: str) -> Sequence[EntryKind]:
+        """The entries of an op, of all versions."""
+        if self._families is not None:
+            self._families.need(op)
+        return self._entries.get((normal_domain(domain), op), ())
+
+    def operators(self) -> set[tuple[str, str]]:
+        """Domains and names of all ops that have an entry."""
+        if self._families is not None:
+            self._families.load_all()
+        return {key for key, entries in self._entries.items() if entries}
+
+    def __iter__(self) -> Iterator[EntryKind]:
+        """The entries of all modules that have been imported so far."""
+        return (entry for entries in self._entries.values() for entry in entries)
