@@ -2,24 +2,26 @@
 
 What a type string ("T") means for an op, a resolver says: `SchemaResolver` reads the op's signature, `StoredResolver` a table that came
 with the model, so that a model which brings one needs no signatures. `ExecutionProvider.find_kernel` asks a resolver for the
-types of a node; `KernelRegistry` holds definitions that are given as data and follows the original's version rule to the letter.
+types of a node; `KernelDefinitions` holds what the original's own kernels say they take, and follows its version rule.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
 
 from sardonyx.errors import Fail
 from sardonyx.ir import Model, Node, Type
 from sardonyx.ops import checking
+from sardonyx.ops.entries import NEWEST, Entry, Table
 from sardonyx.ops.schemas import NHWC_DOMAIN, normal_domain
 from sardonyx.ops.signatures import Signature
 from sardonyx.records import dataclass, field
 
-OPEN = 2**31 - 1
-"""The end of a range of versions that has none."""
+OPEN = NEWEST
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class Side(enum.IntEnum):
@@ -203,93 +205,59 @@ def first_type(node: Node, arguments: Sequence[Argument]) -> Type | None:
 
 
 @dataclass(frozen=True)
-class KernelDefinition:
-    """What a kernel says it computes. `constraints` lists the types behind each type string; `make` is whatever its owner needs."""
+class KernelDefinition(Entry):
+    """What a kernel of the original says it computes. `constraints` lists the types behind each type string."""
 
-    name: str
-    domain: str
-    since: int
-    until: int = OPEN
-    provider: str = "CPUExecutionProvider"
-    constraints: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    make: Any = None
+    constraints: Mapping[str, frozenset[str]]
+
+    @property
+    def last(self) -> int:
+        """An open end covers its start alone: a later version of the op may mean something else."""
+        return self.since if self.until == OPEN else self.until
 
     def covers(self, since_version: int) -> bool:
-        """An open end covers its start alone: a later version of the op may mean something else."""
-        return self.since == since_version or (self.until != OPEN and self.since <= since_version <= self.until)
+        return self.since <= since_version <= self.last
 
-    def takes(self, node: Node, arguments: Arguments) -> bool:
-        """Whether the node's types fit; of each constraint only the first argument that exists is looked at."""
+    def takes(self, node: Node, arguments: Arguments, instead: Mapping[str, str]) -> bool:
+        """Whether the node's types fit; of each constraint only the first argument that exists is looked at.
+
+        `instead` names types that stand for others.
+        """
         for key, allowed in self.constraints.items():
             if key not in arguments:
                 raise Fail(f"{self}: {key!r} is not a type string of {node.op_id}")
             found = first_type(node, arguments[key])
-            if found is not None and str(found) not in allowed:
+            if found is not None and instead.get(str(found), str(found)) not in allowed:
                 return False
         return True
 
-    def overlaps(self, other: KernelDefinition) -> bool:
-        """Whether some node could match both."""
-        if (self.name, self.domain, self.provider) != (other.name, other.domain, other.provider):
-            return False
-        mine, theirs = ((one.since, one.since if one.until == OPEN else one.until) for one in (self, other))
-        if max(mine[0], theirs[0]) > min(mine[1], theirs[1]):
-            return False
+    def overlaps(self, other: Entry) -> bool:
+        assert isinstance(other, KernelDefinition)
         shared = self.constraints.keys() & other.constraints.keys()
-        return all(self.constraints[key] & other.constraints[key] for key in shared)
-
-    def __str__(self) -> str:
-        until = "" if self.until == OPEN else self.until
-        return f"{self.domain or 'ai.onnx'}:{self.name}[{self.since}…{until}] of {self.provider}"
+        meets = max(self.since, other.since) <= min(self.last, other.last)
+        return meets and all(self.constraints[key] & other.constraints[key] for key in shared)
 
 
-class KernelRegistry:
-    """Definitions in the order in which they came; the first that fits wins."""
+class KernelDefinitions(Table[KernelDefinition]):
+    """The definitions of one provider of the original."""
 
-    def __init__(self, definitions: Iterable[KernelDefinition] = ()):
-        self._definitions: dict[tuple[str, str], list[KernelDefinition]] = {}
-        for definition in definitions:
-            self.add(definition)
-
-    def add(self, definition: KernelDefinition) -> None:
-        known = self._definitions.setdefault((normal_domain(definition.domain), definition.name), [])
-        clash = next((other for other in known if definition.overlaps(other)), None)
-        if clash is not None:
-            raise Fail(f"{definition} conflicts with {clash}, which is registered already")
-        known.append(definition)
-
-    def find(self, node: Node, since_version: int, provider: str, resolver: Resolver) -> KernelDefinition | None:
-        """The definition that computes `node`, an op whose version dates from `since_version`, on `provider`."""
-        domain = normal_domain(node.domain)
-        fitting = [
-            one
-            for one in self._definitions.get((domain, node.op_type), ())
-            if one.provider == provider and one.covers(since_version)
-        ]
+    def find_for(
+        self,
+        node: Node,
+        resolver: Resolver | None = None,
+        since_version: int | None = None,
+        instead: Mapping[str, str] = NOTHING,
+    ) -> KernelDefinition | None:
+        """The definition that computes `node`; without a `since_version` the signature tells from when its op version dates."""
+        known = self.candidates(node.domain, node.op_type)
+        if not known:
+            return None
+        since = checking.signature_of(node).since_version if since_version is None else since_version
+        fitting = [definition for definition in known if definition.covers(since)]
         if not fitting:
             return None
-        arguments = resolver.arguments(OpId(domain, node.op_type, since_version))
-        return next((one for one in fitting if one.takes(node, arguments)), None)
-
-    def __iter__(self) -> Iterator[KernelDefinition]:
-        return (one for definitions in self._definitions.values() for one in definitions)
-
-
-def find_definition(
-    node: Node,
-    provider: str,
-    own: KernelRegistry,
-    custom: Sequence[KernelRegistry] = (),
-    resolver: Resolver | None = None,
-    since_version: int | None = None,
-) -> KernelDefinition | None:
-    """Search custom registries, the one added last first, then the provider's own. Without a `since_version` the signature tells it."""
-    since = checking.signature_of(node).since_version if since_version is None else since_version
-    for registry in (*reversed(custom), own):
-        found = registry.find(node, since, provider, resolver or SCHEMAS)
-        if found is not None:
-            return found
-    return None
+        arguments = (resolver or SCHEMAS).arguments(OpId(normal_domain(node.domain), node.op_type, since))
+        return next((definition for definition in fitting if definition.takes(node, arguments, instead)), None)
 
 
 SCHEMAS = SchemaResolver()

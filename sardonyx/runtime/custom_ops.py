@@ -1,7 +1,7 @@
 """Custom operators: an op with its signature and a NumPy function, for one session or for all.
 
 `@custom_op` makes one. `SessionOptions.register_custom_op` gives it to the sessions made with these options and to nobody else,
-`register_custom_op` to the whole process. What it may say beyond computing (inference, gradient, lowering) later stages ask for.
+`register_custom_op` to the whole process. With `infer` it may say what its outputs' shapes are.
 """
 
 from __future__ import annotations
@@ -61,8 +61,6 @@ class CustomOp:
         self.signature = signature
         self.widen = widen
         self.inference: Callable[..., Any] | None = None
-        self.gradient_function: Callable[..., Any] | None = None
-        self.lowering_function: Callable[..., Any] | None = None
         self.__name__ = getattr(function, "__name__", signature.name)
         self.__qualname__ = getattr(function, "__qualname__", self.__name__)
         self.__module__ = function.__module__
@@ -74,16 +72,6 @@ class CustomOp:
     def infer(self, function: Function) -> Function:
         """Decorates what tells the outputs' shapes from the operands, e.g. `lambda X: X.shape`; else only the run tells them."""
         self.inference = function
-        return function
-
-    def gradient(self, function: Function) -> Function:
-        """Decorates what builds the gradients of the inputs, for training."""
-        self.gradient_function = function
-        return function
-
-    def lowering(self, function: Function) -> Function:
-        """Decorates what expresses the op in scalar operations, for compiling providers."""
-        self.lowering_function = function
         return function
 
     @property

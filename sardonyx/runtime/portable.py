@@ -11,10 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from sardonyx.ir import Graph, Model, Node, Value, edit
-from sardonyx.ops import checking
 from sardonyx.optimizer.widening import CAST_SINCE, Widening, is_half
-from sardonyx.providers.matching import OPEN, SCHEMAS, first_type
-from sardonyx.records import dataclass
+from sardonyx.providers.matching import OPEN, KernelDefinition, KernelDefinitions
 from sardonyx.runtime.expand import Expansion
 
 TABLE = Path(__file__).with_name("onnxruntime_kernels.txt")
@@ -42,51 +40,23 @@ def make_portable(model: Model, *, fold: bool) -> None:
 # --- what there are kernels for
 
 
-@dataclass(frozen=True)
-class Kernel:
-    """The versions and types that one kernel takes."""
-
-    since: int
-    until: int
-    types: dict[str, frozenset[str]]
-
-
-@dataclass(frozen=True)
-class Kernels:
-    """Kernels by domain and op."""
-
-    by_op: dict[tuple[str, str], list[Kernel]]
+class Kernels(KernelDefinitions):
+    """Those of onnxruntime's CPU."""
 
     def computes(self, node: Node) -> bool:
         """Whether there is a kernel for the node as it stands."""
-        return self._find(node, {})
+        return self.find_for(node) is not None
 
     def computes_wide(self, node: Node) -> bool:
         """Whether there is one that takes float32 where the node has float16."""
-        return self._find(node, {"tensor(float16)": "tensor(float)"})
-
-    def _find(self, node: Node, renamed: dict[str, str]) -> bool:
-        found = self.by_op.get((node.domain, node.op_type))
-        if not found:
-            return False
-        signature = checking.signature_of(node)
-        arguments = SCHEMAS.of(signature)
-        for kernel in found:
-            # as everywhere in the original, an open end covers its start alone
-            last = kernel.since if kernel.until == OPEN else kernel.until
-            if kernel.since <= signature.since_version <= last:
-                types = {name: first_type(node, arguments.get(name, ())) for name in kernel.types}
-                texts = {name: renamed.get(str(type), str(type)) for name, type in types.items() if type is not None}
-                if all(text in kernel.types[name] for name, text in texts.items()):
-                    return True
-        return False
+        return self.find_for(node, instead={"tensor(float16)": "tensor(float)"}) is not None
 
 
 @functools.cache
 def known_kernels() -> Kernels:
     """The table that comes with the package."""
     sets: dict[str, frozenset[str]] = {}
-    by_op: dict[tuple[str, str], list[Kernel]] = {}
+    kernels = Kernels("kernels of onnxruntime")
     for line in TABLE.read_text().splitlines():
         head, *rest = line.split(" ")
         if head.startswith("="):
@@ -96,9 +66,9 @@ def known_kernels() -> Kernels:
             since, _, until = rest[0].partition("-")
             for spelled in rest[1:] or [""]:
                 pairs = (one.partition("=") for one in spelled.split(";") if one)
-                kernel = Kernel(int(since), int(until or OPEN), {name: sets[number] for name, _, number in pairs})
-                by_op.setdefault((domain, op), []).append(kernel)
-    return Kernels(by_op)
+                types = {name: sets[number] for name, _, number in pairs}
+                kernels.add(KernelDefinition(domain, op, int(since), int(until or OPEN), types))
+    return kernels
 
 
 # --- float16

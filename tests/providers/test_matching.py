@@ -12,32 +12,44 @@ from sardonyx import dtypes, ops
 from sardonyx.errors import Fail
 from sardonyx.ir import Node, TensorType, Value
 from sardonyx.ops import checking, schemas
+from sardonyx.providers.base import KernelTable
 from sardonyx.providers.matching import (
     OPEN,
     SCHEMAS,
     Argument,
     KernelDefinition,
-    KernelRegistry,
+    KernelDefinitions,
     OpId,
     SchemaResolver,
     Side,
     StoredResolver,
-    find_definition,
 )
-from sardonyx.providers.provider import constraint_types
+from sardonyx.providers.provider import ExecutionProvider, constraint_types
 
 DATA = json.loads((Path(__file__).parent / "data" / "kernel_matching.json").read_text())
-CPU = "CPUExecutionProvider"
 FLOAT = frozenset({"tensor(float)"})
 INT64 = frozenset({"tensor(int64)"})
 
 
+def definition(op: str, domain: str, since: int, until: int = OPEN, **constraints: frozenset[str]) -> KernelDefinition:
+    return KernelDefinition(domain, op, since, until, constraints)
+
+
+def table_of(*definitions: KernelDefinition) -> KernelDefinitions:
+    table = KernelDefinitions("kernels of a test")
+    for one in definitions:
+        table.add(one)
+    return table
+
+
 @functools.cache
-def registry() -> KernelRegistry:
-    return KernelRegistry(
-        KernelDefinition(op, "", since, until, CPU, {key: frozenset(_types(text)) for key, text in constraints.items()})
-        for op, rows in DATA["definitions"].items()
-        for since, until, constraints in rows
+def registry() -> KernelDefinitions:
+    return table_of(
+        *(
+            definition(op, "", since, until, **{key: frozenset(_types(text)) for key, text in constraints.items()})
+            for op, rows in DATA["definitions"].items()
+            for since, until, constraints in rows
+        )
     )
 
 
@@ -80,8 +92,8 @@ def test_all_combinations_are_answered_as_onnxruntime_answers_them(stored):
     assert len(cases) == 1513
     for op, since, type_name, accepted in cases:
         node = call(op, since, type_name)
-        by_schema = find_definition(node, CPU, registry(), resolver=SCHEMAS)
-        by_table = find_definition(node, CPU, registry(), resolver=stored, since_version=since)
+        by_schema = registry().find_for(node, SCHEMAS)
+        by_table = registry().find_for(node, stored, since)
         assert by_schema is by_table
         assert (by_schema is not None) == accepted, f"{op}:{since} {type_name}"
 
@@ -101,62 +113,71 @@ def add(version: int = 14, a: str = "float", b: str = "float") -> Node:
 
 
 def test_an_open_end_covers_its_start_alone():
-    open_end = KernelDefinition("Add", "", 7, OPEN)
+    open_end = definition("Add", "", 7, OPEN)
     assert open_end.covers(7)
     assert not open_end.covers(13)
-    assert KernelDefinition("Add", "", 7, 13).covers(13)
-    assert not KernelDefinition("Add", "", 7, 12).covers(13)
+    assert definition("Add", "", 7, 13).covers(13)
+    assert not definition("Add", "", 7, 12).covers(13)
 
 
 def test_only_the_first_existing_argument_counts():
-    definitions = KernelRegistry([KernelDefinition("Add", "", 14, constraints={"T": FLOAT})])
-    assert find_definition(add(a="float", b="int64"), CPU, definitions) is not None
-    assert find_definition(add(a="int64", b="float"), CPU, definitions) is None
+    definitions = table_of(definition("Add", "", 14, T=FLOAT))
+    assert definitions.find_for(add(a="float", b="int64")) is not None
+    assert definitions.find_for(add(a="int64", b="float")) is None
 
 
 def test_a_constraint_without_an_existing_argument_holds():
     table = StoredResolver.of({"d:Op:1": {"T": [[0, 1], [1, 1]]}})
-    definitions = KernelRegistry([KernelDefinition("Op", "d", 1, constraints={"T": FLOAT})])
+    definitions = table_of(definition("Op", "d", 1, T=FLOAT))
     node = Node("Op", [Value("x", TensorType(dtypes.int64))], ["y"], domain="d", version=1)
-    assert find_definition(node, CPU, definitions, resolver=table, since_version=1) is not None
+    assert definitions.find_for(node, table, 1) is not None
 
 
 def test_a_missing_optional_argument_is_skipped():
     table = StoredResolver.of({"d:Op:1": {"T": [[0, 0], [0, 1]]}})
-    definitions = KernelRegistry([KernelDefinition("Op", "d", 1, constraints={"T": FLOAT})])
+    definitions = table_of(definition("Op", "d", 1, T=FLOAT))
     for type, fits in ((dtypes.float32, True), (dtypes.int64, False)):
         node = Node("Op", [None, Value("x", TensorType(type))], ["y"], domain="d", version=1)
-        assert (find_definition(node, CPU, definitions, resolver=table, since_version=1) is not None) is fits
+        assert (definitions.find_for(node, table, 1) is not None) is fits
 
 
-def test_the_first_registered_wins_and_the_latest_custom_registry_comes_first():
-    own = KernelRegistry([KernelDefinition("Add", "", 14, make="own", constraints={"T": FLOAT})])
-    custom = [KernelRegistry([KernelDefinition("Add", "", 14, make=name)]) for name in ("older", "newer")]
-    assert find_definition(add(), CPU, own).make == "own"
-    assert find_definition(add(), CPU, own, custom).make == "newer"
-    two = KernelRegistry(
-        [KernelDefinition("Add", "", 14, make=k, constraints={"T": t}) for k, t in (("f", FLOAT), ("i", INT64))]
-    )
-    assert find_definition(add(a="int64"), CPU, two).make == "i"
+def test_types_tell_definitions_of_one_version_apart():
+    two = table_of(definition("Add", "", 14, T=FLOAT), definition("Add", "", 14, T=INT64))
+    assert two.find_for(add(a="int64")).constraints == {"T": INT64}
 
 
-def test_another_provider_is_not_asked():
-    definitions = KernelRegistry([KernelDefinition("Add", "", 14)])
-    assert find_definition(add(), "OtherExecutionProvider", definitions) is None
+def test_a_type_may_stand_for_another():
+    definitions = table_of(definition("Add", "", 14, T=FLOAT))
+    assert definitions.find_for(add(a="float16")) is None
+    assert definitions.find_for(add(a="float16"), instead={"tensor(float16)": "tensor(float)"}) is not None
+
+
+def test_the_latest_table_of_custom_ops_is_asked_first_and_the_provider_s_own_last():
+    def tables(*names: str) -> list[KernelTable]:
+        made = [KernelTable(name) for name in names]
+        for table in made:
+            table.kernel("Add")(lambda A, B, name=table.name: name)
+        return made
+
+    provider = ExecutionProvider()
+    (provider.kernels,) = tables("own")
+    assert provider.find_kernel(add()).function(1, 2) == "own"
+    provider.custom_kernels = tables("older", "newer")
+    assert provider.find_kernel(add()).function(1, 2) == "newer"
 
 
 def test_an_unknown_type_string_is_an_error():
-    definitions = KernelRegistry([KernelDefinition("Add", "", 14, constraints={"U": FLOAT})])
+    definitions = table_of(definition("Add", "", 14, U=FLOAT))
     with pytest.raises(Fail, match=r"'U' is not a type string of Add"):
-        find_definition(add(), CPU, definitions)
+        definitions.find_for(add())
 
 
 def test_definitions_that_overlap_are_refused():
-    definitions = KernelRegistry([KernelDefinition("Add", "", 7, 13, constraints={"T": FLOAT})])
-    definitions.add(KernelDefinition("Add", "", 14, constraints={"T": FLOAT}))
-    definitions.add(KernelDefinition("Add", "", 13, constraints={"T": INT64}))
-    with pytest.raises(Fail, match="conflicts with"):
-        definitions.add(KernelDefinition("Add", "", 13, constraints={"T": FLOAT | INT64}))
+    definitions = table_of(definition("Add", "", 7, 13, T=FLOAT))
+    definitions.add(definition("Add", "", 14, T=FLOAT))
+    definitions.add(definition("Add", "", 13, T=INT64))
+    with pytest.raises(ValueError, match="overlaps"):
+        definitions.add(definition("Add", "", 13, T=FLOAT | INT64))
 
 
 def test_op_ids_have_three_parts_and_one_spelling_of_the_default_domain():

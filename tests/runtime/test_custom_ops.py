@@ -225,22 +225,6 @@ def test_options_with_custom_ops_can_be_copied_and_sessions_pickled():
     np.testing.assert_allclose(made.run(None, {"x": X})[0], -X / (1 + np.exp(-2 * X)), rtol=1e-6)
 
 
-def test_hooks_for_later_stages_are_kept():
-    @sardonyx.custom_op("my.domain::Cube", "(X: T) -> (Y: T)", T=FLOATS)
-    def cube(X):
-        return X**3
-
-    @cube.gradient
-    def cube_gradient(op, X, dY):
-        return op.Mul(dY, X)
-
-    @cube.lowering
-    def cube_lowering(X):
-        return X * X * X
-
-    assert (cube.gradient_function, cube.lowering_function) == (cube_gradient, cube_lowering)
-
-
 def test_a_failure_names_the_node():
     @sardonyx.custom_op("my.domain::Swish", "(X: T, *, alpha: float = 1.0) -> (Y: T)", T=FLOATS)
     def fails(X, alpha):
