@@ -1,8 +1,10 @@
-"""Tables by op: everything that is registered stands on one kind of table, and what could serve the same node twice is refused."""
+"""Tables by op: all that is registered stands on one kind of table, and what could serve the same node twice is refused."""
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,11 +12,19 @@ import pytest
 from sardonyx import ops
 from sardonyx.dtypes import float32, float64, int64
 from sardonyx.ops import schemas
+from sardonyx.ops.derivatives import derivative, derivatives
 from sardonyx.ops.entries import Entry, Table
 from sardonyx.ops.table import infer, inferences
+from sardonyx.optimizer.passes.transpose_handlers import handlers, handles
 from sardonyx.providers.cpu.table import cpu
 from sardonyx.providers.lowering.table import scalar, scalars
+from sardonyx.providers.native.alone import Alone, all_alone, alone
 from sardonyx.providers.native.table import lower, lowerings
+
+
+def _step(*ops: str, **versions: Any) -> Any:
+    return alone(*ops, claims=lambda node: True, kernel=lambda target: None, **versions)  # type: ignore[arg-type,return-value]
+
 
 Register = Callable[..., Callable[[Callable[..., Any]], Callable[..., Any]]]
 
@@ -23,9 +33,13 @@ TABLES: dict[str, tuple[Table[Any], Register]] = {
     "kernels": (cpu, cpu.kernel),
     "scalars": (scalars, scalar),
     "lowerings": (lowerings, lower),
+    "steps of their own": (all_alone(), _step),
+    "derivatives": (derivatives, derivative),
+    "handlers of axes": (handlers, handles),
 }
 each_table = pytest.mark.parametrize(("table", "register"), TABLES.values(), ids=TABLES.keys())
 DOMAIN = "test.tables"
+ROOT = Path(ops.__file__).parent.parent
 
 
 @pytest.fixture(autouse=True)
@@ -33,6 +47,11 @@ def leave_nothing_behind() -> Any:
     yield
     for table, _ in TABLES.values():
         table.remove(DOMAIN, "Op")
+
+
+def functions(table: Table[Any], version: int | None = None) -> list[Any]:
+    entries = [entry for entry in table.candidates(DOMAIN, "Op") if version is None or entry.covers(version)]
+    return [entry.step if isinstance(entry, Alone) else entry.function for entry in entries]
 
 
 def one(X: Any) -> Any:
@@ -59,7 +78,7 @@ def test_overlapping_versions_are_refused(table: Table[Any], register: Register,
     register("Op", domain=DOMAIN, **first)(one)
     with pytest.raises(ValueError, match=r"test\.tables:Op\[.*overlaps test\.tables:Op\["):
         register("Op", domain=DOMAIN, **second)(other)
-    assert [entry.function for entry in table.candidates(DOMAIN, "Op")] == [one]
+    assert functions(table) == [one]
 
 
 @each_table
@@ -67,7 +86,7 @@ def test_the_order_of_registrations_does_not_decide(table: Table[Any], register:
     for first, second in ((one, other), (other, one)):
         for function in (first, second):
             register("Op", domain=DOMAIN, **({"until": 12} if function is one else {"since": 13}))(function)
-        by_version = {v: [e.function for e in table.candidates(DOMAIN, "Op") if e.covers(v)] for v in (1, 12, 13, 21)}
+        by_version = {version: functions(table, version) for version in (1, 12, 13, 21)}
         assert by_version == {1: [one], 12: [one], 13: [other], 21: [other]}
         table.remove(DOMAIN, "Op")
 
@@ -96,7 +115,7 @@ def test_entries_for_different_types_do_not_overlap(keyword: str) -> None:
 def test_a_case_is_asked_before_the_rest_and_two_of_one_name_are_refused(table: Table[Any], register: Register) -> None:
     register("Op", domain=DOMAIN)(one)
     register("Op", domain=DOMAIN, case="it is Tuesday")(other)
-    assert [entry.function for entry in table.candidates(DOMAIN, "Op")] == [other, one]
+    assert functions(table) == [other, one]
     with pytest.raises(ValueError, match="where it is Tuesday overlaps"):
         register("Op", domain=DOMAIN, case="it is Tuesday")(one)
 
@@ -117,3 +136,63 @@ def test_all_families_register_ops_that_exist_without_an_overlap(table: Table[An
         for second in table.candidates(*key)[:number]
     ]
     assert not [pair for pair in pairs if pair[0].overlaps(pair[1])]
+
+
+def test_steps_of_their_own_are_of_ops_that_count() -> None:
+    for domain, op in all_alone().operators():
+        assert all(entry.facts.counts for entry in inferences.candidates(domain, op))
+
+
+# --- nothing else lists ops
+
+LISTS = {
+    "optimizer/axes.py": "how single ops move axes, one function each",
+    "optimizer/levels.py": "which ops make a pass worth running",
+    "optimizer/passes/attention_masks.py": "the ways in which exporters write masks",
+    "optimizer/passes/attention_scores.py": "the ways in which exporters write scores",
+    "optimizer/passes/nchwc_ops.py": "which ops the original computes in blocks",
+    "optimizer/passes/rotary.py": "the ways in which exporters write rotations",
+    "optimizer/passes/categories.py": "where the names of classes stand in each of its own ops",
+    "optimizer/recording.py": "which ops the original quantizes when it loads a model",
+    "optimizer/replay.py": "which ops the original quantizes when it loads a model",
+    "optimizer/rules/quantize.py": "which ops the original quantizes",
+    "optimizer/rules/quantize_units.py": "which ops the original quantizes",
+    "providers/native/convolution/form.py": "values of the attribute `activation` of FusedConv",
+    "providers/native/convolution/fused.py": "its own ops",
+    "providers/native/image/pool_form.py": "the kernel behind each of its own ops",
+    "providers/native/matrix/matmul.py": "values of the attribute `activation` of FusedGemm",
+    "providers/native/recurrent/cells.py": "the kernel behind each of its own ops",
+    "providers/native/recurrent/operators.py": "the kernel behind each of its own ops",
+    "providers/native/rows/reduction.py": "the kernel behind each of its own ops",
+    "providers/openvino/support.py": "which ops OpenVINO is given",
+    "runtime/required_operators.py": "which types the original's build files count",
+}
+"""Modules that have a set, tuple or dict of three ops or more, and what it says that is no fact about the ops."""
+REGISTERED = ("providers/cpu/", "providers/lowering/", "ops/")
+
+
+def listed(path: Path, known: set[str]) -> list[set[str]]:
+    """The sets, tuples, lists and dicts of a module that are made of names of ops. What a decorator is given registers something."""
+    tree = ast.parse(path.read_text())
+    decorators = [call for node in ast.walk(tree) for call in getattr(node, "decorator_list", ())]
+    registering = {id(inner) for call in decorators for inner in ast.walk(call)}
+    found = []
+    for node in ast.walk(tree):
+        items = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", ())
+        names = {item.value for item in items if isinstance(item, ast.Constant) and isinstance(item.value, str)}
+        if id(node) not in registering and len(names & known) >= 3:
+            found.append(names)
+    return found
+
+
+def test_facts_about_ops_stand_in_their_entries() -> None:
+    ops.load_families()
+    known = {op for domain in ("", "ai.onnx.ml", "com.microsoft") for op in schemas.operators(domain)}
+    found = {}
+    for folder in ("optimizer", "providers", "runtime"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            name = path.relative_to(ROOT).as_posix()
+            if not name.startswith(REGISTERED) and listed(path, known):
+                found[name] = listed(path, known)
+    assert not {name: lists for name, lists in found.items() if name not in LISTS}
+    assert not LISTS.keys() - found.keys(), "nothing is listed there any more"

@@ -13,11 +13,13 @@ _loaded = False
 
 def load_families() -> None:
     """Import all modules of this package once; signatures and inference functions register themselves."""
-    import pkgutil
-
     global _loaded
+    if _loaded:
+        return
     with _lock:
         if not _loaded:
+            import pkgutil
+
             for module in pkgutil.walk_packages(__path__, __name__ + "."):
                 importlib.import_module(module.name)
             _loaded = True

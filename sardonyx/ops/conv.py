@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sardonyx.errors import InferenceError
 from sardonyx.ir import dim
+from sardonyx.ops.facts import by_entry
 from sardonyx.ops.shapes import fresh_shape, text
 from sardonyx.ops.table import infer
 from sardonyx.ops.window import (
@@ -18,12 +19,12 @@ from sardonyx.ops.window import (
 )
 
 
-@infer("Conv")
+@infer("Conv", has_layout=True, rows=by_entry)
 def conv(X, W, B, group, auto_pad, dilations, kernel_shape, pads, strides):
     return convolved_shape(X, W, group, kernel_shape, strides, dilations, pads, auto_pad)
 
 
-@infer("ConvInteger", "QLinearConv")
+@infer("ConvInteger", "QLinearConv", has_layout=True)
 def conv_integer(x, w, group, auto_pad, dilations, kernel_shape, pads, strides):
     return convolved_shape(x, w, group, kernel_shape, strides, dilations, pads, auto_pad)
 
@@ -68,7 +69,7 @@ def _kernel(kernel_shape, filters):
     return kernel_shape
 
 
-@infer("ConvTranspose")
+@infer("ConvTranspose", has_layout=True, rows=by_entry)
 def conv_transpose(X, W, group, auto_pad, dilations, kernel_shape, output_padding, output_shape, pads, strides):
     check_numbers([group], "group")
     rank = _checked_rank(X, W)

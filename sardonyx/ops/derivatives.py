@@ -5,28 +5,20 @@ A derivative gets a builder, the node and the gradient of its first output, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from sardonyx.errors import Fail, InferenceError
 from sardonyx.ir import Graph, Node, TensorType, Value, edit
 from sardonyx.ops.builder import Builder
+from sardonyx.ops.entries import FunctionTable
 from sardonyx.ops.operand import Operand
 from sardonyx.ops.table import infer
 
-Derivative = Callable[[Builder, Node, Value], Sequence[Value | None]]
-DERIVATIVES: dict[str, Derivative] = {}
-
-
-def derivative(*ops: str) -> Callable[[Derivative], Derivative]:
-    """Register the derivative of some ops."""
-
-    def register(function: Derivative) -> Derivative:
-        DERIVATIVES.update(dict.fromkeys(ops, function))
-        return function
-
-    return register
+derivatives = FunctionTable("derivatives")
+"""Of a builder, a node and the gradient of its first output: the gradients of its inputs, None for those that have none."""
+derivative = derivatives.register
 
 
 @infer("Gradient", domain="ai.onnx.preview.training")
@@ -108,9 +100,10 @@ def _backward(op: Builder, nodes: Sequence[Node], y: Value) -> dict[Value, Value
         gradient = gradients.get(node.outputs[0])
         if gradient is None:
             continue
-        function = DERIVATIVES.get(node.op_type) if not node.domain else None
+        function = derivatives.function_of(node)
         if function is None:
-            raise Fail(f"Gradient: no derivative is known for {node}; known are {', '.join(sorted(DERIVATIVES))}")
+            known = ", ".join(sorted(name for _, name in derivatives.operators()))
+            raise Fail(f"Gradient: no derivative is known for {node}; known are {known}")
         for value, part in zip(node.inputs, function(op, node, gradient), strict=False):
             if value is not None and part is not None:
                 fitted = _fitted(op, part, _shape(node.outputs[0]), value)

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from sardonyx import dtypes
 from sardonyx.errors import InferenceError
 from sardonyx.ir import TensorType, dim
+from sardonyx.ops.facts import Operands, always, from_operand, never, never_below_zero, with_all_operands
 from sardonyx.ops.operand import Known, is_symbolic, settled
 from sardonyx.ops.shapes import broadcast, merge_shapes, same_as, text
 from sardonyx.ops.table import infer
 
-infer("Ceil", "Floor", "Reciprocal", "Round", "Sqrt", "Not", "BitwiseNot", "IsInf", "IsNaN")(same_as("X"))
-infer("Relu", "LeakyRelu", "ThresholdedRelu", "Elu", "Selu", "Celu", "Sigmoid", "HardSigmoid")(same_as("X"))
-infer("HardSwish", "Swish", "Mish", "Gelu", "Softplus")(same_as("X"))
-infer("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Sin", "Sinh", "Tan", "Tanh")(same_as("input"))
-infer("Erf", "Exp", "Log", "Sign", "Shrink", "Softsign")(same_as("input"))
+of_each = functools.partial(infer, elementwise=Operands.FIRST, takes_any_data=always)
+"""Registers ops of one tensor, element by element, that take all numbers there are."""
+of_pairs = functools.partial(infer, elementwise=Operands.ALL, takes_any_data=always)
+"""The same of several tensors."""
+
+of_each("Ceil", "Floor", "Reciprocal", "Round", "Not", "BitwiseNot", "IsInf", "IsNaN")(same_as("X"))
+of_each("LeakyRelu", "Elu", "Selu", "Celu", "HardSwish", "Swish", "Mish", "Gelu")(same_as("X"))
+of_each("Sqrt", "Relu", "Sigmoid", "HardSigmoid", "Softplus", non_negative=never_below_zero)(same_as("X"))
+of_each("ThresholdedRelu", non_negative=from_operand("alpha"))(same_as("X"))
+of_each("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Sin", "Sinh", "Tan", "Tanh")(same_as("input"))
+of_each("Erf", "Log", "Sign", "Shrink", "Softsign")(same_as("input"))
+of_each("Exp", non_negative=never_below_zero)(same_as("input"))
 
 
-@infer("PRelu", since=7)
+@of_pairs("PRelu", since=7)
 def prelu(X, slope):
     """The text wants a slope that broadcasts to X; other runtimes and the reference broadcast both."""
     return broadcast(X.shape, slope.shape)
@@ -27,17 +37,17 @@ def prelu(X, slope):
 infer("PRelu", until=6)(same_as("X"))
 
 
-@infer("Identity")
+@of_each("Identity", reshapes=True, moves=True)
 def identity(input):
     return input
 
 
-@infer("Neg")
+@of_each("Neg")
 def neg(X):
     return _with_sizes(X.shape, np.negative, X)
 
 
-@infer("Abs")
+@of_each("Abs", non_negative=never_below_zero)
 def abs(X):
     return _with_sizes(X.shape, _each(lambda size: size if dim.is_nonnegative(size) else None), X)
 
@@ -60,20 +70,6 @@ def _with_sizes(shape, function, *operands):
 def _each(function):
     """A function of sizes as one of arrays; None is what it does not know."""
     return lambda *values: np.frompyfunc(function, len(values), 1)(*(value.astype(object) for value in values))
-
-
-_ARITHMETIC = {
-    "Add": np.add,
-    "Sub": np.subtract,
-    "Mul": np.multiply,
-    "Div": np.floor_divide,  # sizes are not negative, so rounding down and toward zero agree
-    "Mod": np.mod,
-    "Equal": _each(lambda a, b: _is_zero(a - b)),
-    "Greater": _each(lambda a, b: _is_positive(a - b)),
-    "Less": _each(lambda a, b: _is_positive(b - a)),
-    "GreaterOrEqual": _each(lambda a, b: _negated(_is_positive(b - a))),
-    "LessOrEqual": _each(lambda a, b: _negated(_is_positive(a - b))),
-}
 
 
 def _is_zero(size):
@@ -99,17 +95,34 @@ def _of_two(function):
     return infer_two
 
 
-for _op, _function in _ARITHMETIC.items():
-    infer(_op, since=7)(_of_two(_function))
+def _divides_floats(node):
+    """Integers cannot be divided by zero."""
+    return all(value is None or getattr(value.type, "dtype", None) in dtypes.FLOATS for value in node.inputs)
 
 
-@infer("And", "Or", "Xor", since=7)
-@infer("BitwiseAnd", "BitwiseOr", "BitwiseXor")
+of_pairs("Add", since=7, commutative=True, non_negative=with_all_operands)(_of_two(np.add))
+of_pairs("Sub", since=7)(_of_two(np.subtract))
+of_pairs("Mul", since=7, commutative=True, non_negative=with_all_operands)(_of_two(np.multiply))
+# sizes are not negative, so rounding down and toward zero agree
+of_pairs("Div", since=7, takes_any_data=_divides_floats)(_of_two(np.floor_divide))
+of_pairs("Mod", since=7, takes_any_data=never)(_of_two(np.mod))
+of_pairs("Equal", since=7, commutative=True)(_of_two(_each(lambda a, b: _is_zero(a - b))))
+of_pairs("Greater", since=7)(_of_two(_each(lambda a, b: _is_positive(a - b))))
+of_pairs("Less", since=7)(_of_two(_each(lambda a, b: _is_positive(b - a))))
+of_pairs("GreaterOrEqual", since=7)(_of_two(_each(lambda a, b: _negated(_is_positive(b - a)))))
+of_pairs("LessOrEqual", since=7)(_of_two(_each(lambda a, b: _negated(_is_positive(a - b)))))
+
+
+@of_pairs("And", "Or", "Xor", since=7, commutative=True)
+@of_pairs("BitwiseAnd", "BitwiseOr", "BitwiseXor", commutative=True)
 def multidirectional(A, B):
     return broadcast(A.shape, B.shape)
 
 
-@infer("Add", "Sub", "Mul", "Div", "And", "Or", "Xor", "Equal", "Greater", "Less", until=6)
+@of_pairs("Add", "Mul", until=6, commutative=True, non_negative=with_all_operands)
+@of_pairs("And", "Or", "Xor", "Equal", until=6, commutative=True)
+@of_pairs("Sub", "Greater", "Less", until=6)
+@of_pairs("Div", until=6, takes_any_data=_divides_floats)
 def unidirectional(A, B, broadcast, axis):
     """Up to opset 6 the first operand's shape was the result's."""
     if not broadcast:
@@ -120,13 +133,13 @@ def unidirectional(A, B, broadcast, axis):
     return A.shape
 
 
-@infer("Pow", since=7)
-@infer("BitShift")
+@of_pairs("Pow", since=7, takes_any_data=never)
+@of_pairs("BitShift")
 def of_X_and_Y(X, Y):
     return broadcast(X.shape, Y.shape)
 
 
-@infer("Pow", until=6)
+@of_pairs("Pow", until=6, takes_any_data=never)
 def pow_unidirectional(X, Y, broadcast, axis):
     return unidirectional(X, Y, broadcast, axis)
 
@@ -136,17 +149,18 @@ def swi_glu(A, B):
     return merge_shapes(A.shape, B.shape, "A and B have one shape")
 
 
-@infer("Max")
+@of_pairs("Max", commutative=True, non_negative=with_all_operands)
 def max(data_0):
     return _with_sizes(_of_all(data_0), _each(dim.maximum), *data_0)
 
 
-@infer("Min")
+@of_pairs("Min", commutative=True)
 def min(data_0):
     return _with_sizes(_of_all(data_0), _each(dim.minimum), *data_0)
 
 
-@infer("Sum", "Mean")
+@of_pairs("Sum", commutative=True, non_negative=with_all_operands)
+@of_pairs("Mean")
 def sum(data_0):
     return _of_all(data_0)
 
@@ -155,7 +169,7 @@ def _of_all(operands):
     return broadcast(*(operand.shape for operand in operands))
 
 
-@infer("Clip")
+@of_each("Clip", non_negative=from_operand("min"))
 def clip(input, min, max):
     bounds = [(function, bound) for function, bound in ((dim.maximum, min), (dim.minimum, max)) if bound is not None]
     for name, bound in (("min", min), ("max", max)):
@@ -171,13 +185,18 @@ def clip(input, min, max):
     return result
 
 
-@infer("Where")
+@of_pairs("Where")
 def where(condition, X, Y):
     shape = broadcast(condition.shape, X.shape, Y.shape)
     return shape if condition.value is None else _with_sizes(shape, np.where, condition, X, Y)
 
 
-@infer("Cast")
+def _reads_no_text(node):
+    """Not every text is a number."""
+    return getattr(node.inputs[0].type, "dtype", dtypes.string) is not dtypes.string
+
+
+@of_each("Cast", takes_any_data=_reads_no_text)
 def cast(input, to):
     dtype = _element_type(to)
     value = input.value if input.value is not None and is_symbolic(input.value) and dtype in dtypes.INTS else None
@@ -192,7 +211,7 @@ def _element_type(to):
         raise InferenceError(f"there is no element type {to!r} to convert to") from None
 
 
-@infer("CastLike")
+@of_each("CastLike", takes_any_data=_reads_no_text)
 def cast_like(input, target_type):
     return TensorType(target_type.dtype, input.shape)
 

@@ -1,14 +1,16 @@
-"""The one kind of table on which things are registered by op: inference functions, kernels, scalar functions, lowerings.
+"""The one kind of table on which things are registered by op: inference functions, kernels, lowerings and the like.
 
-An entry says for which versions of its op it holds, and two that could serve the same node are refused. So it never matters which module
-is imported first.
+An entry says for which versions of its op it holds, and two that could serve the same node are refused. So it never matters which
+module is imported first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from sardonyx.ir import Node
+from sardonyx.ops import schemas
 from sardonyx.ops.schemas import normal_domain
 from sardonyx.records import dataclass
 
@@ -78,6 +80,10 @@ class Table(Generic[EntryKind]):
             self._families.need(op)
         return self._entries.get((normal_domain(domain), op), ())
 
+    def entry_of(self, domain: str, op: str, since_version: int) -> EntryKind | None:
+        """The first entry for an op version."""
+        return next((entry for entry in self.candidates(domain, op) if entry.covers(since_version)), None)
+
     def operators(self) -> set[tuple[str, str]]:
         """Domains and names of all ops that have an entry."""
         if self._families is not None:
@@ -87,3 +93,33 @@ class Table(Generic[EntryKind]):
     def __iter__(self) -> Iterator[EntryKind]:
         """The entries of all modules that have been imported so far."""
         return (entry for entries in self._entries.values() for entry in entries)
+
+
+@dataclass(frozen=True)
+class FunctionEntry(Entry):
+    """A function, and nothing else."""
+
+    function: Callable[..., Any]
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class FunctionTable(Table[FunctionEntry]):
+    """Functions by op."""
+
+    def function_of(self, node: Node) -> Callable[..., Any] | None:
+        """The function for a node's op version."""
+        signature = schemas.find(node.domain, node.op_type, node.version)
+        entry = None if signature is None else self.entry_of(node.domain, node.op_type, signature.since_version)
+        return None if entry is None else entry.function
+
+    def register(self, *ops: str, domain: str = "", since: int = 1, until: int = NEWEST) -> Callable[[Function], Function]:
+        """Decorates the function of `ops` for op versions `since`…`until`."""
+
+        def register(function: Function) -> Function:
+            for op in ops:
+                self.add(FunctionEntry(domain, op, since, until, function))
+            return function
+
+        return register

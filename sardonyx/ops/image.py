@@ -8,11 +8,18 @@ import numpy as np
 
 from sardonyx.errors import InferenceError
 from sardonyx.ir import dim
+from sardonyx.ops.facts import by_entry
+from sardonyx.ops.reading import operand
 from sardonyx.ops.shapes import axis_indices, fresh_shape
 from sardonyx.ops.table import infer
 
 
-@infer("Resize")
+def _keeps_entries(node, batched):
+    """A crop may be of entries, too."""
+    return batched[0] and operand(node, "coordinate_transformation_mode") != "tf_crop_and_resize"
+
+
+@infer("Resize", has_layout=True, rows=_keeps_entries)
 def resize(X, roi, scales, sizes, axes, keep_aspect_ratio_policy):
     given = next((o for o in (scales, sizes) if o is not None and o.shape != (0,)), None)
     if given is None:
@@ -69,7 +76,7 @@ def kept_ratio(lengths, sizes, policy):
     return [math.floor(ratio * np.float32(length) + np.float32(0.5)) for length in lengths], ratio
 
 
-@infer("Upsample")
+@infer("Upsample", rows=by_entry)
 def upsample(X, scales, height_scale, width_scale):
     if scales is None:
         X.require_rank(4, name="X")
@@ -85,7 +92,7 @@ def upsample(X, scales, height_scale, width_scale):
     return tuple(scaled_size(length, scale) for length, scale in zip(X.shape, factors))
 
 
-@infer("GridSample")
+@infer("GridSample", has_layout=True)
 def grid_sample(X, grid):
     rank = X.rank if grid.rank is None else grid.rank
     if rank is None:

@@ -14,7 +14,7 @@ from sardonyx.ops.table import infer
 infer("ScatterND")(same_as("data"))
 
 
-@infer("GatherElements")
+@infer("GatherElements", moves=True)
 def gather_elements(data, indices, axis):
     _check_elements(data, indices, axis)
     return indices.shape
@@ -37,7 +37,7 @@ def _check_elements(data, indices, axis):
         raise InferenceError(f"indices {text(indices.shape)} and data {text(data.shape)} have different ranks")
 
 
-@infer("Gather")
+@infer("Gather", moves=True)
 def gather(data, indices, axis):
     if data.shape is None:
         return None
@@ -53,7 +53,7 @@ def gather(data, indices, axis):
     return Known(shape, np.asarray(np.take(data.value, indices.value, axis=axis)))
 
 
-@infer("GatherND")
+@infer("GatherND", moves=True)
 def gather_nd(data, indices, batch_dims):
     if data.shape is None or indices.shape is None:
         return None
@@ -79,7 +79,7 @@ def tensor_scatter(past_cache, axis):
     return past_cache.shape
 
 
-@infer("Compress")
+@infer("Compress", moves=True, counts=True)
 def compress(input, condition, axis):
     if axis is None:
         return (_chosen(element_count(input), condition),)
@@ -96,6 +96,6 @@ def _chosen(size, condition):
     return int(np.count_nonzero(condition.value[:size]))
 
 
-@infer("NonZero")
+@infer("NonZero", counts=True)
 def non_zero(X):
     return (dim.fresh() if X.shape is None else len(X.shape), dim.fresh())

@@ -6,6 +6,7 @@ import numpy as np
 
 from sardonyx.errors import InferenceError
 from sardonyx.ir import dim
+from sardonyx.ops.facts import always, by_entry, in_order
 from sardonyx.ops.shape import moved
 from sardonyx.ops.shapes import fresh_shape, same_as, text
 from sardonyx.ops.table import infer
@@ -13,7 +14,7 @@ from sardonyx.ops.table import infer
 infer("Trilu")(same_as("input"))
 
 
-@infer("ReverseSequence")
+@infer("ReverseSequence", moves=True)
 def reverse_sequence(input, sequence_lens, batch_axis, time_axis):
     sequence_lens.require_rank(1, name="sequence_lens")
     if input.rank is not None and input.rank < 2:
@@ -23,7 +24,7 @@ def reverse_sequence(input, sequence_lens, batch_axis, time_axis):
     return input.shape
 
 
-@infer("Transpose")
+@infer("Transpose", moves=True, takes_any_data=always, rows=in_order)
 def transpose(data, perm):
     if perm is not None and sorted(perm) != list(range(len(perm))):
         raise InferenceError(f"perm {perm} does not name each axis once")
@@ -35,7 +36,7 @@ def transpose(data, perm):
     return moved(tuple(data.shape[axis] for axis in order), data, lambda value: np.transpose(value, order))
 
 
-@infer("DepthToSpace")
+@infer("DepthToSpace", moves=True, has_layout=True, rows=by_entry)
 def depth_to_space(input, blocksize):
     shape = _four_sizes(input, blocksize)
     if shape is None:
@@ -44,7 +45,7 @@ def depth_to_space(input, blocksize):
     return (batch, _divided(depth, blocksize**2, "depth"), height * blocksize, width * blocksize)
 
 
-@infer("SpaceToDepth")
+@infer("SpaceToDepth", moves=True, has_layout=True, rows=by_entry)
 def space_to_depth(input, blocksize):
     shape = _four_sizes(input, blocksize)
     if shape is None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from sardonyx.errors import InferenceError
+from sardonyx.ops.facts import always, by_row
 from sardonyx.ops.shapes import broadcast, fresh_shape, merge_dims, text
 from sardonyx.ops.table import infer
 
 
-@infer("MatMul")
+@infer("MatMul", takes_any_data=always, rows=by_row)
 def matmul(A, B):
     return product_shape(A.shape, B.shape)
 
@@ -28,7 +29,7 @@ def product_shape(a, b):
     return (*batch, *rows, *columns)
 
 
-@infer("Gemm")
+@infer("Gemm", takes_any_data=always, rows=by_row)
 def gemm(A, B, C, transA, transB):
     a = A.require_rank(2, name="A") or fresh_shape(2)
     b = B.require_rank(2, name="B") or fresh_shape(2)

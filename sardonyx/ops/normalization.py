@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sardonyx.errors import InferenceError
 from sardonyx.ir import TensorType
+from sardonyx.ops.facts import along_axis, always, by_entry, first_output_by_entry, never_below_zero
+from sardonyx.ops.reading import operand
 from sardonyx.ops.shapes import axis_index, axis_indices, element_type, text
 from sardonyx.ops.table import infer
 
@@ -20,13 +24,13 @@ def _check_length(wanted, *also, **parameters):
             raise InferenceError(f"{name} must have {wanted} elements, not {length}")
 
 
-@infer("InstanceNormalization")
+@infer("InstanceNormalization", has_layout=True, rows=by_entry)
 def instance_normalization(input, scale, B):
     _check_length(_channels(input), scale=scale, B=B)
     return input.shape
 
 
-@infer("LRN")
+@infer("LRN", has_layout=True, rows=by_entry)
 def lrn(X, size):
     if size < 1:
         raise InferenceError(f"size must be positive, it is {size}")
@@ -40,34 +44,45 @@ def mean_variance_normalization(X, axes):
     return X.shape
 
 
-@infer("Softmax", "LogSoftmax", "Hardmax", since=13)
+SOFTMAX: dict[str, Any] = {"non_negative": never_below_zero, "takes_any_data": always, "rows": along_axis}
+
+
+@infer("Softmax", since=13, **SOFTMAX)
+@infer("LogSoftmax", since=13, rows=along_axis)
+@infer("Hardmax", since=13)
 @infer("LpNormalization")
-def along_axis(input, axis):
+def of_one_axis(input, axis):
     if input.rank:
         axis_index(axis, input.rank)
     return input.shape
 
 
-@infer("Softmax", "LogSoftmax", "Hardmax", until=12)
+@infer("Softmax", until=12, **SOFTMAX)
+@infer("LogSoftmax", until=12, rows=along_axis)
+@infer("Hardmax", until=12)
 def from_axis(input, axis):
     if input.rank is not None and not -input.rank <= axis <= input.rank:
         raise InferenceError(f"axis {axis} is outside [{-input.rank}, {input.rank}]")
     return input.shape
 
 
-@infer("BatchNormalization")
+def _by_entry_unless_training(node, batched):
+    return first_output_by_entry(node, batched) and not operand(node, "training_mode")
+
+
+@infer("BatchNormalization", has_layout=True, rows=_by_entry_unless_training)
 def batch_normalization(X, scale, B, input_mean, input_var, spatial, output_count):
     if spatial != 0:  # before opset 9 every activation could have parameters of its own
         _check_length(_channels(X), scale=scale, B=B, input_mean=input_mean, input_var=input_var)
     return [X.shape, *(input_mean.shape, input_var.shape, input_mean.shape, input_var.shape)[: output_count - 1]]
 
 
-@infer("GroupNormalization", since=21)
+@infer("GroupNormalization", since=21, rows=by_entry)
 def group_normalization(X, scale, bias, num_groups):
     return _grouped(X, scale, bias, num_groups, _channels(X))
 
 
-@infer("GroupNormalization", until=20)
+@infer("GroupNormalization", until=20, rows=by_entry)
 def group_normalization_by_group(X, scale, bias, num_groups):
     """Before opset 21 scale and bias belonged to the groups, not to the channels."""
     return _grouped(X, scale, bias, num_groups, num_groups)
@@ -95,7 +110,7 @@ def _check_broadcast(X, **parameters):
             raise InferenceError(f"{name} {text(parameter.shape)} cannot be broadcast to X {text(X.shape)}")
 
 
-@infer("LayerNormalization")
+@infer("LayerNormalization", rows=along_axis)
 def layer_normalization(X, Scale, B, axis, stash_type):
     _check_broadcast(X, Scale=Scale, B=B)
     stash = element_type(stash_type, "stash_type")

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from sardonyx.errors import InferenceError
 from sardonyx.ir import dim
+from sardonyx.ops.facts import by_entry, first_output_by_entry, with_first_operand
 from sardonyx.ops.shapes import fresh_shape
 from sardonyx.ops.table import infer
 from sardonyx.ops.window import check_numbers, output_sizes, per_axis, span_of, split_pads, transposed_size
 
 
-@infer("AveragePool", "LpPool")
+@infer("AveragePool", has_layout=True, non_negative=with_first_operand, rows=by_entry)
+@infer("LpPool", has_layout=True, rows=by_entry)
 def pool(X, kernel_shape, auto_pad, ceil_mode, dilations, pads, strides, p=None):
     check_norm(p)
     return pooled_shape(X, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
 
 
-@infer("MaxPool")
+@infer("MaxPool", has_layout=True, non_negative=with_first_operand, rows=first_output_by_entry)
 def max_pool(X, kernel_shape, auto_pad, ceil_mode, dilations, pads, strides):
     shape = pooled_shape(X, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     return [shape, shape]
@@ -40,14 +42,15 @@ def _require_channels(X):
         raise InferenceError(f"X must have a batch and a channel axis, its rank is {X.rank}")
 
 
-@infer("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
+@infer("GlobalAveragePool", "GlobalMaxPool", has_layout=True, non_negative=with_first_operand, rows=by_entry)
+@infer("GlobalLpPool", has_layout=True, rows=by_entry)
 def global_pool(X, p=None):
     check_norm(p)
     _require_channels(X)
     return None if X.shape is None else (*X.shape[:2], *(1,) * (X.rank - 2))
 
 
-@infer("MaxUnpool")
+@infer("MaxUnpool", has_layout=True)
 def max_unpool(X, I, output_shape, kernel_shape, pads, strides):
     _require_channels(X)
     rank = X.rank - 2 if X.rank is not None else len(kernel_shape)

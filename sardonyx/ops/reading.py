@@ -14,7 +14,7 @@ from sardonyx.ops import checking, schemas
 
 
 def operand(node: Node, name: str) -> Any:
-    """An operand by its name: an attribute's value or its default, or the content of a constant input. None if there is none."""
+    """An operand by its name: an attribute's value or default, or the content of a constant input. None if there is none."""
     if name in node.attributes:
         return attribute_value(node.attributes[name].value)
     signature = schemas.find(node.domain, node.op_type, node.version)
@@ -28,7 +28,7 @@ def operand(node: Node, name: str) -> Any:
 
 
 def word(node: Node, name: str, default: str) -> str:
-    """A mode or the like; `default` where the node's version has no such attribute. An empty word is one, which nobody knows."""
+    """A mode or the like; `default` where the node's version has no such attribute. An empty word is a word, too."""
     given = operand(node, name)
     return default if given is None else str(given)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sardonyx.ir import dim
+from sardonyx.ops.facts import along_axes, never_below_zero
 from sardonyx.ops.operand import Known, is_symbolic, sizes
 from sardonyx.ops.shapes import axis_index, fresh_shape
 from sardonyx.ops.table import infer
@@ -15,7 +16,8 @@ _ON_SIZES = {
 }
 
 
-@infer("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean", "ReduceSumSquare")
+@infer("ReduceL1", "ReduceL2", non_negative=never_below_zero, rows=along_axes)
+@infer("ReduceLogSum", "ReduceLogSumExp", "ReduceMean", "ReduceSumSquare", rows=along_axes)
 def reduce(data, axes, keepdims, noop_with_empty_axes):
     if data.shape is None:
         return None
@@ -57,7 +59,7 @@ def _with_sizes(function):
 
 
 for _op, _function in _ON_SIZES.items():
-    infer(_op)(_with_sizes(_function))
+    infer(_op, rows=along_axes)(_with_sizes(_function))
 
 
 @infer("ArgMax", "ArgMin")

@@ -12,6 +12,7 @@ import numpy as np
 
 from sardonyx.errors import InferenceError
 from sardonyx.ir import dim
+from sardonyx.ops.facts import along_axis, always, with_all_operands
 from sardonyx.ops.operand import MAX_KNOWN_ELEMENTS, Known, sizes
 from sardonyx.ops.shapes import axis_index, axis_indices, broadcast, fresh_shape, merge_dims, text
 from sardonyx.ops.table import infer
@@ -58,7 +59,7 @@ def element_count(operand) -> int | None:
 # --- views and sizes ------------------------------------------------------------------------------------------------
 
 
-@infer("Reshape")
+@infer("Reshape", reshapes=True, moves=True)
 def reshape(data, shape, allowzero):
     if shape is None:
         raise InferenceError("the attribute shape is missing")
@@ -113,7 +114,7 @@ def _cannot_reshape(shape, wanted) -> InferenceError:
     )
 
 
-@infer("Flatten")
+@infer("Flatten", reshapes=True, moves=True)
 def flatten(input, axis):
     if input.shape is None:
         return fresh_shape(2)
@@ -123,7 +124,7 @@ def flatten(input, axis):
     return moved(result, input, lambda value: value.reshape(result))
 
 
-@infer("Squeeze")
+@infer("Squeeze", reshapes=True, moves=True, takes_any_data=always)
 def squeeze(data, axes):
     result = _squeezed(data.shape, axes)
     return result if result is None else moved(result, data, lambda value: value.reshape(result))
@@ -144,7 +145,7 @@ def _squeezed(shape, axes):
     return tuple(size for axis, size in enumerate(shape) if axis not in dropped)
 
 
-@infer("Unsqueeze")
+@infer("Unsqueeze", reshapes=True, moves=True, takes_any_data=always)
 def unsqueeze(data, axes):
     count = element_count(axes)
     if data.shape is None or count is None:
@@ -158,7 +159,7 @@ def unsqueeze(data, axes):
     return moved(result, data, lambda value: value.reshape(result))
 
 
-@infer("Shape")
+@infer("Shape", reads_shapes=True)
 def shape_of(data, start, end):
     if data.shape is None:
         return (dim.fresh(),)
@@ -166,12 +167,12 @@ def shape_of(data, start, end):
     return Known(content.shape, content)
 
 
-@infer("Size")
+@infer("Size", reads_shapes=True)
 def size_of(data):
     return () if data.shape is None else Known((), sizes([dim.product(data.shape)]).reshape(()))
 
 
-@infer("Expand")
+@infer("Expand", moves=True)
 def expand(input, shape):
     shape.require_rank(1, name="shape")
     wanted = content_sizes(shape)
@@ -188,7 +189,7 @@ def expand(input, shape):
     return moved(result, input, lambda value: np.broadcast_to(value, result))
 
 
-@infer("Tile", since=6)
+@infer("Tile", since=6, moves=True)
 def tile(input, repeats):
     counts = content_sizes(repeats)
     if input.shape is None or counts is None:
@@ -203,7 +204,7 @@ def tile(input, repeats):
     return moved(result, input, lambda value: np.tile(value, counts))
 
 
-@infer("Tile", until=1)
+@infer("Tile", until=1, moves=True)
 def tile_one_axis(input, repeats, axis):
     if input.shape is None or repeats.item is None or axis.item is None:
         return None if input.shape is None else fresh_shape(len(input.shape))
@@ -214,7 +215,7 @@ def tile_one_axis(input, repeats, axis):
 # --- joining and cutting --------------------------------------------------------------------------------------------
 
 
-@infer("Concat")
+@infer("Concat", non_negative=with_all_operands, rows=along_axis)
 def concat(inputs, axis):
     result = joined_shape([operand.shape for operand in inputs], 1 if axis is None else axis)
     values = [operand.value for operand in inputs]
@@ -241,7 +242,7 @@ def joined_shape(shapes, axis):
     return tuple(result)
 
 
-@infer("Split")
+@infer("Split", moves=True, rows=along_axis)
 def split(input, split, axis, num_outputs, output_count, domain_version):
     if input.shape is None:
         return [None] * output_count
@@ -279,7 +280,7 @@ def _equal_parts(size, count, uneven):
     return [dim.maximum(0, dim.minimum(part, size - index * part)) for index in range(count)]
 
 
-@infer("Slice")
+@infer("Slice", moves=True)
 def slice_data(data, starts, ends, axes, steps):
     if data.shape is None:
         return None

@@ -1,4 +1,4 @@
-"""The table on which inference functions register themselves."""
+"""The table on which inference functions register themselves, with the facts about their ops."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any
 
+from sardonyx.ir import Node
 from sardonyx.ops import schemas
 from sardonyx.ops.entries import NEWEST, Entry, Table
+from sardonyx.ops.facts import NO_FACTS, Facts
 from sardonyx.ops.signatures import Signature
 from sardonyx.parameters import Parameters
 from sardonyx.records import dataclass
@@ -22,20 +24,22 @@ class Inference(Entry):
     function: Callable[..., Any]
     parameters: frozenset[str]
     takes_everything: bool
+    facts: Facts = NO_FACTS
 
 
 inferences: Table[Inference] = Table("inference functions")
 
 
 def infer(
-    *ops: str, domain: str = "", since: int = 1, until: int = NEWEST
+    *ops: str, domain: str = "", since: int = 1, until: int = NEWEST, **facts: Any
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a function as the type and shape inference of `ops` for op versions `since`…`until`."""
+    """Register a function as the type and shape inference of `ops` for op versions `since`…`until`, with what `Facts` can say."""
+    known = Facts(**facts) if facts else NO_FACTS
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         asks = Parameters.of(function)
         for op in ops:
-            inferences.add(Inference(domain, op, since, until, function, asks.names, asks.takes_everything))
+            inferences.add(Inference(domain, op, since, until, function, asks.names, asks.takes_everything, known))
         return function
 
     return register
@@ -51,10 +55,17 @@ def find_inference(signature: Signature) -> Inference | None:
     local = _session.get()
     if id(signature) in local:
         return local[id(signature)]
-    for entry in inferences.candidates(signature.domain, signature.name):
-        if entry.covers(signature.since_version):
-            return entry
-    return None
+    return inferences.entry_of(signature.domain, signature.name, signature.since_version)
+
+
+def facts_of(node: Node) -> Facts:
+    """What is true of a node's op in its version."""
+    from sardonyx import ops
+
+    ops.load_families()
+    signature = schemas.find(node.domain, node.op_type, node.version)
+    entry = None if signature is None else find_inference(signature)
+    return NO_FACTS if entry is None else entry.facts
 
 
 _session: ContextVar[Mapping[int, Inference | None]] = ContextVar("_session", default=MappingProxyType({}))

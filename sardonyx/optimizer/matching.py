@@ -10,7 +10,8 @@ import numpy as np
 from sardonyx.ir import Node, Value
 from sardonyx.ops import schemas
 from sardonyx.ops.reading import constant, operand
-from sardonyx.optimizer.pattern import COMMUTATIVE, Call, Name, Number, OpName, Order, Output, Pattern, Term
+from sardonyx.ops.table import facts_of
+from sardonyx.optimizer.pattern import Call, Name, Number, OpName, Order, Output, Pattern, Term
 from sardonyx.records import dataclass, field
 
 
@@ -136,7 +137,7 @@ class _Search:
         given = self._given(call, node)
         if len(given) > len(call.arguments) and not call.open_ended:
             return []
-        may_turn = len(given) == 2 and not node.domain and node.op_type in COMMUTATIVE
+        may_turn = len(given) == 2 and facts_of(node).commutative
         given += [None] * (len(call.arguments) - len(given))
         orders = call.orders if may_turn else call.orders[:1]
         return [(order, given, rest) for order in orders if order.may_be(given)]

@@ -24,12 +24,6 @@ from sardonyx.ir import Value
 from sardonyx.ops import schemas
 from sardonyx.records import dataclass, field
 
-COMMUTATIVE = frozenset(
-    {"Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min", "Sum", "BitwiseAnd", "BitwiseOr", "BitwiseXor"}
-)
-"""Two operands of these may stand in either order."""
-
-
 OpName = tuple[str, str]
 """Domain and name of an op."""
 

@@ -8,7 +8,8 @@ from sardonyx.dtypes import FLOATS, UNSIGNED, ElementType, bfloat16, float16, fl
 from sardonyx.ir import Node, TensorType, Value
 from sardonyx.ir.dim import Dim
 from sardonyx.ir.types import Shape
-from sardonyx.ops.reading import constant, operand
+from sardonyx.ops.reading import constant
+from sardonyx.ops.table import facts_of
 
 CONTRIB_TYPES = frozenset({float32, float16, bfloat16})
 """Types to which ops of com.microsoft are applied; onnxruntime has no kernels of most of them for double."""
@@ -100,17 +101,6 @@ def has_one_output(node: Node) -> bool:
     return not any(output.uses or output.is_graph_output for output in node.outputs[1:])
 
 
-NON_NEGATIVE = frozenset(
-    {"Relu", "Sigmoid", "HardSigmoid", "Abs", "Exp", "Softplus", "Softmax", "Sqrt", "ThresholdedRelu", "ReduceL1", "ReduceL2"}
-)
-"""Ops that never give a number below zero."""
-
-PASSING = frozenset(
-    {"MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool", "Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze"}
-)
-"""Ops whose result is not below zero if their first operand is not."""
-
-
 def is_non_negative(value: Value, depth: int = 16) -> bool:
     """Whether no element of `value` can be below zero; NaN counts as not below."""
     array = constant(value)
@@ -119,17 +109,8 @@ def is_non_negative(value: Value, depth: int = 16) -> bool:
     if not is_float(value):  # integers wrap around
         return dtype_of(value) in UNSIGNED
     node = value.producer
-    if node is None or node.domain or depth == 0 or value is not node.outputs[0]:
+    if node is None or depth == 0 or value is not node.outputs[0]:
         return False
-    if node.op_type in NON_NEGATIVE:
-        return node.op_type != "ThresholdedRelu" or operand(node, "alpha") >= 0
-    if node.op_type in PASSING:
-        return node.inputs[0] is not None and is_non_negative(node.inputs[0], depth - 1)
-    if node.op_type in ("Add", "Mul", "Concat", "Sum", "Max"):
-        return all(given is not None and is_non_negative(given, depth - 1) for given in node.inputs)
-    return node.op_type == "Clip" and _lower_bound(node) >= 0
-
-
-def _lower_bound(node: Node) -> float:
-    bound = operand(node, "min")
-    return -np.inf if bound is None else float(np.asarray(bound).reshape(-1)[0])
+    facts = facts_of(node)
+    needed = node.inputs[:1] if facts.moves else facts.non_negative(node)
+    return needed is not None and all(given is not None and is_non_negative(given, depth - 1) for given in needed)

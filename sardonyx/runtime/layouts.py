@@ -10,51 +10,12 @@ from collections.abc import Callable, Sequence
 
 from sardonyx.errors import EPFail
 from sardonyx.ir import Graph, Node, TensorType, Value, edit
+from sardonyx.ops.facts import Operands
 from sardonyx.ops.schemas import NHWC_DOMAIN
+from sardonyx.ops.table import facts_of
 from sardonyx.providers.provider import ExecutionProvider
 from sardonyx.runtime.partition import Assigned, claim
 
-SENSITIVE = frozenset(
-    (
-        "BatchNormalization",
-        "InstanceNormalization",
-        "Conv",
-        "ConvInteger",
-        "QLinearConv",
-        "ConvTranspose",
-        "AveragePool",
-        "LpPool",
-        "MaxPool",
-        "MaxUnpool",
-        "GlobalAveragePool",
-        "GlobalLpPool",
-        "GlobalMaxPool",
-        "LRN",
-        "GridSample",
-        "DepthToSpace",
-        "SpaceToDepth",
-        "Resize",
-    )
-)
-INDIFFERENT = frozenset(
-    (
-        "Relu",
-        "LeakyRelu",
-        "Elu",
-        "Selu",
-        "Sigmoid",
-        "HardSigmoid",
-        "HardSwish",
-        "Tanh",
-        "Clip",
-        "Add",
-        "Sub",
-        "Mul",
-        "Div",
-        "Identity",
-    )
-)
-"""Ops that do the same in any layout, as long as all their operands have it or are single numbers."""
 OPSETS = range(7, 28)
 
 
@@ -89,7 +50,7 @@ def _can_move(node: Node) -> bool:
     given = node.inputs[0] if node.inputs else None
     return (
         not node.domain
-        and node.op_type in SENSITIVE
+        and facts_of(node).has_layout
         and node.version in OPSETS
         and given is not None
         and _rank(given) >= 3
@@ -142,7 +103,7 @@ def _give_back(node: Node) -> None:
 
 def _push_down(graph: Graph) -> None:
     for node in list(graph.nodes):
-        if node.op_type in INDIFFERENT and not node.domain:
+        if facts_of(node).elementwise is not Operands.NONE:
             _pass_through(node)
         elif _transposes(node, _to_last):
             source = _source(node.inputs[0])
@@ -154,7 +115,7 @@ def _push_down(graph: Graph) -> None:
 
 
 def _pass_through(node: Node) -> None:
-    """Let an indifferent node read what was there before the Transposes."""
+    """Let a node that goes element by element read what was there before the Transposes, if all else that it reads are numbers."""
     sources = [_source(value) for value in node.inputs]
     others = [value for value, source in zip(node.inputs, sources, strict=True) if value is not None and source is None]
     ranks = {_rank(source) for source in sources if source is not None}

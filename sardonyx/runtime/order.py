@@ -10,11 +10,10 @@ import heapq
 from collections.abc import Iterable, Iterator, Sequence
 
 from sardonyx.ir import Graph, Value, dim
+from sardonyx.ops.table import facts_of
 from sardonyx.runtime.enums import ExecutionOrder
 from sardonyx.runtime.partition import Assignment
 from sardonyx.runtime.sizes import bytes_of
-
-SHAPE_READERS = frozenset({"Shape", "Size"})
 
 
 def arrange(
@@ -71,7 +70,7 @@ class Units:
 
     def reads_shape(self, index: int) -> bool:
         nodes = self.assignments[index].nodes
-        return len(nodes) == 1 and nodes[0].op_type in SHAPE_READERS and not nodes[0].domain
+        return len(nodes) == 1 and facts_of(nodes[0]).reads_shapes
 
 
 def reverse_depth_first(units: Units) -> list[int]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from sardonyx.errors import CODED, door
 from sardonyx.ir import Model, Tensor, TensorType, Value, edit
+from sardonyx.ops.table import facts_of
 from sardonyx.runtime.plan import Plan, all_steps
 from sardonyx.runtime.sizes import given_symbols
 
@@ -103,7 +104,7 @@ def _tells(condition: Value | None, plan: Plan) -> bool:
             sizes = getattr(value.type, "shape", None)
             if value not in plan.graph.inputs or sizes is None or any(size != 1 for size in sizes):
                 return False
-        elif node.op_type not in ("Shape", "Size"):
+        elif not facts_of(node).reads_shapes:
             operands = {one for one in node.inputs if one not in seen}
             seen |= operands
             pending += operands

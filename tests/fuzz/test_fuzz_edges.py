@@ -18,6 +18,7 @@ from sardonyx.ir.attribute import Kind
 from sardonyx.ops import schemas
 from sardonyx.providers.base import IGNORED_ATTRIBUTES
 from sardonyx.providers.lowering.table import scalars
+from sardonyx.providers.native.alone import all_alone
 from sardonyx.providers.native.table import lowerings
 from tests.fuzz.edges import page
 from tests.fuzz.edges.cases import ENTRIES, hostile
@@ -31,14 +32,10 @@ WHOLE = frozenset(f"tensor({sign}int{bits})" for sign in ("", "u") for bits in (
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="limits of memory and time are of POSIX")
 
 
-ALONE = {("", "NonMaxSuppression")}
-"""Ops whose native code is a step of its own, and no lowering."""
-
-
 def lowered() -> list[tuple[str, str]]:
     """Domain and name of every op with a lowering, or native code of its own."""
     ops.load_families()
-    return sorted({*lowerings.operators(), *ALONE})
+    return sorted(lowerings.operators() | all_alone().operators())
 
 
 def chained() -> dict[tuple[str, str], int]:

@@ -56,6 +56,22 @@ def test_what_changes_stays(text: str) -> None:
     assert_rewrites(keep_invariants, text, None)
 
 
+@pytest.mark.parametrize(
+    ("operand", "failing"), [("int64[3,4] a, int64[3,4] b", "Div(a, b)"), ("string[3,4] a, string[3,4] b", "Cast<to=7>(b)")]
+)
+def test_what_may_fail_stays_where_no_round_may_reach_it(operand: str, failing: str) -> None:
+    text = f"""<ir_version: 10, opset_import: ["": 21]> g (int64 m, int64[3,4] x, {operand}) => (int64[3,4] y) {{
+        go = Constant<value_int=1>() run = Cast<to=9>(go)
+        y = Loop(m, run, x)<body = b (int64 i, bool c, int64[3,4] s) => (bool c2, int64[3,4] s2) {{
+            c2 = Identity(c) t = {failing} s2 = Add(s, t) }}> }}"""
+    session = sardonyx.InferenceSession(onnx.parser.parse_model(text).SerializeToString())
+    x, zeros = np.arange(12).reshape(3, 4), np.zeros((3, 4), np.int64)
+    given = {"a": zeros, "b": zeros} if "int64[3,4] a" in operand else dict.fromkeys("ab", np.full((3, 4), "no number", object))
+    feeds = {"m": np.array(0), "x": x, **given}
+    (y,) = session.run(None, {one.name: feeds[one.name] for one in session.get_inputs()})
+    np.testing.assert_array_equal(y, x)
+
+
 @pytest.mark.parametrize("text", [USED, MOVABLE, SCAN, HANDED_OUT, CARRIED % "MatMul(x, k)"])
 @pytest.mark.parametrize("rounds", [0, 1, 4])
 def test_sessions_compute_the_same(text: str, rounds: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sardonyx.dtypes import FLOATS
+from sardonyx.ops.facts import Operands
 from sardonyx.ops.schemas import define
 from sardonyx.ops.shapes import broadcast, same_as
 from sardonyx.ops.table import in_domain
@@ -14,7 +15,8 @@ define("com.microsoft", "QuickGelu", 1, "(X: T, *, alpha: float = 1.702) -> (Y: 
 define("com.microsoft", "FastGelu", 1, "(X: T, bias: T?) -> (Y: T)", T=FLOATS)
 define("com.microsoft", "BiasGelu", 1, "(A: T, B: T) -> (C: T)", T=FLOATS)
 
-contrib("Gelu", "QuickGelu", "FastGelu")(same_as("X"))
+contrib("Gelu", "QuickGelu", elementwise=Operands.FIRST)(same_as("X"))
+contrib("FastGelu")(same_as("X"))
 
 
 @contrib("BiasGelu")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sardonyx.dtypes import FLOATS, float16, float32, float64, int32, int64, uint32, uint64
 from sardonyx.ops.conv import convolved_shape
+from sardonyx.ops.facts import by_entry
 from sardonyx.ops.linalg import gemm, product_shape
 from sardonyx.ops.operand import Operand
 from sardonyx.ops.schemas import define
@@ -73,7 +74,7 @@ def _arranged(shape, transposed, batched):
     return (*batch, columns, rows) if transposed else (*batch, rows, columns)
 
 
-@contrib("FusedConv")
+@contrib("FusedConv", rows=by_entry)
 def fused_conv(X, W, group, auto_pad, dilations, kernel_shape, pads, strides):
     return convolved_shape(X, W, group, kernel_shape, strides, dilations, pads, auto_pad)
 

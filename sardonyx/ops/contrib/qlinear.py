@@ -6,6 +6,7 @@ from sardonyx.dtypes import bool_, float32, int8, int32, uint8
 from sardonyx.errors import InferenceError
 from sardonyx.ops.contrib.fused import channels_behind, with_channels_first
 from sardonyx.ops.conv import convolved_shape
+from sardonyx.ops.facts import Operands
 from sardonyx.ops.operand import Operand
 from sardonyx.ops.pool import global_pool, pooled_shape
 from sardonyx.ops.schemas import define
@@ -95,7 +96,7 @@ define(
     T4={int32},
 )
 
-contrib("QLinearSigmoid", "QLinearLeakyRelu")(same_as("X"))
+contrib("QLinearSigmoid", "QLinearLeakyRelu", elementwise=Operands.FIRST)(same_as("X"))
 
 
 @contrib("QLinearSoftmax")

@@ -15,6 +15,7 @@ from sardonyx.dtypes import ElementType
 from sardonyx.ir import Node, Value
 from sardonyx.ir.dim import Dim, is_nonnegative
 from sardonyx.ops.reading import constant, operand
+from sardonyx.ops.table import facts_of
 from sardonyx.optimizer.passes.attention_scores import Choice, Factor, Shift, Step
 from sardonyx.optimizer.values import dtype_of, rank_of, scalar, shape_of
 from sardonyx.records import dataclass
@@ -37,9 +38,6 @@ def lowest(value: Value) -> float:
 
 
 _UNKNOWN = (-np.inf, np.inf)
-_MOVING = frozenset(
-    {"Identity", "Unsqueeze", "Squeeze", "Reshape", "Transpose", "Expand", "Slice", "Gather", "Tile", "Flatten"}
-)
 
 
 def _bounds(value: Value, depth: int) -> tuple[float, float]:
@@ -53,9 +51,7 @@ def _bounds(value: Value, depth: int) -> tuple[float, float]:
     if node is None or node.domain or depth == 0:
         return _UNKNOWN
     operands = [one for one in node.inputs if one is not None]
-    if node.op_type in _MOVING:
-        return _bounds(operands[0], depth - 1)
-    if node.op_type == "Cast":
+    if facts_of(node).moves or node.op_type == "Cast":
         return _bounds(operands[0], depth - 1)
     if node.op_type == "Where":
         (a, b), (c, d) = (_bounds(one, depth - 1) for one in operands[1:])

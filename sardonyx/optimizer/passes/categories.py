@@ -7,6 +7,7 @@ from typing import Any
 from sardonyx import dtypes
 from sardonyx.ir import Graph, Node, Value, edit
 from sardonyx.ops.reading import operand
+from sardonyx.ops.table import facts_of
 from sardonyx.optimizer.context import Context
 from sardonyx.optimizer.passes.building import TypingBuilder
 from sardonyx.optimizer.values import dtype_of
@@ -15,8 +16,6 @@ from sardonyx.records import dataclass, field
 DOMAIN = "ai.onnx.ml"
 FIRST_MAP = 2
 """Version 1 of LabelEncoder maps between strings and their places in a list."""
-MOVES = frozenset({"Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"})
-"""Ops that move the elements of their first input and look at none."""
 CLASSIFIERS = {
     "LinearClassifier": "classlabels_ints",
     "SVMClassifier": "classlabels_ints",
@@ -61,7 +60,7 @@ def _looks_for_texts(node: Node) -> bool:
 
 
 def _is_move(node: Node) -> bool:
-    return not node.domain and node.op_type in MOVES
+    return facts_of(node).moves
 
 
 def _source_of(node: Node) -> Value | None:

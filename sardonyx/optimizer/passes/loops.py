@@ -8,16 +8,9 @@ from collections.abc import Callable
 
 from sardonyx.ir import Graph, Node, Value, edit
 from sardonyx.ir.cloning import Cloner, Names
+from sardonyx.ops.table import facts_of
 from sardonyx.optimizer.context import Context
 from sardonyx.optimizer.values import rank_of
-
-SAFE = frozenset(
-    {
-        *("Add", "Cast", "Div", "Exp", "Gemm", "Identity", "MatMul", "Mul", "Neg", "Relu", "Sigmoid", "Softmax", "Sqrt"),
-        *("Squeeze", "Sub", "Tanh", "Transpose", "Unsqueeze"),
-    }
-)
-"""Ops that take any data once their shapes fit: a loop without rounds would not notice that they were computed."""
 
 
 def keep_invariants(graph: Graph, context: Context) -> bool:
@@ -89,8 +82,11 @@ def _named(unique: Callable[[str], str], prefix: str) -> Callable[[str], str]:
 
 
 def _is_invariant(node: Node, body: Graph) -> bool:
-    """Whether a node computes the same in each round, and cannot fail: all that it reads is constant or comes from outside."""
-    if node.domain or node.op_type not in SAFE or any(rank_of(value) is None for value in node.outputs):
+    """Whether a node computes the same in each round, and cannot fail: all that it reads is constant or comes from outside.
+
+    So a loop without rounds does not notice that it was computed.
+    """
+    if not facts_of(node).takes_any_data(node) or any(rank_of(value) is None for value in node.outputs):
         return False
     if node.op_type == "Identity" and node.outputs[0].is_graph_output:
         return False  # a body's output that comes from outside needs it

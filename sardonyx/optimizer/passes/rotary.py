@@ -9,7 +9,9 @@ import numpy as np
 from sardonyx.ir import Attribute, Graph, Node, Value, edit
 from sardonyx.ir.types import Shape
 from sardonyx.ops.builder import Builder
+from sardonyx.ops.facts import Operands
 from sardonyx.ops.reading import constant, operand
+from sardonyx.ops.table import facts_of
 from sardonyx.optimizer import matching
 from sardonyx.optimizer.axes import part_of
 from sardonyx.optimizer.context import Context
@@ -226,9 +228,6 @@ class _Tables:
         self.made = {key: value for key, value in self.made.items() if id(value) not in lost}
 
 
-_ELEMENTWISE = frozenset({"Cos", "Sin", "Cast", "Identity", "Neg"})
-
-
 def _has_equal_halves(value: Value, depth: int) -> bool:
     """Whether the second half of the last axis certainly is the same as the first."""
     array = constant(value)
@@ -242,9 +241,10 @@ def _has_equal_halves(value: Value, depth: int) -> bool:
     if node.op_type == "Concat":
         is_last = operand(node, "axis") % rank == rank - 1
         return is_last and len(node.inputs) == 2 and node.inputs[0] is node.inputs[1]
-    if node.op_type in ("Mul", "Div", "Add", "Sub"):
+    elementwise = facts_of(node).elementwise
+    if elementwise is Operands.ALL:
         return all(_is_alike(one, depth - 1) for one in node.inputs if one is not None)
-    if node.op_type in _ELEMENTWISE or _keeps_features(node, value):
+    if elementwise is Operands.FIRST or _keeps_features(node, value):
         return _has_equal_halves(node.inputs[0], depth - 1)
     return False
 

@@ -15,8 +15,11 @@ import numpy as np
 from sardonyx.ir import Attribute, Node, TensorType, Value
 from sardonyx.ops import schemas
 from sardonyx.ops.builder import Builder
-from sardonyx.ops.reading import constant, operand
+from sardonyx.ops.entries import FunctionTable
+from sardonyx.ops.facts import Operands
+from sardonyx.ops.reading import constant, input_named, operand
 from sardonyx.ops.signatures import Signature
+from sardonyx.ops.table import facts_of
 from sardonyx.optimizer.passes.transpose_axes import (
     Order,
     Port,
@@ -55,24 +58,23 @@ class Freedom:
     allows: Callable[[Order], bool] = lambda order: True
 
 
-Handler = Callable[[Node], "Freedom | None"]
-_HANDLERS: dict[tuple[str, str], Handler] = {}
+handlers = FunctionTable("handlers of axes")
+"""Of a node: its freedom, or None."""
+handles = handlers.register
 
 
 def freedom_of(node: Node) -> Freedom | None:
     """What a node allows, None if nobody knows or its operands' ranks are not known."""
-    handler = _HANDLERS.get((node.domain, node.op_type))
-    return None if handler is None else handler(node)
-
-
-def handles(*ops: str, domain: str = "") -> Callable[[Handler], Handler]:
-    """Put a function into the table under some ops."""
-
-    def register(handler: Handler) -> Handler:
-        _HANDLERS.update({(domain, op): handler for op in ops})
-        return handler
-
-    return register
+    handler = handlers.function_of(node)
+    if handler is not None:
+        return handler(node)  # type: ignore[no-any-return]
+    match facts_of(node).elementwise:
+        case Operands.FIRST:
+            return elementwise(node)
+        case Operands.ALL:
+            return broadcasting(node)
+        case _:
+            return None
 
 
 # --- writing nodes --------------------------------------------------------------------------------------------------
@@ -162,11 +164,7 @@ def _axes(node: Node, name: str, rank: int) -> list[int] | None:
 
 def _is_given(node: Node, name: str) -> bool:
     """Whether an operand is set at all, as attribute or as input."""
-    signature = schemas.find(node.domain, node.op_type, node.version)
-    if name in node.attributes or signature is None or name not in signature.operand_names:
-        return name in node.attributes
-    position = signature.operand_names.index(name)
-    return position < len(node.inputs) and node.inputs[position] is not None
+    return name in node.attributes or input_named(node, name) is not None
 
 
 def _axis(node: Node, rank: int, default: int = 0) -> int | None:
@@ -193,42 +191,6 @@ def _with_axis(node: Node, rank: int, moving: Iterable[int] = (0,), default: int
 # --- elementwise ----------------------------------------------------------------------------------------------------
 
 
-@handles(
-    *(
-        "Abs",
-        "Acos",
-        "Acosh",
-        "Asin",
-        "Asinh",
-        "Atan",
-        "Atanh",
-        "BitwiseNot",
-        "Cast",
-        "CastLike",
-        "Ceil",
-        "Celu",
-        "Clip",
-        "Cos",
-    ),
-    *(
-        "Cosh",
-        "Elu",
-        "Erf",
-        "Exp",
-        "Floor",
-        "Gelu",
-        "HardSigmoid",
-        "HardSwish",
-        "Identity",
-        "IsInf",
-        "IsNaN",
-        "LeakyRelu",
-        "Log",
-    ),
-    *("Mish", "Neg", "Not", "Reciprocal", "Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus"),
-    *("Softsign", "Sqrt", "Swish", "Tan", "Tanh", "ThresholdedRelu"),
-)
-@handles("Gelu", "QuickGelu", "QLinearSigmoid", "QLinearLeakyRelu", domain="com.microsoft")
 def elementwise(node: Node) -> Freedom | None:
     rank = _rank(node)
     if rank is None:
@@ -241,12 +203,8 @@ def fast_gelu(node: Node) -> Freedom | None:
     return elementwise(node) if len(node.inputs) == 1 else None
 
 
-@handles(
-    *("Add", "And", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "Equal", "Greater", "GreaterOrEqual", "Less"),
-    *("LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul", "Or", "Pow", "PRelu", "Sub", "Sum", "Where", "Xor"),
-)
 def broadcasting(node: Node) -> Freedom | None:
-    if "axis" in node.attributes or "broadcast" in node.attributes or (node.op_type == "PRelu" and node.version < 7):
+    if "axis" in node.attributes or "broadcast" in node.attributes:
         return None  # broadcasting as it was before opset 7
     return _broadcasting(node, range(len(node.inputs)))
 

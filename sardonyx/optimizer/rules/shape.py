@@ -20,10 +20,6 @@ from sardonyx.optimizer.rewrite import Answer, rule, skip
 from sardonyx.optimizer.rules.elimination import unless_output
 from sardonyx.optimizer.values import shape_of, sizes_in
 
-VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
-"""Ops that only call the same elements by other indices."""
-
-
 # --- Reshape to a constant ------------------------------------------------------------------------------------------
 
 

@@ -16,11 +16,10 @@ from sardonyx.ir.edit import all_graphs
 from sardonyx.ops import checking
 from sardonyx.providers.clustering import maximal_clusters
 from sardonyx.providers.cpu.provider import CPUExecutionProvider
+from sardonyx.providers.native.alone import alone_of
 from sardonyx.providers.native.batches import batch_of
 from sardonyx.providers.native.compiled import CompiledProgram
 from sardonyx.providers.native.digest import content_digest
-from sardonyx.providers.native.image.suppression import Suppression, claims_suppression
-from sardonyx.providers.native.image.suppression_kernel import suppress_kernel
 from sardonyx.providers.native.known import is_symbolic, known_sizes
 from sardonyx.providers.native.layout import Layout, Tables
 from sardonyx.providers.native.lowering import Lowerer
@@ -64,7 +63,7 @@ class NativeExecutionProvider(ExecutionProvider):
         prepacking.check_ahead([one for one in tensors if one is not None], self.jit.target.name, content_digest)
 
     def get_capability(self, graph: Graph, nodes: Sequence[Node]) -> Iterable[Capability]:
-        alone = [Capability([node], fused=True, name="suppression") for node in nodes if claims_suppression(node)]
+        alone = [Capability([node], fused=True, name=node.op_type) for node in nodes if alone_of(node) is not None]
         apart = [_capability(graph, [node]) for node in nodes if node in self._apart]
         return [*self._clusters(graph, nodes), *apart, *alone]
 
@@ -122,8 +121,10 @@ class NativeExecutionProvider(ExecutionProvider):
         return self._obstacle(node) or self._left.get(node, "")
 
     def compile(self, cluster: Cluster) -> Compiled:
-        if len(cluster.nodes) == 1 and claims_suppression(cluster.nodes[0]):
-            return Suppression(cluster, self.jit.addresses([suppress_kernel(self.jit.target)])[0], self.threads)
+        entry = alone_of(cluster.nodes[0]) if len(cluster.nodes) == 1 else None
+        if entry is not None:
+            (address,) = self.jit.addresses([entry.kernel(self.jit.target)])
+            return entry.step(cluster, address, self.threads, None)
         try:
             return self._compile(cluster)
         except LoweringFailed as failed:

@@ -28,6 +28,8 @@ class Lowering(Entry):
     """Whether nodes of it are worth a cluster; views and the like are taken along only."""
     packs: bool
     """Whether it must pack constants before runs."""
+    strided: bool
+    """Whether it reads pixels with gaps between them as well as without."""
 
 
 families = Families("sardonyx.providers.native")
@@ -43,12 +45,14 @@ def lower(
     case: str = "",
     costly: bool = True,
     packs: bool = False,
+    strided: bool = False,
 ) -> Callable[[Lower], Lower]:
     """Register the lowering of `ops`. `claims(node)` says whether this node's types, shapes and attributes are supported."""
 
     def register(function: Lower) -> Lower:
         for op in ops:
-            lowerings.add(Lowering(domain, op, since, until, function, claims or (lambda node: True), case, costly, packs))
+            facts = claims or (lambda node: True), case, costly, packs, strided
+            lowerings.add(Lowering(domain, op, since, until, function, *facts))
         return function
 
     return register
@@ -60,6 +64,11 @@ def lowering_of(node: Node, since_version: int) -> Lowering | None:
         if entry.covers(since_version) and entry.claims(node):
             return entry
     return None
+
+
+def takes_strides(node: Node) -> bool:
+    """Whether the lowerings of a node's op read its first operand with gaps between pixels."""
+    return any(entry.strided for entry in lowerings.candidates(node.domain, node.op_type))
 
 
 def has_lowering(node: Node) -> bool:

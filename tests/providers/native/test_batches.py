@@ -30,6 +30,8 @@ CANNOT = {
     "rows by columns": "g (float[N,8] x) => (float[N,N] y) { t = Transpose<perm=[1,0]>(x) y = MatMul(x, t) }",
     "a content that tells the batch": """g (float[N,8] x) => (float[N,8] y) {
         s = Shape(x) z = Constant<value_ints=[0]>() n = Gather(s, z) f = Cast<to=1>(n) y = Mul(x, f) }""",
+    "places among all entries": """g (float[N,2,4] x) => (float[N,2,2] y, int64[N,2,2] i) {
+        t = Relu(x) y, i = MaxPool<kernel_shape=[2], strides=[2]>(t) }""",
     "no batch": "g (float[8] x) => (float[8] y) { t = Exp(x) y = Neg(t) }",
 }
 

@@ -24,7 +24,7 @@ from sardonyx.records import dataclass
 
 MAGIC = b"\x93SDNXCTX"
 """The first byte is not UTF-8: nobody takes a context for text."""
-FORMAT = 3
+FORMAT = 4
 """To be raised with every change of what is stored here, or of what generated code finds in memory."""
 _HEADER = struct.Struct("<8sIIQQQ32s")
 HEADER_BYTES = 128

@@ -30,8 +30,8 @@ DIGEST_NOTE = "payload "
 """What the notes of a node say before the checksum of the file that belongs to it."""
 ABI = [pool.STEP_WORDS, pool.CALL_WORDS, pool.PLACE_WORDS, pool.POOL_WORDS, arrays.ARRAY_DATA]
 """What generated code takes for granted about memory that Python lays out."""
-POOL_KERNELS, SUPPRESS_KERNEL, SHARED_KERNELS = slice(-3, None), -4, 4
-"""The last kernels of a context are those of the pool of threads, and before them that of NonMaxSuppression."""
+POOL_KERNELS = 3
+"""The last kernels of a context are so many of the pool of threads, and before them those of nodes that are steps of their own."""
 
 
 ReadData = Callable[[str], memoryview]
@@ -70,10 +70,13 @@ class Context:
         kept: Any,
         is_whole: bool,
     ):
+        own: Sequence[str] = opened.description["alone"]
         self.container = opened
         self.programs = programs
         self.kernels = kernels
         self.constants = constants
+        self.alone = dict(zip(own, kernels[-POOL_KERNELS - len(own) : -POOL_KERNELS], strict=True))
+        """Addresses of the kernels of steps of their own."""
         self.kept = kept
         """What keeps kernels and constants in memory."""
         self.is_whole = is_whole
@@ -118,7 +121,7 @@ def open_context(
         raise Refused(str(error)) from error
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         raise Refused(f"its description is malformed ({type(error).__name__}: {error})") from error
-    pool.use_code(kernels[POOL_KERNELS], code)
+    pool.use_code(kernels[-POOL_KERNELS:], code)
     return Context(opened, by_name, kernels, constants, (kept, code), all(map(is_context, model.graph.nodes)))
 
 
@@ -172,7 +175,7 @@ def _kernels(opened: Container) -> tuple[list[int], object]:
     description = opened.description
     code = opened.section(description["sections"][description["code"]["section"]])
     places: Sequence[Any] = description["code"]["places"]
-    if len(places) != len(description["kernels"]) or len(places) < SHARED_KERNELS:
+    if len(places) != len(description["kernels"]) or len(places) < len(description["alone"]) + POOL_KERNELS:
         raise BadContext("kernels are missing")
     if description["code"]["kind"] == "objects":
         return _linked(description["kernels"], [code[offset : offset + size] for offset, size in places])

@@ -8,9 +8,9 @@ from typing import Any, NoReturn
 from sardonyx.compiler.pool import available_threads, pool
 from sardonyx.errors import Fail
 from sardonyx.ir import Graph, Node
-from sardonyx.providers.native.aot.opening import SUPPRESS_KERNEL, Context, is_context
+from sardonyx.providers.native.alone import alone_of
+from sardonyx.providers.native.aot.opening import Context, is_context
 from sardonyx.providers.native.compiled import CompiledProgram
-from sardonyx.providers.native.image.suppression import Suppression, claims_suppression
 from sardonyx.providers.native.layout import Layout
 from sardonyx.providers.provider import Capability, Cluster, Compiled, ExecutionProvider
 
@@ -34,13 +34,18 @@ class ContextExecutionProvider(ExecutionProvider):
             workers.sleep_at_once()
 
     def get_capability(self, graph: Graph, nodes: Sequence[Node]) -> Iterable[Capability]:
-        mine = (node for node in nodes if is_context(node) or claims_suppression(node))
-        return [Capability([node], fused=True, name="context") for node in mine]
+        return [Capability([node], fused=True, name="context") for node in nodes if is_context(node) or self._is_alone(node)]
+
+    def _is_alone(self, node: Node) -> bool:
+        entry = alone_of(node)
+        return entry is not None and entry.key in self.context.alone
 
     def compile(self, cluster: Cluster) -> Compiled:
         (node,) = cluster.nodes
         if not is_context(node):
-            return Suppression(cluster, self.context.kernels[SUPPRESS_KERNEL], self.threads, self.context.kept)
+            entry = alone_of(node)
+            assert entry is not None
+            return entry.step(cluster, self.context.alone[entry.key], self.threads, self.context.kept)
         context, program = self.context, self.context.programs[node.attribute("partition_name")]
         layout = Layout(program.tables, context.kernels, context.constants, context.kept, self.threads)
         if list(cluster.inputs) != list(node.inputs) or list(cluster.outputs) != list(node.outputs):

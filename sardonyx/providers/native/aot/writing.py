@@ -19,12 +19,12 @@ from sardonyx.compiler.jit import Jit, Kernel
 from sardonyx.errors import Fail, InvalidArgument
 from sardonyx.formats.onnx.saving import replacing
 from sardonyx.ir import Attribute, Dim, Graph, Model, Node, TensorType, Value, dim, edit
+from sardonyx.providers.native.alone import all_alone
 from sardonyx.providers.native.aot import cpu
 from sardonyx.providers.native.aot.container import Writer
 from sardonyx.providers.native.aot.opening import ABI, DIGEST_NOTE, DOMAIN, OP_TYPE, SOURCE
 from sardonyx.providers.native.aot.storing import store
 from sardonyx.providers.native.compiled import CompiledProgram
-from sardonyx.providers.native.image.suppression_kernel import suppress_kernel
 from sardonyx.records import dataclass
 
 COMPATIBILITY_KEY = f"ep_compatibility_info.{SOURCE}"
@@ -78,6 +78,7 @@ class Payload:
             "cpu": {"kind": jit.target.name, "name": jit.target.cpu, "features": cpu.needed_by(jit.target)},
             "options": dict(options),
             "kernels": [kernel.symbol for kernel in self.kernels],
+            "alone": [entry.key for entry in all_alone()],
             "code": {**described, "section": self.writer.add(code)},
             "programs": programs,
         }
@@ -96,7 +97,7 @@ def _all_kernels(parts: Sequence[CompiledNodes], jit: Jit) -> list[Kernel]:
     for part in parts:
         assert part.program.program is not None
         found.update((kernel.symbol, kernel) for kernel in part.program.program.kernels)
-    return [*found.values(), suppress_kernel(jit.target), *pool_code.kernels()]
+    return [*found.values(), *(entry.kernel(jit.target) for entry in all_alone()), *pool_code.kernels()]
 
 
 def _code(kernels: Sequence[Kernel], jit: Jit) -> tuple[bytes, dict[str, Any]]:

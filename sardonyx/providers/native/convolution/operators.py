@@ -38,12 +38,13 @@ BLOCK_BYTES = 256 << 10
 """Else so much of an image is used with one panel of filters after the other."""
 
 
-@lower("Conv", claims=claims_convolution)
+@lower("Conv", claims=claims_convolution, strided=True)
 def conv(lowerer: Lowerer, node: Node) -> None:
     convolution_steps(lowerer, node)
 
 
-@lower("FusedConv", "NhwcFusedConv", domain=CONTRIB, claims=claims_convolution)
+@lower("FusedConv", domain=CONTRIB, claims=claims_convolution, strided=True)
+@lower("NhwcFusedConv", domain=CONTRIB, claims=claims_convolution)
 def fused_conv(lowerer: Lowerer, node: Node) -> None:
     convolution_steps(lowerer, node)
 

@@ -129,7 +129,7 @@ def _sizes_fit(node: Node, X: Value, W: Value, B: Value | None) -> bool:
     return shape[1] == sizes[0] and min(steps, default=1) > 0 and (B is None or shape_of(B) == (sizes[1] * group,))
 
 
-@lower("ConvTranspose", claims=_claims, packs=True)
+@lower("ConvTranspose", claims=_claims, packs=True, strided=True)
 def conv_transpose(lowerer: Lowerer, node: Node) -> None:
     sizes = transposed_of(node)
     for size in sizes.output:

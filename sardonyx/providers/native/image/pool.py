@@ -17,7 +17,7 @@ PIECE_TAPS = 32768
 """How many pixels under windows are worth handing to another thread."""
 
 
-@lower("MaxPool", "AveragePool", "LpPool", claims=claims_pool)
+@lower("MaxPool", "AveragePool", "LpPool", claims=claims_pool, strided=True)
 def pool(lowerer: Lowerer, node: Node) -> None:
     """Channels last if X lies so."""
     windows = windows_of(node)

@@ -36,7 +36,7 @@ TOGETHER = 8
 """So many places are looked at together."""
 
 
-@lower("MaxPool", case="its places are wanted", claims=lambda node: has_places(node) and claims_windows(node))
+@lower("MaxPool", case="its places are wanted", claims=lambda node: has_places(node) and claims_windows(node), strided=True)
 def max_pool(lowerer: Lowerer, node: Node) -> None:
     """Maxima and their numbers in the flat tensor. Channels last if X lies so."""
     windows = windows_of(node)

@@ -55,7 +55,7 @@ def _claims(node: Node) -> bool:
     return form is not None and arrangement_of(len(form.sizes), resized_axes(node, form)) is not None and len(form.sizes) > 0
 
 
-@lower("Resize", "Upsample", claims=_claims)
+@lower("Resize", "Upsample", claims=_claims, strided=True)
 def resize(lowerer: Lowerer, node: Node) -> None:
     """Each pixel of the result from those that the tables of its axes name."""
     form = resizing_of(node)

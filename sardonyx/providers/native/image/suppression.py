@@ -1,19 +1,26 @@
-"""NonMaxSuppression. How many boxes it keeps depends on data, so it is no part of a cluster: the provider makes it a step of its own."""
+"""NonMaxSuppression. How many boxes it keeps depends on data, so it is no part of a cluster but a step of its own."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sardonyx.dtypes import float32
-from sardonyx.ir import Node
+from sardonyx.ir import Node, Value
+from sardonyx.ops.reading import constant, input_named, operand
+from sardonyx.providers.native.alone import alone
 from sardonyx.providers.native.arguments import Arguments, Number, Pointer, Size, declare
 from sardonyx.providers.native.running import memory_of, numbers_of, run_step
 from sardonyx.providers.provider import Cluster, element_type
 
+if TYPE_CHECKING:
+    from sardonyx.compiler.jit import Kernel
+    from sardonyx.compiler.target import Target
+
+OPERANDS = ("boxes", "scores", "max_output_boxes_per_class", "iou_threshold", "score_threshold")
 MOST_KEPT = 1 << 22
 """Boxes for which room is made; beyond, NumPy computes."""
 
@@ -46,12 +53,17 @@ class SuppressArguments(Arguments):
 DECLARATION = declare(SuppressArguments, {})
 
 
-def claims_suppression(node: Node) -> bool:
-    return node.op_type == "NonMaxSuppression" and all(
-        value is not None and element_type(value) is float32 for value in node.inputs[:2]
-    )
+def _claims(node: Node) -> bool:
+    return all(value is not None and element_type(value) is float32 for value in node.inputs[:2])
 
 
+def _kernel(target: Target) -> Kernel:
+    from sardonyx.providers.native.image.suppression_kernel import suppress_kernel
+
+    return suppress_kernel(target)
+
+
+@alone("NonMaxSuppression", claims=_claims, kernel=_kernel)
 class Suppression:
     """The step of one node: called with the values of its inputs that are not constant. `address` is where its kernel lies.
 
@@ -59,7 +71,9 @@ class Suppression:
     """
 
     def __init__(self, cluster: Cluster, address: int, threads: int, kept: object = None):
-        (self._node,) = cluster.nodes
+        (node,) = cluster.nodes
+        self._operands = {name: input_named(node, name) for name in OPERANDS}
+        self._center = int(operand(node, "center_point_box"))
         self._places = {value: place for place, value in enumerate(cluster.inputs)}
         self._threads = threads
         self._address = address
@@ -68,14 +82,12 @@ class Suppression:
     def __call__(self, inputs: Sequence[Any]) -> list[np.ndarray]:
         from sardonyx.providers.cpu.selection import corners_of, non_max_suppression
 
-        names = ("max_output_boxes_per_class", "iou_threshold", "score_threshold")
-        values: list[Any] = [None if value is None else self._value(value, inputs) for value in self._node.inputs]
-        boxes, scores, *rest = values
-        given: dict[str, Any] = dict(zip(names, rest))
-        center = int(self._node.attribute("center_point_box", 0))
-        limit = 0 if given.get(names[0]) is None else int(np.reshape(given[names[0]], -1)[0])
-        limit = min(limit, scores.shape[2])
-        overlap, threshold = (None if given.get(name) is None else float(np.reshape(given[name], ())) for name in names[1:])
+        given = {name: self._value(value, inputs) for name, value in self._operands.items()}
+        boxes, scores, most = given["boxes"], given["scores"], given["max_output_boxes_per_class"]
+        limit = 0 if most is None else min(int(np.reshape(most, -1)[0]), scores.shape[2])
+        overlap, threshold = (
+            None if given[name] is None else float(np.reshape(given[name], ())) for name in ("iou_threshold", "score_threshold")
+        )
         room = scores.shape[0] * scores.shape[1] * limit
         is_usual = (
             boxes.shape == (scores.shape[0], scores.shape[2], 4)
@@ -85,16 +97,18 @@ class Suppression:
             and np.isfinite(boxes).all()
         )
         if not is_usual:
-            return [non_max_suppression(boxes, scores, **given, center_point_box=center)]  # type: ignore[no-untyped-call]
-        corners = corners_of(boxes, center)  # type: ignore[no-untyped-call]
+            return [non_max_suppression(**given, center_point_box=self._center)]  # type: ignore[no-untyped-call]
+        corners = corners_of(boxes, self._center)  # type: ignore[no-untyped-call]
         return [
             self._select(
                 corners, np.ascontiguousarray(scores), limit, overlap or 0.0, -math.inf if threshold is None else threshold
             )
         ]
 
-    def _value(self, value: Any, inputs: Sequence[Any]) -> Any:
-        return inputs[self._places[value]] if value in self._places else value.constant.numpy()
+    def _value(self, value: Value | None, inputs: Sequence[Any]) -> Any:
+        if value is None:
+            return None
+        return inputs[self._places[value]] if value in self._places else constant(value)
 
     def _select(self, corners: np.ndarray, scores: np.ndarray, limit: int, overlap: float, threshold: float) -> np.ndarray:
         images, labels, count = scores.shape

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 from sardonyx.ir import Dim, Node, Value
 from sardonyx.ops.reading import operand
+from sardonyx.ops.table import facts_of
 from sardonyx.providers.lowering.table import scalars
+from sardonyx.providers.native.table import takes_strides
 from sardonyx.providers.native.values import dims
 from sardonyx.providers.native.views import Dims, View, memory_order
 from sardonyx.records import replace
@@ -21,19 +23,12 @@ if TYPE_CHECKING:
 
 DEPTH = 8
 """How far back the operands of elementwise nodes are followed."""
-STRIDED = frozenset(
-    ["Conv", "FusedConv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool", "GlobalAveragePool", "GlobalMaxPool", "Resize"]
-    + ["Upsample", "Concat", "Split"]
-)
-"""Ops that read pixels with gaps between them as well as without."""
 
 
 def part_of(lowerer: Lowerer, value: Value, order: Sequence[int], members: Container[Node]) -> View | None:
     """The place of a value in the result of a Concat, if one takes it and nobody else minds; None if there is none."""
     users = list(dict.fromkeys(value.users))
-    if not all(
-        user in members and (user.op_type in STRIDED or scalars.candidates(user.domain, user.op_type)) for user in users
-    ):
+    if not all(user in members and (takes_strides(user) or scalars.candidates(user.domain, user.op_type)) for user in users):
         return None
     for user in users:
         parts = [value]
@@ -132,19 +127,11 @@ def _is_alike(shape: Dims | None, other: Dims | None) -> bool:
     return all((one == 1) == (two == 1) for one, two in zip(shape, other))
 
 
-RESHAPES = ("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity")
-
-
 def final_form(value: Value, members: Container[Node], wanted: Container[Value]) -> Value:
     """What a value becomes when nothing but its shape changes any more: then it is written where that is wanted."""
     while value not in wanted and len(value.users) == 1:
         (user,) = value.users
-        if (
-            user not in members
-            or user.op_type not in RESHAPES
-            or user.domain not in ("", "ai.onnx")
-            or user.inputs[0] is not value
-        ):
+        if user not in members or user.inputs[0] is not value or not facts_of(user).reshapes:
             break
         value = user.outputs[0]
     return value

@@ -174,7 +174,7 @@ def slice_data(lowerer: Lowerer, node: Node) -> None:
     lowerer.set_view(node.outputs[0], view)
 
 
-@lower("Split", claims=lambda node: is_known(node, "split"), costly=False)
+@lower("Split", claims=lambda node: is_known(node, "split"), costly=False, strided=True)
 def split(lowerer: Lowerer, node: Node) -> None:
     """Parts of a value side by side along an axis."""
     view = lowerer.view(present(node.inputs[0]))

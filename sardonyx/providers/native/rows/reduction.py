@@ -124,7 +124,7 @@ def _claims_pool(node: Node) -> bool:
     return value is not None and shape is not None and len(shape) > 2 and element_of(value) is not None
 
 
-@lower("GlobalAveragePool", "GlobalMaxPool", claims=_claims_pool)
+@lower("GlobalAveragePool", "GlobalMaxPool", claims=_claims_pool, strided=True)
 @lower("GlobalLpPool", claims=lambda node: _claims_pool(node) and operand(node, "p") in (1, 2))
 def global_pool(lowerer: Lowerer, node: Node) -> None:
     shape = shape_of(node.outputs[0])
