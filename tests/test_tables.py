@@ -18,8 +18,7 @@ from sardonyx.ops.table import infer, inferences
 from sardonyx.optimizer.passes.transpose_handlers import handlers, handles
 from sardonyx.providers.cpu.table import cpu
 from sardonyx.providers.lowering.table import scalar, scalars
-from sardonyx.providers.native.alone import Alone, all_alone, alone
-from sardonyx.providers.native.table import lower, lowerings
+from sardonyx.providers.native.table import Alone, all_alone, alone, lower, lowerings
 
 
 def _step(*ops: str, **versions: Any) -> Any:

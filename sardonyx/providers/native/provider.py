@@ -16,7 +16,6 @@ from sardonyx.ir.edit import all_graphs
 from sardonyx.ops import checking
 from sardonyx.providers.clustering import maximal_clusters
 from sardonyx.providers.cpu.provider import CPUExecutionProvider
-from sardonyx.providers.native.alone import alone_of
 from sardonyx.providers.native.batches import batch_of
 from sardonyx.providers.native.compiled import CompiledProgram
 from sardonyx.providers.native.digest import content_digest
@@ -28,7 +27,7 @@ from sardonyx.providers.native.program import Program
 from sardonyx.providers.native.refusals import Failure, LoweringFailed, reason_of
 from sardonyx.providers.native.scalars import find_scalar
 from sardonyx.providers.native.sizes import Sizes
-from sardonyx.providers.native.table import has_lowering, lowering_of
+from sardonyx.providers.native.table import alone_of, has_lowering, lowering_of
 from sardonyx.providers.native.values import dims, is_plain, shape_of
 from sardonyx.providers.prepacking import Prepacking
 from sardonyx.providers.provider import CannotCompile, Capability, Cluster, Compiled, ExecutionProvider

@@ -11,9 +11,9 @@ import numpy as np
 from sardonyx.dtypes import float32
 from sardonyx.ir import Node, Value
 from sardonyx.ops.reading import constant, input_named, operand
-from sardonyx.providers.native.alone import alone
 from sardonyx.providers.native.arguments import Arguments, Number, Pointer, Size, declare
 from sardonyx.providers.native.running import memory_of, numbers_of, run_step
+from sardonyx.providers.native.table import alone
 from sardonyx.providers.provider import Cluster, element_type
 
 if TYPE_CHECKING:
