@@ -22,6 +22,7 @@ import numpy as np
 
 import sardonyx
 from sardonyx.ir import Value
+from sardonyx.providers.native.compiled import CompiledProgram
 from sardonyx.runtime.executor import execute
 from sardonyx.runtime.memory_picture import human
 from sardonyx.runtime.plan import Plan, Step, shrink
@@ -65,7 +66,7 @@ class Sizes:
                 self.found.setdefault(name, array.shape[axis])
 
     def step(self, step: Step, start_ns: int, end_ns: int, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        program = getattr(step.call, "program", None)
+        program = step.call.program if isinstance(step.call, CompiledProgram) else None
         for value, array in zip(step.node.outputs if program is None else program.outputs, outputs, strict=False):
             self.note(value, array)
 

@@ -113,3 +113,27 @@ def test_a_session_loads_nothing_that_takes_long_to_load() -> None:
         "tempfile",
     }  # `records` and `hashing` stand for two of them
     assert not loaded & {"onnx", "google", "rich", "PIL", *slow, *FOREIGN}
+
+
+PROBES = {"getattr", "hasattr"}
+
+
+def probes(path: Path) -> Iterator[tuple[str, str, int]]:
+    """(object, name, line) of each place that asks whether an object has an attribute; the name is "" if it is computed."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in PROBES:
+            name = node.args[1]
+            text = name.value if isinstance(name, ast.Constant) and isinstance(name.value, str) else ""
+            yield ast.unparse(node.args[0]), text, node.lineno
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_nobody_probes_what_a_step_calls(path: Path) -> None:
+    from sardonyx.providers.steps import StepCall
+
+    offers = {name for name in vars(StepCall) if not name.startswith("_")}
+    for probed, name, line in probes(path):
+        is_call = probed == "call" or probed.endswith(".call") or ".call," in probed
+        assert not is_call and name not in offers, (
+            f"{path.relative_to(ROOT)}:{line}: probes {probed} for {name!r}; StepCall says what a step's call offers, with defaults"
+        )

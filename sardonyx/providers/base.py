@@ -17,6 +17,7 @@ from sardonyx.ops.entries import NEWEST, Entry, Table
 from sardonyx.ops.signatures import Signature
 from sardonyx.parameters import Parameters
 from sardonyx.providers import random_state
+from sardonyx.providers.steps import NO_SHARING, FastPath, Pairs, Sharing, StepCall
 from sardonyx.records import dataclass, replace
 
 RUNTIME_PARAMETERS = frozenset({"out", "rng", "output_count", "output_types", "input_types", "domain_version"})
@@ -24,27 +25,6 @@ RUNTIME_PARAMETERS = frozenset({"out", "rng", "output_count", "output_types", "i
 
 IGNORED_ATTRIBUTES = frozenset({"consumed_inputs"})
 """Hints of opset 1 that never changed a result."""
-
-
-Pairs = tuple[tuple[int, int], ...]
-"""(input, output) by position."""
-ANY = -1
-"""Stands in a pair for every input, or for every output."""
-
-
-@dataclass(frozen=True)
-class Sharing:
-    """Which outputs may lie in the memory of which inputs. Memory plans read it from a step's callable."""
-
-    alias: Pairs = ()
-    """The output is the input's memory, element after element (Reshape); a copy if the input is a strided view."""
-    view: Pairs = ()
-    """The output is a part of the input's memory, or the same in another order (Slice, Transpose)."""
-    inplace: Pairs = ()
-    """The output may be written over the input, if nobody needs that any more and the sizes are equal."""
-
-
-NO_SHARING = Sharing()
 
 
 @dataclass(frozen=True)
@@ -193,12 +173,12 @@ def _attribute_values(
 _NARROW = dtypes.WIDENED | dtypes.SUB_BYTE_INTS
 
 
-class BoundKernel:
+class BoundKernel(StepCall):
     """A kernel with everything fixed but its inputs: call it with a list of them, get the tuple of outputs."""
 
     __slots__ = (
-        *("kernel", "sharing", "takes_out"),
-        *("_slots", "_fixed", "_is_settled", "_output_types", "_seed", "_wants_rng", "_widens"),
+        *("kernel", "sharing", "takes_out", "is_random"),
+        *("_slots", "_fixed", "_is_settled", "_output_types", "_seed", "_widens"),
     )
 
     def __init__(
@@ -216,7 +196,7 @@ class BoundKernel:
         self._is_settled = not kernel.derived
         self._output_types = output_types
         self._seed = seed
-        self._wants_rng = "rng" in kernel.parameters
+        self.is_random = "rng" in kernel.parameters
         self._widens = kernel.widen and any(dtype is None or dtype in _NARROW for dtype in input_types)
         self.sharing = kernel.sharing
         if "out" in kernel.parameters:
@@ -226,7 +206,7 @@ class BoundKernel:
     def __call__(
         self,
         inputs: Sequence[Any],
-        graphs: Mapping[str, Callable[..., Any]] | None = None,
+        bodies: Mapping[str, Callable[..., Any]] | None = None,
         out: np.ndarray | None = None,
     ) -> tuple[Any, ...]:
         if self._widens:
@@ -238,9 +218,9 @@ class BoundKernel:
             value = list(inputs[slot.first :]) if slot.variadic else inputs[slot.first]
             if value is not None or not slot.has_default:
                 arguments[slot.name] = value
-        if graphs:
-            arguments.update(graphs)
-        if self._wants_rng:
+        if bodies:
+            arguments.update(bodies)
+        if self.is_random:
             arguments["rng"] = random_state.generator(self._seed)
         if out is not None:
             arguments["out"] = out
@@ -248,8 +228,16 @@ class BoundKernel:
         outputs = result if isinstance(result, tuple) else (result,)
         return tuple([conform(value, dtype) for value, dtype in zip(outputs, self._output_types, strict=False)])
 
-    def look_up(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        """The same for a plain kernel, whose inputs are its first parameters and which has one output."""
+    run_with_bodies = __call__
+
+    def run_into(self, inputs: Sequence[Any], out: np.ndarray) -> tuple[Any, ...]:
+        return self(inputs, None, out)
+
+    def fast_path(self) -> FastPath | None:
+        return self._look_up if self.kernel.plain else None
+
+    def _look_up(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """One run of a plain kernel, whose inputs are its first parameters and which has one output."""
         if not self._is_settled:
             self._settle()
         return (conform(self.kernel.function(*inputs, **self._fixed), self._output_types[0]),)

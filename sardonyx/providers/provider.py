@@ -23,7 +23,7 @@ from sardonyx.providers.prepacking import Prepacking
 from sardonyx.records import dataclass, replace
 
 Compiled = Callable[[Sequence[Any]], Sequence[Any]]
-"""A compiled cluster: given the values of its inputs, it returns those of its outputs."""
+"""A compiled cluster: given the values of its inputs, it returns those of its outputs. One that offers more is a `StepCall`."""
 
 
 @dataclass(frozen=True)

@@ -6,20 +6,19 @@ Whatever is not that plain (another type of feed, a new shape, an input too many
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from sardonyx.ir import TensorType, Value
+from sardonyx.providers.steps import FastPath
 from sardonyx.runtime.feeds import fits, of_strings
 from sardonyx.runtime.plan import ABSENT, Plan, Step
 
 MAX_SHAPES = 64
 """How many sets of shapes are known to be right."""
 
-Call = Callable[[list[Any]], Any]
-"""What a step does: the list or tuple of its results, None if it cannot do it in this way."""
 _shape_of = operator.attrgetter("shape")
 
 
@@ -31,7 +30,7 @@ class Direct:
     def __init__(self, plan: Plan, block: _Block):
         first = plan.steps[0]
         ends = (first.inputs, plan.inputs), (first.outputs, plan.outputs)
-        run_any = getattr(first.call, "run_any", None)  # looks at the shapes itself
+        run_any = first.call.fast_path_for_any_shape()
         alone = run_any is not None and len(block.steps) == 1 and all(sorted(mine) == sorted(whole) for mine, whole in ends)
         self._program = run_any if alone else None
         self._order = [first.outputs.index(slot) for slot in plan.outputs] if alone and first.outputs != plan.outputs else None
@@ -39,7 +38,7 @@ class Direct:
         self._values = [plan.values[slot] for slot in (first.inputs if alone else plan.inputs)]
         self._inputs = [(value.name, np.dtype(value.type.dtype.numpy)) for value in self._values]  # type: ignore[union-attr]
         self._texts = [place for place, (_, dtype) in enumerate(self._inputs) if dtype.kind == "O"]
-        programs = [step.inputs for step in plan.steps if hasattr(step.call, "run_known")]
+        programs = [step.inputs for step in plan.steps if step.call.knows_shapes]
         self._vouched = set(plan.inputs).issubset(slot for slots in programs for slot in slots)
         """Whether programs see all inputs: they know what shapes have come in the ordinary way."""
         self._known: set[tuple[Any, ...]] = set()
@@ -62,7 +61,7 @@ class Direct:
             arrays.append(array)
         try:
             if self._program is not None:
-                made: list[Any] | None = self._program(arrays)
+                made = self._program(arrays)
                 return made if made is None or self._order is None else list(map(made.__getitem__, self._order))
             return self._block(arrays) if self._vouched or self._are_right(arrays) else None
         except Exception:  # the ordinary way fails too, and says where
@@ -87,7 +86,7 @@ class _Block:
 
     __slots__ = ("steps", "_constants", "_outputs")
 
-    def __init__(self, plan: Plan, given: Sequence[int], calls: Sequence[tuple[Call, Sequence[int]]]):
+    def __init__(self, plan: Plan, given: Sequence[int], calls: Sequence[tuple[FastPath, Sequence[int]]]):
         constants = [slot for slot, value in enumerate(plan.template) if value is not None]
         slots = [*given, *constants, *(slot for step in plan.steps for slot in step.outputs)]
         places = {slot: place for place, slot in enumerate(slots)}
@@ -139,23 +138,21 @@ class _Choice:
         return self._then(operands[1 : self._end]) if operands[0].item() else self._other(operands[self._end :])
 
 
-def _call_of(step: Step, own: set[int]) -> tuple[Call, Sequence[int]] | None:
+def _call_of(step: Step, own: set[int]) -> tuple[FastPath, Sequence[int]] | None:
     """What computes a step without the executor's help, and the slots of its operands.
 
     A result that is an operand takes it away from `own`, the slots that nobody else holds.
     """
-    if getattr(getattr(step.call, "kernel", None), "plain", False):
-        return step.call.look_up, step.inputs  # type: ignore[attr-defined]
+    fast = step.call.fast_path()
+    if fast is not None:
+        return fast, step.inputs
     if step.node.op_type == "Identity" and not step.compiled and step.inputs[0] in own:
         own -= {*step.inputs}
         return list, step.inputs
-    if step.node.op_type == "If" and step.bodies:
-        return _choice_of(step, own)
-    known = getattr(step.call, "run_known", None)
-    return None if known is None else (known, step.inputs)
+    return _choice_of(step, own) if step.node.op_type == "If" and step.bodies else None
 
 
-def _choice_of(step: Step, own: set[int]) -> tuple[Call, Sequence[int]] | None:
+def _choice_of(step: Step, own: set[int]) -> tuple[FastPath, Sequence[int]] | None:
     blocks, captured = [], []
     for name in ("then_branch", "else_branch"):
         body = step.bodies[name]

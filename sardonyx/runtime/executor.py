@@ -58,22 +58,23 @@ class Run:
     def _call(self, step: Step, inputs: Sequence[Any], frame: list[Any], targets: Targets | None) -> Sequence[Any]:
         start = time.perf_counter_ns() if self.profiler is not None else 0
         try:
-            if self.profiler is not None and step.compiled and hasattr(step.call, "profiled"):
-                outputs, kernels = step.call.profiled(inputs)
+            if self.profiler is not None and step.compiled:
+                outputs, kernels = step.call.run_timed(inputs)
                 self.profiler.kernels(step, start, kernels)
-            elif targets and step.compiled and not targets.keys().isdisjoint(step.outputs):
-                outputs = step.call(inputs, stop=self.stop, targets=[targets.get(slot) for slot in step.outputs])  # type: ignore[call-arg]
+            elif targets and step.call.takes_targets and not targets.keys().isdisjoint(step.outputs):
+                outputs = step.call.run_with(inputs, self.stop, [targets.get(slot) for slot in step.outputs])
                 self._check_terminated()
             elif step.overlaid and (over := _overlaid(step, inputs)):
-                outputs = step.call(inputs, stop=self.stop, over=over)
+                outputs = step.call.run_with(inputs, self.stop, over=over)
                 self._check_terminated()
-            elif self.stop and getattr(step.call, "takes_stop", False):
-                outputs = step.call(inputs, stop=self.stop)
+            elif self.stop and step.call.takes_stop:
+                outputs = step.call.run_with(inputs, self.stop)
                 self._check_terminated()
             elif step.bodies:
-                outputs = step.call(inputs, {name: Body(self, plan, frame) for name, plan in step.bodies.items()})
+                bodies = {name: Body(self, plan, frame) for name, plan in step.bodies.items()}
+                outputs = step.call.run_with_bodies(inputs, bodies)
             elif step.overwrites is not None and _may_overwrite(inputs, step.overwrites):
-                outputs = step.call(inputs, out=inputs[step.overwrites])
+                outputs = step.call.run_into(inputs, inputs[step.overwrites])
             else:
                 outputs = step.call(inputs)
         except Exception as error:

@@ -10,12 +10,12 @@ import functools
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from sardonyx.errors import InvalidArgument
 from sardonyx.ir import Dim, MapType, TensorType, Value, dim
 from sardonyx.providers.arena import Layout, aligned, find_conflicts, place, side_by_side
-from sardonyx.providers.base import ANY, NO_SHARING, Sharing
+from sardonyx.providers.steps import ANY, Workspace
 from sardonyx.records import dataclass
 from sardonyx.runtime.sizes import bytes_of, given_symbols, size_with
 
@@ -55,14 +55,6 @@ class Allocation:
     """Slot of the operand in whose memory the value lies."""
     first: int
     last: int
-
-
-class Workspace(Protocol):
-    """Memory that a compiled cluster uses inside."""
-
-    def bytes_for(self, symbols: Mapping[str, int]) -> int:
-        """How much it is for these values of symbols; KeyError if one is missing."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -255,9 +247,8 @@ class _Planner:
         self.allocations[slot] = Allocation(value.name, slot, size, kind, self.buffer_of.get(slot), source, first, last)
 
     def step(self, position: int, step: Step) -> None:
-        workspace: Workspace | None = getattr(step.call, "workspace", None)
-        if workspace is not None:
-            self.workspaces.append(Buffer(workspace, position, position, outside=False))
+        if step.call.workspace is not None:
+            self.workspaces.append(Buffer(step.call.workspace, position, position, outside=False))
         for index, slot in enumerate(step.outputs):
             if slot >= 0:
                 self._output(position, step, index, slot)
@@ -311,7 +302,7 @@ class _Planner:
 
     def _aliased(self, step: Step, index: int) -> Iterable[int]:
         """The operand of which an output is an alias; not one whose elements lie in another order, for that means a copy."""
-        sources = _paired(step, sharing_of(step).alias, index)
+        sources = _paired(step, step.call.sharing.alias, index)
         return (source for source in sources if source not in self.permuted and source not in self.partial)
 
     def _shared(self, position: int, step: Step, index: int) -> int | None:
@@ -319,7 +310,7 @@ class _Planner:
         for source in self._aliased(step, index):
             return source
         slot = step.outputs[index]
-        for source in _paired(step, sharing_of(step).view, index):
+        for source in _paired(step, step.call.sharing.view, index):
             whole = bytes_of(self.values[slot].type) == bytes_of(self.values[source].type) and source not in self.partial
             if not whole and self._holds_too_much(position, step, slot, source):
                 self.copied.add(slot)
@@ -344,7 +335,7 @@ class _Planner:
         """An operand of the same size that nobody reads after this step, and of which the step reads no alias besides."""
         readings = Counter(self.buffer_of.get(slot) for slot in {*step.inputs, *step.captured})
         taken = {self.buffer_of.get(slot) for slot in step.outputs[:index]}
-        for source in _paired(step, sharing_of(step).inplace, index):
+        for source in _paired(step, step.call.sharing.inplace, index):
             number = self.buffer_of.get(source)
             if number is None or number in taken or source in self.partial or readings[number] > 1:
                 continue
@@ -352,12 +343,6 @@ class _Planner:
             if not buffer.outside and buffer.bytes == size and buffer.last == position:
                 return source
         return None
-
-
-def sharing_of(step: Step) -> Sharing:
-    """What a step's callable declares about the memory of its outputs."""
-    found: Sharing = getattr(step.call, "sharing", NO_SHARING)
-    return found
 
 
 def _paired(step: Step, pairs: Iterable[tuple[int, int]], index: int) -> Iterable[int]:
@@ -386,5 +371,5 @@ def _becoming_output(steps: Sequence[Step], outputs: Collection[int]) -> set[int
     for step in reversed(steps):
         for index, slot in enumerate(step.outputs):
             if slot in outputs or slot in found:
-                found.update(_paired(step, sharing_of(step).alias, index))
+                found.update(_paired(step, step.call.sharing.alias, index))
     return found - set(outputs)

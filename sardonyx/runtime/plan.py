@@ -5,11 +5,12 @@ A plan never changes; a run copies its `template` into a frame of its own, so an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sardonyx.ir import Graph, Node, Value
 from sardonyx.providers.provider import ExecutionProvider, element_type
+from sardonyx.providers.steps import StepCall, as_call
 from sardonyx.records import dataclass, replace
 from sardonyx.runtime.copies import insert_copies
 from sardonyx.runtime.enums import ExecutionOrder
@@ -17,7 +18,6 @@ from sardonyx.runtime.memory import DEFAULT_OPTIONS, Kind, MemoryOptions, Memory
 from sardonyx.runtime.order import arrange
 from sardonyx.runtime.partition import Assigned, Assignment, partition_graphs
 
-Call = Callable[..., Sequence[Any]]
 ABSENT = -1
 """Slot of an optional input that a node leaves out, and of an output that nobody wants."""
 
@@ -29,7 +29,7 @@ class Step:
     index: int
     nodes: Sequence[Node]
     provider: ExecutionProvider
-    call: Call
+    call: StepCall
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     bodies: Mapping[str, Plan]
@@ -145,8 +145,7 @@ def all_steps(plan: Plan) -> Iterator[Step]:
 def shrink(plan: Plan) -> None:
     """Give back what compiled clusters keep between runs."""
     for step in all_steps(plan):
-        if hasattr(step.call, "shrink"):
-            step.call.shrink()
+        step.call.shrink()
 
 
 class _Builder:
@@ -179,7 +178,7 @@ class _Builder:
     def step(self, index: int, assignment: Assignment) -> Step:
         provider, node, cluster = assignment.provider, assignment.nodes[0], assignment.cluster
         if cluster is not None:
-            call = assignment.call or provider.compile(cluster)
+            call = as_call(assignment.call or provider.compile(cluster))
             inputs = tuple(self.slot(value) for value in cluster.inputs)
             outputs = tuple(self.slot(value) for value in cluster.outputs)
             return Step(index, cluster.nodes, provider, call, inputs, outputs, {}, (), compiled=True)
@@ -190,7 +189,7 @@ class _Builder:
             index,
             assignment.nodes,
             provider,
-            assignment.call or provider.bind_kernel(node),
+            as_call(assignment.call or provider.bind_kernel(node)),
             tuple(self.slot(value) for value in node.inputs),
             tuple(self.slot(value) if value.name else ABSENT for value in node.outputs),
             bodies,
@@ -221,7 +220,7 @@ def _with_memory(steps: Sequence[Step], values: Sequence[Value], memory: MemoryP
     compiled = {slot for step in steps if step.compiled for slot in step.outputs}
     result = []
     for step in steps:
-        slot = source.get(step.outputs[0]) if step.outputs and getattr(step.call, "takes_out", False) else None
+        slot = source.get(step.outputs[0]) if step.outputs and step.call.takes_out else None
         same = slot is not None and element_type(values[slot]) is element_type(values[step.outputs[0]])
         overwrites = step.inputs.index(slot) if slot is not None and same else None
         overlaid = tuple(_overlaid(step, source, compiled)) if step.compiled else ()

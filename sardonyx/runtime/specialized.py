@@ -49,7 +49,7 @@ class Specialized:
         made = cls(plan, make)
         names = [symbol for _, _, symbol in made._named]
         compiles = any(step.compiled for step in all_steps(plan))
-        random = any("rng" in getattr(getattr(step.call, "kernel", None), "parameters", ()) for step in all_steps(plan))
+        random = any(step.call.is_random for step in all_steps(plan))
         weights = sum(value.constant.nbytes for value in plan.graph.initializers.values() if value.constant is not None)
         useful = (names and made._has_branches) or len(set(names)) < len(names)
         return made if useful and compiles and not random and weights <= LARGEST_WEIGHTS else None

@@ -90,9 +90,9 @@ class Bound:
 
 
 def _targets_of(plan: Plan, bound: Mapping[str, Target]) -> dict[int, np.ndarray]:
-    steps = [step for step in plan.steps if getattr(step.call, "takes_targets", False)]
+    steps = [step for step in plan.steps if step.call.takes_targets]
     made = {slot for step in steps for slot in step.outputs}
-    pairs = {(step.inputs[one], step.outputs[other]) for step in steps for one, other in step.call.shared}  # type: ignore[attr-defined]
+    pairs = {(step.inputs[one], step.outputs[other]) for step in steps for one, other in step.call.one_memory}
     readers = [slot for step in plan.steps for slot in {*step.inputs, *step.captured}] if pairs else []
     found = {}
     for name, target in bound.items():

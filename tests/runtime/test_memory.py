@@ -15,6 +15,7 @@ from sardonyx import formats, ops
 from sardonyx.errors import InvalidArgument
 from sardonyx.providers.arena import aligned, find_conflicts, place, side_by_side
 from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
+from sardonyx.providers.steps import StepCall
 from sardonyx.records import replace
 from sardonyx.runtime.enums import ExecutionOrder
 from sardonyx.runtime.executor import execute
@@ -158,14 +159,20 @@ def test_kernels_really_write_over_operands_that_only_the_run_holds():
     plan = planned("g (float[4] x) => (float[4] y) { a = Neg(x) b = Exp(a) c = Relu(b) y = Softplus(c) }")
     given_out = []
 
-    def watching(step):
-        def call(inputs, **keywords):
-            given_out.append(keywords.get("out") is inputs[0])
-            return step.call(inputs, **keywords)
+    class Watching(StepCall):
+        def __init__(self, call):
+            self._call = call
+            self.sharing, self.takes_out = call.sharing, call.takes_out
 
-        return replace(step, call=call)
+        def __call__(self, inputs):
+            given_out.append(False)
+            return self._call(inputs)
 
-    watched = replace(plan, steps=[watching(step) for step in plan.steps])
+        def run_into(self, inputs, out):
+            given_out.append(out is inputs[0])
+            return self._call.run_into(inputs, out)
+
+    watched = replace(plan, steps=[replace(step, call=Watching(step.call)) for step in plan.steps])
     x = np.array([1, 2, 3, -4], np.float32)
     (y,) = execute(watched, {"x": x})
     assert given_out == [False, True, True, False]

@@ -13,6 +13,7 @@ from sardonyx.providers.clustering import maximal_clusters
 from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
 from sardonyx.providers.null import NullExecutionProvider
 from sardonyx.providers.provider import CannotCompile, Capability, ExecutionProvider
+from sardonyx.providers.steps import PlainCall, StepCall
 from sardonyx.runtime.executor import execute
 from sardonyx.runtime.options import SessionOptions
 from sardonyx.runtime.partition import partition, partition_graphs
@@ -232,6 +233,14 @@ class Failing(Fusing):
         if any(node.op_type == self.dislikes for node in cluster.nodes):
             raise CannotCompile(f"no {self.dislikes} today")
         return super().compile(cluster)
+
+
+def test_plain_functions_of_providers_become_calls_that_offer_nothing():
+    plan = make_plan(loaded(DIAMOND).graph, [Fusing("Neg", "Exp"), CPUExecutionProvider()])
+    calls = [step.call for step in plan.steps if step.compiled]
+    assert calls and all(isinstance(call, PlainCall) for call in calls)
+    assert not any(call.takes_stop or call.takes_targets or call.takes_out or call.fast_path() for call in calls)
+    assert all(isinstance(step.call, StepCall) for step in plan.steps)
 
 
 def test_what_cannot_be_compiled_goes_to_the_next_provider(caplog):

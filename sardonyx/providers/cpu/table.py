@@ -1,7 +1,8 @@
 """The table on which the NumPy kernels register themselves, and what they declare about the memory of their outputs."""
 
 from sardonyx.families import Families
-from sardonyx.providers.base import ANY, KernelTable
+from sardonyx.providers.base import KernelTable
+from sardonyx.providers.steps import ANY
 
 families = Families("sardonyx.providers.cpu")
 cpu = KernelTable("CPUExecutionProvider", families)

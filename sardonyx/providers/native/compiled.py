@@ -34,11 +34,11 @@ from sardonyx.compiler.pool import (
     pool,
 )
 from sardonyx.providers.arena import ALIGNMENT
-from sardonyx.providers.base import NO_SHARING, Sharing
 from sardonyx.providers.native.layout import Layout, Shape, Tables
 from sardonyx.providers.native.memory import outlived_inputs
 from sardonyx.providers.native.outputs import Forms, Outputs
 from sardonyx.providers.native.sizes import ShapeMismatch, Shapes
+from sardonyx.providers.steps import NO_SHARING, FastPath, Sharing, StepCall
 from sardonyx.records import dataclass
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class StepTime:
     """Part of the machine's limit: of its arithmetic or of its memory, whichever is nearer."""
 
 
-class CompiledProgram:
+class CompiledProgram(StepCall):
     """Runs a program on arrays.
 
     What is not of the form that it was compiled for goes to `fallback`: shapes that contradict the model's, and runs in which a kernel
@@ -106,6 +106,7 @@ class CompiledProgram:
 
     takes_stop = True
     takes_targets = True
+    knows_shapes = True
 
     def __init__(
         self,
@@ -130,19 +131,16 @@ class CompiledProgram:
         """Shapes that it is not for: these may come in each turn of a loop."""
         self._idle: list[_State] = []
         self.workspace = layout.workspace
+        self.one_memory = layout.tables.shared
         self.sharing = _sharing(layout.tables)
 
-    def __call__(
+    def run_with(
         self,
         inputs: Sequence[Any],
         stop: int = 0,
         targets: Sequence[np.ndarray | None] | None = None,
         over: Sequence[tuple[int, int]] = (),
     ) -> Sequence[Any]:
-        """One run. `stop` is the address of a word that another thread may set to leave out the rest, `targets` memory for outputs.
-
-        `over` are inputs and outputs, pairs of which `sharing` says that the one may be written over the other.
-        """
         arrays = [array if _is_readable(array) else np.array(array, order="C") for array in inputs]
         shapes = tuple(map(_shape_of, arrays))
         shape = self._shapes.get(shapes) or self._remember(shapes)
@@ -155,6 +153,8 @@ class CompiledProgram:
             self._note_refusal(BAD_DATA)
             return self._fallback(inputs)
         return outputs
+
+    __call__ = run_with
 
     def _remember(self, shapes: Shapes) -> Shape | None:
         """What depends on new shapes; None if the program is not for these."""
@@ -179,6 +179,12 @@ class CompiledProgram:
             ops = ", ".join(dict.fromkeys(label for label, _ in self.labels[:SHOWN_LABELS]))
             more = ", …" if len(self.labels) > SHOWN_LABELS else ""
             logger.warning("NumPy computes what was compiled for other runs (%s%s): %s", ops, more, reason)
+
+    def fast_path(self) -> FastPath:
+        return self.run_known
+
+    def fast_path_for_any_shape(self) -> Callable[[list[Any]], list[Any] | None]:
+        return self.run_any
 
     def run_known(self, arrays: Sequence[np.ndarray]) -> list[Any] | None:
         """One run on arrays without gaps whose shapes have run before; None for others."""
@@ -246,11 +252,6 @@ class CompiledProgram:
         words[CALL_STATUS], words[CALL_STOP] = 0, state.status
         state.shape, state.pool = shape, threads
 
-    @property
-    def shared(self) -> Sequence[tuple[int, int]]:
-        """Inputs and outputs that may be one memory."""
-        return self.layout.tables.shared
-
     def _make_words(self, state: _State, shape: Shape) -> None:
         """Memory for the words of a run, with the addresses of some among others."""
         state.arguments, state.places, state.steps = shape.arguments.copy(), shape.places.copy(), shape.steps.copy()
@@ -266,7 +267,7 @@ class CompiledProgram:
         self._idle.clear()
         self._memory = Outputs()
 
-    def profiled(self, inputs: Sequence[Any]) -> tuple[Sequence[Any], list[StepTime]]:
+    def run_timed(self, inputs: Sequence[Any]) -> tuple[Sequence[Any], list[StepTime]]:
         """One run, and how long each step took; no times if NumPy had to compute it."""
         arrays = [np.ascontiguousarray(array) for array in inputs]
         shapes = tuple([array.shape for array in arrays])

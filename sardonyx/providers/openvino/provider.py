@@ -18,6 +18,7 @@ from sardonyx.ir.cloning import Cloner, Names
 from sardonyx.providers.clustering import maximal_clusters
 from sardonyx.providers.openvino.support import is_supported, is_worth_it
 from sardonyx.providers.provider import CannotCompile, Capability, Cluster, Compiled, ExecutionProvider
+from sardonyx.providers.steps import StepCall
 
 PRECISIONS = {"FP32": "f32", "FP16": "f16", "BF16": "bf16", "ACCURACY": "f32"}
 IR_VERSION = 10
@@ -103,7 +104,7 @@ def model_of(cluster: Cluster) -> Model:
     return Model(graph, {node.domain: node.version for node in cluster.nodes}, IR_VERSION)
 
 
-class _Call:
+class _Call(StepCall):
     """A compiled cluster. A run takes one of its requests, or makes a new one while all others are at work."""
 
     def __init__(self, name: str, compiled: Any):

@@ -15,6 +15,7 @@ from sardonyx.providers.native.arguments import Arguments, Number, Pointer, Size
 from sardonyx.providers.native.running import memory_of, numbers_of, run_step
 from sardonyx.providers.native.table import alone
 from sardonyx.providers.provider import Cluster, element_type
+from sardonyx.providers.steps import StepCall
 
 if TYPE_CHECKING:
     from sardonyx.compiler.jit import Kernel
@@ -64,7 +65,7 @@ def _kernel(target: Target) -> Kernel:
 
 
 @alone("NonMaxSuppression", claims=_claims, kernel=_kernel)
-class Suppression:
+class Suppression(StepCall):
     """The step of one node: called with the values of its inputs that are not constant. `address` is where its kernel lies.
 
     `kept` keeps the kernel in memory.
