@@ -7,20 +7,22 @@ has several channels, a vector holds whole groups, and a shuffle brings one chan
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
 
 from sardonyx.compiler.builder import Value, Variable
 from sardonyx.compiler.types import I64, PTR, Type
-from sardonyx.ir import Dim, dim
 from sardonyx.ir import Value as Constant
+from sardonyx.ir import dim
 from sardonyx.providers.native.arguments import Arguments, Operands, Pointer, Size, each, group
 from sardonyx.providers.native.chain import Chain, ChainCode
 from sardonyx.providers.native.convolution.form import Geometry, axes_of
-from sardonyx.providers.native.convolution.tiles import Axis, chain_weight, grain_for
+from sardonyx.providers.native.convolution.tiles import Axis, grain_for, is_light
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.providers.native.lowering import Lowerer, Sink
+from sardonyx.providers.native.program import Buffer
 from sardonyx.providers.native.views import View
 from sardonyx.providers.native.weights import aligned_empty
 from sardonyx.providers.prepacking import Layout
@@ -31,8 +33,6 @@ MAX_TAPS = 7
 """How many taps of a row are multiplied by a column while it is at hand."""
 PIXELS = 7
 """Pixels of a tile: images are often 7, 14, 28, 56 or 112 pixels wide."""
-LIGHT = 32
-"""Up to how many instructions per vector what follows is repeated for each register of a tile; beyond, it is a loop."""
 
 
 @dataclass(frozen=True)
@@ -62,45 +62,50 @@ def has_small_groups(lowerer: Lowerer, geometry: Geometry, type: Type) -> bool:
 
 def depthwise_steps(lowerer: Lowerer, geometry: Geometry, view: View, W: Constant, B: Constant | None, sink: Sink) -> None:
     """Add the step of a convolution of small groups."""
-    dtype = np.dtype(f"f{view.type.bytes}")
     inputs, outputs = geometry.channels, geometry.filters
     channels = geometry.groups * outputs
-
-    def pack(weights: np.ndarray, bias: np.ndarray | None = None) -> list[np.ndarray]:
-        ordered = aligned_empty((geometry.taps, inputs, channels), dtype)
-        ordered[...] = weights.reshape(channels, inputs, geometry.taps).transpose(2, 1, 0)
-        return [ordered, np.zeros(channels, dtype) if bias is None else bias.astype(dtype)]
-
-    sizes = [geometry.taps * inputs * channels * view.type.bytes, channels * view.type.bytes]
-    filters, bias = lowerer.packed([W] if B is None else [W, B], DEPTHWISE, (inputs, channels, dtype.str), sizes, pack)
-    width = geometry.kernel[-1]
-    taps = max(count for count in range(1, MAX_TAPS + 1) if width % count == 0)
-    vectors = 2 if lowerer.target.vector_registers >= 32 and taps < MAX_TAPS and outputs == 1 else 1
-    rows = Rows(
-        view.type, len(geometry.kernel) - 1, taps, geometry.strides[-1], geometry.dilations[-1], vectors, inputs, outputs
-    )
+    w, bias = _packed(lowerer, geometry, view.type, W, B)
     *outer, row = axes_of(geometry, view)
-    lines: Dim = dim.product(geometry.output[:-1])
+    pixels = dim.product(geometry.input) * inputs + geometry.positions * outputs
     lowerer.call(
-        depthwise_kernel(lowerer.target, rows, sink.chain),
+        depthwise_kernel(lowerer.target, _rows_of(lowerer, geometry, view.type), sink.chain),
         DepthwiseArguments(
             x=view.place,
-            w=filters,
+            w=w,
             bias=bias,
-            zeros=lowerer.constant(np.zeros(geometry.groups * inputs, dtype)),
+            zeros=lowerer.constant(np.zeros(geometry.groups * inputs, f"f{view.type.bytes}")),
             channels=channels,
             image_step=view.strides[0],
             outer=outer,
             row=row,
             sink=sink.arguments,
         ),
-        geometry.batch * lines,
+        geometry.batch * dim.product(geometry.output[:-1]),
         grain_for(geometry.output[-1] * (channels * (geometry.taps * inputs + 4))),
         flops=geometry.flops,
-        traffic=geometry.batch
-        * (dim.product(geometry.input) * inputs + geometry.positions * outputs)
-        * (geometry.groups * view.type.bytes),
+        traffic=geometry.batch * pixels * (geometry.groups * view.type.bytes),
     )
+
+
+def _packed(lowerer: Lowerer, geometry: Geometry, type: Type, W: Constant, B: Constant | None) -> list[Buffer]:
+    """Filters by taps, then by the channels of a group; and the bias."""
+    dtype, inputs, channels = np.dtype(f"f{type.bytes}"), geometry.channels, geometry.groups * geometry.filters
+
+    def pack(weights: np.ndarray, bias: np.ndarray | None = None) -> list[np.ndarray]:
+        ordered = aligned_empty((geometry.taps, inputs, channels), dtype)
+        ordered[...] = weights.reshape(channels, inputs, geometry.taps).transpose(2, 1, 0)
+        return [ordered, np.zeros(channels, dtype) if bias is None else bias.astype(dtype)]
+
+    sizes = [geometry.taps * inputs * channels * type.bytes, channels * type.bytes]
+    return lowerer.packed([W] if B is None else [W, B], DEPTHWISE, (inputs, channels, dtype.str), sizes, pack)
+
+
+def _rows_of(lowerer: Lowerer, geometry: Geometry, type: Type) -> Rows:
+    """What shapes the code: as many taps of a row at once, and as many vectors, as registers hold."""
+    outer, inputs, outputs = len(geometry.kernel) - 1, geometry.channels, geometry.filters
+    taps = max(count for count in range(1, MAX_TAPS + 1) if geometry.kernel[-1] % count == 0)
+    vectors = 2 if lowerer.target.vector_registers >= 32 and taps < MAX_TAPS and outputs == 1 else 1
+    return Rows(type, outer, taps, geometry.strides[-1], geometry.dilations[-1], vectors, inputs, outputs)
 
 
 class DepthwiseArguments(Arguments):
@@ -124,164 +129,182 @@ def depthwise_kernel(f: KernelFunction, a: DepthwiseArguments, rows: Rows, chain
     """Items are rows of the result."""
     code = _Depthwise(f, a, rows, chain)
     with f.loop(f.begin, f.end) as item:
-        code.line(item)
+        code.row(item)
+
+
+@dataclass(frozen=True)
+class _Pixels:
+    """A few pixels of a row of the result."""
+
+    number: Value
+    """Of the image in the batch."""
+    image: Value
+    """Where it begins."""
+    outer: Sequence[Value]
+    """Where the windows begin along the outer axes."""
+    origin: Value
+    """Where the first window begins along the row."""
+    position: Value
+    """The number of the first pixel in the result's image."""
+    count: Value
+
+
+@dataclass(frozen=True)
+class _Channels:
+    """Some vectors of filters."""
+
+    first: Value
+    vectors: int
+    remaining: Value | None
+    """How many filters there are, if the last vector may not be whole."""
+
+
+Sums = list[list[Variable]]
+"""Of a tile: for each pixel, vectors."""
 
 
 class _Depthwise:
-    """The code."""
+    """The code of a row of the result. A tile is a few pixels by some vectors of filters."""
 
     def __init__(self, f: KernelFunction, a: DepthwiseArguments, rows: Rows, chain: Chain):
         self.f = f
         self.a = a
         self.rows = rows
         self.lanes = f.lanes(rows.type)
-        self.code = ChainCode(f, chain, a.sink)
-        self.is_light = chain_weight(f.target, chain, self.lanes) <= LIGHT
+        self.epilogue = ChainCode(f, chain, a.sink)
+        self.is_light = is_light(f.target, chain, self.lanes)
         self.spilled = f.stack(rows.type, PIXELS * rows.vectors * self.lanes)
-        used = sorted({self._column(pixel, tap) for pixel in range(PIXELS) for tap in range(rows.taps)})
-        self.columns = used
-        """Columns that a tile meets, counted from its window's first."""
+        self.columns = sorted({self._column(pixel, tap) for pixel in range(PIXELS) for tap in range(rows.taps)})
+        """Those that a tile meets, counted from its window's first."""
 
     def _column(self, pixel: int, tap: int) -> int:
         return pixel * self.rows.stride + tap * self.rows.dilation
 
-    def line(self, item: Value) -> None:
+    def row(self, item: Value) -> None:
         """One row of an image."""
-        f = self.f
+        f, a = self.f, self.a
         places: list[Value] = []
-        rest = item
-        for axis in reversed(self.a.outer):
-            places.insert(0, rest % axis.output)
-            rest = rest // axis.output
-        image = f.address(self.a.x, rest * self.a.image_step, self.rows.type)
-        position = f.const(I64, 0)
-        for axis, place in zip(self.a.outer, places):
-            position = position * axis.output + place
-        firsts = [place * axis.stride - axis.begin for axis, place in zip(self.a.outer, places)]
-        with f.loop(0, self.a.row.output, PIXELS) as start:
-            first = f.maximum(f.minimum(start, self.a.row.output - PIXELS), 0)
-            count = f.minimum(self.a.row.output - first, PIXELS)
-            self._tile(image, firsts, rest, position * self.a.row.output + first, first, count)
+        number = item
+        for axis in reversed(a.outer):
+            places.insert(0, number % axis.output)
+            number = number // axis.output
+        image = f.address(a.x, number * a.image_step, self.rows.type)
+        line = f.const(I64, 0)
+        for axis, place in zip(a.outer, places):
+            line = line * axis.output + place
+        outer = [place * axis.stride - axis.begin for axis, place in zip(a.outer, places)]
+        with f.loop(0, a.row.output, PIXELS) as start:
+            first = f.maximum(f.minimum(start, a.row.output - PIXELS), 0)
+            count = f.minimum(a.row.output - first, PIXELS)
+            origin = first * self.rows.stride - a.row.begin
+            self._tiles(_Pixels(number, image, outer, origin, line * a.row.output + first, count))
 
-    def _tile(self, image: Value, firsts: list[Value], batch: Value, position: Value, first: Value, count: Value) -> None:
+    def _tiles(self, pixels: _Pixels) -> None:
         """A few pixels, all channels."""
-        f, vectors = self.f, self.rows.vectors
+        f, channels, vectors = self.f, self.a.channels, self.rows.vectors
         width = vectors * self.lanes
-        origin = first * self.rows.stride - self.a.row.begin
-        whole = self.a.channels - self.a.channels % width
-
-        def block(channel: Value, vectors: int, remaining: Value | None) -> None:
-            for pixel in range(PIXELS):  # what follows needs the next tile's place soon
-                columns = [channel + one * self.lanes for one in range(vectors)]
-                self.code.row([batch, position + (PIXELS + pixel)]).prefetch(columns)
-            sums = self._sums(image, firsts, origin, channel, vectors, remaining)
-            self._hand_on(sums, batch, position, count, channel, remaining)
-
+        whole = channels - channels % width
         with f.loop(0, whole, width) as channel:
-            block(channel, vectors, None)
-        with f.loop(whole, self.a.channels, self.lanes) as channel:
-            block(channel, 1, self.a.channels - channel)
+            self._tile(pixels, _Channels(channel, vectors, None))
+        with f.loop(whole, channels, self.lanes) as channel:
+            self._tile(pixels, _Channels(channel, 1, channels - channel))
 
-    def _sums(
-        self, image: Value, firsts: list[Value], origin: Value, channel: Value, vectors: int, remaining: Value | None
-    ) -> list[list[Variable]]:
+    def _tile(self, pixels: _Pixels, channels: _Channels) -> None:
+        self._prefetch(pixels, channels)
+        self._epilogue(self._products(pixels, channels), pixels, channels)
+
+    def _vectors(self, place: Value, first: Value, channels: _Channels) -> list[Value]:
+        """Some vectors of channels that begin with the element `first`."""
         f, type, lanes = self.f, self.rows.type, self.lanes
-        starts = [f.load(self.a.bias, channel + one * lanes, type, lanes, remaining=remaining) for one in range(vectors)]
-        sums = [[f.variable(start) for start in starts] for _ in range(PIXELS)]
-        self._window(sums, image, firsts, origin, f.const(I64, 0), channel, remaining)
+        starts = [first + vector * lanes for vector in range(channels.vectors)]
+        return [f.load(place, start, type, lanes, remaining=channels.remaining) for start in starts]
+
+    # --- products
+
+    def _products(self, pixels: _Pixels, channels: _Channels) -> Sums:
+        """The sums of a tile: the bias, and products over the window."""
+        biases = self._vectors(self.a.bias, channels.first, channels)
+        sums = [[self.f.variable(bias) for bias in biases] for _ in range(PIXELS)]
+        self._add_window(sums, pixels, channels, pixels.image, self.f.const(I64, 0))
         return sums
 
-    def _window(
-        self,
-        sums: list[list[Variable]],
-        line: Value,
-        firsts: Sequence[Value],
-        origin: Value,
-        tap: Value,
-        channel: Value,
-        remaining: Value | None,
-    ) -> None:
-        """All taps: loops over the outer axes, then a row of the window."""
-        f = self.f
-        depth = len(self.a.outer) - len(firsts)
-        if not firsts:
-            with f.loop(0, self.a.row.kernel, self.rows.taps) as first:
-                moved = origin + first * self.rows.dilation
-                self._row(sums, line, moved, tap * self.a.row.kernel + first, channel, remaining)
+    def _add_window(self, sums: Sums, pixels: _Pixels, channels: _Channels, place: Value, tap: Value, depth: int = 0) -> None:
+        """All taps: loops over the outer axes from `depth` on, then a row of the window."""
+        f, a = self.f, self.a
+        if depth == len(a.outer):
+            with f.loop(0, a.row.kernel, self.rows.taps) as first:
+                moved = pixels.origin + first * self.rows.dilation
+                self._add_row(sums, channels, place, moved, tap * a.row.kernel + first)
             return
-        axis = self.a.outer[depth]
-        low, high = axis.range(f, firsts[0])
+        axis = a.outer[depth]
+        low, high = axis.range(f, pixels.outer[depth])
         with f.loop(low, high) as k:
-            place = firsts[0] + k * axis.dilation
-            inner = f.address(line, place * axis.step, self.rows.type)
-            self._window(sums, inner, firsts[1:], origin, tap * axis.kernel + k, channel, remaining)
+            offset = pixels.outer[depth] + k * axis.dilation
+            inner = f.address(place, offset * axis.step, self.rows.type)
+            self._add_window(sums, pixels, channels, inner, tap * axis.kernel + k, depth + 1)
 
-    def _row(
-        self, sums: list[list[Variable]], line: Value, origin: Value, tap: Value, channel: Value, remaining: Value | None
-    ) -> None:
-        """Some taps of one row, by every pixel of the tile."""
-        f, rows = self.f, self.rows
-        filters = [
-            [self._filters(tap + number, part, channel, len(sums[0]), remaining) for part in range(rows.inputs)]
-            for number in range(rows.taps)
-        ]
+    def _add_row(self, sums: Sums, channels: _Channels, line: Value, origin: Value, tap: Value) -> None:
+        """The inner loop, without a loop: some taps of a row of the window, by every pixel of the tile."""
+        f, rows, a = self.f, self.rows, self.a
+        filters = [[self._filters(tap + number, part, channels) for part in range(rows.inputs)] for number in range(rows.taps)]
         for column in self.columns:
             place = origin + column
-            inside = (place >= 0) & (place < self.a.row.input)
-            here = f.address(line, place * self.a.row.step, rows.type)
-            here = f.emit(PTR, f"select {inside}, {here}, {self.a.zeros}")
-            for part, pixels in enumerate(self._pixels(here, channel, len(sums[0]), remaining)):
+            inside = (place >= 0) & (place < a.row.input)
+            here = f.address(line, place * a.row.step, rows.type)
+            here = f.emit(PTR, f"select {inside}, {here}, {a.zeros}")
+            for part, vectors in enumerate(self._inputs(here, channels)):
                 for pixel in range(PIXELS):
                     for number in range(rows.taps):
                         if self._column(pixel, number) == column:
-                            for one, variable in enumerate(sums[pixel]):
-                                variable.set(f.fma(pixels[one], filters[number][part][one], variable.get()))
+                            for register, vector, factor in zip(sums[pixel], vectors, filters[number][part]):
+                                register.set(f.fma(vector, factor, register.get()))
 
-    def _filters(self, tap: Value, part: int, channel: Value, vectors: int, remaining: Value | None) -> list[Value]:
+    def _filters(self, tap: Value, part: int, channels: _Channels) -> list[Value]:
         """Of one tap and one channel of each group."""
-        f, rows, lanes = self.f, self.rows, self.lanes
-        start = (tap * rows.inputs + part) * self.a.channels + channel
-        return [f.load(self.a.w, start + one * lanes, rows.type, lanes, remaining=remaining) for one in range(vectors)]
+        return self._vectors(self.a.w, (tap * self.rows.inputs + part) * self.a.channels + channels.first, channels)
 
-    def _pixels(self, place: Value, channel: Value, vectors: int, remaining: Value | None) -> list[list[Value]]:
+    def _inputs(self, place: Value, channels: _Channels) -> list[list[Value]]:
         """A pixel's channels under the filters: for each channel of a group, vectors with that of all groups."""
         f, rows, lanes = self.f, self.rows, self.lanes
         if rows.outputs == 1:
-            return [[f.load(place, channel + one * lanes, rows.type, lanes, remaining=remaining) for one in range(vectors)]]
+            return [self._vectors(place, channels.first, channels)]
         groups = lanes // rows.outputs
-        left = None if remaining is None else (remaining // rows.outputs) * rows.inputs
+        left = None if channels.remaining is None else (channels.remaining // rows.outputs) * rows.inputs
         if rows.inputs < rows.outputs:
             whole = f.const(I64, groups * rows.inputs)
             left = whole if left is None else f.minimum(whole, left)
-        found = f.load(place, (channel // rows.outputs) * rows.inputs, rows.type, lanes, remaining=left)
+        pixel = f.load(place, (channels.first // rows.outputs) * rows.inputs, rows.type, lanes, remaining=left)
         return [
-            [f.shuffle(found, found, [lane // rows.outputs * rows.inputs + part for lane in range(lanes)])]
+            [f.shuffle(pixel, pixel, [lane // rows.outputs * rows.inputs + part for lane in range(lanes)])]
             for part in range(rows.inputs)
         ]
 
-    def _hand_on(
-        self,
-        sums: list[list[Variable]],
-        batch: Value,
-        position: Value,
-        count: Value,
-        channel: Value,
-        remaining: Value | None,
-    ) -> None:
-        """Through what follows: register by register, or from the stack where that is a loop."""
-        f, lanes, vectors = self.f, self.lanes, len(sums[0])
-        if self.is_light:
-            for pixel, variables in enumerate(sums):
-                with f.if_(count > pixel):
-                    target = self.code.row([batch, position + pixel])
-                    for number, variable in enumerate(variables):
-                        target.emit(channel + number * lanes, lanes, remaining, given=[variable.get()])
+    # --- the epilogue
+
+    def _prefetch(self, pixels: _Pixels, channels: _Channels) -> None:
+        """The epilogue needs the next tile's place soon."""
+        for pixel in range(PIXELS):
+            columns = [channels.first + vector * self.lanes for vector in range(channels.vectors)]
+            self.epilogue.row([pixels.number, pixels.position + (PIXELS + pixel)]).prefetch(columns)
+
+    def _epilogue(self, sums: Sums, pixels: _Pixels, channels: _Channels) -> None:
+        """Register by register, or from the stack where the epilogue is a loop."""
+        f, lanes = self.f, self.lanes
+        if not self.is_light:
+            self._epilogue_from_stack(sums, pixels, channels)
             return
-        for pixel, variables in enumerate(sums):
-            for number, variable in enumerate(variables):
-                f.store(variable.get(), self.spilled, (pixel * vectors + number) * lanes, self.rows.type)
-        with f.loop(0, count) as index:
-            target = self.code.row([batch, position + index])
-            with f.loop(0, vectors) as one:
-                vector = f.load(self.spilled, (index * vectors + one) * lanes, self.rows.type, lanes)
-                target.emit(channel + one * lanes, lanes, remaining, given=[vector])
+        for pixel, registers in enumerate(sums):
+            with f.if_(pixels.count > pixel):
+                target = self.epilogue.row([pixels.number, pixels.position + pixel])
+                for number, register in enumerate(registers):
+                    target.emit(channels.first + number * lanes, lanes, channels.remaining, given=[register.get()])
+
+    def _epilogue_from_stack(self, sums: Sums, pixels: _Pixels, channels: _Channels) -> None:
+        f, type, lanes, vectors = self.f, self.rows.type, self.lanes, channels.vectors
+        for number, register in enumerate(itertools.chain.from_iterable(sums)):
+            f.store(register.get(), self.spilled, number * lanes, type)
+        with f.loop(0, pixels.count) as pixel:
+            target = self.epilogue.row([pixels.number, pixels.position + pixel])
+            with f.loop(0, vectors) as vector:
+                total = f.load(self.spilled, (pixel * vectors + vector) * lanes, type, lanes)
+                target.emit(channels.first + vector * lanes, lanes, channels.remaining, given=[total])

@@ -150,14 +150,14 @@ def _is_known_activation(node: Node) -> bool:
 
 def operations_of(node: Node) -> list[Operation]:
     """What a fused convolution does with its sums: another tensor added, an activation."""
-    found = []
+    operations = []
     if len(node.inputs) > 3 and node.inputs[3] is not None:
-        found.append(Operation("Add", (None, node.inputs[3])))
+        operations.append(Operation("Add", (None, node.inputs[3])))
     activation = operand(node, "activation")
     if activation:
-        numbers = [float(one) for one in operand(node, "activation_params") or ()]
-        found.append(Operation(activation, (None,), tuple(zip(PARAMETERS[activation], numbers))))
-    return found
+        numbers = [float(number) for number in operand(node, "activation_params") or ()]
+        operations.append(Operation(activation, (None,), tuple(zip(PARAMETERS[activation], numbers))))
+    return operations
 
 
 def last_order(rank: int) -> tuple[int, ...]:
@@ -178,11 +178,11 @@ def input_view(lowerer: Lowerer, node: Node) -> View:
     view = arranged_view(lowerer, node)
     if _is_ready(view):
         return view
-    made = _copied(lowerer, view, view.type.computed)
-    if made.type == view.type and not is_channels_last(node):
+    copied = _copied(lowerer, view, view.type.computed)
+    if copied.type == view.type and not is_channels_last(node):
         assert node.inputs[0] is not None
-        lowerer.set_view(node.inputs[0], made)  # whoever reads it next finds it so too
-    return made
+        lowerer.set_view(node.inputs[0], copied)  # whoever reads it next finds it so too
+    return copied
 
 
 def _is_ready(view: View) -> bool:
@@ -191,15 +191,11 @@ def _is_ready(view: View) -> bool:
 
 def _copied(lowerer: Lowerer, view: View, type: Type) -> View:
     """A view's elements as another type, the channels last in memory."""
-    made = View(
-        lowerer.scratch(dim.product(view.shape) * type.bytes),
-        type,
-        view.shape,
-        dense_strides(view.shape, last_order(len(view.shape))),
-    )
     order = last_order(len(view.shape))
-    lowerer.copy(view.transposed(order), made.transposed(order))
-    return made
+    buffer = lowerer.scratch(dim.product(view.shape) * type.bytes)
+    copied = View(buffer, type, view.shape, dense_strides(view.shape, order))
+    lowerer.copy(view.transposed(order), copied.transposed(order))
+    return copied
 
 
 def arrange_sum(lowerer: Lowerer, node: Node) -> None:

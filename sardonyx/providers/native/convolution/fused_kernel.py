@@ -16,14 +16,12 @@ from sardonyx.compiler.types import I64, PTR
 from sardonyx.providers.native.arguments import Arguments, Operands, Pointer, RoomArguments, Size, group
 from sardonyx.providers.native.chain import Chain, ChainCode
 from sardonyx.providers.native.convolution.direct import Tile
-from sardonyx.providers.native.convolution.tiles import EvenTiles, add_products, chain_weight, sizes_up_to, totals_of, zero_sums
+from sardonyx.providers.native.convolution.tiles import EvenTiles, add_products, is_light, sizes_up_to, totals_of, zero_sums
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.records import dataclass
 
 PIXELS = 7
 """Pixels of a tile of the depthwise convolution: images are often 7, 14, 28, 56 or 112 pixels wide."""
-LIGHT = 32
-"""Up to how many instructions per vector an epilogue is repeated for each register of a tile; beyond, it is a loop."""
 
 
 @dataclass(frozen=True)
@@ -204,7 +202,7 @@ class _Expansion:
         self.a, self.form, self.scratch = scratch.a, scratch.form, scratch
         self.tile = tile = scratch.form.tile
         self.epilogue = ChainCode(f, between, scratch.a.between)
-        self.is_light = chain_weight(f.target, between, tile.lanes) <= LIGHT
+        self.is_light = is_light(f.target, between, tile.lanes)
         self.sources = f.stack(I64, tile.row)
         """Where the channels of a tile's pixels begin."""
         self.places = f.stack(I64, tile.row)
@@ -318,7 +316,7 @@ class _Windows:
         self.a, self.form, self.scratch = scratch.a, scratch.form, scratch
         self.tile = tile = scratch.form.tile
         self.epilogue = ChainCode(f, chain, scratch.a.sink)
-        self.is_light = chain_weight(f.target, chain, tile.lanes) <= LIGHT
+        self.is_light = is_light(f.target, chain, tile.lanes)
         self.spilled = f.stack(tile.type, PIXELS * tile.width)
         self.columns = sorted({pixel * self.form.stride + tap for pixel in range(PIXELS) for tap in range(self.form.taps)})
         """Those that a tile meets, counted from its window's first."""

@@ -125,7 +125,7 @@ class _Strassen:
         with f.loop(0, self.form.rows) as row:
             upper = f.minimum(row, tile.upper - 1)
             lower = f.minimum(tile.upper + row, tile.size - 1)
-            tops, bottoms = (self._pixel(image, tile.first + one) for one in (upper, lower))
+            tops, bottoms = (self._pixel(image, tile.first + pixel) for pixel in (upper, lower))
             with f.loop(0, self.a.depth, lanes) as k:
                 a11, a12, a21, a22 = (
                     f.load(place, k + side, F32, lanes) for place in (tops, bottoms) for side in (0, self.a.depth)

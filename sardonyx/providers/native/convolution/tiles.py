@@ -19,6 +19,8 @@ FEW_REGISTERS = 16
 LINE = 64
 MOST_LINES = 2
 """Of the caches, that are fetched for each row of a panel."""
+LIGHT = 32
+"""Instructions per vector of an epilogue that is repeated for each register."""
 PIECE_WORK = 1 << 19
 """Multiplications that are worth handing to another thread."""
 
@@ -84,7 +86,8 @@ def totals_of(sums: Sums) -> list[list[Value]]:
     """The tile, its sets added."""
     first = sums[0]
     return [
-        [_total([one[row][column].get() for one in sums]) for column in range(len(first[row]))] for row in range(len(first))
+        [_total([registers[row][column].get() for registers in sums]) for column in range(len(first[row]))]
+        for row in range(len(first))
     ]
 
 
@@ -115,15 +118,17 @@ def add_products(
     whole = depth - depth % unroll if unroll > 1 else depth
 
     def add(registers: list[list[Variable]], k: Value) -> None:
+        """The innermost step: one element of each row by one row of the panel."""
         columns = [
-            f.load(panel, k * (vectors * lanes) + one * lanes, type, lanes, align=lanes * type.bytes) for one in range(vectors)
+            f.load(panel, k * (vectors * lanes) + vector * lanes, type, lanes, align=lanes * type.bytes)
+            for vector in range(vectors)
         ]
         for line in range(lines):
             f.prefetch(fetched, (k * lines + line) * (LINE // type.bytes), type, near=False)
         for place, row in zip(rows, registers):
             factor = f.splat(f.load(place, k, type), lanes)
-            for vector, column in zip(row, columns):
-                vector.set(f.fma(factor, column, vector.get()))
+            for register, column in zip(row, columns):
+                register.set(f.fma(factor, column, register.get()))
 
     with f.loop(0, whole, unroll) as k:
         for number in range(unroll):
@@ -153,7 +158,12 @@ def _lines_of(row_bytes: int) -> int:
     return min(-(-row_bytes // LINE), MOST_LINES)
 
 
-def chain_weight(target: Target, chain: Chain, lanes: int) -> int:
+def is_light(target: Target, chain: Chain, lanes: int) -> bool:
+    """Whether an epilogue is short enough to be repeated for each register of a tile. Else it is a loop over a tile on the stack."""
+    return _weight(target, chain, lanes) <= LIGHT
+
+
+def _weight(target: Target, chain: Chain, lanes: int) -> int:
     """About how many instructions a chain takes per vector."""
     f = KernelFunction(target)
     row = ChainCode(f, chain, f.words(chain.slots)).row([f.const(I64, 0)] * (chain.rank - 1))

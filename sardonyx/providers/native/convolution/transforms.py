@@ -63,27 +63,27 @@ class Transform:
 
     def _without(self, left_out: float | None) -> np.ndarray:
         """The coefficients of the product of x² - p² over all pairs but one, of x² that is, the lowest power first."""
-        found = np.ones(1)
+        product = np.ones(1)
         for pair in self.pairs:
             if pair != left_out:
-                found = np.convolve(found, [-pair * pair, 1.0])
-        return found
+                product = np.convolve(product, [-pair * pair, 1.0])
+        return product
 
     def forward(self, f: KernelFunction, d: Sequence[Value]) -> list[Value]:
         """Inputs, at the points."""
         full = self._without(None)
-        found = [_combined(f, full, d[0::2])]
+        at_points = [_combined(f, full, d[0::2])]
         for pair in self.pairs:
             rest = self._without(pair)
             even, odd = _combined(f, rest, d[2::2]), _combined(f, rest, d[1::2])
-            found += [f.fma(pair, odd, even), f.fma(-pair, odd, even)]
-        return [*found, _combined(f, full, d[1::2])]
+            at_points += [f.fma(pair, odd, even), f.fma(-pair, odd, even)]
+        return [*at_points, _combined(f, full, d[1::2])]
 
     def backward(self, f: KernelFunction, m: Sequence[Value]) -> list[Value]:
         """Products at the points, as results."""
         pairs = [(m[1 + 2 * number], m[2 + 2 * number]) for number in range(len(self.pairs))]
         sums, differences = [a + b for a, b in pairs], [a - b for a, b in pairs]
-        found = []
+        results = []
         for power in range(self.size):
             terms = sums if power % 2 == 0 else differences
             start = m[0] if power == 0 else m[-1] if power == self.size - 1 else None
@@ -94,8 +94,8 @@ class Transform:
                 else:
                     start = start + term if factor == 1 else f.fma(factor, term, start)
             assert start is not None
-            found.append(start)
-        return found
+            results.append(start)
+        return results
 
 
 def _combined(f: KernelFunction, coefficients: np.ndarray, values: Sequence[Value]) -> Value:

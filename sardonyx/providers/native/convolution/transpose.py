@@ -72,8 +72,8 @@ class Transposed:
     def is_tiling(self) -> bool:
         """Whether each pixel of the result is given one product."""
         covered = all(o == i * k for o, i, k in zip(self.output, self.input, self.kernel))
-        even = all(one == 1 or k == 1 for one, k in zip(self.dilations, self.kernel))
-        return self.kernel == self.strides and even and covered and all(one == 0 for one in self.begin)
+        even = all(dilation == 1 or size == 1 for dilation, size in zip(self.dilations, self.kernel))
+        return self.kernel == self.strides and even and covered and all(size == 0 for size in self.begin)
 
 
 def transposed_of(node: Node) -> Transposed:
@@ -94,8 +94,8 @@ def _begin(
     if not operand(node, "output_shape") and auto_pad not in SAME:
         return tuple(split_pads(operand(node, "pads") if auto_pad == "NOTSET" else None, rank)[0])
     extra = operand(node, "output_padding") or (0,) * rank
-    spans = [span_of(*one) for one in zip(kernel, dilations)]  # type: ignore[no-untyped-call]
-    full = [transposed_size(*one) for one in zip(image, spans, strides, extra)]  # type: ignore[no-untyped-call]
+    spans = [span_of(*axis) for axis in zip(kernel, dilations)]  # type: ignore[no-untyped-call]
+    full = [transposed_size(*axis) for axis in zip(image, spans, strides, extra)]  # type: ignore[no-untyped-call]
     totals = [dim.maximum(0, size - wanted) for size, wanted in zip(full, output)]
     smaller = tuple(dim.floordiv(total, 2) for total in totals)
     return smaller if auto_pad == "SAME_UPPER" else tuple(total - less for total, less in zip(totals, smaller))
@@ -182,18 +182,18 @@ def every(sink: Sink, first: tuple[int, int], step: tuple[int, int]) -> Sink:
     rest = iter(sink.arguments)
     arguments: list[Argument] = []
 
-    def placed(one: Load | Store) -> tuple[str, ...]:
+    def placed(operand: Load | Store) -> tuple[str, ...]:
         place = next(rest)
         assert isinstance(place, At)
-        strides = [_stride(next(rest)) if kind == "n" else int(kind) for kind in one.strides]
+        strides = [_stride(next(rest)) if kind == "n" else int(kind) for kind in operand.strides]
         offset = strides[0] * first[0] + strides[1] * first[1]
         moved = (strides[0] * step[0], strides[1] * step[1], strides[2])
-        arguments.append(At(place.buffer, place.offset + offset * one.type.bytes))
+        arguments.append(At(place.buffer, place.offset + offset * operand.type.bytes))
         arguments.extend(stride for stride, kind in zip(moved, pattern(moved)) if kind == "n")
         return pattern(moved)
 
     items = [Load(item.type, placed(item)) if isinstance(item, Load) else item for item in sink.chain.items]
-    stores = tuple(Store(one.item, one.type, placed(one)) for one in sink.chain.stores)
+    stores = tuple(Store(store.item, store.type, placed(store)) for store in sink.chain.stores)
     return Sink((), Chain(3, tuple(items), stores), arguments)
 
 
@@ -247,14 +247,14 @@ def _products(lowerer: Lowerer, node: Node, sizes: Transposed, view: View) -> Vi
     """(images, pixels, groups · taps · filters)."""
     filters = sizes.taps * sizes.filters
     shape = (view.shape[0], dim.product(sizes.input), sizes.groups * filters)
-    made = View(lowerer.scratch(dim.product(shape) * view.type.bytes), view.type, shape, contiguous_strides(shape))
-    chain = Chain(3, (Given(view.type),), (Store(0, view.type, pattern(made.strides)),))
-    sink = Sink(shape, chain, stride_arguments(made, made.strides))
+    products = View(lowerer.scratch(dim.product(shape) * view.type.bytes), view.type, shape, contiguous_strides(shape))
+    chain = Chain(3, (Given(view.type),), (Store(0, view.type, pattern(products.strides)),))
+    sink = Sink(shape, chain, stride_arguments(products, products.strides))
     geometry = pointwise(sizes, view.shape[0], view.shape[2:], filters)
     product_step(
         lowerer, geometry, view, Filters(filters_of(node)[0], None, ("taps",), functools.partial(_all_taps, sizes)), sink
     )
-    return made
+    return products
 
 
 def _all_taps(sizes: Transposed, weights: np.ndarray) -> np.ndarray:

@@ -150,8 +150,8 @@ def spread_rows_kernel(f: KernelFunction, a: SpreadArguments, spread: Spread, ch
     """Vectors run along rows of one channel. Items are rows of the result."""
     code = _Code(f, a, spread, chain)
     *outer, axis = a.axes
-    with items(f, [a.groups * a.filters, *(one.output for one in outer)]) as (_, (image, channel, *places)):
-        starts = [one.start(f, place) for one, place in zip(outer, places)]
+    with items(f, [a.groups * a.filters, *(above.output for above in outer)]) as (_, (image, channel, *places)):
+        starts = [above.start(f, place) for above, place in zip(outer, places)]
         number, filter = channel // a.filters, channel % a.filters
         offset = image * a.image_step + number * a.taps * a.filters + filter
         target = code.epilogue.row([image, channel])

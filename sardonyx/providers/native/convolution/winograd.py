@@ -124,15 +124,15 @@ class Way:
 
 def ways_of(kernel: int, stride: int, dilation: int) -> list[Way]:
     """How an axis can be done: without a transform, or by those that there are."""
-    found = [Way(None, kernel, stride, dilation, kernel)]
+    ways = [Way(None, kernel, stride, dilation, kernel)]
     longest = -(-kernel // stride)
     if longest == 1 or (stride > 1 and dilation > 1):
-        return found
+        return ways
     parts = -(-longest // LONGEST)
     taps = -(-longest // parts)
     for points in POINTS:
-        found.append(Way(Transform(points - taps + 1, taps), kernel, stride, dilation, stride * parts, stride))
-    return found
+        ways.append(Way(Transform(points - taps + 1, taps), kernel, stride, dilation, stride * parts, stride))
+    return ways
 
 
 Ways = tuple[Way, ...]
@@ -310,13 +310,13 @@ def in_sections(weights: np.ndarray, ways: Ways) -> np.ndarray:
         return weights
     counts = [way.sections for way in ways]
     lengths = [1 if way.transform is None else way.transform.taps for way in ways]
-    found = np.zeros((len(weights), *counts, weights.shape[1], *lengths), weights.dtype)
-    for sections in itertools.product(*(enumerate(way.taps()) for way in ways)):
-        places, ranges = zip(*sections)
-        source = (slice(None), slice(None), *(slice(one.start, one.stop, one.step) for one in ranges))
-        found[(slice(None), *places, slice(None), *(slice(len(one)) for one in ranges))] = weights[source]
-    taps = [transform.taps for transform in _transforms(ways)]
-    return found.reshape(len(weights), math.prod(counts) * weights.shape[1], *taps)
+    sections = np.zeros((len(weights), *counts, weights.shape[1], *lengths), weights.dtype)
+    for choice in itertools.product(*(enumerate(way.taps()) for way in ways)):
+        places, ranges = zip(*choice)
+        source = (slice(None), slice(None), *(slice(taps.start, taps.stop, taps.step) for taps in ranges))
+        sections[(slice(None), *places, slice(None), *(slice(len(taps)) for taps in ranges))] = weights[source]
+    lengths = [transform.taps for transform in _transforms(ways)]
+    return sections.reshape(len(weights), math.prod(counts) * weights.shape[1], *lengths)
 
 
 def _blocks(lowerer: Lowerer, geometry: Geometry, ways: Ways, form: WinogradForm, total: Dim) -> Blocks:

@@ -19,8 +19,8 @@ from sardonyx.providers.native.convolution.tiles import (
     EvenTiles,
     Sums,
     add_products,
-    chain_weight,
     fetched_from,
+    is_light,
     sizes_up_to,
     to_fetch,
     totals_of,
@@ -30,8 +30,6 @@ from sardonyx.providers.native.convolution.transforms import Transform
 from sardonyx.providers.native.kernel import KernelFunction, kernel
 from sardonyx.records import dataclass, replace
 
-LIGHT = 32
-"""Up to how many instructions per vector an epilogue is repeated for each pixel of a tile; beyond, it is a loop."""
 PART = 64
 """How many products are summed at a time: shorter parts than a direct sum's make up for errors that the way back enlarges."""
 
@@ -402,7 +400,7 @@ class _Output:
     def __init__(self, common: _Common, chain: Chain):
         self.f, self.a, self.form, self.common = common.f, common.a, common.form, common
         self.epilogue = ChainCode(self.f, chain, common.a.sink)
-        self.is_light = chain_weight(self.f.target, chain, common.form.lanes) <= LIGHT
+        self.is_light = is_light(self.f.target, chain, common.form.lanes)
         self.spilled = self.f.stack(F32, common.form.pixels * common.form.lanes)
 
     def transform(self, block: _Block) -> None:

@@ -216,7 +216,7 @@ class _Sampler:
         """The pixels around some points in a row."""
         place = self.f.address(self.a.grid, image * self.a.grid_step, self.sampling.grid)
         entries = reversed(self._entries(place, point, lanes))  # the last entry of a point belongs to the first axis
-        return joined_taps([axis.taps(one, self.sampling.type.computed) for axis, one in zip(self.axes, entries)])
+        return joined_taps([axis.taps(entry, self.sampling.type.computed) for axis, entry in zip(self.axes, entries)])
 
     def _entries(self, place: Value, point: Value, lanes: int) -> list[Value]:
         f, type, layout = self.f, self.sampling.grid, self.sampling.layout

@@ -124,7 +124,7 @@ def lrn_kernel(f: KernelFunction, a: LrnArguments, form: Neighbours, source: Cha
 
     def run(outer: list[Value], column: Value, count: Value) -> None:
         with f.loop(column, column + count) as pixel:
-            row, target = (one.row([outer[0], pixel]) for one in (code.read, code.write))
+            row, target = code.read.row([outer[0], pixel]), code.write.row([outer[0], pixel])
             with f.loop(0, a.channels, BLOCK) as start:
                 block(row, target, start, f.minimum(start + BLOCK, a.channels))
 
@@ -158,7 +158,7 @@ def lrn_planes_kernel(f: KernelFunction, a: LrnArguments, form: Neighbours, sour
     code = _Code(f, a, form, source, sink)
     lanes = code.lanes
     with items(f, [a.channels]) as (_, (image, channel)):
-        row, target = (one.row([image, channel]) for one in (code.read, code.write))
+        row, target = code.read.row([image, channel]), code.write.row([image, channel])
         low = f.maximum(channel - code.before, 0)
         high = f.minimum(channel + code.after + 1, a.channels)
 

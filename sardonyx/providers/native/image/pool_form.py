@@ -74,7 +74,7 @@ def pads_of(
     """The padding before and after each axis."""
     auto_pad = operand(node, "auto_pad") or "NOTSET"
     if auto_pad in SAME:
-        spans = [span_of(*one) for one in zip(kernel, dilations)]  # type: ignore[no-untyped-call]
+        spans = [span_of(*axis) for axis in zip(kernel, dilations)]  # type: ignore[no-untyped-call]
         totals = [dim.maximum(0, (o - 1) * t + s - i) for o, t, s, i in zip(output, strides, spans, image)]
         smaller = tuple(dim.floordiv(total, 2) for total in totals)
         larger = tuple(total - less for total, less in zip(totals, smaller))
@@ -92,7 +92,7 @@ def claims_pool(node: Node) -> bool:
 
 def has_places(node: Node) -> bool:
     """Whether somebody wants to know where maxima stand."""
-    return any(one.name for one in node.outputs[1:])
+    return any(output.name for output in node.outputs[1:])
 
 
 def claims_windows(node: Node) -> bool:

@@ -192,8 +192,8 @@ def _row(code: Windowed, plane: Value, places: Sequence[Value], target: ChainRow
     """Pixels at the ends, whose windows may hang over the edge, one by one; those between in vectors."""
     f, lanes = code.f, code.f.lanes(code.computed)
     *outer, axis = code.axes
-    firsts = [one.first(place) for one, place in zip(outer, places)]
-    ranges = [one.range(f, first) for one, first in zip(outer, firsts)]
+    firsts = [above.first(place) for above, place in zip(outer, places)]
+    ranges = [above.range(f, first) for above, first in zip(outer, firsts)]
     count = code.counted(outer, firsts) if code.pool.op == "average" else f.const(I64, 1)
     base = code.position([*places, f.const(I64, 0)])
     begin, whole = axis.inner(f, lanes)

@@ -126,7 +126,7 @@ class _Numbered(Windowed):
         self.lanes = max(FEW, min(f.lanes(self.computed), f.lanes(I32)))
 
     def rows(self, outer: Sequence[Value]) -> list[ChainRow]:
-        return [one.row(outer) for one in self.outputs]
+        return [output.row(outer) for output in self.outputs]
 
     def numbered_taps(
         self,
@@ -183,10 +183,10 @@ def places_rows_kernel(f: KernelFunction, a: PlacesArguments, pool: Pool, values
     """Pixels of a row lie side by side. Items are rows of the result."""
     code = _Numbered(f, a, pool, values, places)
     *outer, axis = a.axes
-    with items(f, [a.image.channels, *(one.output for one in outer)]) as (_, (image, channel, *others)):
+    with items(f, [a.image.channels, *(above.output for above in outer)]) as (_, (image, channel, *others)):
         plane = f.address(a.image.x, image * a.image.image_step + channel * a.image.channel_step, pool.type)
-        firsts = [one.first(place) for one, place in zip(outer, others)]
-        ranges = [one.range(f, first) for one, first in zip(outer, firsts)]
+        firsts = [above.first(place) for above, place in zip(outer, others)]
+        ranges = [above.range(f, first) for above, first in zip(outer, firsts)]
         targets = code.rows([image, channel])
         base, start = (image * a.image.channels + channel) * a.pixels, code.position([*others, f.const(I64, 0)])
 

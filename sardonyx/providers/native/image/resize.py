@@ -77,13 +77,13 @@ def resize(lowerer: Lowerer, node: Node) -> None:
     taps = math.prod(table.taps for table in tables)
     pixels = dim.product(sizes)
     total = view.shape[0] * view.shape[1] * pixels
-    each = view.shape[1] if along_channels else sizes[-1]
+    elements = view.shape[1] if along_channels else sizes[-1]
     code = sample_kernel if along_channels else sample_rows_kernel
     lowerer.call(
         code(lowerer.target, shape, sink.chain),
         SampleArguments(image=image_of(view), axes=axes, sink=sink.arguments),
         view.shape[0] * pixels if along_channels else view.shape[0] * view.shape[1] * dim.product(sizes[:-1]),
-        dim.maximum(1, dim.floordiv(PIECE_TAPS, dim.maximum(1, each * taps))),
+        dim.maximum(1, dim.floordiv(PIECE_TAPS, dim.maximum(1, elements * taps))),
         flops=total * (2 * taps if form.is_weighted else 0),
         traffic=total * 2 * view.type.bytes,
     )
@@ -227,7 +227,7 @@ def sample_rows_kernel(f: KernelFunction, a: SampleArguments, sampling: Sampling
     code = _Sampler(f, a, sampling, chain)
     *outer, axis = a.axes
     lanes = f.lanes(sampling.type.computed)
-    with items(f, [a.image.channels, *(one.output for one in outer)]) as (_, (image, channel, *places)):
+    with items(f, [a.image.channels, *(above.output for above in outer)]) as (_, (image, channel, *places)):
         plane = f.address(a.image.x, image * a.image.image_step + channel * a.image.channel_step, sampling.type)
         target = code.epilogue.row([image, channel])
         base = code.position([*places, f.const(I64, 0)])

@@ -60,10 +60,10 @@ def resizing_of(node: Node) -> Resizing | None:
 
 def _floats(node: Node, name: str) -> list[float] | None:
     """Numbers of an attribute or a constant input."""
-    given = operand(node, name)
-    if given is None or not isinstance(given, (list, tuple, np.ndarray)):
+    numbers = operand(node, name)
+    if numbers is None or not isinstance(numbers, (list, tuple, np.ndarray)):
         return None
-    return [float(np.float32(one)) for one in np.reshape(given, -1)]
+    return [float(np.float32(number)) for number in np.reshape(numbers, -1)]
 
 
 def _upsampling(node: Node) -> Resizing | None:
@@ -176,10 +176,10 @@ def _static_table(node: Node, form: Resizing, axis: int) -> tuple[np.ndarray, np
         rounding = _rounding(form, float(step.scale))
         pixels = nearest_pixels(positions, step.length, rounding)[:, np.newaxis]  # type: ignore[no-untyped-call]
         return pixels, np.ones(pixels.shape)
-    found: tuple[np.ndarray, np.ndarray] = stencil(  # type: ignore[no-untyped-call]
+    table: tuple[np.ndarray, np.ndarray] = stencil(  # type: ignore[no-untyped-call]
         step, positions, form.mode, form.antialias, form.exclude_outside, form.coefficient
     )
-    return found
+    return table
 
 
 def _step_of(node: Node, form: Resizing, axis: int) -> ResizedAxis:

@@ -62,7 +62,7 @@ def claims_roi_align(node: Node) -> bool:
     if len(shape) != 4 or len(corners) != 2 or corners[1] != 4 or len(indices) != 1:
         return False
     bins = [int(operand(node, name)) for name in ("output_height", "output_width")]
-    return all(1 <= one <= MOST_BINS for one in bins) and operand(node, "mode") in ("avg", "max")
+    return all(1 <= count <= MOST_BINS for count in bins) and operand(node, "mode") in ("avg", "max")
 
 
 @lower("RoiAlign", claims=claims_roi_align)
