@@ -34,7 +34,6 @@ from sardonyx.runtime.devices import (
     get_hardware_devices,
 )
 from sardonyx.runtime.dlpack import is_uint8 as is_dlpack_uint8_tensor
-from sardonyx.runtime.engine import Engine as InferenceSession
 from sardonyx.runtime.enums import (
     ArenaExtendStrategy,
     ExecutionMode,
@@ -77,6 +76,7 @@ from sardonyx.runtime.metadata import (
 from sardonyx.runtime.model_compiler import ModelCompiler
 from sardonyx.runtime.options import RunOptions, SessionOptions
 from sardonyx.runtime.providers import get_all_providers, get_available_providers
+from sardonyx.runtime.raw_session import RawSession as InferenceSession
 from sardonyx.runtime.sparse import SparseBlockSparseView, SparseCooView, SparseCsrView, SparseTensor
 from sardonyx.runtime.value import OrtValue, OrtValueVector, copy_tensors
 

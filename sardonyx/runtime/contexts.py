@@ -1,4 +1,4 @@
-"""Context models in sessions: whether the code in one is used, where its source is if not, and how one is written. `engine` calls this.
+"""Context models in sessions: whether the code in one is used, where its source is if not, and how one is written.
 
 Machine code out of a file can do anything, so it is run only if the caller says that the file is trusted.
 """
@@ -20,15 +20,16 @@ from sardonyx.ir import Model, Node, TensorType
 from sardonyx.providers.accuracy import Accuracy
 from sardonyx.providers.native.aot.opening import Context, Refused, context_nodes, main_node, open_context
 from sardonyx.records import dataclass
+from sardonyx.runtime import custom_ops
 from sardonyx.runtime.configuration import Configuration
 from sardonyx.runtime.context_data import OrtEpContextData, OrtEpContextDataBuffer
 
 if TYPE_CHECKING:
     from sardonyx.providers.native.aot.writing import Written
-    from sardonyx.providers.provider import ExecutionProvider
     from sardonyx.runtime.context_data import ReadContextData, WriteContextData
     from sardonyx.runtime.options import SessionOptions
-    from sardonyx.runtime.plan import Plan, PlanOptions
+    from sardonyx.runtime.prepare import Prepared
+
 
 logger = logging.getLogger("sardonyx.runtime")
 
@@ -41,6 +42,8 @@ class Compiled:
         self.nodes = nodes
         self.config = options._config
         self._read = options._context_reader
+        self.context: Context | None = None
+        """The code, once it is open."""
 
     @classmethod
     def of(cls, model: Model, options: SessionOptions) -> Compiled | None:
@@ -48,14 +51,14 @@ class Compiled:
         nodes = context_nodes(model)
         return cls(model, nodes, options) if nodes else None
 
-    def open(self, options: Mapping[str, str], files: Files) -> Context | None:
-        """The code, to be run with these options of the provider; None, and a line in the log that says why, if it cannot be used."""
+    def open(self, options: Mapping[str, str], files: Files | None) -> bool:
+        """Open the code, to be run with these options of the provider; if it cannot be used, a line in the log says why."""
         if not self.config.is_on(settings.ALLOW_COMPILED_CODE) and not settings.ALLOW_COMPILED_CODE_VARIABLE.is_on(os.environ):
             self._say(
                 f"its machine code is not trusted. If you know where the file comes from, set {settings.ALLOW_COMPILED_CODE} "
                 f"(or the environment variable {settings.ALLOW_COMPILED_CODE_VARIABLE}) to 1"
             )
-            return None
+            return False
         try:
             read = None if self._read is None else functools.partial(_read_data, *self._read)
             verify = self.config.is_on(settings.VERIFY_COMPILED_CONSTANTS)
@@ -65,8 +68,16 @@ class Compiled:
                 _declare(node, context.programs[node.attribute("partition_name")].output_types)
         except Refused as error:
             self._say(str(error))
-            return None
-        return context
+            return False
+        self.context = context
+        return True
+
+    def load_ops(self) -> None:
+        """Nodes that were not compiled need what their ops are."""
+        if self.context is None or not self.context.is_whole:
+            from sardonyx import ops
+
+            ops.load_families()
 
     @property
     def _folder(self) -> Path | None:
@@ -144,19 +155,6 @@ def _check_options(context: Context, options: Mapping[str, str]) -> None:
         raise Refused(f"it was compiled with accuracy={used}, this session demands {demanded}")
 
 
-def prepare(model: Model, context: Context, providers: Sequence[ExecutionProvider], planning: PlanOptions) -> Plan:
-    """A plan for a context model, which has been optimized and whose file says the types of its values."""
-    if not context.is_whole:
-        from sardonyx import ops
-
-        ops.load_families()
-    from sardonyx.runtime.copies import insert_copies
-    from sardonyx.runtime.partition import partition_graphs
-    from sardonyx.runtime.plan import make_plan
-
-    return make_plan(model.graph, providers, planning, insert_copies(partition_graphs(model.graph, providers)))
-
-
 # --- writing
 
 
@@ -203,14 +201,24 @@ def target_of(source: Any, config: Configuration) -> Target:
     return Target(context_path(source, config), embed == "1", external, prefix=config.get(settings.EP_CONTEXT_NODE_NAME_PREFIX))
 
 
-def write(model: Model, plan: Plan, source: Any, target: Target) -> Written:
-    """Write the context model of a prepared one; `source` is what the session was made from."""
+def write(prepared: Prepared, target: Target | None) -> Written:
+    """Write the context model of a prepared one, by default where and how the session's options say."""
+    recipe = prepared.recipe
+    target = target or target_of(recipe.source, recipe.options._config)
+    try:
+        with custom_ops.known(recipe.options._custom_ops):
+            return _write(prepared, target)
+    except OSError as error:
+        raise InvalidArgument(f'open file "{target.path}" failed: {error.strerror}') from error
+
+
+def _write(prepared: Prepared, target: Target) -> Written:
     from sardonyx import __version__
     from sardonyx.providers.native.aot.writing import CompiledNodes, write_context, write_uncompiled
     from sardonyx.providers.native.compiled import CompiledProgram
-    from sardonyx.runtime.plan import all_steps
 
-    steps = [step for step in all_steps(plan) if isinstance(step.call, CompiledProgram) and step.call.program is not None]
+    model, source = prepared.model, prepared.recipe.source
+    steps = [step for step in prepared.steps() if isinstance(step.call, CompiledProgram) and step.call.program is not None]
     parts = [CompiledNodes(step.nodes, step.call) for step in steps if isinstance(step.call, CompiledProgram)]
     if not parts:
         if target.required:

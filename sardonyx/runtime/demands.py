@@ -9,7 +9,7 @@ from sardonyx.errors import Fail, InvalidArgument, ModelRequiresCompilation
 from sardonyx.runtime import environment, log
 from sardonyx.runtime.configuration import Configuration
 from sardonyx.runtime.options import SessionOptions
-from sardonyx.runtime.plan import Plan, all_steps
+from sardonyx.runtime.prepare import Prepared
 from sardonyx.runtime.providers import CPU_PROVIDER
 
 BYTE_COUNTS = (settings.CONSTANT_FOLDING_LIMIT, settings.OPTIMIZED_MODEL_EXTERNAL_MIN_SIZE)
@@ -46,20 +46,19 @@ def check_fallback(config: Configuration, providers: Iterable[str]) -> None:
         )
 
 
-def refuse_cpu(config: Configuration, plan: Plan) -> None:
-    if config.is_on(settings.DISABLE_CPU_FALLBACK) and any(
-        step.provider.public_name == CPU_PROVIDER for step in all_steps(plan)
-    ):
+def refuse_cpu(prepared: Prepared) -> None:
+    is_refused = prepared.recipe.options._config.is_on(settings.DISABLE_CPU_FALLBACK)
+    if is_refused and any(step.provider.public_name == CPU_PROVIDER for step in prepared.steps()):
         raise Fail(
             "This session contains graph nodes that are assigned to the default CPU EP, but fallback to CPU EP has been explicitly "
             "disabled by the user."
         )
 
 
-def refuse_compiling(config: Configuration, plan: Plan) -> None:
-    if config.is_on(settings.DISABLE_MODEL_COMPILE):
+def refuse_compiling(prepared: Prepared) -> None:
+    if prepared.recipe.options._config.is_on(settings.DISABLE_MODEL_COMPILE):
         # the CPU compiles within a session
-        others = (step for step in all_steps(plan) if step.provider.public_name != CPU_PROVIDER)
+        others = (step for step in prepared.steps() if step.provider.public_name != CPU_PROVIDER)
         compiled = next((step for step in others if step.compiled), None)
         if compiled is not None:
             raise ModelRequiresCompilation(

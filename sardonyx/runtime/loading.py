@@ -30,6 +30,7 @@ from sardonyx.ir import (
     Type,
     Value,
     dim,
+    edit,
     packing,
 )
 from sardonyx.runtime import ort_models
@@ -174,6 +175,16 @@ def fix_defaults(graph: Graph) -> list[Value]:
         graph.inputs.remove(value)
         value.is_input = False
     return found
+
+
+def fix_inputs(model: Model, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, np.ndarray]) -> None:
+    """Declare the inputs of a model to have these shapes, and let it read these values in place of what will be fed."""
+    for value in model.graph.inputs:
+        if value.name in shapes and isinstance(value.type, TensorType):
+            value.type = value.declared = TensorType(value.type.dtype, shapes[value.name])
+        if value.name in values:
+            fixed = model.graph.add_initializer(f"{value.name}/fixed", Tensor.of(values[value.name].copy()))
+            edit.replace_all_uses(value, fixed)
 
 
 def _warn_about_initializers(graph: Graph) -> None:

@@ -13,9 +13,9 @@ from sardonyx.errors import Fail, InvalidArgument
 from sardonyx.providers.native.aot.writing import Written
 from sardonyx.runtime import arguments, contexts
 from sardonyx.runtime.context_data import OrtEpContextData, WriteContextData
-from sardonyx.runtime.engine import Engine
 from sardonyx.runtime.enums import GraphOptimizationLevel, OrtCompileApiFlags
 from sardonyx.runtime.options import SessionOptions
+from sardonyx.runtime.raw_session import RawSession
 
 CHUNK = 1 << 20
 """How many bytes `compile_to_stream` hands over at once."""
@@ -114,8 +114,8 @@ class ModelCompiler:
                 raise Fail(f"{type(error).__name__}: {error}") from error  # as the original tells it
 
     def _compile(self, path: Path, embed: bool) -> Written:
-        engine = Engine(self._options, self._source, isinstance(self._source, str))
-        engine.compile_to = contexts.Target(
+        session = RawSession(self._options, self._source, isinstance(self._source, str))
+        session.compile_to = contexts.Target(
             path,
             embed=embed,
             external_data=self._external,
@@ -124,9 +124,9 @@ class ModelCompiler:
             write=self._write,
         )
         names, options = zip(*self._options._providers, strict=True) if self._options._providers else ((), ())
-        engine.initialize_session(list(names), list(options))
-        assert engine.written is not None
-        return engine.written
+        session.initialize_session(list(names), list(options))
+        assert session.written is not None
+        return session.written
 
 
 def _checked_source(given: Any) -> str | bytes:

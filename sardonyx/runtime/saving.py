@@ -19,17 +19,18 @@ from sardonyx.formats.ort.derived import Definition
 from sardonyx.ir import Attribute, Graph, Model, Node, SavedOptimizations, edit
 from sardonyx.ops import checking, schemas
 from sardonyx.ops.signatures import Signature
-from sardonyx.optimizer.pipeline import Level, optimize
-from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
+from sardonyx.optimizer.pipeline import Level
+from sardonyx.providers.cpu.provider import CPUExecutionProvider
 from sardonyx.providers.matching import SCHEMAS, OpId
-from sardonyx.providers.prepacking import Prepacking
 from sardonyx.records import dataclass
-from sardonyx.runtime import opsets
+from sardonyx.runtime import custom_ops, opsets
+from sardonyx.runtime.enums import GraphOptimizationLevel
 from sardonyx.runtime.expand import expand_functions
 from sardonyx.runtime.options import SessionOptions
-from sardonyx.runtime.plan import Plan, all_steps
 from sardonyx.runtime.portable import make_portable
+from sardonyx.runtime.prepare import Prepared, prepare
 from sardonyx.runtime.providers import CPU_PROVIDER
+from sardonyx.runtime.recipe import Recipe
 
 logger = logging.getLogger("sardonyx.runtime")
 
@@ -42,13 +43,19 @@ def is_ort_path(path: str | os.PathLike[str], entries: Mapping[str, str]) -> boo
     return bool(path) and (asked == "ORT" if asked else os.fspath(path).lower().endswith(".ort"))
 
 
-def save_as_run(model: Model, options: SessionOptions, plan: Plan, prepacking: Prepacking) -> None:
+def save_as_run(prepared: Prepared) -> None:
     """Write a session's model as it will run, where and how its options say; in the ORT format with what is compiled still as nodes."""
+    with custom_ops.known(prepared.recipe.options._custom_ops):
+        _save_as_run(prepared)
+
+
+def _save_as_run(prepared: Prepared) -> None:
+    model, options, packing = prepared.model, prepared.recipe.options, prepared.recipe.packing
     config, path = options._config, options.optimized_model_filepath
     if is_ort_path(path, config.entries):
         if config.is_on(settings.SAVE_PREPACKED):
             logger.warning("An ORT format model has no pre-packed weights beside it; %s is ignored.", settings.SAVE_PREPACKED)
-        providers = {node: step.provider.public_name for step in all_steps(plan) for node in step.nodes}
+        providers = {node: step.provider.public_name for step in prepared.steps() for node in step.nodes}
         _save_ort_as_run(model, path, options, lambda node: providers.get(node, CPU_PROVIDER))
         return
     external = config.get(settings.OPTIMIZED_MODEL_EXTERNAL_FILE) or None
@@ -58,7 +65,7 @@ def save_as_run(model: Model, options: SessionOptions, plan: Plan, prepacking: P
     smallest = config.size(settings.OPTIMIZED_MODEL_EXTERNAL_MIN_SIZE)
     check_names(path, *([external] if external else []))
     try:
-        save_onnx(model, path, external, smallest, prepacking.forms)
+        save_onnx(model, path, external, smallest, packing.forms)
     except OSError as error:
         raise InvalidArgument(f"SystemError : {error.errno} ({os.fspath(path)}: {error.strerror})") from error
 
@@ -133,11 +140,12 @@ def make_savable(
     model: Model, level: Level, *, disabled: Collection[str] = (), settings: Mapping[str, str] | None = None
 ) -> None:
     """Take a model as it was loaded as far as a session takes it before it looks for kernels. One in the ORT format has come so far."""
-    edit.inline_functions(model)
-    ops.infer(model, evaluate)
-    if model.ort_version is None:
-        optimize(model, level, evaluate=evaluate, disabled=disabled, options=settings or {})
-    expand_functions(model, [CPUExecutionProvider()])
+    options = SessionOptions()
+    options.graph_optimization_level = GraphOptimizationLevel(int(level))
+    options._config.entries.update(settings or {})
+    recipe = Recipe(None, options, [CPUExecutionProvider()], disabled=frozenset(disabled))
+    prepare(Prepared(recipe, model), upto="optimize")
+    expand_functions(model, recipe.providers)
     opsets.align(model.graph.nodes, model.opsets)
 
 

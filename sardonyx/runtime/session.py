@@ -25,6 +25,7 @@ from sardonyx.runtime.iobinding import IOBinding
 from sardonyx.runtime.metadata import ModelMetadata, NodeArg, OrtEpAssignedSubgraph
 from sardonyx.runtime.options import RunOptions, SessionOptions
 from sardonyx.runtime.providers import CPU_PROVIDER, check_and_normalize_provider_args, get_available_providers
+from sardonyx.runtime.raw_session import RawSession
 from sardonyx.runtime.value import OrtValue, OrtValueVector
 
 if TYPE_CHECKING:
@@ -325,9 +326,9 @@ class InferenceSession(Session):
         self._requested_providers = list(zip(names, given, strict=True))
         model: Any = self._model_bytes if self._model_path is None else self._model_path
         with rarely_collected():
-            engine = Engine(options, model, self._model_path is not None, self._read_config_from_model)
-            engine.initialize_session(names, given, self._disabled_optimizers, self._prepacked_weights_container)
-        self._adopt(engine)
+            session = RawSession(options, model, self._model_path is not None, self._read_config_from_model)
+            session.initialize_session(names, given, self._disabled_optimizers, self._prepacked_weights_container)
+        self._adopt(session)
 
     def _adopt(self, engine: Engine) -> None:
         self._sess = engine

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from sardonyx.errors import CODED, door
-from sardonyx.ir import Model, Tensor, TensorType, Value, edit
+from sardonyx.ir import Value
 from sardonyx.ops.table import facts_of
 from sardonyx.runtime.plan import Plan, all_steps
+from sardonyx.runtime.recipe import Shapes, Values
 from sardonyx.runtime.sizes import given_symbols
 
 MAX_PLANS = 4
@@ -22,9 +23,6 @@ MAX_SEEN = 64
 LARGEST_WEIGHTS = 64 << 20
 """Each plan has the weights of its own, so there is none for models of more bytes."""
 
-Shapes = Mapping[str, tuple[int, ...]]
-Values = Mapping[str, np.ndarray]
-"""Both by the names of inputs."""
 Make = Callable[[Shapes, Values], Plan]
 
 logger = logging.getLogger("sardonyx.runtime")
@@ -109,13 +107,3 @@ def _tells(condition: Value | None, plan: Plan) -> bool:
             seen |= operands
             pending += operands
     return True
-
-
-def fix_inputs(model: Model, shapes: Shapes, values: Values) -> None:
-    """Declare the inputs of a model to have these shapes, and let it read these values in place of what will be fed."""
-    for value in model.graph.inputs:
-        if value.name in shapes and isinstance(value.type, TensorType):
-            value.type = value.declared = TensorType(value.type.dtype, shapes[value.name])
-        if value.name in values:
-            fixed = model.graph.add_initializer(f"{value.name}/fixed", Tensor.of(values[value.name].copy()))
-            edit.replace_all_uses(value, fixed)

@@ -12,8 +12,8 @@ from sardonyx.ir import described
 from sardonyx.providers.cpu.control import loop
 from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
 from sardonyx.runtime.executor import execute
-from sardonyx.runtime.prepare import prepare
 from tests.ops.cases import case, f32, refuse, typed
+from tests.runtime.models import plan_of
 
 # --- If ---------------------------------------------------------------------------------------------------------------
 
@@ -177,7 +177,7 @@ def load(graph: str):
 
 
 def run(graph: str, **feeds):
-    return execute(prepare(load(graph), [CPUExecutionProvider()]), {name: np.asarray(value) for name, value in feeds.items()})
+    return execute(plan_of(load(graph), [CPUExecutionProvider()]), {name: np.asarray(value) for name, value in feeds.items()})
 
 
 NESTED = """g (int64 m, float[N] x, float[N] w, bool up) => (float[N] y) {

@@ -10,7 +10,7 @@ from sardonyx import formats
 from sardonyx.errors import Fail
 from sardonyx.providers.cpu.provider import CPUExecutionProvider
 from sardonyx.runtime.executor import execute
-from sardonyx.runtime.prepare import prepare
+from tests.runtime.models import plan_of
 
 
 def run(body: str, feeds: dict[str, np.ndarray], inputs: str, outputs: str) -> list[np.ndarray]:
@@ -18,7 +18,7 @@ def run(body: str, feeds: dict[str, np.ndarray], inputs: str, outputs: str) -> l
         <ir_version: 10, opset_import: ["" : 21, "ai.onnx.preview.training" : 1]>
         g ({inputs}) => ({outputs}) {{ {body} }}
     """
-    return execute(prepare(formats.load(onnx.parser.parse_model(text)), [CPUExecutionProvider()]), feeds)
+    return execute(plan_of(formats.load(onnx.parser.parse_model(text)), [CPUExecutionProvider()]), feeds)
 
 
 BODIES = {

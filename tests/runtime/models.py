@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 import onnx
 import onnx.parser
 from onnx import TensorProto, helper
+
+from sardonyx.ir import Model
+from sardonyx.providers.provider import ExecutionProvider
+from sardonyx.runtime.options import SessionOptions
+from sardonyx.runtime.plan import Plan
+from sardonyx.runtime.prepare import Prepared, planned
+from sardonyx.runtime.recipe import Recipe
+
+
+def plan_of(model: Model, providers: Sequence[ExecutionProvider], *, optimizes: bool = False) -> Plan:
+    """A loaded model, prepared for providers as a session would."""
+    return planned(Prepared(Recipe(None, SessionOptions(), providers, optimizes=optimizes), model))
 
 
 @functools.cache

@@ -20,7 +20,7 @@ from sardonyx.ops import table
 from sardonyx.optimizer import levels
 from sardonyx.providers.cpu.provider import CPUExecutionProvider
 from sardonyx.providers.native.provider import NativeExecutionProvider
-from sardonyx.runtime import engine
+from sardonyx.runtime import engine, prepare, raw_session
 from tests.runtime.models import parsed
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -101,9 +101,11 @@ def test_a_stage_of_the_optimizer_is_left_out(fault: Any, monkeypatch: pytest.Mo
     np.testing.assert_allclose(session().run(None, {"x": X})[0], X * np.clip(X / 6 + 0.5, 0, 1), rtol=1e-6)
 
 
-@pytest.mark.parametrize("stage", ["load_model", "Originals", "custom_ops"])
-def test_everything_else_says_what_was_being_done(fault: Any, stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, stage, fault if stage != "custom_ops" else _Broken(fault))
+@pytest.mark.parametrize(
+    ("module", "stage"), [(raw_session, "load_model"), (raw_session, "Originals"), (prepare, "custom_ops")]
+)
+def test_everything_else_says_what_was_being_done(fault: Any, module: Any, stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, stage, fault if stage != "custom_ops" else _Broken(fault))
     with pytest.raises(errors.RuntimeException) as caught:
         session()
     assert_told(caught, fault, "while the model is")

@@ -13,7 +13,7 @@ from sardonyx.providers.base import KernelTable
 from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
 from sardonyx.providers.provider import ExecutionProvider
 from sardonyx.runtime.executor import execute
-from sardonyx.runtime.prepare import prepare
+from tests.runtime.models import plan_of
 
 table = KernelTable("LastExecutionProvider")
 
@@ -66,7 +66,7 @@ TEXT = """
 
 def planned(text: str, *providers: ExecutionProvider):
     model = formats.load(onnx.parser.parse_model(text))
-    return prepare(model, [*providers, CPUExecutionProvider()])
+    return plan_of(model, [*providers, CPUExecutionProvider()])
 
 
 def ops_of(plan) -> list[str]:
@@ -128,4 +128,4 @@ def test_a_moved_node_must_be_taken():
 
     model = formats.load(onnx.parser.parse_model(TEXT))
     with pytest.raises(EPFail, match="was moved to the layout NHWC for a provider that does not take it there"):
-        prepare(model, [Fickle(), Everything()])
+        plan_of(model, [Fickle(), Everything()])

@@ -18,9 +18,9 @@ from sardonyx.runtime.executor import execute
 from sardonyx.runtime.options import SessionOptions
 from sardonyx.runtime.partition import partition, partition_graphs
 from sardonyx.runtime.plan import make_plan
-from sardonyx.runtime.prepare import prepare
 from sardonyx.runtime.providers import register_provider, unregister_provider
 from sardonyx.runtime.session import InferenceSession
+from tests.runtime.models import plan_of
 
 DIAMOND = """
     <ir_version: 10, opset_import: ["" : 21]>
@@ -264,7 +264,7 @@ def test_a_function_that_could_not_be_compiled_is_expanded():
 
     model = loaded(text)
     failing = Failing("MeanVarianceNormalization", dislikes="MeanVarianceNormalization")
-    plan = prepare(model, [failing, NoFunctions()])
+    plan = plan_of(model, [failing, NoFunctions()])
     assert len(plan.steps) > 2
     x = np.random.default_rng(0).standard_normal((2, 3)).astype(np.float32)
     expected = (-x - (-x).mean(1, keepdims=True)) / (-x).std(1, keepdims=True)

@@ -555,6 +555,17 @@ def test_weights_that_are_needed_after_all_come_back() -> None:
     assert filters(session).numpy().std() > 0
 
 
+def test_weights_made_of_defaults_of_inputs_come_back_too() -> None:
+    model = onnx.load_from_string(FUSED)
+    for tensor in model.graph.initializer:
+        model.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
+    session = sardonyx.InferenceSession(model)
+    assert not filters(session).is_loaded
+    with pytest.raises(InvalidArgument, match="out of data bounds"):
+        run(session, {**FED, "i": np.array([0, 64])})
+    np.testing.assert_array_equal(filters(session).numpy(), filters(sardonyx.InferenceSession(FUSED)).numpy())
+
+
 def test_weights_come_back_from_the_same_model_only(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(FUSED)

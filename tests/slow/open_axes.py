@@ -15,11 +15,12 @@ from pathlib import Path
 
 from sardonyx import dtypes, errors, formats
 from sardonyx.ir import Model, TensorType, Value, dim
-from sardonyx.optimizer.pipeline import Level
 from sardonyx.records import replace
+from sardonyx.runtime.options import SessionOptions
 from sardonyx.runtime.plan import Plan, all_steps
-from sardonyx.runtime.prepare import Optimization, prepare
+from sardonyx.runtime.prepare import Prepared, planned
 from sardonyx.runtime.providers import CPU_PROVIDER, open_providers
+from sardonyx.runtime.recipe import Recipe
 
 OPEN_AXES = {1: (0,), 2: (0, 1), 3: (0, 1), 4: (0, 2, 3), 5: (0, 2, 3, 4)}
 """By rank. The channels of an image and the features of a sequence are what weights say."""
@@ -53,7 +54,7 @@ def plan_of(path: Path, opened: bool) -> Plan:
     model = formats.load(path)
     if opened:
         open_up(model)
-    return prepare(model, open_providers([CPU_PROVIDER], [{}]), optimization=Optimization(Level.ALL))
+    return planned(Prepared(Recipe(None, SessionOptions(), open_providers([CPU_PROVIDER], [{}])), model))
 
 
 def left_of(plan: Plan) -> dict[str, int]:

@@ -90,7 +90,7 @@ def payload_of(path: Path) -> Path:
 
 
 def is_used(session: sardonyx.InferenceSession) -> bool:
-    return session._engine._context is not None
+    return session._engine._compiled is not None
 
 
 def same(got: list[Any], wanted: list[Any]) -> None:
@@ -110,7 +110,7 @@ def check(path: Path, *feeds: dict[str, Any], embed: bool = False) -> sardonyx.I
         assert (mine.name, mine.type, mine.shape) == (his.name, his.type, his.shape)
     for one in feeds:
         same(compiled.run(None, one), plain.run(None, one))
-    assert compiled._engine._of_source is None  # nothing was left to the source
+    assert compiled._engine._others.of_source is None  # nothing was left to the source
     return compiled
 
 

@@ -252,7 +252,7 @@ import sys, numpy as np
 sys.modules["llvmlite"] = None
 import sardonyx
 session = sardonyx.InferenceSession({str(target)!r})
-print(session._engine._context is not None)
+print(session._engine._compiled is not None)
 print(session.run(None, {{"x": np.ones((1, 2, 8), np.float32), "m": np.ones((1, 1, 2), np.float32)}})[0].shape)
 """
     assert python(program, **{ALLOW_COMPILED_CODE_VARIABLE: "1"}).stdout.split("\n")[:2] == ["True", "(1, 2, 2)"]
@@ -271,14 +271,14 @@ import sardonyx
 session = sardonyx.InferenceSession({str(target)!r})
 types = {{"tensor(int64)": np.int64, "tensor(float)": np.float32}}
 feeds = {{one.name: np.ones([s if isinstance(s, int) else 2 for s in one.shape], types[one.type]) for one in session.get_inputs()}}
-print(session._engine._context is not None, len(session.run(None, feeds)))
+print(session._engine._compiled is not None, len(session.run(None, feeds)))
 """
     assert python(program, **{ALLOW_COMPILED_CODE_VARIABLE: "1"}).stdout.startswith("True")
 
 
 def test_sessions_of_one_file_share_its_memory(tmp_path: Path) -> None:
     target = compile_model(conv_net(tmp_path / "m.onnx"))
-    first, second = (sardonyx.InferenceSession(target, options())._engine._context for _ in range(2))
+    first, second = (sardonyx.InferenceSession(target, options())._engine._compiled.context for _ in range(2))
     assert first is not None and second is not None and list(first.constants) == list(second.constants)
 
 

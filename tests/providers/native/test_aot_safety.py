@@ -116,7 +116,7 @@ def test_another_kind_of_cpu_compiles_anew(tmp_path: Path) -> None:
     program = f"""
 import numpy as np, sardonyx
 session = sardonyx.InferenceSession({str(target)!r})
-print(session._engine._context is None, session.run(None, {{"x": np.ones((1, 3, 16, 16), np.float32)}})[0].sum())
+print(session._engine._compiled is None, session.run(None, {{"x": np.ones((1, 3, 16, 16), np.float32)}})[0].sum())
 """
     done = python(program, **{ALLOW_COMPILED_CODE_VARIABLE: "1", "SARDONYX_CPU": lesser})
     assert done.stdout.startswith("True")
