@@ -8,17 +8,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sardonyx import errors, formats, ops
+from sardonyx import errors
 from sardonyx.cli.native import left_to_numpy
+from sardonyx.cli.preparing import prepared, session_options
 from sardonyx.cli.terminal import Terminal, one_line
-from sardonyx.ir import Graph, Model, Node, edit
+from sardonyx.ir import Graph, Node
 from sardonyx.ir.verify import verify
 from sardonyx.ops import checking
-from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
+from sardonyx.providers.cpu.provider import CPUExecutionProvider
 from sardonyx.providers.matching import resolver_of
-from sardonyx.providers.provider import missing_kernel
+from sardonyx.runtime import log
 from sardonyx.runtime.expand import expand_functions
-from sardonyx.runtime.session import InferenceSession
+from sardonyx.runtime.prepare import Prepared, prepare
+from sardonyx.runtime.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -54,68 +56,79 @@ def execute(options: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def check(source: Any) -> tuple[Counter[str], list[Problem]]:
-    """Take a model through all stages; how many nodes of each op it has, and what is wrong at the first stage that finds something."""
+    """Take a model through the stages that need no provider; how many nodes of each op it has, and what is wrong where something is."""
     counts: Counter[str] = Counter()
-    try:
-        model = formats.load(source)
-    except errors.CODED as error:
-        return counts, [Problem("load", "", one_line(error))]
-    counts.update(node.op_id for node in model.graph.all_nodes())
-    providers = [CPUExecutionProvider()]
-    stages: tuple[tuple[str, Callable[[], Iterator[Problem]]], ...] = (
-        ("verify", lambda: _raised("verify", lambda: verify(model))),
-        ("inline", lambda: _raised("inline", lambda: edit.inline_functions(model))),
-        ("ops", lambda: _unknown_ops(model)),
-        ("infer", lambda: _raised("infer", lambda: ops.infer(model, evaluate))),
-        ("types", lambda: _raised("types", lambda: _use_types(model, providers[0]))),
-        ("expand", lambda: _raised("expand", lambda: expand_functions(model, providers))),
-        ("kernels", lambda: _missing_kernels(model, providers[0])),
-    )
-    for _, stage in stages:
-        problems = list(stage())
-        if problems:
-            return counts, problems
+    options = session_options("disable")
+    made: Recipe | Prepared = Recipe(source, options, [CPUExecutionProvider()])
+    with log.scope(options.logid, options.log_severity_level):
+        for stage, look in CHECKS:
+            try:
+                made = prepare(made, upto=stage)
+            except errors.CODED as error:
+                return counts, [Problem(stage, "", one_line(error))]
+            counts = counts or Counter(node.op_id for node in made.model.graph.all_nodes())
+            problems = list(look(made))
+            if problems:
+                return counts, problems
     return counts, []
 
 
 def uncompiled(source: Any) -> list[Problem]:
     """The nodes of a good model that run without native code in a session, and why: no mistake, but slow."""
     try:
-        session = InferenceSession(source)
+        plan = prepared(source, "plan", session_options("all")).plan
     except errors.CODED:  # custom ops, say, which a program registers
         return []
-    left = left_to_numpy(session._engine.plan)
+    left = left_to_numpy(plan) if plan is not None else []
     return [Problem("native", place(node), reason) for node, reason in left if reason]
 
 
-def _raised(stage: str, action: Callable[[], object]) -> Iterator[Problem]:
+def _verify(made: Prepared) -> Iterator[Problem]:
     try:
-        action()
+        verify(made.model)
     except errors.CODED as error:
-        yield Problem(stage, "", one_line(error))
+        yield Problem("verify", "", one_line(error))
 
 
-def _unknown_ops(model: Model) -> Iterator[Problem]:
+def _unknown_ops(made: Prepared) -> Iterator[Problem]:
     """Every node whose op, version or attributes nobody knows."""
-    for node in model.graph.all_nodes():
+    for node in made.model.graph.all_nodes():
         try:
             checking.check_node(node, checking.signature_of(node))
         except errors.CODED as error:
             yield Problem("ops", place(node), one_line(error))
 
 
-def _use_types(model: Model, provider: CPUExecutionProvider) -> None:
-    """Match kernels by the type strings that came with the model, if some did; they must be all that it needs."""
-    provider.resolver = resolver_of(model)
+def _missing_types(made: Prepared) -> Iterator[Problem]:
+    """Kernels are matched by the type strings that came with the model, if some did; they must be all that it needs."""
+    try:
+        resolver_of(made.model)
+    except errors.CODED as error:
+        yield Problem("types", "", one_line(error))
 
 
-def _missing_kernels(model: Model, provider: CPUExecutionProvider) -> Iterator[Problem]:
-    for node in model.graph.all_nodes():
-        if provider.find_kernel(node) is None:
-            yield Problem("kernels", place(node), one_line(missing_kernel(node)))
-        else:
-            for problem in _raised("kernels", lambda node=node: provider.bind_kernel(node)):  # type: ignore[misc]
-                yield Problem("kernels", place(node), problem.reason)
+def _missing_kernels(made: Prepared) -> Iterator[Problem]:
+    """Every node that NumPy cannot compute, neither with a kernel nor through the body of its op."""
+    (provider,) = made.recipe.providers
+    try:
+        expand_functions(made.model, [provider])
+    except errors.CODED as error:
+        yield Problem("expand", "", one_line(error))
+        return
+    for node in made.model.graph.all_nodes():
+        try:
+            provider.bind_kernel(node)
+        except errors.CODED as error:
+            yield Problem("kernels", place(node), one_line(error))
+
+
+CHECKS: tuple[tuple[str, Callable[[Prepared], Iterator[Problem]]], ...] = (
+    ("load", _verify),
+    ("inline", _unknown_ops),
+    ("inline", _missing_types),
+    ("infer", _missing_kernels),
+)
+"""Stages, and what is looked at after each."""
 
 
 def place(node: Node) -> str:

@@ -7,13 +7,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from sardonyx.cli.inspect import LEVELS
-from sardonyx.cli.terminal import FATAL, Terminal, UsageError, size_text, time_text
+from sardonyx.cli.preparing import LEVELS, session_options
+from sardonyx.cli.terminal import Terminal, UsageError, size_text, time_text
 from sardonyx.providers.native.aot.writing import Written
 from sardonyx.runtime.contexts import default_path
-from sardonyx.runtime.enums import GraphOptimizationLevel, OrtCompileApiFlags
+from sardonyx.runtime.enums import OrtCompileApiFlags
 from sardonyx.runtime.model_compiler import ModelCompiler
-from sardonyx.runtime.options import SessionOptions
 from sardonyx.settings import ALLOW_COMPILED_CODE, ALLOW_COMPILED_CODE_VARIABLE
 
 
@@ -41,7 +40,7 @@ def execute(options: argparse.Namespace, terminal: Terminal) -> int:
     started = time.perf_counter()
     with terminal.working(f"compiling {source.name}"):
         compiler = ModelCompiler(
-            _session_options(options.level),
+            session_options(options.level),
             source,
             embed_compiled_data_into_model=options.embed,
             external_initializers_file_path=options.external_data,
@@ -50,13 +49,6 @@ def execute(options: argparse.Namespace, terminal: Terminal) -> int:
         written = compiler.compile(output)
     _show(written, time.perf_counter() - started, terminal)
     return 0
-
-
-def _session_options(level: str) -> SessionOptions:
-    options = SessionOptions()
-    options.log_severity_level = FATAL
-    options.graph_optimization_level = GraphOptimizationLevel(int(LEVELS[level]))
-    return options
 
 
 def _show(written: Written, seconds: float, terminal: Terminal) -> None:

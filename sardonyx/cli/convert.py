@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from sardonyx import formats
-from sardonyx.cli.inspect import LEVELS
-from sardonyx.cli.terminal import FATAL, Terminal, UsageError, Written, one_line, size_text, time_text
+from sardonyx.cli.preparing import LEVELS, session_options
+from sardonyx.cli.terminal import Terminal, UsageError, Written, one_line, size_text, time_text
 from sardonyx.formats.onnx.saving import PER_TENSOR
 from sardonyx.ir import Model, edit
 from sardonyx.optimizer.pipeline import Level, StageFailed
@@ -223,7 +223,7 @@ def _convert(job: Job, options: argparse.Namespace) -> Model:
             saved.write(job.target)
         return saved.model
     if options.save_prepacked and not options.no_models:
-        _save_prepacked(job, level, options)
+        _save_prepacked(job, options)
     elif not options.no_models:
         _name_graphs(model, job.target.stem)
         formats.save(model, job.target, _data_name(job.target, options))
@@ -249,13 +249,11 @@ def _name_graphs(model: Model, name: str) -> None:
         graph.name = graph.name or name
 
 
-def _save_prepacked(job: Job, level: Level, options: argparse.Namespace) -> None:
+def _save_prepacked(job: Job, options: argparse.Namespace) -> None:
     """Let a session pack the weights and save the model with them: only kernels know how."""
-    from sardonyx import GraphOptimizationLevel, InferenceSession, SessionOptions
+    from sardonyx import InferenceSession
 
-    settings = SessionOptions()
-    settings.log_severity_level = FATAL
-    settings.graph_optimization_level = GraphOptimizationLevel(int(level))
+    settings = session_options(options.optimize)
     settings.optimized_model_filepath = str(job.target)
     settings.add_session_config_entry(OPTIMIZED_MODEL_EXTERNAL_FILE, str(_data_name(job.target, options)))
     settings.add_session_config_entry(SAVE_PREPACKED, "1")

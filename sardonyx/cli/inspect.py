@@ -4,32 +4,24 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sardonyx import formats, ops
+from sardonyx import formats
 from sardonyx.cli import memory, native
+from sardonyx.cli.preparing import LEVELS, prepared, session_options
 from sardonyx.cli.terminal import Terminal, UsageError, size_text
-from sardonyx.ir import Graph, Model, Value, described, edit
+from sardonyx.ir import Graph, Model, Value, described
 from sardonyx.ir.text import to_text
-from sardonyx.optimizer.pipeline import Level, optimize
-from sardonyx.optimizer.rewrite import Journal
-from sardonyx.providers.cpu.provider import evaluate
-from sardonyx.runtime.expand import expand_functions
-from sardonyx.runtime.partition import Assigned, partition_graphs
-from sardonyx.runtime.plan import Plan, make_plan
-from sardonyx.runtime.providers import CPU_PROVIDER, open_providers
-from sardonyx.settings import NATIVE
+from sardonyx.runtime.partition import Assigned
+from sardonyx.runtime.plan import Plan
+from sardonyx.runtime.prepare import Prepared
 
-STAGES = ("load", "inline", "infer", "optimize", "expand", "partition", "plan", "native")
-LEVELS = {
-    "disable": Level.DISABLE_ALL,
-    "basic": Level.BASIC,
-    "extended": Level.EXTENDED,
-    "layout": Level.LAYOUT,
-    "all": Level.ALL,
-}
+STAGES = ("load", "inline", "infer", "optimize", "layout", "expand", "partition", "plan", "native")
+"""What can be printed: the stages of preparation, and more views of what two of them make."""
+PREPARED = {"expand": "partition", "native": "plan"}
+"""The stage that makes what a view shows."""
 SHOWN_ELEMENTS = 16
 """Larger tensors are abbreviated in the text."""
 
@@ -38,7 +30,10 @@ def add_parser(commands: Any, shared: argparse.ArgumentParser) -> None:
     parser = commands.add_parser("inspect", parents=[shared], help="show what a model is made of", description=__doc__)
     parser.add_argument("--after", choices=STAGES, metavar="STAGE", help=f"print what a stage makes of it: {', '.join(STAGES)}")
     parser.add_argument(
-        "--provider", action="append", metavar="NAME", help="provider for the stages from expand on (repeatable, in this order)"
+        "--provider",
+        action="append",
+        metavar="NAME",
+        help="a provider of the session, asked before the CPU (repeatable, in this order)",
     )
     parser.add_argument(
         "--level", choices=LEVELS, default="all", help="how far to optimize, for the stages from optimize on (default: all)"
@@ -60,13 +55,9 @@ def execute(options: argparse.Namespace, terminal: Terminal) -> int:
         raise UsageError("--explain goes with --after optimize or a later stage")
     if options.asm is not None and options.after != "native":
         raise UsageError("--asm goes with --after native")
-    journal = Journal()
     with terminal.working("loading"):
-        model = formats.load(options.model)
-        about = summary(model, Path(options.model))
-        shown = after(model, options, journal) if options.after else ""
-    if options.explain:
-        shown += "\n\n" + "\n".join(map(str, journal.events))
+        about = summary(formats.load(options.model), Path(options.model))
+        shown = after(options) if options.after else ""
     if options.after:
         terminal.line(shown)
         terminal.result(about | {"after": options.after, "text": shown})
@@ -128,29 +119,25 @@ def _show(terminal: Terminal, about: dict[str, Any]) -> None:
     terminal.table("ops", ("op", "count"), about["ops"].items(), right=(1,))
 
 
-def after(model: Model, options: argparse.Namespace, journal: Journal) -> str:
-    """Take `model` through the stages up to the one asked for, for the providers named and the CPU, and give its text form there."""
-    stage, names, level = options.after, options.provider or (), LEVELS[options.level]
-    providers = open_providers([*names, CPU_PROVIDER], [*({} for _ in names), {NATIVE: "0" if options.numpy else "1"}])
-    steps: dict[str, Callable[[], object]] = {
-        "load": lambda: None,
-        "inline": lambda: edit.inline_functions(model),
-        "infer": lambda: ops.infer(model, evaluate),
-        "optimize": lambda: model.ort_version is None and optimize(model, level, evaluate=evaluate, journal=journal),
-        "expand": lambda: expand_functions(model, providers),
-    }
-    for name in STAGES[: STAGES.index(stage) + 1]:
-        if name in steps:
-            steps[name]()
-    if stage == "partition":
-        return partition_text(model.graph, partition_graphs(model.graph, providers))
-    if stage == "native":
-        plan = make_plan(model.graph, providers)
-        return native.program_text(plan) if options.asm is None else native.assembly(plan, options.asm)
+def after(options: argparse.Namespace) -> str:
+    """What a session with these options has made of the model after the stage asked for, as text."""
+    stage = options.after
+    upto = PREPARED.get(stage, stage)
+    made = prepared(options.model, upto, session_options(options.level), options.provider or (), native=not options.numpy)
+    shown = _text(stage, made, options)
+    if options.explain and made.journal is not None:
+        shown += "\n\n" + "\n".join(map(str, made.journal.events))
+    return shown
+
+
+def _text(stage: str, made: Prepared, options: argparse.Namespace) -> str:
+    if stage == "partition" and made.assigned is not None:
+        return partition_text(made.model.graph, made.assigned)
+    if made.plan is None:
+        return to_text(made.model, max_elements=SHOWN_ELEMENTS)
     if stage == "plan":
-        plan = make_plan(model.graph, providers)
-        return f"{plan_text(plan)}\n\n{memory.text(plan, options)}"
-    return to_text(model, max_elements=SHOWN_ELEMENTS)
+        return f"{plan_text(made.plan)}\n\n{memory.text(made.plan, options)}"
+    return native.program_text(made.plan) if options.asm is None else native.assembly(made.plan, options.asm)
 
 
 def partition_text(graph: Graph, assigned: Assigned, indent: str = "") -> str:
