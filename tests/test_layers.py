@@ -137,3 +137,31 @@ def test_nobody_probes_what_a_step_calls(path: Path) -> None:
         assert not is_call and name not in offers, (
             f"{path.relative_to(ROOT)}:{line}: probes {probed} for {name!r}; StepCall says what a step's call offers, with defaults"
         )
+
+
+PREPARATION = {
+    "inline_functions",
+    "ops.infer",
+    "pipeline.optimize",
+    "prefer_layouts",
+    "partition_graphs",
+    "insert_copies",
+    "make_plan",
+}
+"""What the stages of preparation call; `runtime/prepare.py` alone puts them in order."""
+OWN_CALLS = {
+    "runtime/partition.py": {"partition_graphs"},
+    "runtime/plan.py": {"make_plan", "partition_graphs", "insert_copies"},
+}
+"""Where they call themselves: for graphs inside graphs, and for a graph that nobody has partitioned."""
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_there_is_one_preparation(path: Path) -> None:
+    name = path.relative_to(ROOT).as_posix()
+    for node in ast.walk(ast.parse(path.read_text())):
+        called = ast.unparse(node.func).removeprefix("edit.") if isinstance(node, ast.Call) else ""
+        allowed = name == "runtime/prepare.py" or called in OWN_CALLS.get(name, ())
+        assert allowed or called not in PREPARATION, (
+            f"{name}:{getattr(node, 'lineno', 0)}: calls {called}; models are prepared by runtime/prepare.py, from a recipe"
+        )

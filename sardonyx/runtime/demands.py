@@ -1,4 +1,4 @@
-"""What a session's options demand: that they make sense together, and with what is there. An engine asks before and after it plans."""
+"""What a session's options demand: that they make sense together, and with what is there. Raw sessions ask before and after the plan."""
 
 from __future__ import annotations
 
