@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from docs.pages import configuration, coverage, finding, picture
+from docs.pages import configuration, coverage, finding, picture, reference
 
 FOLDER = Path(__file__).parent.parent
 
@@ -14,5 +14,6 @@ PAGES: dict[str, Callable[[], str]] = {
     "configuration.md": configuration.page,
     "coverage.md": coverage.page,
     "finding.md": finding.page,
+    "reference.md": reference.page,
 }
 """What makes each page."""

@@ -20,8 +20,8 @@ OURS = {*(name for name in settings.SESSION if name.startswith(settings.PREFIX))
 OPENING = """
 # Configuration
 
-Besides the typed fields of `SessionOptions` and `RunOptions` there are settings by name, whose
-values are texts. This page lists all of them. They are declared in `sardonyx/settings.py`, one entry
+Besides the typed fields of `SessionOptions` and `RunOptions` ([reference](reference.md#sessions))
+there are settings by name, whose values are texts. This page lists all of them. They are declared in `sardonyx/settings.py`, one entry
 each, from which the page is made.
 """
 KEYS = """

@@ -21,6 +21,7 @@ class OrtEpContextData:
 
     @property
     def size(self) -> int:
+        """How many bytes there are."""
         return len(self._data)
 
     def read(self, offset: int = 0, length: int | None = None) -> bytes:
@@ -43,14 +44,17 @@ class OrtEpContextDataBuffer:
 
     @property
     def max_size(self) -> int:
+        """How many bytes may be allocated."""
         return self._max_size
 
     @property
     def is_allocated(self) -> bool:
+        """Whether `allocate` was called."""
         return self._data is not None
 
     @property
     def size(self) -> int:
+        """How many bytes were allocated."""
         return 0 if self._data is None else len(self._data)
 
     def allocate(self, size: int) -> None:

@@ -76,6 +76,7 @@ class CustomOp:
 
     @property
     def key(self) -> tuple[str, str, int]:
+        """Domain, name and the version with which it begins."""
         return self.signature.domain, self.signature.name, self.signature.since_version
 
     def enter(self, kernels: KernelTable) -> None:

@@ -79,15 +79,19 @@ class OrtDevice:
         return self
 
     def device_id(self) -> int:
+        """Which of several devices of its type."""
         return self._id
 
     def device_type(self) -> int:
+        """The number of its type."""
         return self._type
 
     def device_vendor_id(self) -> int:
+        """The PCI number of its vendor, 0 for none."""
         return self._vendor
 
     def device_mem_type(self) -> int:
+        """The number of its kind of memory."""
         return self._memory
 
     vendor_id = device_vendor_id
@@ -95,6 +99,7 @@ class OrtDevice:
 
     @property
     def name(self) -> str:
+        """The name of its type: "cpu"."""
         return _DEVICE_NAMES.get(self._type, "unknown")
 
     def __repr__(self) -> str:
@@ -104,38 +109,47 @@ class OrtDevice:
 
     @staticmethod
     def cpu() -> int:
+        """The number of this type."""
         return 0
 
     @staticmethod
     def cuda() -> int:
+        """The number of this type."""
         return 1
 
     @staticmethod
     def gpu() -> int:
+        """The number of this type."""
         return 1
 
     @staticmethod
     def webgpu() -> int:
+        """The number of this type."""
         return 1
 
     @staticmethod
     def fpga() -> int:
+        """The number of this type."""
         return 2
 
     @staticmethod
     def npu() -> int:
+        """The number of this type."""
         return 3
 
     @staticmethod
     def cann() -> int:
+        """The number of this type."""
         return 3
 
     @staticmethod
     def dml() -> int:
+        """The number of this type."""
         return 4
 
     @staticmethod
     def default_memory() -> int:
+        """The number of a device's ordinary memory."""
         return 0
 
 
@@ -269,6 +283,7 @@ class OrtEpDevice:
         return None
 
     def create_sync_stream(self) -> OrtSyncStream:
+        """Always a RuntimeError: the CPU has no queues."""
         raise RuntimeError("ep_device does not use DEFAULT memory of a non-CPU device.")
 
 

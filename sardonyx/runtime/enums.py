@@ -93,12 +93,16 @@ class ExecutionOrder(Tag):
 
 
 class OrtAllocatorType(Number):
+    """Whether memory comes from an arena or straight from the device."""
+
     INVALID = -1
     ORT_DEVICE_ALLOCATOR = 0
     ORT_ARENA_ALLOCATOR = 1
 
 
 class OrtMemType(Number):
+    """What memory is for."""
+
     CPU_INPUT = -2
     CPU_OUTPUT = -1
     CPU = -1
@@ -106,6 +110,8 @@ class OrtMemType(Number):
 
 
 class OrtMemoryInfoDeviceType(Number):
+    """Kinds of devices that have memory."""
+
     CPU = 0
     GPU = 1
     NPU = 3
@@ -113,11 +119,15 @@ class OrtMemoryInfoDeviceType(Number):
 
 
 class OrtDeviceMemoryType(Number):
+    """Whether the host can reach a device's memory."""
+
     DEFAULT = 0
     HOST_ACCESSIBLE = 5
 
 
 class OrtHardwareDeviceType(Number):
+    """Kinds of hardware."""
+
     CPU = 0
     GPU = 1
     NPU = 2
@@ -153,6 +163,8 @@ class OrtCompileApiFlags(Number):
 
 
 class OrtCompiledModelCompatibility(Number):
+    """Whether code that was compiled elsewhere can be used here."""
+
     EP_NOT_APPLICABLE = 0
     EP_SUPPORTED_OPTIMAL = 1
     EP_SUPPORTED_PREFER_RECOMPILATION = 2
@@ -160,6 +172,8 @@ class OrtCompiledModelCompatibility(Number):
 
 
 class OrtDeviceEpIncompatibilityReason(Number):
+    """Why a device cannot be used by a provider."""
+
     NONE = 0
     DRIVER_INCOMPATIBLE = 1
     DEVICE_INCOMPATIBLE = 2

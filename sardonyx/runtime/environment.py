@@ -17,6 +17,7 @@ _global_pools: tuple[int, int] | None = None
 
 
 def get_version_string() -> str:
+    """The version of sardonyx."""
     return __version__
 
 
@@ -62,6 +63,7 @@ def set_seed(seed: int) -> None:
 
 
 def has_collective_ops() -> bool:
+    """Whether there are ops for several machines; there are none."""
     return False
 
 
@@ -121,6 +123,7 @@ def register_execution_provider_library(name: str, path: str) -> None:
 
 
 def unregister_execution_provider_library(name: str) -> None:
+    """Always an error, for no library of providers can be registered."""
     raise Fail(f"Execution provider library: {name} was not registered.")
 
 

@@ -78,6 +78,7 @@ class SessionIOBinding:
             self._written[name] = place
 
     def bind_ortvalue_input(self, name: str, value: OrtValue) -> None:
+        """Bind a value; runs read its memory."""
         if name not in self._engine.inputs:
             raise RuntimeError(f"Error when binding input: Failed to find input name in the mapping: {name}")
         self._set_input(name, value._ortvalue)
@@ -94,6 +95,7 @@ class SessionIOBinding:
             self._owned.add(name)
 
     def bind_ortvalue_output(self, name: str, value: OrtValue) -> None:
+        """Bind a value into whose memory runs write."""
         self._set_output(name, value._ortvalue)
         self._owned.discard(name)
 
@@ -109,12 +111,14 @@ class SessionIOBinding:
         return release([np.array(value) if isinstance(value, np.ndarray) else value for value in values])
 
     def clear_binding_inputs(self) -> None:
+        """Forget all bound inputs."""
         self._inputs.clear()
         self._values.clear()
         self._read.clear()
         self._bound = None
 
     def clear_binding_outputs(self) -> None:
+        """Forget all bound outputs."""
         self._outputs.clear()
         self._owned.clear()
         self._written.clear()
@@ -205,6 +209,7 @@ class IOBinding:
         self._iobinding.bind_input(name, OrtDevice.make(device_type, device_id), element_type, shape, buffer_ptr)
 
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
+        """Bind a value; runs read its memory."""
         self._iobinding.bind_ortvalue_input(name, ortvalue)
 
     def bind_output(
@@ -226,6 +231,7 @@ class IOBinding:
         self._iobinding.bind_output(name, device, element_type, shape, buffer_ptr)
 
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
+        """Bind a value into whose memory runs write."""
         self._iobinding.bind_ortvalue_output(name, ortvalue)
 
     def get_outputs(self) -> list[OrtValue]:
@@ -233,6 +239,7 @@ class IOBinding:
         return list(self._iobinding.get_outputs())
 
     def get_outputs_as_ortvaluevector(self) -> OrtValueVector:
+        """The outputs in the order of binding, as a vector."""
         return self._iobinding.get_outputs()
 
     def copy_outputs_to_cpu(self) -> list[Any]:
@@ -240,14 +247,18 @@ class IOBinding:
         return self._iobinding.copy_outputs_to_cpu()
 
     def clear_binding_inputs(self) -> None:
+        """Forget all bound inputs."""
         self._numpy_obj_references.clear()
         self._iobinding.clear_binding_inputs()
 
     def clear_binding_outputs(self) -> None:
+        """Forget all bound outputs."""
         self._iobinding.clear_binding_outputs()
 
     def synchronize_inputs(self) -> None:
+        """Nothing to wait for on the CPU."""
         self._iobinding.synchronize_inputs()
 
     def synchronize_outputs(self) -> None:
+        """Nothing to wait for on the CPU."""
         self._iobinding.synchronize_outputs()

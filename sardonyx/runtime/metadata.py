@@ -27,10 +27,12 @@ class NodeArg:
 
     @property
     def name(self) -> str:
+        """The name by which runs feed or fetch it."""
         return self._name
 
     @property
     def type(self) -> str:
+        """Its type as text: "tensor(float)"."""
         return self._type
 
     @property
@@ -109,6 +111,7 @@ class OrtEpAssignedSubgraph:
         self._nodes = [OrtEpAssignedNode(node, reason) for node in nodes]
 
     def get_nodes(self) -> list[OrtEpAssignedNode]:
+        """The nodes of the step."""
         return list(self._nodes)
 
 

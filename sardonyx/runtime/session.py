@@ -72,12 +72,15 @@ class Session:
         return self._model_meta
 
     def get_input_memory_infos(self) -> list[OrtMemoryInfo]:
+        """The memory of each input."""
         return self._engine.input_meminfos
 
     def get_output_memory_infos(self) -> list[OrtMemoryInfo]:
+        """The memory of each output."""
         return self._engine.output_meminfos
 
     def get_input_epdevices(self) -> list[OrtEpDevice]:
+        """The provider and device that each input goes to."""
         return self._engine.input_epdevices
 
     def get_providers(self) -> list[str]:
@@ -230,12 +233,15 @@ class Session:
         return self._profiling_start_time_ns
 
     def set_ep_dynamic_options(self, options: dict[str, str]) -> None:
+        """Change options of providers that can change after a session is made; ours have none."""
         self._engine.set_ep_dynamic_options(options)
 
     def get_tuning_results(self) -> list[dict[str, Any]]:
+        """What was found by tuning kernels; nothing here."""
         return self._engine.get_tuning_results()
 
     def set_tuning_results(self, results: list[dict[str, Any]], *, error_on_invalid: bool = False) -> None:
+        """Use what was found by tuning kernels; nothing here does."""
         self._engine.set_tuning_results(results, error_on_invalid)
 
     def create_ortvalue_from_shape_and_type(
@@ -253,6 +259,7 @@ class Session:
         return OrtValue.ortvalue_from_shape_and_type(shape, element_type)
 
     def release_captured_graph(self, graph_annotation_id: int = 0) -> None:
+        """Release a graph that a device captured; the CPU captures none."""
         self._engine.release_captured_graph(graph_annotation_id)
 
     # set when a model is there; third-party code reads them

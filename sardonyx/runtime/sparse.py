@@ -20,6 +20,7 @@ class SparseCooView:
         self._indices = indices
 
     def indices(self) -> np.ndarray:
+        """Flat positions, or a row of coordinates for each value."""
         return self._indices
 
 
@@ -35,9 +36,11 @@ class SparseCsrView:
         self._outer = outer
 
     def inner(self) -> np.ndarray:
+        """The column of each value."""
         return self._inner
 
     def outer(self) -> np.ndarray:
+        """Where each row begins among the values."""
         return self._outer
 
 
@@ -129,14 +132,17 @@ class SparseTensor:
         return _read_only(self._values)
 
     def as_coo_view(self) -> SparseCooView:
+        """The coordinates, of a tensor in that format."""
         self._require(OrtSparseFormat.ORT_SPARSE_COO, "COO")
         return SparseCooView(_read_only(self._indices[0]))
 
     def as_csrc_view(self) -> SparseCsrView:
+        """Columns and beginnings of rows, of a tensor in that format."""
         self._require(OrtSparseFormat.ORT_SPARSE_CSRC, "CSR(C)")
         return SparseCsrView(_read_only(self._indices[0]), _read_only(self._indices[1]))
 
     def as_blocksparse_view(self) -> SparseBlockSparseView:
+        """Always a RuntimeError: we make no tensors of blocks."""
         raise RuntimeError("This sparse tensor does not contain BlockSparse format")
 
     get_coo_data = as_coo_view
@@ -148,18 +154,23 @@ class SparseTensor:
             raise RuntimeError(f"This sparse tensor does not contain {name} format")
 
     def to_cuda(self, ort_device: OrtDevice) -> SparseTensor:
+        """Always a RuntimeError: there is no CUDA here."""
         raise RuntimeError("Cuda is not available in this build")
 
     def format(self) -> OrtSparseFormat:
+        """How its values are laid out."""
         return self._format
 
     def dense_shape(self) -> list[int]:
+        """The shape with all zeros."""
         return list(self._shape)
 
     def data_type(self) -> str:
+        """Its type as text: "sparse_tensor(float)"."""
         return f"sparse_tensor({dtypes.from_numpy(self._values.dtype)})"
 
     def device_name(self) -> str:
+        """Where it lies: "cpu"."""
         return "cpu"
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -122,6 +122,7 @@ class OrtValue:
     # --- what they are
 
     def data_type(self) -> str:
+        """Its type as text: "tensor(float)"."""
         return str(self._type)
 
     def element_type(self) -> int:
@@ -134,25 +135,31 @@ class OrtValue:
         raise RuntimeError("Only OrtValues that are Tensors/SpareTensors are currently supported")
 
     def shape(self) -> list[int]:
+        """The sizes of a tensor."""
         if isinstance(self._value, SparseTensor):
             return self._value.dense_shape()
         return list(self._tensor("Only OrtValues that are Tensors/SpareTensors are currently supported").shape)
 
     def device_name(self) -> str:
+        """Where it lies: "cpu"."""
         if not isinstance(self._value, (np.ndarray, SparseTensor)):
             raise RuntimeError("Only OrtValues that are Tensors/SparseTensors are currently supported")
         return "cpu"
 
     def has_value(self) -> bool:
+        """Whether it is something else than an empty optional."""
         return self._value is not None
 
     def is_tensor(self) -> bool:
+        """Whether it is a dense tensor."""
         return isinstance(self._type, TensorType)
 
     def is_sparse_tensor(self) -> bool:
+        """Whether it is a sparse tensor."""
         return isinstance(self._type, SparseTensorType)
 
     def is_tensor_sequence(self) -> bool:
+        """Whether it is a sequence of tensors."""
         return isinstance(self._type, SequenceType) and isinstance(self._type.element, TensorType)
 
     def data_ptr(self) -> int:
@@ -161,6 +168,7 @@ class OrtValue:
         return array.ctypes.data if array.size else 0
 
     def tensor_size_in_bytes(self) -> int:
+        """How many bytes the elements of a tensor take."""
         return self._tensor().nbytes
 
     def _tensor(self, otherwise: str = "Only OrtValues that are Tensors are currently supported") -> np.ndarray:
@@ -178,6 +186,7 @@ class OrtValue:
         return np.array(self.numpy(), dtype=dtype, copy=copy)
 
     def as_sparse_tensor(self) -> SparseTensor:
+        """The sparse tensor that it holds."""
         if not isinstance(self._value, SparseTensor):
             raise RuntimeError("This OrtValue does not contain SparseTensor. Check data_type() value.")
         return self._value
@@ -189,6 +198,7 @@ class OrtValue:
         return dlpack.CPU_DEVICE
 
     def to_dlpack(self) -> Any:
+        """A DLPack capsule over the same memory."""
         return self.__dlpack__()
 
     def update_inplace(self, data: np.ndarray | OrtValue) -> None:
@@ -264,14 +274,17 @@ class OrtValueVector:
         return bool(self._items)
 
     def bool_tensor_indices(self) -> list[int]:
+        """Which of the values are tensors of bool, which DLPack does not tell."""
         return [
             index for index, item in enumerate(self._items) if item.is_tensor() and item.element_type() == dtypes.bool_.code
         ]
 
     def element_type_at(self, index: int) -> int:
+        """The ONNX number of a value's element type."""
         return self._items[index].element_type()
 
     def dlpack_at(self, index: int) -> Any:
+        """A DLPack capsule over a value's memory."""
         return self._items[index].to_dlpack()
 
     def to_dlpacks(self, to_tensor: Callable[[Any], Any] | None) -> list[Any]:
