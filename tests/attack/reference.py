@@ -18,7 +18,7 @@ from onnx import helper, numpy_helper
 import sardonyx
 from sardonyx import dtypes
 from tests.attack.subject import Problem, session_of
-from tests.tolerance import TOLERANCES
+from tests.tolerance import ATTACK, TOLERANCES
 
 SAMPLES = ((0, 1), (0, -1), (1, 1), (1, -1))
 """Seeds of the noise and its sign. A value on a step (of Round, of a quantization) falls to the other side with one of both signs."""
@@ -26,9 +26,6 @@ ULPS = 8
 """Size of the noise. A sum of a thousand numbers is some 8 units off; so many ops in a row that are off by one are rare."""
 SPREAD = 16
 """How much farther than the noise moved an element a result may be, as a few samples seldom show the worst."""
-SCALE = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 4e-6, "float64": 1e-13}
-"""Difference that is allowed relative to the largest finite magnitude of an output: an algorithm that mixes elements (Winograd,
-Strassen, sums in another order) errs in proportion to the largest of them."""
 EPSILON = {
     "float16": 2.0**-10,
     "bfloat16": 2.0**-7,
@@ -219,7 +216,7 @@ def _float_difference(got: np.ndarray, wanted: np.ndarray, samples: Sequence[np.
         scale = np.abs(b[finite]).max(initial=0)
         relative, _ = TOLERANCES[dtypes.from_numpy(wanted.dtype)]
         tiny = float(ml_dtypes.finfo(wanted.dtype).tiny)  # denormals may be flushed
-        bound = SPREAD * spread + relative * np.abs(b) + SCALE[name] * scale + tiny
+        bound = SPREAD * spread + relative * np.abs(b) + ATTACK[name] * scale + tiny
         stable_non_finite = np.all([_same_place(sample, wanted) for sample in samples], axis=0) & ~finite
         wrong = np.where(finite, np.isfinite(spread) & ~(np.abs(a - b) <= bound), stable_non_finite & ~_same_place(got, wanted))
     limit = float(ml_dtypes.finfo(wanted.dtype).max)

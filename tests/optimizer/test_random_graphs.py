@@ -18,11 +18,11 @@ from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
 from sardonyx.runtime.executor import execute
 from sardonyx.runtime.plan import make_plan
 from tests.optimizer.random_graphs import random_model
+from tests.tolerance import OPTIMIZED
 
 CASES = int(os.environ.get("SARDONYX_RANDOM_GRAPHS", "3000"))
 BATCH = 50
 SIZES = ({"N": 2, "S": 5}, {"N": 1, "S": 1}, {"N": 0, "S": 3})
-TOLERANCES = {"float16": 4e-2, "float": 2e-4, "double": 1e-4}
 LEVELS = (Level.BASIC, Level.EXTENDED, Level.LAYOUT, Level.ALL)
 
 
@@ -125,5 +125,5 @@ def compare(got: list[np.ndarray] | None, expected: list[np.ndarray], where: str
         assert one.shape == other.shape and one.dtype == other.dtype, where
         wide, wanted = one.astype(np.float64), other.astype(np.float64)
         scale = np.abs(wanted[np.isfinite(wanted)]).max(initial=1.0)
-        tolerance = TOLERANCES.get({"float32": "float", "float64": "double"}.get(one.dtype.name, one.dtype.name), 0)
+        tolerance = OPTIMIZED.get(one.dtype.name, 0)
         np.testing.assert_allclose(wide, wanted, rtol=tolerance, atol=tolerance * scale, err_msg=where)

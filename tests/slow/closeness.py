@@ -1,38 +1,21 @@
-"""When the outputs of two runtimes agree: tolerances by the family of the model. Used by corpus.py."""
+"""When the outputs of two runtimes agree: whole models, by their family. `corpus` asks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-
-@dataclass(frozen=True)
-class Tolerance:
-    relative: float
-    """of the element"""
-    absolute: float
-    """of the output's largest magnitude"""
-    norm: float
-    """of the whole output, in the Euclidean norm: enough for models of low precision, where single elements jump by a step"""
-    low_precision: bool = False
-
-
-DEFAULT = Tolerance(1e-3, 1e-4, 1e-3)
-BY_FAMILY = {"fp16": Tolerance(2e-2, 1e-2, 1e-2, True), "int8": Tolerance(2e-2, 2e-2, 3e-2, True)}
-INTEGER_FLIPS = 1e-3
-"""This share of an integer output may differ: classes and indices chosen among near ties."""
+from tests.tolerance import MODEL_INTEGERS, MODEL_SELECTIONS, MODELS, OTHER_MODELS, Tolerance
 
 SELECTIONS = ("selected", "kept", "kept_scores")
 """What NonMaxSuppression keeps of thousands of boxes that nearly tie: onnxruntime with and without its optimizer differs in a sixth of
 the rows. So here their number only; the boxes and scores they are chosen from are outputs too."""
-SELECTION_TOLERANCE = 2e-2
 
 
 def for_family(family: str) -> Tolerance:
-    return BY_FAMILY.get(family, DEFAULT)
+    return MODELS.get(family, OTHER_MODELS)
 
 
 def disagreements(names: Sequence[str], got: Sequence[Any], expected: Sequence[Any], tolerance: Tolerance) -> list[str]:
@@ -75,13 +58,13 @@ def _sequence_difference(name: str, got: Any, expected: list[Any], tolerance: To
 
 
 def _selection_difference(got: np.ndarray, expected: np.ndarray) -> str:
-    same = got.ndim == expected.ndim and np.allclose(got.shape, expected.shape, rtol=SELECTION_TOLERANCE, atol=0)
+    same = got.ndim == expected.ndim and np.allclose(got.shape, expected.shape, rtol=MODEL_SELECTIONS, atol=0)
     return "" if same else f"shape {got.shape}, not near {expected.shape}"
 
 
 def _integer_difference(got: np.ndarray, expected: np.ndarray) -> str:
     share = float(np.mean(got != expected)) if got.size else 0.0
-    return "" if share <= INTEGER_FLIPS else f"{share:.2%} of the integers differ"
+    return "" if share <= MODEL_INTEGERS else f"{share:.2%} of the integers differ"
 
 
 def _float_difference(got: np.ndarray, expected: np.ndarray, tolerance: Tolerance) -> str:

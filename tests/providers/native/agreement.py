@@ -19,9 +19,7 @@ from sardonyx.providers.native.provider import NativeExecutionProvider
 from sardonyx.records import replace
 from sardonyx.runtime.executor import execute
 from sardonyx.runtime.plan import Plan, make_plan
-
-TOLERANCES = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 2e-6, "float64": 1e-14}
-"""Largest difference, relative to the largest magnitude of a result."""
+from tests.tolerance import NATIVE
 
 
 def change_budgets(monkeypatch: pytest.MonkeyPatch, **changed: int) -> None:
@@ -87,7 +85,7 @@ def assert_agrees(
 def compare(got: Sequence[Any], wanted: Sequence[Any], tolerance: float | None = None) -> None:
     for mine, his in zip(got, wanted, strict=True):
         assert mine.dtype == his.dtype and mine.shape == his.shape, f"{mine.dtype}{mine.shape} for {his.dtype}{his.shape}"
-        bound = TOLERANCES.get(str(his.dtype), 0.0) if tolerance is None else tolerance
+        bound = NATIVE.get(str(his.dtype), 0.0) if tolerance is None else tolerance
         if not bound:
             np.testing.assert_array_equal(mine, his)
             continue

@@ -18,14 +18,13 @@ from sardonyx.runtime.executor import execute
 from sardonyx.runtime.plan import make_plan
 from tests.providers.native.agreement import compare, model_of, native_plan, programs
 from tests.providers.native.prologues import DTYPES, FLOATS, INTEGERS, SINGLES, Build, Case, Graph, prologues_of
+from tests.tolerance import NATIVE_PROLOGUES
 
 CONTRIB, ML = "com.microsoft", "ai.onnx.ml"
 COUNTS = (1, 2, 3, 7, 8, 15, 16, 17, 33)
 """Columns, around the sizes of vectors."""
 DECLARED = (1, 17)
 """Those that are also declared; a declared axis of 1 is one along which operands do not move."""
-TOLERANCES = {"float32": 2e-5, "float64": 1e-12}
-"""Some prologues bring numbers close together, whose differences are normalized. A lane too many makes some percent."""
 IMAGE = (1, 2, 3, "C")
 
 
@@ -369,7 +368,7 @@ def check(case: Case, graph: Graph, counts) -> None:
             assert program.run_any([feeds[value.name] for value in program.program.inputs]) is not None, (
                 "NumPy had to compute it"
             )
-        compare(execute(plan, feeds), execute(reference, feeds), TOLERANCES.get(graph.type))
+        compare(execute(plan, feeds), execute(reference, feeds), NATIVE_PROLOGUES.get(graph.type))
 
 
 def emitted(chain: Chain, read) -> str:
