@@ -38,8 +38,10 @@ def moved(shape, operand, function):
 
 
 def is_small(shape) -> bool:
-    """Whether all sizes are numbers and the content is worth following."""
-    return shape is not None and all(isinstance(size, int) for size in shape) and math.prod(shape) <= MAX_KNOWN_ELEMENTS
+    """Whether all sizes are numbers and the content is worth following. NumPy has no array of huge sizes, one of them 0, either."""
+    if shape is None or not all(isinstance(size, int) for size in shape):
+        return False
+    return math.prod(max(size, 1) for size in shape) <= MAX_KNOWN_ELEMENTS
 
 
 def content_sizes(operand):

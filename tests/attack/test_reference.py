@@ -101,3 +101,12 @@ def test_sums_are_not_judged_that_overflow_if_rounded_twice(x: float, alpha: flo
     model.graph.node[0].attribute.extend([helper.make_attribute("alpha", alpha), helper.make_attribute("beta", float(beta))])
     subject = Subject(model, {"x": np.array([x], np.float32)})
     assert attributes.overflow_depends_on_order(subject) == overflows
+
+
+def test_a_gelu_may_round_where_its_error_function_is_nearly_minus_1() -> None:
+    model = onnx.parser.parse_model('<ir_version: 10, opset_import: ["": 21]> g (float x) => (float y) { y = Gelu(x) }')
+    expectation = Expectation(Reference(model), {"x": np.float32(-5)})
+    rounded = np.float32(0.5) * np.float32(-5) * (np.float32(1) + np.float32(-0.99999940395))
+    expectation.check([np.float32(rounded)], "a sum of float32")
+    with pytest.raises(Problem):
+        expectation.check([np.float32(rounded * 4)], "a wrong sum")

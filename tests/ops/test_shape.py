@@ -274,3 +274,11 @@ def test_constants_that_ask_for_a_negative_size_are_refused_by_name(node: str) -
         <float[2] x = {{1, 2}}, int64[1] below = {{-2}}, int64[2] pads = {{-3, 0}}, int64[1] axis = {{0}}> {{ y = {node} }}"""
     with pytest.raises(errors.CODED, match=node.split("(", maxsplit=1)[0]):
         sardonyx.InferenceSession(onnx.parser.parse_model(text)).run(None, {})
+
+
+@pytest.mark.parametrize("node", ["Tile(x, huge)", "Expand(x, huge)", "ConstantOfShape(huge)"])
+def test_constants_of_sizes_that_no_array_has_are_refused_by_name(node: str) -> None:
+    text = f"""<ir_version: 10, opset_import: ["" : 21]> g () => (y)
+        <float[1,1] x = {{1}}, int64[2] huge = {{{2**63 - 1}, 0}}> {{ y = {node} }}"""
+    with pytest.raises(errors.CODED, match=f"running {node.split('(', maxsplit=1)[0]} node"):
+        sardonyx.InferenceSession(onnx.parser.parse_model(text)).run(None, {})
