@@ -24,7 +24,7 @@ from sardonyx.cli.terminal import time_text
 from sardonyx.compiler.roofline import roofline
 from sardonyx.providers.accuracy import Accuracy
 from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
-from sardonyx.providers.native.compiled import CompiledProgram
+from sardonyx.providers.native.execution.compiled import CompiledProgram
 from sardonyx.providers.native.provider import NativeExecutionProvider
 from sardonyx.runtime.executor import execute
 from sardonyx.runtime.plan import make_plan

@@ -22,7 +22,7 @@ import numpy as np
 
 import sardonyx
 from sardonyx.ir import Value
-from sardonyx.providers.native.compiled import CompiledProgram
+from sardonyx.providers.native.execution.compiled import CompiledProgram
 from sardonyx.runtime.executor import execute
 from sardonyx.runtime.memory_picture import human
 from sardonyx.runtime.plan import Plan, Step, shrink

@@ -18,7 +18,7 @@ from sardonyx.ops.table import infer, inferences
 from sardonyx.optimizer.passes.transpose_handlers import handlers, handles
 from sardonyx.providers.cpu.table import cpu
 from sardonyx.providers.lowering.table import scalar, scalars
-from sardonyx.providers.native.table import Alone, all_alone, alone, lower, lowerings
+from sardonyx.providers.native.program.table import Alone, all_alone, alone, lower, lowerings
 
 
 def _step(*ops: str, **versions: Any) -> Any:
@@ -156,13 +156,13 @@ LISTS = {
     "optimizer/replay.py": "which ops the original quantizes when it loads a model",
     "optimizer/rules/quantize.py": "which ops the original quantizes",
     "optimizer/rules/quantize_units.py": "which ops the original quantizes",
-    "providers/native/convolution/form.py": "values of the attribute `activation` of FusedConv",
-    "providers/native/convolution/fused.py": "its own ops",
-    "providers/native/image/pool_form.py": "the kernel behind each of its own ops",
-    "providers/native/matrix/matmul.py": "values of the attribute `activation` of FusedGemm",
-    "providers/native/recurrent/cells.py": "the kernel behind each of its own ops",
-    "providers/native/recurrent/operators.py": "the kernel behind each of its own ops",
-    "providers/native/rows/reduction.py": "the kernel behind each of its own ops",
+    "providers/native/kernels/conv/form.py": "values of the attribute `activation` of FusedConv",
+    "providers/native/kernels/conv/fused.py": "its own ops",
+    "providers/native/kernels/pool/form.py": "the kernel behind each of its own ops",
+    "providers/native/kernels/linalg/matmul.py": "values of the attribute `activation` of FusedGemm",
+    "providers/native/kernels/recurrent/cells.py": "the kernel behind each of its own ops",
+    "providers/native/kernels/recurrent/operators.py": "the kernel behind each of its own ops",
+    "providers/native/kernels/reduction/operators.py": "the kernel behind each of its own ops",
     "providers/openvino/support.py": "which ops OpenVINO is given",
     "runtime/required_operators.py": "which types the original's build files count",
 }

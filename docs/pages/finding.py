@@ -44,17 +44,17 @@ def _questions() -> str:
     rows = (
         (
             "Where is Conv for AVX2?",
-            f"{_native('Conv')} lowers Conv; {_link('sardonyx.providers.native.convolution.direct')} has the kernel, whose register "
+            f"{_native('Conv')} lowers Conv; {_link('sardonyx.providers.native.kernels.conv.direct')} has the kernel, whose register "
             f"tile depends on the level of the CPU; the levels stand in {_link('sardonyx.compiler.target.X86_LEVELS')}.",
         ),
         (
             "Who chooses Winograd?",
-            f"{_link('sardonyx.providers.native.convolution.winograd.choose')}, by a count of cycles and the session's accuracy "
+            f"{_link('sardonyx.providers.native.kernels.conv.winograd.choose')}, by a count of cycles and the session's accuracy "
             "([accuracy](accuracy.md)).",
         ),
         (
             "Where is native Softmax?",
-            f"{_native('Softmax')}; its loops are in {_link('sardonyx.providers.native.rows.softmax_kernel')}.",
+            f"{_native('Softmax')}; its loops are in {_link('sardonyx.providers.native.kernels.normalization.softmax_kernel')}.",
         ),
         (
             "Where is native BatchNormalization?",
@@ -78,7 +78,7 @@ def _questions() -> str:
         (
             "Where is memory planned?",
             f"{_link('sardonyx.runtime.memory')} decides which values share a buffer, {_link('sardonyx.providers.arena')} where each "
-            f"lies ([planning](planning.md)). Inside a compiled cluster it is {_link('sardonyx.providers.native.memory')}.",
+            f"lies ([planning](planning.md)). Inside a compiled cluster it is {_link('sardonyx.providers.native.execution.memory')}.",
         ),
         (
             "Which config keys are there?",
@@ -89,7 +89,7 @@ def _questions() -> str:
             "`SessionOptions.intra_op_num_threads`, or all cores that the process may use: "
             f"{_link('sardonyx.compiler.pool.available_threads')}, asked by "
             f"{_link('sardonyx.providers.native.provider.NativeExecutionProvider')}. How many of them one kernel gets, the program "
-            f"decides by its work: {_link('sardonyx.providers.native.parts')}.",
+            f"decides by its work: {_link('sardonyx.providers.native.execution.parts')}.",
         ),
     )
     return table(("question", "answer"), rows)

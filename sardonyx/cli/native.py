@@ -8,9 +8,9 @@ from typing import Any
 from sardonyx.cli.terminal import Terminal, UsageError, size_text, time_text
 from sardonyx.compiler.jit import Jit, Kernel
 from sardonyx.ir import Node
-from sardonyx.providers.native.compiled import CompiledProgram, StepTime
-from sardonyx.providers.native.kernel import DeclaredKernel
-from sardonyx.providers.native.program import Argument, At, Buffer, Program, Step
+from sardonyx.providers.native.execution.compiled import CompiledProgram, StepTime
+from sardonyx.providers.native.program.kernel import DeclaredKernel
+from sardonyx.providers.native.program.steps import Argument, At, Buffer, Program, Step
 from sardonyx.runtime.plan import Plan, all_steps
 
 SHOWN_DIGITS = 8

@@ -21,7 +21,7 @@ from sardonyx.errors import Fail
 from sardonyx.formats import mapping
 from sardonyx.hashing import blake2b
 from sardonyx.ir import PackedLocation, Tensor
-from sardonyx.providers.native.weights import ALIGNMENT, aligned_empty
+from sardonyx.providers.native.program.weights import ALIGNMENT, aligned_empty
 from sardonyx.records import dataclass
 
 PREFIX = "sardonyx"

@@ -215,7 +215,7 @@ def write(prepared: Prepared, target: Target | None) -> Written:
 def _write(prepared: Prepared, target: Target) -> Written:
     from sardonyx import __version__
     from sardonyx.providers.native.aot.writing import CompiledNodes, write_context, write_uncompiled
-    from sardonyx.providers.native.compiled import CompiledProgram
+    from sardonyx.providers.native.execution.compiled import CompiledProgram
 
     model, source = prepared.model, prepared.recipe.source
     steps = [step for step in prepared.steps() if isinstance(step.call, CompiledProgram) and step.call.program is not None]

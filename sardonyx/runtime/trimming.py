@@ -19,7 +19,7 @@ from sardonyx.providers.cpu import load_kernels
 from sardonyx.providers.cpu.provider import CPUExecutionProvider
 from sardonyx.providers.cpu.table import cpu
 from sardonyx.providers.matching import OpId
-from sardonyx.providers.native.table import families as lowerings
+from sardonyx.providers.native.program.table import families as lowerings
 from sardonyx.providers.provider import missing_kernel
 
 PACKAGE = "sardonyx"

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sardonyx.compiler.arrays import OBJECTS_ARE_OPEN, imitation_of, seen_at
-from sardonyx.providers.native import compiled
+from sardonyx.providers.native.execution import compiled
 from tests.providers.native.agreement import assert_agrees
 
 

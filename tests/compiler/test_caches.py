@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sardonyx.compiler import caches, jit
 from sardonyx.compiler.caches import LARGEST_LAST, Caches, sensible
-from sardonyx.providers.native import budgets
+from sardonyx.providers.native.program import budgets
 
 NAMES = ("first", "second", "last", "ways", "line")
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import sardonyx
-from sardonyx.providers.native.compiled import CompiledProgram
+from sardonyx.providers.native.execution.compiled import CompiledProgram
 from sardonyx.runtime.plan import all_steps
 from tests.runtime.models import parsed
 

@@ -17,7 +17,7 @@ import pytest
 
 import sardonyx
 from sardonyx.compiler.jit import jit
-from sardonyx.providers.native.compiled import CompiledProgram
+from sardonyx.providers.native.execution.compiled import CompiledProgram
 from sardonyx.runtime.plan import all_steps
 from tests.patience import HANG_SECONDS
 from tests.runtime import models

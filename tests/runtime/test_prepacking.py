@@ -20,7 +20,7 @@ from sardonyx import formats
 from sardonyx.errors import Fail, InvalidArgument
 from sardonyx.ir import Tensor
 from sardonyx.providers import prepacking
-from sardonyx.providers.native.compiled import CompiledProgram
+from sardonyx.providers.native.execution.compiled import CompiledProgram
 from sardonyx.runtime.plan import all_steps
 
 SIZE = 64

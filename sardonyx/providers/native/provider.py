@@ -16,19 +16,19 @@ from sardonyx.ir.edit import all_graphs
 from sardonyx.ops import checking
 from sardonyx.providers.clustering import maximal_clusters
 from sardonyx.providers.cpu.provider import CPUExecutionProvider
-from sardonyx.providers.native.batches import batch_of
-from sardonyx.providers.native.compiled import CompiledProgram
-from sardonyx.providers.native.digest import content_digest
-from sardonyx.providers.native.known import is_symbolic, known_sizes
-from sardonyx.providers.native.layout import Layout, Tables
-from sardonyx.providers.native.lowering import Lowerer
-from sardonyx.providers.native.placing import tabulate
-from sardonyx.providers.native.program import Program
-from sardonyx.providers.native.refusals import Failure, LoweringFailed, reason_of
-from sardonyx.providers.native.scalars import find_scalar
-from sardonyx.providers.native.sizes import Sizes
-from sardonyx.providers.native.table import alone_of, has_lowering, lowering_of
-from sardonyx.providers.native.values import dims, is_plain, shape_of
+from sardonyx.providers.native.execution.compiled import CompiledProgram
+from sardonyx.providers.native.execution.digest import content_digest
+from sardonyx.providers.native.execution.layout import Layout, Tables
+from sardonyx.providers.native.execution.placing import tabulate
+from sardonyx.providers.native.program.batches import batch_of
+from sardonyx.providers.native.program.known import is_symbolic, known_sizes
+from sardonyx.providers.native.program.lowering import Lowerer
+from sardonyx.providers.native.program.refusals import Failure, LoweringFailed, reason_of
+from sardonyx.providers.native.program.scalars import find_scalar
+from sardonyx.providers.native.program.sizes import Sizes
+from sardonyx.providers.native.program.steps import Program
+from sardonyx.providers.native.program.table import alone_of, has_lowering, lowering_of
+from sardonyx.providers.native.program.values import dims, is_plain, shape_of
 from sardonyx.providers.prepacking import Prepacking
 from sardonyx.providers.provider import CannotCompile, Capability, Cluster, Compiled, ExecutionProvider
 

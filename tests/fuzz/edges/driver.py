@@ -18,8 +18,8 @@ import numpy as np
 
 import sardonyx
 from sardonyx import errors
-from sardonyx.providers.native.compiled import CompiledProgram
-from sardonyx.providers.native.image.suppression import Suppression
+from sardonyx.providers.native.execution.compiled import CompiledProgram
+from sardonyx.providers.native.kernels.selection.suppression import Suppression
 from tests.fuzz.driver import Hang, limit_memory, limited_time
 from tests.fuzz.edges.cases import Case, chosen, hostile, model_of, unharmed
 from tests.fuzz.edges.guarded import Guarded

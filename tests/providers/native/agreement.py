@@ -13,8 +13,8 @@ from sardonyx import formats, ops
 from sardonyx.ir import Model
 from sardonyx.optimizer.pipeline import Level, optimize
 from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
-from sardonyx.providers.native import budgets
-from sardonyx.providers.native.compiled import CompiledProgram
+from sardonyx.providers.native.execution.compiled import CompiledProgram
+from sardonyx.providers.native.program import budgets
 from sardonyx.providers.native.provider import NativeExecutionProvider
 from sardonyx.records import replace
 from sardonyx.runtime.executor import execute

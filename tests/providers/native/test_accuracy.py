@@ -16,10 +16,10 @@ from onnx import TensorProto, helper, numpy_helper
 import sardonyx
 from sardonyx.compiler.jit import host
 from sardonyx.errors import InvalidArgument
-from sardonyx.providers.native.convolution import winograd
-from sardonyx.providers.native.convolution.direct import PIXELS
-from sardonyx.providers.native.convolution.rounding import BOUND, error_ratio, tap_energies, tap_factors
-from sardonyx.providers.native.convolution.transforms import Transform
+from sardonyx.providers.native.kernels.conv import winograd
+from sardonyx.providers.native.kernels.conv.direct import PIXELS
+from sardonyx.providers.native.kernels.conv.rounding import BOUND, error_ratio, tap_energies, tap_factors
+from sardonyx.providers.native.kernels.conv.transforms import Transform
 from sardonyx.runtime.plan import all_steps
 from tests.providers.native.aot_models import is_used, options
 from tests.providers.native.test_conv import random, sum_of_windows

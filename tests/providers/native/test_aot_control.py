@@ -12,7 +12,7 @@ import pytest
 
 import sardonyx
 from sardonyx.ir import dim
-from sardonyx.providers.native.forms import dim_of, form_of, summed
+from sardonyx.providers.native.program.size_terms import dim_of, form_of, summed
 from tests.providers.native.aot_models import check, compile_model, is_used, options, same, write
 
 CONSTANTS = """<float[3, 3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9}, float zero = {0}, int64 two = {2}, bool yes = {1},

@@ -21,7 +21,7 @@ from sardonyx.compiler import linking
 from sardonyx.compiler.jit import jit
 from sardonyx.ir import dim
 from sardonyx.providers.native.aot import container, cpu, opening
-from sardonyx.providers.native.forms import BadForm, dim_of, form_of, source_of
+from sardonyx.providers.native.program.size_terms import BadForm, dim_of, form_of, source_of
 from sardonyx.settings import ALLOW_COMPILED_CODE, ALLOW_COMPILED_CODE_VARIABLE
 from tests.providers.native.aot_models import (
     DYNAMIC,

@@ -12,7 +12,9 @@ from sardonyx.compiler.jit import jit
 from sardonyx.compiler.target import X86_LEVELS
 from sardonyx.compiler.types import F32
 from sardonyx.ir import Node
-from sardonyx.providers.native.arguments import (
+from sardonyx.providers.native.execution.immediate import memory_of, run_now
+from sardonyx.providers.native.kernels.shape.copying import CopyArguments
+from sardonyx.providers.native.program.arguments import (
     NUMBER,
     POINTER,
     SIZE,
@@ -28,11 +30,9 @@ from sardonyx.providers.native.arguments import (
     group,
     when,
 )
-from sardonyx.providers.native.kernel import DeclaredKernel, KernelFunction, kernel
-from sardonyx.providers.native.lowering import Lowerer
-from sardonyx.providers.native.movement.copying import CopyArguments
-from sardonyx.providers.native.program import Buffer
-from sardonyx.providers.native.running import memory_of, run_now
+from sardonyx.providers.native.program.kernel import DeclaredKernel, KernelFunction, kernel
+from sardonyx.providers.native.program.lowering import Lowerer
+from sardonyx.providers.native.program.steps import Buffer
 from tests.providers.native.networks import Network, open_session
 from tests.providers.native.test_refusals import breaks
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from sardonyx.compiler import caches
-from sardonyx.providers.native import budgets, layout
-from sardonyx.providers.native.compiled import CompiledProgram
-from sardonyx.providers.native.parts import entries_at_once
+from sardonyx.providers.native.execution import layout
+from sardonyx.providers.native.execution.compiled import CompiledProgram
+from sardonyx.providers.native.execution.parts import entries_at_once
+from sardonyx.providers.native.program import budgets
 from tests.providers.native.agreement import assert_agrees, change_budgets, native_plan, programs
 
 CAN_BE_CUT = {

@@ -13,7 +13,7 @@ from sardonyx.compiler.jit import host
 from sardonyx.compiler.target import X86_LEVELS
 from sardonyx.providers.cpu.cast import convert
 from sardonyx.providers.cpu.provider import CPUExecutionProvider
-from sardonyx.providers.native.compiled import CompiledProgram
+from sardonyx.providers.native.execution.compiled import CompiledProgram
 from sardonyx.runtime.executor import execute
 from sardonyx.runtime.plan import make_plan
 from tests.providers.native.agreement import assert_agrees, model_of, native_plan, programs

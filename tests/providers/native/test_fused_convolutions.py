@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from sardonyx.providers.native.convolution import fused
+from sardonyx.providers.native.kernels.conv import fused
 from tests.providers.native.agreement import assert_agrees, native_plan, programs
 
 TYPES = {np.float32: TensorProto.FLOAT, np.float64: TensorProto.DOUBLE, np.float16: TensorProto.FLOAT16}

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from sardonyx import dtypes
 from sardonyx.compiler.types import of_elements
-from sardonyx.providers.native.matrix import packing
-from sardonyx.providers.native.matrix.packing import pack_columns
-from sardonyx.providers.native.weights import WeightMemory
+from sardonyx.providers.native.kernels.linalg import packing
+from sardonyx.providers.native.kernels.linalg.packing import pack_columns
+from sardonyx.providers.native.program.weights import WeightMemory
 from sardonyx.runtime.executor import execute
 from tests.providers.native.agreement import assert_agrees, native_plan, programs
 

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sardonyx.providers.native.outputs import LARGE_BYTES, Forms, Outputs, block_size
+from sardonyx.providers.native.execution.outputs import LARGE_BYTES, Forms, Outputs, block_size
 from tests.providers.native.agreement import native_plan, programs
 
 F32 = np.dtype(np.float32)

@@ -20,9 +20,9 @@ import sardonyx
 from sardonyx.formats import mapping
 from sardonyx.formats.files import Files
 from sardonyx.ir import ExternalLocation, PackedLocation, Tensor
-from sardonyx.providers.native import digest
-from sardonyx.providers.native.compiled import CompiledProgram
-from sardonyx.providers.native.digest import content_digest
+from sardonyx.providers.native.execution import digest
+from sardonyx.providers.native.execution.compiled import CompiledProgram
+from sardonyx.providers.native.execution.digest import content_digest
 from sardonyx.providers.prepacking import Layout, PrepackedWeightsContainer, Prepacking, Request, sample
 from sardonyx.runtime.plan import all_steps
 from tests.providers.native.agreement import compare

@@ -13,9 +13,9 @@ from sardonyx import dtypes
 from sardonyx.compiler.jit import Kernel, jit
 from sardonyx.hashing import blake2b
 from sardonyx.ir import TensorType, Value, dim
-from sardonyx.providers.native.memory import Workspace
-from sardonyx.providers.native.program import Buffer, Step
-from sardonyx.providers.native.sizes import ShapeMismatch, Sizes, UnboundSymbol
+from sardonyx.providers.native.execution.memory import Workspace
+from sardonyx.providers.native.program.sizes import ShapeMismatch, Sizes, UnboundSymbol
+from sardonyx.providers.native.program.steps import Buffer, Step
 from sardonyx.runtime.executor import execute
 from tests.providers.native.agreement import assert_agrees, native_plan, programs
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sardonyx.providers.native.rows.reduction import runs_of
+from sardonyx.providers.native.kernels.reduction.operators import runs_of
 from sardonyx.runtime.executor import execute
 from tests.providers.native.agreement import assert_agrees, native_plan
 

@@ -10,12 +10,13 @@ import pytest
 
 import sardonyx
 from sardonyx.ir import Node
-from sardonyx.providers.native import provider, table
-from sardonyx.providers.native.arguments import Arguments, Pointer
-from sardonyx.providers.native.kernel import KernelFunction, kernel
-from sardonyx.providers.native.lowering import Lowerer
+from sardonyx.providers.native import provider
+from sardonyx.providers.native.program import table
+from sardonyx.providers.native.program.arguments import Arguments, Pointer
+from sardonyx.providers.native.program.kernel import KernelFunction, kernel
+from sardonyx.providers.native.program.lowering import Lowerer
+from sardonyx.providers.native.program.sizes import UnboundSymbol
 from sardonyx.providers.native.provider import NativeExecutionProvider
-from sardonyx.providers.native.sizes import UnboundSymbol
 from sardonyx.providers.provider import CannotCompile
 from tests.providers.native.networks import Network, assert_runs_alike, open_session, steps_of
 
@@ -160,7 +161,7 @@ def test_a_node_that_fails_only_among_others_is_compiled_apart(monkeypatch) -> N
 
 
 def test_a_chain_loses_only_the_node_whose_code_cannot_be_written(monkeypatch) -> None:
-    from sardonyx.providers.native import expression
+    from sardonyx.providers.native.program import expression
 
     apply = expression.Expression.apply
 

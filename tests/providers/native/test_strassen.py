@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from sardonyx.compiler.jit import host
-from sardonyx.providers.native.convolution import strassen
-from sardonyx.providers.native.convolution.direct import PIXELS
+from sardonyx.providers.native.kernels.conv import strassen
+from sardonyx.providers.native.kernels.conv.direct import PIXELS
 from sardonyx.runtime.executor import execute
 from tests.providers.native.agreement import assert_agrees, native_plan, programs
 from tests.providers.native.test_conv import conv_model, error, image, random

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 import sardonyx
 from sardonyx.errors import InvalidArgument
 from sardonyx.providers.cpu.ml.forest import Forest
-from sardonyx.providers.native.ml.trees_table import pack
+from sardonyx.providers.native.kernels.ml.trees_table import pack
 from sardonyx.providers.provider import CannotCompile
 from sardonyx.runtime.executor import execute
 from tests.providers.native.agreement import assert_agrees, native_plan, programs

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from sardonyx.compiler.types import I64
 from sardonyx.ir import dim
-from sardonyx.providers.native.program import Buffer
-from sardonyx.providers.native.views import View, collapse
+from sardonyx.providers.native.program.steps import Buffer
+from sardonyx.providers.native.program.views import View, collapse
 
 shapes = st.lists(st.integers(0, 4), max_size=4).map(tuple)
 

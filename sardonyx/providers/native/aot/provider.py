@@ -9,9 +9,9 @@ from sardonyx.compiler.pool import available_threads, pool
 from sardonyx.errors import Fail
 from sardonyx.ir import Graph, Node
 from sardonyx.providers.native.aot.opening import Context, is_context
-from sardonyx.providers.native.compiled import CompiledProgram
-from sardonyx.providers.native.layout import Layout
-from sardonyx.providers.native.table import alone_of
+from sardonyx.providers.native.execution.compiled import CompiledProgram
+from sardonyx.providers.native.execution.layout import Layout
+from sardonyx.providers.native.program.table import alone_of
 from sardonyx.providers.provider import Capability, Cluster, Compiled, ExecutionProvider
 
 

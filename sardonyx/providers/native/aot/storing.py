@@ -13,12 +13,12 @@ import numpy as np
 from sardonyx import dtypes
 from sardonyx.ir import Dim, TensorType
 from sardonyx.providers.native.aot.container import BadContext, Container, Writer
-from sardonyx.providers.native.compiled import CompiledProgram
-from sardonyx.providers.native.forms import BadForm, dim_of, source_of, summed
-from sardonyx.providers.native.layout import Tables
-from sardonyx.providers.native.memory import Workspace
-from sardonyx.providers.native.parts import Batch
-from sardonyx.providers.native.sizes import THREADS_NAME, SizeRules
+from sardonyx.providers.native.execution.compiled import CompiledProgram
+from sardonyx.providers.native.execution.layout import Tables
+from sardonyx.providers.native.execution.memory import Workspace
+from sardonyx.providers.native.execution.parts import Batch
+from sardonyx.providers.native.program.size_terms import BadForm, dim_of, source_of, summed
+from sardonyx.providers.native.program.sizes import THREADS_NAME, SizeRules
 
 _COLUMNS = {
     "kernels": 1,

@@ -23,8 +23,8 @@ from sardonyx.providers.native.aot import cpu
 from sardonyx.providers.native.aot.container import Writer
 from sardonyx.providers.native.aot.opening import ABI, DIGEST_NOTE, DOMAIN, OP_TYPE, SOURCE
 from sardonyx.providers.native.aot.storing import store
-from sardonyx.providers.native.compiled import CompiledProgram
-from sardonyx.providers.native.table import all_alone
+from sardonyx.providers.native.execution.compiled import CompiledProgram
+from sardonyx.providers.native.program.table import all_alone
 from sardonyx.records import dataclass
 
 COMPATIBILITY_KEY = f"ep_compatibility_info.{SOURCE}"

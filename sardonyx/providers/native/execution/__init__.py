@@ -1,0 +1,1 @@
+"""How a program runs: its arguments as words of memory, where buffers lie, outputs, batches in parts."""

@@ -1,0 +1,322 @@
+"""A program ready to run: kernels compiled, arguments laid out, one native call per run. Any number of threads may call one."""
+
+from __future__ import annotations
+
+import logging
+import math
+import operator
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sardonyx.compiler.arrays import OBJECTS_ARE_OPEN, Arrays, imitation_of
+from sardonyx.compiler.pool import (
+    ARGUMENTS,
+    CALL_ARRAYS,
+    CALL_COUNT,
+    CALL_PLACE_COUNT,
+    CALL_PLACES,
+    CALL_POOL,
+    CALL_QUIET,
+    CALL_STATUS,
+    CALL_STEPS,
+    CALL_STOP,
+    CALL_WIDTH,
+    CALL_WORDS,
+    GRAIN,
+    PLACE_WORDS,
+    STEP_WORDS,
+    TICKS,
+    TOTAL,
+    Pool,
+    pool,
+)
+from sardonyx.providers.arena import ALIGNMENT
+from sardonyx.providers.native.execution.layout import Layout, Shape, Tables
+from sardonyx.providers.native.execution.memory import outlived_inputs
+from sardonyx.providers.native.execution.outputs import Forms, Outputs
+from sardonyx.providers.native.program.sizes import ShapeMismatch, Shapes
+from sardonyx.providers.steps import NO_SHARING, FastPath, Sharing, StepCall
+from sardonyx.records import dataclass
+
+if TYPE_CHECKING:
+    from sardonyx.compiler.jit import Jit
+    from sardonyx.compiler.roofline import Roofline
+    from sardonyx.providers.native.program.steps import Program
+
+MAX_SHAPES = 64
+"""How many sets of input shapes keep their words; others are computed anew."""
+
+SHOWN_LABELS = 3
+"""So many steps of a program are named in a message."""
+BAD_DATA = "a kernel found data that it is not for"
+
+logger = logging.getLogger("sardonyx.runtime")
+
+Fallback = Callable[[Sequence[Any]], Sequence[Any]]
+_shape_of = operator.attrgetter("shape")
+
+
+class _State:
+    """Memory of one run at a time."""
+
+    __slots__ = ("arena", "base", "steps", "arguments", "places", "call", "words", "address", "shape", "pool")
+
+    def __init__(self) -> None:
+        self.arena = np.empty(0, np.uint8)
+        self.base = 0
+        self.steps = np.empty((0, STEP_WORDS), np.int64)
+        self.arguments = np.empty(0, np.int64)
+        self.places = np.empty((0, PLACE_WORDS), np.int64)
+        self.call = np.zeros(CALL_WORDS, np.int64)
+        self.words: Any = self.call.data
+        self.address = self.call.ctypes.data
+        self.shape: Shape | None = None
+        self.pool: Pool | None = None
+
+    @property
+    def status(self) -> int:
+        """Address of the word by which a kernel says that it cannot go on; what follows is left out then."""
+        return self.address + 8 * CALL_STATUS
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """How long a step took in a timed run, and what it had to do."""
+
+    label: str
+    """The ops that it computed."""
+    kernel: str
+    seconds: float
+    flops: int
+    traffic: int
+    """Bytes that had to be read and written."""
+    share: float
+    """Part of the machine's limit: of its arithmetic or of its memory, whichever is nearer."""
+
+
+class CompiledProgram(StepCall):
+    """Runs a program on arrays.
+
+    What is not of the form that it was compiled for goes to `fallback`: shapes that contradict the model's, and runs in which a kernel
+    has set the status word because of bad data.
+    """
+
+    takes_stop = True
+    takes_targets = True
+    knows_shapes = True
+
+    def __init__(
+        self,
+        layout: Layout,
+        labels: Sequence[tuple[str, str]],
+        fallback: Fallback,
+        program: Program | None = None,
+        jit: Jit | None = None,
+    ):
+        self.layout = layout
+        self.labels = labels
+        """Of each step: what it computes, and its kernel."""
+        self.program = program
+        """What it was made from, unless it comes out of a file."""
+        self.jit = jit
+        self.threads = layout.threads
+        self._fallback = fallback
+        self._memory = Outputs()
+        self._shapes: dict[Shapes, Shape] = {}
+        self._is_refusal_known = False
+        self._foreign: set[Shapes] = set()
+        """Shapes that it is not for: these may come in each turn of a loop."""
+        self._idle: list[_State] = []
+        self.workspace = layout.workspace
+        self.one_memory = layout.tables.shared
+        self.sharing = _sharing(layout.tables)
+
+    def run_with(
+        self,
+        inputs: Sequence[Any],
+        stop: int = 0,
+        targets: Sequence[np.ndarray | None] | None = None,
+        over: Sequence[tuple[int, int]] = (),
+    ) -> Sequence[Any]:
+        arrays = [array if _is_readable(array) else np.array(array, order="C") for array in inputs]
+        shapes = tuple(map(_shape_of, arrays))
+        shape = self._shapes.get(shapes) or self._remember(shapes)
+        if shape is None:
+            return self._fallback(inputs)
+        if over:
+            targets = _laid_over(shape.outputs, arrays, over)
+        outputs = self._memory.empty(shape.outputs, targets)
+        if self._run(shape, (*arrays, *outputs), stop):
+            self._note_refusal(BAD_DATA)
+            return self._fallback(inputs)
+        return outputs
+
+    __call__ = run_with
+
+    def _remember(self, shapes: Shapes) -> Shape | None:
+        """What depends on new shapes; None if the program is not for these."""
+        if shapes in self._foreign:
+            return None
+        try:
+            shape = self.layout.shape(shapes)
+        except ShapeMismatch as error:
+            self._note_refusal(str(error))
+            if len(self._foreign) < MAX_SHAPES:
+                self._foreign.add(shapes)
+            return None
+        if len(self._shapes) >= MAX_SHAPES:
+            self._shapes.clear()
+        self._shapes[shapes] = shape
+        return shape
+
+    def _note_refusal(self, reason: str) -> None:
+        """Tell users once that a program leaves runs to NumPy."""
+        if not self._is_refusal_known:
+            self._is_refusal_known = True
+            ops = ", ".join(dict.fromkeys(label for label, _ in self.labels[:SHOWN_LABELS]))
+            more = ", …" if len(self.labels) > SHOWN_LABELS else ""
+            logger.warning("NumPy computes what was compiled for other runs (%s%s): %s", ops, more, reason)
+
+    def fast_path(self) -> FastPath:
+        return self.run_known
+
+    def fast_path_for_any_shape(self) -> Callable[[list[Any]], list[Any] | None]:
+        return self.run_any
+
+    def run_known(self, arrays: Sequence[np.ndarray]) -> list[Any] | None:
+        """One run on arrays without gaps whose shapes have run before; None for others."""
+        shape = self._shapes.get(tuple(map(_shape_of, arrays)))
+        return None if shape is None else self._results(shape, arrays)
+
+    def run_any(self, arrays: Sequence[np.ndarray]) -> list[Any] | None:
+        """The same, of any shapes that the program is for: it knows what all sizes of its inputs must be."""
+        shapes = tuple(map(_shape_of, arrays))
+        shape = self._shapes.get(shapes) or self._remember(shapes)
+        return None if shape is None else self._results(shape, arrays)
+
+    def _results(self, shape: Shape, arrays: Sequence[np.ndarray]) -> list[Any] | None:
+        try:
+            outputs = self._memory.empty(shape.outputs)
+            return None if self._run(shape, (*arrays, *outputs)) else outputs
+        except MemoryError:
+            return None  # whoever runs it again says for which node there is no memory
+
+    def _run(self, shape: Shape, arrays: Arrays, stop: int = 0, times: list[int] | None = None) -> bool:
+        """Run on memory that nobody else uses at this moment; whether a kernel has set the status word."""
+        try:
+            state = self._idle.pop()
+        except IndexError:
+            state = _State()
+        threads = pool()
+        if state.shape is not shape or state.pool is not threads:
+            self._prepare(state, shape, threads)
+        words = state.words
+        imitation = None if OBJECTS_ARE_OPEN else imitation_of(arrays)
+        words[CALL_ARRAYS] = id(arrays) if imitation is None else imitation.ctypes.data
+        if stop:
+            words[CALL_STOP] = stop
+        if shape.width > 1:
+            threads.arrange()
+            if shape.is_quiet:
+                words[CALL_QUIET] = threads.comes_alone()
+        if times is None:
+            threads.enter(state.address)
+        else:
+            threads.enter_timed(state.address)
+            times.extend(state.steps[:, TICKS].reshape(shape.parts, -1).sum(axis=0).tolist())
+        if shape.is_quiet and shape.width > 1:
+            threads.note_end()
+        failed = bool(words[CALL_STATUS])
+        if failed or stop:
+            state.shape = None
+        self._idle.append(state)
+        return failed
+
+    def _prepare(self, state: _State, shape: Shape, threads: Pool) -> None:
+        """Lay out a run's memory for other shapes."""
+        if state.arena.nbytes < shape.arena + ALIGNMENT:
+            state.arena = np.empty(shape.arena + ALIGNMENT, np.uint8)
+            state.base = -(-state.arena.ctypes.data // ALIGNMENT) * ALIGNMENT
+        if len(state.steps) != len(shape.steps):
+            self._make_words(state, shape)
+        layout, words = self.layout, state.words
+        np.copyto(state.arguments, shape.arguments)
+        state.arguments[layout.words_of(layout.arena_words, shape)] += state.base
+        state.arguments[layout.words_of(layout.tables.status, shape)] = state.status
+        state.places[:, 2] = shape.places[:, 2]
+        state.steps[:, TOTAL : GRAIN + 1] = shape.steps[:, TOTAL : GRAIN + 1]
+        words[CALL_POOL], words[CALL_WIDTH], words[CALL_QUIET] = threads.address, shape.width, shape.is_quiet
+        words[CALL_STATUS], words[CALL_STOP] = 0, state.status
+        state.shape, state.pool = shape, threads
+
+    def _make_words(self, state: _State, shape: Shape) -> None:
+        """Memory for the words of a run, with the addresses of some among others."""
+        state.arguments, state.places, state.steps = shape.arguments.copy(), shape.places.copy(), shape.steps.copy()
+        start = state.arguments.ctypes.data
+        state.places[:, 0] = start + 8 * shape.places[:, 0]
+        state.steps[:, ARGUMENTS] = start + 8 * self.layout.words_of(self.layout.starts, shape)
+        words = state.words
+        words[CALL_STEPS], words[CALL_COUNT] = state.steps.ctypes.data, len(state.steps)
+        words[CALL_PLACES], words[CALL_PLACE_COUNT] = state.places.ctypes.data, len(state.places)
+
+    def shrink(self) -> None:
+        """Let go of memory that waits for another run."""
+        self._idle.clear()
+        self._memory = Outputs()
+
+    def run_timed(self, inputs: Sequence[Any]) -> tuple[Sequence[Any], list[StepTime]]:
+        """One run, and how long each step took; no times if NumPy had to compute it."""
+        arrays = [np.ascontiguousarray(array) for array in inputs]
+        shapes = tuple([array.shape for array in arrays])
+        shape = self._shapes.get(shapes) or self._remember(shapes)
+        if shape is None:
+            return self._fallback(inputs), []
+        outputs = self._memory.empty(shape.outputs)
+        ticks: list[int] = []
+        started = time.perf_counter()
+        if self._run(shape, (*arrays, *outputs), times=ticks):
+            return self._fallback(inputs), []
+        limits = _limits(self.threads, sum(ticks) / (time.perf_counter() - started))
+        times = []
+        for (label, kernel), spent, (flops, traffic) in zip(self.labels, ticks, self.layout.work(shapes), strict=True):
+            seconds = spent / limits.ticks
+            share = limits.share(seconds, flops, traffic)
+            times.append(StepTime(label, kernel, seconds, flops, traffic, share))
+        return outputs, times
+
+
+def _sharing(tables: Tables) -> Sharing:
+    """Which outputs may be written over which inputs: none where NumPy may have to begin anew with these."""
+    if len(tables.status):
+        return NO_SHARING
+    return Sharing(inplace=outlived_inputs(tables.outside, tables.counts, len(tables.rules.ranks), tables.batch))
+
+
+def _laid_over(forms: Forms, arrays: Sequence[np.ndarray], over: Sequence[tuple[int, int]]) -> list[np.ndarray | None]:
+    """The memory of inputs as arrays of outputs that are as large."""
+    found: list[np.ndarray | None] = [None] * len(forms.shapes)
+    for given, made in over:
+        array, shape, dtype = arrays[given], forms.shapes[made], forms.types[made]
+        if array.nbytes == math.prod(shape) * dtype.itemsize:
+            is_same = array.shape == shape and array.dtype == dtype
+            found[made] = array if is_same else array.reshape(-1).view(dtype).reshape(shape)
+    return found
+
+
+def _limits(threads: int, ticks: float) -> Roofline:
+    """What the machine can do; without a compiler, which would measure it, only about how many ticks a second has."""
+    from sardonyx.compiler.jit import NoCompiler
+    from sardonyx.compiler.roofline import Roofline, roofline
+
+    try:
+        return roofline(threads)
+    except NoCompiler:
+        return Roofline(math.inf, math.inf, max(ticks, 1.0))
+
+
+def _is_readable(array: Any) -> bool:
+    """Whether generated code can read an array as it is."""
+    return array.__class__ is np.ndarray and array.flags.c_contiguous and array.flags.aligned

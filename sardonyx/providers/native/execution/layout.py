@@ -1,0 +1,241 @@
+"""The arguments of a program's steps as words of memory: what is fixed, what a run's sizes decide, what its addresses decide."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Sequence
+
+import numpy as np
+
+from sardonyx.compiler.arrays import TUPLE_ITEMS, WORD
+from sardonyx.compiler.pool import GRAIN, KERNEL, STEP_WORDS, TOTAL
+from sardonyx.dtypes import ElementType
+from sardonyx.providers import memory_limit
+from sardonyx.providers.arena import ALIGNMENT
+from sardonyx.providers.arena import Layout as Placement
+from sardonyx.providers.memory_limit import LARGEST_BYTES, LARGEST_NUMBER
+from sardonyx.providers.native.execution.memory import Workspace
+from sardonyx.providers.native.execution.outputs import Forms
+from sardonyx.providers.native.execution.parts import Batch, entries_at_once
+from sardonyx.providers.native.program.sizes import ShapeMismatch, Shapes, SizeFunction, SizeRules
+from sardonyx.records import dataclass
+
+PIECES_PER_THREAD = 4
+"""Into how many pieces per thread a step is cut, if its grain allows: what evens out threads that are not equally quick."""
+PIECE_FLOPS, PIECE_TRAFFIC = 1 << 29, 1 << 27
+"""Arithmetic operations and bytes of a piece, if the grain allows: a run that shall stop does so between two."""
+SHORT_PIECES, SHORT_FLOPS, SHORT_TRAFFIC = 12, 4_000_000, 2_000_000
+"""Up to here what a run shares is over before threads that sleep have got up, which takes tens of microseconds: pieces as small as they
+may be, arithmetic operations, bytes."""
+GROWTH = 8
+"""Buffers that have grown by up to one part in so many since the last shapes get room for as much again."""
+POSSIBLE_SIZES = "sizes must be 0 or more, and values no larger than memory can be"
+
+
+class Shape:
+    """All that depends on the shapes of the inputs: step and argument words, and the shapes of the outputs."""
+
+    __slots__ = ("steps", "arguments", "outputs", "arena", "places", "width", "is_quiet", "parts")
+
+    def __init__(
+        self,
+        steps: np.ndarray,
+        arguments: np.ndarray,
+        outputs: Forms,
+        arena: int,
+        places: np.ndarray,
+        threads: int,
+        is_quiet: bool,
+        parts: int = 1,
+    ):
+        self.steps = steps
+        self.arguments = arguments
+        """Places in the arena are relative to its beginning."""
+        self.outputs = outputs
+        self.arena = arena
+        """How many bytes the arena needs."""
+        self.places = places
+        """Arguments that are addresses of inputs and outputs: word, which one as generated code finds it, offset."""
+        self.width = threads if (steps[:, TOTAL] > steps[:, GRAIN]).any() else 1
+        """How many threads can have a part in it: one if no step is worth sharing."""
+        self.is_quiet = is_quiet
+        """Whether it is too short to wake threads for it."""
+        self.parts = parts
+        """How often the steps are gone through, each time with a part of the batch and argument words of their own."""
+
+
+@dataclass(frozen=True)
+class Tables:
+    """A program as plain numbers, without code, constants and addresses. Sizes are the numbers of rules."""
+
+    rules: SizeRules
+    kernels: np.ndarray
+    """Of each step: which kernel."""
+    items: np.ndarray
+    grains: np.ndarray
+    work: np.ndarray
+    """Of each step: arithmetic operations and bytes."""
+    counts: np.ndarray
+    """Of each step: how many argument words it has."""
+    fixed: np.ndarray
+    """All argument words of all steps, as far as they are always the same."""
+    numbers: np.ndarray
+    """Argument words to which a size is added, and which."""
+    arena: np.ndarray
+    """Argument words that are addresses in the arena, and of which of its buffers."""
+    outside: np.ndarray
+    """Argument words that are addresses of inputs and outputs, and of which: the outputs follow the inputs."""
+    constants: np.ndarray
+    """Argument words that are addresses of constants, and of which."""
+    status: np.ndarray
+    """Argument words that are the address of the status word."""
+    buffers: Sequence[int]
+    """The sizes of the arena's buffers."""
+    workspace: Workspace
+    outputs: Sequence[Sequence[int]]
+    """The shapes of the outputs."""
+    types: Sequence[ElementType]
+    """The element types of the outputs."""
+    batch: Batch | None = None
+    """Along which the program may be cut."""
+    shared: Sequence[tuple[int, int]] = ()
+    """Inputs and outputs that may be one memory."""
+
+
+class Layout:
+    """Where each argument of a program stands. Made once; `shape` gives the words for the shapes of a run.
+
+    `kernels` and `constants` are the addresses of the program's kernels and constants, `kept` whatever keeps these there.
+    """
+
+    def __init__(self, tables: Tables, kernels: Sequence[int], constants: Sequence[int], kept: object, threads: int):
+        self.tables = tables
+        self.threads = threads
+        self._kernels = np.array(kernels, np.int64)[tables.kernels]
+        self._output_types = [np.dtype(one.numpy) for one in tables.types]
+        self.starts = (np.cumsum(tables.counts) - tables.counts).astype(np.int64)
+        """The first argument word of each step."""
+        self._fixed = tables.fixed.copy()
+        self._fixed[tables.constants[:, 0]] = np.array(constants, np.int64)[tables.constants[:, 1]]
+        self._kept = kept
+        sizes, buffers = len(tables.rules.numbers), len(tables.buffers)
+        self._numbers, self._arena = (np.full(len(tables.fixed), sizes + buffers) for _ in range(2))
+        """For each argument word: which size, and which place in the arena, is added; sizes come first, then places, then a 0."""
+        self._numbers[tables.numbers[:, 0]] = tables.numbers[:, 1]
+        self._arena[tables.arena[:, 0]] = sizes + tables.arena[:, 1]
+        self.arena_words = np.ascontiguousarray(tables.arena[:, 0])
+        """Arguments that are places in the arena."""
+        self._outside = np.ascontiguousarray(tables.outside[:, 0])
+        self._outside_places = np.stack([self._outside, TUPLE_ITEMS + WORD * tables.outside[:, 1], self._outside], axis=1)
+        self._steps = np.zeros((len(self._kernels), STEP_WORDS), np.int64)
+        self._steps[:, KERNEL] = self._kernels
+        self.workspace = tables.workspace
+        self.workspace.threads = threads
+        self._placed: tuple[Sequence[int], Placement] | None = None
+        """The lengths of buffers that places were found for, and these."""
+
+    @functools.cached_property
+    def _sizes(self) -> SizeFunction:
+        return self.tables.rules.function()
+
+    def shape(self, shapes: Shapes) -> Shape:
+        """The words for these shapes of the inputs; ShapeMismatch if the program is not for them."""
+        numbers = self._sizes(shapes, self.threads)
+        whole, batch = self._whole(shapes, numbers), self.tables.batch
+        if batch is None:
+            return whole
+        count = batch.count(shapes)
+        flops = sum(numbers[flops] for flops in self.tables.work[:, 0].tolist())
+        at_once = entries_at_once(count, whole.arena, flops, batch.weights)
+        return whole if at_once >= count else self._in_parts(batch, shapes, at_once, whole.outputs)
+
+    def _in_parts(self, batch: Batch, shapes: Shapes, at_once: int, outputs: Forms) -> Shape:
+        """The words for all parts of a batch, one part after the other."""
+        count = batch.count(shapes)
+        sizes = [min(at_once, count - start) for start in range(0, count, at_once)]
+        parts = {size: batch.part(shapes, size) for size in set(sizes)}
+        made = {size: self._whole(part, self._sizes(part, self.threads)) for size, part in parts.items()}
+        arrays = zip((*shapes, *outputs.shapes), batch.elements, strict=True)
+        entry = np.array([math.prod(shape[1:]) * bytes for shape, bytes in arrays], np.int64)[self.tables.outside[:, 1]]
+        places = []
+        for number, size in enumerate(sizes):
+            moved = made[size].places.copy()
+            moved[:, 0] += number * len(self._fixed)
+            moved[:, 2] += number * at_once * entry
+            places.append(moved)
+        steps, arguments = (np.concatenate([getattr(made[size], name) for size in sizes]) for name in ("steps", "arguments"))
+        arena = max(one.arena for one in made.values())
+        return Shape(steps, arguments, outputs, arena, np.concatenate(places), self.threads, False, len(sizes))
+
+    def words_of(self, places: np.ndarray, shape: Shape) -> np.ndarray:
+        """Places among the argument words of one part, as places among those of all parts."""
+        if shape.parts == 1:
+            return places
+        return np.add.outer(np.arange(shape.parts) * len(self._fixed), places).reshape(-1)
+
+    def _whole(self, shapes: Shapes, numbers: Sequence[int]) -> Shape:
+        tables = self.tables
+        outputs = [tuple([numbers[size] for size in sizes]) for sizes in tables.outputs]
+        lengths = [numbers[size] for size in tables.buffers]
+        if not self._are_possible(outputs, lengths, numbers):
+            raise ShapeMismatch(POSSIBLE_SIZES, shapes)  # NumPy says what is wrong
+        placement = self._places(lengths)
+        if placement.size > memory_limit.largest_bytes():
+            raise ShapeMismatch(POSSIBLE_SIZES, shapes)
+        words = np.array([*numbers, *placement.offsets, 0], np.int64)
+        arguments, places = words[self._numbers], self._outside_places.copy()
+        if np.abs(arguments).max(initial=0) > LARGEST_BYTES:  # kernels multiply such numbers in 64 bits
+            raise ShapeMismatch(POSSIBLE_SIZES, shapes)
+        arguments += words[self._arena]
+        arguments += self._fixed
+        places[:, 2] = arguments[self._outside]
+        forms = Forms(outputs, self._output_types)
+        steps, is_quiet = self._step_words(words)
+        return Shape(steps, arguments, forms, placement.size, places, self.threads, is_quiet)
+
+    def _are_possible(self, outputs: Sequence[tuple[int, ...]], lengths: Sequence[int], numbers: Sequence[int]) -> bool:
+        """Whether results and buffers can be had, and all numbers fit their words."""
+        if any(min(shape, default=0) < 0 for shape in outputs) or min(lengths, default=0) < 0:
+            return False
+        sizes = [math.prod(shape) * type.itemsize for shape, type in zip(outputs, self._output_types)]
+        is_had = max([*sizes, *lengths], default=0) <= memory_limit.largest_bytes()
+        return is_had and max(map(abs, numbers), default=0) <= LARGEST_NUMBER
+
+    def _places(self, lengths: Sequence[int]) -> Placement:
+        """Where the buffers lie in the arena.
+
+        Finding places takes longer than a small model runs. A decoder has new lengths with every token: they find room in the places
+        of the last ones, or get some to grow into.
+        """
+        if self._placed is not None:
+            before, found = self._placed
+            if 4 * sum(lengths) >= 3 * sum(before):
+                if all(map(operator.le, lengths, before)):
+                    return found
+                if all(length <= old + old // GROWTH + ALIGNMENT for length, old in zip(lengths, before)):
+                    lengths = [old if length == old else length + length // GROWTH for length, old in zip(lengths, before)]
+        found = self.workspace.place(lengths)
+        self._placed = lengths, found
+        return found
+
+    def _step_words(self, words: np.ndarray) -> tuple[np.ndarray, bool]:
+        """The words of the steps, and whether those that are worth sharing are short work."""
+        items, grains, steps = words[self.tables.items], np.maximum(words[self.tables.grains], 1), self._steps.copy()
+        flops, traffic = words[self.tables.work].T
+        shares = self.threads * PIECES_PER_THREAD if self.threads > 1 else 1
+        pieces = np.maximum(shares, np.maximum(flops // PIECE_FLOPS, traffic // PIECE_TRAFFIC))
+        steps[:, TOTAL], steps[:, GRAIN] = items, np.maximum(grains, -(-items // pieces))
+        shared = items > steps[:, GRAIN]
+        if (items[shared] // grains[shared]).sum() >= SHORT_PIECES:
+            return steps, False
+        flops, traffic = flops[shared], traffic[shared]
+        is_told = ((flops > 0) | (traffic > 0)).all()
+        return steps, bool(is_told and flops.sum() < SHORT_FLOPS and traffic.sum() < SHORT_TRAFFIC)
+
+    def work(self, shapes: Shapes) -> list[tuple[int, int]]:
+        """Arithmetic operations and bytes of each step; none of one that these shapes leave nothing to do."""
+        numbers = self._sizes(shapes, self.threads)
+        pairs = zip(self.tables.items.tolist(), self.tables.work.tolist())
+        return [(numbers[flops], numbers[traffic]) if numbers[items] else (0, 0) for items, (flops, traffic) in pairs]

@@ -1,0 +1,86 @@
+"""Places in the arena for a program's buffers: those that are not needed at the same time may lie on each other."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from sardonyx.ir import Dim, dim
+from sardonyx.providers.arena import Layout, Span, find_conflicts, place
+from sardonyx.providers.native.execution.parts import Batch, entries_at_once
+from sardonyx.providers.native.program.sizes import THREADS_NAME
+from sardonyx.providers.native.program.steps import Buffer, Step
+
+
+def outlived_inputs(
+    arrays: np.ndarray, counts: np.ndarray, inputs: int, batch: Batch | None = None
+) -> tuple[tuple[int, int], ...]:
+    """Inputs and outputs of a program, in pairs, of which the one is read for the last time before the other is first written.
+
+    `arrays` are the argument words that are arrays and which those are, the outputs behind the inputs; `counts` are the words of each step.
+    In parts, a program comes back to what all parts read.
+    """
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    ends = np.cumsum(counts)
+    for step, array in zip(np.searchsorted(ends, arrays[:, 0], side="right").tolist(), arrays[:, 1].tolist()):
+        first[array] = min(step, first.get(array, step))
+        last[array] = max(step, last.get(array, step))
+    return tuple(
+        (given, made - inputs)
+        for made, begun in sorted(first.items())
+        for given in range(inputs)
+        if made >= inputs and last.get(given, -1) < begun and (batch is None or batch.elements[given])
+    )
+
+
+class Workspace:
+    """The arena of a program: its buffers, each with the steps during which it is in use. Buffers get their index here."""
+
+    def __init__(self, steps: Sequence[Step]):
+        first: dict[Buffer, int] = {}
+        last: dict[Buffer, int] = {}
+        for number, step in enumerate(steps):
+            for buffer in (*step.buffers(), *step.scratch):
+                if buffer.kind == "arena":
+                    first.setdefault(buffer, number)
+                    last[buffer] = number
+        for index, buffer in enumerate(first):
+            buffer.index = index
+        self.sizes: Sequence[Dim] = [buffer.bytes for buffer in first]
+        self.spans: Sequence[Span] = [(first[buffer], last[buffer]) for buffer in first]
+        self.flops: Dim = sum((step.flops for step in steps), start=0)
+        self.batch: Batch | None = None
+        """Along which the program may be cut; then the arena is only as large as for a part."""
+        self.threads = 1
+        """For which the sizes are asked."""
+
+    @classmethod
+    def restored(cls, sizes: Sequence[Dim], spans: Sequence[Span]) -> Workspace:
+        """The arena of a program that comes out of a file."""
+        made = cls([])
+        made.sizes, made.spans = sizes, spans
+        return made
+
+    @functools.cached_property
+    def _conflicts(self) -> list[list[int]] | None:
+        return find_conflicts(self.spans)
+
+    def place(self, sizes: Sequence[int]) -> Layout:
+        """Where the buffers lie once their sizes are known."""
+        return place(sizes, self.spans, self._conflicts)
+
+    def bytes_for(self, symbols: Mapping[str, int]) -> int:
+        """How large the arena is for these values of symbols; KeyError if one is missing."""
+        known = {**symbols, THREADS_NAME: self.threads}
+        whole = self._bytes(known)
+        if self.batch is None:
+            return whole
+        count = known[self.batch.symbol]
+        at_once = entries_at_once(count, whole, dim.evaluate(self.flops, known), self.batch.weights)
+        return whole if at_once >= count else self._bytes({**known, self.batch.symbol: at_once})
+
+    def _bytes(self, symbols: Mapping[str, int]) -> int:
+        return self.place([max(dim.evaluate(size, symbols), 0) for size in self.sizes]).size

@@ -1,0 +1,101 @@
+"""From a program to the tables of its layout: of what kind each argument word is. The provider calls it once per cluster."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+import numpy as np
+
+from sardonyx.dtypes import ElementType
+from sardonyx.ir import TensorType, Value
+from sardonyx.providers.native.execution.layout import Tables
+from sardonyx.providers.native.execution.memory import Workspace
+from sardonyx.providers.native.program.sizes import Sizes
+from sardonyx.providers.native.program.steps import Argument, At, Buffer, Program
+from sardonyx.providers.native.program.values import dims
+
+
+def tabulate(program: Program, sizes: Sizes) -> Tables:
+    """The tables of a program. Kernels count as `Program.kernels` has them, constants as `Program.constants`."""
+    steps = program.steps
+    numbers = {kernel.symbol: number for number, kernel in enumerate(program.kernels)}
+    workspace = Workspace(steps)
+    workspace.batch = program.batch
+    buffers = [sizes(size) for size in workspace.sizes]
+    items, grains = (
+        [sizes(size) for size in column] for column in ([one.items for one in steps], [one.grain for one in steps])
+    )
+    work = [(sizes(step.flops), sizes(step.traffic)) for step in steps]
+    outputs = [[sizes(size) for size in dims(value)] for value in program.outputs]
+    for left, right in program.conditions:
+        sizes.require(left, right)
+    words = _Words(program, sizes)
+    for place, argument in enumerate(argument for step in steps for argument in step.arguments):
+        words.place(place, argument)
+    return Tables(
+        rules=sizes.rules(),
+        kernels=np.array([numbers[step.kernel.symbol] for step in steps], np.int64),
+        items=np.array(items, np.int64),
+        grains=np.array(grains, np.int64),
+        work=_pairs(work),
+        counts=np.array([len(step.arguments) for step in steps], np.int64),
+        fixed=words.fixed,
+        numbers=_pairs(words.numbers),
+        arena=_pairs(words.arena),
+        outside=_pairs(words.outside),
+        constants=_pairs(words.constants),
+        status=np.array(words.status, np.int64),
+        buffers=buffers,
+        workspace=workspace,
+        outputs=outputs,
+        types=[_element_type(value) for value in program.outputs],
+        batch=program.batch,
+        shared=program.shared,
+    )
+
+
+class _Words:
+    """Argument words while they are sorted by kind."""
+
+    def __init__(self, program: Program, sizes: Sizes):
+        self.inputs = len(program.inputs)
+        self.sizes = sizes
+        self.fixed = np.zeros(sum(len(step.arguments) for step in program.steps), np.int64)
+        self.numbers: list[tuple[int, int]] = []
+        self.arena: list[tuple[int, int]] = []
+        self.outside: list[tuple[int, int]] = []
+        self.constants: list[tuple[int, int]] = []
+        self.status: list[int] = []
+
+    def place(self, place: int, argument: Argument) -> None:
+        if isinstance(argument, At):
+            if not (isinstance(argument.offset, int) and argument.offset == 0):
+                self.numbers.append((place, self.sizes(argument.offset)))
+            argument = argument.buffer
+        if isinstance(argument, Buffer):
+            self._place_buffer(place, argument)
+        elif isinstance(argument, float):
+            self.fixed[place] = struct.unpack("<q", struct.pack("<d", argument))[0]
+        else:
+            self.numbers.append((place, self.sizes(argument)))
+
+    def _place_buffer(self, place: int, buffer: Buffer) -> None:
+        if buffer.kind == "arena":
+            self.arena.append((place, buffer.index))
+        elif buffer.kind == "constant":
+            self.constants.append((place, buffer.index))
+        elif buffer.kind == "status":
+            self.status.append(place)
+        else:
+            first = {"input": 0, "output": self.inputs}[buffer.kind]
+            self.outside.append((place, first + buffer.index))
+
+
+def _pairs(pairs: Sequence[tuple[int, int]]) -> np.ndarray:
+    return np.array(pairs, np.int64).reshape(-1, 2)
+
+
+def _element_type(value: Value) -> ElementType:
+    assert isinstance(value.type, TensorType) and value.type.dtype is not None
+    return value.type.dtype

@@ -1,1 +1,0 @@
-"""Windows over pictures: pooling, resizing and their like."""

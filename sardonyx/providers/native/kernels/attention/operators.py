@@ -1,0 +1,316 @@
+"""MultiHeadAttention and Attention of com.microsoft; the latter has the projections inside.
+
+The other attention ops and rotary embeddings are imported here, so that they too are in the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sardonyx.compiler.types import BF16, F16, F32, I32
+from sardonyx.ir import Dim, Node, TensorType, Value
+from sardonyx.providers.native.kernels.attention import grouped as attention_grouped
+from sardonyx.providers.native.kernels.attention import rotary
+from sardonyx.providers.native.kernels.attention import standard as attention_standard
+from sardonyx.providers.native.kernels.attention.cache import append_step, contiguous_heads
+from sardonyx.providers.native.kernels.attention.form import Attention, Bounds, Form, Mask
+from sardonyx.providers.native.kernels.attention.steps import attend, merged_output, rows_before
+from sardonyx.providers.native.kernels.attention.tile import LARGEST_SIZE
+from sardonyx.providers.native.kernels.attention.views import (
+    caches_of,
+    can_broadcast,
+    can_follow,
+    heads_shape,
+    heads_view,
+    input_of,
+    is_known,
+    mask_of,
+    may_equal,
+    output_of,
+    rows_view,
+    size_of,
+)
+from sardonyx.providers.native.kernels.linalg.matmul import product_steps
+from sardonyx.providers.native.program.expression import Operation
+from sardonyx.providers.native.program.lowering import Lowerer
+from sardonyx.providers.native.program.steps import At
+from sardonyx.providers.native.program.table import lower
+from sardonyx.providers.native.program.values import dims, element_of, shape_of
+from sardonyx.providers.native.program.views import Dims, View
+from sardonyx.records import replace
+
+__all__ = ["attention_grouped", "attention_standard", "attention_with_projection", "multi_head_attention", "rotary"]
+
+FLOATS = (F32, F16, BF16)
+OPSET = 13
+"""Of the nodes that are made here."""
+
+
+def _multi_head_shapes(node: Node) -> tuple[Dims, Dims, Dims] | None:
+    """Query, key and value as (batch, heads, sequence, size)."""
+    heads = node.attribute("num_heads")
+    query, key, value = (input_of(node, index) for index in range(3))
+    assert query is not None
+    packed = shape_of(query)
+    if packed is not None and len(packed) == 5:
+        whole = (packed[0], packed[2], packed[1], packed[4])
+        return whole, whole, whole
+    if key is None:
+        return None
+    joined = shape_of(key)
+    first = heads_shape(query, heads)
+    if joined is not None and len(joined) == 5:
+        both = (joined[0], joined[2], joined[1], joined[4])
+        return (first, both, both) if first else None
+    if value is None:
+        return None
+    shapes = first, heads_shape(key, heads), heads_shape(value, heads)
+    return shapes if None not in shapes else None  # type: ignore[return-value]
+
+
+def claims_multi_head(node: Node) -> bool:
+    query, _, _, bias, padding, attention_bias, past_key, past_value, past_length, indirection = (
+        input_of(node, index) for index in range(10)
+    )
+    assert query is not None
+    shapes = _multi_head_shapes(node)
+    if shapes is None or element_of(query) not in FLOATS or past_length or indirection or output_of(node, 3):
+        return False
+    q, k, v = shapes
+    if not all(map(is_known, shapes)) or q[3] != k[3] or k[1] != v[1] or q[1] != k[1]:
+        return False
+    if not may_equal(q[0], k[0]) or not may_equal(k[0], v[0]) or not may_equal(k[2], v[2]):
+        return False
+    keys = k[2]
+    if (past_key is None) != (past_value is None):
+        return False
+    if past_key is not None and past_value is not None:
+        before = shape_of(past_key) or ()
+        if len(before) != 4 or not can_follow(before, k) or not can_follow(shape_of(past_value) or (), v):
+            return False
+        keys = before[2] + k[2]
+    if bias is not None and (shape_of(bias) != (q[1] * (q[3] + k[3] + v[3]),) or _has_own_keys(node)):
+        return False
+    if attention_bias is not None and not can_broadcast(shape_of(attention_bias), (q[0], q[1], q[2], keys)):
+        return False
+    return padding is None or any(
+        len(wanted) == len(shape_of(padding) or ()) and all(map(may_equal, shape_of(padding) or (), wanted))
+        for wanted in ((q[0],), (q[0], keys), (q[0], q[2], keys))
+    )
+
+
+def _has_own_keys(node: Node) -> bool:
+    """Whether keys are those of an encoder, which have had their bias."""
+    key = input_of(node, 1)
+    return key is not None and len(shape_of(key) or ()) == 4
+
+
+def _multi_head_views(lowerer: Lowerer, node: Node) -> list[View]:
+    heads = node.attribute("num_heads")
+    query, key, value = (input_of(node, index) for index in range(3))
+    assert query is not None
+    if len(shape_of(query) or ()) == 5:
+        return _unpacked(lowerer, query, heads, 3)
+    assert key is not None
+    first = heads_view(lowerer, query, heads)
+    if len(shape_of(key) or ()) == 5:
+        return [first, *_unpacked(lowerer, key, heads, 2)]
+    assert value is not None
+    return [first, heads_view(lowerer, key, heads), heads_view(lowerer, value, heads)]
+
+
+def _unpacked(lowerer: Lowerer, value: Value, heads: int, parts: int) -> list[View]:
+    """(batch, sequence, heads, parts, size) as views of its parts."""
+    _, _, own_heads, own_parts, _ = dims(value)
+    lowerer.require(own_heads, heads)
+    lowerer.require(own_parts, parts)
+    whole = rows_view(lowerer, value).transposed((3, 0, 2, 1, 4))
+    return [_part(whole, part) for part in range(parts)]
+
+
+def _part(view: View, index: Dim) -> View:
+    """One of those along the first axis."""
+    return replace(view, shape=view.shape[1:], strides=view.strides[1:], offset=view.offset + view.strides[0] * index)
+
+
+@lower("MultiHeadAttention", domain="com.microsoft", claims=claims_multi_head)
+def multi_head_attention(lowerer: Lowerer, node: Node) -> None:
+    """Softmax of the scaled products of queries and keys, as weights of the values."""
+    query, key, value = _multi_head_views(lowerer, node)
+    bias, padding, attention_bias, past_key, past_value = (input_of(node, index) for index in range(3, 8))
+    if bias is not None:
+        query, key, value = _with_bias(lowerer, [query, key, value], bias)
+    for left, right in ((query, key), (key, value)):
+        lowerer.require(left.shape[0], right.shape[0])
+    lowerer.require(key.shape[2], value.shape[2])
+    past, present = caches_of(lowerer, (past_key, past_value), (output_of(node, 1), output_of(node, 2)))
+    _attend_padded(lowerer, node, [query, key, value], padding, attention_bias, past, present)
+
+
+def _attend_padded(
+    lowerer: Lowerer,
+    node: Node,
+    views: Sequence[View],
+    padding: Value | None,
+    attention_bias: Value | None,
+    past: tuple[View, View] | None,
+    present: tuple[View | None, View | None],
+) -> None:
+    """With what the attributes of both ops say."""
+    query, key, value = views
+    before = rows_before(lowerer, past, key)
+    wanted = (*query.shape[:3], before + key.shape[2])
+    masks, ranges, range_ends = _padding(lowerer, padding, wanted)
+    if attention_bias is not None:
+        masks.append(mask_of(lowerer, attention_bias, wanted))
+    is_causal, filter_value = bool(node.attribute("unidirectional")), node.attribute("mask_filter_value")
+    form = Form(
+        query.type,
+        key.type,
+        value.type,
+        query.type,
+        size_of(query),
+        size_of(value),
+        tuple(mask for mask, _ in masks),
+        ranges=range_ends,
+        bounded=is_causal,
+    )
+    attend(
+        lowerer,
+        Attention(
+            form,
+            query,
+            key,
+            value,
+            merged_output(lowerer, node.outputs[0], value.shape[1], size_of(value)),
+            keys=wanted[3],
+            scale=node.attribute("scale") or size_of(query) ** -0.5,
+            masks=[view for _, view in masks],
+            ranges=ranges,
+            filter_value=-10000.0 if filter_value is None else filter_value,
+            bounds=Bounds(before, right=0) if is_causal else Bounds(),
+            past=past,
+            present=present,
+        ),
+    )
+
+
+def _padding(lowerer: Lowerer, padding: Value | None, wanted: Dims) -> tuple[list[tuple[Mask, View]], At | None, int]:
+    """What hides padding: a mask, or where each batch ends (1) and perhaps where it starts (2)."""
+    if padding is None:
+        return [], None, 0
+    shape = shape_of(padding) or ()
+    if len(shape) != 1:
+        return [_padding_mask(lowerer, padding, wanted)], None, 0
+    ends = 2 if shape[0] == 2 * wanted[0] and wanted[0] != 0 else 1
+    places = lowerer.contiguous(padding).place
+    lowerer.require(shape[0], ends * wanted[0])
+    return [], places, ends
+
+
+def _with_bias(lowerer: Lowerer, views: Sequence[View], bias: Value) -> list[View]:
+    numbers = lowerer.contiguous(bias)
+    views_with_bias: list[View] = []
+    start: Dim = 0
+    for view in views:
+        biased = contiguous_heads(lowerer, view.shape, view.type)
+        append_step(lowerer, None, view, biased, bias=At(numbers.buffer, (numbers.offset + start) * view.type.bytes))
+        views_with_bias.append(biased)
+        start = start + view.shape[1] * size_of(view)
+    return views_with_bias
+
+
+def _padding_mask(lowerer: Lowerer, padding: Value, wanted: Dims) -> tuple[Mask, View]:
+    """(batch, keys) or (batch, queries, keys) of ones and zeros."""
+    view = lowerer.contiguous(padding)
+    batch, _, queries, keys = wanted
+    for size, other in zip(view.shape, (batch, keys) if len(view.shape) == 2 else (batch, queries, keys)):
+        lowerer.require(size, other)
+    if len(view.shape) == 2:
+        return Mask(I32, per_query=False), replace(view, shape=wanted, strides=(keys, 0, 0, 1))
+    return Mask(I32, per_query=True), replace(view, shape=wanted, strides=(queries * keys, 0, keys, 1))
+
+
+# --- Attention: the projections are part of it
+
+
+def _hidden_sizes(node: Node) -> list[int] | None:
+    """How many columns of the weights are query, key and value; None if these cannot be split into heads."""
+    weights, heads = input_of(node, 1), node.attribute("num_heads")
+    shape = None if weights is None else shape_of(weights)
+    if shape is None or len(shape) != 2 or not isinstance(shape[1], int):
+        return None
+    sizes = [int(size) for size in node.attribute("qkv_hidden_sizes") or [shape[1] // 3] * 3]
+    fits = sum(sizes) == shape[1] and sizes[0] == sizes[1] and not any(size % heads for size in sizes)
+    return sizes if fits and all(0 < size // heads <= LARGEST_SIZE for size in sizes) else None
+
+
+def _claims_projected(node: Node) -> bool:
+    input, weights, bias, mask, past, attention_bias, past_length = (input_of(node, index) for index in range(7))
+    assert input is not None and weights is not None
+    shape, sizes, heads = shape_of(input), _hidden_sizes(node), node.attribute("num_heads")
+    if shape is None or len(shape) != 3 or sizes is None or element_of(input) not in FLOATS or past_length is not None:
+        return False
+    if node.attribute("do_rotary") or node.attribute("past_present_share_buffer"):
+        return False
+    if shape[2] != (shape_of(weights) or (None,))[0] or (bias is not None and shape_of(bias) != (sum(sizes),)):
+        return False
+    batch, length = shape[:2]
+    keys = length
+    if (past is not None or output_of(node, 1)) and sizes[1] != sizes[2]:
+        return False
+    if past is not None:
+        before = shape_of(past) or ()
+        if len(before) != 5 or not can_follow(before[1:], (batch, heads, length, sizes[1] // heads)):
+            return False
+        keys = keys + before[3]
+    if attention_bias is not None and not can_broadcast(shape_of(attention_bias), (batch, heads, length, keys)):
+        return False
+    return mask is None or any(
+        len(wanted) == len(shape_of(mask) or ()) and all(map(may_equal, shape_of(mask) or (), wanted))
+        for wanted in ((batch,), (2 * batch,), (batch, keys), (batch, length, keys))
+    )
+
+
+@lower("Attention", domain="com.microsoft", claims=_claims_projected)
+def attention_with_projection(lowerer: Lowerer, node: Node) -> None:
+    """The input projected to queries, keys and values in one product; then as before."""
+    mask, past, attention_bias = (input_of(node, index) for index in (3, 4, 5))
+    sizes, heads = _hidden_sizes(node), node.attribute("num_heads")
+    assert sizes is not None
+    whole = _projected(lowerer, node, sum(sizes))
+    batch, length, _ = whole.shape
+    views, start = [], 0
+    for size in sizes:
+        part = whole.sliced(2, start, size)
+        shape, steps = (batch, heads, length, size // heads), (part.strides[0], size // heads, part.strides[1], 1)
+        views.append(replace(part, shape=shape, strides=steps))
+        start += size
+    before = None if past is None else rows_view(lowerer, past)
+    kept = output_of(node, 1)
+    after = None if kept is None else lowerer.output(kept)
+    _attend_padded(
+        lowerer,
+        node,
+        views,
+        mask,
+        attention_bias,
+        None if before is None else (_part(before, 0), _part(before, 1)),
+        (None, None) if after is None else (_part(after, 0), _part(after, 1)),
+    )
+
+
+def _projected(lowerer: Lowerer, node: Node, columns: int) -> View:
+    """Input times weights plus bias: a product that no node of the graph stands for."""
+    input, weights, bias = (input_of(node, index) for index in range(3))
+    assert input is not None and weights is not None and isinstance(input.type, TensorType) and input.type.shape is not None
+    left, right = Value("input", input.type), Value("weights", weights.type, weights.constant)
+    lowerer.set_view(left, lowerer.view(input))
+    if not weights.is_constant:
+        right.constant = None
+        lowerer.set_view(right, lowerer.view(weights))
+    projected = Value("projected", TensorType(input.type.dtype, (*input.type.shape[:2], columns)))
+    product = Node("MatMul", [left, right], [projected], version=OPSET)
+    Node("Identity", [projected], ["seen"], version=OPSET)  # a value that nobody uses would not be stored
+    product_steps(lowerer, product, [] if bias is None else [Operation("Add", (None, bias))])
+    return lowerer.contiguous(projected)

@@ -1,0 +1,498 @@
+"""Direct convolutions: sums of products of pixels by filters, in registers. Lowerings of convolutions call it.
+
+A micro-kernel holds a tile of the result, some pixels by some vectors of filters. For every tap and pixel a table on the stack says where
+the channels of the pixel under that tap begin, in the image or, where the window hangs over its edge, in a row of zeros. So the innermost
+loop, over channels, knows nothing of strides, dilations and pads; the pixels of a tile are any that follow each other, across rows.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from sardonyx.compiler.builder import Value, Variable
+from sardonyx.compiler.target import Target
+from sardonyx.compiler.types import BOOL, I32, I64, PTR, Type
+from sardonyx.ir import Dim, dim
+from sardonyx.providers.native.kernels.conv.tiles import (
+    Axis,
+    EvenTiles,
+    Sums,
+    add_products,
+    fetched_from,
+    grain_for,
+    is_light,
+    sizes_up_to,
+    to_fetch,
+    totals_of,
+    zero_sums,
+)
+from sardonyx.providers.native.program.arguments import Arguments, Operands, Pointer, Size, each, group, when
+from sardonyx.providers.native.program.chain import Chain, ChainCode
+from sardonyx.providers.native.program.kernel import KernelFunction, kernel
+from sardonyx.records import dataclass
+
+TABLE_TAPS = 128
+"""How many taps the table holds; a larger kernel is summed in several rounds."""
+PART = 256
+"""How many products are summed at a time. Errors of a sum grow with its length: that of its parts, and that of their sum."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A micro-kernel's shape."""
+
+    type: Type
+    pixels: int
+    vectors: int
+    lanes: int
+    axes: int
+    """How many spatial axes a window moves along; 0 if every pixel makes one alone, all of them evenly spaced."""
+
+    @property
+    def width(self) -> int:
+        """Filters of a panel."""
+        return self.vectors * self.lanes
+
+    @property
+    def row(self) -> int:
+        """Entries of the table per tap."""
+        return 1 << (self.pixels - 1).bit_length()
+
+
+PIXELS = {"avx512": {1: 14, 2: 14, 3: 9, 4: 7}, "avx2": {1: 12, 2: 6, 3: 4}, "neon": {1: 14, 2: 12, 3: 8, 4: 6}}
+"""How many pixels of so many vectors fit into registers."""
+FEW_PIXELS = {1: 8, 2: 5, 3: 3}
+"""The same for other targets."""
+SPLITTING_CPUS = ("znver4",)
+"""CPUs that compute on a vector in two halves: half as wide ones are as fast, and may fit better."""
+ALIASING = 4096
+"""Pixels that lie a multiple of this apart (bytes) meet in one set of the first-level cache, which holds eight lines."""
+
+
+def pixels_of(target: Target) -> dict[int, int]:
+    return PIXELS.get(target.name, FEW_PIXELS)
+
+
+def tile_for(target: Target, type: Type, filters: int, axes: int, distance: Dim) -> Tile:
+    """The tile that wastes least of its last vectors; few pixels of many filters if pixels lie at an unlucky `distance`."""
+    lanes = target.lanes(type)
+    counts = pixels_of(target)
+    is_unlucky = isinstance(distance, int) and distance * type.bytes % ALIASING == 0
+    shapes = [(lanes, count) for count in ((4, 2, 3, 1) if 4 in counts and is_unlucky else (2, 3, 1))]
+    if target.cpu in SPLITTING_CPUS:
+        shapes += [(lanes // 2, count) for count in (3, 2, 1)]
+
+    def cost(shape: tuple[int, int]) -> float:
+        """Lanes that are multiplied; with few and narrow vectors reading the pixels takes longer than that."""
+        width = shape[0] * shape[1]
+        return -(-filters // width) * width * (1.0 if width >= lanes else 1.6)
+
+    width, vectors = min(shapes, key=cost)
+    return Tile(type, counts[vectors], vectors, width, axes)
+
+
+class ConvArguments(Arguments):
+    """Channels and filters are those of one group."""
+
+    x: Pointer
+    w: Pointer
+    """Filters in panels."""
+    bias: Pointer
+    zeros: Pointer
+    """A pixel of the padding."""
+    groups: Size
+    channels: Size
+    filters: Size
+    positions: Size
+    """Pixels of an image of the result."""
+    block: Size
+    """How many tiles pass by a panel of filters before the next panel comes."""
+    image_step: Size
+    pixel_step: Size | None = when(lambda tile: tile.axes == 0)
+    axes: Sequence[Axis] = each(lambda tile: tile.axes)
+    sink: Operands = group(lambda chain: chain.slots)
+
+
+@kernel("conv", ConvArguments)
+def conv_kernel(f: KernelFunction, a: ConvArguments, tile: Tile, chain: Chain) -> None:
+    """Items are tiles of the result: image by image, block by block, in a block panel by panel."""
+    order, code = _Order(f, a, tile), _Direct(f, a, tile, chain)
+    with f.loop(f.begin, f.end):
+        code.tile(order.spot())
+        order.advance()
+
+
+# --- the order of tiles ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Spot:
+    """Which tile of the result is computed: some pixels by a panel of filters."""
+
+    image: Value
+    group: Value
+    panel: Value
+    """Counted over all groups."""
+    filter: Value
+    """The first one of the panel, counted in its group."""
+    start: Value
+    """The first pixel."""
+    height: Value
+    """How many pixels there are."""
+    pixels: Value
+    """A number that tiles of the same pixels and the same group share."""
+    passed: Value
+    """How many tiles of its block passed by its panel before."""
+
+
+class _Order:
+    """Which tile comes next. A block of tiles passes by one panel after the other."""
+
+    def __init__(self, f: KernelFunction, a: ConvArguments, tile: Tile):
+        self.f = f
+        self.a = a
+        self.tiles = EvenTiles(f, a.positions, tile.pixels)
+        self.width = tile.width
+        self.panels = (a.filters + (tile.width - 1)) // tile.width
+        """Of a group."""
+        panels = self.panels * a.groups
+        per_image, per_block = self.tiles.count * panels, a.block * panels
+        image, rest = f.begin // per_image, f.begin % per_image
+        block, rest = rest // per_block, rest % per_block
+        height = self._tiles_in(block)
+        self.tile, self.panel = f.variable(rest % height, I64), f.variable(rest // height, I64)
+        self.block, self.image = f.variable(block, I64), f.variable(image, I64)
+
+    def _tiles_in(self, block: Value) -> Value:
+        return self.f.minimum(self.a.block, self.tiles.count - block * self.a.block)
+
+    def spot(self) -> _Spot:
+        image, panel, passed = self.image.get(), self.panel.get(), self.tile.get()
+        number = self.block.get() * self.a.block + passed
+        group, filter = panel // self.panels, (panel % self.panels) * self.width
+        pixels = (image * self.tiles.count + number) * self.a.groups + group
+        return _Spot(image, group, panel, filter, self.tiles.start(number), self.tiles.size(number), pixels, passed)
+
+    def advance(self) -> None:
+        f = self.f
+        self.tile.set(self.tile.get() + 1)
+        with f.if_(self.tile.get() >= self._tiles_in(self.block.get())):
+            self.tile.set(0)
+            self.panel.set(self.panel.get() + 1)
+            with f.if_(self.panel.get() >= self.panels * self.a.groups):
+                self.panel.set(0)
+                self.block.set(self.block.get() + 1)
+                with f.if_(self.block.get() * self.a.block >= self.tiles.count):
+                    self.block.set(0)
+                    self.image.set(self.image.get() + 1)
+
+
+# --- where the channels of each pixel begin -------------------------------------------------------------------------
+
+
+class _PixelTable:
+    """Of each pixel of a tile and each tap, where the channels of the pixel under that tap begin. It lies on the stack."""
+
+    def __init__(self, f: KernelFunction, a: ConvArguments, tile: Tile):
+        self.f = f
+        self.a = a
+        self.shape = tile
+        self.places = f.stack(I64, (TABLE_TAPS if tile.axes else 1) * tile.row)
+        self.taps = f.stack(I64, TABLE_TAPS)
+        """Which taps the rows of the table are for."""
+        self.used = f.variable(0, I64)
+        """How many rows there are: a tap that lies outside the image for all pixels has none."""
+        self.built = f.variable(-1, I64)
+        """For which pixels it is, see `_Spot.pixels`."""
+
+    def pixels(self, row: Value, count: int) -> list[Value]:
+        """The places in a row of the table."""
+        return [self.f.load(self.places, row * self.shape.row + pixel, PTR) for pixel in range(count)]
+
+    def build(self, image: Value, spot: _Spot, first: Value) -> None:
+        """Fill the table for the taps from `first` on."""
+        f, lanes = self.f, self.shape.row
+        if self.a.pixel_step is not None:
+            numbers = f.iota(I64, lanes) + f.splat(spot.start, lanes)
+            last = f.splat(spot.start + spot.height - 1, lanes)
+            offsets = f.minimum(numbers, last) * f.splat(self.a.pixel_step, lanes)
+            f.store(self._addresses(image, offsets), self.places, 0, I64)
+            return
+        self.used.set(0)
+        origins, offsets = self._origins(spot.start, spot.height)
+        zero = f.const(I64, 0)
+        self._fill(image, origins, offsets, 0, None, zero, zero, first)
+
+    def _addresses(self, image: Value, offsets: Value) -> Value:
+        f = self.f
+        base = f.emit(I64, f"ptrtoint {image} to i64")
+        return offsets * self.shape.type.bytes + f.splat(base, offsets.type.lanes)
+
+    def _origins(self, start: Value, height: Value) -> tuple[list[Value], Value]:
+        """Of each pixel of the tile: where its window begins along each axis, and as an offset into the image."""
+        f, axes, lanes = self.f, self.a.axes, self.shape.row
+        first: list[Value] = []
+        rest = start
+        for axis in reversed(axes[1:]):
+            first.insert(0, rest % axis.output)
+            rest = rest // axis.output
+        first.insert(0, rest)
+        places = self._coordinates(first, height)
+        offsets = f.const(I64.vector(lanes), 0)
+        for number, axis in enumerate(axes):
+            places[number] = places[number] * f.splat(axis.stride, lanes) - f.splat(axis.begin, lanes)
+            offsets = offsets + places[number] * f.splat(axis.step, lanes)
+        return [f.convert(place, I32) for place in places], offsets
+
+    def _coordinates(self, first: list[Value], height: Value) -> list[Value]:
+        """The coordinates of all pixels of a tile, the last of which stands for those behind it too."""
+        f, axes, lanes = self.f, self.a.axes, self.shape.row
+        places = [f.variable(f.const(I64.vector(lanes), 0)) for _ in axes]
+        with f.if_else(axes[-1].output >= self.shape.pixels) as otherwise:
+            # a tile reaches into the next row at most
+            step = f.minimum(f.iota(I64, lanes), f.splat(height - 1, lanes))
+            for number in reversed(range(len(axes))):
+                moved, size = step + f.splat(first[number], lanes), f.splat(axes[number].output, lanes)
+                wraps = (moved >= size) if number else f.const(BOOL.vector(lanes), False)
+                places[number].set(f.select(wraps, moved - size, moved))
+                step = f.convert(wraps, I64)
+            otherwise()
+            vectors = [f.const(I64.vector(lanes), 0) for _ in axes]
+            coordinates = first
+            for lane in range(self.shape.pixels):
+                vectors = [f.insert(vector, coordinate, lane) for vector, coordinate in zip(vectors, coordinates)]
+                coordinates = self._following(coordinates, height > lane + 1)
+            for place, vector in zip(places, vectors):
+                place.set(vector)
+        return [place.get() for place in places]
+
+    def _following(self, coordinates: list[Value], has_more: Value) -> list[Value]:
+        """The next pixel's coordinates; the last pixel is its own successor."""
+        f, axes = self.f, self.a.axes
+        following: list[Value] = []
+        step = f.convert(has_more, I64)
+        for axis, coordinate in zip(reversed(axes[1:]), reversed(coordinates[1:])):
+            moved = coordinate + step
+            wraps = moved >= axis.output
+            following.insert(0, f.select(wraps, 0, moved))
+            step = f.select(wraps, step, 0)
+        return [coordinates[0] + step, *following]
+
+    def _fill(
+        self,
+        image: Value,
+        origins: list[Value],
+        offsets: Value,
+        depth: int,
+        mask: Value | None,
+        offset: Value,
+        tap: Value,
+        first: Value,
+    ) -> None:
+        """Loops over the taps along the axis `depth` and those after it; `offset` and `tap` are where the axes before have come to."""
+        f, lanes, axis = self.f, self.shape.row, self.a.axes[depth]
+        limit = f.splat(f.convert(axis.input, I32), lanes)
+        with f.loop(0, axis.kernel) as k:
+            moved = k * axis.dilation
+            place = origins[depth] + f.splat(f.convert(moved, I32), lanes)
+            inside = (place >= 0) & (place < limit)
+            inside = inside if mask is None else inside & mask
+            here = offset + moved * axis.step
+            number = tap * axis.kernel + k
+            if depth + 1 < len(self.a.axes):
+                self._fill(image, origins, offsets, depth + 1, inside, here, number, first)
+            else:
+                self._enter(image, inside, offsets + f.splat(here, lanes), number, first)
+
+    def _enter(self, image: Value, inside: Value, offsets: Value, tap: Value, first: Value) -> None:
+        """One tap's row of the table, if it is among those that have a place now and any pixel has something under it."""
+        f, lanes = self.f, self.shape.row
+        bits = Type("uint", lanes)
+        wanted = (f.bitcast(inside, bits) != 0) & (tap >= first) & (tap < first + TABLE_TAPS)
+        with f.if_(wanted):
+            zeros = f.emit(I64, f"ptrtoint {self.a.zeros} to i64")
+            row = self.used.get()
+            places = f.select(inside, self._addresses(image, offsets), f.splat(zeros, lanes))
+            f.store(places, self.places, row * lanes, I64)
+            f.store(tap, self.taps, row, I64)
+            self.used.set(row + 1)
+
+
+# --- a tile ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Panel:
+    """The filters of a tile."""
+
+    filters: Value
+    bias: Value
+    column: Value
+    """Which channel of the result is the first one."""
+    left: Value
+    """How many filters of the group there are from there on."""
+    passed: Value
+
+
+class _Direct:
+    """The code of a tile: sums of products, then the epilogue."""
+
+    def __init__(self, f: KernelFunction, a: ConvArguments, tile: Tile, chain: Chain):
+        self.f = f
+        self.a = a
+        self.shape = tile
+        self.table = _PixelTable(f, a, tile)
+        self.epilogue = ChainCode(f, chain, a.sink)
+        self.is_light = is_light(f.target, chain, tile.lanes)
+        self.spilled = f.stack(tile.type, tile.pixels * tile.width)
+        self.parts = f.stack(tile.type, tile.pixels * tile.width)
+        """The sum of the parts of long sums, if `part_count` says that there are some."""
+        self.part_count, self.summed = f.variable(0, I64), f.variable(0, I64)
+        self.taps = f.const(I64, 1)
+        for axis in a.axes:
+            self.taps = self.taps * axis.kernel
+
+    def tile(self, spot: _Spot) -> None:
+        """Compute one tile and hand it on: as many taps at a time as the table holds."""
+        f, shape, table = self.f, self.shape, self.table
+        image = f.address(self.a.x, spot.image * self.a.image_step + spot.group * self.a.channels, shape.type)
+        panel = self._panel(spot)
+        is_whole = (panel.left >= shape.width) & (spot.height == shape.pixels)
+        with f.loop(0, self.taps, TABLE_TAPS) as first:
+            with f.if_((spot.pixels != table.built.get()) | (self.taps > TABLE_TAPS)):
+                table.build(image, spot, first)
+                table.built.set(spot.pixels)
+            self._round(spot, panel, first, is_whole & (first + TABLE_TAPS >= self.taps))
+        with f.if_(~is_whole if self.is_light else f.const(BOOL, True)):
+            self._epilogue_from_stack(spot, panel)
+
+    def _panel(self, spot: _Spot) -> _Panel:
+        f, a, shape = self.f, self.a, self.shape
+        filters = f.address(a.w, spot.panel * (self.taps * a.channels * shape.width), shape.type)
+        bias = f.address(a.bias, spot.panel * shape.width, shape.type)
+        return _Panel(filters, bias, spot.filter + spot.group * a.filters, a.filters - spot.filter, spot.passed)
+
+    def _round(self, spot: _Spot, panel: _Panel, first: Value, is_final: Value) -> None:
+        """The taps that are in the table, by the code for this number of pixels."""
+        f, shape = self.f, self.shape
+        before = 0
+        for pixels in sizes_up_to(shape.pixels):
+            with f.if_((spot.height > before) & (spot.height <= pixels)):
+                if pixels == shape.pixels:
+                    self._prefetch(spot, panel)
+                sums = self._products(panel, pixels, first)
+                if pixels == shape.pixels and self.is_light:
+                    self._epilogue(sums, spot, panel, is_final)
+                else:
+                    self._store(sums, self.spilled)
+            before = pixels
+
+    # --- products
+
+    def _products(self, panel: _Panel, pixels: int, first: Value) -> list[list[Value]]:
+        """The sums of a tile of so many pixels, from the bias on or from where the round before left it."""
+        f, shape = self.f, self.shape
+        sums = zero_sums(f, pixels, shape.vectors, shape.type, shape.lanes)
+        self._begin(sums[0], panel, first)
+        self.part_count.set(0)
+        self.summed.set(0)
+        if not self.a.axes:
+            self._add_tap(sums, panel, f.const(I64, 0), f.const(I64, 0))
+        else:
+            with f.loop(0, self.table.used.get()) as row:
+                self._add_tap(sums, panel, row, f.load(self.table.taps, row, I64))
+        with f.if_(self.part_count.get() > 0):
+            self._add_parts(sums)
+        return totals_of(sums)
+
+    def _begin(self, sums: list[list[Variable]], panel: _Panel, first: Value) -> None:
+        f, shape = self.f, self.shape
+        biases = [f.load(panel.bias, vector * shape.lanes, shape.type, shape.lanes) for vector in range(shape.vectors)]
+        for registers in sums:
+            for register, bias in zip(registers, biases):
+                register.set(bias)
+        if not self.a.axes:
+            return
+        with f.if_(first > 0):
+            for pixel, registers in enumerate(sums):
+                for number, register in enumerate(registers):
+                    register.set(self._load(self.spilled, pixel, number))
+
+    def _add_tap(self, sums: Sums, panel: _Panel, row: Value, tap: Value) -> None:
+        """The inner loop: all channels of one tap, whose pixels are in a row of the table."""
+        f, shape, channels = self.f, self.shape, self.a.channels
+        places = self.table.pixels(row, len(sums[0]))
+        filters = f.address(panel.filters, tap * (channels * shape.width), shape.type)
+        row_bytes = shape.width * shape.type.bytes
+        following = f.address(filters, channels * shape.width, shape.type)
+        fetched = to_fetch(f, filters, following, channels, row_bytes, panel.passed)
+        with f.loop(0, channels, PART) as first:
+            with f.if_(self.summed.get() >= PART):
+                self._end_part(sums)
+            count = f.minimum(PART, channels - first)
+            pixels = [f.address(place, first, shape.type) for place in places]
+            part, ahead = f.address(filters, first * shape.width, shape.type), fetched_from(f, fetched, first, row_bytes)
+            add_products(f, sums, pixels, part, count, shape.type, shape.lanes, ahead)
+            self.summed.set(self.summed.get() + count)
+
+    def _end_part(self, sums: Sums) -> None:
+        """Put what is summed so far to the other parts, and begin the next one."""
+        f = self.f
+        with f.if_(self.part_count.get() > 0):
+            self._add_parts(sums)
+        self._store(totals_of(sums), self.parts)
+        zero = f.const(self.shape.type.vector(self.shape.lanes), 0)
+        for register in itertools.chain.from_iterable(itertools.chain.from_iterable(sums)):
+            register.set(zero)
+        self.part_count.set(self.part_count.get() + 1)
+        self.summed.set(0)
+
+    def _add_parts(self, sums: Sums) -> None:
+        for pixel, registers in enumerate(sums[0]):
+            for number, register in enumerate(registers):
+                register.set(register.get() + self._load(self.parts, pixel, number))
+
+    def _load(self, place: Value, pixel: int, vector: int) -> Value:
+        """A vector of a tile on the stack."""
+        shape = self.shape
+        return self.f.load(place, pixel * shape.width + vector * shape.lanes, shape.type, shape.lanes)
+
+    def _store(self, sums: Sequence[Sequence[Value]], place: Value) -> None:
+        """A tile to the stack."""
+        for pixel, vectors in enumerate(sums):
+            for number, vector in enumerate(vectors):
+                self.f.store(vector, place, pixel * self.shape.width + number * self.shape.lanes, self.shape.type)
+
+    # --- the epilogue
+
+    def _prefetch(self, spot: _Spot, panel: _Panel) -> None:
+        """What the epilogue will need."""
+        columns = [panel.column + vector * self.shape.lanes for vector in range(self.shape.vectors)]
+        for pixel in range(self.shape.pixels):
+            self.epilogue.row([spot.image, spot.start + pixel]).prefetch(columns)
+
+    def _epilogue(self, sums: Sequence[Sequence[Value]], spot: _Spot, panel: _Panel, is_final: Value) -> None:
+        """Register by register. Tiles that are not whole, or not yet summed up, go to the stack."""
+        f, lanes = self.f, self.shape.lanes
+        with f.if_else(is_final) as otherwise:
+            for pixel, vectors in enumerate(sums):
+                target = self.epilogue.row([spot.image, spot.start + pixel])
+                for number, vector in enumerate(vectors):
+                    target.emit(panel.column + number * lanes, lanes, given=[vector])
+            otherwise()
+            self._store(sums, self.spilled)
+
+    def _epilogue_from_stack(self, spot: _Spot, panel: _Panel) -> None:
+        f, shape = self.f, self.shape
+        stop = f.minimum(panel.left, shape.width)
+        with f.loop(0, spot.height) as pixel:
+            target = self.epilogue.row([spot.image, spot.start + pixel])
+            with f.loop(0, stop, shape.lanes) as first:
+                vector = f.load(self.spilled, pixel * shape.width + first, shape.type, shape.lanes)
+                target.emit(panel.column + first, shape.lanes, stop - first, given=[vector])
+
+
+def grain_of(tile: Tile, positions: Dim, depth: Dim) -> Dim:
+    """How many tiles are worth handing to another thread."""
+    return grain_for(depth * tile.width * (dim.minimum(positions, tile.pixels) + 2))

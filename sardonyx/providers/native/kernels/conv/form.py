@@ -1,0 +1,230 @@
+"""What a convolution is, read off its node: sizes, pads, groups, what is added and applied. Lowerings of convolutions ask here."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sardonyx.compiler.types import Type
+from sardonyx.ir import Dim, Node, Value, dim
+from sardonyx.ops.reading import operand
+from sardonyx.ops.window import SAME, output_sizes, per_axis, split_pads
+from sardonyx.providers.native.kernels.conv.tiles import Axis
+from sardonyx.providers.native.program.expression import Operation
+from sardonyx.providers.native.program.lowering import Lowerer
+from sardonyx.providers.native.program.values import element_of, shape_of
+from sardonyx.providers.native.program.views import Dims, View, collapse, dense_strides
+from sardonyx.records import dataclass
+
+MAX_SPATIAL = 3
+PARAMETERS = {
+    "Relu": (),
+    "Tanh": (),
+    "Sigmoid": (),
+    "LeakyRelu": ("alpha",),
+    "HardSigmoid": ("alpha", "beta"),
+    "Clip": ("min", "max"),
+}
+"""Activations that FusedConv has, and their parameters in the order of `activation_params`."""
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """A convolution's sizes. `channels` and `filters` are those of one group."""
+
+    batch: Dim
+    groups: int
+    channels: int
+    filters: int
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    begin: Dims
+    """Pixels of padding before each spatial axis."""
+    end: Dims
+    input: Dims
+    output: Dims
+
+    @property
+    def taps(self) -> int:
+        return int(np.prod(self.kernel))
+
+    @property
+    def positions(self) -> Dim:
+        """Pixels of one output image."""
+        return dim.product(self.output)
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether each pixel makes one pixel, alone."""
+        one = (1,) * len(self.kernel)
+        return self.kernel == one and self.strides == one and all(size == 0 for size in (*self.begin, *self.end))
+
+    @property
+    def flops(self) -> Dim:
+        return self.batch * self.positions * (2 * self.groups * self.filters * self.channels * self.taps)
+
+
+def is_channels_last(node: Node) -> bool:
+    """Whether the tensors of an op have their channels behind the spatial axes."""
+    return node.op_type.startswith("Nhwc")
+
+
+def _spatial_first(shape: Dims, last: bool) -> Dims:
+    return (shape[0], shape[-1], *shape[1:-1]) if last else shape
+
+
+def filters_of(node: Node) -> tuple[Value, Value | None]:
+    """Filters and bias."""
+    W, B = (*node.inputs, None)[1:3]
+    assert W is not None
+    return W, B
+
+
+def _pads_of(node: Node, rank: int) -> tuple[Dims, Dims]:
+    begin, end = split_pads(operand(node, "pads"), rank)
+    return tuple(begin), tuple(end)
+
+
+def geometry_of(node: Node) -> Geometry:
+    """All sizes of a convolution that `claims_convolution` took."""
+    last = is_channels_last(node)
+    X, W = node.inputs[:2]
+    assert X is not None and W is not None
+    shape, filters = shape_of(X), shape_of(W)
+    assert shape is not None and filters is not None
+    image = _spatial_first(shape, last)[2:]
+    kernel = tuple(int(size) for size in filters[2:])  # type: ignore[arg-type]
+    rank, group = len(kernel), int(operand(node, "group") or 1)
+    strides = tuple(per_axis(operand(node, "strides"), rank, "strides"))
+    dilations = tuple(per_axis(operand(node, "dilations"), rank, "dilations"))
+    auto_pad = operand(node, "auto_pad") or "NOTSET"
+    begin, end = _pads_of(node, rank)
+    spans = [(size - 1) * dilation + 1 for size, dilation in zip(kernel, dilations)]
+    output = tuple(output_sizes(image, kernel, strides, dilations, operand(node, "pads"), auto_pad))
+    if auto_pad in SAME:
+        totals = [dim.maximum(0, (o - 1) * t + s - i) for o, t, s, i in zip(output, strides, spans, image)]
+        smaller = tuple(dim.floordiv(total, 2) for total in totals)
+        larger = tuple(total - less for total, less in zip(totals, smaller))
+        begin, end = (smaller, larger) if auto_pad == "SAME_UPPER" else (larger, smaller)
+    elif auto_pad == "VALID":
+        begin = end = (0,) * rank
+    depth, count = int(filters[1]), int(filters[0])  # type: ignore[arg-type]
+    return Geometry(shape[0], group, depth, count // group, kernel, strides, dilations, begin, end, image, output)
+
+
+def claims_convolution(node: Node) -> bool:
+    """Floats, filters of known sizes, all sizes that fit."""
+    if len(node.inputs) < 2 or any(value is None for value in node.inputs[:2]):
+        return False
+    types = {element_of(value) for value in (*node.inputs, *node.outputs) if value is not None}
+    if len(types) != 1 or not _is_float(types.pop()):
+        return False
+    X, W, B, Z = (*node.inputs, None, None)[:4]
+    assert X is not None and W is not None
+    return _sizes_fit(node, X, W, B) and _is_known_activation(node) and (Z is None or shape_of(Z) == shape_of(node.outputs[0]))
+
+
+def _is_float(type: Type | None) -> bool:
+    return type is not None and type.is_float
+
+
+def _sizes_fit(node: Node, X: Value, W: Value, B: Value | None) -> bool:
+    shape, filters = shape_of(X), shape_of(W)
+    if shape is None or filters is None or len(shape) != len(filters) or not 3 <= len(shape) <= 2 + MAX_SPATIAL:
+        return False
+    group = int(operand(node, "group") or 1)
+    kernel_shape = operand(node, "kernel_shape")
+    sizes = [size for size in filters if isinstance(size, int)]
+    if len(sizes) < len(filters) or min(sizes[1:]) < 1 or group < 1 or sizes[0] % group:
+        return False
+    if kernel_shape and tuple(kernel_shape) != tuple(sizes[2:]):
+        return False
+    channels = _spatial_first(shape, is_channels_last(node))[1]
+    return channels == sizes[1] * group and (B is None or shape_of(B) == (sizes[0],))
+
+
+def _is_known_activation(node: Node) -> bool:
+    activation = operand(node, "activation")
+    return not activation or activation in PARAMETERS
+
+
+def operations_of(node: Node) -> list[Operation]:
+    """What a fused convolution does with its sums: another tensor added, an activation."""
+    operations = []
+    if len(node.inputs) > 3 and node.inputs[3] is not None:
+        operations.append(Operation("Add", (None, node.inputs[3])))
+    activation = operand(node, "activation")
+    if activation:
+        numbers = [float(number) for number in operand(node, "activation_params") or ()]
+        operations.append(Operation(activation, (None,), tuple(zip(PARAMETERS[activation], numbers))))
+    return operations
+
+
+def last_order(rank: int) -> tuple[int, ...]:
+    """The axes of (N, C, …) with the channels last."""
+    return (0, *range(2, rank), 1)
+
+
+def arranged_view(lowerer: Lowerer, node: Node) -> View:
+    """X as (N, C, …), however it lies."""
+    X = node.inputs[0]
+    assert X is not None
+    view = lowerer.view(X)
+    return view.transposed((0, len(view.shape) - 1, *range(1, len(view.shape) - 1))) if is_channels_last(node) else view
+
+
+def input_view(lowerer: Lowerer, node: Node) -> View:
+    """X as (N, C, …), the channels of a pixel in a row, in the type that is computed with; copied if it lies otherwise."""
+    view = arranged_view(lowerer, node)
+    if _is_ready(view):
+        return view
+    copied = _copied(lowerer, view, view.type.computed)
+    if copied.type == view.type and not is_channels_last(node):
+        assert node.inputs[0] is not None
+        lowerer.set_view(node.inputs[0], copied)  # whoever reads it next finds it so too
+    return copied
+
+
+def _is_ready(view: View) -> bool:
+    return view.type == view.type.computed and (view.strides[1] == 1 or view.shape[1] == 1)
+
+
+def _copied(lowerer: Lowerer, view: View, type: Type) -> View:
+    """A view's elements as another type, the channels last in memory."""
+    order = last_order(len(view.shape))
+    buffer = lowerer.scratch(dim.product(view.shape) * type.bytes)
+    copied = View(buffer, type, view.shape, dense_strides(view.shape, order))
+    lowerer.copy(view.transposed(order), copied.transposed(order))
+    return copied
+
+
+def arrange_sum(lowerer: Lowerer, node: Node) -> None:
+    """Have the tensor that a fused convolution adds lie as its result will."""
+    Z = node.inputs[3] if len(node.inputs) > 3 else None
+    if Z is None or is_channels_last(node):
+        return
+    view = lowerer.view(Z)
+    if view.strides[1] != 1 and view.shape[1] != 1:
+        lowerer.set_view(Z, _copied(lowerer, view, view.type))
+
+
+def axes_of(geometry: Geometry, view: View) -> list[Axis]:
+    """The spatial axes of an image, as kernels are given them."""
+    return [
+        Axis(
+            output=geometry.output[number],
+            input=geometry.input[number],
+            kernel=geometry.kernel[number],
+            stride=geometry.strides[number],
+            dilation=geometry.dilations[number],
+            begin=geometry.begin[number],
+            step=view.strides[2 + number],
+        )
+        for number in range(len(geometry.kernel))
+    ]
+
+
+def even_step(view: View) -> Dim | None:
+    """How far pixels lie apart, if that is the same for all."""
+    sizes, (steps,) = collapse(view.shape[2:], [view.strides[2:]])
+    return steps[0] if len(sizes) == 1 else None

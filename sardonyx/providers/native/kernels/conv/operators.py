@@ -1,0 +1,170 @@
+"""Lowerings of convolutions. Inside a cluster their images lie with the channels last, whatever the order of the axes in the model."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sardonyx.ir import Dim, Node, dim
+from sardonyx.providers.native.kernels.conv import fused, strassen, winograd
+from sardonyx.providers.native.kernels.conv.depthwise import depthwise_steps, has_small_groups
+from sardonyx.providers.native.kernels.conv.direct import ConvArguments, Tile, conv_kernel, grain_of, tile_for
+from sardonyx.providers.native.kernels.conv.filters import Filters
+from sardonyx.providers.native.kernels.conv.form import (
+    Geometry,
+    arrange_sum,
+    arranged_view,
+    axes_of,
+    claims_convolution,
+    even_step,
+    filters_of,
+    geometry_of,
+    input_view,
+    is_channels_last,
+    last_order,
+    operations_of,
+)
+from sardonyx.providers.native.kernels.conv.rows import padded_rows
+from sardonyx.providers.native.program.lowering import Lowerer, Sink
+from sardonyx.providers.native.program.table import lower
+from sardonyx.providers.native.program.views import View
+from sardonyx.records import replace
+
+CONTRIB = "com.microsoft"
+WEIGHT_BYTES = 192 << 10
+"""Filters up to this size stay in the second-level cache: then all panels are taken for one tile of pixels after the other."""
+FEW_CHANNELS = 8
+"""Up to so many channels the taps of a row are summed as one."""
+BLOCK_BYTES = 256 << 10
+"""Else so much of an image is used with one panel of filters after the other."""
+
+
+@lower("Conv", claims=claims_convolution, strided=True)
+def conv(lowerer: Lowerer, node: Node) -> None:
+    convolution_steps(lowerer, node)
+
+
+@lower("FusedConv", domain=CONTRIB, claims=claims_convolution, strided=True)
+@lower("NhwcFusedConv", domain=CONTRIB, claims=claims_convolution)
+def fused_conv(lowerer: Lowerer, node: Node) -> None:
+    convolution_steps(lowerer, node)
+
+
+def convolution_steps(lowerer: Lowerer, node: Node) -> None:
+    """Add the steps of a convolution, by the algorithm that is quickest for it."""
+    geometry = geometry_of(node)
+    for size in geometry.output:
+        lowerer.require(dim.maximum(size, 0), size)
+    expansion = fused.expansion_of(lowerer, node)
+    if expansion is not None:
+        fused.fused_steps(lowerer, node, geometry, expansion, sink_of(lowerer, node))
+        return
+    if _has_short_rows(geometry):
+        view, folded = _with_taps_as_channels(lowerer, node, geometry)
+        direct_steps(lowerer, node, folded, view)
+        return
+    view = input_view(lowerer, node)
+    W, B = filters_of(node)
+    is_fixed = lowerer.can_pack(W, B)
+    ways = winograd.choose(lowerer, geometry, view.type, W) if is_fixed else None
+    if is_fixed and has_small_groups(lowerer, geometry, view.type):
+        depthwise_steps(lowerer, geometry, view, W, B, sink_of(lowerer, node))
+    elif ways is not None:
+        winograd.winograd_steps(lowerer, geometry, ways, view, W, B, sink_of(lowerer, node))
+    else:
+        direct_steps(lowerer, node, geometry, view)
+
+
+def _has_short_rows(geometry: Geometry) -> bool:
+    """Whether there are so few channels that a row of the window should be summed over as one."""
+    is_padded = all(not isinstance(size, int) or size >= 0 for size in (geometry.begin[-1], geometry.end[-1]))
+    few = geometry.groups == 1 and geometry.channels <= FEW_CHANNELS
+    return few and geometry.kernel[-1] > 1 and geometry.dilations[-1] == 1 and is_padded
+
+
+def _with_taps_as_channels(lowerer: Lowerer, node: Node, geometry: Geometry) -> tuple[View, Geometry]:
+    """The same convolution with the taps along the last axis as channels: windows of one row follow each other in memory."""
+    view = arranged_view(lowerer, node)
+    taps, stride = geometry.kernel[-1], geometry.strides[-1]
+    width = dim.maximum((geometry.output[-1] - 1) * stride + taps, 0)
+    if not _has_even_rows(view, geometry):
+        view = padded_rows(lowerer, view, view.type.computed, geometry.begin[-1], width)
+    folded = replace(
+        geometry,
+        channels=geometry.channels * taps,
+        kernel=(*geometry.kernel[:-1], 1),
+        begin=(*geometry.begin[:-1], 0),
+        end=(*geometry.end[:-1], 0),
+        input=(*geometry.input[:-1], width),
+    )
+    return view, folded
+
+
+def _has_even_rows(view: View, geometry: Geometry) -> bool:
+    """Whether an image can be read as it is, because no zeros are wanted beside its rows."""
+    is_dense = view.strides[-1] == geometry.channels and (view.strides[1] == 1 or geometry.channels == 1)
+    return is_dense and view.type == view.type.computed and geometry.begin[-1] == 0 and geometry.end[-1] == 0
+
+
+def sink_of(lowerer: Lowerer, node: Node) -> Sink:
+    """Where the result goes, as images of pixels of channels."""
+    arrange_sum(lowerer, node)
+    rank = len(geometry_of(node).kernel) + 2
+    order = None if is_channels_last(node) else last_order(rank)
+    return lowerer.sink(node, (1, rank - 2, 1), operations=operations_of(node), order=order)
+
+
+def direct_steps(lowerer: Lowerer, node: Node, geometry: Geometry, view: View) -> None:
+    sink = sink_of(lowerer, node)
+    if not fused.put_off(lowerer, node, geometry, view, sink):
+        product_step(lowerer, geometry, view, Filters(*filters_of(node)), sink)
+
+
+def product_step(lowerer: Lowerer, geometry: Geometry, view: View, filters: Filters, sink: Sink) -> None:
+    """Add the step of a direct convolution; `sink` is a domain of images, pixels and filters."""
+    # with rows folded into channels the last pixels of a row have no window of their own
+    covers_all = geometry.is_pointwise and tuple(geometry.output) == tuple(view.shape[2:])
+    flat = even_step(view) if covers_all else None
+    if strassen.strassen_steps(lowerer, geometry, view, flat, filters, sink):
+        return
+    axes = 0 if flat is not None else len(geometry.kernel)
+    tile = tile_for(lowerer.target, view.type, geometry.filters, axes, view.strides[-1] * geometry.strides[-1])
+    packed, bias = filters.panels(lowerer, geometry, tile.width, view.type)
+    tiles = dim.ceildiv(geometry.positions, tile.pixels)
+    lowerer.call(
+        conv_kernel(lowerer.target, tile, sink.chain),
+        ConvArguments(
+            x=view.place,
+            w=packed,
+            bias=bias,
+            zeros=lowerer.constant(np.zeros(geometry.channels, f"f{view.type.bytes}")),
+            groups=geometry.groups,
+            channels=geometry.channels,
+            filters=geometry.filters,
+            positions=geometry.positions,
+            block=_block(geometry, tile),
+            image_step=view.strides[0],
+            pixel_step=flat,
+            axes=[] if flat is not None else axes_of(geometry, view),
+            sink=sink.arguments,
+        ),
+        geometry.batch * tiles * (geometry.groups * -(-geometry.filters // tile.width)),
+        grain_of(tile, geometry.positions, geometry.channels * geometry.taps),
+        flops=geometry.flops,
+        traffic=_traffic(geometry, view.type.bytes),
+    )
+
+
+def _block(geometry: Geometry, tile: Tile) -> Dim:
+    """How many tiles pass by a panel of filters before the next panel comes."""
+    depth = geometry.channels * geometry.taps
+    if depth * geometry.filters * tile.type.bytes <= WEIGHT_BYTES:
+        return 1
+    # neighbouring tiles share most of what their windows cover
+    fresh = tile.pixels * geometry.channels * int(np.prod(geometry.strides)) * tile.type.bytes
+    return max(1, BLOCK_BYTES // max(1, fresh))
+
+
+def _traffic(geometry: Geometry, bytes: int) -> Dim:
+    pixels = dim.product(geometry.input) * geometry.channels + geometry.positions * geometry.filters
+    weights = geometry.groups * geometry.filters * geometry.channels * geometry.taps
+    return (geometry.batch * geometry.groups * pixels + weights) * bytes

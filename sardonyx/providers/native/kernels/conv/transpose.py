@@ -1,0 +1,294 @@
+"""Lowerings of transposed convolutions: all products of pixels and taps, then for each pixel of the result the sum of its own.
+
+Where windows neither overlap nor leave gaps, each product is a pixel of the result already, and is written there.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numpy as np
+
+from sardonyx.ir import Dim, Node, Value, dim
+from sardonyx.ops.reading import operand
+from sardonyx.ops.window import SAME, per_axis, span_of, split_pads, transposed_size
+from sardonyx.providers.native.kernels.conv.filters import Filters
+from sardonyx.providers.native.kernels.conv.form import (
+    MAX_SPATIAL,
+    Geometry,
+    filters_of,
+    input_view,
+    last_order,
+)
+from sardonyx.providers.native.kernels.conv.operators import product_step
+from sardonyx.providers.native.kernels.conv.transpose_kernels import (
+    Spread,
+    SpreadArguments,
+    TransposedAxis,
+    spread_kernel,
+    spread_rows_kernel,
+)
+from sardonyx.providers.native.program.chain import Chain, Given, Load, Store, pattern, stride_arguments
+from sardonyx.providers.native.program.lowering import Lowerer, Sink
+from sardonyx.providers.native.program.steps import Argument, At, Buffer
+from sardonyx.providers.native.program.table import lower
+from sardonyx.providers.native.program.values import dims, element_of, present, shape_of
+from sardonyx.providers.native.program.views import Dims, View, collapse, contiguous_strides
+from sardonyx.providers.prepacking import Layout
+from sardonyx.records import dataclass, replace
+
+WIDENED = Layout("widened")
+PIECE_ELEMENTS = 16384
+"""How many sums are worth handing to another thread."""
+FEW_CHANNELS = 8
+"""Below so many channels vectors run along rows."""
+LONGEST_STRIDE = 1 << 16
+"""Beyond this the table of a stride's phases is not worth its memory."""
+LONGEST_ROW = 1 << 22
+"""Positions along a row are divided as float32."""
+
+
+@dataclass(frozen=True)
+class Transposed:
+    """A transposed convolution's sizes. `channels` and `filters` are those of one group."""
+
+    groups: int
+    channels: int
+    filters: int
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    begin: Dims
+    """How many pixels are left out before each axis of the result."""
+    input: Dims
+    output: Dims
+
+    @property
+    def taps(self) -> int:
+        return math.prod(self.kernel)
+
+    @property
+    def is_tiling(self) -> bool:
+        """Whether each pixel of the result is given one product."""
+        covered = all(o == i * k for o, i, k in zip(self.output, self.input, self.kernel))
+        even = all(dilation == 1 or size == 1 for dilation, size in zip(self.dilations, self.kernel))
+        return self.kernel == self.strides and even and covered and all(size == 0 for size in self.begin)
+
+
+def transposed_of(node: Node) -> Transposed:
+    image, output, filters = dims(present(node.inputs[0]))[2:], dims(node.outputs[0])[2:], dims(present(node.inputs[1]))
+    rank, groups = len(image), int(operand(node, "group") or 1)
+    kernel = tuple(int(size) for size in filters[2:])  # type: ignore[arg-type]
+    strides = tuple(per_axis(operand(node, "strides"), rank, "strides"))
+    dilations = tuple(per_axis(operand(node, "dilations"), rank, "dilations"))
+    begin = _begin(node, image, output, kernel, strides, dilations)
+    depth, count = int(filters[0]) // groups, int(filters[1])  # type: ignore[arg-type]
+    return Transposed(groups, depth, count, kernel, strides, dilations, begin, image, output)
+
+
+def _begin(
+    node: Node, image: Dims, output: Dims, kernel: tuple[int, ...], strides: tuple[int, ...], dilations: tuple[int, ...]
+) -> Dims:
+    auto_pad, rank = operand(node, "auto_pad") or "NOTSET", len(image)
+    if not operand(node, "output_shape") and auto_pad not in SAME:
+        return tuple(split_pads(operand(node, "pads") if auto_pad == "NOTSET" else None, rank)[0])
+    extra = operand(node, "output_padding") or (0,) * rank
+    spans = [span_of(*axis) for axis in zip(kernel, dilations)]  # type: ignore[no-untyped-call]
+    full = [transposed_size(*axis) for axis in zip(image, spans, strides, extra)]  # type: ignore[no-untyped-call]
+    totals = [dim.maximum(0, size - wanted) for size, wanted in zip(full, output)]
+    smaller = tuple(dim.floordiv(total, 2) for total in totals)
+    return smaller if auto_pad == "SAME_UPPER" else tuple(total - less for total, less in zip(totals, smaller))
+
+
+def _claims(node: Node) -> bool:
+    """Floats, filters and bias that are constant, sizes that fit."""
+    X, W, B = (*node.inputs, None, None)[:3]
+    if X is None or W is None or W.constant is None or (B is not None and B.constant is None):
+        return False
+    types = {element_of(value) for value in (X, W, B, node.outputs[0]) if value is not None}
+    type = types.pop()
+    if types or type is None or not type.is_float:
+        return False
+    return _sizes_fit(node, X, W, B)
+
+
+def _sizes_fit(node: Node, X: Value, W: Value, B: Value | None) -> bool:
+    shape, filters, output = shape_of(X), shape_of(W), shape_of(node.outputs[0])
+    if shape is None or filters is None or output is None or not 3 <= len(shape) <= 2 + MAX_SPATIAL:
+        return False
+    group, kernel_shape = int(operand(node, "group") or 1), operand(node, "kernel_shape")
+    sizes = [size for size in filters if isinstance(size, int)]
+    if len(sizes) < len(filters) or len(filters) != len(shape) or min(sizes) < 1 or group < 1 or sizes[0] % group:
+        return False
+    if kernel_shape and tuple(kernel_shape) != tuple(sizes[2:]):
+        return False
+    steps = [*(operand(node, "strides") or ()), *(operand(node, "dilations") or ())]
+    if max(steps, default=1) > LONGEST_STRIDE:
+        return False
+    return shape[1] == sizes[0] and min(steps, default=1) > 0 and (B is None or shape_of(B) == (sizes[1] * group,))
+
+
+@lower("ConvTranspose", claims=_claims, packs=True, strided=True)
+def conv_transpose(lowerer: Lowerer, node: Node) -> None:
+    sizes = transposed_of(node)
+    for size in sizes.output:
+        lowerer.require(dim.maximum(size, 0), size)
+    view = input_view(lowerer, node)
+    is_wide = sizes.groups == 1 and sizes.filters >= FEW_CHANNELS
+    if sizes.is_tiling and is_wide and _rows_are_even(view):
+        _tiled(lowerer, node, sizes, view)
+    else:
+        _spread(lowerer, node, sizes, view)
+
+
+def pointwise(sizes: Transposed, batch: Dim, image: Dims, filters: int) -> Geometry:
+    """The convolution that multiplies each pixel by some filters per group."""
+    one, none = (1,) * len(image), (0,) * len(image)
+    return Geometry(batch, sizes.groups, sizes.channels, filters, one, one, one, none, none, image, image)
+
+
+# --- windows side by side -------------------------------------------------------------------------------------------
+
+
+def _rows_are_even(view: View) -> bool:
+    """Whether rows of all images lie equally far apart."""
+    sizes, _ = collapse(view.shape[:1] + view.shape[2:-1], [view.strides[:1] + view.strides[2:-1]])
+    return len(view.shape) <= 4 and len(sizes) == 1
+
+
+def _tiled(lowerer: Lowerer, node: Node, sizes: Transposed, view: View) -> None:
+    """A product for each tap, written to its pixels of the result."""
+    rank, width = len(view.shape), sizes.kernel[-1]
+    sink = lowerer.sink(node, (rank - 2, 1, 1), order=last_order(rank))
+    W, B = filters_of(node)
+    lines, (steps,) = collapse(view.shape[:1] + view.shape[2:-1], [view.strides[:1] + view.strides[2:-1]])
+    image = view.shape[-1:]
+    rows = replace(view, shape=(*lines, view.shape[1], *image), strides=(*steps, view.strides[1], view.strides[-1]))
+    geometry = pointwise(sizes, lines[0], image, sizes.filters)
+    for tap in range(sizes.taps):
+        filters = Filters(W, B, ("tap", tap), functools.partial(_filters_of_tap, sizes, tap))
+        target = every(sink, (tap // width, tap % width), (sizes.taps // width, width))
+        product_step(lowerer, geometry, rows, filters, target)
+
+
+def _filters_of_tap(sizes: Transposed, tap: int, weights: np.ndarray) -> np.ndarray:
+    taken = weights.reshape(sizes.channels, sizes.filters, sizes.taps)[:, :, tap]
+    return np.ascontiguousarray(taken.T).reshape(sizes.filters, sizes.channels, 1)
+
+
+def every(sink: Sink, first: tuple[int, int], step: tuple[int, int]) -> Sink:
+    """Of a sink of rows, pixels and channels every so-and-so-manieth row and pixel."""
+    rest = iter(sink.arguments)
+    arguments: list[Argument] = []
+
+    def placed(operand: Load | Store) -> tuple[str, ...]:
+        place = next(rest)
+        assert isinstance(place, At)
+        strides = [_stride(next(rest)) if kind == "n" else int(kind) for kind in operand.strides]
+        offset = strides[0] * first[0] + strides[1] * first[1]
+        moved = (strides[0] * step[0], strides[1] * step[1], strides[2])
+        arguments.append(At(place.buffer, place.offset + offset * operand.type.bytes))
+        arguments.extend(stride for stride, kind in zip(moved, pattern(moved)) if kind == "n")
+        return pattern(moved)
+
+    items = [Load(item.type, placed(item)) if isinstance(item, Load) else item for item in sink.chain.items]
+    stores = tuple(Store(store.item, store.type, placed(store)) for store in sink.chain.stores)
+    return Sink((), Chain(3, tuple(items), stores), arguments)
+
+
+def _stride(argument: Argument) -> Dim:
+    assert not isinstance(argument, (float, At, Buffer))
+    return argument
+
+
+# --- windows that overlap -------------------------------------------------------------------------------------------
+
+
+def _spread(lowerer: Lowerer, node: Node, sizes: Transposed, view: View) -> None:
+    """All products into memory; then each pixel of the result adds up its own."""
+    products = _products(lowerer, node, sizes, view)
+    rank, type = len(view.shape), view.type
+    in_rows = sizes.filters < FEW_CHANNELS
+    sink = lowerer.sink(node, (1, 1, rank - 2) if in_rows else (1, rank - 2, 1), order=None if in_rows else last_order(rank))
+    B = filters_of(node)[1]
+    channels = sizes.groups * sizes.filters
+    dtype = np.dtype(f"f{type.bytes}")
+    if B is None:
+        bias = lowerer.constant(np.zeros(channels, dtype))
+    else:
+        (bias,) = lowerer.packed([B], WIDENED, (dtype.str,), [channels * type.bytes], lambda array: [array.astype(dtype)])
+    pixels = dim.product(sizes.output)
+    if in_rows:
+        lowerer.require(dim.minimum(sizes.output[-1], LONGEST_ROW), sizes.output[-1])
+    kernel, items = (spread_rows_kernel, channels * dim.product(sizes.output[:-1])) if in_rows else (spread_kernel, pixels)
+    each = sizes.output[-1] if in_rows else channels
+    total = view.shape[0] * pixels * channels
+    lowerer.call(
+        kernel(lowerer.target, Spread(type, len(sizes.kernel)), sink.chain),
+        SpreadArguments(
+            products=products.place,
+            bias=bias,
+            groups=sizes.groups,
+            filters=sizes.filters,
+            image_step=products.strides[0],
+            taps=sizes.taps,
+            axes=_axes(lowerer, sizes, products),
+            sink=sink.arguments,
+        ),
+        view.shape[0] * items,
+        dim.maximum(1, dim.floordiv(PIECE_ELEMENTS, dim.maximum(1, each))),
+        flops=dim.product(products.shape),
+        traffic=(dim.product(products.shape) + total) * type.bytes,
+    )
+
+
+def _products(lowerer: Lowerer, node: Node, sizes: Transposed, view: View) -> View:
+    """(images, pixels, groups · taps · filters)."""
+    filters = sizes.taps * sizes.filters
+    shape = (view.shape[0], dim.product(sizes.input), sizes.groups * filters)
+    products = View(lowerer.scratch(dim.product(shape) * view.type.bytes), view.type, shape, contiguous_strides(shape))
+    chain = Chain(3, (Given(view.type),), (Store(0, view.type, pattern(products.strides)),))
+    sink = Sink(shape, chain, stride_arguments(products, products.strides))
+    geometry = pointwise(sizes, view.shape[0], view.shape[2:], filters)
+    product_step(
+        lowerer, geometry, view, Filters(filters_of(node)[0], None, ("taps",), functools.partial(_all_taps, sizes)), sink
+    )
+    return products
+
+
+def _all_taps(sizes: Transposed, weights: np.ndarray) -> np.ndarray:
+    """Each tap of a filter as a filter of its own."""
+    taps = weights.reshape(sizes.groups, sizes.channels, sizes.filters, sizes.taps).transpose(0, 3, 2, 1)
+    return np.ascontiguousarray(taps).reshape(-1, sizes.channels, *(1,) * len(sizes.kernel))
+
+
+def _axes(lowerer: Lowerer, sizes: Transposed, products: View) -> list[TransposedAxis]:
+    pixel_steps = contiguous_strides((*sizes.input, products.shape[-1]))
+    tap_steps = contiguous_strides((*sizes.kernel, sizes.filters))
+    axes = []
+    for number, (stride, dilation) in enumerate(zip(sizes.strides, sizes.dilations)):
+        common = math.gcd(stride, dilation)
+        axis = TransposedAxis(
+            output=sizes.output[number],
+            input=sizes.input[number],
+            kernel=sizes.kernel[number],
+            stride=stride,
+            dilation=dilation,
+            begin=sizes.begin[number],
+            pixel_step=pixel_steps[number],
+            tap_step=tap_steps[number],
+            next_tap=stride // common,
+            back=dilation // common,
+            first_taps=lowerer.constant(_first_taps(sizes.kernel[number], stride, dilation)),
+        )
+        axes.append(axis)
+    return axes
+
+
+def _first_taps(kernel: int, stride: int, dilation: int) -> np.ndarray:
+    """By a pixel's place modulo the stride, the first tap that meets it; the kernel's size if none does."""
+    first = np.full(stride, kernel, np.int64)
+    for tap in reversed(range(kernel)):
+        first[tap * dilation % stride] = tap
+    return first

@@ -1,0 +1,360 @@
+"""Convolutions in fewer multiplications, after Winograd. Lowerings of convolutions ask whether it pays.
+
+Along an axis, some results of a window of two or three taps come from as many inputs and one or two more, transformed at that many points
+(`transforms.py`). With a transform along one or two axes, input and filters are multiplied point by point and summed over channels, some
+matrix products, and the sums are transformed back. Other windows are made of such small ones, their sections:
+
+- a longer window, of taps that follow each other;
+- one that moves by two pixels, of its even and its odd taps, which meet even and odd pixels;
+- along an axis without a transform (the depth of a volume), of its single taps.
+
+Sections are added before the way back, so they are like more channels. With a dilation, every so many pixels make an image of their own.
+
+A NaN or an infinity spoils its whole tile, not only the pixels whose windows meet it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+
+from sardonyx.compiler.types import F32
+from sardonyx.ir import Dim, Value, dim
+from sardonyx.providers.accuracy import Accuracy
+from sardonyx.providers.native.kernels.conv.direct import pixels_of
+from sardonyx.providers.native.kernels.conv.filters import pack_bias, pack_panels
+from sardonyx.providers.native.kernels.conv.form import Geometry
+from sardonyx.providers.native.kernels.conv.rounding import BOUND, error_ratio, tap_energies, tap_factors
+from sardonyx.providers.native.kernels.conv.transforms import PAIRS, Transform
+from sardonyx.providers.native.kernels.conv.winograd_kernel import (
+    Blocks,
+    WinogradArguments,
+    WinogradAxis,
+    WinogradForm,
+    winograd_kernel,
+)
+from sardonyx.providers.native.program.lowering import Lowerer, Sink
+from sardonyx.providers.native.program.sizes import Rooms
+from sardonyx.providers.native.program.steps import Buffer
+from sardonyx.providers.native.program.views import View
+from sardonyx.providers.prepacking import Layout
+from sardonyx.records import dataclass
+
+WINOGRAD = Layout("winograd")
+ENERGIES = Layout("energies")
+POINTS = tuple(PAIRS)
+"""How many points a transform may have."""
+LONGEST = 3
+"""Taps of a section."""
+VECTORS = 2
+SCRATCH_BYTES = 640 << 10
+"""Transformed input and sums of a block of tiles should stay in the second-level cache."""
+CACHED_BYTES = 16 << 20
+"""Transformed filters up to this size are likely to stay in the last-level cache from one block of tiles to the next."""
+LARGE_SCRATCH_BYTES = 2 << 20
+"""What transformed input and sums may take if filters are larger."""
+NEAR_FILTER_BYTES = 512 << 10
+"""Transformed filters up to this size stay in the second-level cache of every thread."""
+NEAR_BYTES = 48 << 10
+"""Transformed input up to this size is near enough to be read again for each panel of filters, so that sums of one panel suffice."""
+DEPTH_AT_ONCE = 128
+"""Sums over sections of together more channels come in several parts, for each of which the transformed input takes the same memory."""
+FEWEST_TILES = 4
+"""By which a panel is multiplied with enough sums under way."""
+FEWEST_CHANNELS = 16
+FILTER_BYTES = 26 << 20
+"""Transformed filters of a layer take at most so much memory."""
+SUPPOSED_SIZE = 56
+"""For how large an image it must pay if sizes are not known."""
+GAIN = 0.9
+"""It is taken if it needs at most this part of the direct sum's time."""
+FEWEST_STRIDED_TILES = 32
+"""Strides save few products and make filters of many sections: below this they come from memory for too little."""
+CYCLES_PER_POINT = 7
+"""Of a transform, per vector of channels."""
+CYCLES_PER_TILE = 150
+"""For finding its pixels."""
+BYTES_PER_CYCLE = 8
+"""At which filters come from memory."""
+ALIASING = 4096
+
+
+@dataclass(frozen=True)
+class Way:
+    """How the windows along one axis are made of sections, and which transform these have."""
+
+    transform: Transform | None
+    kernel: int
+    stride: int
+    dilation: int
+    sections: int
+    offsets: int = 1
+    """How many sections begin at neighbouring taps."""
+
+    @property
+    def moves(self) -> int:
+        """How far apart the results of a tile lie."""
+        return 1 if self.transform is None else self.dilation
+
+    @property
+    def jump(self) -> int:
+        """How far sections lie apart that don't begin beside each other."""
+        taps = 1 if self.transform is None else self.transform.taps * self.stride
+        return taps * self.dilation
+
+    def tiles(self, output: Dim) -> Dim:
+        if self.transform is None:
+            return output
+        return self.phases(output) * dim.ceildiv(dim.ceildiv(output, self.moves), self.transform.size)
+
+    def phases(self, output: Dim) -> Dim:
+        """How many tiles lie between each other."""
+        return dim.minimum(self.moves, output)
+
+    def taps(self) -> list[range]:
+        """Which taps each section has; beyond the last one there are none."""
+        if self.transform is None:
+            return [range(tap, tap + 1) for tap in range(self.kernel)]
+        length = self.transform.taps * self.stride
+        firsts = [number // self.offsets * length + number % self.offsets for number in range(self.sections)]
+        return [range(first, min(first + length, self.kernel), self.stride) for first in firsts]
+
+
+def ways_of(kernel: int, stride: int, dilation: int) -> list[Way]:
+    """How an axis can be done: without a transform, or by those that there are."""
+    ways = [Way(None, kernel, stride, dilation, kernel)]
+    longest = -(-kernel // stride)
+    if longest == 1 or (stride > 1 and dilation > 1):
+        return ways
+    parts = -(-longest // LONGEST)
+    taps = -(-longest // parts)
+    for points in POINTS:
+        ways.append(Way(Transform(points - taps + 1, taps), kernel, stride, dilation, stride * parts, stride))
+    return ways
+
+
+Ways = tuple[Way, ...]
+
+
+def choose(lowerer: Lowerer, geometry: Geometry, type: object, W: Value) -> Ways | None:
+    """The transforms that make a convolution quickest, None if none pay or all would lose too many digits with these filters."""
+    if type != F32 or Accuracy.of(lowerer.options) is Accuracy.EXACT:
+        return None
+    if min(geometry.channels, geometry.filters) < FEWEST_CHANNELS:
+        return None
+    lanes, rows = lowerer.target.lanes(F32), pixels_of(lowerer.target)[VECTORS]
+    axes = map(ways_of, geometry.kernel, geometry.strides, geometry.dilations)
+    candidates = [ways for ways in itertools.product(*axes) if 1 <= len(_transforms(ways)) <= 2]
+    costs = {ways: _cost(geometry, ways, lanes, rows) for ways in candidates if _is_worth_a_try(geometry, ways)}
+    limit = GAIN * _direct_cost(geometry, lanes)
+    paying = sorted((ways for ways in costs if costs[ways] <= limit), key=lambda ways: costs[ways])
+    if not paying:
+        return None
+    energies = _tap_energies(lowerer, geometry, W)
+    return next((ways for ways in paying if error_ratio(energies, _tap_factors(ways)) <= BOUND), None)
+
+
+def _tap_energies(lowerer: Lowerer, geometry: Geometry, W: Value) -> np.ndarray:
+    """Kept with packed weights: what is stored is chosen without a look at the filters."""
+    shape = (geometry.groups * geometry.filters, *geometry.kernel)
+    (energies,) = lowerer.packed_arrays([W], ENERGIES, (), [math.prod(shape) * 8], lambda weights: [tap_energies(weights)])
+    return energies.reshape(-1).view(np.float64).reshape(shape)
+
+
+def _tap_factors(ways: Ways) -> list[np.ndarray]:
+    """For each axis: by how much errors of a weight are enlarged, by its tap."""
+    factors = [np.ones(way.kernel) for way in ways]
+    for way, factor in zip(ways, factors):
+        for taps in way.taps() if way.transform is not None else ():
+            assert way.transform is not None
+            factor[taps.start : taps.stop : taps.step] = tap_factors(way.transform)[: len(taps)]
+    return factors
+
+
+def _is_worth_a_try(geometry: Geometry, ways: Ways) -> bool:
+    """Whether filters have a bearable size, and are used often enough if strides make sections of them along two axes."""
+    strided = sum(way.transform is not None and way.stride > 1 for way in ways)
+    enough = strided < 2 or _supposed_tiles(geometry, ways) >= FEWEST_STRIDED_TILES
+    return enough and _filter_bytes(geometry, ways) <= FILTER_BYTES
+
+
+def _transforms(ways: Ways) -> list[Transform]:
+    return [way.transform for way in ways if way.transform is not None]
+
+
+def _points(ways: Ways) -> int:
+    return math.prod(transform.width for transform in _transforms(ways))
+
+
+def _depth(geometry: Geometry, ways: Ways) -> int:
+    """Over how many products a sum goes, at each point."""
+    return geometry.channels * math.prod(way.sections for way in ways)
+
+
+def _short_depth(geometry: Geometry, ways: Ways) -> int:
+    """The same where the first axis is at infinity: sections whose last tap is none are 0 there, and come last if no axis goes before."""
+    way = ways[0]
+    if way.transform is None:
+        return _depth(geometry, ways)
+    whole = sum(len(taps) == way.transform.taps for taps in way.taps())
+    return _depth(geometry, ways) // way.sections * whole
+
+
+def _filter_bytes(geometry: Geometry, ways: Ways) -> int:
+    return _points(ways) * geometry.groups * geometry.filters * _depth(geometry, ways) * 4
+
+
+def _supposed(output: Dim) -> int:
+    return output if isinstance(output, int) else SUPPOSED_SIZE
+
+
+def _supposed_tiles(geometry: Geometry, ways: Ways) -> int:
+    counts = (way.tiles(_supposed(output)) for way, output in zip(ways, geometry.output))
+    return math.prod(count for count in counts if isinstance(count, int))
+
+
+def _direct_cost(geometry: Geometry, lanes: int) -> float:
+    """About how many cycles a group of an image takes, where a vector multiplication takes one."""
+    return math.prod(map(_supposed, geometry.output)) * geometry.taps * geometry.channels * -(-geometry.filters // lanes)
+
+
+def _cost(geometry: Geometry, ways: Ways, lanes: int, rows: int) -> float:
+    points, depth, tiles = _points(ways), _depth(geometry, ways), _supposed_tiles(geometry, ways)
+    groups = max(1, -(-tiles // rows))
+    panel_row = VECTORS * lanes * 4 / BYTES_PER_CYCLE
+    short = points // _transforms(ways)[0].width
+    summed = (points - short) * depth + short * _short_depth(geometry, ways)
+    products = groups * max(VECTORS * -(-tiles // groups), panel_row) * summed
+    moved = tiles * (points * CYCLES_PER_POINT * (depth + geometry.filters) / lanes + CYCLES_PER_TILE)
+    return products * -(-geometry.filters // (VECTORS * lanes)) + moved
+
+
+def winograd_steps(lowerer: Lowerer, geometry: Geometry, ways: Ways, view: View, W: Value, B: Value | None, sink: Sink) -> None:
+    """Add the step."""
+    lanes = lowerer.target.lanes(F32)
+    width = VECTORS * lanes
+    transforms = tuple(way.transform for way in ways)
+    form = WinogradForm(transforms, pixels_of(lowerer.target)[VECTORS], VECTORS, lanes, geometry.channels % lanes != 0)
+    panels = -(-geometry.filters // width)
+    tiles = dim.product([way.tiles(output) for way, output in zip(ways, geometry.output)])
+    blocks = _blocks(lowerer, geometry, ways, form, tiles)
+    u, bias = _packed(lowerer, geometry, ways, W, B, width)
+    rooms = Rooms(geometry.batch * geometry.groups * dim.ceildiv(tiles, blocks.tiles) * -(-panels // blocks.panels))
+    rows = form.points * blocks.tiles * rooms.count
+    images = dim.product(geometry.input) * geometry.channels + geometry.positions * geometry.filters
+    lowerer.call(
+        winograd_kernel(lowerer.target, form, sink.chain),
+        WinogradArguments(
+            x=view.place,
+            u=u,
+            bias=bias,
+            zeros=lowerer.constant(np.zeros(-(-geometry.channels // lanes) * lanes, np.float32)),
+            v=lowerer.scratch(rows * blocks.v_pitch * 4),
+            m=lowerer.scratch(rows * blocks.m_pitch * 4),
+            rooms=rooms.arguments,
+            groups=geometry.groups,
+            channels=geometry.channels,
+            filters=geometry.filters,
+            panels=panels,
+            blocks=blocks,
+            image_step=view.strides[0],
+            short_depth=_short_depth(geometry, ways),
+            axes=[_axis(geometry, way, view, number) for number, way in enumerate(ways)],
+            sink=sink.arguments,
+        ),
+        rooms.items,
+        rooms.grain,
+        flops=geometry.flops,
+        traffic=geometry.batch * geometry.groups * images * 4,
+    )
+
+
+def _axis(geometry: Geometry, way: Way, view: View, number: int) -> WinogradAxis:
+    output = geometry.output[number]
+    return WinogradAxis(
+        input=geometry.input[number],
+        output=output,
+        begin=geometry.begin[number],
+        step=view.strides[2 + number],
+        tiles=way.tiles(output),
+        stride=way.stride,
+        dilation=way.moves,
+        phases=way.phases(output),
+        spread=way.stride * way.dilation,
+        sections=way.sections,
+        offsets=way.offsets,
+        jump=way.jump,
+    )
+
+
+def _packed(lowerer: Lowerer, geometry: Geometry, ways: Ways, W: Value, B: Value | None, width: int) -> list[Buffer]:
+    """Transformed filters in panels, and the bias."""
+    groups, transforms = geometry.groups, _transforms(ways)
+    size = groups * -(-geometry.filters // width) * width * 4
+
+    def pack(weights: np.ndarray, bias: np.ndarray | None = None) -> list[np.ndarray]:
+        matrices = [transform.filter_matrix for transform in transforms]
+        panels = pack_panels(lowerer, in_sections(weights, ways), groups, width, F32, matrices, apart=True)
+        return [panels, pack_bias(bias, groups, geometry.filters, width, np.dtype(np.float32))]
+
+    parameters = tuple((way.stride, way.transform, way.transform and way.transform.pairs) for way in ways)
+    sizes = [_points(ways) * _depth(geometry, ways) * size, size]
+    return lowerer.packed([W] if B is None else [W, B], WINOGRAD, (parameters, groups, width), sizes, pack)
+
+
+def in_sections(weights: np.ndarray, ways: Ways) -> np.ndarray:
+    """(M, C, taps…) as (M, sections · C, a section's taps…); taps that the window has not are 0."""
+    if all(way.transform is not None and way.sections == 1 and way.transform.taps == way.kernel for way in ways):
+        return weights
+    counts = [way.sections for way in ways]
+    lengths = [1 if way.transform is None else way.transform.taps for way in ways]
+    sections = np.zeros((len(weights), *counts, weights.shape[1], *lengths), weights.dtype)
+    for choice in itertools.product(*(enumerate(way.taps()) for way in ways)):
+        places, ranges = zip(*choice)
+        source = (slice(None), slice(None), *(slice(taps.start, taps.stop, taps.step) for taps in ranges))
+        sections[(slice(None), *places, slice(None), *(slice(len(taps)) for taps in ranges))] = weights[source]
+    lengths = [transform.taps for transform in _transforms(ways)]
+    return sections.reshape(len(weights), math.prod(counts) * weights.shape[1], *lengths)
+
+
+def _blocks(lowerer: Lowerer, geometry: Geometry, ways: Ways, form: WinogradForm, total: Dim) -> Blocks:
+    """Blocks of tiles that fit into a cache, and enough pieces of work for all threads.
+
+    Filters that stay in the last-level cache are read again for each block of tiles. Larger ones should be read once: then blocks are
+    larger. Where there are few blocks, threads share the filters, and each transforms the input for itself; but filters so small that every
+    thread has them near are no reason for that: then blocks are smaller.
+    """
+    width, points, threads = form.vectors * form.lanes, form.points, lowerer.threads
+    panels = -(-geometry.filters // width)
+    sections = math.prod(way.sections for way in ways)
+    together = min(sections, max(1, DEPTH_AT_ONCE // geometry.channels))
+    v_pitch, v_whole = (_section_pitch(geometry.channels, count, form.lanes) for count in (together, sections))
+    supposed = _supposed_tiles(geometry, ways)
+    is_large = _filter_bytes(geometry, ways) // geometry.groups > CACHED_BYTES
+    budget = LARGE_SCRATCH_BYTES if is_large else SCRATCH_BYTES
+    tiles = max(1, budget // (points * 4 * (v_whole + panels * width)) // form.rows) * form.rows
+    while threads > 1 and not is_large and tiles > form.rows and -(-supposed // tiles) * geometry.groups < 4 * threads:
+        tiles -= form.rows
+    tiles = max(1, min(tiles, supposed)) if isinstance(total, int) else tiles
+    blocks = max(1, -(-supposed // tiles)) * geometry.groups
+    is_small = _filter_bytes(geometry, ways) // geometry.groups <= NEAR_FILTER_BYTES
+    if is_small and blocks < threads:
+        tiles = min(tiles, max(FEWEST_TILES, -(-supposed * geometry.groups // threads)))
+    chunks = 1 if is_small or threads == 1 or blocks >= 2 * threads else min(panels, -(-2 * threads // blocks))
+    chunk = -(-panels // chunks)
+    kept = 1 if together == sections and points * tiles * v_pitch * 4 <= NEAR_BYTES else chunk
+    even = dim.maximum(1, dim.ceildiv(total, dim.maximum(1, dim.ceildiv(total, tiles))))
+    return Blocks(tiles=even, panels=chunk, kept=kept, together=together, v_pitch=v_pitch, m_pitch=_pitch(kept * width))
+
+
+def _section_pitch(channels: int, sections: int, lanes: int) -> int:
+    """How far rows of transformed input lie apart: the last vector of the last section may have too much."""
+    size = (sections - 1) * channels + -(-channels // lanes) * lanes
+    return _pitch(-(-size // lanes) * lanes)
+
+
+def _pitch(size: int) -> int:
+    """Rows a multiple of a page apart would meet in one set of the first-level cache."""
+    return size + 16 if size * 4 % ALIASING == 0 else size

@@ -1,0 +1,371 @@
+"""The kernel of matrix products: register tiles with what follows them. `matmul.py` prepares its operands and calls it.
+
+A micro-kernel holds a tile of the result in registers, up to `rows` by `vectors`, and runs once through all of K: per k it reads a
+vector row of B's panel and broadcasts one element of A per row. Items are tiles; the panels of a block stay in the second-level cache
+while the rows of A pass by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sardonyx.compiler.builder import Value, Variable
+from sardonyx.compiler.target import Target
+from sardonyx.compiler.types import I8, I64, Type
+from sardonyx.ir import Dim, dim
+from sardonyx.providers.native.kernels.linalg.packing import batch_offset
+from sardonyx.providers.native.program import budgets
+from sardonyx.providers.native.program.arguments import Arguments, Operands, Pointer, Size, each, group
+from sardonyx.providers.native.program.chain import Chain, ChainCode
+from sardonyx.providers.native.program.kernel import KernelFunction, kernel
+from sardonyx.records import dataclass
+
+PIECE_WORK = 1 << 18
+"""Multiplications that are worth handing to another thread."""
+CHAINS_OF_ADDITIONS = 8
+"""How many sums must be under way for the units to be always busy."""
+UNROLL = 4
+PART = 512
+"""How many products are summed at a time: errors of a sum grow with its length."""
+MAX_SINGLE_VECTORS = 9
+ROWS_PER_POINTER = 3
+LIGHT = 16
+"""Up to how many instructions per vector what follows is repeated for each register of a tile; beyond, it is a loop."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A micro-kernel's shape and how it reads its operands."""
+
+    left: Type
+    """How A is stored."""
+    right: Type
+    """How B is stored."""
+    rows: int
+    vectors: int
+    lanes: int
+    along: str
+    """Which axis of A lies without gaps: "k" or "rows"."""
+    packed_right: bool
+    """Whether B is packed in panels; else its columns lie without gaps."""
+
+    @property
+    def width(self) -> int:
+        """Columns of a panel."""
+        return self.vectors * self.lanes
+
+    @property
+    def heights(self) -> list[int]:
+        """Numbers of rows that there is code for: a rest is made up of them."""
+        smaller = [1 << bit for bit in reversed(range(self.rows.bit_length())) if 1 << bit < self.rows]
+        return [self.rows, *smaller]
+
+
+def tile_vectors(target: Target, type: Type, columns: Dim) -> int:
+    """One vector to a row where two would leave much of the last panel empty."""
+    if not isinstance(columns, int):
+        return 2
+    count = -(-columns // target.lanes(type))
+    return 1 if count % 2 and count <= MAX_SINGLE_VECTORS else 2
+
+
+def tile_rows(target: Target, vectors: int) -> int:
+    """How many rows leave registers for a row of B and an element of A."""
+    if target.vector_registers >= 32:
+        return 14
+    if target.fma:
+        return 6 if vectors == 2 else 12
+    return 4 if vectors == 2 else 8
+
+
+def grain_of(tile: Tile, rows: Dim, inner: Dim) -> Dim:
+    """How many tiles are worth handing to another thread. A tile of few rows takes as long as reading its panel."""
+    work = inner * tile.width * (dim.minimum(rows, tile.rows) + 6)
+    return dim.maximum(1, dim.floordiv(PIECE_WORK, dim.maximum(1, work)))
+
+
+class FactorArguments(Arguments):
+    place: Pointer
+    tile_stride: Size
+    """From a tile of A's rows, or a packed panel of B's columns, to the next."""
+    stride: Size
+    """From row to row where elements of one k after the other lie side by side, else from k to k."""
+    batch_strides: Sequence[Size] = each(lambda batch_axes: batch_axes)
+
+
+class GemmArguments(Arguments):
+    left: FactorArguments
+    right: FactorArguments
+    rows: Size
+    columns: Size
+    inner: Size
+    batch_sizes: Sequence[Size] = each(lambda batch_axes: batch_axes)
+    sink: Operands = group(lambda chain: chain.slots)
+
+
+@kernel("gemm", GemmArguments)
+def gemm_kernel(f: KernelFunction, a: GemmArguments, tile: Tile, batch_axes: int, chain: Chain) -> None:
+    """Items are tiles of the result: batch by batch, block by block, in a block row of tiles by row of tiles."""
+    product = _Product(f, a, tile, chain)
+    place = product.first()
+    with f.loop(f.begin, f.end):
+        product.tile(place)
+        product.advance(place)
+
+
+@dataclass
+class _Place:
+    """Which tile comes next; `panel` is counted within its block."""
+
+    panel: Variable
+    tile: Variable
+    block: Variable
+    batch: Variable
+
+
+class _Product:
+    """The code of a product: `tile` is a register tile, `_sums` its inner loop, `_hand_on` and `_finish` the epilogue."""
+
+    def __init__(self, f: KernelFunction, a: GemmArguments, tile: Tile, chain: Chain):
+        self.f = f
+        self.a = a
+        self.shape = tile
+        self.sum_type = tile.right.computed
+        self.epilogue = ChainCode(f, chain, a.sink)
+        self.is_light = chain_weight(f.target, chain, tile.lanes) <= LIGHT
+        self.spilled = f.stack(self.sum_type, (tile.rows + 1) * tile.width)
+        self.parts = f.stack(self.sum_type, tile.rows * tile.width)
+        """The sum of the parts of long sums that are done."""
+        self.tiles = (a.rows + (tile.rows - 1)) // tile.rows
+        self.panels = (a.columns + (tile.width - 1)) // tile.width
+        self._make_blocks()
+
+    def _make_blocks(self) -> None:
+        """How many panels stay in the cache: blocks are as even as can be."""
+        f = self.f
+        panel_bytes = f.maximum(self.a.inner, 1) * (self.shape.width * self.shape.right.bytes)
+        limit = f.maximum(f.const(I64, budgets.of(f.target.caches).matrix_block) // panel_bytes, 1)
+        count = f.maximum(self.panels, 1)
+        blocks = (count + (limit - 1)) // limit
+        self.block = (count + (blocks - 1)) // blocks
+
+    def _panels_in(self, block: Value) -> Value:
+        return self.f.minimum(self.block, self.panels - block * self.block)
+
+    def first(self) -> _Place:
+        """The tile that is the item `begin`."""
+        f = self.f
+        per_batch = f.maximum(self.tiles * self.panels, 1)
+        batch, rest = f.begin // per_batch, f.begin % per_batch
+        per_block = f.maximum(self.block * self.tiles, 1)
+        block, rest = rest // per_block, rest % per_block
+        panels = f.maximum(self._panels_in(block), 1)
+        return _Place(*(f.variable(number) for number in (rest % panels, rest // panels, block, batch)))
+
+    def advance(self, place: _Place) -> None:
+        f = self.f
+        place.panel.set(place.panel.get() + 1)
+        with f.if_(place.panel.get() >= self._panels_in(place.block.get())):
+            place.panel.set(0)
+            place.tile.set(place.tile.get() + 1)
+            with f.if_(place.tile.get() >= self.tiles):
+                place.tile.set(0)
+                place.block.set(place.block.get() + 1)
+                with f.if_(place.block.get() * self.block >= self.panels):
+                    place.block.set(0)
+                    place.batch.set(place.batch.get() + 1)
+
+    def tile(self, place: _Place) -> None:
+        """Compute one tile, with its epilogue; at the last rows it is made up of smaller ones."""
+        f, a, shape = self.f, self.a, self.shape
+        batch, number = place.batch.get(), place.tile.get()
+        panel = place.block.get() * self.block + place.panel.get()
+        start, column = number * shape.rows, panel * shape.width
+        left, right = self._operands(batch, number, panel, column)
+        height = f.minimum(a.rows - start, shape.rows)
+        outer = [batch] if self.epilogue.chain.rank == 3 else []
+        is_whole = a.columns - column >= shape.width
+        row_step = a.left.stride if shape.along == "k" else 1
+        done = f.variable(0, I64)
+        for rows in shape.heights:
+            with f.while_() as more:
+                row = done.get()
+                more.leave_if(height - row < rows)
+                sums = self._sums(rows, f.address(left, row * row_step, shape.left), right)
+                self._hand_on(sums, row, outer, start, column, is_whole)
+                done.set(row + rows)
+        self._finish(outer, start, height, column, is_whole)
+
+    def _operands(self, batch: Value, tile: Value, panel: Value, column: Value) -> tuple[Value, Value]:
+        """Where a tile of A and a panel of B begin."""
+        f, a, shape = self.f, self.a, self.shape
+        left, right = batch_offset(f, batch, a.batch_sizes, [a.left.batch_strides, a.right.batch_strides])
+        return (
+            f.address(a.left.place, left + tile * a.left.tile_stride, shape.left),
+            f.address(a.right.place, right + self._panel_offset(panel, column), shape.right),
+        )
+
+    def _panel_offset(self, panel: Value, column: Value) -> Value:
+        """Where a panel begins. One that is not packed and would reach beyond the last column begins further left."""
+        if self.shape.packed_right:
+            return panel * self.a.right.tile_stride
+        return self.f.minimum(column, self.a.columns - self.shape.width)
+
+    # --- the epilogue
+
+    def _hand_on(
+        self, sums: Sequence[Sequence[Value]], first: Value, outer: list[Value], start: Value, column: Value, is_whole: Value
+    ) -> None:
+        """The epilogue of sums in registers. Where it is long, or the tile reaches beyond the last column, they go to the stack."""
+        f, lanes = self.f, self.shape.lanes
+        if not self.is_light:
+            self._spill(sums, first)
+            return
+        with f.if_else(is_whole) as otherwise:
+            for row, vectors in enumerate(sums):
+                target = self.epilogue.row([*outer, start + first + row])
+                for number, vector in enumerate(vectors):
+                    target.emit(column + number * lanes, lanes, given=[vector])
+            otherwise()
+            self._spill(sums, first)
+
+    def _spill(self, sums: Sequence[Sequence[Value]], first: Value) -> None:
+        place = self.f.address(self.spilled, first * self.shape.width, self.sum_type)
+        for row, vectors in enumerate(sums):
+            for number, vector in enumerate(vectors):
+                self.f.store(vector, place, row * self.shape.width + number * self.shape.lanes, self.sum_type)
+
+    def _finish(self, outer: list[Value], start: Value, height: Value, column: Value, is_whole: Value) -> None:
+        """The epilogue of sums on the stack."""
+        f = self.f
+        if self.is_light:
+            with f.if_(~is_whole):
+                self._finish_rows(outer, start, height, column, masked=True)
+            return
+        with f.if_else(is_whole) as otherwise:
+            self._finish_rows(outer, start, height, column, masked=False)
+            otherwise()
+            self._finish_rows(outer, start, height, column, masked=True)
+
+    def _finish_rows(self, outer: list[Value], start: Value, height: Value, column: Value, masked: bool) -> None:
+        f, shape = self.f, self.shape
+        stop = f.minimum(self.a.columns - column, shape.width)
+        skipped = f.const(I64, 0) if shape.packed_right else shape.width - stop
+        with f.loop(0, height) as row:
+            target = self.epilogue.row([*outer, start + row])
+            with f.loop(0, stop, shape.lanes) as first:
+                vector = f.load(self.spilled, row * shape.width + skipped + first, self.sum_type, shape.lanes)
+                target.emit(column + first, shape.lanes, stop - first if masked else None, given=[vector])
+
+    # --- the inner loop
+
+    def _sums(self, rows: int, left: Value, right: Value) -> list[list[Value]]:
+        """The tile of so many rows. Few of them would wait for their own sums, so several k are summed apart."""
+        f, shape, inner = self.f, self.shape, self.a.inner
+        apart = max(1, CHAINS_OF_ADDITIONS // (rows * shape.vectors))
+        unroll = max(apart, 2 if rows * shape.vectors >= CHAINS_OF_ADDITIONS else UNROLL)
+        zero = f.const(self.sum_type.vector(shape.lanes), 0)
+        sums = [[[f.variable(zero) for _ in range(shape.vectors)] for _ in range(rows)] for _ in range(apart)]
+        walk = _Walk(self, rows, left, right)
+        whole = inner - inner % unroll
+        with f.loop(0, whole, PART) as first:
+            with f.if_(first > 0):
+                self._end_part(sums, first)
+            with f.loop(first, f.minimum(first + PART, whole), unroll):
+                walk.step([sums[number % apart] for number in range(unroll)])
+        with f.loop(whole, inner):
+            walk.step(sums[:1])
+        with f.if_(whole > PART):
+            self._add_parts(sums[0])
+        return _totals(sums)
+
+    def _end_part(self, sums: Sequence[list[list[Variable]]], first: Value) -> None:
+        """Put what is summed so far to the other parts, and begin the one from `first` on."""
+        f, shape = self.f, self.shape
+        with f.if_(first > PART):
+            self._add_parts(sums[0])
+        for row, vectors in enumerate(_totals(sums)):
+            for number, vector in enumerate(vectors):
+                f.store(vector, self.parts, row * shape.width + number * shape.lanes, self.sum_type)
+        zero = f.const(self.sum_type.vector(shape.lanes), 0)
+        for register in (register for tile in sums for registers in tile for register in registers):
+            register.set(zero)
+
+    def _add_parts(self, tile: list[list[Variable]]) -> None:
+        f, shape = self.f, self.shape
+        for row, vectors in enumerate(tile):
+            for number, vector in enumerate(vectors):
+                part = f.load(self.parts, row * shape.width + number * shape.lanes, self.sum_type, shape.lanes)
+                vector.set(vector.get() + part)
+
+
+class _Walk:
+    """Pointers into both operands that go along K.
+
+    Each row of A would take a register for its address, more than there are: three rows share one, the others lie one and two strides
+    from it. LLVM must not see that the pointers are related, or it computes one from the other.
+    """
+
+    def __init__(self, product: _Product, rows: int, left: Value, right: Value):
+        self.f = f = product.f
+        self.a = a = product.a
+        self.shape = shape = product.shape
+        self.right = f.variable(right)
+        self.row_bytes = a.left.stride * shape.left.bytes
+        starts = range(0, rows, ROWS_PER_POINTER) if shape.along == "k" else [0]
+        self.left = [f.variable(f.address(left, a.left.stride * row if row else 0, shape.left)) for row in starts]
+
+    def step(self, sums: Sequence[list[list[Variable]]]) -> None:
+        """As many k as there are tiles of sums: an element of A times a vector of B for each register."""
+        f, a, shape = self.f, self.a, self.shape
+        pointers = [f.opaque(pointer.get()) for pointer in self.left]
+        right = f.opaque(self.right.get())
+        right_step = shape.width if shape.packed_right else a.right.stride
+        for k, tile in enumerate(sums):
+            columns = self._columns(f.address(right, right_step * k if k else 0, shape.right))
+            for row, vectors in enumerate(tile):
+                factor = f.splat(self._element(pointers, row, k), shape.lanes)
+                for vector, column in zip(vectors, columns):
+                    vector.set(f.fma(factor, column, vector.get()))
+        ahead = len(sums) if shape.along == "k" else a.left.stride * len(sums)
+        for pointer, variable in zip(pointers, self.left):
+            variable.set(f.address(pointer, ahead, shape.left))
+        self.right.set(f.address(right, right_step * len(sums), shape.right))
+
+    def _columns(self, place: Value) -> list[Value]:
+        shape = self.shape
+        align = shape.lanes * shape.right.bytes if shape.packed_right else 0
+        return [
+            self.f.load(place, number * shape.lanes, shape.right, shape.lanes, align=align) for number in range(shape.vectors)
+        ]
+
+    def _element(self, pointers: Sequence[Value], row: int, k: int) -> Value:
+        f, shape = self.f, self.shape
+        if shape.along == "rows":
+            return f.load(f.address(pointers[0], self.a.left.stride * k if k else 0, shape.left), row, shape.left)
+        group, number = divmod(row, ROWS_PER_POINTER)
+        place = f.address(pointers[group], self.row_bytes * number, I8) if number else pointers[group]
+        return f.load(place, k, shape.left)
+
+
+def _totals(sums: Sequence[list[list[Variable]]]) -> list[list[Value]]:
+    """The tile, its sets of sums added."""
+    rows, vectors = len(sums[0]), len(sums[0][0])
+    return [[_total([tile[row][n].get() for tile in sums]) for n in range(vectors)] for row in range(rows)]
+
+
+def _total(values: list[Value]) -> Value:
+    while len(values) > 1:
+        values = [left + right for left, right in zip(values[::2], values[1::2])] + values[len(values) & ~1 :]
+    return values[0]
+
+
+def chain_weight(target: Target, chain: Chain, lanes: int) -> int:
+    """About how many instructions a chain takes per vector."""
+    f = KernelFunction(target)
+    code = ChainCode(f, chain, f.words(chain.slots))
+    row = code.row([f.const(I64, 0)] * (chain.rank - 1))
+    before = f.lines
+    given = f.const(chain.items[0].type.computed.vector(lanes), 0)
+    row.emit(f.begin, lanes, given=[given])
+    return f.lines - before

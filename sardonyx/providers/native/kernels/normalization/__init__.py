@@ -1,0 +1,1 @@
+"""Softmax and normalizations: over rows, channels and neighbours."""

@@ -1,0 +1,1 @@
+"""Windows that slide over images, and regions of them."""

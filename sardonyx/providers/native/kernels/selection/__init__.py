@@ -1,0 +1,1 @@
+"""The largest elements, where they are, and running sums."""

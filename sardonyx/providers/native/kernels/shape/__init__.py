@@ -1,0 +1,1 @@
+"""Data movement: views, copies, transposes, joining and filling."""

@@ -1,0 +1,248 @@
+"""Lowerings of DFT and STFT. Lengths of small factors are transformed fast; others are products with what unit signals become."""
+
+from __future__ import annotations
+
+from typing import TypeGuard
+
+import numpy as np
+
+from sardonyx.compiler.types import Type
+from sardonyx.ir import Dim, Node, Value, dim
+from sardonyx.ops.reading import input_named, operand
+from sardonyx.providers.cpu import signal as fourier
+from sardonyx.providers.native.kernels.linalg.matmul import Factor, packed_factor, tiled_product
+from sardonyx.providers.native.kernels.linalg.packing import Packed, packed_constant
+from sardonyx.providers.native.kernels.shape.views import axis_of
+from sardonyx.providers.native.kernels.signal.fast_kernel import (
+    FastArguments,
+    Transform,
+    fast_kernel,
+    order_of,
+    radices_of,
+    twiddles_of,
+)
+from sardonyx.providers.native.program.lowering import Lowerer
+from sardonyx.providers.native.program.sizes import Rooms
+from sardonyx.providers.native.program.table import lower
+from sardonyx.providers.native.program.values import dims, element_of, present, stored
+from sardonyx.providers.native.program.views import Dims, View
+from sardonyx.providers.provider import CannotCompile
+from sardonyx.records import dataclass, replace
+
+LONGEST_PRODUCT = 512
+"""Longer signals of other lengths are left to NumPy, whose transform takes fewer operations."""
+LONGEST = 4096
+"""Signals whose transforms fit into a core's cache, a vector of them at a time."""
+PIECE_VALUES = 32768
+"""How many numbers are worth handing to another thread."""
+
+
+def _whole(node: Node, name: str) -> int | None:
+    """An operand that is one whole number, None if it is absent or depends on data."""
+    given = operand(node, name)
+    if given is None or isinstance(given, Value):
+        return None
+    if np.size(given) != 1:
+        raise CannotCompile(f"{node}: {name} has {np.size(given)} elements", quiet=True)
+    return int(np.reshape(given, ()))
+
+
+def _is_set(node: Node, name: str) -> bool:
+    return bool(operand(node, name))
+
+
+def _is_one_or_two(size: Dim) -> TypeGuard[int]:
+    """Whether an axis holds real numbers, or pairs that are complex ones."""
+    return isinstance(size, int) and size in (1, 2)
+
+
+def _is_settled(node: Node, *names: str) -> bool:
+    """Whether those of these inputs that are there are constant."""
+    given = [input_named(node, name) for name in names]
+    return all(value is None or value.is_constant for value in given)
+
+
+def _fast(type: Type, length: int, parts: int, *, onesided: bool, inverse: bool, window: bool = False) -> Transform | None:
+    """A fast transform of signals of a length, None if there is none for it: complex to complex, or real to half a spectrum."""
+    is_real = parts == 1
+    if length > LONGEST or is_real != onesided or (is_real and (inverse or length % 2)) or (window and not is_real):
+        return None
+    radices = radices_of(length // 2 if is_real else length)
+    return None if radices is None else Transform(type, radices, is_real, inverse, window)
+
+
+def _transform(
+    lowerer: Lowerer, node: Node, transform: Transform, signals: View, window: Value | None, groups: tuple[int, ...]
+) -> None:
+    """Add the step of a fast transform of signals (batch, signal, numbers)."""
+    batch, count, _ = signals.shape
+    sink = lowerer.sink(node, groups)
+    type = transform.type.computed
+    lanes = lowerer.target.lanes(type)
+    twiddles = lowerer.constant(twiddles_of(transform).astype(np.float32 if type.bits == 32 else np.float64))
+    order = lowerer.constant(order_of(transform).astype(np.int32))
+    rooms = Rooms(batch * dim.ceildiv(count, lanes), max(1, PIECE_VALUES // (transform.values * lanes)))
+    scratch = lowerer.scratch(transform.room(lanes) * type.bytes * rooms.count)
+    total = batch * count
+    lowerer.call(
+        fast_kernel(lowerer.target, transform, sink.chain),
+        FastArguments(
+            signals=signals.place,
+            batch_stride=signals.strides[0],
+            signal_stride=signals.strides[1],
+            count=count,
+            groups=dim.maximum(1, dim.ceildiv(count, lanes)),
+            window=None if window is None else lowerer.contiguous(window).place,
+            twiddles=twiddles,
+            order=order,
+            scratch=scratch,
+            rooms=rooms.arguments,
+            sink=sink.arguments,
+        ),
+        rooms.items,
+        rooms.grain,
+        flops=total * sum(4 * radix for radix in transform.radices) * transform.points,
+        traffic=total * (transform.values + transform.results) * transform.type.bytes,
+    )
+
+
+def _multiply(lowerer: Lowerer, node: Node, signals: View, matrix: np.ndarray, groups: tuple[int, ...]) -> None:
+    """Add the step that multiplies rows of samples with a matrix."""
+    type = signals.type.computed
+    matrix = np.ascontiguousarray(matrix, np.float32 if type.bits == 32 else np.float64)
+    batch: Dims = signals.shape[:-2]
+
+    def factor(width: int, is_once: bool) -> Factor:
+        panels, stride = packed_constant(lowerer.weights, matrix, type, width)
+        packed = Packed(lowerer.constant(panels), type, stride, -(-matrix.shape[1] // width) * stride)
+        return packed_factor(matrix.shape, packed, batch, width)
+
+    tiled_product(lowerer, node, signals, matrix.shape, batch, factor, groups)
+
+
+def _units(samples: int, parts: int) -> np.ndarray:
+    """Signals with a one in one place each."""
+    return np.eye(samples * parts).reshape(-1, samples, parts)
+
+
+# --- DFT ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """What a DFT asks for."""
+
+    samples: int
+    parts: int
+    length: int
+    onesided: bool
+    inverse: bool
+
+    def fast(self, type: Type) -> Transform | None:
+        if self.samples != self.length:
+            return None
+        return _fast(type, self.length, self.parts, onesided=self.onesided, inverse=self.inverse)
+
+
+def _spectrum_of(node: Node) -> Spectrum | None:
+    """None for what depends on data, or is along another axis than the one before the last."""
+    shape = dims(present(node.inputs[0]))
+    if len(shape) < 2 or not _is_settled(node, "dft_length", "axis"):
+        return None
+    samples, parts = shape[-2:]
+    if axis_of(node, len(shape), default=-2) != len(shape) - 2 or not isinstance(samples, int) or not _is_one_or_two(parts):
+        return None
+    onesided, inverse = _is_set(node, "onesided"), _is_set(node, "inverse")
+    length = _whole(node, "dft_length")
+    if length is None:
+        length = 2 * (samples - 1) if onesided and inverse else samples
+    return Spectrum(samples, parts, length, onesided, inverse)
+
+
+def _claims_dft(node: Node) -> bool:
+    type, spectrum = element_of(present(node.inputs[0])), _spectrum_of(node)
+    if type is None or not type.is_float or spectrum is None or min(spectrum.samples, spectrum.length) <= 0:
+        return False
+    if spectrum.onesided and not spectrum.inverse and spectrum.parts == 2:
+        return False
+    return spectrum.fast(type) is not None or max(spectrum.samples, spectrum.length) <= LONGEST_PRODUCT
+
+
+@lower("DFT", claims=_claims_dft)
+def dft(lowerer: Lowerer, node: Node) -> None:
+    """A spectrum of the signals along the axis before the last."""
+    view, spectrum = lowerer.contiguous(present(node.inputs[0])), _spectrum_of(node)
+    assert spectrum is not None
+    numbers, count = spectrum.samples * spectrum.parts, dim.product(view.shape[:-2])
+    transform, rank = spectrum.fast(view.type), len(view.shape)
+    if transform is not None:
+        signals = replace(view, shape=(1, count, numbers), strides=(0, numbers, 1))
+        _transform(lowerer, node, transform, signals, None, (0, rank - 2, 2))
+        return
+    units = _units(spectrum.samples, spectrum.parts)
+    made = fourier.dft(units, spectrum.length, -2, spectrum.inverse, spectrum.onesided)  # type: ignore[no-untyped-call]
+    rows = replace(view, shape=(count, numbers), strides=(numbers, 1))
+    _multiply(lowerer, node, rows, made.reshape(numbers, -1), (rank - 2, 2))
+
+
+# --- STFT -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Frames:
+    """What an STFT asks for."""
+
+    parts: int
+    length: int
+    step: int
+    onesided: bool
+    window: Value | None
+
+    def fast(self, type: Type) -> Transform | None:
+        return _fast(type, self.length, self.parts, onesided=self.onesided, inverse=False, window=self.window is not None)
+
+
+def _frames_of(node: Node) -> Frames | None:
+    """None for what depends on data or does not fit together."""
+    shape, window = dims(present(node.inputs[0])), input_named(node, "window")
+    if not 2 <= len(shape) <= 3 or not _is_settled(node, "frame_step", "frame_length"):
+        return None
+    length: Dim | None = _whole(node, "frame_length")
+    if window is not None:
+        if len(dims(window)) != 1 or length not in (None, dims(window)[0]):
+            return None
+        length = dims(window)[0]
+    parts, step = 1 if len(shape) == 2 else shape[2], _whole(node, "frame_step") or 0
+    if not isinstance(length, int) or length <= 0 or step <= 0 or not _is_one_or_two(parts):
+        return None
+    return Frames(parts, length, step, _is_set(node, "onesided"), window)
+
+
+def _claims_stft(node: Node) -> bool:
+    value = present(node.inputs[0])
+    type, frames = element_of(value), _frames_of(node)
+    if type is None or not type.is_float or frames is None or (frames.parts == 2 and frames.onesided):
+        return False
+    if frames.window is not None and element_of(frames.window) != type:
+        return False
+    return frames.fast(type) is not None or (frames.length <= LONGEST_PRODUCT and _is_settled(node, "window"))
+
+
+@lower("STFT", claims=_claims_stft)
+def stft(lowerer: Lowerer, node: Node) -> None:
+    """Spectra of frames, which are read where they are in the signal: they overlap."""
+    view, form = lowerer.contiguous(present(node.inputs[0])), _frames_of(node)
+    assert form is not None
+    batch, samples = view.shape[:2]
+    lowerer.require(dim.maximum(samples, form.length), samples)
+    count: Dim = dims(node.outputs[0])[1]
+    signals = replace(
+        view, shape=(batch, count, form.length * form.parts), strides=(samples * form.parts, form.step * form.parts, 1)
+    )
+    transform = form.fast(stored(present(node.inputs[0])))
+    if transform is not None:
+        _transform(lowerer, node, transform, signals, form.window, (1, 1, 2))
+        return
+    units, window = _units(form.length, form.parts), operand(node, "window")
+    made = fourier.stft(units, 1, window, form.length, form.onesided)  # type: ignore[no-untyped-call]
+    _multiply(lowerer, node, signals, made.reshape(form.length * form.parts, -1), (1, 1, 2))

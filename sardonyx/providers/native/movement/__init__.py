@@ -1,1 +1,0 @@
-"""Data movement: views, copies, transposes, gathers and scatters."""

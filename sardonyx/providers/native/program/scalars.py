@@ -1,0 +1,69 @@
+"""Which scalar function computes an elementwise node, and with what attributes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from sardonyx.ir import Node, TensorType
+from sardonyx.ops import checking
+from sardonyx.ops.reading import attribute_value
+from sardonyx.providers.lowering.table import Scalar, scalars
+from sardonyx.providers.native.program.values import is_plain
+
+
+def find_scalar(node: Node) -> Scalar | None:
+    """The scalar function of an elementwise node, None for other nodes."""
+    entries = scalars.candidates(node.domain, node.op_type)
+    if (
+        not entries
+        or len([one for one in node.outputs if one.name]) != 1
+        or not all(map(is_plain, (*node.inputs, *node.outputs)))
+    ):
+        return None
+    version = checking.signature_of(node).since_version
+    first = next((value for value in node.inputs if value is not None), node.outputs[0])
+    dtype = first.type.dtype if isinstance(first.type, TensorType) else None
+    for entry in entries:
+        if entry.covers(version) and (entry.types is None or dtype in entry.types):
+            count = len(node.inputs)
+            if (
+                (entry.variadic or count <= len(entry.positional))
+                and _attributes_fit(node, entry)
+                and (entry.claims is None or entry.claims(node))
+            ):
+                return entry
+    return None
+
+
+def _attributes_fit(node: Node, entry: Scalar) -> bool:
+    """Whether every attribute that is set is one that the function knows, and of a kind that can be compared."""
+    return all(
+        name in entry.parameters and isinstance(one.value, (int, float, str, bytes)) for name, one in node.attributes.items()
+    )
+
+
+class NegativeZero(float):
+    """-0.0, equal to no other zero: kernels are remembered by their attributes, and that of 0.0 computes something else."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NegativeZero)
+
+    def __hash__(self) -> int:
+        return hash(NegativeZero)
+
+
+def _told_apart(value: Any) -> Any:
+    return NegativeZero(value) if isinstance(value, float) and value == 0 and math.copysign(1, value) < 0 else value
+
+
+def scalar_attributes(node: Node, entry: Scalar) -> tuple[tuple[str, Any], ...]:
+    """What a scalar function gets by name: the node's attributes and the defaults of its version."""
+    signature = checking.signature_of(node)
+    found = {}
+    for name, definition in signature.attributes.items():
+        given = node.attributes.get(name)
+        value = attribute_value(given.value) if given is not None else definition.default
+        if name in entry.parameters and value is not None:
+            found[name] = _told_apart(value)
+    return tuple(sorted(found.items()))

@@ -1,0 +1,217 @@
+"""Symbolic sizes as a compiled Python function: from the shapes of a cluster's inputs to every number that its program needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from sardonyx.ir import Dim, Value, dim
+from sardonyx.providers.native.program.arguments import RoomArguments
+from sardonyx.providers.native.program.size_terms import Form, dim_of, form_of, source_of
+from sardonyx.providers.native.program.values import dims
+from sardonyx.records import dataclass
+
+THREADS_NAME = "?threads"
+THREADS = dim.symbol(THREADS_NAME)
+"""How many threads a run may have: a size like others, so that one program serves any number of them."""
+
+
+@dataclass(frozen=True)
+class Rooms:
+    """Scratch memory of a step whose pieces have at least `grain` of so many items: as much as pieces can be under way at once."""
+
+    items: Dim
+    grain: Dim = 1
+
+    @property
+    def pieces(self) -> Dim:
+        return dim.ceildiv(self.items, self.grain)
+
+    @property
+    def count(self) -> Dim:
+        return dim.minimum(self.pieces, THREADS)
+
+    @property
+    def arguments(self) -> RoomArguments:
+        return RoomArguments(pieces=self.pieces, grain=self.grain, threads=THREADS)
+
+
+Shapes = tuple[tuple[int, ...], ...]
+
+
+class UnboundSymbol(Exception):
+    """A size depends on a symbol that no input's shape tells."""
+
+
+class ShapeMismatch(Exception):
+    """The shapes that came are not of the form that was compiled for."""
+
+    def __init__(self, expected: str, shapes: Shapes):
+        super().__init__(f"{expected}, but the inputs have the shapes {', '.join(map(str, map(list, shapes)))}")
+
+
+class Sizes:
+    """Collects sizes while a program is made; `compile` gives the function that computes them all."""
+
+    def __init__(self, inputs: Sequence[Value]):
+        self._places: dict[str, tuple[int, int, int, int]] = {}
+        """Symbol: input, axis, and what to subtract from and divide that size by."""
+        self._checks: list[tuple[int, int, Dim]] = []
+        self._caps: list[tuple[int, int, int]] = []
+        """Sizes like min(512, n) that told n: input, axis, and what the size must be below for that."""
+        self._ranks = [len(dims(value)) for value in inputs]
+        later: list[tuple[int, int, Dim]] = []
+        for number, value in enumerate(inputs):
+            for axis, size in enumerate(dims(value)):
+                if not isinstance(size, int) and size.symbol is not None and size.symbol.name not in self._places:
+                    self._places[size.symbol.name] = (number, axis, 0, 1)
+                else:
+                    later.append((number, axis, size))
+        for number, axis, size in later:
+            self._solve(number, axis, size)
+            self._checks.append((number, axis, size))
+        self._named: list[tuple[dim.Expression, str]] = []
+        """Sizes of inputs from which the symbols in them cannot be told: each is a symbol by itself, which stands in for them."""
+        for number, axis, size in later:
+            self._name(number, axis, size)
+        self._numbers: dict[Dim, int] = {}
+        self._known: dict[Dim, bool] = {}
+        self._conditions: list[tuple[Dim, Dim]] = []
+
+    def _solve(self, number: int, axis: int, size: Dim) -> None:
+        """Bind the one unknown symbol of a size like 2n + 1."""
+        unknown = self._unknown(size)
+        if len(unknown) != 1 or isinstance(size, int):
+            return
+        (name,) = unknown
+        if dim.is_capped(size, dim.symbol(name)):
+            self._places[name] = (number, axis, 0, 1)
+            self._caps += [(number, axis, cap) for cap in _caps(size)]
+            return
+        offset = dim.substitute(size, {name: 0})
+        factor = dim.substitute(size, {name: 1}) - offset
+        if not isinstance(offset, int) or not isinstance(factor, int) or factor <= 0:
+            return
+        if size == dim.symbol(name) * factor + offset:
+            self._places[name] = (number, axis, offset, factor)
+
+    def _name(self, number: int, axis: int, size: Dim) -> None:
+        if self._unknown(self._told(size)) and not isinstance(size, int):
+            name = f"?size {number} {axis}"
+            self._named.append((size, name))
+            self._places[name] = (number, axis, 0, 1)
+
+    def _told(self, size: Dim) -> Dim:
+        """A size in symbols that shapes tell, as far as it can be said in them."""
+        for whole, name in self._named:
+            if self._unknown(size):
+                size = dim.with_name(size, whole, name)
+        return size
+
+    def _unknown(self, size: Dim) -> set[str]:
+        return {symbol.name for symbol in dim.symbols(size)} - self._places.keys() - {THREADS_NAME}
+
+    def untold(self, sizes: Iterable[Dim]) -> set[str]:
+        """The symbols in some sizes that no input's shape tells by itself."""
+        return set().union(*(self._unknown(size) for size in sizes))
+
+    def __call__(self, size: Dim) -> int:
+        """The number under which a size will be found."""
+        found = self._numbers.get(size)
+        if found is None:
+            if not self.knows(size):
+                raise UnboundSymbol(f"no input's shape tells {', '.join(sorted(self._unknown(size)))}")
+            found = self._numbers[size] = len(self._numbers)
+        return found
+
+    def require(self, left: Dim, right: Dim) -> None:
+        """Have shapes refused for which two sizes differ."""
+        self(left)
+        self(right)
+        self._conditions.append((left, right))
+
+    def knows(self, size: Dim) -> bool:
+        if isinstance(size, int):
+            return True
+        found = self._known.get(size)
+        if found is None:
+            found = self._known[size] = not self._unknown(self._told(size))
+        return found
+
+    def rules(self) -> SizeRules:
+        """How all that was asked for is computed."""
+        symbols = {name: number for number, name in enumerate([*self._places, THREADS_NAME])}
+
+        def form(size: Dim) -> Form:
+            return form_of(self._told(size), symbols)
+
+        checks = [(number, axis, form(size)) for number, axis, size in self._checks if self.knows(size)]
+        conditions = [(form(left), form(right)) for left, right in self._conditions]
+        numbers = [form(size) for size in self._numbers]
+        places = list(self._places.values())
+        return SizeRules(list(self._places), self._ranks, places, self._caps, checks, conditions, numbers)
+
+    def compile(self) -> SizeFunction:
+        return self.rules().function()
+
+
+SizeFunction = Callable[..., list[int]]
+"""(shapes of the inputs, number of threads) -> sizes; ShapeMismatch if the shapes are of another form."""
+
+
+@dataclass(frozen=True)
+class SizeRules:
+    """How sizes are computed from the shapes of inputs: plain lists, which `aot` stores."""
+
+    symbols: Sequence[str]
+    """Names; the number of threads is the symbol after them."""
+    ranks: Sequence[int]
+    places: Sequence[Sequence[int]]
+    """Of each symbol: input, axis, and what to subtract from and divide that size by."""
+    caps: Sequence[Sequence[int]]
+    """Input, axis, and what that size must be below."""
+    checks: Sequence[tuple[int, int, Form]]
+    """Input, axis, and what that size must be."""
+    conditions: Sequence[tuple[Form, Form]]
+    """Sizes that must be equal."""
+    numbers: Sequence[Form]
+    """The sizes that are wanted."""
+
+    def function(self) -> SizeFunction:
+        """Python code that computes them."""
+        names = [*(f"s{number}" for number in range(len(self.places))), "threads"]
+        lines = ["def sizes(shapes, threads=1):"]
+        ranks = list(self.ranks)
+        lines.append(f"    if [len(shape) for shape in shapes] != {ranks!r}: {_refusal(f'the ranks must be {ranks}')}")
+        for name, (number, axis, offset, factor) in zip(names, self.places):
+            lines.append(f"    {name} = (shapes[{number}][{axis}] - {offset}) // {factor}")
+        for number, axis, cap in self.caps:
+            expected = f"axis {axis} of input {number} must be below {cap}"
+            lines.append(f"    if shapes[{number}][{axis}] >= {cap}: {_refusal(expected)}")
+        for number, axis, size in self.checks:
+            expected = f"axis {axis} of input {number} must be {self._text(size)}"
+            lines.append(f"    if shapes[{number}][{axis}] != {source_of(size, names)}: {_refusal(expected)}")
+        for left, right in self.conditions:
+            expected = f"{self._text(left)} must be {self._text(right)}"
+            lines.append(f"    if {source_of(left, names)} != {source_of(right, names)}: {_refusal(expected)}")
+        calls: dict[str, str] = {}
+        numbers = [source_of(size, names, calls=calls) for size in self.numbers]
+        lines += [f"    {name} = {text}" for text, name in calls.items()]
+        lines.append(f"    return [{', '.join(numbers)}]")
+        scope: dict[str, Any] = {"ShapeMismatch": ShapeMismatch, "broadcast": dim.broadcast_of}
+        exec("\n".join(lines), scope)  # only numbers, our own names and quoted text stand there
+        return scope["sizes"]
+
+    def _text(self, size: Form) -> str:
+        """A size in the model's own names."""
+        return str(dim_of(size, [*self.symbols, "threads"]))
+
+
+def _refusal(expected: str) -> str:
+    return f"raise ShapeMismatch({expected!r}, shapes)"
+
+
+def _caps(size: dim.Expression) -> list[int]:
+    """The numbers in a minimum."""
+    atoms = [atom for monomial in size.terms for atom, _ in monomial]
+    return [one for atom in atoms if isinstance(atom, dim.Call) for one in atom.arguments if isinstance(one, int)]

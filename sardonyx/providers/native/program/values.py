@@ -1,0 +1,67 @@
+"""What generated code has to know of a value: the type of its elements, its sizes. Lowerings ask here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sardonyx.compiler.types import Type, of_elements
+from sardonyx.ir import Dim, TensorType, Value
+from sardonyx.providers.provider import CannotCompile
+
+if TYPE_CHECKING:
+    from sardonyx.providers.native.program.views import Dims
+
+
+def element_of(value: Value) -> Type | None:
+    """The type of a value's elements in generated code; None for what it does not know."""
+    return of_elements(value.type.dtype) if isinstance(value.type, TensorType) else None
+
+
+def shape_of(value: Value) -> Dims | None:
+    """The sizes of a tensor, None if not even the rank is known."""
+    return tuple(value.type.shape) if isinstance(value.type, TensorType) and value.type.shape is not None else None
+
+
+def is_plain(value: Value | None) -> bool:
+    """Whether a value is a tensor that generated code can hold."""
+    return value is None or (element_of(value) is not None and shape_of(value) is not None)
+
+
+# --- of values in a cluster, where all this is known
+
+
+def present(value: Value | None) -> Value:
+    if value is None:
+        raise CannotCompile("an input is missing")
+    return value
+
+
+def dims(value: Value) -> Dims:
+    shape = shape_of(value)
+    if shape is None:
+        raise CannotCompile(f"nobody knows how many axes {value.name} has")
+    return shape
+
+
+def fixed(size: Dim, what: str) -> int:
+    """A size that shapes the code, and not only its arguments."""
+    if not isinstance(size, int):
+        raise CannotCompile(f"{what} must be a number before runs, not {size}")
+    return size
+
+
+def rank_of(value: Value) -> int:
+    return len(dims(value))
+
+
+def stored(value: Value) -> Type:
+    """The type of a value's elements in memory."""
+    type = element_of(value)
+    if type is None:
+        raise CannotCompile(f"{value.name} is {value.type}")
+    return type
+
+
+def computed(value: Value) -> Type:
+    """The type that they are computed in."""
+    return stored(value).computed

@@ -1,1 +1,0 @@
-"""What goes along rows: softmax, normalizations, reductions, selection."""
