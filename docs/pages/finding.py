@@ -89,7 +89,7 @@ def _questions() -> str:
             "`SessionOptions.intra_op_num_threads`, or all cores that the process may use: "
             f"{_link('sardonyx.compiler.pool.available_threads')}, asked by "
             f"{_link('sardonyx.providers.native.provider.NativeExecutionProvider')}. How many of them one kernel gets, the program "
-            f"decides by its work: {_link('sardonyx.providers.native.execution.parts')}.",
+            f"decides by its work: {_link('sardonyx.providers.native.program.parts')}.",
         ),
     )
     return table(("question", "answer"), rows)

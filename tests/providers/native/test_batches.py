@@ -10,8 +10,8 @@ import pytest
 from sardonyx.compiler import caches
 from sardonyx.providers.native.execution import layout
 from sardonyx.providers.native.execution.compiled import CompiledProgram
-from sardonyx.providers.native.execution.parts import entries_at_once
 from sardonyx.providers.native.program import budgets
+from sardonyx.providers.native.program.parts import entries_at_once
 from tests.providers.native.agreement import assert_agrees, change_budgets, native_plan, programs
 
 CAN_BE_CUT = {

@@ -17,7 +17,7 @@ from sardonyx.providers.arena import ALIGNMENT
 from sardonyx.providers.cpu.provider import CPUExecutionProvider
 from sardonyx.providers.native.execution.compiled import CompiledProgram, _State
 from sardonyx.providers.native.execution.memory import outlived_inputs
-from sardonyx.providers.native.execution.parts import Batch
+from sardonyx.providers.native.program.parts import Batch
 from sardonyx.runtime.executor import execute
 from sardonyx.runtime.memory import Kind
 from sardonyx.runtime.plan import Plan, make_plan

@@ -16,7 +16,7 @@ from sardonyx.providers.native.aot.container import BadContext, Container, Write
 from sardonyx.providers.native.execution.compiled import CompiledProgram
 from sardonyx.providers.native.execution.layout import Tables
 from sardonyx.providers.native.execution.memory import Workspace
-from sardonyx.providers.native.execution.parts import Batch
+from sardonyx.providers.native.program.parts import Batch
 from sardonyx.providers.native.program.size_terms import BadForm, dim_of, source_of, summed
 from sardonyx.providers.native.program.sizes import THREADS_NAME, SizeRules
 

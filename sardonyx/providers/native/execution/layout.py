@@ -18,7 +18,7 @@ from sardonyx.providers.arena import Layout as Placement
 from sardonyx.providers.memory_limit import LARGEST_BYTES, LARGEST_NUMBER
 from sardonyx.providers.native.execution.memory import Workspace
 from sardonyx.providers.native.execution.outputs import Forms
-from sardonyx.providers.native.execution.parts import Batch, entries_at_once
+from sardonyx.providers.native.program.parts import Batch, entries_at_once
 from sardonyx.providers.native.program.sizes import ShapeMismatch, Shapes, SizeFunction, SizeRules
 from sardonyx.records import dataclass
 

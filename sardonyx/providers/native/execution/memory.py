@@ -9,7 +9,7 @@ import numpy as np
 
 from sardonyx.ir import Dim, dim
 from sardonyx.providers.arena import Layout, Span, find_conflicts, place
-from sardonyx.providers.native.execution.parts import Batch, entries_at_once
+from sardonyx.providers.native.program.parts import Batch, entries_at_once
 from sardonyx.providers.native.program.sizes import THREADS_NAME
 from sardonyx.providers.native.program.steps import Buffer, Step
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.ir.dim import Expression, Symbol
 from sardonyx.ops.table import facts_of
-from sardonyx.providers.native.execution.parts import Batch
 from sardonyx.providers.native.program.known import is_symbolic, known_sizes
+from sardonyx.providers.native.program.parts import Batch
 from sardonyx.providers.native.program.scalars import find_scalar
 from sardonyx.providers.native.program.values import rank_of, shape_of, stored
 from sardonyx.providers.provider import Cluster

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Union
 import numpy as np
 
 from sardonyx.ir import Dim, Node, Value
-from sardonyx.providers.native.execution.parts import Batch
+from sardonyx.providers.native.program.parts import Batch
 from sardonyx.records import dataclass, field
 
 if TYPE_CHECKING:
