@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from sardonyx.providers.native.kernels.conv import fused
-from tests.providers.native.agreement import assert_agrees, native_plan, programs
+from tests.providers.native.agreement import assert_agrees, change_budgets, native_plan, programs
 
 TYPES = {np.float32: TensorProto.FLOAT, np.float64: TensorProto.DOUBLE, np.float16: TensorProto.FLOAT16}
 TYPES[ml_dtypes.bfloat16] = TensorProto.BFLOAT16
@@ -111,7 +111,7 @@ def test_any_channels_and_activations(data):
 
 @pytest.mark.parametrize("stride", [1, 2])
 def test_a_high_image_is_cut_into_bands_that_share_rows(stride, monkeypatch):
-    monkeypatch.setattr(fused, "SCRATCH_BYTES", 1)
+    change_budgets(monkeypatch, band=1)
     model = block(8, 70, (5, 5), strides=[stride] * 2, pads=[2] * 4)
     assert_agrees(model, [image(8, 61, 33), image(8, 7, 3, batch=5), image(8, 1, 1)])
 

@@ -10,7 +10,7 @@ from sardonyx.compiler.jit import host
 from sardonyx.providers.native.kernels.conv import strassen
 from sardonyx.providers.native.kernels.conv.direct import PIXELS
 from sardonyx.runtime.executor import execute
-from tests.providers.native.agreement import assert_agrees, native_plan, programs
+from tests.providers.native.agreement import assert_agrees, change_budgets, native_plan, programs
 from tests.providers.native.test_conv import conv_model, error, image, random
 
 FAST = {"accuracy": "fast"}
@@ -53,7 +53,7 @@ def test_any_sizes(sizes, channels, filters, batch, bias, following, scratch):
     model = pointwise(channels, filters, *sizes, bias=bias, then=then)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(strassen, "GAIN", 1e9)
-        patch.setattr(strassen, "SCRATCH_BYTES", scratch)
+        change_budgets(patch, strassen_sums=scratch)
         assert "strassen" in kernels(fast_plan(model))
         assert_agrees(model, image(channels, *sizes, batch=batch), tolerance=6e-6, options=FAST)
 
@@ -95,11 +95,14 @@ def test_it_is_taken_where_it_pays():
     assert "strassen" not in kernels(fast_plan(pointwise(32, 64, 28, 28)))  # sums would cost more than products
 
 
+BUDGET = 768 << 10
+
+
 @pytest.mark.parametrize("threads", [1, 2, 3, 8])
 @pytest.mark.parametrize("tiles", [1, 2, 7, 28, 113])
 @pytest.mark.parametrize("tile_bytes", [1 << 12, 1 << 17, 1 << 21])
 def test_blocks_fit_and_are_enough(tiles, tile_bytes, threads):
-    limit, chunk = strassen._blocks(tiles, 5, tile_bytes, threads)
+    limit, chunk = strassen._blocks(tiles, 5, tile_bytes, threads, BUDGET)
     assert 1 <= limit <= tiles and 1 <= chunk <= 5
-    assert limit == 1 or limit * tile_bytes <= strassen.SCRATCH_BYTES
+    assert limit == 1 or limit * tile_bytes <= BUDGET
     assert -(-tiles // limit) * -(-5 // chunk) >= min(threads, tiles)

@@ -66,8 +66,6 @@ FEW_PIXELS = {1: 8, 2: 5, 3: 3}
 """The same for other targets."""
 SPLITTING_CPUS = ("znver4",)
 """CPUs that compute on a vector in two halves: half as wide ones are as fast, and may fit better."""
-ALIASING = 4096
-"""Pixels that lie a multiple of this apart (bytes) meet in one set of the first-level cache, which holds eight lines."""
 
 
 def pixels_of(target: Target) -> dict[int, int]:
@@ -78,7 +76,7 @@ def tile_for(target: Target, type: Type, filters: int, axes: int, distance: Dim)
     """The tile that wastes least of its last vectors; few pixels of many filters if pixels lie at an unlucky `distance`."""
     lanes = target.lanes(type)
     counts = pixels_of(target)
-    is_unlucky = isinstance(distance, int) and distance * type.bytes % ALIASING == 0
+    is_unlucky = isinstance(distance, int) and distance * type.bytes % target.caches.distance == 0
     shapes = [(lanes, count) for count in ((4, 2, 3, 1) if 4 in counts and is_unlucky else (2, 3, 1))]
     if target.cpu in SPLITTING_CPUS:
         shapes += [(lanes // 2, count) for count in (3, 2, 1)]

@@ -25,8 +25,6 @@ MAX_TAPS = 7
 """Of a row of the depthwise convolution's window."""
 CHUNK = 32
 """Channels of a chunk, as nearly as whole panels are: it reads the image once."""
-SCRATCH_BYTES = 128 << 10
-"""Expanded rows of a band should stay in the second-level cache."""
 FEWEST_ROWS = 4
 """Of a band: those that two bands share are moved in between."""
 SECTION_ROWS = 14
@@ -110,7 +108,7 @@ def fused_steps(lowerer: Lowerer, node: Node, geometry: Geometry, expansion: Exp
     flat = replace(geometry, groups=1, filters=first.filters)
     w, bias = expansion.filters.panels(lowerer, first, tile.width, view.type)
     depthwise_w, depthwise_bias = Filters(*filters_of(node)).panels(lowerer, flat, tile.width, view.type)
-    bands = _bands(geometry, form, chunks)
+    bands = _bands(lowerer, geometry, form, chunks)
     work = first.positions * (form.pixel * (first.channels + 2)) + geometry.positions * (form.pixel * (geometry.taps + 4))
     rooms = Rooms(geometry.batch * bands.sections * chunks, grain_for(dim.floordiv(work, bands.sections)))
     lowerer.call(
@@ -147,11 +145,11 @@ def fused_steps(lowerer: Lowerer, node: Node, geometry: Geometry, expansion: Exp
     )
 
 
-def _bands(geometry: Geometry, form: FusedForm, chunks: int) -> Bands:
+def _bands(lowerer: Lowerer, geometry: Geometry, form: FusedForm, chunks: int) -> Bands:
     """One section for one thread; for more of them as many as keep all busy, as far as the image is high enough."""
     (rows, columns), width = geometry.output, geometry.input[1]
     pitch = dim.maximum((columns - 1) * geometry.strides[1] + geometry.kernel[1], width + geometry.begin[1])
-    room = dim.floordiv(SCRATCH_BYTES, dim.maximum(1, pitch * (form.pixel * form.tile.type.bytes)))
+    room = dim.floordiv(lowerer.budgets.band, dim.maximum(1, pitch * (form.pixel * form.tile.type.bytes)))
     fitting = dim.floordiv(room - geometry.kernel[0], geometry.strides[0]) + 1
     band = dim.maximum(1, dim.minimum(rows, dim.maximum(FEWEST_ROWS, fitting)))
     capacity = (band - 1) * geometry.strides[0] + geometry.kernel[0]

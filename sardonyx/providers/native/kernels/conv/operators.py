@@ -30,12 +30,8 @@ from sardonyx.providers.native.program.views import View
 from sardonyx.records import replace
 
 CONTRIB = "com.microsoft"
-WEIGHT_BYTES = 192 << 10
-"""Filters up to this size stay in the second-level cache: then all panels are taken for one tile of pixels after the other."""
 FEW_CHANNELS = 8
 """Up to so many channels the taps of a row are summed as one."""
-BLOCK_BYTES = 256 << 10
-"""Else so much of an image is used with one panel of filters after the other."""
 
 
 @lower("Conv", claims=claims_convolution, strided=True)
@@ -141,7 +137,7 @@ def product_step(lowerer: Lowerer, geometry: Geometry, view: View, filters: Filt
             channels=geometry.channels,
             filters=geometry.filters,
             positions=geometry.positions,
-            block=_block(geometry, tile),
+            block=_block(lowerer, geometry, tile),
             image_step=view.strides[0],
             pixel_step=flat,
             axes=[] if flat is not None else axes_of(geometry, view),
@@ -154,14 +150,14 @@ def product_step(lowerer: Lowerer, geometry: Geometry, view: View, filters: Filt
     )
 
 
-def _block(geometry: Geometry, tile: Tile) -> Dim:
+def _block(lowerer: Lowerer, geometry: Geometry, tile: Tile) -> Dim:
     """How many tiles pass by a panel of filters before the next panel comes."""
     depth = geometry.channels * geometry.taps
-    if depth * geometry.filters * tile.type.bytes <= WEIGHT_BYTES:
+    if depth * geometry.filters * tile.type.bytes <= lowerer.budgets.window_filters:
         return 1
     # neighbouring tiles share most of what their windows cover
     fresh = tile.pixels * geometry.channels * int(np.prod(geometry.strides)) * tile.type.bytes
-    return max(1, BLOCK_BYTES // max(1, fresh))
+    return max(1, lowerer.budgets.window_block // max(1, fresh))
 
 
 def _traffic(geometry: Geometry, bytes: int) -> Dim:

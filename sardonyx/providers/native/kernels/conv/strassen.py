@@ -37,8 +37,6 @@ CYCLES_PER_SUM = 30
 """Of adding blocks of pixels, per vector of channels."""
 CYCLES_PER_RESULT = 6
 """Of going on with a vector of results, more than the direct sum takes."""
-SCRATCH_BYTES = 768 << 10
-"""Sums of the blocks of some tiles should stay in the second-level cache, beside filters."""
 PADDING = 16
 """Of rows of sums: those a multiple of a page apart would meet in one set of the first-level cache."""
 COMBINATIONS = np.array(
@@ -108,7 +106,7 @@ def strassen_steps(lowerer: Lowerer, geometry: Geometry, view: View, flat: Dim |
         return False
     assert isinstance(geometry.positions, int)
     tiles, pairs, pitch = _tiles(geometry.positions, form), _pairs(geometry, form), geometry.channels // 2 + PADDING
-    limit, chunk = _blocks(tiles, pairs, PRODUCTS * form.rows * pitch * 4, lowerer.threads)
+    limit, chunk = _blocks(tiles, pairs, PRODUCTS * form.rows * pitch * 4, lowerer.threads, lowerer.budgets.strassen_sums)
     rooms = Rooms(geometry.batch * -(-tiles // limit) * -(-pairs // chunk))
     scratch = lowerer.scratch(limit * PRODUCTS * form.rows * pitch * 4 * rooms.count)
     u, bias = _packed(lowerer, geometry, form, filters)
@@ -138,12 +136,12 @@ def strassen_steps(lowerer: Lowerer, geometry: Geometry, view: View, flat: Dim |
     return True
 
 
-def _blocks(tiles: int, pairs: int, tile_bytes: int, threads: int) -> tuple[int, int]:
+def _blocks(tiles: int, pairs: int, tile_bytes: int, threads: int, budget: int) -> tuple[int, int]:
     """How many tiles a block has, whose sums are made at once, and how many pairs of panels a chunk.
 
     Larger blocks read filters less often. Threads share the blocks, and the filters too where blocks are not the same for all.
     """
-    fitting = max(1, SCRATCH_BYTES // tile_bytes)
+    fitting = max(1, budget // tile_bytes)
     rounds = -(-tiles // (threads * fitting))
     limit = -(-tiles // (threads * rounds))
     blocks = -(-tiles // limit)

@@ -49,16 +49,6 @@ POINTS = tuple(PAIRS)
 LONGEST = 3
 """Taps of a section."""
 VECTORS = 2
-SCRATCH_BYTES = 640 << 10
-"""Transformed input and sums of a block of tiles should stay in the second-level cache."""
-CACHED_BYTES = 16 << 20
-"""Transformed filters up to this size are likely to stay in the last-level cache from one block of tiles to the next."""
-LARGE_SCRATCH_BYTES = 2 << 20
-"""What transformed input and sums may take if filters are larger."""
-NEAR_FILTER_BYTES = 512 << 10
-"""Transformed filters up to this size stay in the second-level cache of every thread."""
-NEAR_BYTES = 48 << 10
-"""Transformed input up to this size is near enough to be read again for each panel of filters, so that sums of one panel suffice."""
 DEPTH_AT_ONCE = 128
 """Sums over sections of together more channels come in several parts, for each of which the transformed input takes the same memory."""
 FEWEST_TILES = 4
@@ -78,7 +68,6 @@ CYCLES_PER_TILE = 150
 """For finding its pixels."""
 BYTES_PER_CYCLE = 8
 """At which filters come from memory."""
-ALIASING = 4096
 
 
 @dataclass(frozen=True)
@@ -327,34 +316,37 @@ def _blocks(lowerer: Lowerer, geometry: Geometry, ways: Ways, form: WinogradForm
     thread has them near are no reason for that: then blocks are smaller.
     """
     width, points, threads = form.vectors * form.lanes, form.points, lowerer.threads
+    budgets, distance = lowerer.budgets, lowerer.target.caches.distance
     panels = -(-geometry.filters // width)
     sections = math.prod(way.sections for way in ways)
     together = min(sections, max(1, DEPTH_AT_ONCE // geometry.channels))
-    v_pitch, v_whole = (_section_pitch(geometry.channels, count, form.lanes) for count in (together, sections))
+    v_pitch, v_whole = (_section_pitch(geometry.channels, count, form.lanes, distance) for count in (together, sections))
     supposed = _supposed_tiles(geometry, ways)
-    is_large = _filter_bytes(geometry, ways) // geometry.groups > CACHED_BYTES
-    budget = LARGE_SCRATCH_BYTES if is_large else SCRATCH_BYTES
+    is_large = _filter_bytes(geometry, ways) // geometry.groups > budgets.cached_filters
+    budget = budgets.transformed_beside_large_filters if is_large else budgets.transformed
     tiles = max(1, budget // (points * 4 * (v_whole + panels * width)) // form.rows) * form.rows
     while threads > 1 and not is_large and tiles > form.rows and -(-supposed // tiles) * geometry.groups < 4 * threads:
         tiles -= form.rows
     tiles = max(1, min(tiles, supposed)) if isinstance(total, int) else tiles
     blocks = max(1, -(-supposed // tiles)) * geometry.groups
-    is_small = _filter_bytes(geometry, ways) // geometry.groups <= NEAR_FILTER_BYTES
+    is_small = _filter_bytes(geometry, ways) // geometry.groups <= budgets.near_filters
     if is_small and blocks < threads:
         tiles = min(tiles, max(FEWEST_TILES, -(-supposed * geometry.groups // threads)))
     chunks = 1 if is_small or threads == 1 or blocks >= 2 * threads else min(panels, -(-2 * threads // blocks))
     chunk = -(-panels // chunks)
-    kept = 1 if together == sections and points * tiles * v_pitch * 4 <= NEAR_BYTES else chunk
+    kept = 1 if together == sections and points * tiles * v_pitch * 4 <= budgets.near_input else chunk
     even = dim.maximum(1, dim.ceildiv(total, dim.maximum(1, dim.ceildiv(total, tiles))))
-    return Blocks(tiles=even, panels=chunk, kept=kept, together=together, v_pitch=v_pitch, m_pitch=_pitch(kept * width))
+    return Blocks(
+        tiles=even, panels=chunk, kept=kept, together=together, v_pitch=v_pitch, m_pitch=_pitch(kept * width, distance)
+    )
 
 
-def _section_pitch(channels: int, sections: int, lanes: int) -> int:
+def _section_pitch(channels: int, sections: int, lanes: int, distance: int) -> int:
     """How far rows of transformed input lie apart: the last vector of the last section may have too much."""
     size = (sections - 1) * channels + -(-channels // lanes) * lanes
-    return _pitch(-(-size // lanes) * lanes)
+    return _pitch(-(-size // lanes) * lanes, distance)
 
 
-def _pitch(size: int) -> int:
+def _pitch(size: int, distance: int) -> int:
     """Rows a multiple of a page apart would meet in one set of the first-level cache."""
-    return size + 16 if size * 4 % ALIASING == 0 else size
+    return size + 16 if size * 4 % distance == 0 else size
