@@ -22,7 +22,7 @@ from rich.table import Table
 from benchmarks.accuracy import LARGEST, feeds_for, open_session
 from benchmarks.double import in_float64
 from sardonyx.providers.native.execution.compiled import CompiledProgram
-from sardonyx.runtime.plan import all_steps
+from sardonyx.runtime.preparation.plan import all_steps
 
 FLOOR = 4 * 2.0**-24
 PROMISED = 10

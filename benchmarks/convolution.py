@@ -26,8 +26,8 @@ from sardonyx.providers.accuracy import Accuracy
 from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
 from sardonyx.providers.native.execution.compiled import CompiledProgram
 from sardonyx.providers.native.provider import NativeExecutionProvider
-from sardonyx.runtime.executor import execute
-from sardonyx.runtime.plan import make_plan
+from sardonyx.runtime.execution.executor import execute
+from sardonyx.runtime.preparation.plan import make_plan
 
 PEER = "onnxruntime"
 TOLERANCE = 1e-4

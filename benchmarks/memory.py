@@ -23,10 +23,10 @@ import numpy as np
 import sardonyx
 from sardonyx.ir import Value
 from sardonyx.providers.native.execution.compiled import CompiledProgram
-from sardonyx.runtime.executor import execute
-from sardonyx.runtime.memory_picture import human
-from sardonyx.runtime.plan import Plan, Step, shrink
-from sardonyx.runtime.sizes import given_symbols
+from sardonyx.runtime.api.memory_picture import human
+from sardonyx.runtime.execution.executor import execute
+from sardonyx.runtime.preparation.plan import Plan, Step, shrink
+from sardonyx.runtime.preparation.sizes import given_symbols
 from tests.slow.corpus import catalogue
 from tests.slow.model_inputs import make_inputs
 

@@ -16,19 +16,19 @@ package_name = "sardonyx"
 cuda_version = ""
 
 _MODULES = {
-    "runtime.session": ("InferenceSession", "run"),
-    "runtime.options": ("RunOptions", "SessionOptions"),
-    "runtime.value": ("OrtValue", "OrtValueVector", "copy_tensors"),
-    "runtime.sparse": ("SparseTensor",),
-    "runtime.iobinding": ("IOBinding", "SessionIOBinding"),
-    "runtime.metadata": (
+    "runtime.api.session": ("InferenceSession", "run"),
+    "runtime.api.options": ("RunOptions", "SessionOptions"),
+    "runtime.api.value": ("OrtValue", "OrtValueVector", "copy_tensors"),
+    "runtime.api.sparse": ("SparseTensor",),
+    "runtime.api.iobinding": ("IOBinding", "SessionIOBinding"),
+    "runtime.api.metadata": (
         "ModelMetadata",
         "NodeArg",
         "OrtEpAssignedNode",
         "OrtEpAssignedSubgraph",
         "OrtExternalInitializerInfo",
     ),
-    "runtime.devices": (
+    "runtime.api.devices": (
         "OrtArenaCfg",
         "OrtDevice",
         "OrtDeviceVendorId",
@@ -38,7 +38,7 @@ _MODULES = {
         "OrtSyncStream",
         "get_ep_devices",
     ),
-    "runtime.enums": (
+    "runtime.api.enums": (
         "ExecutionMode",
         "ExecutionOrder",
         "GraphOptimizationLevel",
@@ -51,7 +51,7 @@ _MODULES = {
         "OrtMemoryInfoDeviceType",
         "OrtSparseFormat",
     ),
-    "runtime.environment": (
+    "runtime.api.environment": (
         "create_and_register_allocator",
         "create_and_register_allocator_v2",
         "disable_telemetry_events",
@@ -67,11 +67,16 @@ _MODULES = {
         "set_seed",
         "unregister_execution_provider_library",
     ),
-    "runtime.providers": ("get_all_providers", "get_available_providers", "register_provider", "unregister_provider"),
-    "runtime.custom_ops": ("CustomOp", "custom_op", "register_custom_op", "unregister_custom_op"),
-    "runtime.model_compiler": ("ModelCompiler",),
-    "runtime.context_data": ("OrtEpContextData", "OrtEpContextDataBuffer"),
-    "runtime.log": ("set_default_logger_severity", "set_default_logger_verbosity"),
+    "runtime.preparation.providers": (
+        "get_all_providers",
+        "get_available_providers",
+        "register_provider",
+        "unregister_provider",
+    ),
+    "runtime.api.custom_ops": ("CustomOp", "custom_op", "register_custom_op", "unregister_custom_op"),
+    "runtime.api.model_compiler": ("ModelCompiler",),
+    "runtime.api.context_data": ("OrtEpContextData", "OrtEpContextDataBuffer"),
+    "runtime.api.log": ("set_default_logger_severity", "set_default_logger_verbosity"),
     "providers.prepacking": ("PrepackedWeightsContainer",),
     "compat": ("install_as_onnxruntime",),
 }
@@ -101,8 +106,8 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:
     from sardonyx.compat import install_as_onnxruntime
     from sardonyx.providers.prepacking import PrepackedWeightsContainer
-    from sardonyx.runtime.custom_ops import CustomOp, custom_op, register_custom_op, unregister_custom_op
-    from sardonyx.runtime.devices import (
+    from sardonyx.runtime.api.custom_ops import CustomOp, custom_op, register_custom_op, unregister_custom_op
+    from sardonyx.runtime.api.devices import (
         OrtArenaCfg,
         OrtDevice,
         OrtDeviceVendorId,
@@ -112,7 +117,7 @@ if TYPE_CHECKING:
         OrtSyncStream,
         get_ep_devices,
     )
-    from sardonyx.runtime.enums import (
+    from sardonyx.runtime.api.enums import (
         ExecutionMode,
         ExecutionOrder,
         GraphOptimizationLevel,
@@ -125,7 +130,7 @@ if TYPE_CHECKING:
         OrtMemType,
         OrtSparseFormat,
     )
-    from sardonyx.runtime.environment import (
+    from sardonyx.runtime.api.environment import (
         create_and_register_allocator,
         create_and_register_allocator_v2,
         disable_telemetry_events,
@@ -141,22 +146,22 @@ if TYPE_CHECKING:
         set_seed,
         unregister_execution_provider_library,
     )
-    from sardonyx.runtime.iobinding import IOBinding, SessionIOBinding
-    from sardonyx.runtime.log import set_default_logger_severity, set_default_logger_verbosity
-    from sardonyx.runtime.metadata import (
+    from sardonyx.runtime.api.iobinding import IOBinding, SessionIOBinding
+    from sardonyx.runtime.api.log import set_default_logger_severity, set_default_logger_verbosity
+    from sardonyx.runtime.api.metadata import (
         ModelMetadata,
         NodeArg,
         OrtEpAssignedNode,
         OrtEpAssignedSubgraph,
         OrtExternalInitializerInfo,
     )
-    from sardonyx.runtime.options import RunOptions, SessionOptions
-    from sardonyx.runtime.providers import (
+    from sardonyx.runtime.api.options import RunOptions, SessionOptions
+    from sardonyx.runtime.api.session import InferenceSession, run
+    from sardonyx.runtime.api.sparse import SparseTensor
+    from sardonyx.runtime.api.value import OrtValue, OrtValueVector, copy_tensors
+    from sardonyx.runtime.preparation.providers import (
         get_all_providers,
         get_available_providers,
         register_provider,
         unregister_provider,
     )
-    from sardonyx.runtime.session import InferenceSession, run
-    from sardonyx.runtime.sparse import SparseTensor
-    from sardonyx.runtime.value import OrtValue, OrtValueVector, copy_tensors

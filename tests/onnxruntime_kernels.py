@@ -1,4 +1,4 @@
-"""The table of onnxruntime's CPU kernels that the package keeps (`runtime/onnxruntime_kernels.txt`), made from the installed onnxruntime.
+"""The table of onnxruntime's CPU kernels (`runtime/saving/onnxruntime_kernels.txt`), made from the installed onnxruntime.
 
 `python -m tests.onnxruntime_kernels` writes it anew; a test compares.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import combinations
 from pathlib import Path
 
-from sardonyx.runtime import portable
+from sardonyx.runtime.saving import portable
 
 Constraints = dict[str, frozenset[str]]
 OPEN = 2**31 - 1

@@ -167,10 +167,10 @@ PREPARATION = {
     "insert_copies",
     "make_plan",
 }
-"""What the stages of preparation call; `runtime/prepare.py` alone puts them in order."""
+"""What the stages of preparation call; `runtime/preparation/prepare.py` alone puts them in order."""
 OWN_CALLS = {
-    "runtime/partition.py": {"partition_graphs"},
-    "runtime/plan.py": {"make_plan", "partition_graphs", "insert_copies"},
+    "runtime/preparation/partition.py": {"partition_graphs"},
+    "runtime/preparation/plan.py": {"make_plan", "partition_graphs", "insert_copies"},
 }
 """Where they call themselves: for graphs inside graphs, and for a graph that nobody has partitioned."""
 
@@ -180,7 +180,7 @@ def test_there_is_one_preparation(path: Path) -> None:
     name = path.relative_to(ROOT).as_posix()
     for node in ast.walk(ast.parse(path.read_text())):
         called = ast.unparse(node.func).removeprefix("edit.") if isinstance(node, ast.Call) else ""
-        allowed = name == "runtime/prepare.py" or called in OWN_CALLS.get(name, ())
+        allowed = name == "runtime/preparation/prepare.py" or called in OWN_CALLS.get(name, ())
         assert allowed or called not in PREPARATION, (
-            f"{name}:{getattr(node, 'lineno', 0)}: calls {called}; models are prepared by runtime/prepare.py, from a recipe"
+            f"{name}:{getattr(node, 'lineno', 0)}: calls {called}; models are prepared by runtime/preparation/prepare.py, from a recipe"
         )

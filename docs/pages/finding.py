@@ -77,8 +77,9 @@ def _questions() -> str:
         ),
         (
             "Where is memory planned?",
-            f"{_link('sardonyx.runtime.memory')} decides which values share a buffer, {_link('sardonyx.providers.arena')} where each "
-            f"lies ([planning](planning.md)). Inside a compiled cluster it is {_link('sardonyx.providers.native.execution.memory')}.",
+            f"{_link('sardonyx.runtime.preparation.memory')} decides which values share a buffer, "
+            f"{_link('sardonyx.providers.arena')} where each lies ([planning](planning.md)). Inside a compiled cluster it is "
+            f"{_link('sardonyx.providers.native.execution.memory')}.",
         ),
         (
             "Which config keys are there?",

@@ -9,7 +9,7 @@ from typing import Any
 
 import sardonyx
 from docs.pages.text import NOTE, joined, table
-from sardonyx.runtime.options import Option
+from sardonyx.runtime.api.options import Option
 
 OPENING = """
 # Reference

@@ -10,11 +10,11 @@ from onnx.backend.base import Backend
 from sardonyx import settings
 from sardonyx.backend import options
 from sardonyx.backend.backend_rep import OnnxRuntimeBackendRep
-from sardonyx.runtime.enums import GraphOptimizationLevel
-from sardonyx.runtime.environment import get_device
-from sardonyx.runtime.options import SessionOptions
-from sardonyx.runtime.providers import get_available_providers
-from sardonyx.runtime.session import InferenceSession
+from sardonyx.runtime.api.enums import GraphOptimizationLevel
+from sardonyx.runtime.api.environment import get_device
+from sardonyx.runtime.api.options import SessionOptions
+from sardonyx.runtime.api.session import InferenceSession
+from sardonyx.runtime.preparation.providers import get_available_providers
 
 LEVEL = GraphOptimizationLevel.ORT_ENABLE_BASIC
 """Ops stay as the model has them: a fused idiom in half precision is rounded once, where the suite expects it after every step."""

@@ -7,8 +7,8 @@ from typing import Any
 from onnx.backend.base import BackendRep
 
 from sardonyx.backend import options
-from sardonyx.runtime.options import RunOptions
-from sardonyx.runtime.session import InferenceSession
+from sardonyx.runtime.api.options import RunOptions
+from sardonyx.runtime.api.session import InferenceSession
 
 
 class OnnxRuntimeBackendRep(BackendRep):  # type: ignore[misc]  # the onnx package has no types

@@ -22,8 +22,8 @@ from sardonyx.errors import (
     NotImplemented,  # noqa: A004 - the original's name
     RuntimeException,
 )
-from sardonyx.runtime.context_data import OrtEpContextData, OrtEpContextDataBuffer
-from sardonyx.runtime.devices import (
+from sardonyx.runtime.api.context_data import OrtEpContextData, OrtEpContextDataBuffer
+from sardonyx.runtime.api.devices import (
     OrtArenaCfg,
     OrtDevice,
     OrtEpDevice,
@@ -33,8 +33,8 @@ from sardonyx.runtime.devices import (
     get_ep_devices,
     get_hardware_devices,
 )
-from sardonyx.runtime.dlpack import is_uint8 as is_dlpack_uint8_tensor
-from sardonyx.runtime.enums import (
+from sardonyx.runtime.api.dlpack import is_uint8 as is_dlpack_uint8_tensor
+from sardonyx.runtime.api.enums import (
     ArenaExtendStrategy,
     ExecutionMode,
     ExecutionOrder,
@@ -50,7 +50,7 @@ from sardonyx.runtime.enums import (
     OrtMemType,
     OrtSparseFormat,
 )
-from sardonyx.runtime.environment import (
+from sardonyx.runtime.api.environment import (
     create_and_register_allocator,
     create_and_register_allocator_v2,
     disable_telemetry_events,
@@ -64,21 +64,21 @@ from sardonyx.runtime.environment import (
     set_seed,
     unregister_execution_provider_library,
 )
-from sardonyx.runtime.iobinding import SessionIOBinding
-from sardonyx.runtime.log import set_default_logger_severity, set_default_logger_verbosity
-from sardonyx.runtime.metadata import (
+from sardonyx.runtime.api.iobinding import SessionIOBinding
+from sardonyx.runtime.api.log import set_default_logger_severity, set_default_logger_verbosity
+from sardonyx.runtime.api.metadata import (
     ModelMetadata,
     NodeArg,
     OrtEpAssignedNode,
     OrtEpAssignedSubgraph,
     OrtExternalInitializerInfo,
 )
-from sardonyx.runtime.model_compiler import ModelCompiler
-from sardonyx.runtime.options import RunOptions, SessionOptions
-from sardonyx.runtime.providers import get_all_providers, get_available_providers
-from sardonyx.runtime.raw_session import RawSession as InferenceSession
-from sardonyx.runtime.sparse import SparseBlockSparseView, SparseCooView, SparseCsrView, SparseTensor
-from sardonyx.runtime.value import OrtValue, OrtValueVector, copy_tensors
+from sardonyx.runtime.api.model_compiler import ModelCompiler
+from sardonyx.runtime.api.options import RunOptions, SessionOptions
+from sardonyx.runtime.api.raw_session import RawSession as InferenceSession
+from sardonyx.runtime.api.sparse import SparseBlockSparseView, SparseCooView, SparseCsrView, SparseTensor
+from sardonyx.runtime.api.value import OrtValue, OrtValueVector, copy_tensors
+from sardonyx.runtime.preparation.providers import get_all_providers, get_available_providers
 
 kNextPowerOfTwo = ArenaExtendStrategy.kNextPowerOfTwo  # noqa: N816 - the original's spelling
 kSameAsRequested = ArenaExtendStrategy.kSameAsRequested  # noqa: N816

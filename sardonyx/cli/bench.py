@@ -92,7 +92,7 @@ def _show_profile(terminal: Terminal, options: argparse.Namespace, values: Mappi
     """Run once more, watched."""
     import sardonyx
     from sardonyx.cli import native
-    from sardonyx.runtime.executor import execute as run_plan
+    from sardonyx.runtime.execution.executor import execute as run_plan
 
     settings = sardonyx.SessionOptions()
     settings.intra_op_num_threads = options.threads

@@ -17,10 +17,10 @@ from sardonyx.ir.verify import verify
 from sardonyx.ops import checking
 from sardonyx.providers.cpu.provider import CPUExecutionProvider
 from sardonyx.providers.matching import resolver_of
-from sardonyx.runtime import log
-from sardonyx.runtime.expand import expand_functions
-from sardonyx.runtime.prepare import Prepared, prepare
-from sardonyx.runtime.recipe import Recipe
+from sardonyx.runtime.api import log
+from sardonyx.runtime.preparation.expand import expand_functions
+from sardonyx.runtime.preparation.prepare import Prepared, prepare
+from sardonyx.runtime.preparation.recipe import Recipe
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from typing import Any
 from sardonyx.cli.preparing import LEVELS, session_options
 from sardonyx.cli.terminal import Terminal, UsageError, size_text, time_text
 from sardonyx.providers.native.aot.writing import Written
-from sardonyx.runtime.contexts import default_path
-from sardonyx.runtime.enums import OrtCompileApiFlags
-from sardonyx.runtime.model_compiler import ModelCompiler
+from sardonyx.runtime.api.enums import OrtCompileApiFlags
+from sardonyx.runtime.api.model_compiler import ModelCompiler
+from sardonyx.runtime.saving.contexts import default_path
 from sardonyx.settings import ALLOW_COMPILED_CODE, ALLOW_COMPILED_CODE_VARIABLE
 
 

@@ -16,9 +16,9 @@ from sardonyx.cli.terminal import Terminal, UsageError, Written, one_line, size_
 from sardonyx.formats.onnx.saving import PER_TENSOR
 from sardonyx.ir import Model, edit
 from sardonyx.optimizer.pipeline import Level, StageFailed
-from sardonyx.runtime import saving
-from sardonyx.runtime.providers import CPU_PROVIDER
-from sardonyx.runtime.required_operators import RequiredOperators
+from sardonyx.runtime.preparation.providers import CPU_PROVIDER
+from sardonyx.runtime.saving import files as saving
+from sardonyx.runtime.saving.required_operators import RequiredOperators
 from sardonyx.settings import MINIMAL_BUILD_OPTIMIZATIONS, OPTIMIZED_MODEL_EXTERNAL_FILE, SAVE_PREPACKED
 
 FORMATS = ("onnx", "ort")
@@ -274,7 +274,7 @@ def _size(target: Path, options: argparse.Namespace) -> int:
 
 
 def _new_trim() -> Any:
-    from sardonyx.runtime.trimming import Trim
+    from sardonyx.runtime.saving.trimming import Trim
 
     return Trim()
 

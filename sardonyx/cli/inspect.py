@@ -14,9 +14,9 @@ from sardonyx.cli.preparing import LEVELS, prepared, session_options
 from sardonyx.cli.terminal import Terminal, UsageError, size_text
 from sardonyx.ir import Graph, Model, Value, described
 from sardonyx.ir.text import to_text
-from sardonyx.runtime.partition import Assigned
-from sardonyx.runtime.plan import Plan
-from sardonyx.runtime.prepare import Prepared
+from sardonyx.runtime.preparation.partition import Assigned
+from sardonyx.runtime.preparation.plan import Plan
+from sardonyx.runtime.preparation.prepare import Prepared
 
 STAGES = ("load", "inline", "infer", "optimize", "layout", "expand", "partition", "plan", "native")
 """What can be printed: the stages of preparation, and more views of what two of them make."""

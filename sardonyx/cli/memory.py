@@ -7,8 +7,8 @@ from pathlib import Path
 
 from sardonyx.cli.feeds import sizes_given
 from sardonyx.cli.terminal import UsageError, Written
-from sardonyx.runtime.memory_report import MemoryReport
-from sardonyx.runtime.plan import Plan
+from sardonyx.runtime.api.memory_report import MemoryReport
+from sardonyx.runtime.preparation.plan import Plan
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

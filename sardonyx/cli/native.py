@@ -11,7 +11,7 @@ from sardonyx.ir import Node
 from sardonyx.providers.native.execution.compiled import CompiledProgram, StepTime
 from sardonyx.providers.native.program.kernel import DeclaredKernel
 from sardonyx.providers.native.program.steps import Argument, At, Buffer, Program, Step
-from sardonyx.runtime.plan import Plan, all_steps
+from sardonyx.runtime.preparation.plan import Plan, all_steps
 
 SHOWN_DIGITS = 8
 """How much of a kernel's digest names it."""

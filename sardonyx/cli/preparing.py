@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from sardonyx.cli.terminal import FATAL
 from sardonyx.optimizer.pipeline import Level
-from sardonyx.runtime import log
-from sardonyx.runtime.enums import GraphOptimizationLevel
-from sardonyx.runtime.loading import load_model, open_files
-from sardonyx.runtime.options import SessionOptions
-from sardonyx.runtime.prepare import Prepared, prepare
-from sardonyx.runtime.providers import CPU_PROVIDER
-from sardonyx.runtime.recipe import open_recipe
+from sardonyx.runtime.api import log
+from sardonyx.runtime.api.enums import GraphOptimizationLevel
+from sardonyx.runtime.api.options import SessionOptions
+from sardonyx.runtime.preparation.loading import load_model, open_files
+from sardonyx.runtime.preparation.prepare import Prepared, prepare
+from sardonyx.runtime.preparation.providers import CPU_PROVIDER
+from sardonyx.runtime.preparation.recipe import open_recipe
 
 LEVELS = {
     "disable": Level.DISABLE_ALL,

@@ -15,7 +15,7 @@ from sardonyx import formats
 from sardonyx.formats.ort.decoding import decode
 from sardonyx.optimizer import levels
 from sardonyx.optimizer.pipeline import Level, Stage
-from sardonyx.runtime.required_operators import RequiredOperators
+from sardonyx.runtime.saving.required_operators import RequiredOperators
 from tests.formats import ort_fixtures
 from tests.formats.ort_fixtures import MODELS
 

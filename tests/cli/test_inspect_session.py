@@ -15,7 +15,7 @@ import sardonyx
 from sardonyx.cli.inspect import plan_text
 from sardonyx.cli.native import program_text
 from sardonyx.providers.provider import Capability, ExecutionProvider
-from sardonyx.runtime.plan import all_steps
+from sardonyx.runtime.preparation.plan import all_steps
 from tests.runtime.test_copies import ToyExecutionProvider
 from tests.runtime.test_layouts import LastExecutionProvider
 

@@ -19,7 +19,7 @@ from sardonyx.formats.ort.tables import TABLES, UNIONS, VERSION, Field, Form
 from sardonyx.ir import Attribute, Kind, Node, Tensor, TensorType, Value
 from sardonyx.ir.text import parse_model
 from sardonyx.optimizer.pipeline import Level
-from sardonyx.runtime import saving
+from sardonyx.runtime.saving import files as saving
 from tests.formats import ort_fixtures
 from tests.formats.ort_fixtures import MODELS, comparable, decoded
 

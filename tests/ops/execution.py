@@ -9,7 +9,7 @@ import sardonyx
 from sardonyx.formats.onnx.writer import write_model
 from sardonyx.ir import Model
 from sardonyx.providers.native.execution.compiled import CompiledProgram
-from sardonyx.runtime.plan import all_steps
+from sardonyx.runtime.preparation.plan import all_steps
 
 Run = Callable[[Mapping[str, Any]], Sequence[Any]]
 

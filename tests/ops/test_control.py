@@ -11,7 +11,7 @@ from sardonyx.errors import Fail
 from sardonyx.ir import described
 from sardonyx.providers.cpu.control import loop
 from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
-from sardonyx.runtime.executor import execute
+from sardonyx.runtime.execution.executor import execute
 from tests.ops.cases import case, f32, refuse, typed
 from tests.runtime.models import plan_of
 

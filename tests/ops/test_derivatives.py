@@ -9,7 +9,7 @@ import pytest
 from sardonyx import formats
 from sardonyx.errors import Fail
 from sardonyx.providers.cpu.provider import CPUExecutionProvider
-from sardonyx.runtime.executor import execute
+from sardonyx.runtime.execution.executor import execute
 from tests.runtime.models import plan_of
 
 

@@ -20,10 +20,10 @@ from sardonyx.optimizer.context import Context
 from sardonyx.optimizer.pipeline import Level, run_level
 from sardonyx.optimizer.rewrite import Journal
 from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
-from sardonyx.runtime.executor import execute
-from sardonyx.runtime.expand import expand_functions
-from sardonyx.runtime.metadata import NodeArg
-from sardonyx.runtime.plan import make_plan
+from sardonyx.runtime.api.metadata import NodeArg
+from sardonyx.runtime.execution.executor import execute
+from sardonyx.runtime.preparation.expand import expand_functions
+from sardonyx.runtime.preparation.plan import make_plan
 from tests.slow import closeness
 from tests.slow.corpus import catalogue
 from tests.slow.model_inputs import make_inputs, variant_count

@@ -15,8 +15,8 @@ from sardonyx.optimizer.context import Context
 from sardonyx.optimizer.pipeline import Pass
 from sardonyx.optimizer.rewrite import Journal, Rule, apply_rules
 from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
-from sardonyx.runtime.executor import execute
-from sardonyx.runtime.plan import make_plan
+from sardonyx.runtime.execution.executor import execute
+from sardonyx.runtime.preparation.plan import make_plan
 
 SIZES = {"N": 2, "S": 5, "H": 7, "W": 6}
 """What symbolic sizes become when graphs are run."""

@@ -16,7 +16,7 @@ from sardonyx.optimizer.bounds import Endless
 from sardonyx.optimizer.pipeline import Late, Level, Stage, optimize
 from sardonyx.optimizer.rewrite import apply_rules, rule
 from sardonyx.providers.cpu.provider import evaluate
-from sardonyx.runtime.expand import Expansion
+from sardonyx.runtime.preparation.expand import Expansion
 from tests.optimizer.rewriting import random_feeds, run, typed
 
 SUM = "g (float[2] x, float[2] z) => (float[2] y) { s = Sub(x, z) y = Neg(s) }"

@@ -15,8 +15,8 @@ from sardonyx.optimizer.context import Context
 from sardonyx.optimizer.pipeline import Level, optimize, run_level
 from sardonyx.optimizer.rewrite import Journal
 from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
-from sardonyx.runtime.executor import execute
-from sardonyx.runtime.plan import make_plan
+from sardonyx.runtime.execution.executor import execute
+from sardonyx.runtime.preparation.plan import make_plan
 from tests.optimizer.random_graphs import random_model
 from tests.tolerance import OPTIMIZED
 

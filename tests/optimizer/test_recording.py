@@ -11,7 +11,7 @@ from sardonyx import dtypes, formats, ir
 from sardonyx.formats.ort.decoding import decode
 from sardonyx.ir.text import parse_model
 from sardonyx.optimizer.pipeline import Level
-from sardonyx.runtime import saving
+from sardonyx.runtime.saving import files as saving
 from sardonyx.settings import MINIMAL_BUILD_OPTIMIZATIONS
 from tests.formats import ort_fixtures
 from tests.formats.ort_fixtures import MODELS, comparable

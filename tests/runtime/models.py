@@ -11,10 +11,10 @@ from onnx import TensorProto, helper
 
 from sardonyx.ir import Model
 from sardonyx.providers.provider import ExecutionProvider
-from sardonyx.runtime.options import SessionOptions
-from sardonyx.runtime.plan import Plan
-from sardonyx.runtime.prepare import Prepared, planned
-from sardonyx.runtime.recipe import Recipe
+from sardonyx.runtime.api.options import SessionOptions
+from sardonyx.runtime.preparation.plan import Plan
+from sardonyx.runtime.preparation.prepare import Prepared, planned
+from sardonyx.runtime.preparation.recipe import Recipe
 
 
 def plan_of(model: Model, providers: Sequence[ExecutionProvider], *, optimizes: bool = False) -> Plan:

@@ -9,7 +9,7 @@ import pytest
 
 import sardonyx
 from sardonyx.providers.native.execution.compiled import CompiledProgram
-from sardonyx.runtime.plan import all_steps
+from sardonyx.runtime.preparation.plan import all_steps
 from tests.runtime.models import parsed
 
 F, I = np.float32, np.int64

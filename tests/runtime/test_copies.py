@@ -13,9 +13,9 @@ from sardonyx.providers.base import KernelTable
 from sardonyx.providers.clustering import maximal_clusters
 from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
 from sardonyx.providers.provider import Capability, ExecutionProvider
-from sardonyx.runtime.copies import is_copy
-from sardonyx.runtime.executor import execute
-from sardonyx.runtime.plan import make_plan
+from sardonyx.runtime.execution.executor import execute
+from sardonyx.runtime.preparation.copies import is_copy
+from sardonyx.runtime.preparation.plan import make_plan
 
 
 class Toy:

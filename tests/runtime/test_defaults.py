@@ -12,7 +12,7 @@ import onnxruntime
 import pytest
 
 import sardonyx
-from sardonyx.runtime.plan import all_steps
+from sardonyx.runtime.preparation.plan import all_steps
 
 MODEL = onnx.parser.parse_model("""
     <ir_version: 8, opset_import: ["" : 17]>

@@ -20,7 +20,9 @@ from sardonyx.ops import table
 from sardonyx.optimizer import levels
 from sardonyx.providers.cpu.provider import CPUExecutionProvider
 from sardonyx.providers.native.provider import NativeExecutionProvider
-from sardonyx.runtime import engine, prepare, raw_session
+from sardonyx.runtime.api import raw_session
+from sardonyx.runtime.execution import engine
+from sardonyx.runtime.preparation import prepare
 from tests.runtime.models import parsed
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)

@@ -77,7 +77,7 @@ def test_an_installed_provider_is_found_and_used(site):
 def test_without_the_package_the_name_is_unknown():
     out = run(
         """
-        import sardonyx, sardonyx.runtime.providers as providers
+        import sardonyx, sardonyx.runtime.preparation.providers as providers
         assert "PluginExecutionProvider" not in sardonyx.get_available_providers()
         try:
             providers.open_providers(["PluginExecutionProvider"], [{}])

@@ -11,8 +11,8 @@ import pytest
 from sardonyx import formats, ops
 from sardonyx.errors import Fail
 from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
-from sardonyx.runtime.executor import execute
-from sardonyx.runtime.plan import ABSENT, make_plan
+from sardonyx.runtime.execution.executor import execute
+from sardonyx.runtime.preparation.plan import ABSENT, make_plan
 
 
 def planned(text: str):

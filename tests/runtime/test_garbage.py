@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from sardonyx.runtime.garbage import ENOUGH, rarely_collected
+from sardonyx.runtime.preparation.garbage import ENOUGH, rarely_collected
 
 
 @pytest.fixture(autouse=True)

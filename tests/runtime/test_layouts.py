@@ -12,7 +12,7 @@ from sardonyx.ops.schemas import NHWC_DOMAIN
 from sardonyx.providers.base import KernelTable
 from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
 from sardonyx.providers.provider import ExecutionProvider
-from sardonyx.runtime.executor import execute
+from sardonyx.runtime.execution.executor import execute
 from tests.runtime.models import plan_of
 
 table = KernelTable("LastExecutionProvider")

@@ -17,10 +17,10 @@ from sardonyx.providers.arena import aligned, find_conflicts, place, side_by_sid
 from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
 from sardonyx.providers.steps import StepCall
 from sardonyx.records import replace
-from sardonyx.runtime.enums import ExecutionOrder
-from sardonyx.runtime.executor import execute
-from sardonyx.runtime.memory import Kind, MemoryOptions
-from sardonyx.runtime.plan import Plan, PlanOptions, make_plan
+from sardonyx.runtime.api.enums import ExecutionOrder
+from sardonyx.runtime.execution.executor import execute
+from sardonyx.runtime.preparation.memory import Kind, MemoryOptions
+from sardonyx.runtime.preparation.plan import Plan, PlanOptions, make_plan
 from tests.runtime.models import parsed
 from tests.runtime.random_models import models
 

@@ -18,7 +18,7 @@ import pytest
 import sardonyx
 from sardonyx.compiler.jit import jit
 from sardonyx.providers.native.execution.compiled import CompiledProgram
-from sardonyx.runtime.plan import all_steps
+from sardonyx.runtime.preparation.plan import all_steps
 from tests.patience import HANG_SECONDS
 from tests.runtime import models
 

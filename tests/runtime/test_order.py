@@ -15,10 +15,10 @@ from sardonyx import formats, ops
 from sardonyx.ir import Graph, Node, TensorType, Value
 from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
 from sardonyx.providers.provider import Cluster
-from sardonyx.runtime.enums import ExecutionOrder
-from sardonyx.runtime.order import Units, arrange, memory_efficient, reverse_depth_first, with_shapes_after_parents
-from sardonyx.runtime.partition import Assignment
-from sardonyx.runtime.plan import PlanOptions, make_plan
+from sardonyx.runtime.api.enums import ExecutionOrder
+from sardonyx.runtime.preparation.order import Units, arrange, memory_efficient, reverse_depth_first, with_shapes_after_parents
+from sardonyx.runtime.preparation.partition import Assignment
+from sardonyx.runtime.preparation.plan import PlanOptions, make_plan
 from tests.counting import executed_lines
 from tests.runtime.models import parsed
 

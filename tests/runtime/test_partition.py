@@ -14,12 +14,12 @@ from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
 from sardonyx.providers.null import NullExecutionProvider
 from sardonyx.providers.provider import CannotCompile, Capability, ExecutionProvider
 from sardonyx.providers.steps import PlainCall, StepCall
-from sardonyx.runtime.executor import execute
-from sardonyx.runtime.options import SessionOptions
-from sardonyx.runtime.partition import partition, partition_graphs
-from sardonyx.runtime.plan import make_plan
-from sardonyx.runtime.providers import register_provider, unregister_provider
-from sardonyx.runtime.session import InferenceSession
+from sardonyx.runtime.api.options import SessionOptions
+from sardonyx.runtime.api.session import InferenceSession
+from sardonyx.runtime.execution.executor import execute
+from sardonyx.runtime.preparation.partition import partition, partition_graphs
+from sardonyx.runtime.preparation.plan import make_plan
+from sardonyx.runtime.preparation.providers import register_provider, unregister_provider
 from tests.runtime.models import plan_of
 
 DIAMOND = """

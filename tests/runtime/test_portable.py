@@ -9,7 +9,8 @@ import numpy as np
 from sardonyx import dtypes, ir
 from sardonyx.ir.text import parse_model
 from sardonyx.optimizer.pipeline import Level
-from sardonyx.runtime import portable, saving
+from sardonyx.runtime.saving import files as saving
+from sardonyx.runtime.saving import portable
 from tests import onnxruntime_kernels
 
 

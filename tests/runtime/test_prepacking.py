@@ -21,7 +21,7 @@ from sardonyx.errors import Fail, InvalidArgument
 from sardonyx.ir import Tensor
 from sardonyx.providers import prepacking
 from sardonyx.providers.native.execution.compiled import CompiledProgram
-from sardonyx.runtime.plan import all_steps
+from sardonyx.runtime.preparation.plan import all_steps
 
 SIZE = 64
 EXTERNAL = "session.optimized_model_external_initializers_file_name"

@@ -8,7 +8,7 @@ from sardonyx import formats, ir, ops
 from sardonyx.errors import InvalidArgument
 from sardonyx.ir.text import parse_model
 from sardonyx.providers.cpu.provider import evaluate
-from sardonyx.runtime.required_operators import RequiredOperators
+from sardonyx.runtime.saving.required_operators import RequiredOperators
 from tests.formats.ort_fixtures import HERE, MODELS
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import sardonyx
 from sardonyx import errors
-from sardonyx.runtime.results import release
+from sardonyx.runtime.execution.results import release
 from tests.runtime import models
 from tests.runtime.side_by_side import BOTH, assert_same
 

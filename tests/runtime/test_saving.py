@@ -17,7 +17,7 @@ from sardonyx.formats.ort.decoding import decode
 from sardonyx.ops import load_families, schemas
 from sardonyx.optimizer.pipeline import Level
 from sardonyx.providers.matching import arguments_of
-from sardonyx.runtime import saving
+from sardonyx.runtime.saving import files as saving
 from tests.formats import ort_fixtures
 from tests.formats.ort_fixtures import MODELS
 

@@ -476,7 +476,7 @@ def test_sessions_survive_a_fork() -> None:
 
 
 def test_a_bare_session_says_what_it_lacks() -> None:
-    from sardonyx.runtime.session import Session
+    from sardonyx.runtime.api.session import Session
 
     with pytest.raises(RuntimeError, match="has no model"):
         Session().run(None, {})

@@ -10,7 +10,7 @@ import onnx.parser
 import pytest
 
 import sardonyx
-from sardonyx.runtime.plan import all_steps
+from sardonyx.runtime.preparation.plan import all_steps
 
 OPSETS = '<ir_version: 8, opset_import: ["" : 17]>'
 LAST_IF_ONE = """x_shape = Shape(x)

@@ -11,8 +11,8 @@ import pytest
 import sardonyx
 from sardonyx.errors import Fail
 from sardonyx.providers.cpu.provider import CPUExecutionProvider
-from sardonyx.runtime.executor import execute
-from sardonyx.runtime.plan import make_plan
+from sardonyx.runtime.execution.executor import execute
+from sardonyx.runtime.preparation.plan import make_plan
 from tests.providers.native.agreement import model_of
 
 ENDLESS = 2**62

@@ -11,8 +11,8 @@ from pathlib import Path
 import sardonyx
 from sardonyx import formats
 from sardonyx.optimizer.pipeline import Level
-from sardonyx.runtime import saving
-from sardonyx.runtime.trimming import Trim
+from sardonyx.runtime.saving import files as saving
+from sardonyx.runtime.saving.trimming import Trim
 from sardonyx.settings import MINIMAL_BUILD_OPTIMIZATIONS
 from tests.formats.ort_fixtures import MODELS
 

@@ -17,8 +17,8 @@ from sardonyx.providers.native.execution.compiled import CompiledProgram
 from sardonyx.providers.native.program import budgets
 from sardonyx.providers.native.provider import NativeExecutionProvider
 from sardonyx.records import replace
-from sardonyx.runtime.executor import execute
-from sardonyx.runtime.plan import Plan, make_plan
+from sardonyx.runtime.execution.executor import execute
+from sardonyx.runtime.preparation.plan import Plan, make_plan
 from tests.tolerance import NATIVE
 
 

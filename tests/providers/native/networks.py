@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 
 import sardonyx
 from sardonyx.providers.native.provider import NativeExecutionProvider
-from sardonyx.runtime.plan import Step, all_steps
+from sardonyx.runtime.preparation.plan import Step, all_steps
 
 Size = int | str | None
 

@@ -20,7 +20,7 @@ from sardonyx.providers.native.kernels.conv import winograd
 from sardonyx.providers.native.kernels.conv.direct import PIXELS
 from sardonyx.providers.native.kernels.conv.rounding import BOUND, error_ratio, tap_energies, tap_factors
 from sardonyx.providers.native.kernels.conv.transforms import Transform
-from sardonyx.runtime.plan import all_steps
+from sardonyx.runtime.preparation.plan import all_steps
 from tests.providers.native.aot_models import is_used, options
 from tests.providers.native.test_conv import random, sum_of_windows
 

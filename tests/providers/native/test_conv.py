@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from sardonyx.providers.native.kernels.conv import winograd
-from sardonyx.runtime.executor import execute
+from sardonyx.runtime.execution.executor import execute
 from tests.providers.native.agreement import assert_agrees, native_plan, programs
 
 TYPES = {

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 from sardonyx.errors import InvalidArgument
 from sardonyx.providers.native import provider
-from sardonyx.runtime.executor import execute
+from sardonyx.runtime.execution.executor import execute
 from tests.providers.native.agreement import assert_agrees, native_plan, programs
 
 SIZES = dict(zip("abcdhijkwq", (3, 2, 5, 8, 4, 7, 6, 9, 5, 17)))

@@ -14,8 +14,8 @@ from sardonyx.compiler.target import X86_LEVELS
 from sardonyx.providers.cpu.cast import convert
 from sardonyx.providers.cpu.provider import CPUExecutionProvider
 from sardonyx.providers.native.execution.compiled import CompiledProgram
-from sardonyx.runtime.executor import execute
-from sardonyx.runtime.plan import make_plan
+from sardonyx.runtime.execution.executor import execute
+from sardonyx.runtime.preparation.plan import make_plan
 from tests.providers.native.agreement import assert_agrees, model_of, native_plan, programs
 
 FLOATS = {"float": np.float32, "double": np.float64, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}

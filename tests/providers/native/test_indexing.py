@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sardonyx.errors import InvalidArgument
-from sardonyx.runtime.executor import execute
+from sardonyx.runtime.execution.executor import execute
 from tests.providers.native.agreement import assert_agrees, native_plan, programs
 
 FEW = settings(max_examples=15, deadline=None)

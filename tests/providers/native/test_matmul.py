@@ -13,7 +13,7 @@ from sardonyx.compiler.types import of_elements
 from sardonyx.providers.native.kernels.linalg import packing
 from sardonyx.providers.native.kernels.linalg.packing import pack_columns
 from sardonyx.providers.native.program.weights import WeightMemory
-from sardonyx.runtime.executor import execute
+from sardonyx.runtime.execution.executor import execute
 from tests.providers.native.agreement import assert_agrees, native_plan, programs
 
 SIZES = st.one_of(st.integers(0, 40), st.sampled_from([63, 64, 65, 127, 130]))

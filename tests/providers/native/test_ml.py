@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from sardonyx.errors import InvalidArgument
-from sardonyx.runtime.executor import execute
+from sardonyx.runtime.execution.executor import execute
 from tests.providers.native.agreement import assert_agrees, native_plan, programs
 
 SHAPES = ((0, 5), (1, 5), (3, 5), (70, 5))

@@ -24,7 +24,7 @@ from sardonyx.providers.native.execution import digest
 from sardonyx.providers.native.execution.compiled import CompiledProgram
 from sardonyx.providers.native.execution.digest import content_digest
 from sardonyx.providers.prepacking import Layout, PrepackedWeightsContainer, Prepacking, Request, sample
-from sardonyx.runtime.plan import all_steps
+from sardonyx.runtime.preparation.plan import all_steps
 from tests.providers.native.agreement import compare
 
 # --- digests

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sardonyx.errors import Fail
 from sardonyx.providers.native import provider
-from sardonyx.runtime.executor import execute
+from sardonyx.runtime.execution.executor import execute
 from tests.providers.native.agreement import assert_agrees, native_plan, programs
 
 EXACT = 1e-12

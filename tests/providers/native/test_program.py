@@ -16,7 +16,7 @@ from sardonyx.ir import TensorType, Value, dim
 from sardonyx.providers.native.execution.memory import Workspace
 from sardonyx.providers.native.program.sizes import ShapeMismatch, Sizes, UnboundSymbol
 from sardonyx.providers.native.program.steps import Buffer, Step
-from sardonyx.runtime.executor import execute
+from sardonyx.runtime.execution.executor import execute
 from tests.providers.native.agreement import assert_agrees, native_plan, programs
 
 N, S = dim.symbol("N"), dim.symbol("S")

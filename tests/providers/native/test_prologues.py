@@ -14,8 +14,8 @@ from sardonyx.providers.native.program.arguments import POINTER, SIZE, Slot
 from sardonyx.providers.native.program.chain import Apply, Chain, ChainCode, Load
 from sardonyx.providers.native.program.kernel import KernelFunction
 from sardonyx.providers.native.program.table import lowerings
-from sardonyx.runtime.executor import execute
-from sardonyx.runtime.plan import make_plan
+from sardonyx.runtime.execution.executor import execute
+from sardonyx.runtime.preparation.plan import make_plan
 from tests.providers.native.agreement import compare, model_of, native_plan, programs
 from tests.providers.native.prologues import DTYPES, FLOATS, INTEGERS, SINGLES, Build, Case, Graph, prologues_of
 from tests.tolerance import NATIVE_PROLOGUES

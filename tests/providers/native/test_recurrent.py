@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from sardonyx.errors import Fail, InvalidArgument
-from sardonyx.runtime.executor import execute
+from sardonyx.runtime.execution.executor import execute
 from tests.providers.native.agreement import assert_agrees, native_plan, programs
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sardonyx.errors import InvalidArgument
-from sardonyx.runtime.executor import execute
+from sardonyx.runtime.execution.executor import execute
 from tests.providers.native.agreement import assert_agrees, compare, model_of, native_plan
 
 RNG = np.random.default_rng(0)
@@ -94,7 +94,7 @@ def test_softmax_of_any_shape(shape, scale):
 
 def _reference(text):
     from sardonyx.providers.cpu.provider import CPUExecutionProvider
-    from sardonyx.runtime.plan import make_plan
+    from sardonyx.runtime.preparation.plan import make_plan
 
     return make_plan(model_of(text).graph, [CPUExecutionProvider()])
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sardonyx.errors import Fail
 from sardonyx.providers.native import provider
-from sardonyx.runtime.executor import execute
+from sardonyx.runtime.execution.executor import execute
 from tests.providers.native.agreement import assert_agrees, native_plan, programs
 
 TYPES = {"float": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "double": np.float64, "uint8": np.uint8}

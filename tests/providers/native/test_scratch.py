@@ -18,9 +18,9 @@ from sardonyx.providers.cpu.provider import CPUExecutionProvider
 from sardonyx.providers.native.execution.compiled import CompiledProgram, _State
 from sardonyx.providers.native.execution.memory import outlived_inputs
 from sardonyx.providers.native.program.parts import Batch
-from sardonyx.runtime.executor import execute
-from sardonyx.runtime.memory import Kind
-from sardonyx.runtime.plan import Plan, make_plan
+from sardonyx.runtime.execution.executor import execute
+from sardonyx.runtime.preparation.memory import Kind
+from sardonyx.runtime.preparation.plan import Plan, make_plan
 from tests.providers.native.agreement import compare, model_of, native_plan, programs
 from tests.providers.native.test_conv import conv_model, image
 from tests.providers.native.test_fused_convolutions import block

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sardonyx import dtypes
 from sardonyx.ir import TensorType, Value, dim
 from sardonyx.providers.native.program.sizes import ShapeMismatch, Sizes
-from sardonyx.runtime.executor import execute
+from sardonyx.runtime.execution.executor import execute
 from tests.providers.native.agreement import assert_agrees, native_plan, programs
 
 FEW = settings(max_examples=12, deadline=None)

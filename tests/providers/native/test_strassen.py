@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 from sardonyx.compiler.jit import host
 from sardonyx.providers.native.kernels.conv import strassen
 from sardonyx.providers.native.kernels.conv.direct import PIXELS
-from sardonyx.runtime.executor import execute
+from sardonyx.runtime.execution.executor import execute
 from tests.providers.native.agreement import assert_agrees, change_budgets, native_plan, programs
 from tests.providers.native.test_conv import conv_model, error, image, random
 

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from sardonyx.providers.cpu.provider import CPUExecutionProvider
 from sardonyx.providers.native.kernels.selection.suppression import Suppression
-from sardonyx.runtime.executor import execute
-from sardonyx.runtime.plan import make_plan
+from sardonyx.runtime.execution.executor import execute
+from sardonyx.runtime.preparation.plan import make_plan
 from tests.providers.native.agreement import model_of, native_plan
 
 

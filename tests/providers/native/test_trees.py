@@ -14,7 +14,7 @@ from sardonyx.errors import InvalidArgument
 from sardonyx.providers.cpu.ml.forest import Forest
 from sardonyx.providers.native.kernels.ml.trees_table import pack
 from sardonyx.providers.provider import CannotCompile
-from sardonyx.runtime.executor import execute
+from sardonyx.runtime.execution.executor import execute
 from tests.providers.native.agreement import assert_agrees, native_plan, programs
 
 ROWS = (0, 1, 7, 9, 16, 100, 1100)

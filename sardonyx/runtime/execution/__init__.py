@@ -1,0 +1,1 @@
+"""Runs of a prepared model: feeds, steps, results."""

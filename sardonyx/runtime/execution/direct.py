@@ -1,0 +1,171 @@
+"""The shortest way through a model that is compiled programs, look-ups and choices: arrays of known shapes go straight into them.
+
+Whatever is not that plain (another type of feed, a new shape, an input too many) is left to the ordinary way, which also finds the errors.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sardonyx.ir import TensorType, Value
+from sardonyx.providers.steps import FastPath
+from sardonyx.runtime.execution.feeds import fits, of_strings
+from sardonyx.runtime.preparation.plan import ABSENT, Plan, Step
+
+MAX_SHAPES = 64
+"""How many sets of shapes are known to be right."""
+
+_shape_of = operator.attrgetter("shape")
+
+
+class Direct:
+    """A plan of steps that need nothing from the executor, and the inputs that it takes."""
+
+    __slots__ = ("_values", "_inputs", "_texts", "_program", "_order", "_block", "_vouched", "_known")
+
+    def __init__(self, plan: Plan, block: _Block):
+        first = plan.steps[0]
+        ends = (first.inputs, plan.inputs), (first.outputs, plan.outputs)
+        run_any = first.call.fast_path_for_any_shape()
+        alone = run_any is not None and len(block.steps) == 1 and all(sorted(mine) == sorted(whole) for mine, whole in ends)
+        self._program = run_any if alone else None
+        self._order = [first.outputs.index(slot) for slot in plan.outputs] if alone and first.outputs != plan.outputs else None
+        self._block = block
+        self._values = [plan.values[slot] for slot in (first.inputs if alone else plan.inputs)]
+        self._inputs = [(value.name, np.dtype(value.type.dtype.numpy)) for value in self._values]  # type: ignore[union-attr]
+        self._texts = [place for place, (_, dtype) in enumerate(self._inputs) if dtype.kind == "O"]
+        programs = [step.inputs for step in plan.steps if step.call.knows_shapes]
+        self._vouched = set(plan.inputs).issubset(slot for slots in programs for slot in slots)
+        """Whether programs see all inputs: they know what shapes have come in the ordinary way."""
+        self._known: set[tuple[Any, ...]] = set()
+
+    @classmethod
+    def of(cls, plan: Plan) -> Direct | None:
+        """The direct way through a plan, None if it has none."""
+        block = _Block.of(plan, plan.inputs, set()) if plan.steps and all(map(_is_plain, plan.graph.inputs)) else None
+        return None if block is None else cls(plan, block)
+
+    def __call__(self, feeds: Mapping[str, Any]) -> list[Any] | None:
+        """The outputs, or None if the ordinary way must be taken."""
+        if feeds.__class__ is not dict or len(feeds) != len(self._inputs):
+            return None
+        arrays = []
+        for name, dtype in self._inputs:
+            array = feeds.get(name)
+            if array.__class__ is not np.ndarray or array.dtype is not dtype or not array.flags.carray:
+                return None
+            arrays.append(array)
+        try:
+            if self._program is not None:
+                made = self._program(arrays)
+                return made if made is None or self._order is None else list(map(made.__getitem__, self._order))
+            return self._block(arrays) if self._vouched or self._are_right(arrays) else None
+        except Exception:  # the ordinary way fails too, and says where
+            return None
+
+    def _are_right(self, arrays: list[Any]) -> bool:
+        """Whether arrays are what the model declares; their shapes are looked at once. Strings of NumPy's kind become plain ones."""
+        shapes = tuple(map(_shape_of, arrays))
+        if shapes not in self._known:
+            if not all(map(fits, self._values, shapes)):
+                return False
+            if len(self._known) >= MAX_SHAPES:
+                self._known.clear()
+            self._known.add(shapes)
+        for place in self._texts:
+            arrays[place] = of_strings(arrays[place])
+        return all(arrays[place] is not None for place in self._texts)
+
+
+class _Block:
+    """The steps of a plan. Each adds its results to a list, which begins with what is given and the constants."""
+
+    __slots__ = ("steps", "_constants", "_outputs")
+
+    def __init__(self, plan: Plan, given: Sequence[int], calls: Sequence[tuple[FastPath, Sequence[int]]]):
+        constants = [slot for slot, value in enumerate(plan.template) if value is not None]
+        slots = [*given, *constants, *(slot for step in plan.steps for slot in step.outputs)]
+        places = {slot: place for place, slot in enumerate(slots)}
+        self.steps = [
+            (call, [places[slot] for slot in operands], len(step.outputs))
+            for (call, operands), step in zip(calls, plan.steps, strict=True)
+        ]
+        """What to call, on which values, and how many come out."""
+        self._constants = [plan.template[slot] for slot in constants]
+        self._outputs = [places[slot] for slot in plan.outputs]
+
+    @classmethod
+    def of(cls, plan: Plan, given: Sequence[int], own: set[int]) -> _Block | None:
+        """None if there is another kind of step, or an output that somebody else may hold. `own` are slots given that nobody does."""
+        calls = []
+        for step in plan.steps:
+            found = None if ABSENT in step.inputs else _call_of(step, own)
+            if found is None:
+                return None
+            calls.append(found)
+            own |= {*step.outputs}
+        distinct = len(set(plan.outputs)) == len(plan.outputs)
+        return cls(plan, given, calls) if distinct and own.issuperset(plan.outputs) else None
+
+    def __call__(self, given: list[Any]) -> list[Any] | None:
+        values = [*given, *self._constants]
+        find = values.__getitem__
+        for call, operands, count in self.steps:
+            made = call(list(map(find, operands)))
+            if made is None or len(made) != count:
+                return None
+            values += made
+        return list(map(find, self._outputs))
+
+
+class _Choice:
+    """An If: the condition comes first, then what the one branch reads, then what the other does."""
+
+    __slots__ = ("_then", "_other", "_end")
+
+    def __init__(self, then: _Block, other: _Block, end: int):
+        self._then = then
+        self._other = other
+        self._end = end
+
+    def __call__(self, operands: list[Any]) -> list[Any] | None:
+        if operands[0].size != 1:
+            return None
+        return self._then(operands[1 : self._end]) if operands[0].item() else self._other(operands[self._end :])
+
+
+def _call_of(step: Step, own: set[int]) -> tuple[FastPath, Sequence[int]] | None:
+    """What computes a step without the executor's help, and the slots of its operands.
+
+    A result that is an operand takes it away from `own`, the slots that nobody else holds.
+    """
+    fast = step.call.fast_path()
+    if fast is not None:
+        return fast, step.inputs
+    if step.node.op_type == "Identity" and not step.compiled and step.inputs[0] in own:
+        own -= {*step.inputs}
+        return list, step.inputs
+    return _choice_of(step, own) if step.node.op_type == "If" and step.bodies else None
+
+
+def _choice_of(step: Step, own: set[int]) -> tuple[FastPath, Sequence[int]] | None:
+    blocks, captured = [], []
+    for name in ("then_branch", "else_branch"):
+        body = step.bodies[name]
+        there, here = zip(*body.capture_slots) if body.capture_slots else ((), ())
+        blocks.append(_Block.of(body, here, {inner for outer, inner in body.capture_slots if outer in own}))
+        captured.append(there)
+    own -= {slot for slots in captured for slot in slots}
+    then, other = blocks
+    if then is None or other is None:
+        return None
+    return _Choice(then, other, 1 + len(captured[0])), [step.inputs[0], *captured[0], *captured[1]]
+
+
+def _is_plain(value: Value) -> bool:
+    """Whether an input is a tensor that must be fed: one with a default may be left out."""
+    return value.constant is None and isinstance(value.type, TensorType) and value.type.dtype is not None

@@ -1,0 +1,327 @@
+"""The runs of a prepared model. An engine only adds plans once it has one, so any number of threads may run it."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sardonyx import settings
+from sardonyx.errors import CODED, Fail, InvalidArgument, unforeseen
+from sardonyx.ir import OptionalType, Type, Value
+from sardonyx.providers.termination import TERMINATED
+from sardonyx.runtime.api import arguments, log
+from sardonyx.runtime.api.devices import OrtEpDevice, OrtMemoryInfo, cpu_memory_info, get_ep_devices
+from sardonyx.runtime.api.enums import ExecutionMode
+from sardonyx.runtime.api.iobinding import SessionIOBinding
+from sardonyx.runtime.api.metadata import ModelMetadata, NodeArg, OrtEpAssignedSubgraph
+from sardonyx.runtime.api.options import RunOptions, SessionOptions
+from sardonyx.runtime.api.profile import Profiler
+from sardonyx.runtime.api.value import OrtValue, OrtValueVector
+from sardonyx.runtime.execution import background
+from sardonyx.runtime.execution.direct import Direct
+from sardonyx.runtime.execution.executor import Targets, execute
+from sardonyx.runtime.execution.feeds import convert
+from sardonyx.runtime.execution.results import release
+from sardonyx.runtime.execution.targets import Bound
+from sardonyx.runtime.preparation.copies import is_copy
+from sardonyx.runtime.preparation.plan import Plan, all_steps, shrink
+from sardonyx.runtime.preparation.prepare import Prepared
+from sardonyx.runtime.preparation.providers import CPU_PROVIDER
+from sardonyx.runtime.preparation.recipe import Shapes, Values
+from sardonyx.runtime.preparation.specialized import Specialized
+
+if TYPE_CHECKING:
+    from sardonyx.runtime.preparation.alternatives import Alternatives
+
+MAX_FETCHES = 64
+"""How many different choices of outputs keep their own plan."""
+
+logger = logging.getLogger("sardonyx.runtime")
+
+
+class Engine:
+    """A model ready to run."""
+
+    session_options: SessionOptions
+    _profiler: Profiler | None
+
+    def _scope(self) -> contextlib.AbstractContextManager[None]:
+        return log.scope(self.session_options.logid, self.session_options.log_severity_level)
+
+    def _event(self, name: str) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if self._profiler is None else self._profiler.event(name)
+
+    def take(self, prepared: Prepared, others: Alternatives) -> None:
+        """Be ready to run what was prepared; `others` makes what a run may need besides."""
+        assert prepared.plan is not None
+        recipe, graph, defaults = prepared.recipe, prepared.model.graph, prepared.defaults
+        self.plan = prepared.plan
+        self.providers = recipe.providers
+        self.prepacking = recipe.packing
+        """What happened to constant weights."""
+        self.journal = prepared.journal
+        """What the optimizer did, if it was asked."""
+        self._model, self._defaults, self._compiled, self._others = prepared.model, defaults, recipe.compiled, others
+        self._specialized = None if recipe.compiled is not None else Specialized.of(self.plan, self._plan_for_inputs)
+        self.inputs: dict[str, Value] = {value.name: value for value in graph.inputs} | (defaults.inputs if defaults else {})
+        """What may be fed, by name."""
+        required = [value for value in graph.inputs if value.constant is None]
+        overridable = [value for value in graph.inputs if value.constant is not None]
+        self._required = [value for value in required if not isinstance(value.type, OptionalType)]
+        self.required_names = [value.name for value in self._required]
+        self.output_names = tuple(value.name for value in graph.outputs)
+        self.output_list = list(self.output_names)
+        self.inputs_meta = [NodeArg._of(value) for value in required]
+        self.outputs_meta = [NodeArg._of(value) for value in graph.outputs]
+        self.overridable_initializers = defaults.described if defaults else [NodeArg._of(value) for value in overridable]
+        self.model_meta = ModelMetadata(self._model)
+        self._types = {value.name: value.type for value in graph.values()}
+        self._fetches: dict[tuple[str, ...], Plan] = {}
+        self.direct = None if self._profiler is not None else Direct.of(self.plan)
+
+    # --- runs
+
+    def knows(self, name: str) -> bool:
+        """Whether a value of this name can be fetched."""
+        return name in self.plan.slots or name in self._others.as_loaded().slots
+
+    def type_of(self, name: str) -> Type | None:
+        """The type of a value of the main graph."""
+        return self._types.get(name) or self._others.type_as_loaded(name)
+
+    def compute(
+        self,
+        output_names: Sequence[str] | None,
+        feeds: Mapping[str, Any],
+        run_options: RunOptions | None = None,
+        bound: Bound | None = None,
+    ) -> list[Any]:
+        """One run: values in, values out that belong to the caller. Names may be those of any values of the main graph.
+
+        Outputs for which there is memory in `bound` come in it if that can be done without a copy; the feeds are `converted` then.
+        """
+        if self._defaults is not None and self._defaults.are_replaced(feeds):
+            return self._others.with_all_inputs().compute(output_names, feeds, run_options, bound)
+        plan, values = self._plan_for(output_names), self._converted(feeds) if bound is None else self._complete({**feeds})
+        try:
+            if self._specialized is not None and plan is self.plan:
+                plan = self._specialized.plan_for(values) or plan
+            return self._run(plan, values, run_options, None if bound is None else bound.targets(plan))
+        except CODED:
+            raise
+        except Exception as error:
+            unforeseen(error, "while the model runs")
+
+    def _plan_for(self, names: Sequence[str] | None) -> Plan:
+        key = self.output_names if names is None else tuple(names)
+        if key == self.output_names:
+            return self.plan
+        found = self._fetches.get(key)
+        if found is None:
+            plan = self.plan if all(name in self.plan.slots for name in key) else self._others.as_loaded()
+            for name in key:
+                if name not in plan.slots:
+                    raise InvalidArgument(f"Invalid output name:{name}")
+            if len(self._fetches) >= MAX_FETCHES:
+                self._fetches.clear()
+            found = self._fetches[key] = plan.fetching(key)
+        return found
+
+    def _plan_for_inputs(self, shapes: Shapes, values: Values) -> Plan:
+        """A plan for inputs of these shapes and values alone; if for all values, it brings the direct way."""
+        plan = self._others.for_inputs(shapes, values)
+        if self._profiler is None and not values:
+            self.direct = Direct.of(plan) or self.direct
+        return plan
+
+    def _converted(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        return self._complete({name: self.converted(name, given) for name, given in feeds.items()})
+
+    def converted(self, name: str, given: Any) -> Any:
+        """A fed value as the graph takes it."""
+        declared = self.inputs.get(name)
+        if declared is None:
+            raise InvalidArgument(f"Invalid input name: {name}")
+        return convert(declared, given)
+
+    def _complete(self, converted: dict[str, Any]) -> dict[str, Any]:
+        for declared in self._required:
+            if declared.name not in converted:
+                converted[declared.name] = convert(declared, None)
+        return converted
+
+    def _run(
+        self, plan: Plan, feeds: dict[str, Any], run_options: RunOptions | None, targets: Targets | None = None
+    ) -> list[Any]:
+        terminated = None if run_options is None else _watch(run_options)
+        stop = 0 if run_options is None else ctypes.addressof(run_options._stop)
+        try:
+            if self._profiler is None:
+                values = execute(plan, feeds, terminated=terminated, stop=stop, targets=targets)
+                return release(values, targets.values() if targets else ())
+            with self._event("model_run"):
+                with self._event(_EXECUTORS[self.session_options.execution_mode == ExecutionMode.ORT_PARALLEL]):
+                    values = execute(plan, feeds, terminated=terminated, profiler=self._profiler)
+                return release(values)
+        except CODED as error:
+            if self._compiled is not None and self._compiled.is_needed(error):
+                names = [plan.values[slot].name for slot in plan.outputs]
+                return self._others.compiled_from(error).compute(names, feeds, run_options)
+            if error.message.startswith("Non-zero status code"):  # type: ignore[attr-defined]
+                with self._run_scope(run_options):
+                    logger.error("%s", error.message)  # type: ignore[attr-defined]
+            raise
+        finally:
+            if run_options is not None and run_options._config.get(settings.ARENA_SHRINKAGE):
+                shrink(plan)
+
+    def _run_scope(self, run_options: RunOptions | None) -> contextlib.AbstractContextManager[None]:
+        options = self.session_options
+        if run_options is None:
+            return self._scope()
+        severity = run_options.log_severity_level
+        return log.scope(run_options.logid or options.logid, options.log_severity_level if severity < 0 else severity)
+
+    def run(self, output_names: Sequence[str], feeds: Mapping[str, Any], run_options: RunOptions | None = None) -> list[Any]:
+        """One run as the raw session has it: an empty list of names stands for all outputs."""
+        return self.compute(output_names or None, feeds, run_options)
+
+    def run_with_ort_values(
+        self, feeds: Mapping[str, OrtValue], output_names: Sequence[str], run_options: RunOptions | None = None
+    ) -> list[OrtValue]:
+        """One run on OrtValues."""
+        names = list(output_names or self.output_names)
+        values = self.compute(names, feeds, run_options)
+        return [OrtValue._of(value, self.type_of(name)) for name, value in zip(names, values, strict=True)]
+
+    def run_with_ortvaluevector(
+        self,
+        run_options: RunOptions,
+        feed_names: Sequence[str],
+        feeds: OrtValueVector,
+        fetch_names: Sequence[str],
+        fetches: OrtValueVector,
+        fetch_devices: Sequence[Any],
+    ) -> None:
+        """One run whose results are appended to `fetches`, or written into the tensors that are there already."""
+        made = self.run_with_ort_values(dict(zip(feed_names, feeds, strict=False)), fetch_names, run_options)
+        if len(fetches) == 0:
+            for value in made:
+                fetches.push_back(value)
+            return
+        for target, value in zip(fetches, made, strict=True):
+            target.update_inplace(value)
+
+    def run_with_iobinding(self, iobinding: SessionIOBinding, run_options: RunOptions | None = None) -> None:
+        """One run on bound memory."""
+        iobinding.run(run_options)
+
+    def run_async(
+        self,
+        output_names: Sequence[str],
+        feeds: Mapping[str, Any],
+        callback: Callable[[list[Any], Any, str], None],
+        user_data: Any,
+        run_options: RunOptions | None = None,
+    ) -> None:
+        """Start a run in another thread, which calls `callback(results, user_data, error)` at the end."""
+        if self.session_options.intra_op_num_threads == 1:
+            raise InvalidArgument("intra op thread pool must have at least one thread for RunAsync")
+        if not callable(callback):
+            raise arguments.mismatch("run_async", "(names, feeds, callback: Callable, user_data, run_options)", callback)
+        try:
+            plan, converted = self._plan_for(output_names or None), self._converted(feeds)
+        except CODED as error:
+            background.submit(callback, [], user_data, error.message)  # type: ignore[attr-defined]
+        else:
+            background.submit(self._run_and_call, plan, converted, run_options, callback, user_data)
+
+    def _run_and_call(
+        self,
+        plan: Plan,
+        feeds: dict[str, Any],
+        run_options: RunOptions | None,
+        callback: Callable[[list[Any], Any, str], None],
+        user_data: Any,
+    ) -> None:
+        results: list[Any] = []
+        message = ""
+        try:
+            results = self._run(plan, feeds, run_options)
+        except Exception as error:
+            message = getattr(error, "message", None) or str(error)
+        callback(results, user_data, message)
+
+    # --- what can be asked
+
+    def get_providers(self) -> list[str]:
+        return list(dict.fromkeys(provider.public_name for provider in self.providers))
+
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        """Options by provider; those of the CPU are not shown, as in the original."""
+        return {
+            provider.public_name: {} if provider.public_name == CPU_PROVIDER else dict(provider.options)
+            for provider in self.providers
+        }
+
+    def get_provider_graph_assignment_info(self) -> list[OrtEpAssignedSubgraph]:
+        """Which provider runs which nodes, those of the main graph first, then those of graphs inside it."""
+        key = settings.RECORD_ASSIGNMENT
+        if not self.session_options._config.is_on(key):
+            raise Fail(f"Session configuration entry '{key}' must be set to \"1\" to retrieve EP graph assignment information.")
+        steps = (step for step in all_steps(self.plan) if not is_copy(step.node))
+        return [OrtEpAssignedSubgraph(step.provider.public_name, step.nodes, step.reason) for step in steps]
+
+    @property
+    def input_meminfos(self) -> list[OrtMemoryInfo]:
+        return [cpu_memory_info() for _ in self.inputs_meta]
+
+    @property
+    def output_meminfos(self) -> list[OrtMemoryInfo]:
+        return [cpu_memory_info() for _ in self.outputs_meta]
+
+    @property
+    def input_epdevices(self) -> list[OrtEpDevice]:
+        return get_ep_devices() * len(self.inputs_meta)
+
+    @property
+    def get_profiling_start_time_ns(self) -> int:
+        return 0 if self._profiler is None else self._profiler.start_ns
+
+    def end_profiling(self) -> str:
+        """Write the trace and return its file's name; "" if there is nothing to write."""
+        profiler, self._profiler = self._profiler, None
+        return "" if profiler is None else profiler.finish()
+
+    def set_ep_dynamic_options(self, options: Mapping[str, str]) -> None:
+        """Options that a provider may take between runs; the CPU has none."""
+        if not isinstance(options, dict):
+            raise arguments.mismatch("set_ep_dynamic_options", "(options: dict)", options)
+        if not options:
+            raise RuntimeError("No options were provided")
+
+    def get_tuning_results(self) -> list[dict[str, Any]]:
+        """Nothing is tuned on the CPU."""
+        return []
+
+    def set_tuning_results(self, results: list[Any], error_on_invalid: bool = False) -> None:
+        """Nothing is tuned on the CPU."""
+
+    def release_captured_graph(self, graph_annotation_id: int = 0) -> None:
+        """Nothing is captured on the CPU."""
+
+
+_EXECUTORS = ("SequentialExecutor::Execute", "ParallelExecutor::Execute")
+
+
+def _watch(run_options: RunOptions) -> Callable[[], bool]:
+    """Checks the options of a run before it begins; the result tells, during the run, whether it shall stop."""
+    for entry in run_options._config.get(settings.ARENA_SHRINKAGE).split(";"):
+        if entry and entry.partition(":")[0] != "cpu":
+            raise InvalidArgument(f"Unsupported device specified in the memory arena shrink list: {entry.partition(':')[0]}")
+    if run_options.terminate:
+        raise Fail(TERMINATED)
+    return lambda: run_options.terminate

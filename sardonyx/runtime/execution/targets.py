@@ -1,0 +1,103 @@
+"""Memory bound for outputs that compiled steps write themselves, so that nothing is copied afterwards. IOBindings and engines ask for it.
+
+A step may write there if nothing that is fed lies at the same place: it could change before it is read. Exceptions are pairs of an input
+and an output that a step is made for, the past and the present of a cache: new rows then come behind the old ones, where these are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sardonyx.records import dataclass
+from sardonyx.runtime.preparation.plan import ABSENT, Plan
+
+
+@dataclass(frozen=True)
+class Place:
+    """Memory of a bound value."""
+
+    array: np.ndarray
+    start: int
+    stop: int
+
+    def meets(self, other: Place) -> bool:
+        return self.start < other.stop and other.start < self.stop
+
+    def is_same(self, other: Place) -> bool:
+        """Whether two arrays are the same elements."""
+        mine, theirs = self.array, other.array
+        return self.start == other.start and mine.shape == theirs.shape and mine.dtype == theirs.dtype
+
+
+@dataclass(frozen=True)
+class Target:
+    """Memory that an output may be written into."""
+
+    array: np.ndarray
+    shared: str | None = None
+    """The input whose memory it is, too."""
+
+
+def place_of(value: Any) -> Place | None:
+    """Where a value lies; None if it is no array without gaps."""
+    if not isinstance(value, np.ndarray) or not value.flags.carray or value.dtype.hasobject:
+        return None
+    start = value.ctypes.data
+    return Place(value, start, start + value.nbytes)
+
+
+def free_places(outputs: Mapping[str, Place], inputs: Mapping[str, Place]) -> Bound:
+    """Memory of outputs that meets that of no other value, or is that of exactly one input."""
+    written, read = _spans(list(outputs.values())), _spans(list(inputs.values()))
+    clashes, meets = _meet(written, written).sum(axis=1) > 1, _meet(written, read)
+    names = list(inputs)
+    found = {}
+    for number in np.flatnonzero(~clashes).tolist():
+        name = list(outputs)[number]
+        others = [names[index] for index in np.flatnonzero(meets[number])]
+        if not others:
+            found[name] = Target(outputs[name].array)
+        elif len(others) == 1 and inputs[others[0]].is_same(outputs[name]):
+            found[name] = Target(outputs[name].array, others[0])
+    return Bound(found)
+
+
+def _spans(places: Sequence[Place]) -> np.ndarray:
+    return np.array([(one.start, one.stop) for one in places], np.uint64).reshape(-1, 2)
+
+
+def _meet(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Whether one of the left and one of the right have bytes in common."""
+    met: np.ndarray = (left[:, None, 0] < right[None, :, 1]) & (right[None, :, 0] < left[:, None, 1])
+    return met
+
+
+class Bound:
+    """Memory that runs may write into."""
+
+    def __init__(self, targets: Mapping[str, Target]):
+        self._targets = targets
+        self._found: tuple[Plan | None, Mapping[int, np.ndarray]] = None, {}
+
+    def targets(self, plan: Plan) -> Mapping[int, np.ndarray]:
+        """What of it the steps of a plan can write into, by slot."""
+        if self._found[0] is not plan:
+            self._found = plan, _targets_of(plan, self._targets)
+        return self._found[1]
+
+
+def _targets_of(plan: Plan, bound: Mapping[str, Target]) -> dict[int, np.ndarray]:
+    steps = [step for step in plan.steps if step.call.takes_targets]
+    made = {slot for step in steps for slot in step.outputs}
+    pairs = {(step.inputs[one], step.outputs[other]) for step in steps for one, other in step.call.one_memory}
+    readers = [slot for step in plan.steps for slot in {*step.inputs, *step.captured}] if pairs else []
+    found = {}
+    for name, target in bound.items():
+        slot = plan.slots.get(name, ABSENT)
+        past = ABSENT if target.shared is None else plan.slots[target.shared]
+        if slot in made and (past == ABSENT or ((past, slot) in pairs and readers.count(past) == 1)):
+            found[slot] = target.array
+    return found

@@ -1,0 +1,86 @@
+"""What a session prepares later, if a run asks for it: the model for inputs of known shapes, for values that optimization has hidden, with
+inputs that were taken for constants, or from the source of compiled code. Each is made once, by another recipe.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from sardonyx import settings
+from sardonyx.errors import door
+from sardonyx.ir import Type
+from sardonyx.runtime.api import log
+from sardonyx.runtime.api.options import SessionOptions
+from sardonyx.runtime.preparation.plan import Plan
+from sardonyx.runtime.preparation.prepare import planned
+from sardonyx.runtime.preparation.recipe import Recipe, Shapes, Values
+
+if TYPE_CHECKING:
+    from sardonyx.runtime.execution.engine import Engine
+
+FATAL = 4
+"""The severity above that of warnings and errors."""
+
+logger = logging.getLogger("sardonyx.runtime")
+
+
+class Alternatives:
+    """The other models of a session. `make_engine` makes an engine of a source for the same providers."""
+
+    def __init__(self, recipe: Recipe, make_engine: Callable[[SessionOptions, Any], Engine]):
+        self._recipe = recipe
+        self._make_engine = make_engine
+        self._as_loaded: Plan | None = None
+        self._with_all_inputs: Engine | None = None
+        self.of_source: Engine | None = None
+        """An engine of the model that compiled code was made from, if data came that the code does not take."""
+        self._lock = threading.Lock()
+        self._inputs_lock = threading.Lock()
+
+    def for_inputs(self, shapes: Shapes, values: Values) -> Plan:
+        """A plan for inputs of these shapes and values alone."""
+        recipe = self._recipe.for_inputs(shapes, values)
+        with log.scope(recipe.options.logid, FATAL):  # warnings came when the session was made
+            plan = planned(recipe)
+        recipe.packing.finish()
+        return plan
+
+    def as_loaded(self) -> Plan:
+        """A plan without optimization and clusters, for values that these have hidden."""
+        with self._lock:
+            if self._as_loaded is None:
+                with door("while the model is prepared as it was loaded"):
+                    self._as_loaded = planned(self._recipe.as_loaded())
+            return self._as_loaded
+
+    def type_as_loaded(self, name: str) -> Type | None:
+        """The type of a value in that plan, if there is one already."""
+        plan = self._as_loaded
+        return None if plan is None or name not in plan.slots else plan.values[plan.slots[name]].type
+
+    def with_all_inputs(self) -> Engine:
+        """An engine that takes no default for a constant."""
+        with self._inputs_lock:
+            if self._with_all_inputs is None:
+                options = copy.copy(self._recipe.options)
+                options.enable_profiling = False
+                options.add_session_config_entry(settings.DEFAULTS_ARE_CONSTANTS, "0")
+                with log.scope(options.logid, FATAL):
+                    self._with_all_inputs = self._make_engine(options, self._recipe.source)
+            return self._with_all_inputs
+
+    def compiled_from(self, error: BaseException) -> Engine:
+        """An engine of the model that compiled code was made from, for data that the code does not take."""
+        compiled, options = self._recipe.compiled, self._recipe.options
+        assert compiled is not None
+        with self._lock:
+            if self.of_source is None:
+                source = compiled.source()
+                with log.scope(options.logid, options.log_severity_level):
+                    logger.warning("%s. %s is compiled for that.", error.__cause__, source)
+                self.of_source = self._make_engine(compiled.plain_options(options), source)
+            return self.of_source

@@ -1,0 +1,67 @@
+"""What a session's options demand: that they make sense together, and with what is there. Raw sessions ask before and after the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sardonyx import settings
+from sardonyx.errors import Fail, InvalidArgument, ModelRequiresCompilation
+from sardonyx.runtime.api import environment, log
+from sardonyx.runtime.api.configuration import Configuration
+from sardonyx.runtime.api.options import SessionOptions
+from sardonyx.runtime.preparation.prepare import Prepared
+from sardonyx.runtime.preparation.providers import CPU_PROVIDER
+
+BYTE_COUNTS = (settings.CONSTANT_FOLDING_LIMIT, settings.OPTIMIZED_MODEL_EXTERNAL_MIN_SIZE)
+"""Settings that are numbers of bytes."""
+
+
+def check_options(options: SessionOptions) -> None:
+    log.check_severity(options.log_severity_level)
+    environment.check_thread_options(options)
+    config = options._config
+    affinities = config.get(settings.THREAD_AFFINITIES)
+    for part in affinities.replace(";", ",").replace("-", ",").split(",") if affinities else ():
+        if not part.isdecimal():
+            raise RuntimeError(f"Processor id must consist of only digits: {part}")
+    for key in BYTE_COUNTS:
+        config.size(key)
+    style = config.get(settings.MINIMAL_BUILD_OPTIMIZATIONS)
+    if style not in ("", "save", "apply"):
+        raise InvalidArgument(f"Invalid value for {settings.MINIMAL_BUILD_OPTIMIZATIONS}: {style}")
+    if style == "save":
+        from sardonyx.runtime.saving import files as saving
+
+        if not saving.is_ort_path(options.optimized_model_filepath, config.entries):
+            raise InvalidArgument(
+                f"{settings.MINIMAL_BUILD_OPTIMIZATIONS} value of 'save' is only valid when saving an ORT format model."
+            )
+
+
+def check_fallback(config: Configuration, providers: Iterable[str]) -> None:
+    if config.is_on(settings.DISABLE_CPU_FALLBACK) and CPU_PROVIDER in providers:
+        raise InvalidArgument(
+            "Conflicting session configuration: explicitly added the CPU EP to the session, but also disabled fallback to the CPU EP "
+            "via session configuration options."
+        )
+
+
+def refuse_cpu(prepared: Prepared) -> None:
+    is_refused = prepared.recipe.options._config.is_on(settings.DISABLE_CPU_FALLBACK)
+    if is_refused and any(step.provider.public_name == CPU_PROVIDER for step in prepared.steps()):
+        raise Fail(
+            "This session contains graph nodes that are assigned to the default CPU EP, but fallback to CPU EP has been explicitly "
+            "disabled by the user."
+        )
+
+
+def refuse_compiling(prepared: Prepared) -> None:
+    if prepared.recipe.options._config.is_on(settings.DISABLE_MODEL_COMPILE):
+        # the CPU compiles within a session
+        others = (step for step in prepared.steps() if step.provider.public_name != CPU_PROVIDER)
+        compiled = next((step for step in others if step.compiled), None)
+        if compiled is not None:
+            raise ModelRequiresCompilation(
+                f"{compiled.provider.name} compiles {compiled.node} and {len(compiled.nodes) - 1} more nodes, "
+                f"but compiling is switched off by {settings.DISABLE_MODEL_COMPILE}."
+            )

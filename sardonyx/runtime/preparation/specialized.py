@@ -1,0 +1,109 @@
+"""Plans for inputs that come again, where only their shapes tell what is computed: a branch depends on a size, or sizes that a model
+gives one name are not equal. With all sizes known the branch is decided, ranks are known, and all can be compiled. Engines ask for them.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from sardonyx.errors import CODED, door
+from sardonyx.ir import Value
+from sardonyx.ops.table import facts_of
+from sardonyx.runtime.preparation.plan import Plan, all_steps
+from sardonyx.runtime.preparation.recipe import Shapes, Values
+from sardonyx.runtime.preparation.sizes import given_symbols
+
+MAX_PLANS = 4
+MAX_SEEN = 64
+LARGEST_WEIGHTS = 64 << 20
+"""Each plan has the weights of its own, so there is none for models of more bytes."""
+
+Make = Callable[[Shapes, Values], Plan]
+
+logger = logging.getLogger("sardonyx.runtime")
+
+
+class Specialized:
+    """Makes plans when inputs come for the second time. `make` prepares the model once more, with given shapes and some given values."""
+
+    def __init__(self, plan: Plan, make: Make):
+        self._make = make
+        self._inputs = plan.graph.inputs
+        self._steps = sum(1 for _ in all_steps(plan))
+        self._has_branches = any(step.node.op_type == "If" and _tells(step.node.inputs[0], plan) for step in all_steps(plan))
+        self._named = [(value.name, axis, symbol) for value in self._inputs for symbol, axis in given_symbols(value.type)]
+        self._plans: dict[tuple[Any, ...], Plan | None] = {}
+        self._seen: set[tuple[Any, ...]] = set()
+        self._lock = threading.Lock()
+
+    @classmethod
+    def of(cls, plan: Plan, make: Make) -> Specialized | None:
+        """None if shapes tell nothing that the model does not, or nothing would become quicker."""
+        made = cls(plan, make)
+        names = [symbol for _, _, symbol in made._named]
+        compiles = any(step.compiled for step in all_steps(plan))
+        random = any(step.call.is_random for step in all_steps(plan))
+        weights = sum(value.constant.nbytes for value in plan.graph.initializers.values() if value.constant is not None)
+        useful = (names and made._has_branches) or len(set(names)) < len(names)
+        return made if useful and compiles and not random and weights <= LARGEST_WEIGHTS else None
+
+    def plan_for(self, feeds: Mapping[str, Any]) -> Plan | None:
+        """The plan for such values; None if the general one must do."""
+        fed = [(value.name, feeds.get(value.name)) for value in self._inputs]
+        arrays = {name: array for name, array in fed if isinstance(array, np.ndarray)}
+        shapes = {name: array.shape for name, array in arrays.items()}
+        numbers = {name: array for name, array in arrays.items() if array.size == 1 and array.dtype.kind in "biu"}
+        key = (*shapes.items(), *(number.item() for number in numbers.values()))
+        if key in self._plans:
+            return self._plans[key]
+        if len(self._plans) >= MAX_PLANS or not (self._has_branches or self._contradict(shapes)):
+            return None
+        if key in self._seen and self._lock.acquire(blocking=False):
+            try:
+                self._plans[key] = self._made(shapes, {}) or (self._made(shapes, numbers) if numbers else None)
+            finally:
+                self._lock.release()
+            return self._plans[key]
+        if len(self._seen) >= MAX_SEEN:
+            self._seen.clear()
+        self._seen.add(key)
+        return None
+
+    def _contradict(self, shapes: Shapes) -> bool:
+        """Whether sizes of one name differ."""
+        sizes = {(symbol, shapes[name][axis]) for name, axis, symbol in self._named if name in shapes}
+        return len(sizes) > len({symbol for symbol, _ in sizes})
+
+    def _made(self, shapes: Shapes, values: Values) -> Plan | None:
+        try:
+            with door("while a plan for known shapes is made"):
+                plan = self._make(shapes, values)
+        except CODED as error:  # a branch that is not taken may be impossible with these shapes
+            logger.info("No plan for inputs of shapes %s: %s", dict(shapes), error)
+            return None
+        better = sum(1 for _ in all_steps(plan)) < self._steps
+        return plan if better or self._contradict(shapes) else None
+
+
+def _tells(condition: Value | None, plan: Plan) -> bool:
+    """Whether shapes, and inputs that are single numbers, tell what a value is."""
+    pending, seen = [condition], {condition}
+    while pending:
+        value = pending.pop()
+        if value is None or value.is_constant:
+            continue
+        node = value.producer
+        if node is None:
+            sizes = getattr(value.type, "shape", None)
+            if value not in plan.graph.inputs or sizes is None or any(size != 1 for size in sizes):
+                return False
+        elif not facts_of(node).reads_shapes:
+            operands = {one for one in node.inputs if one not in seen}
+            seen |= operands
+            pending += operands
+    return True
