@@ -17,7 +17,7 @@ from sardonyx.compiler.cache import ObjectCache
 PROGRAM = """
 import json, sys
 from sardonyx.providers.cpu.table import cpu
-from sardonyx.providers.lowering.table import scalars
+from sardonyx.providers.scalars.table import scalars
 from sardonyx.providers.native.program import table
 found = [str(one) for one in cpu.candidates("", "Relu")], len(scalars.candidates("", "Relu"))
 print(json.dumps([found, [name for name in sys.modules if name.startswith("sardonyx.providers.")]]))

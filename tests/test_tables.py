@@ -17,8 +17,8 @@ from sardonyx.ops.entries import Entry, Table
 from sardonyx.ops.table import infer, inferences
 from sardonyx.optimizer.passes.transpose_handlers import handlers, handles
 from sardonyx.providers.cpu.table import cpu
-from sardonyx.providers.lowering.table import scalar, scalars
 from sardonyx.providers.native.program.table import Alone, all_alone, alone, lower, lowerings
+from sardonyx.providers.scalars.table import scalar, scalars
 
 
 def _step(*ops: str, **versions: Any) -> Any:
@@ -167,7 +167,7 @@ LISTS = {
     "runtime/saving/required_operators.py": "which types the original's build files count",
 }
 """Modules that have a set, tuple or dict of three ops or more, and what it says that is no fact about the ops."""
-REGISTERED = ("providers/cpu/", "providers/lowering/", "ops/")
+REGISTERED = ("providers/cpu/", "providers/scalars/", "ops/")
 
 
 def listed(path: Path, known: set[str]) -> list[set[str]]:

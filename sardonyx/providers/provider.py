@@ -17,7 +17,7 @@ from sardonyx.ir import Graph, Kind, Model, Node, SparseTensorType, TensorType, 
 from sardonyx.ops import checking
 from sardonyx.ops.reading import attribute_value
 from sardonyx.providers import memory_limit
-from sardonyx.providers.base import BoundKernel, Kernel, KernelTable, UnsupportedAttribute, bind
+from sardonyx.providers.kernel_table import BoundKernel, Kernel, KernelTable, UnsupportedAttribute, bind
 from sardonyx.providers.matching import SCHEMAS, Arguments, OpId, StoredResolver, first_type
 from sardonyx.providers.prepacking import Prepacking
 from sardonyx.records import dataclass, replace

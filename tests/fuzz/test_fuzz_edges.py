@@ -16,9 +16,9 @@ import pytest
 from sardonyx import ops
 from sardonyx.ir.attribute import Kind
 from sardonyx.ops import schemas
-from sardonyx.providers.base import IGNORED_ATTRIBUTES
-from sardonyx.providers.lowering.table import scalars
+from sardonyx.providers.kernel_table import IGNORED_ATTRIBUTES
 from sardonyx.providers.native.program.table import all_alone, lowerings
+from sardonyx.providers.scalars.table import scalars
 from tests.fuzz.edges import page
 from tests.fuzz.edges.cases import ENTRIES, hostile
 from tests.fuzz.edges.table import CHECKS

@@ -12,7 +12,7 @@ from sardonyx import dtypes, ops
 from sardonyx.errors import Fail
 from sardonyx.ir import Node, TensorType, Value
 from sardonyx.ops import checking, schemas
-from sardonyx.providers.base import KernelTable
+from sardonyx.providers.kernel_table import KernelTable
 from sardonyx.providers.matching import (
     OPEN,
     SCHEMAS,

@@ -9,9 +9,9 @@ import pytest
 import sardonyx
 from sardonyx import formats, ops
 from sardonyx.errors import EPFail
-from sardonyx.providers.base import KernelTable
 from sardonyx.providers.clustering import maximal_clusters
 from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
+from sardonyx.providers.kernel_table import KernelTable
 from sardonyx.providers.provider import Capability, ExecutionProvider
 from sardonyx.runtime.execution.executor import execute
 from sardonyx.runtime.preparation.copies import is_copy

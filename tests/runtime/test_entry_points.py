@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 PACKAGE = """
 import numpy as np
-from sardonyx.providers.base import KernelTable
+from sardonyx.providers.kernel_table import KernelTable
 from sardonyx.providers.provider import ExecutionProvider
 
 table = KernelTable("PluginExecutionProvider")

@@ -9,8 +9,8 @@ import pytest
 from sardonyx import formats, ops
 from sardonyx.errors import EPFail
 from sardonyx.ops.schemas import NHWC_DOMAIN
-from sardonyx.providers.base import KernelTable
 from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
+from sardonyx.providers.kernel_table import KernelTable
 from sardonyx.providers.provider import ExecutionProvider
 from sardonyx.runtime.execution.executor import execute
 from tests.runtime.models import plan_of

@@ -8,9 +8,9 @@ import pytest
 
 from sardonyx import formats, ops
 from sardonyx.errors import EPFail, InvalidArgument, ModelRequiresCompilation, NotImplemented
-from sardonyx.providers.base import KernelTable
 from sardonyx.providers.clustering import maximal_clusters
 from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
+from sardonyx.providers.kernel_table import KernelTable
 from sardonyx.providers.null import NullExecutionProvider
 from sardonyx.providers.provider import CannotCompile, Capability, ExecutionProvider
 from sardonyx.providers.steps import PlainCall, StepCall

@@ -8,8 +8,8 @@ import numpy as np
 from sardonyx import dtypes
 from sardonyx.dtypes import ElementType
 from sardonyx.errors import KernelError, RuntimeException
-from sardonyx.providers.base import widened
 from sardonyx.providers.cpu.table import FIRST, cpu
+from sardonyx.providers.kernel_table import widened
 
 
 @cpu.kernel("Cast", since=6, inplace=FIRST)

@@ -7,9 +7,9 @@ import math
 import numpy as np
 
 from sardonyx.errors import InvalidArgument, KernelError
-from sardonyx.providers.base import widened
 from sardonyx.providers.cpu.shape import braced, normal_axis
 from sardonyx.providers.cpu.table import FIRST, cpu
+from sardonyx.providers.kernel_table import widened
 
 
 def _from_front(indices, size: int):

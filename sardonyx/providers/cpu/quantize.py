@@ -7,10 +7,10 @@ import numpy as np
 
 from sardonyx import dtypes
 from sardonyx.errors import KernelError
-from sardonyx.providers.base import widened
 from sardonyx.providers.cpu.cast import convert
 from sardonyx.providers.cpu.shape import normal_axis
 from sardonyx.providers.cpu.table import cpu
+from sardonyx.providers.kernel_table import widened
 
 EXACT_IN_SINGLE = 2**24
 """Sums of products of whole numbers that stay within this are exact in float32; 2**53 of float64 is out of reach here."""

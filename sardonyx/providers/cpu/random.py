@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from sardonyx.errors import KernelError
-from sardonyx.providers.base import widened
 from sardonyx.providers.cpu.table import cpu
+from sardonyx.providers.kernel_table import widened
 
 
 @cpu.kernel("RandomNormal")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from sardonyx.errors import KernelError
-from sardonyx.providers.base import widened
 from sardonyx.providers.cpu.shape import braced, integers, normal_axis
 from sardonyx.providers.cpu.table import cpu
+from sardonyx.providers.kernel_table import widened
 from sardonyx.providers.termination import watched
 
 # --- TopK -----------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The table on which the NumPy kernels register themselves, and what they declare about the memory of their outputs."""
 
 from sardonyx.families import Families
-from sardonyx.providers.base import KernelTable
+from sardonyx.providers.kernel_table import KernelTable
 from sardonyx.providers.steps import ANY
 
 families = Families("sardonyx.providers.cpu")

@@ -17,8 +17,8 @@ from sardonyx.dtypes import ElementType
 from sardonyx.ir import Kind
 from sardonyx.ops import checking, schemas, signatures, table
 from sardonyx.ops.signatures import AttributeDef, Signature
-from sardonyx.providers.base import RUNTIME_PARAMETERS, KernelTable
 from sardonyx.providers.cpu.table import cpu
+from sardonyx.providers.kernel_table import RUNTIME_PARAMETERS, KernelTable
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -237,7 +237,7 @@ import sys, numpy as np, sardonyx
 session = sardonyx.InferenceSession({str(target)!r})
 session.run(None, {{"x": np.ones((1, 2, 8), np.float32), "m": np.ones((1, 1, 2), np.float32)}})
 print(*(name for name in sys.modules if name.startswith(("llvmlite", "onnx.", "sardonyx.optimizer", "sardonyx.providers.cpu",
-    "sardonyx.providers.lowering", "sardonyx.compiler.builder", "sardonyx.compiler.jit", "sardonyx.providers.native.program.lowering"))))
+    "sardonyx.providers.scalars", "sardonyx.compiler.builder", "sardonyx.compiler.jit", "sardonyx.providers.native.program.lowering"))))
 """
     allowed = {"onnx.onnx_ml_pb2", "sardonyx.providers.cpu", "sardonyx.providers.cpu.table"}
     assert set(python(program, **{ALLOW_COMPILED_CODE_VARIABLE: "1"}).stdout.split()) <= allowed

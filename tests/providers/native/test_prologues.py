@@ -8,12 +8,12 @@ import pytest
 from sardonyx.compiler.target import X86_LEVELS
 from sardonyx.compiler.types import F32
 from sardonyx.providers.cpu.provider import CPUExecutionProvider
-from sardonyx.providers.lowering.table import name_of, newest_scalar
 from sardonyx.providers.native.execution.compiled import CompiledProgram
 from sardonyx.providers.native.program.arguments import POINTER, SIZE, Slot
 from sardonyx.providers.native.program.chain import Apply, Chain, ChainCode, Load
 from sardonyx.providers.native.program.kernel import KernelFunction
 from sardonyx.providers.native.program.table import lowerings
+from sardonyx.providers.scalars.table import name_of, newest_scalar
 from sardonyx.runtime.execution.executor import execute
 from sardonyx.runtime.preparation.plan import make_plan
 from tests.providers.native.agreement import compare, model_of, native_plan, programs

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from sardonyx.errors import InvalidArgument, KernelError
-from sardonyx.providers.base import widened
 from sardonyx.providers.cpu import quantize
 from sardonyx.providers.cpu.contrib.linalg import unpack
 from sardonyx.providers.cpu.shape import normal_axis
 from sardonyx.providers.cpu.table import cpu
+from sardonyx.providers.kernel_table import widened
 
 contrib = cpu.in_domain("com.microsoft")
 

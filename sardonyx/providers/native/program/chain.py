@@ -13,11 +13,11 @@ from typing import Any, Union
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import I64, Type
 from sardonyx.ir import Dim
-from sardonyx.providers.lowering.table import scalar_function
 from sardonyx.providers.native.program.arguments import POINTER, SIZE, Slot
 from sardonyx.providers.native.program.kernel import KernelFunction
 from sardonyx.providers.native.program.steps import Argument
 from sardonyx.providers.native.program.views import View
+from sardonyx.providers.scalars.table import scalar_function
 from sardonyx.records import dataclass
 
 Strides = tuple[str, ...]

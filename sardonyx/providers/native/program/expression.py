@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Union
 
 from sardonyx.compiler.types import Type
 from sardonyx.ir import Node, Value, dim
-from sardonyx.providers.lowering.table import name_of, newest_scalar
 from sardonyx.providers.native.program.chain import Apply, Chain, Given, Item, Load, Number, Store, pattern, stride_arguments
 from sardonyx.providers.native.program.scalars import find_scalar, scalar_attributes
 from sardonyx.providers.native.program.steps import Argument
 from sardonyx.providers.native.program.values import dims, element_of
 from sardonyx.providers.native.program.views import Dims, View, memory_order
+from sardonyx.providers.scalars.table import name_of, newest_scalar
 from sardonyx.records import dataclass
 
 if TYPE_CHECKING:

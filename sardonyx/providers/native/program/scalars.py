@@ -8,8 +8,8 @@ from typing import Any
 from sardonyx.ir import Node, TensorType
 from sardonyx.ops import checking
 from sardonyx.ops.reading import attribute_value
-from sardonyx.providers.lowering.table import Scalar, scalars
 from sardonyx.providers.native.program.values import is_plain
+from sardonyx.providers.scalars.table import Scalar, scalars
 
 
 def find_scalar(node: Node) -> Scalar | None:

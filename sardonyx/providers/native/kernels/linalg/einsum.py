@@ -17,7 +17,6 @@ from sardonyx.errors import InferenceError
 from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.ops.einsum import parse_equation
 from sardonyx.ops.reading import operand
-from sardonyx.providers.lowering.table import name_of, newest_scalar
 from sardonyx.providers.native.kernels.linalg.matmul import Factor, packed_factor, tiled_product, viewed_factor
 from sardonyx.providers.native.kernels.linalg.packing import packed_weights
 from sardonyx.providers.native.kernels.reduction.kernels import Reduction
@@ -28,6 +27,7 @@ from sardonyx.providers.native.program.steps import Argument
 from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import dims, element_of, present, stored
 from sardonyx.providers.native.program.views import Dims, View, contiguous_strides, grouped_shape, regrouped
+from sardonyx.providers.scalars.table import name_of, newest_scalar
 from sardonyx.records import dataclass, replace
 
 Labels = tuple[str, ...]

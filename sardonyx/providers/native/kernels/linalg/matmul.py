@@ -9,7 +9,6 @@ import numpy as np
 from sardonyx.compiler.types import Type
 from sardonyx.ir import Dim, Node, TensorType, Value, dim
 from sardonyx.ops.reading import operand
-from sardonyx.providers.lowering.table import newest_scalar
 from sardonyx.providers.native.kernels.linalg.dot_kernel import (
     MAX_ROWS,
     DotArguments,
@@ -35,6 +34,7 @@ from sardonyx.providers.native.program.steps import Argument
 from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import dims, element_of, fixed, shape_of
 from sardonyx.providers.native.program.views import Dims, View, broadcast_stride, collapse
+from sardonyx.providers.scalars.table import newest_scalar
 from sardonyx.records import dataclass
 
 CONTRIB = "com.microsoft"

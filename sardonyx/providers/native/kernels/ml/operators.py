@@ -13,7 +13,6 @@ from sardonyx.compiler.types import F32, F64, I64, Type
 from sardonyx.ir import Dim, Node, TensorType, dim
 from sardonyx.ops import checking
 from sardonyx.ops.reading import all_attributes
-from sardonyx.providers.lowering.table import scalar
 from sardonyx.providers.native.kernels.ml import linear as ml_linear
 from sardonyx.providers.native.kernels.ml import svm as ml_svm
 from sardonyx.providers.native.kernels.reduction.domain import PIECE_ELEMENTS, row_grain
@@ -24,6 +23,7 @@ from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import element_of, shape_of
+from sardonyx.providers.scalars.table import scalar
 from sardonyx.records import dataclass, replace
 
 DOMAIN = "ai.onnx.ml"

@@ -6,7 +6,6 @@ import numpy as np
 
 from sardonyx.ir import Node, Value
 from sardonyx.ops.reading import constant, operand
-from sardonyx.providers.lowering.table import name_of, newest_scalar
 from sardonyx.providers.native.kernels.reduction.kernels import Reduction
 from sardonyx.providers.native.kernels.reduction.operators import fold_steps
 from sardonyx.providers.native.program.chain import Apply, Chain, Load, pattern, stride_arguments
@@ -14,6 +13,7 @@ from sardonyx.providers.native.program.lowering import Lowerer, Source
 from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import dims, element_of, present, shape_of
 from sardonyx.providers.native.program.views import View
+from sardonyx.providers.scalars.table import name_of, newest_scalar
 
 METRICS = {"sqeuclidean": "SumSquare", "euclidean": "L2", "cityblock": "L1"}
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from sardonyx.ir import Dim, Node, Value
 from sardonyx.ops.reading import operand
 from sardonyx.ops.table import facts_of
-from sardonyx.providers.lowering.table import scalars
 from sardonyx.providers.native.program.table import takes_strides
 from sardonyx.providers.native.program.values import dims
 from sardonyx.providers.native.program.views import Dims, View, memory_order
+from sardonyx.providers.scalars.table import scalars
 from sardonyx.records import replace
 
 if TYPE_CHECKING:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sardonyx.providers.lowering.activation import gelu_of_erf, gelu_of_tanh, swish
-from sardonyx.providers.lowering.table import FLOATS, SINGLES, scalar
+from sardonyx.providers.scalars.activation import gelu_of_erf, gelu_of_tanh, swish
+from sardonyx.providers.scalars.table import FLOATS, SINGLES, scalar
 
 DOMAIN = "com.microsoft"
 

@@ -8,7 +8,7 @@ from sardonyx.compiler.math import erf, exp, expm1, tanh
 from sardonyx.compiler.math import sigmoid as logistic
 from sardonyx.compiler.math import softplus as soft_plus
 from sardonyx.ir import Node, TensorType
-from sardonyx.providers.lowering.table import FLOATS, SINGLES, scalar
+from sardonyx.providers.scalars.table import FLOATS, SINGLES, scalar
 
 
 @scalar("Relu")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from sardonyx.compiler.types import BOOL
-from sardonyx.providers.lowering.table import FLOATS, scalar
+from sardonyx.providers.scalars.table import FLOATS, scalar
 from sardonyx.records import replace
 
 

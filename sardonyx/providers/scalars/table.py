@@ -49,7 +49,7 @@ class Scalar(Entry):
         return super().overlaps(other) and (self.types is None or other.types is None or bool(self.types & other.types))
 
 
-families = Families("sardonyx.providers.lowering")
+families = Families("sardonyx.providers.scalars")
 scalars: Table[Scalar] = Table("scalar functions", families)
 
 

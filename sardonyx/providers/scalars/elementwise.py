@@ -10,7 +10,7 @@ import numpy as np
 from sardonyx.compiler import math, trigonometry
 from sardonyx.compiler.builder import Value
 from sardonyx.ir import Node
-from sardonyx.providers.lowering.table import FLOATS, INTEGERS, SINGLES, scalar
+from sardonyx.providers.scalars.table import FLOATS, INTEGERS, SINGLES, scalar
 
 Function = Callable[[Value], Value]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sardonyx.compiler.types import F32, F64, I32, I64, U32
 from sardonyx.ir import Node, TensorType
-from sardonyx.providers.lowering.table import scalar
+from sardonyx.providers.scalars.table import scalar
 
 
 @scalar("Cast", since=6)
