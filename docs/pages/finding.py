@@ -115,11 +115,11 @@ def _file(path: Path) -> str:
 
 
 def _native(op: str) -> str:
-    return _links(_of_domain(_files("native")[op], ""))
+    return _links(_of_domain(files_of("native")[op], ""))
 
 
 def _numpy(op: str) -> str:
-    return _links(_of_domain(_files("cpu")[op], ""))
+    return _links(_of_domain(files_of("cpu")[op], ""))
 
 
 def _links(paths: Iterable[Path]) -> str:
@@ -135,8 +135,8 @@ FOLDERS = {
     "cases": (ROOT / "tests" / "ops",),
 }
 REGISTER = {
-    *("infer", "in_domain", "contrib", "ml", "training", "nchwc", "define"),
-    *("kernel", "scalar", "lower", "_reduction"),
+    *("infer", "in_domain", "of_each", "of_pairs", "contrib", "ml", "training", "nchwc", "define"),
+    *("kernel", "scalar", "lower", "alone", "_reduction", "_power_of"),
     "case",
 }
 """Functions that enter something under the names of ops, or decorators that lead to them."""
@@ -146,7 +146,7 @@ def _index() -> Iterator[str]:
     ops.load_families()
     for domain in DOMAINS:
         names = schemas.operators(domain)
-        rows = [(name, *(_links(_of_domain(_files(kind)[name], domain)) for kind in FOLDERS)) for name in names]
+        rows = [(name, *(_links(_of_domain(files_of(kind)[name], domain)) for kind in FOLDERS)) for name in names]
         yield f"### {domain or 'ai.onnx'}"
         yield table(("op", "types and shapes", "NumPy", "machine code", "cases"), rows)
 
@@ -156,7 +156,7 @@ FOLDERS_OF_DOMAINS = frozenset(DOMAIN_FOLDERS.values())
 
 
 @functools.cache
-def _files(kind: str) -> dict[str, list[Path]]:
+def files_of(kind: str) -> dict[str, list[Path]]:
     """Op: the files in which something is registered for it."""
     found: dict[str, list[Path]] = defaultdict(list)
     for folder in FOLDERS[kind]:
