@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from docs.pages.wrapping import wrapped
+
 NOTE = "<!-- Written by `make docs`; change the code that it comes from. -->"
 
 
@@ -13,5 +15,5 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def joined(*parts: str) -> str:
-    """Paragraphs, tables and headings with empty lines between them."""
-    return "\n\n".join(part.strip() for part in parts) + "\n"
+    """Paragraphs, tables and headings with empty lines between them, wrapped."""
+    return wrapped("\n\n".join(part.strip() for part in parts) + "\n")
