@@ -29,6 +29,8 @@ def reduce(data, axes, keepdims, noop_with_empty_axes):
 
 def _axes(data, axes, noop_with_empty_axes):
     """The axes reduced, None if they are computed by the model."""
+    if axes is not None:
+        axes.require_rank(0, 1, name="axes")
     given = [] if axes is None or axes.shape == (0,) else axes.ints
     if given == []:
         return [] if noop_with_empty_axes else list(range(data.rank))

@@ -115,6 +115,12 @@ def from_other_than_half(node: onnx.NodeProto, values: Values) -> bool:
     return is_float(x) and int(length.reshape(-1)[0]) // 2 + 1 not in x.shape[:-1]
 
 
+def to_shifted_float8(node: onnx.NodeProto, values: Values) -> bool:
+    """Whether the zero point of a quantization to float8 is not 0."""
+    zero = values.get(node.input[2]) if len(node.input) > 2 else None
+    return isinstance(zero, np.ndarray) and zero.dtype.kind not in "iu" and bool((zero.astype(np.float32) != 0).any())
+
+
 def softmax_or_logistic(node: onnx.NodeProto, values: Values) -> bool:
     return attribute_of(node, "post_transform", 0) in (1, 2)
 
@@ -161,6 +167,8 @@ KNOWN = (
     Difference("ReduceLogSumExp", "takes each exponential of an integer for an integer", of_integers),
     *(Difference(window, "computes doubles in float", in_doubles) for window in WINDOWS),
     *(Difference(window, "divides 0 by 0 for the place of the only element", of_one_symmetric_element) for window in WINDOWS),
+    Difference("QuantizeLinear", "does not add the zero point of float8", to_shifted_float8),
+    Difference("GridSample", "finds places for coordinates that are no numbers", of_no_numbers),
     Difference("DFT", "mirrors frequencies about another one than the middle", from_other_than_half),
     Difference("Shrink", "rounds doubles to float", of_doubles),
     Difference("Gelu", "has constants of float's precision for doubles", tanh_of_doubles),

@@ -70,6 +70,11 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
         TOKENS,
     ),
     (
+        "(float[1,1,2,2] x, float[1,1,2,2] grid) => (float[1,1,1,2] y) { y = GridSample(x, grid) }",
+        {"x": np.ones((1, 1, 2, 2), np.float32), "grid": np.array([[[[np.nan, 0], [-np.inf, 1e30]]]], np.float32)},
+        [[[[0, 0]]]],
+    ),
+    (
         "(float[2,0] a, float[0,2] b, float[2] c) => (float[2,2] y) { y = Gemm<beta = 2.0>(a, b, c) }",
         {"a": np.zeros((2, 0), np.float32), "b": np.zeros((0, 2), np.float32), "c": np.array([1, 2], np.float32)},
         np.array([[2, 4], [2, 4]]),
@@ -115,15 +120,26 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
 
 @pytest.mark.parametrize(("text", "feeds", "expected"), EXPECTED)
 def test_onnxruntime_differs_where_it_is_not_asked(text: str, feeds: dict[str, Any], expected: Any) -> None:
-    model = onnx.parser.parse_model(HEADER + text)
+    assert_differs(onnx.parser.parse_model(HEADER + text), feeds, expected)
+
+
+def assert_differs(model: onnx.ModelProto, feeds: dict[str, Any], expected: Any, **inner: Any) -> None:
+    """`inner` are values that nodes compute, by name, as far as it counts what they are."""
     feeds = {name: np.asarray(value) for name, value in feeds.items()}
     (ours,) = session_of(model).run(None, feeds)
     (theirs,) = onnxruntime_peer.run(formats.load(model.SerializeToString()), feeds)
     wanted = np.asarray(expected)
     tolerance = 1e-6 if ours.dtype == np.float32 else 1e-12
     np.testing.assert_allclose(ours, wanted, rtol=tolerance)
-    assert known(model, feeds)
+    assert known(model, {**feeds, **inner})
     assert theirs.shape != wanted.shape or not np.allclose(theirs, wanted, rtol=tolerance, atol=0)
+
+
+def test_onnxruntime_does_not_add_zero_points_of_float8() -> None:
+    text = """(float[1] x, float s, float z) => (float[1] y)
+        { w = Cast<to = 17>(z) q = QuantizeLinear(x, s, w) y = Cast<to = 1>(q) }"""
+    feeds = {"x": np.array([5], np.float32), "s": np.float32(1), "z": np.float32(1)}
+    assert_differs(onnx.parser.parse_model(HEADER + text), feeds, [6], w=np.array(1.0))
 
 
 def test_onnxruntime_is_asked_about_the_same_ops_elsewhere() -> None:

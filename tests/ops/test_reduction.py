@@ -62,6 +62,7 @@ for op, function in REDUCTIONS.items():
         expect=lambda data, f=function: np.vectorize(lambda x: f([float(x)]))(data),
     )
     refuse(op, data=f32(2, 3), axes=[2], match="axis|axes")
+    refuse(op, data=f32(2, 3), axes=np.array([[1]]), since=13 if op == "ReduceSum" else 18, match="rank")
 
 EMPTY = {  # the reduction of nothing
     "ReduceL1": 0,
