@@ -49,7 +49,7 @@ def _questions() -> str:
         ),
         (
             "Who chooses Winograd?",
-            f"{_link('sardonyx.providers.native.kernels.conv.winograd.choose')}, by a count of cycles and the session's accuracy "
+            f"{_link('sardonyx.providers.native.kernels.conv.choice.quickest')}, by a count of cycles and the session's accuracy "
             "([accuracy](accuracy.md)).",
         ),
         (

@@ -14,6 +14,7 @@ from sardonyx.providers.native.program.steps import Argument, At, Buffer, Progra
 from sardonyx.runtime.preparation.plan import Plan, all_steps
 
 SHOWN_DIGITS = 8
+SHOWN_ESTIMATES = 4
 """How much of a kernel's digest names it."""
 
 
@@ -35,10 +36,18 @@ def program_text(plan: Plan) -> str:
             kernels.setdefault(step.kernel.symbol, step.kernel)
             size = f"{step.items} items by {step.grain}"
             lines.append(f"{number:5} {_name(step.kernel)} [{step.label}] {size}: {', '.join(_argument_texts(step))}")
+            lines += _estimate_lines(step)
     for kernel in kernels.values():
         lines += ["", f"{_name(kernel)}: {len(kernel.text.splitlines())} lines of LLVM IR", *_indented(kernel.about)]
     left = [f"    {node}{_because(reason)}" for node, reason in left_to_numpy(plan)]
     return "\n".join([*lines, "", "in NumPy:" if left else "in NumPy: nothing", *left])
+
+
+def _estimate_lines(step: Step) -> list[str]:
+    """From what its algorithm was chosen, the quickest first."""
+    shown = [f"{name} {cycles:.2g}" for name, cycles in step.estimates[:SHOWN_ESTIMATES]]
+    more = len(step.estimates) - len(shown)
+    return [f"        cycles: {', '.join(shown)}{f' and {more} more' if more else ''}"] if len(step.estimates) > 1 else []
 
 
 def left_to_numpy(plan: Plan) -> list[tuple[Node, str]]:

@@ -111,3 +111,14 @@ def test_partition_shows_who_runs_what_in_graphs_inside_graphs_too(tmp_path, cal
         assert shown.out.splitlines() == ["NullExecutionProvider_cluster_3: If 'y'"]
     finally:
         sardonyx.unregister_provider("NullExecutionProvider")
+
+
+@pytest.mark.parametrize("size", [3, 1])
+def test_native_convolutions_show_from_what_their_algorithm_was_chosen(tmp_path, call, size):
+    pads = [size // 2] * 4
+    text = f"""<ir_version: 10, opset_import: ["": 21]> g (float[1,32,28,28] x) => (float[1,32,28,28] y)
+        <float[1] one = {{1}}, int64[4] shape = {{32, 32, {size}, {size}}}>
+        {{ w = Expand(one, shape) y = Conv<pads = {pads}>(x, w) }}"""
+    (tmp_path / "conv.onnx").write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    shown = call("inspect", tmp_path / "conv.onnx", "--after", "native").out
+    assert ("cycles: Winograd" in shown) == (size == 3)

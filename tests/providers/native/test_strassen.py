@@ -80,7 +80,7 @@ def test_products_are_nearly_as_exact_as_direct_sums(monkeypatch, channels, filt
     W = random(filters, channels) * np.float32(1 / np.sqrt(channels))
     exact = np.einsum("nchw,oc->nohw", X.astype(np.float64), W.astype(np.float64))
     errors = {}
-    for gain, title in ((0.0, "conv"), (1e9, "strassen")):
+    for gain, title in ((1e-9, "conv"), (1e9, "strassen")):
         monkeypatch.setattr(strassen, "GAIN", gain)
         plan = fast_plan(model)
         assert title in kernels(plan)

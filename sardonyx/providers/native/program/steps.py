@@ -61,6 +61,8 @@ class Step:
     scratch: Sequence[Buffer] = ()
     nodes: Sequence[Node] = ()
     """Those that it computes, or some of them: the one that asked for it first."""
+    estimates: Sequence[tuple[str, float]] = ()
+    """Algorithms that there were to choose from, with the cycles that they would take; for people."""
 
     def sizes(self) -> Iterator[Dim]:
         """All sizes that a run must know for it."""

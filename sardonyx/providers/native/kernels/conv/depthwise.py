@@ -8,7 +8,7 @@ has several channels, a vector holds whole groups, and a shuffle brings one chan
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from sardonyx.compiler.builder import Value, Variable
 from sardonyx.compiler.types import I64, PTR, Type
 from sardonyx.ir import Value as Constant
 from sardonyx.ir import dim
+from sardonyx.providers.native.kernels.conv.choice import Candidate, Convolution
 from sardonyx.providers.native.kernels.conv.form import Geometry, axes_of
 from sardonyx.providers.native.kernels.conv.tiles import Axis, grain_for, is_light
 from sardonyx.providers.native.program.arguments import Arguments, Operands, Pointer, Size, each, group
@@ -23,7 +24,6 @@ from sardonyx.providers.native.program.chain import Chain, ChainCode
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer, Sink
 from sardonyx.providers.native.program.steps import Buffer
-from sardonyx.providers.native.program.views import View
 from sardonyx.providers.native.program.weights import aligned_empty
 from sardonyx.providers.prepacking import Layout
 from sardonyx.records import dataclass
@@ -53,15 +53,20 @@ class Rows:
     """Filters of a group; they divide the lanes of a vector, and are not fewer than the channels."""
 
 
-def has_small_groups(lowerer: Lowerer, geometry: Geometry, type: Type) -> bool:
-    """Whether vectors hold whole groups."""
-    lanes = lowerer.target.lanes(type)
+def candidates(convolution: Convolution) -> Iterator[Candidate]:
+    """Itself, if vectors hold whole groups."""
+    geometry, lanes = convolution.geometry, convolution.lowerer.target.lanes(convolution.view.type)
     filters = geometry.filters
-    return geometry.groups > 1 and geometry.channels <= filters and filters < lanes and lanes % filters == 0
+    is_small = geometry.groups > 1 and geometry.channels <= filters and filters < lanes and lanes % filters == 0
+    if is_small and convolution.packs:
+        cycles = convolution.direct_cycles * filters / lanes  # no lane is empty
+        yield Candidate("depthwise", cycles, lambda sink: depthwise_step(convolution, sink))
 
 
-def depthwise_steps(lowerer: Lowerer, geometry: Geometry, view: View, W: Constant, B: Constant | None, sink: Sink) -> None:
+def depthwise_step(convolution: Convolution, sink: Sink) -> None:
     """Add the step of a convolution of small groups."""
+    lowerer, geometry, view = convolution.lowerer, convolution.geometry, convolution.view
+    W, B = convolution.filters.W, convolution.filters.B
     inputs, outputs = geometry.channels, geometry.filters
     channels = geometry.groups * outputs
     w, bias = _packed(lowerer, geometry, view.type, W, B)

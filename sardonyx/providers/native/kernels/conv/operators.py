@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import numpy as np
 
 from sardonyx.ir import Dim, Node, dim
-from sardonyx.providers.native.kernels.conv import fused, strassen, winograd
-from sardonyx.providers.native.kernels.conv.depthwise import depthwise_steps, has_small_groups
+from sardonyx.providers.native.kernels.conv import depthwise, fused, strassen, winograd
+from sardonyx.providers.native.kernels.conv.choice import Algorithm, Candidate, Convolution, quickest
 from sardonyx.providers.native.kernels.conv.direct import ConvArguments, Tile, conv_kernel, grain_of, tile_for
 from sardonyx.providers.native.kernels.conv.filters import Filters
 from sardonyx.providers.native.kernels.conv.form import (
@@ -15,7 +17,6 @@ from sardonyx.providers.native.kernels.conv.form import (
     arranged_view,
     axes_of,
     claims_convolution,
-    even_step,
     filters_of,
     geometry_of,
     input_view,
@@ -56,18 +57,9 @@ def convolution_steps(lowerer: Lowerer, node: Node) -> None:
         return
     if _has_short_rows(geometry):
         view, folded = _with_taps_as_channels(lowerer, node, geometry)
-        direct_steps(lowerer, node, folded, view)
+        _quickest_steps(lowerer, node, folded, view, PRODUCTS)
         return
-    view = input_view(lowerer, node)
-    W, B = filters_of(node)
-    is_fixed = lowerer.can_pack(W, B)
-    ways = winograd.choose(lowerer, geometry, view.type, W) if is_fixed else None
-    if is_fixed and has_small_groups(lowerer, geometry, view.type):
-        depthwise_steps(lowerer, geometry, view, W, B, sink_of(lowerer, node))
-    elif ways is not None:
-        winograd.winograd_steps(lowerer, geometry, ways, view, W, B, sink_of(lowerer, node))
-    else:
-        direct_steps(lowerer, node, geometry, view)
+    _quickest_steps(lowerer, node, geometry, input_view(lowerer, node), ALGORITHMS)
 
 
 def _has_short_rows(geometry: Geometry) -> bool:
@@ -109,22 +101,28 @@ def sink_of(lowerer: Lowerer, node: Node) -> Sink:
     return lowerer.sink(node, (1, rank - 2, 1), operations=operations_of(node), order=order)
 
 
-def direct_steps(lowerer: Lowerer, node: Node, geometry: Geometry, view: View) -> None:
+def _quickest_steps(lowerer: Lowerer, node: Node, geometry: Geometry, view: View, algorithms: Sequence[Algorithm]) -> None:
+    choice = quickest(Convolution(lowerer, geometry, view, Filters(*filters_of(node))), algorithms)
     sink = sink_of(lowerer, node)
-    if not fused.put_off(lowerer, node, geometry, view, sink):
-        product_step(lowerer, geometry, view, Filters(*filters_of(node)), sink)
+    if not (choice.candidate.waits and fused.put_off(lowerer, node, geometry, view, sink)):
+        choice.add(lowerer, sink)
 
 
 def product_step(lowerer: Lowerer, geometry: Geometry, view: View, filters: Filters, sink: Sink) -> None:
-    """Add the step of a direct convolution; `sink` is a domain of images, pixels and filters."""
-    # with rows folded into channels the last pixels of a row have no window of their own
-    covers_all = geometry.is_pointwise and tuple(geometry.output) == tuple(view.shape[2:])
-    flat = even_step(view) if covers_all else None
-    if strassen.strassen_steps(lowerer, geometry, view, flat, filters, sink):
-        return
+    """Add the step of a convolution whose windows are summed as they are; `sink` is a domain of images, pixels and filters."""
+    quickest(Convolution(lowerer, geometry, view, filters), PRODUCTS).add(lowerer, sink)
+
+
+def direct(convolution: Convolution) -> Iterator[Candidate]:
+    """The sum that the standard writes down, which fits all convolutions."""
+    yield Candidate("direct", convolution.direct_cycles, lambda sink: direct_step(convolution, sink), waits=True)
+
+
+def direct_step(convolution: Convolution, sink: Sink) -> None:
+    lowerer, geometry, view, flat = convolution.lowerer, convolution.geometry, convolution.view, convolution.flat
     axes = 0 if flat is not None else len(geometry.kernel)
     tile = tile_for(lowerer.target, view.type, geometry.filters, axes, view.strides[-1] * geometry.strides[-1])
-    packed, bias = filters.panels(lowerer, geometry, tile.width, view.type)
+    packed, bias = convolution.filters.panels(lowerer, geometry, tile.width, view.type)
     tiles = dim.ceildiv(geometry.positions, tile.pixels)
     lowerer.call(
         conv_kernel(lowerer.target, tile, sink.chain),
@@ -164,3 +162,9 @@ def _traffic(geometry: Geometry, bytes: int) -> Dim:
     pixels = dim.product(geometry.input) * geometry.channels + geometry.positions * geometry.filters
     weights = geometry.groups * geometry.filters * geometry.channels * geometry.taps
     return (geometry.batch * geometry.groups * pixels + weights) * bytes
+
+
+PRODUCTS: tuple[Algorithm, ...] = (direct, strassen.candidates)
+"""What sums windows as they are: the quicker of these may wait for a depthwise convolution."""
+ALGORITHMS: tuple[Algorithm, ...] = (*PRODUCTS, depthwise.candidates, winograd.candidates)
+"""All that there are."""

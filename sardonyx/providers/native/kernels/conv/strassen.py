@@ -8,11 +8,14 @@ its own pixel: all of its tile.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from sardonyx.compiler.types import F32
 from sardonyx.ir import Dim
 from sardonyx.providers.accuracy import Accuracy
+from sardonyx.providers.native.kernels.conv.choice import Candidate, Convolution
 from sardonyx.providers.native.kernels.conv.direct import PIXELS
 from sardonyx.providers.native.kernels.conv.filters import Filters, pack_bias, pack_panels
 from sardonyx.providers.native.kernels.conv.form import Geometry
@@ -64,29 +67,38 @@ def _grid_of(geometry: Geometry, view: View, flat: Dim | None) -> Grid | None:
     return Grid(columns=geometry.output[-1], row_step=steps[0], pixel_step=steps[-1])
 
 
-def _form_for(lowerer: Lowerer, geometry: Geometry, view: View, filters: Filters) -> StrassenForm | None:
-    """The shape of the code, if it pays for a pointwise convolution."""
+def candidates(convolution: Convolution) -> Iterator[Candidate]:
+    """Itself, if a convolution is pointwise; it counts as slower than it is, as a gain of a few percent is none."""
+    geometry = convolution.geometry
+    grid = _grid_of(geometry, convolution.view, convolution.flat)
+    form = None if grid is None else _form_for(convolution)
+    if grid is not None and form is not None and isinstance(geometry.positions, int):
+        yield Candidate(
+            "Strassen",
+            _cycles(geometry, geometry.positions, form) / GAIN,
+            lambda sink: strassen_step(convolution, grid, form, sink),
+            waits=True,
+        )
+
+
+def _form_for(convolution: Convolution) -> StrassenForm | None:
+    """The shape of the code; None if there is none for these sizes, or nobody wants it."""
+    lowerer, geometry = convolution.lowerer, convolution.geometry
     counts, lanes = PIXELS.get(lowerer.target.name), lowerer.target.lanes(F32)
-    if counts is None or view.type != F32 or Accuracy.of(lowerer.options) is not Accuracy.FAST:
-        return None
-    if filters.arrange is not None or not lowerer.can_pack(filters.W, filters.B):
+    is_fast = Accuracy.of(lowerer.options) is Accuracy.FAST
+    if counts is None or convolution.view.type != F32 or not is_fast or not convolution.packs:
         return None
     form = StrassenForm(counts[VECTORS], VECTORS, lanes)
-    if geometry.groups > 1 or geometry.channels % (2 * lanes) or geometry.filters % (2 * form.width):
-        return None
-    return form if _pays(geometry, form) else None
+    is_uneven = geometry.groups > 1 or geometry.channels % (2 * lanes) or geometry.filters % (2 * form.width)
+    return None if is_uneven else form
 
 
-def _pays(geometry: Geometry, form: StrassenForm) -> bool:
-    """By cycles of an image, where a vector multiplication takes one."""
-    if not isinstance(geometry.positions, int):
-        return False
-    depth, pairs, tiles = geometry.channels // 2, _pairs(geometry, form), _tiles(geometry.positions, form)
+def _cycles(geometry: Geometry, positions: int, form: StrassenForm) -> float:
+    depth, pairs, tiles = geometry.channels // 2, _pairs(geometry, form), _tiles(positions, form)
     registers = form.rows * form.vectors
     product = PRODUCTS * depth * registers + 4 * registers * CYCLES_PER_RESULT
     sums = form.rows * depth // form.lanes * CYCLES_PER_SUM
-    direct = geometry.positions * geometry.channels * geometry.filters // form.lanes
-    return tiles * (pairs * product + sums) < GAIN * direct
+    return tiles * (pairs * product + sums)
 
 
 def _pairs(geometry: Geometry, form: StrassenForm) -> int:
@@ -98,18 +110,15 @@ def _tiles(positions: int, form: StrassenForm) -> int:
     return -(-positions // (2 * form.rows))
 
 
-def strassen_steps(lowerer: Lowerer, geometry: Geometry, view: View, flat: Dim | None, filters: Filters, sink: Sink) -> bool:
-    """Add the step, if a convolution is pointwise and it pays for it. `flat` is as for `even_step`."""
-    grid = _grid_of(geometry, view, flat)
-    form = None if grid is None else _form_for(lowerer, geometry, view, filters)
-    if grid is None or form is None:
-        return False
+def strassen_step(convolution: Convolution, grid: Grid, form: StrassenForm, sink: Sink) -> None:
+    """Add the step."""
+    lowerer, geometry, view = convolution.lowerer, convolution.geometry, convolution.view
     assert isinstance(geometry.positions, int)
     tiles, pairs, pitch = _tiles(geometry.positions, form), _pairs(geometry, form), geometry.channels // 2 + PADDING
     limit, chunk = _blocks(tiles, pairs, PRODUCTS * form.rows * pitch * 4, lowerer.threads, lowerer.budgets.strassen_sums)
     rooms = Rooms(geometry.batch * -(-tiles // limit) * -(-pairs // chunk))
     scratch = lowerer.scratch(limit * PRODUCTS * form.rows * pitch * 4 * rooms.count)
-    u, bias = _packed(lowerer, geometry, form, filters)
+    u, bias = _packed(lowerer, geometry, form, convolution.filters)
     lowerer.call(
         strassen_kernel(lowerer.target, form, sink.chain),
         StrassenArguments(
@@ -133,7 +142,6 @@ def strassen_steps(lowerer: Lowerer, geometry: Geometry, view: View, flat: Dim |
         flops=geometry.flops,
         traffic=geometry.batch * geometry.positions * (geometry.channels + geometry.filters) * 4,
     )
-    return True
 
 
 def _blocks(tiles: int, pairs: int, tile_bytes: int, threads: int, budget: int) -> tuple[int, int]:

@@ -15,14 +15,17 @@ A NaN or an infinity spoils its whole tile, not only the pixels whose windows me
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from sardonyx.compiler.types import F32
 from sardonyx.ir import Dim, Value, dim
 from sardonyx.providers.accuracy import Accuracy
+from sardonyx.providers.native.kernels.conv.choice import Candidate, Convolution, supposed
 from sardonyx.providers.native.kernels.conv.direct import pixels_of
 from sardonyx.providers.native.kernels.conv.filters import pack_bias, pack_panels
 from sardonyx.providers.native.kernels.conv.form import Geometry
@@ -56,8 +59,6 @@ FEWEST_TILES = 4
 FEWEST_CHANNELS = 16
 FILTER_BYTES = 26 << 20
 """Transformed filters of a layer take at most so much memory."""
-SUPPOSED_SIZE = 56
-"""For how large an image it must pay if sizes are not known."""
 GAIN = 0.9
 """It is taken if it needs at most this part of the direct sum's time."""
 FEWEST_STRIDED_TILES = 32
@@ -127,22 +128,31 @@ def ways_of(kernel: int, stride: int, dilation: int) -> list[Way]:
 Ways = tuple[Way, ...]
 
 
-def choose(lowerer: Lowerer, geometry: Geometry, type: object, W: Value) -> Ways | None:
-    """The transforms that make a convolution quickest, None if none pay or all would lose too many digits with these filters."""
-    if type != F32 or Accuracy.of(lowerer.options) is Accuracy.EXACT:
-        return None
+def candidates(convolution: Convolution) -> Iterator[Candidate]:
+    """All transforms that fit a convolution; they count as slower than they are, as a gain of a few percent is none."""
+    lowerer, geometry = convolution.lowerer, convolution.geometry
+    is_exact = Accuracy.of(lowerer.options) is Accuracy.EXACT
+    if convolution.view.type != F32 or is_exact or not convolution.packs:
+        return
     if min(geometry.channels, geometry.filters) < FEWEST_CHANNELS:
-        return None
-    lanes, rows = lowerer.target.lanes(F32), pixels_of(lowerer.target)[VECTORS]
+        return
+    energies = functools.cache(lambda: _tap_energies(lowerer, geometry, convolution.filters.W))
     axes = map(ways_of, geometry.kernel, geometry.strides, geometry.dilations)
-    candidates = [ways for ways in itertools.product(*axes) if 1 <= len(_transforms(ways)) <= 2]
-    costs = {ways: _cost(geometry, ways, lanes, rows) for ways in candidates if _is_worth_a_try(geometry, ways)}
-    limit = GAIN * _direct_cost(geometry, lanes)
-    paying = sorted((ways for ways in costs if costs[ways] <= limit), key=lambda ways: costs[ways])
-    if not paying:
-        return None
-    energies = _tap_energies(lowerer, geometry, W)
-    return next((ways for ways in paying if error_ratio(energies, _tap_factors(ways)) <= BOUND), None)
+    for ways in itertools.product(*axes):
+        if 1 <= len(_transforms(ways)) <= 2 and _is_worth_a_try(geometry, ways):
+            yield _candidate(convolution, ways, energies)
+
+
+def _candidate(convolution: Convolution, ways: Ways, energies: Callable[[], np.ndarray]) -> Candidate:
+    lowerer, geometry, view, filters = convolution.lowerer, convolution.geometry, convolution.view, convolution.filters
+    lanes, rows = lowerer.target.lanes(F32), pixels_of(lowerer.target)[VECTORS]
+    sizes = "×".join(str(1 if way.transform is None else way.transform.size) for way in ways)
+    return Candidate(
+        f"Winograd {sizes}",
+        _cost(geometry, ways, lanes, rows) / GAIN,
+        lambda sink: winograd_steps(lowerer, geometry, ways, view, filters.W, filters.B, sink),
+        lambda: error_ratio(energies(), _tap_factors(ways)) <= BOUND,
+    )
 
 
 def _tap_energies(lowerer: Lowerer, geometry: Geometry, W: Value) -> np.ndarray:
@@ -195,18 +205,9 @@ def _filter_bytes(geometry: Geometry, ways: Ways) -> int:
     return _points(ways) * geometry.groups * geometry.filters * _depth(geometry, ways) * 4
 
 
-def _supposed(output: Dim) -> int:
-    return output if isinstance(output, int) else SUPPOSED_SIZE
-
-
 def _supposed_tiles(geometry: Geometry, ways: Ways) -> int:
-    counts = (way.tiles(_supposed(output)) for way, output in zip(ways, geometry.output))
+    counts = (way.tiles(supposed(output)) for way, output in zip(ways, geometry.output))
     return math.prod(count for count in counts if isinstance(count, int))
-
-
-def _direct_cost(geometry: Geometry, lanes: int) -> float:
-    """About how many cycles a group of an image takes, where a vector multiplication takes one."""
-    return math.prod(map(_supposed, geometry.output)) * geometry.taps * geometry.channels * -(-geometry.filters // lanes)
 
 
 def _cost(geometry: Geometry, ways: Ways, lanes: int, rows: int) -> float:

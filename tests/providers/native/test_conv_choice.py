@@ -1,0 +1,69 @@
+"""Which algorithm computes a convolution: the quickest by its estimate, of those that are accurate enough."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sardonyx.providers.native.kernels.conv import operators
+from sardonyx.providers.native.kernels.conv.choice import Candidate, quickest
+from tests.providers.native.agreement import native_plan, programs
+
+CONV = """g (float[1,{channels},28,28] x) => (float[1,{filters},28,28] y)
+    <float[{filters},{inner},{size},{size}] w = {{{weights}}}>
+    {{ y = Conv<pads = [{pad}, {pad}, {pad}, {pad}], group = {groups}>(x, w) }}"""
+
+
+def estimates(channels: int, filters: int, size: int, groups: int = 1, **options: str) -> list[str]:
+    """The names of the algorithms of a convolution, the one that is taken first."""
+    inner = channels // groups
+    weights = np.random.default_rng(0).standard_normal(filters * inner * size * size)
+    text = CONV.format(
+        channels=channels,
+        filters=filters,
+        inner=inner,
+        size=size,
+        pad=size // 2,
+        groups=groups,
+        weights=", ".join(f"{weight:.6f}" for weight in weights),
+    )
+    (program,) = programs(native_plan(text, options=options))
+    assert program.program is not None
+    return [name for step in program.program.steps for name, _ in step.estimates]
+
+
+def test_each_algorithm_is_taken_where_it_is_quickest() -> None:
+    assert estimates(32, 32, 1) == ["direct"]
+    assert estimates(32, 32, 3)[0].startswith("Winograd")
+    assert estimates(32, 32, 3, groups=32)[0] == "depthwise"
+    assert estimates(256, 256, 1, accuracy="fast") == ["Strassen", "direct"]
+
+
+def test_exact_sums_have_no_transforms_to_choose_from() -> None:
+    assert estimates(32, 32, 3, accuracy="exact") == ["direct"]
+
+
+def test_the_direct_sum_is_always_among_the_candidates() -> None:
+    for channels, filters, size, groups in [(3, 8, 3, 1), (16, 16, 3, 1), (8, 8, 5, 8), (32, 64, 1, 2)]:
+        assert "direct" in estimates(channels, filters, size, groups)
+
+
+@given(st.lists(st.tuples(st.floats(0, 1e9), st.booleans()), min_size=1))
+def test_the_quickest_that_is_accurate_enough_wins(kinds: list[tuple[float, bool]]) -> None:
+    asked: list[float] = []
+
+    def candidate(cycles: float, is_accurate: bool) -> Candidate:
+        return Candidate(str(cycles), cycles, lambda sink: None, lambda: asked.append(cycles) or is_accurate)
+
+    made = [candidate(*kind) for kind in [*kinds, (1e10, True)]]
+    choice = quickest(None, [lambda convolution: made[:2], lambda convolution: made[2:]])  # type: ignore[arg-type]
+    assert choice.candidate.cycles == min(cycles for cycles, is_accurate in [*kinds, (1e10, True)] if is_accurate)
+    assert all(cycles <= choice.candidate.cycles for cycles in asked)  # what is slower is not looked at
+    assert [one.cycles for one in choice.candidates] == sorted(one.cycles for one in made)
+
+
+def test_there_is_one_list() -> None:
+    homes = {algorithm.__module__.rpartition(".")[2] for algorithm in operators.ALGORITHMS}
+    assert homes == {"operators", "strassen", "depthwise", "winograd"}
+    assert set(operators.PRODUCTS) < set(operators.ALGORITHMS)
