@@ -22,7 +22,7 @@ def output_size(size, span, stride, begin=0, end=0, auto_pad="NOTSET", ceil_mode
     if auto_pad in SAME:
         return dim.ceildiv(size, stride)
     if auto_pad == "VALID":
-        return dim.floordiv(size - span, stride) + 1
+        begin = end = 0
     room = size + begin + end - span
     if not ceil_mode:
         return dim.floordiv(room, stride) + 1

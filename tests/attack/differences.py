@@ -121,6 +121,13 @@ def to_shifted_float8(node: onnx.NodeProto, values: Values) -> bool:
     return isinstance(zero, np.ndarray) and zero.dtype.kind not in "iu" and bool((zero.astype(np.float32) != 0).any())
 
 
+def of_a_lone_row(node: onnx.NodeProto, values: Values) -> bool:
+    """Whether corners are to be aligned along an axis of one pixel."""
+    size = values.get(node.input[1])
+    is_lone = isinstance(size, np.ndarray) and bool((size[2:] == 1).any())
+    return attribute_of(node, "align_corners", 0) == 1 and is_lone
+
+
 def softmax_or_logistic(node: onnx.NodeProto, values: Values) -> bool:
     return attribute_of(node, "post_transform", 0) in (1, 2)
 
@@ -169,6 +176,7 @@ KNOWN = (
     *(Difference(window, "divides 0 by 0 for the place of the only element", of_one_symmetric_element) for window in WINDOWS),
     Difference("QuantizeLinear", "does not add the zero point of float8", to_shifted_float8),
     Difference("GridSample", "finds places for coordinates that are no numbers", of_no_numbers),
+    Difference("AffineGrid", "puts a lone pixel into the corner behind it", of_a_lone_row),
     Difference("DFT", "mirrors frequencies about another one than the middle", from_other_than_half),
     Difference("Shrink", "rounds doubles to float", of_doubles),
     Difference("Gelu", "has constants of float's precision for doubles", tanh_of_doubles),

@@ -70,6 +70,11 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
         TOKENS,
     ),
     (
+        "(float[1,2,3] theta, int64[4] size) => (float[1,1,2,2] y) { y = AffineGrid<align_corners = 1>(theta, size) }",
+        {"theta": np.array([[[1, 0, 0], [0, 1, 0]]], np.float32), "size": np.array([1, 1, 1, 2])},
+        [[[[-1, 0], [1, 0]]]],  # as in PyTorch
+    ),
+    (
         "(float[1,1,2,2] x, float[1,1,2,2] grid) => (float[1,1,1,2] y) { y = GridSample(x, grid) }",
         {"x": np.ones((1, 1, 2, 2), np.float32), "grid": np.array([[[[np.nan, 0], [-np.inf, 1e30]]]], np.float32)},
         [[[[0, 0]]]],

@@ -70,6 +70,10 @@ case(
     "AveragePool", X=f32(1, 1, 6), kernel_shape=[3], auto_pad="SAME_LOWER", strides=[2], expect=pooled(mean, [3], [3], [1], [2])
 )
 case("AveragePool", X=f32(1, 1, 6), kernel_shape=[3], auto_pad="VALID", strides=[2], expect=pooled(mean, [3], [2], [0], [2]))
+case(
+    "AveragePool", X=f32(1, 1, 5), kernel_shape=[2], strides=[2], auto_pad="VALID", ceil_mode=1, since=19,
+    expect=pooled(mean, [2], [3], strides=[2]),
+)  # fmt: skip
 ONES = np.ones((1, 1, 4), np.float32)
 case("AveragePool", X=ONES, kernel_shape=[4], pads=[2, 2], count_include_pad=0, expect=np.ones((1, 1, 5)))
 case("AveragePool", X=ONES, kernel_shape=[4], pads=[2, 2], count_include_pad=1, expect=np.array([[[0.5, 0.75, 1, 0.75, 0.5]]]))
@@ -122,6 +126,10 @@ case(
     expect=pooled(largest, [2, 3], [4, 3], dilations=[3, 2]),
 )
 case("MaxPool", X=f32(1, 1, 6), kernel_shape=[3], strides=[2], ceil_mode=1, expect=pooled(largest, [3], [3], strides=[2]))
+case(
+    "MaxPool", X=f32(1, 1, 6), kernel_shape=[3], strides=[2], auto_pad="VALID", ceil_mode=1,
+    expect=pooled(largest, [3], [3], strides=[2]),
+)  # fmt: skip
 case("MaxPool", X=f32(1, 1, 2, 2), kernel_shape=[1, 1], strides=[2, 2], ceil_mode=1, expect=lambda X: X[:, :, :1, :1])
 case("MaxPool", X=f32(1, 1, 3), kernel_shape=[1], strides=[2], pads=[0, 1], ceil_mode=1, expect=lambda X: X[..., ::2])
 case(
