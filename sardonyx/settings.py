@@ -33,6 +33,10 @@ class Setting(str):
         """Whether a switch is "1"."""
         return entries.get(self, self.default) == "1"
 
+    def takes(self, value: str) -> bool:
+        """Whether a value is among those that there are. "" is where it is the default."""
+        return not isinstance(self.values, tuple) or value in self.values or value == self.default
+
 
 Table = dict[str, Setting]
 

@@ -1,4 +1,5 @@
-"""Settings are declared in one table: nobody spells a key again, every declared one is read, and misspelt ones are refused."""
+"""Settings are declared in one table: nobody spells a key again, every declared one is read, and misspelt ones are refused,
+as are values that a key of ours does not have."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import re
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import onnx.parser
 import pytest
@@ -80,6 +82,34 @@ def test_an_unknown_key_of_ours_is_refused_with_the_nearest() -> None:
     with pytest.raises(InvalidArgument, match="'sardonyx.nchwc_transformer'"):
         options.add_session_config_entry("sardonyx.nchw_transformer", "1")
     options.add_session_config_entry("sardonyx.accuracy", "exact")
+
+
+ENTRIES = [
+    pytest.param(owner, add, setting, id=setting)
+    for owner, add, table in (
+        (sardonyx.SessionOptions, "add_session_config_entry", settings.SESSION),
+        (sardonyx.RunOptions, "add_run_config_entry", settings.RUN),
+    )
+    for setting in table.values()
+    if isinstance(setting.values, tuple)
+]
+"""Every key that lists its values, with the options that take it."""
+
+
+@pytest.mark.parametrize(("owner", "add", "setting"), ENTRIES)
+def test_a_value_that_a_key_of_ours_does_not_list_is_refused(owner: Any, add: str, setting: Setting) -> None:
+    options = owner()
+    for value in setting.values if setting.default else ("", *setting.values):
+        getattr(options, add)(setting, value)
+        assert setting.of(options._config.entries) == value
+    before = dict(options._config.entries)
+    for wrong in ("maybe", "True", " 1", setting.values[0] + "0", *([""] if setting.default else [])):
+        if setting.startswith(settings.PREFIX):
+            with pytest.raises(InvalidArgument, match=f"{setting} must be one of {', '.join(setting.values)}, not '{wrong}'"):
+                getattr(options, add)(setting, wrong)
+            assert options._config.entries == before
+        else:
+            getattr(owner(), add)(setting, wrong)
 
 
 def test_a_key_of_sessions_is_none_of_runs() -> None:

@@ -12,6 +12,7 @@ import onnxruntime
 import pytest
 
 import sardonyx
+from sardonyx.errors import InvalidArgument
 from sardonyx.ops.contrib.nchwc import DOMAIN, block_size
 from sardonyx.settings import NCHWC_BLOCK_SIZE
 from sardonyx.settings import NCHWC_TRANSFORMER as KEY
@@ -254,7 +255,7 @@ def test_it_is_off_unless_asked_for(tmp_path):
     assert not any(node.domain == DOMAIN for node in onnx.load(path).graph.node)
 
 
-def test_a_block_size_that_no_machine_has_is_refused(tmp_path, caplog):
+def test_a_block_size_that_no_machine_has_is_refused(tmp_path):
     text, weights, _ = GRAPHS["a residual"]
-    saved(built(text, weights), tmp_path / "plain.onnx", **{NCHWC_BLOCK_SIZE: "12"})
-    assert "blocks have 8 or 16 channels" in caplog.text
+    with pytest.raises(InvalidArgument, match=f"{NCHWC_BLOCK_SIZE} must be one of 8, 16, not '12'"):
+        saved(built(text, weights), tmp_path / "plain.onnx", **{NCHWC_BLOCK_SIZE: "12"})

@@ -75,10 +75,7 @@ class Blocks:
 
 
 def _block_size(context: Context) -> int:
-    given = NCHWC_BLOCK_SIZE.of(context.options) or block_size()
-    if str(given) not in ("8", "16"):
-        raise ValueError(f"{NCHWC_BLOCK_SIZE} is {given!r}; blocks have 8 or 16 channels")
-    return int(given)
+    return int(NCHWC_BLOCK_SIZE.of(context.options) or block_size())
 
 
 def channels_of(value: Value) -> int | None:

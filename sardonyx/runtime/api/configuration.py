@@ -1,6 +1,7 @@
 """String settings by key: what sessions and runs take besides their typed options, and the refusal of misspelt ones.
 
-Unknown keys are kept, for they may be onnxruntime's or a provider's; but what begins like our own must be declared in `settings`.
+Unknown keys are kept, for they may be onnxruntime's or a provider's; but what begins like our own must be declared in `settings`, with
+its value.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Configuration:
         if len(value) > MAX_VALUE_LENGTH:
             raise RuntimeError(f"Config value is longer than maximum length: {MAX_VALUE_LENGTH}")
         if key.startswith(settings.PREFIX):
-            self._refuse_unknown(key)
+            self._refuse_unknown(key, value)
         if key in self.entries:
             with log.scope("Default", -1):
                 logger.warning(
@@ -43,11 +44,14 @@ class Configuration:
                 )
         self.entries[key] = value
 
-    def _refuse_unknown(self, key: str) -> None:
+    def _refuse_unknown(self, key: str, value: str) -> None:
         table = TABLES[self.owner]
         if key not in table:
             ours = {name: setting for name, setting in table.items() if name.startswith(settings.PREFIX)}
             raise InvalidArgument(settings.refusal(self.owner, "config key", key, ours))
+        setting = table[key]
+        if not setting.takes(value):
+            raise InvalidArgument(f"{key} must be one of {', '.join(setting.values)}, not {value!r}")
 
     def require(self, function: str, key: object) -> str:
         """The value of a key that must be there."""
