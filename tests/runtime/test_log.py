@@ -1,4 +1,5 @@
-"""Log lines on stderr in onnxruntime's form, severities, and Python's logging for applications that use it."""
+"""Log lines on stderr in onnxruntime's form, severities, Python's logging for applications that use it,
+and what is said of providers without nodes."""
 
 from __future__ import annotations
 
@@ -6,10 +7,14 @@ import logging
 import re
 import subprocess
 import sys
+from typing import Any
 
+import numpy as np
 import pytest
 
 import sardonyx
+from sardonyx.providers.kernel_table import KernelTable
+from sardonyx.providers.provider import ExecutionProvider
 from tests.runtime import models
 
 LINE = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{9} \[%s:onnxruntime:%s, [\w.]+:\d+ \w+\] %s"
@@ -84,6 +89,62 @@ def test_applications_get_the_records_through_logging(
         sardonyx.InferenceSession(UNUSED)
     assert any("'w' is not used" in record.getMessage() for record in caplog.records)
     assert capfd.readouterr().err == ""
+
+
+# --- providers that were asked for in vain
+
+FUSED = models.parsed("g (float[2,3] x, float[3,4] w) => (float[2,4] y) { p = Gemm(x, w) y = Relu(p) }")
+RECTIFIERS = KernelTable("RectifierExecutionProvider")
+
+
+@RECTIFIERS.kernel("Relu")
+def relu(X: np.ndarray) -> np.ndarray:
+    return np.maximum(X, 0)
+
+
+class RectifierExecutionProvider(ExecutionProvider):
+    name = "RectifierExecutionProvider"
+    kernels = RECTIFIERS
+
+
+class StandardRectifier(RectifierExecutionProvider):
+    standard_ops_only = True
+
+
+def idle_records(caplog: pytest.LogCaptureFixture, model: bytes, factory: Any) -> list[tuple[int, str]]:
+    """What a session with a provider of a user's says of providers without nodes: levels and messages."""
+    name = RectifierExecutionProvider.name
+    sardonyx.register_provider(name, factory)
+    try:
+        with caplog.at_level(logging.INFO):
+            sardonyx.InferenceSession(model, providers=[name, "CPUExecutionProvider"])
+    finally:
+        sardonyx.unregister_provider(name)
+    return [(record.levelno, record.getMessage()) for record in caplog.records if "gets no node" in record.getMessage()]
+
+
+def test_a_provider_whose_ops_were_fused_away_is_a_warning_that_says_what_to_set(caplog: pytest.LogCaptureFixture) -> None:
+    ((level, message),) = idle_records(caplog, FUSED, RectifierExecutionProvider)
+    assert level == logging.WARNING
+    assert message.startswith("RectifierExecutionProvider gets no node.")
+    assert "(FusedGemm)" in message and "standard_ops_only = True" in message
+
+
+def test_a_provider_that_is_given_the_ops_of_onnx_gets_its_node(caplog: pytest.LogCaptureFixture) -> None:
+    assert idle_records(caplog, FUSED, StandardRectifier) == []
+
+
+@pytest.mark.parametrize("factory", [RectifierExecutionProvider, StandardRectifier])
+def test_a_provider_that_has_no_kernel_for_the_model_is_an_information(caplog: pytest.LogCaptureFixture, factory: Any) -> None:
+    assert idle_records(caplog, UNUSED, factory) == [(logging.INFO, "RectifierExecutionProvider gets no node.")]
+
+
+def test_the_cpu_without_nodes_is_nothing_to_speak_of(caplog: pytest.LogCaptureFixture) -> None:
+    alone = models.parsed("g (float[2] x) => (float[2] y) { y = Relu(x) }")
+    assert idle_records(caplog, alone, RectifierExecutionProvider) == []
+
+
+# --- settings of the log
 
 
 def test_logging_is_as_before_after_a_verbose_session() -> None:

@@ -96,6 +96,7 @@ class RawSession(Engine):
             demands.check_fallback(self.session_options._config, providers)
             with door("while the model is prepared"):
                 prepared = self._prepared(Prepared(recipe, model))
+                demands.name_idle_providers(prepared)
                 make_engine = functools.partial(_another, asked, prepared.recipe.disabled)
                 self.take(prepared, Alternatives(prepared.recipe, make_engine))
             self._check_cancelled()

@@ -1,7 +1,11 @@
-"""What a session's options demand: that they make sense together, and with what is there. Raw sessions ask before and after the plan."""
+"""What a session's options demand: that they make sense together, and with what is there. Raw sessions ask before and after the plan.
+
+Providers that were asked for in vain are named in the log.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 
 from sardonyx import settings
@@ -12,8 +16,12 @@ from sardonyx.runtime.api.options import SessionOptions
 from sardonyx.runtime.preparation.prepare import Prepared
 from sardonyx.runtime.preparation.providers import CPU_PROVIDER
 
+logger = logging.getLogger("sardonyx.runtime")
+
 BYTE_COUNTS = (settings.CONSTANT_FOLDING_LIMIT, settings.OPTIMIZED_MODEL_EXTERNAL_MIN_SIZE)
 """Settings that are numbers of bytes."""
+FUSED_DOMAINS = "com.microsoft"
+"""How the domains begin in which the optimizer makes ops."""
 
 
 def check_options(options: SessionOptions) -> None:
@@ -65,3 +73,22 @@ def refuse_compiling(prepared: Prepared) -> None:
                 f"{compiled.provider.name} compiles {compiled.node} and {len(compiled.nodes) - 1} more nodes, "
                 f"but compiling is switched off by {settings.DISABLE_MODEL_COMPILE}."
             )
+
+
+def name_idle_providers(prepared: Prepared) -> None:
+    """Name providers besides the CPU's that got no node: in a warning where fused ops of the optimizer may be the cause."""
+    others = [provider for provider in prepared.recipe.providers if provider.public_name != CPU_PROVIDER]
+    if not others:
+        return
+    busy = {step.provider for step in prepared.steps()}
+    nodes = (node for step in prepared.steps() for node in step.nodes)
+    fused = sorted({node.op_type for node in nodes if node.domain.startswith(FUSED_DOMAINS)})
+    for provider in (provider for provider in others if provider not in busy):
+        if fused and not provider.standard_ops_only:
+            logger.warning(
+                "%s gets no node. The model has ops that the optimizer makes of ONNX's (%s); "
+                "a provider with standard_ops_only = True is offered ONNX's own.",
+                *(provider.name, ", ".join(fused)),
+            )
+        else:
+            logger.info("%s gets no node.", provider.name)
