@@ -12,7 +12,7 @@ from sardonyx.optimizer.context import Context
 from sardonyx.optimizer.pipeline import Pass
 from sardonyx.optimizer.rewrite import Journal, Rule, apply_rules
 from sardonyx.providers.cpu.provider import evaluate
-from tests.optimizer.rewriting import SIZES, described, run, typed
+from tests.optimizer.rewriting import SIZES, assert_described, run, typed
 
 PARAMETERS = (
     "float s = {0.05}, uint8 z = {120}, float s2 = {0.02}, uint8 z2 = {3}, float s3 = {0.11}, uint8 z3 = {100},"
@@ -62,7 +62,7 @@ def assert_quantizes(
     else:
         apply_rules(model, [what] if isinstance(what, Rule) else what, evaluate=evaluate, journal=journal)
     verify.verify(model)
-    assert described(model.graph) == described(expected.graph)
+    assert_described(model.graph, expected.graph)
     for got, wanted in zip(run(model, feeds), want, strict=True):
         assert_close(got, wanted, steps, rtol)
     return journal

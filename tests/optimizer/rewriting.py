@@ -54,7 +54,7 @@ def assert_rewrites(
     else:
         apply_rules(model, what, evaluate=evaluate, journal=journal)
     verify.verify(model)
-    assert described(model.graph) == described(expected.graph)
+    assert_described(model.graph, expected.graph)
     for got, wanted in zip(run(model, feeds) if compare else [], want, strict=True):
         np.testing.assert_allclose(
             got, wanted, rtol=rtol, atol=rtol * max(1e-30, np.abs(np.asarray(wanted, np.float64)).max(initial=0))
@@ -90,6 +90,12 @@ class _Sizes(dict):  # type: ignore[type-arg]
 def described(graph: Graph) -> list[str]:
     """A graph as text up to the names of inner values: each output's expression, written out."""
     return [f"{value.name} = {_expression(value, graph, 0)}" for value in graph.outputs]
+
+
+def assert_described(graph: Graph, expected: Graph) -> None:
+    """Check that two graphs are the same up to names; show both where they are not."""
+    found, wanted = ("\n    ".join(described(each)) for each in (graph, expected))
+    assert found == wanted, f"the graph became\n    {found}\nand not\n    {wanted}"
 
 
 def _expression(value: Value | None, graph: Graph, depth: int) -> str:

@@ -38,6 +38,13 @@ def test_inverse_transposes_cancel():
     )
 
 
+def test_a_rewrite_that_is_not_the_expected_one_is_shown_with_it():
+    before = "g (float[2,3] x) => (float[2,3] y) { t = Transpose<perm=[1,0]>(x) y = Transpose<perm=[1,0]>(t) }"
+    with pytest.raises(AssertionError) as failure:
+        assert_rewrites(merge_transposes, before, "g (float[2,3] x) => (float[2,3] y) { y = Neg(x) }")
+    assert "the graph became\n    y = Identity<>(x)\nand not\n    y = Neg<>(x)" in str(failure.value)
+
+
 def test_an_output_that_becomes_an_input_goes_through_an_identity():
     assert_rewrites(
         merge_transposes,
