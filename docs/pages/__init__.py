@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from docs.pages import configuration, coverage, finding, picture, reference
+from docs.pages import configuration, coverage, finding, picture, reference, safety
 
 FOLDER = Path(__file__).parent.parent
 
@@ -15,5 +15,6 @@ PAGES: dict[str, Callable[[], str]] = {
     "coverage.md": coverage.page,
     "finding.md": finding.page,
     "reference.md": reference.page,
+    "safety.md": safety.page,
 }
 """What makes each page."""

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from docs.pages.domains import domains
 from docs.pages.text import NOTE, joined, table
 from sardonyx import dtypes, ops
 from sardonyx.dtypes import ElementType
@@ -20,7 +21,6 @@ from sardonyx.providers.native.provider import NativeExecutionProvider
 from tests.ops.cases import Case, build, inputs_of, takes, wanted_outputs
 
 CASES = Path(__file__).parent.parent.parent / "tests" / "ops"
-DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training", "com.microsoft")
 
 NATIVE, PARTLY, NUMPY, BODY = "native", "native in some forms", "NumPy", "function body"
 TYPES = sorted(dtypes.ALL, key=lambda dtype: dtype.code)
@@ -42,10 +42,9 @@ for, each in all element types that the op's schema allows there.
 
 
 def page() -> str:
-    ops.load_families()
     found = answers()
     parts = []
-    for domain in DOMAINS:
+    for domain in domains():
         rows = [
             (f"{name} {_newest(domain, name).since_version}", *_cells(found[domain, name]))
             for name in schemas.operators(domain)
@@ -89,10 +88,11 @@ def _is_native(native: NativeExecutionProvider, graph: Graph) -> bool:
 
 
 def _cases() -> Iterator[Case]:
+    known = domains()
     for path in sorted(CASES.rglob("test_*.py")):
         name = ".".join(path.relative_to(CASES.parent.parent).with_suffix("").parts)
         for case in getattr(importlib.import_module(name), "CASES", ()):
-            if case.refusal is None and case.domain in DOMAINS and schemas.versions(case.domain, case.op):
+            if case.refusal is None and case.domain in known and schemas.versions(case.domain, case.op):
                 yield case
 
 

@@ -10,13 +10,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from docs.pages.domains import domains
 from docs.pages.text import NOTE, joined, table
-from sardonyx import ops
 from sardonyx.ops import schemas
+from sardonyx.providers.native.program.table import all_alone, lowerings
+from sardonyx.providers.scalars.table import scalars
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "sardonyx"
-DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training", "com.microsoft")
 
 OPENING = """
 # Finding your way
@@ -89,8 +90,9 @@ def _questions() -> str:
             "Where is the number of threads decided?",
             "`SessionOptions.intra_op_num_threads`, or all cores that the process may use: "
             f"{_link('sardonyx.compiler.pool.available_threads')}, asked by "
-            f"{_link('sardonyx.providers.native.provider.NativeExecutionProvider')}. How many of them one kernel gets, the program "
-            f"decides by its work: {_link('sardonyx.providers.native.program.parts')}.",
+            f"{_link('sardonyx.providers.native.provider.NativeExecutionProvider')}. Into how many pieces the work of a "
+            f"kernel is cut, `_step_words` decides by `PIECES_PER_THREAD` and the kernel's grain "
+            f"({_link('sardonyx.providers.native.execution.layout')}); {_link('sardonyx.compiler.pool_code')} hands them out.",
         ),
     )
     return table(("question", "answer"), rows)
@@ -115,11 +117,11 @@ def _file(path: Path) -> str:
 
 
 def _native(op: str) -> str:
-    return _links(_of_domain(files_of("native")[op], ""))
+    return _links(files("native", "", op))
 
 
 def _numpy(op: str) -> str:
-    return _links(_of_domain(files_of("cpu")[op], ""))
+    return _links(files("cpu", "", op))
 
 
 def _links(paths: Iterable[Path]) -> str:
@@ -131,7 +133,7 @@ def _links(paths: Iterable[Path]) -> str:
 FOLDERS = {
     "ops": (PACKAGE / "ops",),
     "cpu": (PACKAGE / "providers" / "cpu",),
-    "native": (PACKAGE / "providers" / "lowering", PACKAGE / "providers" / "native"),
+    "native": (PACKAGE / "providers" / "scalars", PACKAGE / "providers" / "native"),
     "cases": (ROOT / "tests" / "ops",),
 }
 REGISTER = {
@@ -143,16 +145,28 @@ REGISTER = {
 
 
 def _index() -> Iterator[str]:
-    ops.load_families()
-    for domain in DOMAINS:
+    for domain in domains():
         names = schemas.operators(domain)
-        rows = [(name, *(_links(_of_domain(files_of(kind)[name], domain)) for kind in FOLDERS)) for name in names]
+        rows = [(name, *(_links(files(kind, domain, name)) for kind in FOLDERS)) for name in names]
         yield f"### {domain or 'ai.onnx'}"
         yield table(("op", "types and shapes", "NumPy", "machine code", "cases"), rows)
 
 
-DOMAIN_FOLDERS = {"com.microsoft": "contrib", "ai.onnx.ml": "ml"}
+DOMAIN_FOLDERS = {"com.microsoft": "contrib", "com.microsoft.nchwc": "nchwc", "ai.onnx.ml": "ml"}
 FOLDERS_OF_DOMAINS = frozenset(DOMAIN_FOLDERS.values())
+
+
+def files(kind: str, domain: str, op: str) -> Sequence[Path]:
+    """The files in which something is registered for an op of a domain."""
+    found = _of_domain(files_of(kind)[op], domain)
+    return found if kind != "native" else _machine_code(domain, op, found)
+
+
+def _machine_code(domain: str, op: str, found: Sequence[Path]) -> Sequence[Path]:
+    """Of files that have machine code for ops of one name those of a domain that has some; names may be put together there."""
+    entries = [*scalars.candidates(domain, op), *lowerings.candidates(domain, op)]
+    functions = {Path(entry.function.__code__.co_filename) for entry in entries}
+    return found or sorted(functions) if entries or all_alone().candidates(domain, op) else []
 
 
 @functools.cache
