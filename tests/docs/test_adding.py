@@ -5,6 +5,7 @@ The table at the page's head says how many files each addition takes; the blocks
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shutil
@@ -35,6 +36,7 @@ def session(text):
     options = sardonyx.SessionOptions()
     options.add_session_config_entry(settings.RECORD_ASSIGNMENT, "1")
     options.add_session_config_entry("sardonyx.greeting", "hello")
+    options.log_severity_level = 1
     return sardonyx.InferenceSession(onnx.parser.parse_model(HEAD + text), options)
 
 
@@ -57,12 +59,15 @@ assert settings.GREETING.of({}) == ""
 
 ROW_SUMS = {
     "sardonyx/ops/contrib/elementwise.py": """
+from sardonyx.ops.shapes import fresh_shape
+
 define("my.domain", "RowSums", 1, "(X: T) -> (Y: T)", T=FLOATS)
 
 
 @in_domain("my.domain")("RowSums")
 def row_sums_shape(X):
-    return X.shape[:1]
+    rows, _ = X.require_rank(2, name="X") or fresh_shape(2)
+    return (rows,)
 """,
     "sardonyx/providers/cpu/contrib/elementwise.py": """
 @cpu.kernel("RowSums", domain="my.domain")
@@ -70,7 +75,7 @@ def row_sums(X):
     return X.sum(axis=1)
 """,
 }
-"""The op of the page's native kernel, which it leaves to the reader."""
+"""The op of the page's native kernel, which it leaves to the reader; docs/ops.md has its inference."""
 
 
 def sections() -> dict[str, set[str]]:
@@ -89,6 +94,18 @@ def test_counts_of_files_are_true() -> None:
     for anchors, count in rows:
         files = set().union(*(counted[anchor] for anchor in anchors))
         assert anchors == ["a-provider"] or len(files) == count, f"{anchors}: {sorted(files)}"
+
+
+UNANNOTATED = re.compile(r"sardonyx/(ops|providers/cpu|providers/scalars)/")
+"""Where the schema says what operands are."""
+
+
+def test_functions_have_the_annotations_that_types_are_checked_by() -> None:
+    blocks = [(file, text) for file, before, text in BLOCK.findall(PAGE) if not before and not UNANNOTATED.match(file)]
+    functions = [node for _, text in blocks for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)]
+    assert len(functions) > 2
+    for function in functions:
+        assert function.returns and all(argument.annotation for argument in function.args.args), function.name
 
 
 @pytest.fixture(scope="module")
@@ -110,3 +127,4 @@ def test_what_is_added_works(patched: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error", "-c", PROGRAM]
     finished = subprocess.run(command, cwd=patched, env=environment, capture_output=True, text=True)
     assert finished.returncode == 0, finished.stderr
+    assert "hello" in finished.stderr
