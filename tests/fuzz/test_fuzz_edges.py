@@ -90,7 +90,7 @@ def test_audit_holds_nothing_else() -> None:
 
 def test_page_shows_the_audit() -> None:
     text = page.PAGE.read_text()
-    assert text == page.written(text), "run python -m tests.fuzz.edges.page"
+    assert text == page.written(text), "run make docs"
 
 
 def test_page_explains_every_check() -> None:

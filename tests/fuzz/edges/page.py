@@ -1,4 +1,4 @@
-"""The table of `docs/safety.md`, written from the audit: `python -m tests.fuzz.edges.page` puts it there."""
+"""The table of `docs/safety.md`, written from the audit: `make docs` puts it there."""
 
 from __future__ import annotations
 
@@ -29,7 +29,3 @@ def written(text: str) -> str:
     """A page with the table in its place."""
     before, rest = text.split(BEGIN)
     return f"{before}{BEGIN}\n{table()}\n{END}{rest.split(END)[1]}"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(written(PAGE.read_text()))
