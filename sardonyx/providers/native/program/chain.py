@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from typing import Any, Union
 
 from sardonyx.compiler.builder import Value
+from sardonyx.compiler.target import Target
 from sardonyx.compiler.types import I64, Type
 from sardonyx.ir import Dim
 from sardonyx.providers.native.program.arguments import POINTER, SIZE, Slot
@@ -324,3 +325,12 @@ class ChainRow:
     def emit(self, column: Value, lanes: int, remaining: Value | None = None, given: Sequence[Value] = ()) -> None:
         """Load, compute and store `lanes` elements from `column` on; with `remaining` only so many of them."""
         self._store(self._items_at(column, lanes, remaining, given), column, remaining)
+
+
+def chain_weight(target: Target, chain: Chain, lanes: int) -> int:
+    """About how many instructions a chain that begins with a kernel's result takes per vector."""
+    f = KernelFunction(target)
+    row = ChainCode(f, chain, f.words(chain.slots)).row([f.const(I64, 0)] * (chain.rank - 1))
+    before = f.lines
+    row.emit(f.begin, lanes, given=[f.const(chain.items[0].type.computed.vector(lanes), 0)])
+    return f.lines - before

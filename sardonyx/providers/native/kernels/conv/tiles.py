@@ -9,7 +9,7 @@ from sardonyx.compiler.target import Target
 from sardonyx.compiler.types import I8, I64, Type
 from sardonyx.ir import Dim, dim
 from sardonyx.providers.native.program.arguments import Arguments, Size
-from sardonyx.providers.native.program.chain import Chain, ChainCode
+from sardonyx.providers.native.program.chain import Chain, chain_weight
 from sardonyx.providers.native.program.kernel import KernelFunction
 
 CHAINS_OF_ADDITIONS = 8
@@ -160,16 +160,7 @@ def _lines_of(row_bytes: int) -> int:
 
 def is_light(target: Target, chain: Chain, lanes: int) -> bool:
     """Whether an epilogue is short enough to be repeated for each register of a tile. Else it is a loop over a tile on the stack."""
-    return _weight(target, chain, lanes) <= LIGHT
-
-
-def _weight(target: Target, chain: Chain, lanes: int) -> int:
-    """About how many instructions a chain takes per vector."""
-    f = KernelFunction(target)
-    row = ChainCode(f, chain, f.words(chain.slots)).row([f.const(I64, 0)] * (chain.rank - 1))
-    before = f.lines
-    row.emit(f.begin, lanes, given=[f.const(chain.items[0].type.computed.vector(lanes), 0)])
-    return f.lines - before
+    return chain_weight(target, chain, lanes) <= LIGHT
 
 
 def grain_for(work: Dim) -> Dim:

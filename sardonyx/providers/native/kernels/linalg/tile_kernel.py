@@ -16,7 +16,7 @@ from sardonyx.ir import Dim, dim
 from sardonyx.providers.native.kernels.linalg.packing import batch_offset
 from sardonyx.providers.native.program import budgets
 from sardonyx.providers.native.program.arguments import Arguments, Operands, Pointer, Size, each, group
-from sardonyx.providers.native.program.chain import Chain, ChainCode
+from sardonyx.providers.native.program.chain import Chain, ChainCode, chain_weight
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.records import dataclass
 
@@ -358,14 +358,3 @@ def _total(values: list[Value]) -> Value:
     while len(values) > 1:
         values = [left + right for left, right in zip(values[::2], values[1::2])] + values[len(values) & ~1 :]
     return values[0]
-
-
-def chain_weight(target: Target, chain: Chain, lanes: int) -> int:
-    """About how many instructions a chain takes per vector."""
-    f = KernelFunction(target)
-    code = ChainCode(f, chain, f.words(chain.slots))
-    row = code.row([f.const(I64, 0)] * (chain.rank - 1))
-    before = f.lines
-    given = f.const(chain.items[0].type.computed.vector(lanes), 0)
-    row.emit(f.begin, lanes, given=[given])
-    return f.lines - before
