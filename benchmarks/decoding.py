@@ -34,13 +34,13 @@ TURNS = 20
 TOKENS = 24
 """Of a turn; the first ones find caches and threads as the other runtime left them, and do not count."""
 UNCOUNTED = 4
-ROOM = 1024
+CAPACITY = 1024
 """Rows of a cache that past and present share, beyond the past."""
 TOLERANCE = 1e-3
 LONGEST = 8192
 WEIGHTS_SEED = 0
 
-Way = Generator[Callable[[], Any], Any, None]
+Decoding = Generator[Callable[[], Any], Any, None]
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Decoder:
 
     name: str
     model: bytes
-    has_room: bool = False
+    has_capacity: bool = False
 
 
 def gpt2() -> Decoder:
@@ -86,7 +86,7 @@ def llama() -> Decoder:
         x = layers.add("Add", x, layers.add("MatMul", mixed, layers.weight(heads * size, width)))
         x = layers.add("Add", x, _gated(layers, _simplified(layers, x, width), width, 1376))
     logits = layers.add("MatMul", _simplified(layers, x, width), layers.weight(width, 8000))
-    return Decoder("llama", _finished(layers, logits, caches, key_heads, size, masked=True), has_room=True)
+    return Decoder("llama", _finished(layers, logits, caches, key_heads, size, masked=True), has_capacity=True)
 
 
 def _concatenating_block(layers: Layers, x: str, past: str, width: int, heads: int) -> tuple[str, str, str]:
@@ -173,21 +173,21 @@ class Contestant:
 
     # --- ways to decode: what to call for each token; the result is sent back
 
-    def again(self, start: int) -> Way:
+    def again(self, start: int) -> Decoding:
         run = functools.partial(self.session.run, None, self.feeds(self.past))
         while True:
             yield run
 
-    def growing(self, start: int) -> Way:
+    def growing(self, start: int) -> Decoding:
         feeds = self.feeds(start)
         for past in itertools.count(start):
             feeds |= {one.name: _numbers(one.name, past) for one in self.inputs if one.name not in self.caches}
             outputs = dict(zip(self.outputs, (yield functools.partial(self.session.run, None, feeds))))
             feeds |= {cache: outputs[present] for cache, present in zip(self.caches, self.presents)}
 
-    def shared(self, start: int) -> Way:
+    def shared(self, start: int) -> Decoding:
         """Caches in memory of the caller, with room for all that is to come."""
-        feeds = self.feeds(start, self.past + ROOM)
+        feeds = self.feeds(start, self.past + CAPACITY)
         values = {name: self.runtime.OrtValue.ortvalue_from_numpy(feeds[name]) for name in self.caches}
         binding = self.session.io_binding()
         for cache, present in zip(self.caches, self.presents):
@@ -203,7 +203,7 @@ class Contestant:
     def measure(self, way: str, start: int) -> None:
         """The times of a turn's tokens."""
         time.sleep(PAUSE)
-        steps: Way = getattr(self, way)(start)
+        steps: Decoding = getattr(self, way)(start)
         run = next(steps)
         for number in range(TOKENS):
             begin = time.perf_counter()
@@ -232,7 +232,7 @@ def measure(decoder: Decoder, way: str, threads: int, past: int, turns: int) -> 
         raise SystemExit(f"{decoder.name}: results differ by {difference}")
     for turn in range(turns):
         for contestant in contestants:
-            contestant.measure(way, past + turn * TOKENS % (ROOM - TOKENS))
+            contestant.measure(way, past + turn * TOKENS % (CAPACITY - TOKENS))
     ours, theirs = ((statistics.median(one.seconds), min(one.seconds)) for one in contestants)
     return {"name": decoder.name, "way": way, "threads": threads, "ours": ours, "theirs": theirs}
 
@@ -248,7 +248,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = [
         measure(decoder, way, threads, options.past, options.turns)
         for decoder in decoders
-        for way in ("again", "growing", *(["shared"] if decoder.has_room else []))
+        for way in ("again", "growing", *(["shared"] if decoder.has_capacity else []))
         for threads in options.threads or [1, 2]
     ]
     _show(rows)

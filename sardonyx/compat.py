@@ -77,10 +77,10 @@ def _ours(name: str) -> str:
 
 def install_as_onnxruntime() -> None:
     """Make `import onnxruntime` give sardonyx, for this process from now on. Call it before anything imports onnxruntime."""
-    present = sys.modules.get(NAME)
-    if isinstance(present, _Alias):
+    loaded = sys.modules.get(NAME)
+    if isinstance(loaded, _Alias):
         return
-    if present is not None:
+    if loaded is not None:
         raise RuntimeError("onnxruntime is imported already; call install_as_onnxruntime() before anything imports it")
     sys.meta_path.insert(0, _Finder())
     importlib.import_module(NAME)

@@ -86,22 +86,26 @@ def test_imports_point_downwards(path: Path) -> None:
 
 
 NATIVE = "sardonyx.providers.native."
-ROOMS = {"program": ("program",), "execution": ("program", "execution"), "kernels": ("program", "execution", "kernels")}
-"""The rooms of native code, and those that each may import from."""
+NATIVE_PACKAGES = {
+    "program": ("program",),
+    "execution": ("program", "execution"),
+    "kernels": ("program", "execution", "kernels"),
+}
+"""The packages of native code, and those that each may import from."""
 LOWERER = ROOT / "providers" / "native" / "program" / "lowering.py"
 """The one part of a program that knows kernels: elementwise nodes, copies and transposes have no lowering of their own."""
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "providers" / "native").rglob("*/*.py")), ids=lambda path: path.stem)
-def test_rooms_of_native_code_know_those_below(path: Path) -> None:
-    room = path.relative_to(ROOT / "providers" / "native").parts[0]
-    allowed = ROOMS.get(room)
+def test_packages_of_native_code_know_those_below(path: Path) -> None:
+    package = path.relative_to(ROOT / "providers" / "native").parts[0]
+    allowed = NATIVE_PACKAGES.get(package)
     if allowed is None or path == LOWERER:
         return
     for name, line, at_once in imports(path):
         if name.startswith(NATIVE) and at_once:
             other = name.removeprefix(NATIVE).split(".")[0]
-            assert other in allowed, f"{path.relative_to(ROOT)}:{line}: {room} imports {name}"
+            assert other in allowed, f"{path.relative_to(ROOT)}:{line}: {package} imports {name}"
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))

@@ -92,7 +92,7 @@ def _questions() -> str:
             f"{_link('sardonyx.compiler.pool.available_threads')}, asked by "
             f"{_link('sardonyx.providers.native.provider.NativeExecutionProvider')}. Into how many pieces the work of a "
             f"kernel is cut, `_step_words` decides by `PIECES_PER_THREAD` and the kernel's grain "
-            f"({_link('sardonyx.providers.native.execution.layout')}); {_link('sardonyx.compiler.pool_code')} hands them out.",
+            f"({_link('sardonyx.providers.native.execution.argument_table')}); {_link('sardonyx.compiler.pool_code')} hands them out.",
         ),
     )
     return table(("question", "answer"), rows)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 MAX_BYTES = 255
 """The longest name that file systems take."""
-ROOM = 40
+SUFFIX_BYTES = 40
 """Bytes of it that are left to numbers and the suffix."""
 RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 """Names of devices on Windows, whatever their suffix."""
@@ -24,7 +24,7 @@ def stem_of(name: str) -> str:
     text = re.sub(r"[^\w.-]|^[.-]", _quoted, name)
     if RESERVED.fullmatch(text):
         text = f"%{ord(text[0]):02X}{text[1:]}"
-    return _cut(text, MAX_BYTES - ROOM) or "%"
+    return _cut(text, MAX_BYTES - SUFFIX_BYTES) or "%"
 
 
 def _quoted(found: re.Match[str]) -> str:

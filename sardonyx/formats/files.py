@@ -111,9 +111,9 @@ class File:
         return contents.data.toreadonly()
 
     def _contents(self, start: int, length: int) -> Contents:
-        room = np.empty(length + ALIGNMENT, np.uint8)
-        shift = -room.ctypes.data % ALIGNMENT
-        contents = room[shift : shift + length].view(Contents)
+        memory = np.empty(length + ALIGNMENT, np.uint8)
+        shift = -memory.ctypes.data % ALIGNMENT
+        contents = memory[shift : shift + length].view(Contents)
         contents.identity, contents.address = self.identity, contents.ctypes.data - start
         with self._opened() as descriptor:
             if _read_into(descriptor, contents.data, start) != length:

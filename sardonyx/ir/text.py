@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from sardonyx.ir.graph import Graph, Node
 from sardonyx.ir.model import Function, Model
 from sardonyx.ir.opsets import NEWEST
-from sardonyx.ir.text_link import Context, Fetch, link_function, link_graph, link_model
+from sardonyx.ir.text_link import Fetch, Linking, link_function, link_graph, link_model
 from sardonyx.ir.text_print import Printer
 from sardonyx.ir.text_syntax import Parser
 
@@ -30,7 +30,7 @@ def parse_graph(text: str, opsets: Mapping[str, int] | None = None, fetch: Fetch
     parser = Parser(text)
     tree = parser.graph()
     parser.expect_end()
-    return link_graph(tree, Context({"": NEWEST[""]} if opsets is None else opsets, fetch, lenient=True))
+    return link_graph(tree, Linking({"": NEWEST[""]} if opsets is None else opsets, fetch, lenient=True))
 
 
 def parse_function(text: str, fetch: Fetch | None = None) -> Function:

@@ -30,7 +30,7 @@ Fetch = Callable[[ElementType, tuple[int, ...], ExternalLocation], Tensor]
 
 
 @dataclass
-class Context:
+class Linking:
     """What holds for all nodes of a graph or function."""
 
     opsets: Mapping[str, int]
@@ -62,11 +62,11 @@ class Context:
 def link_model(tree: ModelText, fetch: Fetch | None) -> Model:
     """The model that a text means."""
     header = dict(tree.header)
-    context = Context(_opsets(header), fetch, _number(header, "ir_version", 10))
+    linking = Linking(_opsets(header), fetch, _number(header, "ir_version", 10))
     model = Model(
-        link_graph(tree.graph, context),
-        dict(context.opsets),
-        context.ir_version,
+        link_graph(tree.graph, linking),
+        dict(linking.opsets),
+        linking.ir_version,
         producer_name=_text(header, "producer_name"),
         producer_version=_text(header, "producer_version"),
         domain=_text(header, "domain"),
@@ -86,14 +86,14 @@ def link_model(tree: ModelText, fetch: Fetch | None) -> Model:
 def link_function(tree: FunctionText, fetch: Fetch | None) -> Function:
     """The function that a text means."""
     header = dict(tree.header)
-    context = Context(_opsets(header), fetch)
+    linking = Linking(_opsets(header), fetch)
     function = Function(
         _domain(_text(header, "domain")),
         tree.name,
-        link_graph(tree.graph, context),
-        dict(context.opsets),
+        link_graph(tree.graph, linking),
+        dict(linking.opsets),
         tree.required_attributes,
-        {one.name: link_attribute(one, context, Scope()) for one in tree.default_attributes},
+        {one.name: link_attribute(one, linking, Scope()) for one in tree.default_attributes},
         _text(header, "overload"),
         _text(header, "doc_string"),
     )
@@ -136,28 +136,28 @@ def _domain(domain: str) -> str:
 # --- graphs
 
 
-def link_graph(tree: GraphText, context: Context, outer: Scope | None = None) -> Graph:
+def link_graph(tree: GraphText, linking: Linking, outer: Scope | None = None) -> Graph:
     """The graph that a text means, perhaps inside another."""
     scope = Scope.inside(outer, tree.name)
     graph = Graph(tree.name)
     inputs = [_define(scope, one) for one in tree.inputs]
     for one in (*tree.inputs, *tree.infos):
         if one.data is not None:
-            _add_initializer(graph, scope, one.name, context.tensor(one.data, one.name))
+            _add_initializer(graph, scope, one.name, linking.tensor(one.data, one.name))
     for value in inputs:
-        if value.constant is None or context.ir_version >= 4:  # before that listing an initializer did not mean it can be fed
+        if value.constant is None or linking.ir_version >= 4:  # before that listing an initializer did not mean it can be fed
             graph.add_input(value)
     for node in tree.nodes:
         for name in node.outputs:
             if name:
                 scope.define_later(name)
     for node in tree.nodes:
-        graph.append(_link_node(node, context, scope))
+        graph.append(_link_node(node, linking, scope))
         scope.later.difference_update(node.outputs)
     for one in tree.infos:
         if one.data is None and one.name in scope.values:
             _describe(scope.values[one.name], one)
-    graph.outputs = [_link_output(one, graph, scope, context) for one in tree.outputs]
+    graph.outputs = [_link_output(one, graph, scope, linking) for one in tree.outputs]
     if not scope.is_sorted:
         edit.topological_sort(graph)
     return graph
@@ -185,28 +185,28 @@ def _add_initializer(graph: Graph, scope: Scope, name: str, tensor: Tensor) -> N
     graph.initializers[name] = value
 
 
-def _link_output(one: ValueText, graph: Graph, scope: Scope, context: Context) -> Value:
-    value = scope.find_output(one.name, graph, context.opsets.get("", 1))
+def _link_output(one: ValueText, graph: Graph, scope: Scope, linking: Linking) -> Value:
+    value = scope.find_output(one.name, graph, linking.opsets.get("", 1))
     if value is None:
         raise Fail(f"This is an invalid model. Graph output ({one.name}) does not exist in the graph.")
     _describe(value, one)
     return value
 
 
-def _link_node(tree: NodeText, context: Context, scope: Scope) -> Node:
+def _link_node(tree: NodeText, linking: Linking, scope: Scope) -> Node:
     domain = _domain(tree.domain)
     attributes: dict[str, Attribute] = {}
     for one in tree.attributes:
         if one.name in attributes:
             raise InvalidArgument(f"ONNX text: {tree.op_type} '{tree.label}' has two attributes '{one.name}'.")
-        attributes[one.name] = link_attribute(one, context, scope)
+        attributes[one.name] = link_attribute(one, linking, scope)
     return Node(
         tree.op_type,
         [_operand(name, tree, scope) if name else None for name in tree.inputs],
         [scope.values[name] if name else "" for name in tree.outputs],
         attributes,
         domain=domain,
-        version=context.version(tree, domain),
+        version=linking.version(tree, domain),
         name=tree.label,
         overload=tree.overload,
     )
@@ -222,15 +222,15 @@ def _operand(name: str, tree: NodeText, scope: Scope) -> Value:
     return value
 
 
-def link_attribute(tree: AttributeText, context: Context, scope: Scope) -> Attribute:
+def link_attribute(tree: AttributeText, linking: Linking, scope: Scope) -> Attribute:
     """An attribute; graphs in it see the values of `scope`."""
     value = tree.value
     if tree.kind is Kind.GRAPH and tree.reference is None:
-        value = link_graph(value, context, scope)
+        value = link_graph(value, linking, scope)
     elif tree.kind is Kind.GRAPHS and tree.reference is None:
-        value = [link_graph(one, context, scope) for one in value]
+        value = [link_graph(one, linking, scope) for one in value]
     elif tree.kind in (Kind.TENSOR, Kind.TENSORS) and tree.reference is None:
-        tensors = [context.tensor(one, tree.name) for one in (value if tree.kind is Kind.TENSORS else [value])]
+        tensors = [linking.tensor(one, tree.name) for one in (value if tree.kind is Kind.TENSORS else [value])]
         value = tensors if tree.kind is Kind.TENSORS else tensors[0]
     elif tree.kind in (Kind.STRING, Kind.STRINGS) and tree.reference is None:
         value = [_as_read(one) for one in value] if tree.kind is Kind.STRINGS else _as_read(value)

@@ -23,11 +23,11 @@ def output_size(size, span, stride, begin=0, end=0, auto_pad="NOTSET", ceil_mode
         return dim.ceildiv(size, stride)
     if auto_pad == "VALID":
         begin = end = 0
-    room = size + begin + end - span
+    slack = size + begin + end - span
     if not ceil_mode:
-        return dim.floordiv(room, stride) + 1
+        return dim.floordiv(slack, stride) + 1
     # a window must not start in the padding on the right, see the text of MaxPool and AveragePool
-    return dim.minimum(dim.ceildiv(room, stride) + 1, dim.ceildiv(size + begin, stride))
+    return dim.minimum(dim.ceildiv(slack, stride) + 1, dim.ceildiv(size + begin, stride))
 
 
 def transposed_size(size, span, stride, extra=0):

@@ -17,9 +17,9 @@ from sardonyx.ir import Graph, Model, Node, edit
 from sardonyx.ops.inference import Evaluate
 from sardonyx.optimizer import bounds
 from sardonyx.optimizer.bounds import Bound, Endless
-from sardonyx.optimizer.context import Context
 from sardonyx.optimizer.pattern import OpName, op_name
 from sardonyx.optimizer.rewrite import Extent, Journal, Rule, apply_rules, surroundings
+from sardonyx.optimizer.rewriting import Rewriting
 from sardonyx.records import dataclass
 from sardonyx.settings import Setting
 
@@ -32,7 +32,7 @@ class StageFailed(Exception):
         self.stage = stage
 
 
-Pass = Callable[[Graph, Context], bool]
+Pass = Callable[[Graph, Rewriting], bool]
 """A whole-graph pass: changes a graph (not those inside it) and says whether it did."""
 
 
@@ -43,8 +43,8 @@ class Late:
     module: str
     name: str
 
-    def __call__(self, graph: Graph, context: Context) -> bool:
-        return self.find()(graph, context)
+    def __call__(self, graph: Graph, rewriting: Rewriting) -> bool:
+        return self.find()(graph, rewriting)
 
     def find(self) -> Pass:
         found: Pass = getattr(importlib.import_module(f"sardonyx.optimizer.passes.{self.module}"), self.name)
@@ -93,42 +93,42 @@ def optimize(
     journal: Journal | None = None,
 ) -> Journal:
     """Optimize a typed model in place, up to and including `level`; returns what was applied and refused."""
-    context = Context(model, evaluate, options or {}, journal or Journal())
-    saves = settings.MINIMAL_BUILD_OPTIMIZATIONS.of(context.options) == "save"
+    rewriting = Rewriting(model, evaluate, options or {}, journal or Journal())
+    saves = settings.MINIMAL_BUILD_OPTIMIZATIONS.of(rewriting.options) == "save"
     for number in Level:
         if number <= level and not (saves and number > Level.BASIC):
-            run_level(number, context, disabled)
+            run_level(number, rewriting, disabled)
     if saves and level > Level.BASIC:
-        _record(context, disabled)
-    context.close()
-    for node in (node for graph in context.graphs for node in graph.nodes):
+        _record(rewriting, disabled)
+    rewriting.close()
+    for node in (node for graph in rewriting.graphs for node in graph.nodes):
         model.opsets.setdefault(node.domain, node.version)
-    return context.journal
+    return rewriting.journal
 
 
-def _record(context: Context, disabled: Collection[str]) -> None:
+def _record(rewriting: Rewriting, disabled: Collection[str]) -> None:
     """Note what is left to the runtime."""
     from sardonyx.optimizer import levels, recording
 
-    stages = [stage for stage in levels.LEVELS[Level.EXTENDED] if stage.name not in disabled and _is_enabled(stage, context)]
+    stages = [stage for stage in levels.LEVELS[Level.EXTENDED] if stage.name not in disabled and _is_enabled(stage, rewriting)]
     rules = {
         name: [rule for stage in stages if stage.name == name for rule in stage.rules if rule.name not in disabled]
         for name in recording.OPTIMIZERS
     }
-    recording.record(context, rules)
+    recording.record(rewriting, rules)
 
 
-def run_level(level: Level, context: Context, disabled: Collection[str] = ()) -> None:
+def run_level(level: Level, rewriting: Rewriting, disabled: Collection[str] = ()) -> None:
     """Run the stages of one level again and again until none changes anything."""
     from sardonyx.optimizer import levels
 
-    stages = [stage for stage in levels.LEVELS.get(level, ()) if stage.name not in disabled and _is_enabled(stage, context)]
-    if level > Level.BASIC and settings.MINIMAL_BUILD_OPTIMIZATIONS.of(context.options) == "apply":
+    stages = [stage for stage in levels.LEVELS.get(level, ()) if stage.name not in disabled and _is_enabled(stage, rewriting)]
+    if level > Level.BASIC and settings.MINIMAL_BUILD_OPTIMIZATIONS.of(rewriting.options) == "apply":
         from sardonyx.optimizer import recording
 
         stages = [stage for stage in stages if stage.name in recording.OPTIMIZERS]
-    rounds = _Rounds(stages, context, disabled, f"graph {context.model.graph.name!r}, level {level.name}")
-    is_run_once = level > Level.BASIC and settings.OPTIMIZATIONS_LOOP_LEVEL.of(context.options) == "0"
+    rounds = _Rounds(stages, rewriting, disabled, f"graph {rewriting.model.graph.name!r}, level {level.name}")
+    is_run_once = level > Level.BASIC and settings.OPTIMIZATIONS_LOOP_LEVEL.of(rewriting.options) == "0"
     while rounds.run() and not is_run_once:
         pass
 
@@ -136,12 +136,12 @@ def run_level(level: Level, context: Context, disabled: Collection[str] = ()) ->
 class _Rounds:
     """The stages of one level, run again and again."""
 
-    def __init__(self, stages: Sequence[Stage], context: Context, disabled: Collection[str], where: str):
+    def __init__(self, stages: Sequence[Stage], rewriting: Rewriting, disabled: Collection[str], where: str):
         self.stages = stages
-        self.context = context
+        self.rewriting = rewriting
         self.disabled = disabled
-        self.bound = Bound(where, bounds.rounds(context.size))
-        self.applications = [Bound(f"{where}, stage {stage.name}", bounds.applications(context.size)) for stage in stages]
+        self.bound = Bound(where, bounds.rounds(rewriting.size))
+        self.applications = [Bound(f"{where}, stage {stage.name}", bounds.applications(rewriting.size)) for stage in stages]
         self.changes = 0
         self.settled: dict[int, int] = {}
         """How many changes there had been when a stage, by its number, found nothing to do: it need not look at the same graph again."""
@@ -161,58 +161,58 @@ class _Rounds:
     def _has_work(self, number: int, stage: Stage) -> bool:
         if (stage.once and self.bound.count) or self.settled.get(number) == self.changes or self.applications[number].is_spent:
             return False
-        return not stage.roots or not self.context.ops.isdisjoint(stage.roots)
+        return not stage.roots or not self.rewriting.ops.isdisjoint(stage.roots)
 
     def _run(self, number: int, stage: Stage) -> None:
-        context, start = self.context, len(self.context.edited)
-        if not _run_stage(stage, context, self.disabled, self.edits.get(number), self.applications[number]):
-            self.settled[number], self.edits[number] = self.changes, len(context.edited)
+        rewriting, start = self.rewriting, len(self.rewriting.edited)
+        if not _run_stage(stage, rewriting, self.disabled, self.edits.get(number), self.applications[number]):
+            self.settled[number], self.edits[number] = self.changes, len(rewriting.edited)
             return
         self.changes, self.edits[number] = self.changes + 1, start
-        context.look()
+        rewriting.look()
         self.bound.note(stage.name)
-        if context.has_grown_too_far():
-            self.bound.stop(f"at {context.count()} nodes, of which there were {context.size}")
+        if rewriting.has_grown_too_far():
+            self.bound.stop(f"at {rewriting.count()} nodes, of which there were {rewriting.size}")
 
 
-def _is_enabled(stage: Stage, context: Context) -> bool:
-    if stage.unless is not None and stage.unless.is_on(context.options):
+def _is_enabled(stage: Stage, rewriting: Rewriting) -> bool:
+    if stage.unless is not None and stage.unless.is_on(rewriting.options):
         return False
-    return stage.switch is None or stage.switch.is_on(context.options)
+    return stage.switch is None or stage.switch.is_on(rewriting.options)
 
 
-def _run_stage(stage: Stage, context: Context, disabled: Collection[str], edits: int | None, bound: Bound) -> bool:
+def _run_stage(stage: Stage, rewriting: Rewriting, disabled: Collection[str], edits: int | None, bound: Bound) -> bool:
     """Run one stage; it has seen so many edits before, or none of the graph. `bound` is for its rules."""
     start = time.perf_counter()
     try:
         if stage.run is not None:
-            changed = _run_pass(stage.run, context)
+            changed = _run_pass(stage.run, rewriting)
         else:
             rules = [rule for rule in stage.rules if rule.name not in disabled]
-            extent = Extent(context.graphs, context.ops, None if edits is None else _near(rules, context, edits), bound)
-            changed = apply_rules(context.model, rules, extent, evaluate=context.evaluate, journal=context.journal)
+            extent = Extent(rewriting.graphs, rewriting.ops, None if edits is None else _near(rules, rewriting, edits), bound)
+            changed = apply_rules(rewriting.model, rules, extent, evaluate=rewriting.evaluate, journal=rewriting.journal)
     except Endless as error:
         if is_strict():
             raise Endless(f"optimizer stage {stage.name}: {error.message}") from error
         raise StageFailed(stage.name, error) from error
     except Exception as error:
-        if context.journal.strict:
+        if rewriting.journal.strict:
             raise
         raise StageFailed(stage.name, error) from error
-    context.journal.time(stage.name, time.perf_counter() - start)
+    rewriting.journal.time(stage.name, time.perf_counter() - start)
     return changed
 
 
-def _near(rules: Sequence[Rule], context: Context, edits: int) -> dict[Node, int]:
+def _near(rules: Sequence[Rule], rewriting: Rewriting, edits: int) -> dict[Node, int]:
     """What may have changed for some rules since there were so many edits."""
-    patterns = [pattern for rule in rules for pattern in rule.patterns if pattern.needs <= context.ops]
-    return surroundings(context.edited[edits:], max((pattern.depth for pattern in patterns), default=1))
+    patterns = [pattern for rule in rules for pattern in rule.patterns if pattern.needs <= rewriting.ops]
+    return surroundings(rewriting.edited[edits:], max((pattern.depth for pattern in patterns), default=1))
 
 
-def _run_pass(run: Pass, context: Context) -> bool:
+def _run_pass(run: Pass, rewriting: Rewriting) -> bool:
     """Run a pass on the main graph and on every graph inside it, outer ones first."""
     changed = False
-    for graph in context.graphs:
-        if edit.outermost(graph) is context.model.graph:  # else it has been thrown away with its node
-            changed = run(graph, context) or changed
+    for graph in rewriting.graphs:
+        if edit.outermost(graph) is rewriting.model.graph:  # else it has been thrown away with its node
+            changed = run(graph, rewriting) or changed
     return changed

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from sardonyx.ir import Graph, Node, SavedOptimization, SavedOptimizations, Value, edit
 from sardonyx.ops import checking, schemas
-from sardonyx.optimizer.context import Context
 from sardonyx.optimizer.matching import Match
 from sardonyx.optimizer.passes.qdq_bits import dequantized_blocks
 from sardonyx.optimizer.rewrite import Rule, applicable
+from sardonyx.optimizer.rewriting import Rewriting
 from sardonyx.optimizer.rules.quantize_parameters import is_dequantize, is_quantize
 
 CONV = "ConvActivationFusion"
@@ -53,20 +53,20 @@ BIAS_SLOTS = 3
 """Conv and Gemm always have three inputs in a record; one without a bias leaves the last out."""
 
 
-def record(context: Context, rules: Mapping[str, Sequence[Rule]]) -> None:
+def record(rewriting: Rewriting, rules: Mapping[str, Sequence[Rule]]) -> None:
     """Note on the model what the rules of these optimizers would do to it, and change nothing."""
     found: dict[Graph, _Records] = {}
     for optimizer, group in rules.items():
-        for match in applicable(context.model, group, evaluate=context.evaluate, journal=context.journal):
+        for match in applicable(rewriting.model, group, evaluate=rewriting.evaluate, journal=rewriting.journal):
             graph = match.root.graph
             assert graph is not None
             records = found.get(graph) or found.setdefault(graph, _Records(graph))
             records.add(optimizer, match)
     if rules[QDQ]:
-        for graph in edit.all_graphs(context.model.graph):
+        for graph in edit.all_graphs(rewriting.model.graph):
             records = found.get(graph) or found.setdefault(graph, _Records(graph))
-            records.add_few_bits(context)
-    context.model.saved_optimizations = [one.saved for one in found.values() if one.saved.by_optimizer]
+            records.add_few_bits(rewriting)
+    rewriting.model.saved_optimizations = [one.saved for one in found.values() if one.saved.by_optimizer]
 
 
 class _Records:
@@ -86,10 +86,10 @@ class _Records:
             self.taken.add((optimizer, target))
             self.saved.by_optimizer.setdefault(optimizer, []).append(made)
 
-    def add_few_bits(self, context: Context) -> None:
+    def add_few_bits(self, rewriting: Rewriting) -> None:
         """Products whose weights are dequantized in blocks; a pass finds them, not a rule."""
         for product in self.saved.graph.nodes:
-            before = dequantized_blocks(product, context)
+            before = dequantized_blocks(product, rewriting)
             if before is not None and before in self.numbers and _is_used_once(before):
                 made = SavedOptimization(
                     FEW_BITS, self._numbered([before, product]), inputs=1, produced=(f"{CONTRIB}:MatMulNBits:1",)
@@ -122,8 +122,8 @@ def _unit(target: Node, numbered: Numbered) -> SavedOptimization | None:
     if action is None or target.domain or (target.op_type == "MaxPool" and version != MAX_POOL_VERSION):
         return None
     before, after = _before(target, action), _after(target)
-    present = [node for node in (*before, *after) if node is not None]
-    if not all(_is_whole(node) for node in present) or any(not _is_used_once(node) for node in before if node is not None):
+    known = [node for node in (*before, *after) if node is not None]
+    if not all(_is_whole(node) for node in known) or any(not _is_used_once(node) for node in before if node is not None):
         return None
     variadic_inputs = len(before) if action == "*DQ" else None
     variadic_outputs = len(after) if action == "dropSplitQDQ" else None

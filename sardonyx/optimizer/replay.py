@@ -16,10 +16,10 @@ from sardonyx.errors import CODED, Fail
 from sardonyx.ir import Attribute, Graph, Model, Node, SavedOptimization, SavedOptimizations, Value, described
 from sardonyx.ops import checking
 from sardonyx.ops.inference import Evaluate, same_kind
-from sardonyx.optimizer.context import Context
 from sardonyx.optimizer.passes.building import TypingBuilder, replace_value
 from sardonyx.optimizer.passes.qdq_bits import multiply_node
 from sardonyx.optimizer.rewrite import Journal, Skip
+from sardonyx.optimizer.rewriting import Rewriting
 from sardonyx.optimizer.rules.epilogue import fuse_activation, fuse_clip
 from sardonyx.optimizer.rules.quantize_parameters import CONTRIB, is_dequantize, is_quantize
 from sardonyx.optimizer.values import dtype_of, shape_of
@@ -38,31 +38,31 @@ def replay(
     journal: Journal | None = None,
 ) -> None:
     """Make the saved rewrites of a typed model. Records of optimizers that nobody here knows are ignored."""
-    context = Context(model, evaluate, options or {}, journal or Journal())
+    rewriting = Rewriting(model, evaluate, options or {}, journal or Journal())
     for saved in model.saved_optimizations:
         for optimizer, records in saved.by_optimizer.items():
             if optimizer not in OPTIMIZERS:
                 logger.warning("The saved runtime optimizations of %s are ignored, it is not known.", optimizer)
                 continue
             for record in records:
-                _replay(record, optimizer, saved, context)
+                _replay(record, optimizer, saved, rewriting)
     model.saved_optimizations = []
 
 
-def _replay(record: SavedOptimization, optimizer: str, saved: SavedOptimizations, context: Context) -> None:
+def _replay(record: SavedOptimization, optimizer: str, saved: SavedOptimizations, rewriting: Rewriting) -> None:
     action = OPTIMIZERS[optimizer].get(record.action)
     if action is None:
         raise Fail(f"The saved runtime optimizations of {optimizer} ask for the action {record.action!r}, which is not known.")
     nodes = _nodes(record, saved)
     if nodes is None:
         return
-    unit = _Unit(record, saved.graph, nodes, context)
+    unit = _Unit(record, saved.graph, nodes, rewriting)
     try:
         action(unit)
         unit.finish()
     except CODED as error:
         raise Fail(f"Runtime optimization {record.action!r} at {unit.target}: {error.message}") from error
-    context.journal.add(optimizer, unit.target)
+    rewriting.journal.add(optimizer, unit.target)
 
 
 def _nodes(record: SavedOptimization, saved: SavedOptimizations) -> list[Node | None] | None:
@@ -80,7 +80,7 @@ def _nodes(record: SavedOptimization, saved: SavedOptimizations) -> list[Node | 
 class _Unit:
     """The nodes of one record: those that feed the target, the target, those that read it. Actions make others in their place."""
 
-    def __init__(self, record: SavedOptimization, graph: Graph, nodes: Sequence[Node | None], context: Context):
+    def __init__(self, record: SavedOptimization, graph: Graph, nodes: Sequence[Node | None], rewriting: Rewriting):
         before = _count(record.inputs, record.variadic_inputs)
         after = _count(record.outputs, record.variadic_outputs)
         target = nodes[before] if len(nodes) == before + 1 + after else None
@@ -93,10 +93,10 @@ class _Unit:
         self.target = target
         self.sources = list(nodes[:before])
         self.readers = [node for node in nodes[before + 1 :] if node is not None]
-        self.context = context
+        self.rewriting = rewriting
         self.produced = list(record.produced)
         anchor = self.readers[0] if self.readers else target
-        self.op = TypingBuilder(graph, anchor, context.model.opsets, target.name or target.outputs[0].name, context.driver)
+        self.op = TypingBuilder(graph, anchor, rewriting.model.opsets, target.name or target.outputs[0].name, rewriting.driver)
 
     def source(self, position: int) -> Node:
         """The DequantizeLinear that feeds the target, which must be there."""
@@ -276,7 +276,7 @@ def _few_bits(unit: _Unit) -> None:
     """A product with weights of few bits reads them as they are stored."""
     unit.check_quantized(0)
     unit._promised("MatMulNBits", CONTRIB)
-    if not multiply_node(unit.graph, unit.target, unit.context):
+    if not multiply_node(unit.graph, unit.target, unit.rewriting):
         raise Fail("its weights are not constants of few bits in blocks")
 
 

@@ -22,7 +22,7 @@ MAX_CONFLICTS = 500_000
 
 
 @dataclass(frozen=True)
-class Layout:
+class Placement:
     """Offsets in an arena of `size` bytes; None for a buffer that has no place there."""
 
     size: int
@@ -51,22 +51,22 @@ def find_conflicts(spans: Sequence[Span]) -> list[list[int]] | None:
     return conflicts
 
 
-def place(sizes: Sequence[int], spans: Sequence[Span], conflicts: Sequence[Sequence[int]] | None) -> Layout:
+def place(sizes: Sequence[int], spans: Sequence[Span], conflicts: Sequence[Sequence[int]] | None) -> Placement:
     """Offsets for buffers of these sizes, in use during these steps."""
     sizes = [aligned(size) for size in sizes]
     by_time = _by_time(sizes, spans)
     if conflicts is None:
         return by_time
-    return min(by_time, _by_size(sizes, conflicts), key=lambda layout: layout.size)
+    return min(by_time, _by_size(sizes, conflicts), key=lambda placement: placement.size)
 
 
-def side_by_side(sizes: Sequence[int]) -> Layout:
+def side_by_side(sizes: Sequence[int]) -> Placement:
     """Offsets for buffers of which no two may ever share memory."""
     *offsets, total = itertools.accumulate(map(aligned, sizes), initial=0)
-    return Layout(total, tuple(offsets))
+    return Placement(total, tuple(offsets))
 
 
-def _by_size(sizes: Sequence[int], conflicts: Sequence[Sequence[int]]) -> Layout:
+def _by_size(sizes: Sequence[int], conflicts: Sequence[Sequence[int]]) -> Placement:
     """The largest buffer first, each in the smallest gap that fits between those already placed that it must not meet."""
     offsets: list[int | None] = [None] * len(sizes)
     total = 0
@@ -74,7 +74,7 @@ def _by_size(sizes: Sequence[int], conflicts: Sequence[Sequence[int]]) -> Layout
         taken = sorted((at, at + sizes[other]) for other in conflicts[index] if (at := offsets[other]) is not None)
         offsets[index] = _best_gap(taken, sizes[index])
         total = max(total, offsets[index] + sizes[index])  # type: ignore[operator]
-    return Layout(total, tuple(offsets))
+    return Placement(total, tuple(offsets))
 
 
 def _best_gap(taken: Iterable[tuple[int, int]], size: int) -> int:
@@ -88,7 +88,7 @@ def _best_gap(taken: Iterable[tuple[int, int]], size: int) -> int:
     return end if best is None else best
 
 
-def _by_time(sizes: Sequence[int], spans: Sequence[Span]) -> Layout:
+def _by_time(sizes: Sequence[int], spans: Sequence[Span]) -> Placement:
     """In the order of first use, each in the smallest hole of those given back, else behind the last."""
     offsets: list[int | None] = [None] * len(sizes)
     holes: list[tuple[int, int]] = []
@@ -103,7 +103,7 @@ def _by_time(sizes: Sequence[int], spans: Sequence[Span]) -> Layout:
             holes = _merged([*holes, *((offset, sizes[one]) for one in ended if (offset := offsets[one]) is not None)])
         offsets[index], holes, total = _take(holes, sizes[index], total)
         heapq.heappush(alive, (last, index))
-    return Layout(total, tuple(offsets))
+    return Placement(total, tuple(offsets))
 
 
 def _take(holes: list[tuple[int, int]], size: int, total: int) -> tuple[int, list[tuple[int, int]], int]:

@@ -25,7 +25,7 @@ from sardonyx.providers.native.program.weights import ALIGNMENT, aligned_empty
 from sardonyx.records import dataclass
 
 PREFIX = "sardonyx"
-FORM = 1
+KEY_VERSION = 1
 """Counts up when what stored keys and checksums mean changes."""
 SAMPLED = 16
 """How many elements in a row a sample takes, at each of four places."""
@@ -44,8 +44,8 @@ _SECRET = os.urandom(16)
 
 
 @dataclass(frozen=True)
-class Layout:
-    """A way to arrange weights."""
+class PackedFormat:
+    """How packed weights are arranged: its name, and a version."""
 
     name: str
     version: int = 1
@@ -59,7 +59,7 @@ class Request:
     """Weights that somebody wants: which, how arranged, and how many bytes each of the buffers must have."""
 
     sources: Sequence[Tensor]
-    layout: Layout
+    format: PackedFormat
     parameters: tuple[Hashable, ...]
     """What the arrangement depends on, with a `repr` that says it all."""
     features: str
@@ -68,7 +68,7 @@ class Request:
 
     @property
     def name(self) -> str:
-        return f"{self.layout.name}-{self.layout.version}"
+        return f"{self.format.name}-{self.format.version}"
 
     @property
     def what(self) -> Hashable:
@@ -77,14 +77,14 @@ class Request:
 
     @property
     def is_storable(self) -> bool:
-        return self.layout.storable and all(self.sizes)
+        return self.format.storable and all(self.sizes)
 
     def stored_key(self, sample_of: Callable[[Tensor], bytes] | None = None) -> str:
-        """How it is called in a file: form, layout, CPU features, then all the rest as one number; of weights a sample counts."""
+        """Its name in a file: version of keys, format, CPU features, then the rest as one number; of weights a sample counts."""
         look = sample_of or (lambda tensor: sample(tensor.peek()))
         about: list[Hashable] = [self.parameters, tuple(self.sizes)]
         about += [(str(one.dtype), one.shape, look(one)) for one in self.sources]
-        return ":".join([f"{PREFIX}-{FORM}", self.name, self.features, _hashed(repr(about).encode())])
+        return ":".join([f"{PREFIX}-{KEY_VERSION}", self.name, self.features, _hashed(repr(about).encode())])
 
 
 def sample(array: np.ndarray) -> bytes:
@@ -179,7 +179,7 @@ class Prepacking:
         self.is_shared = container is not None
         self._container = PrepackedWeightsContainer() if container is None else container
         self._recording = recording
-        self._forms: dict[Tensor, dict[str, tuple[Arrays, Digest]]] = {}
+        self._packed_of: dict[Tensor, dict[str, tuple[Arrays, Digest]]] = {}
         self._sources: dict[int, Tensor] = {}
         """All that was packed, by identity; having them here keeps their ids from being given to others."""
         self._alike: dict[Hashable, list[Tensor]] = {}
@@ -218,7 +218,7 @@ class Prepacking:
         arrays = self._container.obtain(keys(), make)
         setattr(self.counts, how, getattr(self.counts, how) + 1)
         if self._recording and request.is_storable:
-            self._forms.setdefault(request.sources[0], {})[request.stored_key(self._sample)] = (arrays, digest)
+            self._packed_of.setdefault(request.sources[0], {})[request.stored_key(self._sample)] = (arrays, digest)
         return arrays
 
     def _pack(self, request: Request, pack: Callable[..., Sequence[np.ndarray]]) -> Arrays:
@@ -308,7 +308,7 @@ class Prepacking:
         """Have a thread look whether stored weights are whole, while the session is busy with other things."""
         if not self.enabled or (self.is_shared and len(self._container)):  # what is shared was looked at by the first session
             return
-        start, end = f"{PREFIX}-{FORM}:", f":{features}:"
+        start, end = f"{PREFIX}-{KEY_VERSION}:", f":{features}:"
         wanted = [
             self._check(tensor, location, digest)
             for tensor in tensors
@@ -321,9 +321,9 @@ class Prepacking:
 
     # --- when all is packed
 
-    def forms(self, tensor: Tensor) -> list[tuple[str, list[tuple[np.ndarray, str]]]]:
-        """The packed forms of a tensor, for a file: of each the key, and the buffers with their checksums."""
-        found = self._forms.get(tensor, {}).items()
+    def packed_weights_of(self, tensor: Tensor) -> list[tuple[str, list[tuple[np.ndarray, str]]]]:
+        """The packed weights of a tensor, for a file: of each the key, and the buffers with their checksums."""
+        found = self._packed_of.get(tensor, {}).items()
         return [(key, [(array, digest(array, b"")) for array in arrays]) for key, (arrays, digest) in found]
 
     def sources(self) -> list[Tensor]:
@@ -346,7 +346,7 @@ class Prepacking:
             logger.info("%d packed weights that are stored with the model are %s.", foreign, _FOREIGN)
         for check in self._checks.values():
             check.stop()
-        self._forms, self._sources, self._alike, self._checks, self._reasons = {}, {}, {}, {}, {}
+        self._packed_of, self._sources, self._alike, self._checks, self._reasons = {}, {}, {}, {}, {}
         self._digests, self._samples = {}, {}
         if not self.is_shared:
             self._container.clear()
@@ -357,10 +357,10 @@ _FOREIGN = "another runtime's"
 
 def _why(key: str, request: Request) -> str:
     """Why stored weights are not what is wanted, for people."""
-    form, name, features, *_ = [*key.split(":"), "", ""]
-    if not form.startswith(f"{PREFIX}-"):
+    version, name, features, *_ = [*key.split(":"), "", ""]
+    if not version.startswith(f"{PREFIX}-"):
         return _FOREIGN
-    if form != f"{PREFIX}-{FORM}" or (name != request.name and name.rpartition("-")[0] == request.layout.name):
+    if version != f"{PREFIX}-{KEY_VERSION}" or (name != request.name and name.rpartition("-")[0] == request.format.name):
         return "of another version"
     if features != request.features:
         return f"for CPUs with {features}, not {request.features}"

@@ -75,7 +75,7 @@ class StepCall:
         """One run that writes its first output over `out`, one of the inputs."""
         raise NotImplementedError(f"{type(self).__name__} does not write into given memory")
 
-    takes_targets: bool = False
+    takes_destinations: bool = False
     """Whether `run_with` takes memory for outputs."""
     one_memory: Sequence[tuple[int, int]] = ()
     """Inputs and outputs by position that may be one memory given by the caller, as the past and the present of a cache."""
@@ -89,10 +89,10 @@ class StepCall:
         self,
         inputs: Sequence[Any],
         stop: int = 0,
-        targets: Sequence[np.ndarray | None] | None = None,
+        destinations: Sequence[np.ndarray | None] | None = None,
         over: Sequence[tuple[int, int]] = (),
     ) -> Sequence[Any]:
-        """One run. `stop` is the address of a word that another thread may set to leave out the rest, `targets` memory for outputs.
+        """One run. `stop` is the address of a word that another thread may set to leave out the rest, `destinations` memory for outputs.
 
         `over` are inputs and outputs, pairs of which `sharing` says that the one may be written over the other.
         """

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.formats.ort.tables import TABLES, UNIONS, Form
+from sardonyx.formats.ort.tables import TABLES, UNIONS, FieldKind
 
 HERE = Path(__file__).parent / "ort"
 MODELS = Path(__file__).parents[1] / "models"
@@ -39,20 +39,20 @@ def _filled(tree: Tree, table: str) -> Tree:
     full: Tree = {}
     for field in TABLES[table]:
         value = tree.get(field.name)
-        match field.form:
-            case Form.SCALAR:
+        match field.kind:
+            case FieldKind.SCALAR:
                 full[field.name] = tree.get(field.name, field.default)
             case _ if value is None:
                 continue
-            case Form.TABLE:
+            case FieldKind.TABLE:
                 full[field.name] = _filled(value, field.table)
-            case Form.TABLES:
+            case FieldKind.TABLES:
                 full[field.name] = [_filled(one, field.table) for one in value]
-            case Form.UNION:
+            case FieldKind.UNION:
                 full[field.name] = _filled(value, UNIONS[tree["value_type"]])
-            case Form.STRUCTS:
+            case FieldKind.STRUCTS:
                 full[field.name] = [tuple(one) for one in value]
-            case Form.BYTES:
+            case FieldKind.BYTES:
                 full[field.name] = value["$bytes"], value["sha256"]
             case _:
                 full[field.name] = value

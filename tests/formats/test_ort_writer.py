@@ -15,7 +15,7 @@ from sardonyx.errors import Fail, InvalidGraph
 from sardonyx.formats.ort import derived, encoding, writer
 from sardonyx.formats.ort.decoding import decode
 from sardonyx.formats.ort.encoding import encode
-from sardonyx.formats.ort.tables import TABLES, UNIONS, VERSION, Field, Form
+from sardonyx.formats.ort.tables import TABLES, UNIONS, VERSION, Field, FieldKind
 from sardonyx.ir import Attribute, Kind, Node, Tensor, TensorType, Value
 from sardonyx.ir.text import parse_model
 from sardonyx.optimizer.pipeline import Level
@@ -122,20 +122,20 @@ def test_onnxruntime_computes_the_same_from_our_file(name: str) -> None:
 
 
 def _field_strategy(field: Field, depth: int) -> st.SearchStrategy[Any]:
-    match field.form:
-        case Form.SCALAR:
+    match field.kind:
+        case FieldKind.SCALAR:
             return _numbers(field.code)
-        case Form.STRING:
+        case FieldKind.STRING:
             return st.text(max_size=6)
-        case Form.STRINGS:
+        case FieldKind.STRINGS:
             return st.lists(st.text(max_size=6), max_size=3)
-        case Form.SCALARS:
+        case FieldKind.SCALARS:
             return st.lists(_numbers(field.code), max_size=4)
-        case Form.STRUCTS:
+        case FieldKind.STRUCTS:
             return st.lists(st.tuples(*(_numbers(code) for code in field.code)), max_size=3)
-        case Form.BYTES:
+        case FieldKind.BYTES:
             return st.one_of(st.binary(max_size=20), st.binary(min_size=1024, max_size=1100))
-        case Form.TABLE:
+        case FieldKind.TABLE:
             return trees(field.table, depth + 1)
     return st.lists(trees(field.table, depth + 1), max_size=2)
 
@@ -154,12 +154,12 @@ def _numbers(code: str) -> st.SearchStrategy[Any]:
 def trees(draw: st.DrawFn, table: str, depth: int = 0) -> dict[str, Any]:
     tree: dict[str, Any] = {}
     for field in TABLES[table]:
-        nested = field.form in (Form.TABLE, Form.TABLES, Form.UNION)
-        if field.form is Form.DEPRECATED or (nested and depth > 5):
+        nested = field.kind in (FieldKind.TABLE, FieldKind.TABLES, FieldKind.UNION)
+        if field.kind is FieldKind.DEPRECATED or (nested and depth > 5):
             continue
-        if field.form is Form.SCALAR:
+        if field.kind is FieldKind.SCALAR:
             tree[field.name] = draw(_field_strategy(field, depth))
-        elif field.form is Form.UNION:
+        elif field.kind is FieldKind.UNION:
             tag = draw(st.sampled_from(sorted(UNIONS)))
             tree |= {f"{field.name}_type": int(tag), field.name: draw(trees(UNIONS[tag], depth + 1))}
         elif field.key or draw(st.booleans()):

@@ -10,7 +10,7 @@ from typing import Any
 
 from sardonyx.formats.ort.decoding import decode
 from sardonyx.formats.ort.encoding import encode
-from sardonyx.formats.ort.tables import ROOT, TABLES, UNIONS, Field, Form
+from sardonyx.formats.ort.tables import ROOT, TABLES, UNIONS, Field, FieldKind
 from tests.fuzz.mutation import NUMBERS, WORDS, flip_bit, flip_bytes, splice, truncate
 
 MODELS = Path(__file__).parent.parent / "formats" / "ort" / "models"
@@ -78,7 +78,7 @@ def damage_tree(rng: random.Random, data: bytes, models: list[bytes]) -> bytes:
         tree = decode(data)
         for _ in range(rng.choice((1, 1, 1, 2, 3))):
             name, table = rng.choice(list(_tables(ROOT, tree)))
-            fields = [field for field in TABLES[name] if field.form is not Form.DEPRECATED]
+            fields = [field for field in TABLES[name] if field.kind is not FieldKind.DEPRECATED]
             _damage(rng, tree, table, rng.choice(fields))
         return bytes(encode(tree))
     except Exception:  # damaged already beyond a sound buffer, or by a value that a field cannot have
@@ -104,30 +104,34 @@ def _tables(name: str, table: Tree) -> Iterator[tuple[str, Tree]]:
     yield name, table
     for field in TABLES[name]:
         value = table.get(field.name)
-        match field.form:
-            case Form.TABLE if value is not None:
+        match field.kind:
+            case FieldKind.TABLE if value is not None:
                 yield from _tables(field.table, value)
-            case Form.TABLES:
+            case FieldKind.TABLES:
                 for one in value or ():
                     yield from _tables(field.table, one)
-            case Form.UNION if value is not None:
+            case FieldKind.UNION if value is not None:
                 yield from _tables(UNIONS[table["value_type"]], value)
 
 
 def _damage(rng: random.Random, tree: Tree, table: Tree, field: Field) -> None:
-    if field.form in (Form.SCALARS, Form.STRINGS, Form.STRUCTS, Form.TABLES) and field.name in table and rng.random() < 0.85:
+    if (
+        field.kind in (FieldKind.SCALARS, FieldKind.STRINGS, FieldKind.STRUCTS, FieldKind.TABLES)
+        and field.name in table
+        and rng.random() < 0.85
+    ):
         _damage_list(rng, tree, table[field.name], field)
-    elif field.form is Form.SCALAR:
+    elif field.kind is FieldKind.SCALAR:
         table[field.name] = _scalar(rng, field)
-    elif field.form is Form.STRING and rng.random() < 0.7:
+    elif field.kind is FieldKind.STRING and rng.random() < 0.7:
         table[field.name] = _word(rng, tree)
-    elif field.form is Form.BYTES and field.name in table and rng.random() < 0.7:
+    elif field.kind is FieldKind.BYTES and field.name in table and rng.random() < 0.7:
         table[field.name] = bytes(table[field.name])[: rng.randrange(64)] * rng.choice((1, 2, 100))
     elif field.name in table and not field.key:
         del table[field.name]
     else:
         others = [other for name, other in _tables(ROOT, tree) if name == field.table] or [{}]
-        table[field.name] = rng.choice(others) if field.form is Form.TABLE else []
+        table[field.name] = rng.choice(others) if field.kind is FieldKind.TABLE else []
 
 
 def _damage_list(rng: random.Random, tree: Tree, items: list[Any], field: Field) -> None:
@@ -145,12 +149,12 @@ def _damage_list(rng: random.Random, tree: Tree, items: list[Any], field: Field)
 
 
 def _element(rng: random.Random, tree: Tree, field: Field) -> Any:
-    match field.form:
-        case Form.SCALARS:
+    match field.kind:
+        case FieldKind.SCALARS:
             return _scalar(rng, field)
-        case Form.STRINGS:
+        case FieldKind.STRINGS:
             return _word(rng, tree)
-        case Form.STRUCTS:
+        case FieldKind.STRUCTS:
             return (rng.choice((0, 1, 7, 2**32 - 1)), rng.choice((0, -1, 2**31 - 1)), rng.choice((0, 1, -(2**31))))
     return rng.choice([table for name, table in _tables(ROOT, tree) if name == field.table] or [{}])
 

@@ -16,9 +16,9 @@ import numpy as np
 
 from sardonyx import formats, ops
 from sardonyx.ir import Model, edit, verify
-from sardonyx.optimizer.context import Context
 from sardonyx.optimizer.pipeline import Level, run_level
 from sardonyx.optimizer.rewrite import Journal
+from sardonyx.optimizer.rewriting import Rewriting
 from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
 from sardonyx.runtime.api.metadata import NodeArg
 from sardonyx.runtime.execution.executor import execute
@@ -77,10 +77,10 @@ def compare(directory: Path, name: str) -> dict[str, Any]:
     feeds = [make_inputs(declared, name.split(".")[0], family, variant) for variant in range(variant_count(declared))]
     names = [value.name for value in model.graph.outputs] * len(feeds)
     expected = run(model, feeds)
-    context = Context(model, evaluate, OPTIONS.get(family, {}), Journal(strict=True))
+    rewriting = Rewriting(model, evaluate, OPTIONS.get(family, {}), Journal(strict=True))
     problems = []
     for level in Level:
-        run_level(level, context)
+        run_level(level, rewriting)
         verify.verify(model)
         got = run(model, feeds)
         problems += [f"{level.name}: {text}" for text in differences(names, got, expected, family, name in RECOGNIZED)]

@@ -8,9 +8,9 @@ import numpy as np
 
 from sardonyx.dtypes import INTS, bool_
 from sardonyx.ir import Graph, TensorType, dim, verify
-from sardonyx.optimizer.context import Context
 from sardonyx.optimizer.pipeline import Pass
 from sardonyx.optimizer.rewrite import Journal, Rule, apply_rules
+from sardonyx.optimizer.rewriting import Rewriting
 from sardonyx.providers.cpu.provider import evaluate
 from tests.optimizer.rewriting import SIZES, assert_described, run, typed
 
@@ -58,7 +58,7 @@ def assert_quantizes(
     want = run(model, feeds)
     journal = Journal(strict=True)
     if callable(what) and not isinstance(what, Rule):
-        what(model.graph, Context(model, evaluate, options or {}, journal))
+        what(model.graph, Rewriting(model, evaluate, options or {}, journal))
     else:
         apply_rules(model, [what] if isinstance(what, Rule) else what, evaluate=evaluate, journal=journal)
     verify.verify(model)

@@ -11,9 +11,9 @@ import onnx.parser
 from sardonyx import formats, ops
 from sardonyx.dtypes import FLOATS
 from sardonyx.ir import Graph, Model, Node, TensorType, Value, dim, verify
-from sardonyx.optimizer.context import Context
 from sardonyx.optimizer.pipeline import Pass
 from sardonyx.optimizer.rewrite import Journal, Rule, apply_rules
+from sardonyx.optimizer.rewriting import Rewriting
 from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
 from sardonyx.runtime.execution.executor import execute
 from sardonyx.runtime.preparation.plan import make_plan
@@ -50,7 +50,7 @@ def assert_rewrites(
     if isinstance(what, Rule):
         what = [what]
     if callable(what):
-        what(model.graph, Context(model, evaluate, options or {}, journal))
+        what(model.graph, Rewriting(model, evaluate, options or {}, journal))
     else:
         apply_rules(model, what, evaluate=evaluate, journal=journal)
     verify.verify(model)

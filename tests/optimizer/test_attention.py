@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from sardonyx.ir import Graph, Model, Node, edit, verify
-from sardonyx.optimizer.context import Context
 from sardonyx.optimizer.passes.attention import fuse_attention
 from sardonyx.optimizer.passes.constants import fold_constants
 from sardonyx.optimizer.passes.rotary import fuse_rotary_embeddings
 from sardonyx.optimizer.pipeline import Level, optimize
 from sardonyx.optimizer.rewrite import Journal
+from sardonyx.optimizer.rewriting import Rewriting
 from sardonyx.providers.cpu.provider import evaluate
 from tests import onnxruntime_peer
 from tests.optimizer import attention_idioms as idioms
@@ -26,10 +26,10 @@ LOWEST = float(np.finfo(np.float32).min)
 def fuse(model: Model) -> Journal:
     """The passes that attention needs, alone."""
     journal = Journal(strict=True)
-    context = Context(model, evaluate, {}, journal)
-    fold_constants(model.graph, context)
-    fuse_rotary_embeddings(model.graph, context)
-    fuse_attention(model.graph, context)
+    rewriting = Rewriting(model, evaluate, {}, journal)
+    fold_constants(model.graph, rewriting)
+    fuse_rotary_embeddings(model.graph, rewriting)
+    fuse_attention(model.graph, rewriting)
     verify.verify(model)
     return journal
 
@@ -364,7 +364,7 @@ def test_nothing_moves_into_a_loop():
         f" else_branch = e () => (float[N,4,S,8] ye) {{ ye = Identity(v) }}>(b) }}"
     )
     model = typed(text, 18)
-    assert not any(fuse_attention(graph, Context(model, evaluate)) for graph in edit.all_graphs(model.graph))
+    assert not any(fuse_attention(graph, Rewriting(model, evaluate)) for graph in edit.all_graphs(model.graph))
 
 
 def test_attention_inside_of_a_branch():
@@ -376,7 +376,7 @@ def test_attention_inside_of_a_branch():
     model = typed(text, 18)
     feeds = {**random_feeds(model.graph), "b": np.array(True)}
     before = run(model, feeds)
-    assert sum(fuse_attention(graph, Context(model, evaluate)) for graph in edit.all_graphs(model.graph)) == 1
+    assert sum(fuse_attention(graph, Rewriting(model, evaluate)) for graph in edit.all_graphs(model.graph)) == 1
     verify.verify(model)
     np.testing.assert_allclose(run(model, feeds)[0], before[0], rtol=1e-5, atol=1e-6)
 
@@ -418,7 +418,7 @@ def test_an_attention_that_is_one_op_takes_heads_side_by_side():
 def test_fusing_again_changes_nothing():
     model = typed(idioms.llama(), 18)
     fuse(model)
-    assert not fuse_attention(model.graph, Context(model, evaluate))
+    assert not fuse_attention(model.graph, Rewriting(model, evaluate))
 
 
 # --- the whole pipeline, and onnxruntime

@@ -41,20 +41,20 @@ PING_PONG = [sub_to_add, add_to_sub]
 GROWING = [negate_thrice]
 
 
-def append_node(graph, context):
+def append_node(graph, rewriting):
     """Grows by one node each time."""
     _copy(graph, graph.outputs[0])
     return True
 
 
-def double(graph, context):
+def double(graph, rewriting):
     """Twice as many nodes each time."""
     for node in list(graph.nodes):
         _copy(graph, node.outputs[0])
     return True
 
 
-def grow_inside(graph, context):
+def grow_inside(graph, rewriting):
     """Never comes back: it looks at what it appends."""
     for node in graph.nodes:
         _copy(graph, node.outputs[0])
@@ -66,12 +66,12 @@ def grow_inside(graph, context):
 def swap(first: str, second: str):
     """A pass that rewrites one op to another that computes the same; the reverse undoes it."""
 
-    def run_pass(graph, context):
+    def run_pass(graph, rewriting):
         found = [node for node in graph.nodes if node.op_type == first]
         for node in found:
             new = Node(second, node.inputs, [Value(f"{node.outputs[0].name}'")], version=node.version)
             graph.insert_before(node, new)
-            context.driver.node(new)
+            rewriting.driver.node(new)
             edit.replace_all_uses(node.outputs[0], new.outputs[0])
             graph.remove(node)
         return bool(found)

@@ -13,8 +13,8 @@ import pytest
 import sardonyx
 from sardonyx import dtypes
 from sardonyx.ir import Graph, Model, Tensor, verify
-from sardonyx.optimizer.context import Context
 from sardonyx.optimizer.passes.half import compute_in_float32
+from sardonyx.optimizer.rewriting import Rewriting
 from sardonyx.optimizer.widening import is_half
 from sardonyx.providers.cpu.provider import evaluate
 from tests.optimizer.rewriting import typed
@@ -25,9 +25,9 @@ NAME = "CastFloat16Transformer"
 def widened(text: str, opset: int = 21) -> Model:
     """A model after the pass, in all its graphs."""
     model = typed(text, opset)
-    context = Context(model, evaluate)
-    for graph in context.graphs:
-        compute_in_float32(graph, context)
+    rewriting = Rewriting(model, evaluate)
+    for graph in rewriting.graphs:
+        compute_in_float32(graph, rewriting)
     verify.verify(model)
     return model
 
@@ -96,7 +96,7 @@ def test_a_large_table_of_embeddings_stays_in_float16():
     graph = model.graph
     table = graph.add_initializer("table", Tensor.of(np.ones((400, 8), np.float16)))
     next(graph.nodes).set_input(0, table)
-    compute_in_float32(graph, Context(model, evaluate))
+    compute_in_float32(graph, Rewriting(model, evaluate))
     assert in_half(graph) == {"Gather"}
     assert counted(graph)["Cast"] == 2
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sardonyx.optimizer.context import Context
 from sardonyx.optimizer.passes.label_encoder import compose_label_encoders
 from sardonyx.optimizer.rewrite import Journal
+from sardonyx.optimizer.rewriting import Rewriting
 from sardonyx.providers.cpu.provider import evaluate
 from tests.optimizer.rewriting import assert_rewrites, run, typed
 
@@ -18,7 +18,7 @@ def composed(nodes, version, feeds, types=("int64", "float")):
     text = f'<ir_version: 10, opset_import: ["" : 21, "ai.onnx.ml" : {version}]> g ({types[0]}[N] i) => ({types[1]}[N] y) {{ {nodes} }}'
     model = typed(text)
     want = run(model, {"i": feeds})
-    assert compose_label_encoders(model.graph, Context(model, evaluate, {}, Journal(strict=True)))
+    assert compose_label_encoders(model.graph, Rewriting(model, evaluate, {}, Journal(strict=True)))
     assert [node.op_type for node in model.graph.nodes] == ["LabelEncoder"]
     got = run(model, {"i": feeds})
     np.testing.assert_array_equal(got[0], want[0])

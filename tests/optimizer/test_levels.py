@@ -53,7 +53,7 @@ def test_levels_after_the_basic_one_may_run_once():
 
 
 def test_a_stage_that_raises_is_left_out_with_a_warning(monkeypatch, caplog):
-    def broken(graph, context):
+    def broken(graph, rewriting):
         raise KeyError("oops")
 
     monkeypatch.setitem(levels.LEVELS, Level.BASIC, [Stage("BrokenPass", run=broken), *levels.LEVELS[Level.BASIC]])

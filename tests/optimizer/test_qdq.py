@@ -14,11 +14,11 @@ from sardonyx import ops as infer
 from sardonyx.errors import InvalidArgument
 from sardonyx.ir import Graph, Model, Node, TensorType, Value, edit, verify
 from sardonyx.ops.builder import Builder
-from sardonyx.optimizer.context import Context
 from sardonyx.optimizer.passes.qdq import merge_dequantization, quantize_weights_and_biases, unique_dequantization
 from sardonyx.optimizer.passes.qdq_bits import multiply_few_bits, pack
 from sardonyx.optimizer.pipeline import Level, optimize
 from sardonyx.optimizer.rewrite import Journal
+from sardonyx.optimizer.rewriting import Rewriting
 from sardonyx.providers.cpu.provider import evaluate
 from sardonyx.settings import MATMULNBITS_ACCURACY_LEVEL, MATMULNBITS_BLOCK_SIZE
 from tests.optimizer.quantized import PARAMETERS, assert_close, assert_quantizes, full_range_feeds
@@ -39,13 +39,13 @@ def test_each_consumer_gets_a_dequantization_of_its_own_and_they_merge_again():
     model = typed(f"g (uint8[2,3] x) => (y, d) {P} {{ {X} a = Neg(d) b = Abs(d) y = Add(a, b) }}")
     feeds = full_range_feeds(model.graph)
     want = run(model, feeds)
-    context = Context(model, evaluate, {}, Journal(strict=True))
-    assert unique_dequantization(model.graph, context)
+    rewriting = Rewriting(model, evaluate, {}, Journal(strict=True))
+    assert unique_dequantization(model.graph, rewriting)
     verify.verify(model)
     assert ops(model)["DequantizeLinear"] == 3
     assert all(len(node.outputs[0].uses) <= 1 for node in model.graph.nodes if node.op_type == "DequantizeLinear")
-    assert not unique_dequantization(model.graph, context)
-    assert merge_dequantization(model.graph, context)
+    assert not unique_dequantization(model.graph, rewriting)
+    assert merge_dequantization(model.graph, rewriting)
     verify.verify(model)
     assert ops(model)["DequantizeLinear"] == 1
     for got, wanted in zip(run(model, feeds), want, strict=True):
@@ -54,7 +54,7 @@ def test_each_consumer_gets_a_dequantization_of_its_own_and_they_merge_again():
 
 def test_a_consumer_that_uses_it_twice_gets_two():
     model = typed(f"g (uint8[2,3] x) => (y) {P} {{ {X} y = Mul(d, d) }}")
-    assert unique_dequantization(model.graph, Context(model, evaluate, {}, Journal(strict=True)))
+    assert unique_dequantization(model.graph, Rewriting(model, evaluate, {}, Journal(strict=True)))
     first, second = model.graph.outputs[0].producer.inputs
     assert first is not second
 
@@ -149,7 +149,7 @@ def assert_multiplies(model: Model, options: dict[str, str] | None = None, rtol:
     """Check that a product reads its weights as they are stored; returns it."""
     feeds = full_range_feeds(model.graph)
     want = run(model, feeds)
-    assert multiply_few_bits(model.graph, Context(model, evaluate, options or {}, Journal(strict=True)))
+    assert multiply_few_bits(model.graph, Rewriting(model, evaluate, options or {}, Journal(strict=True)))
     edit.remove_unused(model.graph)
     verify.verify(model)
     assert ops(model) == {"MatMulNBits": 1}
@@ -193,7 +193,7 @@ def test_a_block_size_that_is_no_power_of_two_is_refused():
 
     model = few_bits(build, "int4", (40, 8), (8,))
     with pytest.raises(InvalidArgument, match="is 24, but must be a power of two from 16 to 256"):
-        multiply_few_bits(model.graph, Context(model, evaluate, {MATMULNBITS_BLOCK_SIZE: "24"}, Journal(strict=True)))
+        multiply_few_bits(model.graph, Rewriting(model, evaluate, {MATMULNBITS_BLOCK_SIZE: "24"}, Journal(strict=True)))
 
 
 def test_the_session_may_ask_for_less_accuracy():
@@ -225,7 +225,7 @@ def test_weights_stored_block_by_block(by_columns):
     model = few_bits(in_columns if by_columns else by_rows, "uint4", *shapes, has_zero_point=True)
     feeds = full_range_feeds(model.graph)
     want = run(model, feeds)
-    assert multiply_few_bits(model.graph, Context(model, evaluate, {}, Journal(strict=True)))
+    assert multiply_few_bits(model.graph, Rewriting(model, evaluate, {}, Journal(strict=True)))
     edit.remove_unused(model.graph)
     assert ops(model) == {"Slice": 1, "MatMulNBits": 1}
     assert_close(run(model, feeds)[0], want[0])
@@ -242,7 +242,7 @@ def test_weights_stored_block_by_block(by_columns):
 )
 def test_products_that_stay(build, shape, scales):
     model = few_bits(build, "int4", shape, scales)
-    assert not multiply_few_bits(model.graph, Context(model, evaluate, {}, Journal(strict=True)))
+    assert not multiply_few_bits(model.graph, Rewriting(model, evaluate, {}, Journal(strict=True)))
 
 
 def test_numbers_are_packed_with_the_lowest_bits_first():

@@ -11,9 +11,9 @@ from sardonyx.errors import Fail
 from sardonyx.formats.onnx.writer import write_model
 from sardonyx.ir import Model, TensorType, dim, verify
 from sardonyx.optimizer import pipeline
-from sardonyx.optimizer.context import Context
 from sardonyx.optimizer.pipeline import Level, optimize, run_level
 from sardonyx.optimizer.rewrite import Journal
+from sardonyx.optimizer.rewriting import Rewriting
 from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
 from sardonyx.runtime.execution.executor import execute
 from sardonyx.runtime.preparation.plan import make_plan
@@ -48,7 +48,7 @@ def test_rules_tried_around_edits_alone_do_what_those_do_that_are_tried_everywhe
         around, everywhere = random_model(seed), random_model(seed)
         journals = [optimize(around, Level.ALL, evaluate=evaluate)]
         with monkeypatch.context() as patch:
-            patch.setattr(pipeline, "_near", lambda rules, context, edits: None)
+            patch.setattr(pipeline, "_near", lambda rules, rewriting, edits: None)
             journals.append(optimize(everywhere, Level.ALL, evaluate=evaluate))
         assert summary(around) == summary(everywhere), f"seed {seed}"
         applied = [sorted(event.rule for event in journal.applied()) for journal in journals]
@@ -87,14 +87,14 @@ def check(seed: int, options: dict[str, str] | None = None) -> Journal:
     verify.verify(model)
     feeds = [random_feeds(model, sizes, seed) for sizes in SIZES]
     expected = outputs(model, feeds)
-    context = Context(model, evaluate, options or {}, Journal(strict=True))
+    rewriting = Rewriting(model, evaluate, options or {}, Journal(strict=True))
     for level in LEVELS:
-        run_level(level, context)
+        run_level(level, rewriting)
         verify.verify(model)
         for got, wanted in zip(outputs(model, feeds), expected, strict=True):
             if wanted is not None:
                 compare(got, wanted, f"seed {seed}, level {level.name}")
-    return context.journal
+    return rewriting.journal
 
 
 def random_feeds(model: Model, sizes: dict[str, int], seed: int) -> dict[str, np.ndarray]:

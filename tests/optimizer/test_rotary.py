@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from sardonyx.ir import Graph, verify
-from sardonyx.optimizer.context import Context
 from sardonyx.optimizer.passes.rotary import fuse_rotary_embeddings
 from sardonyx.optimizer.rewrite import Journal
+from sardonyx.optimizer.rewriting import Rewriting
 from sardonyx.providers.cpu.provider import evaluate
 from tests import onnxruntime_peer
 from tests.optimizer.attention_idioms import ANGLES, NUMBERS, rotated
@@ -22,7 +22,7 @@ def fused(text: str, opset: int = 18, count: int = 1) -> Graph:
     feeds = {name: value if name != "ids" else value + 7 for name, value in random_feeds(model.graph).items()}
     before = run(model, feeds)
     journal = Journal(strict=True)
-    fuse_rotary_embeddings(model.graph, Context(model, evaluate, {}, journal))
+    fuse_rotary_embeddings(model.graph, Rewriting(model, evaluate, {}, journal))
     verify.verify(model)
     results = [run(model, feeds)] + ([onnxruntime_peer.run(model, feeds)] if count else [])
     for result in results:

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 
 from sardonyx.ir import Graph, Model, verify
-from sardonyx.optimizer.context import Context
 from sardonyx.optimizer.passes import transpose_search
 from sardonyx.optimizer.passes.transpose import optimize_transposes
 from sardonyx.optimizer.passes.transpose_search import Movable
 from sardonyx.optimizer.rewrite import Journal
+from sardonyx.optimizer.rewriting import Rewriting
 from sardonyx.providers.cpu.provider import evaluate
 from tests.optimizer.rewriting import assert_rewrites, described, random_feeds, run, typed
 from tests.optimizer.transposed_graphs import transposed_models, whole_feeds
@@ -26,7 +26,7 @@ def transposes(graph: Graph) -> int:
 
 
 def optimize(model: Model) -> bool:
-    changed = optimize_transposes(model.graph, Context(model, evaluate, {}, Journal(strict=True)))
+    changed = optimize_transposes(model.graph, Rewriting(model, evaluate, {}, Journal(strict=True)))
     verify.verify(model)
     return changed
 
@@ -402,7 +402,7 @@ def test_graphs_inside_are_optimized_on_their_own():
         "else_branch = b () => (float[2,3,4,5] q) { q = Abs(x) }>(c) }"
     )
     inner = next(model.graph.outputs[0].producer.subgraphs)
-    assert optimize_transposes(inner, Context(model, evaluate, {}, Journal(strict=True)))
+    assert optimize_transposes(inner, Rewriting(model, evaluate, {}, Journal(strict=True)))
     verify.verify(model)
     assert transposes(model.graph) == 0
 

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto
 
 import sardonyx
-from sardonyx.runtime.execution.targets import free_places, place_of
+from sardonyx.runtime.execution.destinations import free_places, place_of
 from tests.runtime import models
 from tests.runtime.side_by_side import BOTH, assert_same
 from tests.tolerance import assert_close

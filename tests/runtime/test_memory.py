@@ -46,19 +46,19 @@ def by_name(plan: Plan):
 def test_buffers_in_use_together_never_overlap(blocks, limited):
     sizes = [size for _, _, size in blocks]
     spans = [(first, first + length) for first, length, _ in blocks]
-    layout = place(sizes, spans, None if limited else find_conflicts(spans))
-    ends = [offset + size for offset, size in zip(layout.offsets, sizes, strict=True)]
+    placement = place(sizes, spans, None if limited else find_conflicts(spans))
+    ends = [offset + size for offset, size in zip(placement.offsets, sizes, strict=True)]
     for one in range(len(blocks)):
-        assert layout.offsets[one] % 64 == 0 and ends[one] <= layout.size
+        assert placement.offsets[one] % 64 == 0 and ends[one] <= placement.size
         for other in range(one):
             together = spans[one][0] <= spans[other][1] and spans[other][0] <= spans[one][1]
-            apart = ends[one] <= layout.offsets[other] or ends[other] <= layout.offsets[one]
+            apart = ends[one] <= placement.offsets[other] or ends[other] <= placement.offsets[one]
             assert not together or apart or not sizes[one] or not sizes[other]
     alive = [
         sum(aligned(size) for size, (first, last) in zip(sizes, spans, strict=True) if first <= step <= last)
         for step in range(43)
     ]
-    assert max(alive) <= layout.size <= side_by_side(sizes).size
+    assert max(alive) <= placement.size <= side_by_side(sizes).size
 
 
 # --- plans of random models
@@ -72,7 +72,7 @@ def readers_of(plan: Plan) -> dict[int, int]:
 
 def check(plan: Plan, sizes: dict[str, int]) -> None:
     memory, last = plan.memory, readers_of(plan)
-    layout = memory.layout(sizes)
+    placement = memory.placement(sizes)
     of = {one.slot: one for one in memory.allocations}
     values = [one for one in memory.allocations if one.buffer is not None]
     for at, step in enumerate(plan.steps):
@@ -80,7 +80,7 @@ def check(plan: Plan, sizes: dict[str, int]) -> None:
         for one in alive:
             assert memory.buffers[one.buffer].first <= at <= memory.buffers[one.buffer].last
         places = {
-            (layout.offsets[b], aligned(sizes_of(memory.buffers[b].bytes, sizes)), b) for b in {one.buffer for one in alive}
+            (placement.offsets[b], aligned(sizes_of(memory.buffers[b].bytes, sizes)), b) for b in {one.buffer for one in alive}
         }
         inside = sorted((offset, size) for offset, size, _ in places if offset is not None and size)
         for (left, size), (right, _) in itertools.pairwise(inside):
@@ -243,15 +243,15 @@ def test_sizes_are_compared_as_expressions():
 def test_without_reuse_no_two_buffers_share_memory():
     text = "g (float[64] x) => (float y) { a = Abs(x) b = Softplus(x) c = Add(a, b) d = ReduceSum<keepdims=0>(c) y = Neg(d) }"
     together, apart = (planned(text, PlanOptions(memory=MemoryOptions(reuse=reuse))).memory for reuse in (True, False))
-    assert apart.layout().size >= together.layout().size
-    offsets = [offset for offset in apart.layout().offsets if offset is not None]
+    assert apart.placement().size >= together.placement().size
+    offsets = [offset for offset in apart.placement().offsets if offset is not None]
     assert len(offsets) == len(set(offsets))
 
 
 def test_sizes_that_depend_on_data_are_not_in_the_arena_but_count_when_given():
     plan = planned("g (float[N] x) => (int64[1,K] y) { i = NonZero(x) j = Neg(i) y = Abs(j) }")
-    assert plan.memory.layout(N=8).size == 0
-    assert plan.memory.layout({"N": 8, **dict.fromkeys(plan.memory.late_symbols, 5)}).size == 64
+    assert plan.memory.placement(N=8).size == 0
+    assert plan.memory.placement({"N": 8, **dict.fromkeys(plan.memory.late_symbols, 5)}).size == 64
 
 
 def test_what_goes_into_a_sequence_stays():

@@ -239,7 +239,7 @@ def test_plain_functions_of_providers_become_calls_that_offer_nothing():
     plan = make_plan(loaded(DIAMOND).graph, [Fusing("Neg", "Exp"), CPUExecutionProvider()])
     calls = [step.call for step in plan.steps if step.compiled]
     assert calls and all(isinstance(call, PlainCall) for call in calls)
-    assert not any(call.takes_stop or call.takes_targets or call.takes_out or call.fast_path() for call in calls)
+    assert not any(call.takes_stop or call.takes_destinations or call.takes_out or call.fast_path() for call in calls)
     assert all(isinstance(step.call, StepCall) for step in plan.steps)
 
 

@@ -12,7 +12,7 @@ from sardonyx.formats.onnx.types import read_type
 from sardonyx.ir import Kind
 
 if TYPE_CHECKING:
-    from sardonyx.formats.onnx.graphs import Context
+    from sardonyx.formats.onnx.graphs import Reading
     from sardonyx.ir.scope import Scope
 
 FIELDS = {
@@ -45,13 +45,13 @@ SINGLE = {
 """What lists of messages and texts hold."""
 
 
-def read_attribute(proto: Any, owner: object, context: Context, scope: Scope | None) -> ir.Attribute:
+def read_attribute(proto: Any, owner: object, reading: Reading, scope: Scope | None) -> ir.Attribute:
     """An attribute of the node (or function) that errors call `owner`; graphs in it see the values of `scope`."""
     if not proto.name:
         raise InvalidGraph(f"This is an invalid model. In Node, {owner}, Error an attribute has no name.")
     if proto.ref_attr_name:
-        return _read_reference(proto, owner, context)
-    kind = _kind(proto, owner, context.ir_version)
+        return _read_reference(proto, owner, reading)
+    kind = _kind(proto, owner, reading.ir_version)
     value, doc = getattr(proto, FIELDS[kind]), text(proto.doc_string)
     if kind is Kind.INT or kind is Kind.FLOAT:
         return ir.Attribute(kind, value, doc=doc)
@@ -61,12 +61,12 @@ def read_attribute(proto: Any, owner: object, context: Context, scope: Scope | N
         return ir.Attribute(kind, list(map(_Texts().__getitem__, value)), doc=doc)
     single, label = SINGLE.get(kind), f"attribute '{proto.name}' of {owner}"
     if single is not None:
-        return ir.Attribute(kind, [_read_value(one, single, label, context, scope) for one in value], doc=doc)
-    return ir.Attribute(kind, _read_value(value, kind, label, context, scope), doc=doc)
+        return ir.Attribute(kind, [_read_value(one, single, label, reading, scope) for one in value], doc=doc)
+    return ir.Attribute(kind, _read_value(value, kind, label, reading, scope), doc=doc)
 
 
-def _read_reference(proto: Any, owner: object, context: Context) -> ir.Attribute:
-    if context.function is None:
+def _read_reference(proto: Any, owner: object, reading: Reading) -> ir.Attribute:
+    if reading.function is None:
         raise InvalidGraph(
             f"This is an invalid model. In Node, {owner}, Error attribute '{proto.name}' refers to '{proto.ref_attr_name}', "
             "which is possible inside a function only."
@@ -79,16 +79,16 @@ def _read_reference(proto: Any, owner: object, context: Context) -> ir.Attribute
 
 def _kind(proto: Any, owner: object, ir_version: int) -> Kind:
     names = [field.name for field, _ in proto.ListFields()]
-    present = [_KINDS[name] for name in names if name in _KINDS]
+    filled = [_KINDS[name] for name in names if name in _KINDS]
     if not proto.type:
-        if ir_version < 2 and len(present) == 1:
-            return present[0]
+        if ir_version < 2 and len(filled) == 1:
+            return filled[0]
         raise InvalidGraph(_missing_type(proto, owner))
     kind = Kind(proto.type)
-    if present not in ([], [kind]) or (kind in MESSAGES and not present):
+    if filled not in ([], [kind]) or (kind in MESSAGES and not filled):
         raise InvalidGraph(
             f"This is an invalid model. In Node, {owner}, Error type field and data field mismatch in attribute {proto.name}. "
-            f"Its type is {kind.name}, its data {', '.join(one.name for one in present) or 'absent'}."
+            f"Its type is {kind.name}, its data {', '.join(one.name for one in filled) or 'absent'}."
         )
     return kind
 
@@ -99,18 +99,18 @@ def _missing_type(proto: Any, owner: object) -> str:
     )
 
 
-def _read_value(value: Any, kind: Kind, label: str, context: Context, scope: Scope | None) -> Any:
+def _read_value(value: Any, kind: Kind, label: str, reading: Reading, scope: Scope | None) -> Any:
     match kind:
         case Kind.STRING:
             return _text(value)
         case Kind.TENSOR:
-            return read_tensor(value, context.folder, label)
+            return read_tensor(value, reading.folder, label)
         case Kind.SPARSE_TENSOR:
-            return read_sparse_tensor(value, context.folder, label)
+            return read_sparse_tensor(value, reading.folder, label)
         case Kind.TYPE_PROTO:
             return read_type(value, label)
         case Kind.GRAPH:
-            return _read_subgraph(value, label, context, scope)
+            return _read_subgraph(value, label, reading, scope)
     return value
 
 
@@ -129,9 +129,9 @@ class _Texts(dict[bytes, str | bytes]):
         return self[value]
 
 
-def _read_subgraph(value: Any, label: str, context: Context, scope: Scope | None) -> ir.Graph:
+def _read_subgraph(value: Any, label: str, reading: Reading, scope: Scope | None) -> ir.Graph:
     from sardonyx.formats.onnx.graphs import read_graph
 
     if scope is None:
         raise Fail(f"The default of {label} is a graph, which is not supported.")
-    return read_graph(value, context, scope)
+    return read_graph(value, reading, scope)

@@ -26,7 +26,7 @@ OVERRIDABLE_SINCE = 4
 
 
 @dataclass
-class Context:
+class Reading:
     """What holds for a whole model, or for one function of it."""
 
     folder: ExternalFolder
@@ -40,7 +40,7 @@ class Context:
 
 
 def read_graph(
-    proto: Any, context: Context, outer: Scope | None = None, raw: Mapping[int, memoryview | Part] | None = None
+    proto: Any, reading: Reading, outer: Scope | None = None, raw: Mapping[int, memoryview | Part] | None = None
 ) -> ir.Graph:
     """A main graph, or one inside the graph whose scope is `outer`; `raw` is raw data of initializers that was left in the file."""
     scope = Scope.inside(outer, proto.name)
@@ -50,31 +50,31 @@ def read_graph(
     for annotation in proto.quantization_annotation:
         graph.quantization[text(annotation.tensor_name)] = metadata(annotation.quant_parameter_tensor_names)
     inputs = [_read_input(info, scope) for info in proto.input]
-    _read_initializers(proto, graph, scope, context, raw or {})
+    _read_initializers(proto, graph, scope, reading, raw or {})
     for value in inputs:
         _check_input(value, is_main=outer is None)
-        if value.constant is None or context.ir_version >= OVERRIDABLE_SINCE:
+        if value.constant is None or reading.ir_version >= OVERRIDABLE_SINCE:
             graph.add_input(value)
         else:
             value.type = value.constant.type
-    _read_nodes(proto.node, graph, scope, context)
+    _read_nodes(proto.node, graph, scope, reading)
     _read_value_info(proto.value_info, scope)
     for info in proto.output:
-        graph.outputs.append(_read_output(info, graph, scope, context))
+        graph.outputs.append(_read_output(info, graph, scope, reading))
     return _sorted(graph, scope)
 
 
-def read_body(proto: Any, context: Context) -> ir.Graph:
+def read_body(proto: Any, reading: Reading) -> ir.Graph:
     """The body of a FunctionProto."""
     graph, scope = ir.Graph(text(proto.name)), Scope()
     for name in proto.input:
         if not name:
             raise InvalidGraph(f"This is an invalid model. An input of function {proto.name} has no name.")
         graph.add_input(scope.define(text(name)))
-    _read_nodes(proto.node, graph, scope, context)
+    _read_nodes(proto.node, graph, scope, reading)
     _read_value_info(proto.value_info, scope)
     for name in proto.output:
-        value = scope.find(name) or (ir.Value("") if context.lenient else None)
+        value = scope.find(name) or (ir.Value("") if reading.lenient else None)
         if value is None:
             raise Fail(f"This is an invalid model. Output ({name}) of function {proto.name} does not exist in its body.")
         graph.outputs.append(value)
@@ -118,8 +118,8 @@ def _read_value_info(infos: Any, scope: Scope) -> None:
             _describe(value, info)
 
 
-def _read_output(info: Any, graph: ir.Graph, scope: Scope, context: Context) -> ir.Value:
-    value = scope.find_output(info.name, graph, context.opsets.get("", 1))
+def _read_output(info: Any, graph: ir.Graph, scope: Scope, reading: Reading) -> ir.Value:
+    value = scope.find_output(info.name, graph, reading.opsets.get("", 1))
     if value is None:
         raise Fail(f"This is an invalid model. Graph output ({info.name}) does not exist in the graph.")
     _describe(value, info)
@@ -153,13 +153,13 @@ def _braced(shape: Sequence[ir.Dim]) -> str:
 
 
 def _read_initializers(
-    proto: Any, graph: ir.Graph, scope: Scope, context: Context, raw: Mapping[int, memoryview | Part]
+    proto: Any, graph: ir.Graph, scope: Scope, reading: Reading, raw: Mapping[int, memoryview | Part]
 ) -> None:
     for position, one in enumerate(proto.initializer):
-        tensor = read_tensor(one, context.folder, f"initializer: {one.name}", raw.get(position))
+        tensor = read_tensor(one, reading.folder, f"initializer: {one.name}", raw.get(position))
         _add_initializer(graph, scope, one.name, tensor)
     for one in proto.sparse_initializer:
-        sparse = read_sparse_tensor(one, context.folder, f"sparse initializer: {one.values.name}")
+        sparse = read_sparse_tensor(one, reading.folder, f"sparse initializer: {one.values.name}")
         dense = ir.Tensor(sparse.type.dtype, sparse.dense_shape, sparse.to_dense, name=sparse.name)  # type: ignore[arg-type]
         _add_initializer(graph, scope, sparse.name, dense).sparse = sparse
 
@@ -180,7 +180,7 @@ def _add_initializer(graph: ir.Graph, scope: Scope, name: str, tensor: ir.Tensor
 # --- nodes
 
 
-def _read_nodes(protos: Any, graph: ir.Graph, scope: Scope, context: Context) -> None:
+def _read_nodes(protos: Any, graph: ir.Graph, scope: Scope, reading: Reading) -> None:
     for proto in protos:
         for name in proto.output:
             if name:
@@ -192,11 +192,11 @@ def _read_nodes(protos: Any, graph: ir.Graph, scope: Scope, context: Context) ->
             raise Fail(f"This is an invalid model. Error: two nodes with same node name ({name}).")
         if name and proto.op_type != "Constant":  # exporters name all constants alike, and the original lets them
             names.add(name)
-        graph.append(_read_node(proto, scope, context))
+        graph.append(_read_node(proto, scope, reading))
         scope.later.difference_update(proto.output)
 
 
-def _read_node(proto: Any, scope: Scope, context: Context) -> ir.Node:
+def _read_node(proto: Any, scope: Scope, reading: Reading) -> ir.Node:
     label = _Label(proto)
     op_type, domain = text(proto.op_type), normal_domain(proto.domain)
     if not op_type:
@@ -207,14 +207,14 @@ def _read_node(proto: Any, scope: Scope, context: Context) -> ir.Node:
         name = text(one.name)
         if name in attributes:
             raise InvalidGraph(f"This is an invalid model. In Node, {label}, Error Attribute '{name}' appeared multiple times.")
-        attributes[name] = read_attribute(one, label, context, scope)
+        attributes[name] = read_attribute(one, label, reading, scope)
     node = ir.Node(
         op_type,
         inputs,
         [scope.values[name] if name else "" for name in proto.output],
         attributes,
         domain=domain,
-        version=_version(op_type, domain, label, context),
+        version=_version(op_type, domain, label, reading),
         name=text(proto.name),
         overload=text(proto.overload),
     )
@@ -245,16 +245,16 @@ def _read_operand(name: str, scope: Scope, label: _Label) -> ir.Value:
     return value
 
 
-def _version(op_type: str, domain: str, label: _Label, context: Context) -> int:
-    version = context.opsets.get(domain)
+def _version(op_type: str, domain: str, label: _Label, reading: Reading) -> int:
+    version = reading.opsets.get(domain)
     if version is not None:
         return version
     if domain == "com.microsoft":
         return 1
-    if context.lenient and not domain:
+    if reading.lenient and not domain:
         return NEWEST[""]
-    if context.function is not None:
-        raise Fail(f"No opset registered for domain {domain or 'ai.onnx'} in function {context.function}, which {label} needs.")
+    if reading.function is not None:
+        raise Fail(f"No opset registered for domain {domain or 'ai.onnx'} in function {reading.function}, which {label} needs.")
     raise Fail(
         f"Fatal error: {domain or 'ai.onnx'}:{op_type}(-1) is not a registered function/op. "
         f"{label} needs an opset import for domain '{domain}'."

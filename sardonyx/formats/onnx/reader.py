@@ -16,7 +16,7 @@ from sardonyx.formats.files import File, Files, Part, Window
 from sardonyx.formats.onnx import wire
 from sardonyx.formats.onnx.attributes import read_attribute
 from sardonyx.formats.onnx.external import ExternalFolder
-from sardonyx.formats.onnx.graphs import Context, read_body, read_graph
+from sardonyx.formats.onnx.graphs import Reading, read_body, read_graph
 from sardonyx.formats.onnx.messages import messages
 from sardonyx.formats.onnx.texts import metadata, normal_domain, text
 from sardonyx.ir.opsets import NEWEST
@@ -106,18 +106,18 @@ def _model(parsed: _Parsed, folder: Path | None, path: Path | None, files: Files
         if not proto.HasField("graph"):
             raise InvalidArgument("No graph was found in the protobuf.")
         _check_ir_version(proto)
-        context = Context(ExternalFolder(folder, path, files), read_opsets(proto.opset_import), proto.ir_version)
-        if not context.opsets:
+        reading = Reading(ExternalFolder(folder, path, files), read_opsets(proto.opset_import), proto.ir_version)
+        if not reading.opsets:
             raise Fail(
                 "Missing opset in the model. All ModelProtos MUST have at least one entry that specifies which version of the ONNX "
                 "OperatorSet is being imported."
             )
-        check_opsets(context.opsets)
+        check_opsets(reading.opsets)
         return ir.Model(
-            graph=read_graph(proto.graph, context, raw=parsed.raw),
-            opsets=context.opsets,
+            graph=read_graph(proto.graph, reading, raw=parsed.raw),
+            opsets=reading.opsets,
             ir_version=proto.ir_version,
-            functions=_read_functions(proto, context),
+            functions=_read_functions(proto, reading),
             producer_name=text(proto.producer_name),
             producer_version=text(proto.producer_version),
             domain=text(proto.domain),
@@ -171,10 +171,10 @@ def _newest_of_onnx(domain: str) -> int:
     return found[1] if found else 0
 
 
-def _read_functions(proto: Any, context: Context) -> dict[ir.FunctionKey, ir.Function]:
+def _read_functions(proto: Any, reading: Reading) -> dict[ir.FunctionKey, ir.Function]:
     functions: dict[ir.FunctionKey, ir.Function] = {}
     for one in proto.functions:
-        function = _read_function(one, context)
+        function = _read_function(one, reading)
         if function.key in functions:
             raise Fail(f"Duplicate definition of function ({one.domain}:{one.name}:{one.overload}).")
         functions[function.key] = function
@@ -183,22 +183,22 @@ def _read_functions(proto: Any, context: Context) -> dict[ir.FunctionKey, ir.Fun
 
 def read_function(proto: Any) -> ir.Function:
     """A function by itself, from an `onnx.FunctionProto`."""
-    return _read_function(proto, Context(ExternalFolder(None), {}, ir_version=10, lenient=True))
+    return _read_function(proto, Reading(ExternalFolder(None), {}, ir_version=10, lenient=True))
 
 
-def _read_function(proto: Any, outer: Context) -> ir.Function:
+def _read_function(proto: Any, outer: Reading) -> ir.Function:
     if not proto.name:
         raise InvalidGraph("This is an invalid model. A function has no name.")
-    context = Context(outer.folder, read_opsets(proto.opset_import), outer.ir_version, text(proto.name), outer.lenient)
-    check_opsets(context.opsets)
+    reading = Reading(outer.folder, read_opsets(proto.opset_import), outer.ir_version, text(proto.name), outer.lenient)
+    check_opsets(reading.opsets)
     defaults = {}
     for attribute in proto.attribute_proto:
-        defaults[text(attribute.name)] = read_attribute(attribute, f"function {proto.name}", context, None)
+        defaults[text(attribute.name)] = read_attribute(attribute, f"function {proto.name}", reading, None)
     return ir.Function(
         domain=normal_domain(proto.domain),
         name=proto.name,
-        graph=read_body(proto, context),
-        opsets=context.opsets,
+        graph=read_body(proto, reading),
+        opsets=reading.opsets,
         required_attributes=[text(name) for name in proto.attribute],
         default_attributes=defaults,
         overload=text(proto.overload),

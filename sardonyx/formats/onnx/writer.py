@@ -24,7 +24,7 @@ Place = Callable[[ir.Tensor, str], ir.ExternalLocation | None]
 
 
 @dataclass
-class _Context:
+class _Writing:
     """What holds for a whole model, or for one function of it."""
 
     opsets: dict[str, int]
@@ -36,7 +36,7 @@ class _Context:
 def write_model(model: ir.Model, place: Place = lambda tensor, name: None) -> Any:
     """The model as an `onnx.ModelProto`, with all data in it unless `place` sends some initializers elsewhere."""
     proto = messages().ModelProto()
-    context = _Context(dict(model.opsets), model.ir_version, place)
+    writing = _Writing(dict(model.opsets), model.ir_version, place)
     proto.ir_version = model.ir_version
     _write_texts(
         proto,
@@ -48,36 +48,36 @@ def write_model(model: ir.Model, place: Place = lambda tensor, name: None) -> An
     if model.model_version is not None:
         proto.model_version = model.model_version
     write_metadata(proto.metadata_props, model.metadata)
-    write_graph(model.graph, proto.graph, context, None)
+    write_graph(model.graph, proto.graph, writing, None)
     for function in model.functions.values():
         write_function(function, proto.functions.add(), model.ir_version)
-    write_opsets(proto.opset_import, context.opsets)
+    write_opsets(proto.opset_import, writing.opsets)
     return proto
 
 
 def write_function(function: ir.Function, proto: Any, ir_version: int = 10) -> None:
     """Fill a FunctionProto."""
-    context = _Context(dict(function.opsets), ir_version, lambda tensor, name: None)
+    writing = _Writing(dict(function.opsets), ir_version, lambda tensor, name: None)
     names = ScopedNames.of(function.graph)
     _write_texts(proto, name=function.name, domain=function.domain, overload=function.overload, doc_string=function.doc)
     proto.input.extend(names[value] for value in function.graph.inputs)
     proto.output.extend(names[value] for value in function.graph.outputs)
     proto.attribute.extend(function.required_attributes)
     for name, attribute in function.default_attributes.items():
-        write_attribute(attribute, name, proto.attribute_proto.add(), context, names)
+        write_attribute(attribute, name, proto.attribute_proto.add(), writing, names)
     if function.graph.initializers:
         raise InvalidGraph(f"Function {function.name} has initializers, which the format does not allow.")
-    _write_nodes(function.graph, proto.node, context, names)
+    _write_nodes(function.graph, proto.node, writing, names)
     for value in function.graph.values():
         _write_value_info(value, proto.value_info, names)
     write_metadata(proto.metadata_props, function.metadata)
-    write_opsets(proto.opset_import, context.opsets)
+    write_opsets(proto.opset_import, writing.opsets)
 
 
 def write_node(node: ir.Node) -> Any:
     """A node by itself as an `onnx.NodeProto`."""
     proto = messages().NodeProto()
-    _write_node(node, proto, _Context({}, ir_version=10, place=lambda tensor, name: None), ScopedNames.of_node(node))
+    _write_node(node, proto, _Writing({}, ir_version=10, place=lambda tensor, name: None), ScopedNames.of_node(node))
     return proto
 
 
@@ -103,20 +103,20 @@ def _write_texts(proto: Any, **texts: str) -> None:
 # --- graphs
 
 
-def write_graph(graph: ir.Graph, proto: Any, context: _Context, outer: ScopedNames | None) -> None:
+def write_graph(graph: ir.Graph, proto: Any, writing: _Writing, outer: ScopedNames | None) -> None:
     """Fill a GraphProto; `outer` are the names around it."""
     names = ScopedNames.of(graph, outer)
     _write_texts(proto, name=graph.name, doc_string=graph.doc)
     write_metadata(proto.metadata_props, graph.metadata)
     for value in graph.inputs:
         _fill_value_info(value, proto.input.add(), names)
-    _write_initializers(graph, proto, context, names)
-    _write_nodes(graph, proto.node, context, names)
+    _write_initializers(graph, proto, writing, names)
+    _write_nodes(graph, proto.node, writing, names)
     for value in graph.outputs:
         _fill_value_info(value, proto.output.add(), names)
     outputs = set(graph.outputs)
     for value in graph.values():
-        is_listed = value.is_input or (value.constant is not None and context.ir_version < LISTED_BEFORE)
+        is_listed = value.is_input or (value.constant is not None and writing.ir_version < LISTED_BEFORE)
         if not is_listed and value not in outputs:
             _write_value_info(value, proto.value_info, names)
     _write_quantization(graph, proto, names)
@@ -147,7 +147,7 @@ def _fill_value_info(value: ir.Value, proto: Any, names: ScopedNames) -> None:
     write_metadata(proto.metadata_props, value.metadata)
 
 
-def _write_initializers(graph: ir.Graph, proto: Any, context: _Context, names: ScopedNames) -> None:
+def _write_initializers(graph: ir.Graph, proto: Any, writing: _Writing, names: ScopedNames) -> None:
     for value in graph.initializers.values():
         if value.constant is None:
             raise InvalidGraph(f"Initializer {value.name!r} has no data.")
@@ -155,39 +155,39 @@ def _write_initializers(graph: ir.Graph, proto: Any, context: _Context, names: S
             write_sparse_tensor(value.sparse, proto.sparse_initializer.add(), names[value])
         else:
             tensor = proto.initializer.add()
-            write_tensor(value.constant, tensor, context.place(value.constant, names[value]))
+            write_tensor(value.constant, tensor, writing.place(value.constant, names[value]))
             tensor.name = names[value]
-        if context.ir_version < LISTED_BEFORE and not value.is_input:
+        if writing.ir_version < LISTED_BEFORE and not value.is_input:
             _fill_value_info(value, proto.input.add(), names)
 
 
 # --- nodes
 
 
-def _write_nodes(graph: ir.Graph, protos: Any, context: _Context, names: ScopedNames) -> None:
+def _write_nodes(graph: ir.Graph, protos: Any, writing: _Writing, names: ScopedNames) -> None:
     for node in graph.nodes:
-        _write_node(node, protos.add(), context, names)
+        _write_node(node, protos.add(), writing, names)
 
 
-def _write_node(node: ir.Node, proto: Any, context: _Context, names: ScopedNames) -> None:
-    _check_version(node, context)
+def _write_node(node: ir.Node, proto: Any, writing: _Writing, names: ScopedNames) -> None:
+    _check_version(node, writing)
     proto.op_type = node.op_type
     proto.input.extend("" if value is None else names[value] for value in node.inputs)
     proto.output.extend(names[value] for value in node.outputs)
     _write_texts(proto, name=node.name, domain=node.domain, overload=node.overload, doc_string=node.doc)
     for name, attribute in node.attributes.items():
         try:
-            write_attribute(attribute, name, proto.attribute.add(), context, names)
+            write_attribute(attribute, name, proto.attribute.add(), writing, names)
         except (TypeError, ValueError) as error:
             raise InvalidGraph(f"{node}: attribute '{name}' cannot be written as {attribute.kind.name}: {error}") from error
     write_metadata(proto.metadata_props, node.metadata)
 
 
-def _check_version(node: ir.Node, context: _Context) -> None:
+def _check_version(node: ir.Node, writing: _Writing) -> None:
     """A file has one version per domain: a node of another one can be written only if the op did not change in between."""
     if node.version <= 0:
         return
-    version = context.opsets.setdefault(node.domain, node.version)
+    version = writing.opsets.setdefault(node.domain, node.version)
     if version != node.version and _since(node, version) != _since(node, node.version):
         raise Fail(
             f"{node} is written for opset {node.version} of domain '{node.domain or 'ai.onnx'}', the model imports {version}, "
@@ -204,7 +204,7 @@ def _since(node: ir.Node, version: int) -> int | None:
         return None
 
 
-def write_attribute(attribute: ir.Attribute, name: str, proto: Any, context: _Context, names: ScopedNames) -> None:
+def write_attribute(attribute: ir.Attribute, name: str, proto: Any, writing: _Writing, names: ScopedNames) -> None:
     """Fill an AttributeProto."""
     proto.name, proto.type = name, int(attribute.kind)
     _write_texts(proto, doc_string=attribute.doc)
@@ -223,13 +223,13 @@ def write_attribute(attribute: ir.Attribute, name: str, proto: Any, context: _Co
             target.extend(_encoded(one) for one in value)
         case Kind.TENSOR | Kind.GRAPH | Kind.SPARSE_TENSOR | Kind.TYPE_PROTO:
             target.SetInParent()
-            _write_message(value, attribute.kind, target, context, names)
+            _write_message(value, attribute.kind, target, writing, names)
         case _:
             for one in value:
-                _write_message(one, SINGLE[attribute.kind], target.add(), context, names)
+                _write_message(one, SINGLE[attribute.kind], target.add(), writing, names)
 
 
-def _write_message(value: Any, kind: Kind, proto: Any, context: _Context, names: ScopedNames) -> None:
+def _write_message(value: Any, kind: Kind, proto: Any, writing: _Writing, names: ScopedNames) -> None:
     match kind:
         case Kind.TENSOR:
             write_tensor(value, proto)
@@ -238,7 +238,7 @@ def _write_message(value: Any, kind: Kind, proto: Any, context: _Context, names:
         case Kind.TYPE_PROTO:
             write_type(value, proto)
         case Kind.GRAPH:
-            write_graph(value, proto, context, names)
+            write_graph(value, proto, writing, names)
 
 
 def _encoded(text: str | bytes) -> bytes:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from sardonyx.errors import Fail
-from sardonyx.formats.ort.tables import IDENTIFIER, ROOT, TABLES, UNIONS, Field, Form
+from sardonyx.formats.ort.tables import IDENTIFIER, ROOT, TABLES, UNIONS, Field, FieldKind
 
 Tree = dict[str, Any]
 Cut = Callable[[int, int], Any]
@@ -71,7 +71,7 @@ class _Reference(NamedTuple):
     detail: str
 
 
-class _Layout(NamedTuple):
+class _TableFields(NamedTuple):
     """Where the fields of tables with one vtable lie."""
 
     extent: int
@@ -97,7 +97,7 @@ class _Decoder:
         """The last place to which an offset can lead."""
         self.budget = SHARING * self.size + ALWAYS_ALLOWED
         self.tables = 0
-        self.layouts: dict[tuple[str, int], _Layout] = {}
+        self.known_fields: dict[tuple[str, int], _TableFields] = {}
         self.texts: dict[tuple[int, str], str] = {}
 
     def root(self, name: str) -> Tree:
@@ -156,9 +156,9 @@ class _Decoder:
         return list(struct.unpack_from(f"<{count}{code}", self.view, position + 4))
 
     def structs(self, position: int, code: str, depth: int) -> list[tuple[int, ...]]:
-        layout = _struct("<" + code)
-        count = self.length(position, layout.size, 4)
-        return list(layout.iter_unpack(self.view[position + 4 : position + 4 + count * layout.size]))
+        element = _struct("<" + code)
+        count = self.length(position, element.size, 4)
+        return list(element.iter_unpack(self.view[position + 4 : position + 4 + count * element.size]))
 
     def targets(self, position: int) -> list[int]:
         """Where the offsets of a vector point."""
@@ -182,7 +182,9 @@ class _Decoder:
         """The table at `position`, which is aligned and at least four bytes before the buffer's end."""
         view, last = self.view, self.last
         vtable = position - _i32(view, position)[0]
-        extent, odd, absent, names, unpack, references, union = self.layouts.get((name, vtable)) or self.layout(name, vtable)
+        extent, odd, absent, names, unpack, references, union = self.known_fields.get((name, vtable)) or self.fields(
+            name, vtable
+        )
         self.tables += 1
         self.budget -= extent
         if depth > MAX_DEPTH or self.tables > MAX_TABLES or self.budget < 0:
@@ -210,12 +212,12 @@ class _Decoder:
 
     # --- vtables
 
-    def layout(self, name: str, vtable: int) -> _Layout:
+    def fields(self, name: str, vtable: int) -> _TableFields:
         self.budget -= LAYOUT_COST
         places = self.places(name, vtable)
         here = [(places[field.slot], field) for field in TABLES[name] if field.slot < len(places) and places[field.slot]]
-        used = sorted((one for one in here if one[1].form is not Form.DEPRECATED), key=lambda one: one[0])
-        found = self.layouts[name, vtable] = _layout(name, used)
+        used = sorted((one for one in here if one[1].kind is not FieldKind.DEPRECATED), key=lambda one: one[0])
+        found = self.known_fields[name, vtable] = _table_fields(name, used)
         return found
 
     def places(self, name: str, vtable: int) -> tuple[int, ...]:
@@ -229,42 +231,42 @@ class _Decoder:
 
 
 Reader = Callable[[_Decoder, int, str, int], Any]
-_READERS: dict[Form, Reader] = {
-    Form.STRING: _Decoder.text,
-    Form.TABLE: _Decoder.table,
-    Form.BYTES: _Decoder.raw,
-    Form.SCALARS: _Decoder.scalars,
-    Form.STRUCTS: _Decoder.structs,
-    Form.STRINGS: _Decoder.strings,
-    Form.TABLES: _Decoder.vector,
+_READERS: dict[FieldKind, Reader] = {
+    FieldKind.STRING: _Decoder.text,
+    FieldKind.TABLE: _Decoder.table,
+    FieldKind.BYTES: _Decoder.raw,
+    FieldKind.SCALARS: _Decoder.scalars,
+    FieldKind.STRUCTS: _Decoder.structs,
+    FieldKind.STRINGS: _Decoder.strings,
+    FieldKind.TABLES: _Decoder.vector,
 }
 
 
-def _layout(name: str, fields: list[tuple[int, Field]]) -> _Layout:
+def _table_fields(name: str, fields: list[tuple[int, Field]]) -> _TableFields:
     """What `fields`, in the order of their places, say about tables."""
     code, end, odd, union = "<4x", 4, None, None
     references: list[_Reference] = []
     for at, field in fields:
-        size = struct.calcsize(field.code) if field.form is Form.SCALAR else 4
+        size = struct.calcsize(field.code) if field.kind is FieldKind.SCALAR else 4
         if at < end or at % min(size, 4) or (size == 8 and odd not in (None, -at % 8)):
             raise _refused(f"the field {field.name} of a {name} lies at {at}, where it overlaps another or is not aligned")
-        code += f"{at - end}x{field.code if field.form is Form.SCALAR else 'I'}"
+        code += f"{at - end}x{field.code if field.kind is FieldKind.SCALAR else 'I'}"
         end, odd = at + size, -at % 8 if size == 8 else odd
-        if field.form is Form.UNION:
+        if field.kind is FieldKind.UNION:
             union = at
-        elif field.form is not Form.SCALAR:
-            references.append(_Reference(field.name, at, _READERS[field.form], _detail(field)))
+        elif field.kind is not FieldKind.SCALAR:
+            references.append(_Reference(field.name, at, _READERS[field.kind], _detail(field)))
     names = [field.name for _, field in fields]
     for field in TABLES[name]:
         if field.key and field.name not in names:
             raise _refused(f"a {name} has no {field.name}")
-    absent = {field.name: field.default for field in TABLES[name] if field.form is Form.SCALAR and field.name not in names}
-    return _Layout(end, odd, absent, tuple(names), struct.Struct(code).unpack_from, tuple(references), union)
+    absent = {field.name: field.default for field in TABLES[name] if field.kind is FieldKind.SCALAR and field.name not in names}
+    return _TableFields(end, odd, absent, tuple(names), struct.Struct(code).unpack_from, tuple(references), union)
 
 
 def _detail(field: Field) -> str:
     """What a reader has to know of a field: the name of its tables, the struct code of its elements, or what to do with bytes that are
     no UTF-8."""
-    if field.form in (Form.STRING, Form.STRINGS):
+    if field.kind in (FieldKind.STRING, FieldKind.STRINGS):
         return "surrogateescape" if field.any_bytes else "strict"
     return field.code or field.table

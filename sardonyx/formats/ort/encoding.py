@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx.errors import Fail
-from sardonyx.formats.ort.tables import IDENTIFIER, ROOT, TABLES, UNIONS, Field, Form
+from sardonyx.formats.ort.tables import IDENTIFIER, ROOT, TABLES, UNIONS, Field, FieldKind
 
 MAX_BYTES = 2**31 - 1
 """Offsets are signed 32-bit numbers in the original's reader."""
@@ -71,10 +71,10 @@ class _Encoder:
 
     def table(self, name: str, tree: Mapping[str, Any]) -> int:
         fields, builder = TABLES[name], self.builder
-        offsets = {one.slot: self._offset(one, tree) for one in fields if one.form is not Form.SCALAR and one.name in tree}
+        offsets = {one.slot: self._offset(one, tree) for one in fields if one.kind is not FieldKind.SCALAR and one.name in tree}
         builder.StartObject(len(fields))
         # larger scalars first, so that little is lost to alignment
-        for one in sorted((one for one in fields if one.form is Form.SCALAR), key=lambda one: -struct.calcsize(one.code)):
+        for one in sorted((one for one in fields if one.kind is FieldKind.SCALAR), key=lambda one: -struct.calcsize(one.code)):
             self._scalar(one, tree.get(one.name, one.default))
         for slot, offset in offsets.items():
             builder.PrependUOffsetTRelativeSlot(slot, offset, 0)
@@ -90,26 +90,26 @@ class _Encoder:
     def _offset(self, field: Field, tree: Mapping[str, Any]) -> int:
         """Where the content of a field that is not a scalar has been put."""
         value = tree[field.name]
-        match field.form:
-            case Form.STRING:
+        match field.kind:
+            case FieldKind.STRING:
                 return self._string(value)
-            case Form.TABLE:
+            case FieldKind.TABLE:
                 return self.table(field.table, value)
-            case Form.UNION:
+            case FieldKind.UNION:
                 return self.table(UNIONS[tree[f"{field.name}_type"]], value)
-            case Form.BYTES:
+            case FieldKind.BYTES:
                 return self._payload(value)
-            case Form.SCALARS:
+            case FieldKind.SCALARS:
                 numbers = np.asarray(value, np.dtype(field.code).newbyteorder("<"))
                 return self._block(numbers.view(np.uint8).data, len(numbers), numbers.itemsize)
-            case Form.STRUCTS:
-                layout = struct.Struct("<" + field.code)
-                return self._block(b"".join(layout.pack(*one) for one in value), len(value), layout.size, alignment=4)
-            case Form.STRINGS:
+            case FieldKind.STRUCTS:
+                element = struct.Struct("<" + field.code)
+                return self._block(b"".join(element.pack(*one) for one in value), len(value), element.size, alignment=4)
+            case FieldKind.STRINGS:
                 return self._offsets([self._string(one) for one in value])
-            case Form.TABLES:
+            case FieldKind.TABLES:
                 return self._offsets([self.table(field.table, one) for one in value])
-        raise ValueError(f"{field.name} cannot be written, it is {field.form.value}")
+        raise ValueError(f"{field.name} cannot be written, it is {field.kind.value}")
 
     def _string(self, text: str) -> int:
         """Equal strings are stored once."""

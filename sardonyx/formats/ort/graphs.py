@@ -34,7 +34,7 @@ logger = logging.getLogger("sardonyx.formats")
 
 
 @dataclass
-class Context:
+class Reading:
     """What holds for a whole model, and what reading its graphs brings to light."""
 
     opsets: Mapping[str, int]
@@ -46,7 +46,7 @@ class Context:
 class Level:
     """One graph while it is read: what the file says of its values by name, and the names that have been given a meaning."""
 
-    context: Context
+    reading: Reading
     scope: Scope
     types: Mapping[str, ir.Type | None]
     docs: Mapping[str, str]
@@ -54,7 +54,7 @@ class Level:
     outer: Level | None = None
 
     @staticmethod
-    def of(tree: Tree, context: Context, outer: Level | None) -> Level:
+    def of(tree: Tree, reading: Reading, outer: Level | None) -> Level:
         types: dict[str, ir.Type | None] = {}
         docs: dict[str, str] = {}
         denotations: dict[str, ir.Denotation | None] = {}
@@ -70,7 +70,7 @@ class Level:
             if info.get("doc_string"):
                 docs[name] = info["doc_string"]
             denotations[name] = read_denotation(info["type"]) if name else None
-        return Level(context, Scope.inside(outer.scope if outer is not None else None, ""), types, docs, denotations, outer)
+        return Level(reading, Scope.inside(outer.scope if outer is not None else None, ""), types, docs, denotations, outer)
 
     def check(self, name: str, place: str) -> None:
         """Refuse a name that this graph's list of values lacks."""
@@ -93,9 +93,9 @@ class Level:
         return value
 
 
-def read_graph(tree: Tree, context: Context, outer: Level | None = None) -> ir.Graph:
+def read_graph(tree: Tree, reading: Reading, outer: Level | None = None) -> ir.Graph:
     """A main graph, or one inside the graph of `outer`."""
-    level = Level.of(tree, context, outer)
+    level = Level.of(tree, reading, outer)
     graph = ir.Graph()
     for name in tree.get("inputs", ()):
         level.check(name, "the graph's inputs")
@@ -104,7 +104,7 @@ def read_graph(tree: Tree, context: Context, outer: Level | None = None) -> ir.G
         level.describe(level.scope.define(name))
     _read_initializers(tree, graph, level)
     for name in tree.get("inputs", ()):
-        _add_input(graph, level.scope.values[name], context)
+        _add_input(graph, level.scope.values[name], reading)
     nodes = _read_nodes(tree, graph, level)
     for name in tree.get("outputs", ()):
         level.check(name, "the graph's outputs")
@@ -113,19 +113,19 @@ def read_graph(tree: Tree, context: Context, outer: Level | None = None) -> ir.G
         edit.topological_sort(graph)
     saved = read_records(tree.get("runtime_optimizations", {}))
     if saved:
-        context.optimizations.append(ir.SavedOptimizations(graph, nodes, saved))
+        reading.optimizations.append(ir.SavedOptimizations(graph, nodes, saved))
     return graph
 
 
-def _add_input(graph: ir.Graph, value: ir.Value, context: Context) -> None:
-    if value.constant is None or context.ir_version >= OVERRIDABLE_SINCE:
+def _add_input(graph: ir.Graph, value: ir.Value, reading: Reading) -> None:
+    if value.constant is None or reading.ir_version >= OVERRIDABLE_SINCE:
         graph.add_input(value)
     else:
         value.type = value.constant.type
 
 
 def _read_output(name: str, graph: ir.Graph, level: Level) -> ir.Value:
-    value = level.scope.find_output(name, graph, level.context.opsets.get("", 1))
+    value = level.scope.find_output(name, graph, level.reading.opsets.get("", 1))
     if value is None:
         raise invalid(f"Graph output ({name}) does not exist in the graph")
     return value
@@ -237,7 +237,7 @@ def _check_node(tree: Tree, level: Level) -> None:
         if not level.knows(name):
             level.check(name, label)
     domain = tree.get("domain", "")
-    if domain not in level.context.opsets:
+    if domain not in level.reading.opsets:
         raise InvalidGraph(f"This is an invalid model. In Node, {label} , Error No opset import for domain '{domain}'")
 
 
@@ -256,7 +256,7 @@ def _read_node(tree: Tree, level: Level) -> ir.Node:
         [level.scope.values[name] if name else "" for name in tree["outputs"]],
         _read_attributes(tree.get("attributes", ()), label, level),
         domain=domain,
-        version=_version(tree, level.context.opsets[domain], label),
+        version=_version(tree, level.reading.opsets[domain], label),
         name=tree.get("name", ""),
     )
     node.doc = tree.get("doc_string", "")
@@ -325,7 +325,7 @@ def _read_payload(value: Any, kind: Kind, label: str, level: Level) -> Any:
         case Kind.TENSORS:
             return [read_tensor(one, label) for one in value]
         case Kind.GRAPH:
-            return read_graph(value, level.context, level)
+            return read_graph(value, level.reading, level)
     return value
 
 

@@ -15,7 +15,7 @@ from sardonyx import ir
 from sardonyx.errors import Fail, NoSuchFile
 from sardonyx.formats.files import File, Files, Part
 from sardonyx.formats.ort.decoding import Tree, decode
-from sardonyx.formats.ort.graphs import Context, read_graph
+from sardonyx.formats.ort.graphs import Reading, read_graph
 from sardonyx.formats.ort.tables import FIRST_VERSION_WITH_RESOLVER, UNSET_MODEL_VERSION, VERSION
 from sardonyx.formats.ort.tensors import invalid
 
@@ -68,12 +68,12 @@ def _model(session: Tree, path: Path | None) -> ir.Model:
     tree: Tree = session["model"]
     if "graph" not in tree:
         raise invalid("Graph is null")
-    context = Context(_read_opsets(tree), tree["ir_version"])
-    graph = read_graph(tree["graph"], context)
+    reading = Reading(_read_opsets(tree), tree["ir_version"])
+    graph = read_graph(tree["graph"], reading)
     graph.doc = tree.get("graph_doc_string", "")
     return ir.Model(
         graph=graph,
-        opsets=dict(context.opsets),
+        opsets=dict(reading.opsets),
         ir_version=tree["ir_version"],
         producer_name=tree.get("producer_name", ""),
         producer_version=tree.get("producer_version", ""),
@@ -85,15 +85,15 @@ def _model(session: Tree, path: Path | None) -> ir.Model:
         folder=None if path is None else path.parent,
         ort_version=version,
         stored_types=_read_types(session, version),
-        saved_optimizations=_optimizations(context, version),
+        saved_optimizations=_optimizations(reading, version),
     )
 
 
-def _optimizations(context: Context, version: int) -> list[ir.SavedOptimizations]:
-    if version < FIRST_VERSION_WITH_RESOLVER and context.optimizations:
+def _optimizations(reading: Reading, version: int) -> list[ir.SavedOptimizations]:
+    if version < FIRST_VERSION_WITH_RESOLVER and reading.optimizations:
         logger.warning("Saved runtime optimizations of ORT format version %d are ignored.", version)
         return []
-    return context.optimizations
+    return reading.optimizations
 
 
 def _read_version(session: Tree) -> int:

@@ -52,7 +52,7 @@ class TypeInfoValue(enum.IntEnum):
     MAP_TYPE = 3
 
 
-class Form(enum.Enum):
+class FieldKind(enum.Enum):
     """What a field holds."""
 
     SCALAR = "scalar"
@@ -73,7 +73,7 @@ class Field(NamedTuple):
 
     name: str
     slot: int
-    form: Form
+    kind: FieldKind
     code: str = ""
     table: str = ""
     default: int | float | bool = 0
@@ -156,17 +156,17 @@ def _field(slot: int, text: str) -> Field:
     vector = kind.startswith("[")
     kind = kind.strip("[]")
     if kind.startswith("*"):
-        return Field(name, slot, Form.TABLES if vector else Form.TABLE, table=kind[1:])
+        return Field(name, slot, FieldKind.TABLES if vector else FieldKind.TABLE, table=kind[1:])
     if kind in ("str", "key", "data"):
-        return Field(name, slot, Form.STRINGS if vector else Form.STRING, key=kind == "key", any_bytes=kind == "data")
+        return Field(name, slot, FieldKind.STRINGS if vector else FieldKind.STRING, key=kind == "key", any_bytes=kind == "data")
     if kind in STRUCTS:
-        return Field(name, slot, Form.STRUCTS, STRUCTS[kind])
+        return Field(name, slot, FieldKind.STRUCTS, STRUCTS[kind])
     if kind in ("union", "deprecated"):
-        return Field(name, slot, Form(kind))
+        return Field(name, slot, FieldKind(kind))
     code = _SCALARS[kind]
     if vector:
-        return Field(name, slot, Form.BYTES if code == "B" else Form.SCALARS, code)
-    return Field(name, slot, Form.SCALAR, code, default={"?": False, "f": 0.0}.get(code, int(default or 0)))
+        return Field(name, slot, FieldKind.BYTES if code == "B" else FieldKind.SCALARS, code)
+    return Field(name, slot, FieldKind.SCALAR, code, default={"?": False, "f": 0.0}.get(code, int(default or 0)))
 
 
 def _tables(schema: str) -> dict[str, tuple[Field, ...]]:

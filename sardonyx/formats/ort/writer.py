@@ -44,7 +44,7 @@ ProviderOf = Callable[[ir.Node], str]
 
 
 @dataclass
-class _Context:
+class _Writing:
     """What holds for a whole model."""
 
     known: Definitions
@@ -79,8 +79,8 @@ def model_tree(model: ir.Model, known: Definitions, provider: ProviderOf = lambd
             f"Functions must be inlined before a model is saved in the ORT format, {next(iter(model.functions))[1]} is not."
         )
     _check_size(model)
-    context = _Context(known, provider, {one.graph: one for one in model.saved_optimizations})
-    graph = _graph(model.graph, context, None)
+    writing = _Writing(known, provider, {one.graph: one for one in model.saved_optimizations})
+    graph = _graph(model.graph, writing, None)
     domains = {**model.opsets, **{domain: version for domain, version in KNOWN_DOMAINS.items() if domain not in model.opsets}}
     tree: Tree = {
         "ir_version": model.ir_version,
@@ -96,7 +96,7 @@ def model_tree(model: ir.Model, known: Definitions, provider: ProviderOf = lambd
     return {
         "ort_version": str(VERSION),
         "model": tree,
-        "kernel_type_str_resolver": derived.resolver(context.met.values()),
+        "kernel_type_str_resolver": derived.resolver(writing.met.values()),
     }
 
 
@@ -116,7 +116,7 @@ def _texts(**texts: str) -> Tree:
 # --- graphs
 
 
-def _graph(graph: ir.Graph, context: _Context, outer: ScopedNames | None) -> Tree:
+def _graph(graph: ir.Graph, writing: _Writing, outer: ScopedNames | None) -> Tree:
     names = ScopedNames.of(graph, outer)
     lifted = {node.outputs[0]: _content(node) for node in graph.nodes if is_constant(node)}
     slots = {node: slot for slot, node in enumerate(node for node in graph.nodes if not is_constant(node))}
@@ -125,7 +125,7 @@ def _graph(graph: ir.Graph, context: _Context, outer: ScopedNames | None) -> Tre
     tree: Tree = {
         "initializers": initializers,
         "node_args": _node_args(graph, slots, names),
-        "nodes": [_node(node, slot, context, names) for node, slot in slots.items()],
+        "nodes": [_node(node, slot, writing, names) for node, slot in slots.items()],
         "max_node_index": len(slots),
         "node_edges": [
             {"node_index": slots[node], "input_edges": incoming, "output_edges": outgoing}
@@ -135,11 +135,11 @@ def _graph(graph: ir.Graph, context: _Context, outer: ScopedNames | None) -> Tre
         "outputs": [names[value] for value in graph.outputs],
         "sparse_initializers": sparse,
     }
-    records = _records(context.records.get(graph), slots, context)
+    records = _records(writing.records.get(graph), slots, writing)
     return {**tree, "runtime_optimizations": {"records": records}} if records else tree
 
 
-def _records(saved: ir.SavedOptimizations | None, slots: Mapping[ir.Node, int], context: _Context) -> list[Tree]:
+def _records(saved: ir.SavedOptimizations | None, slots: Mapping[ir.Node, int], writing: _Writing) -> list[Tree]:
     """What is left to the runtime, by optimizer; the ops that it may make become known, and what is about nodes long gone is left out."""
     entries = []
     for name, found in sorted(saved.by_optimizer.items()) if saved is not None else ():
@@ -147,10 +147,10 @@ def _records(saved: ir.SavedOptimizations | None, slots: Mapping[ir.Node, int], 
         placed = {number: slots[node] for number, node in saved.nodes.items() if node in slots}
         kept = [one for one in found if all(number in placed for number in one.nodes if number != NO_NODE)]
         for op_id in (op_id for one in kept for op_id in one.produced):
-            definition = context.known.of_id(op_id)
+            definition = writing.known.of_id(op_id)
             if definition is None:
                 raise Fail(f"{name} is to make {op_id}, an op that is not known.")
-            context.met.setdefault(op_id, definition)
+            writing.met.setdefault(op_id, definition)
         if kept:
             entries.append({"optimizer_name": name, "runtime_optimization_records": [_record(one, placed) for one in kept]})
     return entries
@@ -219,8 +219,8 @@ def _value_info(value: ir.Value, name: str) -> Tree:
 # --- nodes
 
 
-def _node(node: ir.Node, slot: int, context: _Context, names: ScopedNames) -> Tree:
-    definition = context.definition(node)
+def _node(node: ir.Node, slot: int, writing: _Writing, names: ScopedNames) -> Tree:
+    definition = writing.definition(node)
     attributes = {**definition.defaults, **node.attributes}
     return {
         "name": node.name,
@@ -229,16 +229,16 @@ def _node(node: ir.Node, slot: int, context: _Context, names: ScopedNames) -> Tr
         "since_version": definition.since_version,
         "index": slot,
         "op_type": node.op_type,
-        "execution_provider_type": context.provider(node),
+        "execution_provider_type": writing.provider(node),
         "inputs": ["" if value is None else names[value] for value in node.inputs],
         "outputs": [names[value] for value in node.outputs],
-        "attributes": [_attribute(node, name, one, context, names) for name, one in attributes.items()],
+        "attributes": [_attribute(node, name, one, writing, names) for name, one in attributes.items()],
         "input_arg_counts": derived.input_arg_counts(len(node.inputs), definition.formal_inputs),
         "implicit_inputs": [names[value] for value in node.implicit_inputs()],
     }
 
 
-def _attribute(node: ir.Node, name: str, attribute: ir.Attribute, context: _Context, names: ScopedNames) -> Tree:
+def _attribute(node: ir.Node, name: str, attribute: ir.Attribute, writing: _Writing, names: ScopedNames) -> Tree:
     tree: Tree = {"name": name, **_texts(doc_string=attribute.doc), "type": int(attribute.kind)}
     value = attribute.value
     match attribute.kind:
@@ -251,7 +251,7 @@ def _attribute(node: ir.Node, name: str, attribute: ir.Attribute, context: _Cont
         case Kind.TENSOR:
             tree["t"] = _tensor(value, value.name)
         case Kind.GRAPH:
-            tree["g"] = _graph(value, context, names)
+            tree["g"] = _graph(value, writing, names)
         case Kind.FLOATS:
             tree["floats"] = list(value)
         case Kind.INTS:

@@ -18,12 +18,12 @@ from sardonyx.ir import Attribute, Graph, Node, Value, edit
 from sardonyx.ir.dim import Dim, floordiv
 from sardonyx.ops.builder import Builder
 from sardonyx.ops.reading import operand
-from sardonyx.optimizer.context import Context
 from sardonyx.optimizer.passes.attention_bias import BiasMaker, Scores, covers_all
 from sardonyx.optimizer.passes.attention_heads import Heads, Joined, Past, joined_output, past_of, size_of
 from sardonyx.optimizer.passes.attention_masks import always_sees_a_key, causal_offset_of
 from sardonyx.optimizer.passes.attention_scores import Core, Factor, Shift, Unfit, find_core, types_agree
 from sardonyx.optimizer.passes.building import TypingBuilder, replace_value
+from sardonyx.optimizer.rewriting import Rewriting
 from sardonyx.optimizer.values import dtype_of, has_one_output, shape_of
 from sardonyx.records import dataclass
 
@@ -33,9 +33,9 @@ STANDARD_SINCE = 23
 """The opset that brought Attention to ONNX."""
 
 
-def fuse_attention(graph: Graph, context: Context) -> bool:
+def fuse_attention(graph: Graph, rewriting: Rewriting) -> bool:
     """Make one op of each attention in `graph`."""
-    fuser = _Fuser(graph, context)
+    fuser = _Fuser(graph, rewriting)
     changed = False
     for node in list(graph.nodes):
         if node.op_type == "Softmax" and not node.domain:
@@ -49,9 +49,9 @@ def fuse_attention(graph: Graph, context: Context) -> bool:
 
 
 class _Fuser:
-    def __init__(self, graph: Graph, context: Context):
+    def __init__(self, graph: Graph, rewriting: Rewriting):
         self.graph = graph
-        self.context = context
+        self.rewriting = rewriting
         self.biases = BiasMaker()
         self._number_nodes()
 
@@ -63,7 +63,7 @@ class _Fuser:
             core = find_core(softmax)
             return core is not None and self._fuse(core)
         except Unfit as reason:
-            self.context.journal.add(NAME, softmax, str(reason))
+            self.rewriting.journal.add(NAME, softmax, str(reason))
             return False
 
     def _fuse(self, core: Core) -> bool:
@@ -115,11 +115,11 @@ class _Fuser:
         return True
 
     def _builder(self, node: Node, before: Node | None) -> TypingBuilder:
-        opsets = {**self.context.model.opsets, "": node.version}
-        return TypingBuilder(self.graph, before, opsets, node.name or "attention", self.context.driver)
+        opsets = {**self.rewriting.model.opsets, "": node.version}
+        return TypingBuilder(self.graph, before, opsets, node.name or "attention", self.rewriting.driver)
 
     def _replace(self, node: Node, pairs: Sequence[tuple[Value, Value]], pasts: Sequence[Past]) -> None:
-        self.context.journal.add(NAME, node)
+        self.rewriting.journal.add(NAME, node)
         is_moved = any(len(past.both.uses) > 1 for past in pasts)
         for old, new in pairs:
             replace_value(old, new)

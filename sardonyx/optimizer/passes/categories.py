@@ -8,8 +8,8 @@ from sardonyx import dtypes
 from sardonyx.ir import Graph, Node, Value, edit
 from sardonyx.ops.reading import operand
 from sardonyx.ops.table import facts_of
-from sardonyx.optimizer.context import Context
 from sardonyx.optimizer.passes.building import TypingBuilder
+from sardonyx.optimizer.rewriting import Rewriting
 from sardonyx.optimizer.values import dtype_of
 from sardonyx.records import dataclass, field
 
@@ -23,24 +23,24 @@ CLASSIFIERS = {
 }
 
 
-def number_texts(graph: Graph, context: Context) -> bool:
+def number_texts(graph: Graph, rewriting: Rewriting) -> bool:
     """Number categories before they are moved about and encoded, and classes until they are answers."""
     labels = [node for node in graph.nodes if _has_named_classes(node)]
     for node in labels:
-        _number_classes(node, graph, context)
+        _number_classes(node, graph, rewriting)
     encoders = [node for node in graph.nodes if _looks_for_texts(node)]
     changed = bool(labels)
     for source in dict.fromkeys(map(_source_of, encoders)):
         found = _Followers()
         if source is not None and found.follow(source, graph):
-            _number_categories(source, found, graph, context)
+            _number_categories(source, found, graph, rewriting)
             changed = True
     return changed
 
 
-def _builder(graph: Graph, before: Node, context: Context, version: int) -> TypingBuilder:
-    opsets = {**context.model.opsets, DOMAIN: version}
-    return TypingBuilder(graph, before, opsets, before.name or before.op_type, context.driver)
+def _builder(graph: Graph, before: Node, rewriting: Rewriting, version: int) -> TypingBuilder:
+    opsets = {**rewriting.model.opsets, DOMAIN: version}
+    return TypingBuilder(graph, before, opsets, before.name or before.op_type, rewriting.driver)
 
 
 def _encoder(version: int, texts: list[str], back: bool = False) -> dict[str, Any]:
@@ -94,13 +94,13 @@ class _Followers:
         return True
 
 
-def _number_categories(source: Value, found: _Followers, graph: Graph, context: Context) -> None:
+def _number_categories(source: Value, found: _Followers, graph: Graph, rewriting: Rewriting) -> None:
     version = found.encoders[0].version
     texts = list(dict.fromkeys(text for node in found.encoders for text in operand(node, "cats_strings")))
     numbers = {text: number for number, text in enumerate(texts)}
     followers = {*found.moves, *found.encoders}
     ordered = [node for node in graph.nodes if node in followers]
-    op = _builder(graph, ordered[0], context, version)
+    op = _builder(graph, ordered[0], rewriting, version)
     moved = {source: op.node("LabelEncoder", source, domain=DOMAIN, **_encoder(version, texts))}
     for node in ordered:
         op.before, data = node, node.inputs[0]
@@ -114,7 +114,7 @@ def _number_categories(source: Value, found: _Followers, graph: Graph, context: 
         categories = [numbers[text] for text in operand(node, "cats_strings")]
         encoded = op.node("OneHotEncoder", moved[data], domain=DOMAIN, cats_int64s=categories, zeros=operand(node, "zeros"))
         edit.replace_all_uses(node.outputs[0], encoded)
-        context.journal.add("CategoryNumbering", node)
+        rewriting.journal.add("CategoryNumbering", node)
     for node in reversed(ordered):
         graph.remove(node)
 
@@ -131,14 +131,14 @@ def _has_named_classes(node: Node) -> bool:
     return count == 2 or (count > 2 and scored)
 
 
-def _number_classes(node: Node, graph: Graph, context: Context) -> None:
+def _number_classes(node: Node, graph: Graph, rewriting: Rewriting) -> None:
     texts = list(operand(node, "classlabels_strings"))
-    op = _builder(graph, node, context, node.version)
+    op = _builder(graph, node, rewriting, node.version)
     attributes = {name: one.value for name, one in node.attributes.items() if name != "classlabels_strings"}
     attributes[CLASSIFIERS[node.op_type]] = list(range(len(texts)))
     label, *scores = op.node(node.op_type, *node.inputs, domain=DOMAIN, outputs=2, **attributes)
     answer = op.node("LabelEncoder", label, domain=DOMAIN, **_encoder(node.version, texts, back=True))
     for old, new in zip(node.outputs, (answer, *scores)):
         edit.replace_all_uses(old, new)
-    context.journal.add("CategoryNumbering", node)
+    rewriting.journal.add("CategoryNumbering", node)
     graph.remove(node)

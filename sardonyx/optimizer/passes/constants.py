@@ -10,7 +10,7 @@ from sardonyx import dtypes, settings
 from sardonyx.ir import Graph, Node, Tensor, TensorType, Value, edit
 from sardonyx.ir.dim import product
 from sardonyx.ops import schemas
-from sardonyx.optimizer.context import Context
+from sardonyx.optimizer.rewriting import Rewriting
 
 logger = logging.getLogger("sardonyx.optimizer")
 
@@ -21,19 +21,19 @@ KEPT = frozenset({"DequantizeLinear"})
 """Left as they are: with their weights they are what later passes recognize a quantized op by."""
 
 
-def fold_constants(graph: Graph, context: Context) -> bool:
+def fold_constants(graph: Graph, rewriting: Rewriting) -> bool:
     """Compute nodes whose operands are all constant, and whatever inference knows already."""
-    limit = int(settings.CONSTANT_FOLDING_LIMIT.of(context.options))
+    limit = int(settings.CONSTANT_FOLDING_LIMIT.of(rewriting.options))
     changed = False
     for node in list(graph.nodes):  # not those that are appended here
-        arrays = None if _copies_constant_out(node) else _content(node, context, limit)
+        arrays = None if _copies_constant_out(node) else _content(node, rewriting, limit)
         if arrays is None:
             continue
         for output, array in zip(list(node.outputs), arrays, strict=False):
             if output.name and (output.uses or output.is_graph_output):
                 _become_constant(graph, node, output, array)
         graph.remove(node)
-        context.journal.add("ConstantFolding", node)
+        rewriting.journal.add("ConstantFolding", node)
         changed = True
     return changed
 
@@ -45,13 +45,13 @@ def _copies_constant_out(node: Node) -> bool:
     return node.inputs[0] is not None and node.inputs[0].is_constant and node.outputs[0].is_graph_output
 
 
-def _content(node: Node, context: Context, limit: int) -> list[np.ndarray] | None:
+def _content(node: Node, rewriting: Rewriting, limit: int) -> list[np.ndarray] | None:
     """What a node always computes, None if that is not known or not to be stored."""
     known = [_known(output) for output in node.outputs]
     is_known = all(array is not None for array in known)
     if not is_known and any(value is not None and not value.is_constant for value in node.inputs):
         return None
-    if any(True for _ in node.subgraphs) or (node.op_type in KEPT and not settings.DISABLE_QUANT_QDQ.is_on(context.options)):
+    if any(True for _ in node.subgraphs) or (node.op_type in KEPT and not settings.DISABLE_QUANT_QDQ.is_on(rewriting.options)):
         return None
     if is_known:
         return [array for array in known if array is not None]
@@ -59,7 +59,7 @@ def _content(node: Node, context: Context, limit: int) -> list[np.ndarray] | Non
         return None
     inputs = [None if value is None else value.constant.numpy() for value in node.inputs]  # type: ignore[union-attr]
     try:
-        results = list(context.evaluate(node, inputs))
+        results = list(rewriting.evaluate(node, inputs))
     except Exception as error:
         logger.debug("%s is not folded: %s", node, error)
         return None
@@ -103,7 +103,7 @@ def _become_constant(graph: Graph, node: Node, output: Value, array: np.ndarray)
     edit.replace_all_uses(output, constant)
 
 
-def share_constants(graph: Graph, context: Context) -> bool:
+def share_constants(graph: Graph, rewriting: Rewriting) -> bool:
     """Let equal small constants be one initializer."""
     changed = False
     first: dict[tuple[object, ...], Value] = {}
@@ -128,6 +128,6 @@ def _key(value: Value) -> tuple[object, ...] | None:
     return tensor.dtype.name, tensor.shape, content
 
 
-def remove_unused(graph: Graph, context: Context) -> bool:
+def remove_unused(graph: Graph, rewriting: Rewriting) -> bool:
     """Remove nodes and initializers that no output needs."""
     return edit.remove_unused(graph) > 0

@@ -5,10 +5,10 @@ from __future__ import annotations
 from sardonyx.ir import Graph, Node, Value, edit
 from sardonyx.ir.cloning import Cloner, Names
 from sardonyx.ops.reading import constant
-from sardonyx.optimizer.context import Context
+from sardonyx.optimizer.rewriting import Rewriting
 
 
-def inline_taken_branches(graph: Graph, context: Context) -> bool:
+def inline_taken_branches(graph: Graph, rewriting: Rewriting) -> bool:
     """Put the nodes of the branch that is always taken in place of an If."""
     names: Names | None = None
     changed = False
@@ -17,10 +17,10 @@ def inline_taken_branches(graph: Graph, context: Context) -> bool:
         if branch is None:
             continue
         names = names or Names(edit.outermost(graph))
-        _inline(graph, node, branch, names, context)
+        _inline(graph, node, branch, names, rewriting)
         changed = True
     if changed:
-        context.driver.graph(graph)  # one branch says more of its outputs' types than both have in common
+        rewriting.driver.graph(graph)  # one branch says more of its outputs' types than both have in common
     return changed
 
 
@@ -35,8 +35,8 @@ def _taken(node: Node) -> Graph | None:
     return branch
 
 
-def _inline(graph: Graph, node: Node, branch: Graph, names: Names, context: Context) -> None:
-    context.journal.add("ConstantFolding", node)
+def _inline(graph: Graph, node: Node, branch: Graph, names: Names, rewriting: Rewriting) -> None:
+    rewriting.journal.add("ConstantFolding", node)
     prefix = node.name or node.outputs[0].name or "If"
     cloner = Cloner(
         value_name=lambda name: names.value(f"{prefix}/{name}"), node_name=lambda name: names.node(f"{prefix}/{name}")
@@ -46,7 +46,7 @@ def _inline(graph: Graph, node: Node, branch: Graph, names: Names, context: Cont
     copies = [cloner.node(inner) for inner in branch.nodes]
     edit.insert_before(node, copies)
     for copy in copies:
-        context.driver.node(copy)
+        rewriting.driver.node(copy)
     for output, inner in zip(list(node.outputs), branch.outputs, strict=False):
         if output.name:
             edit.replace_all_uses(output, cloner.values.get(inner, inner) or inner)

@@ -12,7 +12,7 @@ from sardonyx import dtypes
 from sardonyx.ir import Graph, Kind, Node, TensorType, Value
 from sardonyx.ops import schemas
 from sardonyx.ops.signatures import Parameter, Signature
-from sardonyx.optimizer.context import Context
+from sardonyx.optimizer.rewriting import Rewriting
 from sardonyx.optimizer.rules.quantize_parameters import is_dequantize, is_quantize
 from sardonyx.optimizer.values import is_float
 from sardonyx.optimizer.widening import CAST_SINCE, Widening, is_half, is_indifferent
@@ -42,18 +42,18 @@ SMALL = 1024
 """Constants of up to so many elements do not keep the ops that move them in float16; larger ones, such as embeddings, do."""
 
 
-def compute_in_float32(graph: Graph, context: Context) -> bool:
+def compute_in_float32(graph: Graph, rewriting: Rewriting) -> bool:
     """Let connected nodes of float16 work in float32, with Casts where float16 begins and ends (CastFloat16Transformer)."""
-    if context.model.opsets.get("", 0) < CAST_SINCE:
+    if rewriting.model.opsets.get("", 0) < CAST_SINCE:
         return False
     nodes = [node for node in graph.nodes if any(map(is_half, (*node.inputs, *node.outputs)))]
     wide = _Choice(graph, nodes).made() if nodes else set()
     if not wide:
         return False
     ordered = [node for node in nodes if node in wide]
-    Widening(context.model).widen(graph, ordered)
+    Widening(rewriting.model).widen(graph, ordered)
     for node in ordered:
-        context.journal.add("CastFloat16Transformer", node)
+        rewriting.journal.add("CastFloat16Transformer", node)
     return True
 
 

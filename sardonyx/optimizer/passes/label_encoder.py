@@ -9,7 +9,7 @@ import numpy as np
 from sardonyx.ir import Graph, Node, edit
 from sardonyx.ops.builder import Builder
 from sardonyx.ops.reading import operand
-from sardonyx.optimizer.context import Context
+from sardonyx.optimizer.rewriting import Rewriting
 
 DOMAIN = "ai.onnx.ml"
 FIRST_MAP = 2
@@ -22,21 +22,21 @@ SPELLED = {
 }
 
 
-def compose_label_encoders(graph: Graph, context: Context) -> bool:
+def compose_label_encoders(graph: Graph, rewriting: Rewriting) -> bool:
     """Compose each LabelEncoder with the one before it."""
     changed = False
     for node in list(graph.nodes):
         first = _encoder_before(node)
-        composed = None if first is None else _composed(first, node, context)
+        composed = None if first is None else _composed(first, node, rewriting)
         if first is None or composed is None:
             continue
-        op = Builder(graph, node, {**context.model.opsets, DOMAIN: node.version}, prefix=node.name or "LabelEncoder")
+        op = Builder(graph, node, {**rewriting.model.opsets, DOMAIN: node.version}, prefix=node.name or "LabelEncoder")
         output = op.node("LabelEncoder", first.inputs[0], domain=DOMAIN, **composed)
-        context.driver.node(output.producer)
+        rewriting.driver.node(output.producer)
         edit.replace_all_uses(node.outputs[0], output)
         graph.remove(node)
         graph.remove(first)
-        context.journal.add("LabelEncoderFusion", node)
+        rewriting.journal.add("LabelEncoderFusion", node)
         changed = True
     return changed
 
@@ -54,13 +54,13 @@ def _encoder_before(node: Node) -> Node | None:
     return None if value.is_graph_output or len(value.uses) > 1 else first
 
 
-def _composed(first: Node, second: Node, context: Context) -> dict[str, Any] | None:
+def _composed(first: Node, second: Node, rewriting: Rewriting) -> dict[str, Any] | None:
     """Attributes of a LabelEncoder that does what the two do; None where they cannot be spelled."""
     values = _values(first)
     keys = {name: attribute.value for name, attribute in first.attributes.items() if name.startswith("keys_")}
     if values is None or not len(values) or not keys:
         return None
-    (encoded,) = context.evaluate(second, [np.append(values, _default(first, values))])
+    (encoded,) = rewriting.evaluate(second, [np.append(values, _default(first, values))])
     if encoded.dtype in (np.float32, np.int64, object):
         names = SPELLED[encoded.dtype.kind]
         return {**keys, names[0]: encoded[:-1].tolist(), names[1]: encoded[-1]}

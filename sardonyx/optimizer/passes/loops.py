@@ -9,23 +9,23 @@ from collections.abc import Callable
 from sardonyx.ir import Graph, Node, Value, edit
 from sardonyx.ir.cloning import Cloner, Names
 from sardonyx.ops.table import facts_of
-from sardonyx.optimizer.context import Context
+from sardonyx.optimizer.rewriting import Rewriting
 from sardonyx.optimizer.values import rank_of
 
 
-def keep_invariants(graph: Graph, context: Context) -> bool:
+def keep_invariants(graph: Graph, rewriting: Rewriting) -> bool:
     """Let the bodies of a graph's loops read what never changes from outside, and move out what depends on nothing else."""
     changed = False
     for node in list(graph.nodes):
         if not node.domain and node.op_type in ("Loop", "Scan") and node.version >= 9:
             body: Graph = node.attributes["body"].value
-            if any([*_read_outside(node, body, context), *_moved_out(graph, node, body, context)]):
-                context.driver.node(node)
+            if any([*_read_outside(node, body, rewriting), *_moved_out(graph, node, body, rewriting)]):
+                rewriting.driver.node(node)
                 changed = True
     return changed
 
 
-def _read_outside(node: Node, body: Graph, context: Context) -> list[Value]:
+def _read_outside(node: Node, body: Graph, rewriting: Rewriting) -> list[Value]:
     """State that every round hands on as it got it: inside and behind the loop stands what it began with."""
     found = []
     first, skipped = (2, 1) if node.op_type == "Loop" else (0, 0)
@@ -40,7 +40,7 @@ def _read_outside(node: Node, body: Graph, context: Context) -> list[Value]:
         wanted = node.outputs[number]
         if readers or wanted.uses:
             edit.replace_all_uses(wanted, initial)
-            context.journal.add("LoopInvariants", node)
+            rewriting.journal.add("LoopInvariants", node)
             found.append(inner)
     return found
 
@@ -52,7 +52,7 @@ def _origin(value: Value) -> Value:
     return value
 
 
-def _moved_out(graph: Graph, node: Node, body: Graph, context: Context) -> list[Node]:
+def _moved_out(graph: Graph, node: Node, body: Graph, rewriting: Rewriting) -> list[Node]:
     """Nodes of a body that read nothing of it, put in front of the loop."""
     names: Names | None = None
     found = []
@@ -68,11 +68,11 @@ def _moved_out(graph: Graph, node: Node, body: Graph, context: Context) -> list[
             graph.initializers[copy.name] = copy
         moved = cloner.node(inner)
         graph.insert_before(node, moved)
-        context.driver.node(moved)
+        rewriting.driver.node(moved)
         for old, new in zip(inner.outputs, moved.outputs):
             edit.replace_all_uses(old, new)
         body.remove(inner)
-        context.journal.add("LoopInvariants", inner)
+        rewriting.journal.add("LoopInvariants", inner)
         found.append(inner)
     return found
 

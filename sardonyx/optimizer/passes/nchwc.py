@@ -1,6 +1,6 @@
 """Convolutions and what follows them in onnxruntime's blocked layout: its NchwcTransformer, for models that are saved for it.
 
-Values get a second form, in blocks of channels, where an op makes or needs it; borders are ReorderInput and ReorderOutput. Here the layout
+A value gets a copy in blocks of channels where an op makes or needs it; borders are ReorderInput and ReorderOutput. Here the layout
 gains nothing, so the stage runs only where a config entry asks for it. Which ops can follow, and how, stands in `nchwc_ops.py`.
 """
 
@@ -9,33 +9,33 @@ from __future__ import annotations
 from sardonyx.ir import Graph, Node, Value, edit
 from sardonyx.ops.contrib.nchwc import DOMAIN
 from sardonyx.ops.reading import operand
-from sardonyx.optimizer.context import Context
 from sardonyx.optimizer.passes.building import replace_value
 from sardonyx.optimizer.passes.nchwc_blocks import NAME, Blocks
 from sardonyx.optimizer.passes.nchwc_ops import HANDLERS
+from sardonyx.optimizer.rewriting import Rewriting
 
 TO_CHANNELS_LAST = [0, 2, 3, 1]
 
 
-def block_convolutions(graph: Graph, context: Context) -> bool:
+def block_convolutions(graph: Graph, rewriting: Rewriting) -> bool:
     """Let convolutions, and what can follow them, work on blocks of channels."""
-    return _Writer(graph, context).write()
+    return _Writer(graph, rewriting).write()
 
 
 class _Writer:
-    def __init__(self, graph: Graph, context: Context):
+    def __init__(self, graph: Graph, rewriting: Rewriting):
         self.graph = graph
-        self.context = context
-        self.blocks = Blocks(graph, context)
+        self.rewriting = rewriting
+        self.blocks = Blocks(graph, rewriting)
 
     def write(self) -> bool:
         done = []
         for node in list(self.graph.nodes):
             handler = HANDLERS.get((node.domain, node.op_type))
-            form = None if handler is None else handler(self.blocks, node)
-            if form is not None:
-                self.blocks.forms[node.outputs[0]] = form
-                self.context.journal.add(NAME, node)
+            blocked = None if handler is None else handler(self.blocks, node)
+            if blocked is not None:
+                self.blocks.blocked[node.outputs[0]] = blocked
+                self.rewriting.journal.add(NAME, node)
                 done.append(node)
         for node in reversed(done):
             self._leave(node)
@@ -58,6 +58,8 @@ class _Writer:
             self.graph.remove(transpose)
 
     def _plain(self, before: Node, value: Value, channels_last: int | None = None) -> Value:
-        form, op = self.blocks.forms[value], self.blocks.builder(before)
-        result: Value = op.node("ReorderOutput", form.value, domain=DOMAIN, channels=form.channels, channels_last=channels_last)
+        blocked, op = self.blocks.blocked[value], self.blocks.builder(before)
+        result: Value = op.node(
+            "ReorderOutput", blocked.value, domain=DOMAIN, channels=blocked.channels, channels_last=channels_last
+        )
         return result

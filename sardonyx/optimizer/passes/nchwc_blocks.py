@@ -8,8 +8,8 @@ from sardonyx import dtypes
 from sardonyx.ir import Graph, Node, Value
 from sardonyx.ops.contrib.nchwc import DOMAIN, block_size
 from sardonyx.ops.reading import operand
-from sardonyx.optimizer.context import Context
 from sardonyx.optimizer.passes.building import TypingBuilder
+from sardonyx.optimizer.rewriting import Rewriting
 from sardonyx.optimizer.values import dtype_of, shape_of
 from sardonyx.records import dataclass
 from sardonyx.settings import NCHWC_BLOCK_SIZE
@@ -33,26 +33,26 @@ class Blocked:
 class Blocks:
     """What is in blocks so far; the ops in `nchwc_ops.py` read and write through this."""
 
-    def __init__(self, graph: Graph, context: Context):
+    def __init__(self, graph: Graph, rewriting: Rewriting):
         self.graph = graph
-        self.context = context
-        self.size = _block_size(context)
-        self.forms: dict[Value, Blocked] = {}
+        self.rewriting = rewriting
+        self.size = _block_size(rewriting)
+        self.blocked: dict[Value, Blocked] = {}
 
     def builder(self, node: Node) -> TypingBuilder:
         """Makes nodes in front of `node`."""
-        opsets = self.context.model.opsets if node.domain else {**self.context.model.opsets, "": node.version}
-        return TypingBuilder(self.graph, node, opsets, node.name or NAME, self.context.driver)
+        opsets = self.rewriting.model.opsets if node.domain else {**self.rewriting.model.opsets, "": node.version}
+        return TypingBuilder(self.graph, node, opsets, node.name or NAME, self.rewriting.driver)
 
     def find(self, value: Value | None) -> Blocked | None:
         """A value in blocks, if it is there."""
-        return None if value is None else self.forms.get(value)
+        return None if value is None else self.blocked.get(value)
 
     def make(self, value: Value, before: Node) -> Blocked | None:
         """A value in blocks, reordered in front of `before` if it is not there; None if that cannot be."""
         channels = channels_of(value)
-        if value in self.forms or channels is None or channels % ALIGNMENT:
-            return self.forms.get(value)
+        if value in self.blocked or channels is None or channels % ALIGNMENT:
+            return self.blocked.get(value)
         source, is_last = value, None
         turn = value.producer
         if turn is not None and not turn.domain and turn.op_type == "Transpose" and operand(turn, "perm") == TO_CHANNELS_FIRST:
@@ -61,8 +61,8 @@ class Blocks:
         reordered = self.builder(before).node(
             "ReorderInput", source, domain=DOMAIN, channels_last=is_last, __block_size=self.size
         )
-        self.forms[value] = Blocked(reordered, channels)
-        return self.forms[value]
+        self.blocked[value] = Blocked(reordered, channels)
+        return self.blocked[value]
 
     def rounded(self, channels: int) -> int:
         """The channels of whole blocks."""
@@ -74,8 +74,8 @@ class Blocks:
         return np.pad(array, widths)
 
 
-def _block_size(context: Context) -> int:
-    return int(NCHWC_BLOCK_SIZE.of(context.options) or block_size())
+def _block_size(rewriting: Rewriting) -> int:
+    return int(NCHWC_BLOCK_SIZE.of(rewriting.options) or block_size())
 
 
 def channels_of(value: Value) -> int | None:

@@ -50,13 +50,13 @@ def _source(blocks: Blocks, node: Node, X: Value, filters: np.ndarray, group: in
         return None
     if group == 1 and inputs < blocks.size and blocks.find(X) is None:
         return X
-    form = blocks.make(X, node)
-    return None if form is None else form.value
+    blocked = blocks.make(X, node)
+    return None if blocked is None else blocked.value
 
 
 def _sum(blocks: Blocks, node: Node, Z: Value) -> Value | None:
-    form = blocks.make(Z, node) if same_shape(Z, node.outputs[0]) else None
-    return None if form is None else form.value
+    blocked = blocks.make(Z, node) if same_shape(Z, node.outputs[0]) else None
+    return None if blocked is None else blocked.value
 
 
 def _packed(blocks: Blocks, filters: np.ndarray, by_output: bool) -> np.ndarray:
@@ -84,8 +84,8 @@ def _convolution(blocks: Blocks, node: Node, channels: int, inputs: list[Any], a
 
 def normalize(blocks: Blocks, node: Node) -> Blocked | None:
     """A BatchNormalization of blocks is a convolution with one number per channel."""
-    form, parameters = blocks.find(node.inputs[0]), [value for value in node.inputs[1:5] if value is not None]
-    if form is None or len(parameters) != 4 or not has_one_output(node) or node.attribute("training_mode"):
+    blocked, parameters = blocks.find(node.inputs[0]), [value for value in node.inputs[1:5] if value is not None]
+    if blocked is None or len(parameters) != 4 or not has_one_output(node) or node.attribute("training_mode"):
         return None
     factors = None if node.attribute("spatial", 1) == 0 else batch_factors(node, *parameters)
     if factors is None:
@@ -95,7 +95,7 @@ def normalize(blocks: Blocks, node: Node) -> Blocked | None:
     if not np.isfinite(filters).all():
         return None
     attributes = {"group": len(filters), "kernel_shape": [1, 1]}
-    return _convolution(blocks, node, form.channels, [form.value, filters, offset, None], attributes)
+    return _convolution(blocks, node, blocked.channels, [blocked.value, filters, offset, None], attributes)
 
 
 # --- number by number
@@ -106,10 +106,10 @@ FUSED = frozenset({"Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid"})
 
 def activate(blocks: Blocks, node: Node) -> Blocked | None:
     """A function of single numbers that is finite at zero; part of the convolution before it if that has none."""
-    form = blocks.find(node.inputs[0])
-    if form is None:
+    blocked = blocks.find(node.inputs[0])
+    if blocked is None:
         return None
-    conv, before = form.value.producer, node.inputs[0]
+    conv, before = blocked.value.producer, node.inputs[0]
     assert before is not None
     is_only_use = len(before.uses) == 1 and not before.is_graph_output
     if (
@@ -125,26 +125,28 @@ def activate(blocks: Blocks, node: Node) -> Blocked | None:
         numbers = [operand(node, name) for name in PARAMETERS.get(node.op_type, ())]
         if numbers:
             conv.attributes["activation_params"] = Attribute.of([float(number) for number in numbers])
-        return form
-    return _again(blocks, node, [form.value, *node.inputs[1:]], form.channels)
+        return blocked
+    return _again(blocks, node, [blocked.value, *node.inputs[1:]], blocked.channels)
 
 
 def combine(blocks: Blocks, node: Node) -> Blocked | None:
     """Sums and products of tensors of one shape; where shapes differ, blocks would not stand next to their like."""
-    forms = [blocks.find(value) for value in node.inputs]
-    found = [form for form in forms if form is not None]
-    if len(found) < len(forms) or not all(value is not None and same_shape(value, node.outputs[0]) for value in node.inputs):
+    blocked_inputs = [blocks.find(value) for value in node.inputs]
+    found = [blocked for blocked in blocked_inputs if blocked is not None]
+    if len(found) < len(blocked_inputs) or not all(
+        value is not None and same_shape(value, node.outputs[0]) for value in node.inputs
+    ):
         return None
-    return _again(blocks, node, [form.value for form in found], found[0].channels)
+    return _again(blocks, node, [blocked.value for blocked in found], found[0].channels)
 
 
 def join(blocks: Blocks, node: Node) -> Blocked | None:
     """Concat of channels, if they fill whole blocks."""
-    forms = [blocks.find(value) for value in node.inputs]
-    found = [form for form in forms if form is not None and form.channels % blocks.size == 0]
-    if len(found) < len(forms) or operand(node, "axis") not in (1, -3):
+    blocked_inputs = [blocks.find(value) for value in node.inputs]
+    found = [blocked for blocked in blocked_inputs if blocked is not None and blocked.channels % blocks.size == 0]
+    if len(found) < len(blocked_inputs) or operand(node, "axis") not in (1, -3):
         return None
-    return _again(blocks, node, [form.value for form in found], sum(form.channels for form in found))
+    return _again(blocks, node, [blocked.value for blocked in found], sum(blocked.channels for blocked in found))
 
 
 def _again(blocks: Blocks, node: Node, inputs: list[Value | None], channels: int) -> Blocked:
@@ -157,8 +159,8 @@ def _again(blocks: Blocks, node: Node, inputs: list[Value | None], channels: int
 
 def pool(blocks: Blocks, node: Node) -> Blocked | None:
     """Pools of blocks; not those for which onnxruntime's op in blocks counts otherwise than ONNX."""
-    form = blocks.find(node.inputs[0])
-    if form is None or not has_one_output(node):
+    blocked = blocks.find(node.inputs[0])
+    if blocked is None or not has_one_output(node):
         return None
     attributes = given_attributes(node)
     if node.op_type == "AveragePool":
@@ -166,7 +168,7 @@ def pool(blocks: Blocks, node: Node) -> Blocked | None:
         if is_spread or (attributes.get("ceil_mode") and attributes.get("count_include_pad")):
             return None
     op = blocks.builder(node)
-    return Blocked(op.node(node.op_type, form.value, domain=DOMAIN, **attributes), form.channels)
+    return Blocked(op.node(node.op_type, blocked.value, domain=DOMAIN, **attributes), blocked.channels)
 
 
 LINEAR = ("asymmetric", "align_corners", "half_pixel")
@@ -175,9 +177,9 @@ LINEAR = ("asymmetric", "align_corners", "half_pixel")
 
 def enlarge(blocks: Blocks, node: Node) -> Blocked | None:
     """Images enlarged by whole numbers: by repetition, or linearly."""
-    form = blocks.find(node.inputs[0])
-    scales = None if form is None else _scales(node)
-    if form is None or scales is None:
+    blocked = blocks.find(node.inputs[0])
+    scales = None if blocked is None else _scales(node)
+    if blocked is None or scales is None:
         return None
     mode = operand(node, "mode")
     coordinates = (
@@ -189,9 +191,9 @@ def enlarge(blocks: Blocks, node: Node) -> Blocked | None:
     if mode not in ("nearest", "linear") or coordinates not in LINEAR or node.attribute("antialias"):
         return None
     enlarged = blocks.builder(node).node(
-        "Upsample", form.value, domain=DOMAIN, scales=scales, mode=mode, coordinate_transformation_mode=coordinates
+        "Upsample", blocked.value, domain=DOMAIN, scales=scales, mode=mode, coordinate_transformation_mode=coordinates
     )
-    return Blocked(enlarged, form.channels)
+    return Blocked(enlarged, blocked.channels)
 
 
 def _scales(node: Node) -> list[int] | None:

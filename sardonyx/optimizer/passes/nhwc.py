@@ -9,9 +9,9 @@ from __future__ import annotations
 from sardonyx.dtypes import int8, uint8
 from sardonyx.ir import Graph, Node, Value
 from sardonyx.ops.reading import given_attributes, operand
-from sardonyx.optimizer.context import Context
 from sardonyx.optimizer.passes.building import TypingBuilder, replace_value
 from sardonyx.optimizer.passes.transpose import optimize_transposes
+from sardonyx.optimizer.rewriting import Rewriting
 from sardonyx.optimizer.values import dtype_of, has_one_output, rank_of
 
 NAME = "NhwcTransformer"
@@ -19,16 +19,16 @@ CONTRIB = "com.microsoft"
 POOLS = frozenset({("", "MaxPool"), (CONTRIB, "QLinearAveragePool"), (CONTRIB, "QLinearGlobalAveragePool")})
 
 
-def convolve_channels_last(graph: Graph, context: Context) -> bool:
+def convolve_channels_last(graph: Graph, rewriting: Rewriting) -> bool:
     """Let quantized convolutions, and the pools after them, read channels last."""
     convolutions = [node for node in graph.nodes if _is_convolution(node)]
     for node in convolutions:
-        _put_last(graph, context, node, "QLinearConv")
+        _put_last(graph, rewriting, node, "QLinearConv")
     if not convolutions:
         return False
-    optimize_transposes(graph, context)
-    while _follow(graph, context):  # ends: each time there are fewer pools with channels first
-        optimize_transposes(graph, context)
+    optimize_transposes(graph, rewriting)
+    while _follow(graph, rewriting):  # ends: each time there are fewer pools with channels first
+        optimize_transposes(graph, rewriting)
     return True
 
 
@@ -42,12 +42,12 @@ def _rank(node: Node) -> int | None:
     return None if node.inputs[0] is None else rank_of(node.inputs[0])
 
 
-def _follow(graph: Graph, context: Context) -> bool:
+def _follow(graph: Graph, rewriting: Rewriting) -> bool:
     """Move Transposes from before pools to behind them, where there is less to move."""
     changed = False
     for node in list(graph.nodes):
         if (node.domain, node.op_type) in POOLS and _reads_transposed(node) and _is_quantized_pool(node):
-            _put_last(graph, context, node, "NhwcMaxPool" if node.op_type == "MaxPool" else node.op_type)
+            _put_last(graph, rewriting, node, "NhwcMaxPool" if node.op_type == "MaxPool" else node.op_type)
             changed = True
     return changed
 
@@ -69,10 +69,10 @@ def _reads_transposed(node: Node) -> bool:
     return len(data.uses) == 1 and not data.is_graph_output and operand(turn, "perm") == _to_first(rank)
 
 
-def _put_last(graph: Graph, context: Context, node: Node, op_type: str) -> None:
+def _put_last(graph: Graph, rewriting: Rewriting, node: Node, op_type: str) -> None:
     """Write a node with channels last, between two Transposes."""
-    opsets = context.model.opsets if node.domain else {**context.model.opsets, "": node.version}
-    op = TypingBuilder(graph, node, opsets, node.name or NAME, context.driver)
+    opsets = rewriting.model.opsets if node.domain else {**rewriting.model.opsets, "": node.version}
+    op = TypingBuilder(graph, node, opsets, node.name or NAME, rewriting.driver)
     rank = _rank(node)
     assert rank is not None
     attributes = given_attributes(node) | ({} if op_type == "NhwcMaxPool" else {"channels_last": 1})
@@ -81,7 +81,7 @@ def _put_last(graph: Graph, context: Context, node: Node, op_type: str) -> None:
     result: Value = op.node(op_type, turned, *node.inputs[1:], domain=CONTRIB, **attributes)
     replace_value(node.outputs[0], op.Transpose(result, perm=_to_first(rank)))
     graph.remove(node)
-    context.journal.add(NAME, node)
+    rewriting.journal.add(NAME, node)
 
 
 def _to_last(rank: int) -> list[int]:

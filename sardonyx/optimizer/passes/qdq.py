@@ -9,8 +9,8 @@ from sardonyx import dtypes
 from sardonyx.ir import Graph, Node, edit
 from sardonyx.ops.builder import Builder
 from sardonyx.ops.reading import constant, given_attributes, operand
-from sardonyx.optimizer.context import Context
 from sardonyx.optimizer.rewrite import Skip
+from sardonyx.optimizer.rewriting import Rewriting
 from sardonyx.optimizer.rules.quantize_parameters import (
     BYTES,
     is_dequantize,
@@ -24,7 +24,7 @@ EXACT = 1e-4
 """How far weights may lie from whole multiples of a step, in steps, to be taken for such."""
 
 
-def unique_dequantization(graph: Graph, context: Context) -> bool:
+def unique_dequantization(graph: Graph, rewriting: Rewriting) -> bool:
     """Give each consumer of a DequantizeLinear one of its own, so that each is a unit with what it reads (EnsureUniqueDQForNodeUnit)."""
     changed = False
     for node in list(graph.nodes):
@@ -34,16 +34,16 @@ def unique_dequantization(graph: Graph, context: Context) -> bool:
         uses = [(user, position) for user, position in output.uses if user.graph is graph]
         spare = 0 if output.is_graph_output or len(uses) < len(output.uses) else 1
         for user, position in uses[spare:]:
-            op = _builder(graph, user, context)
+            op = _builder(graph, user, rewriting)
             copy = op.node(node.op_type, *node.inputs, domain=node.domain, **given_attributes(node))
-            _infer(op, context)
+            _infer(op, rewriting)
             user.set_input(position, copy)
-            context.journal.add("EnsureUniqueDQForNodeUnit", node)
+            rewriting.journal.add("EnsureUniqueDQForNodeUnit", node)
             changed = True
     return changed
 
 
-def merge_dequantization(graph: Graph, context: Context) -> bool:
+def merge_dequantization(graph: Graph, rewriting: Rewriting) -> bool:
     """Let equal DequantizeLinears that no unit took be one again."""
     changed = False
     first: dict[tuple[object, ...], Node] = {}
@@ -55,24 +55,24 @@ def merge_dequantization(graph: Graph, context: Context) -> bool:
         if known is not node and not node.outputs[0].is_graph_output:
             edit.replace_all_uses(node.outputs[0], known.outputs[0])
             graph.remove(node)
-            context.journal.add("QDQFinalCleanupTransformer", node)
+            rewriting.journal.add("QDQFinalCleanupTransformer", node)
             changed = True
     return changed
 
 
-def _builder(graph: Graph, before: Node, context: Context) -> Builder:
-    return Builder(graph, before, context.model.opsets, before.name or before.outputs[0].name)
+def _builder(graph: Graph, before: Node, rewriting: Rewriting) -> Builder:
+    return Builder(graph, before, rewriting.model.opsets, before.name or before.outputs[0].name)
 
 
-def _infer(op: Builder, context: Context) -> None:
+def _infer(op: Builder, rewriting: Rewriting) -> None:
     for made in op.made:
-        context.driver.node(made)
+        rewriting.driver.node(made)
 
 
 # --- weights and biases ---------------------------------------------------------------------------------------------
 
 
-def quantize_weights_and_biases(graph: Graph, context: Context) -> bool:
+def quantize_weights_and_biases(graph: Graph, rewriting: Rewriting) -> bool:
     """Quantize what was left in floats of a Conv or Gemm between DequantizeLinear and QuantizeLinear (WeightBiasQuantization).
 
     A bias becomes int32 in the scale of the product, far finer than the result. Weights only if they are 8-bit numbers times a
@@ -82,8 +82,8 @@ def quantize_weights_and_biases(graph: Graph, context: Context) -> bool:
     changed = False
     for node in list(graph.nodes):
         if node.op_type in ("Conv", "Gemm") and not node.domain and _is_unit(node):
-            changed = _quantize_weight(graph, node, context) or changed
-            changed = _quantize_bias(graph, node, context) or changed
+            changed = _quantize_weight(graph, node, rewriting) or changed
+            changed = _quantize_bias(graph, node, rewriting) or changed
     return changed
 
 
@@ -99,7 +99,7 @@ def _channel_axis(node: Node) -> int:
     return 0 if node.op_type == "Conv" or operand(node, "transB") else 1
 
 
-def _quantize_weight(graph: Graph, node: Node, context: Context) -> bool:
+def _quantize_weight(graph: Graph, node: Node, rewriting: Rewriting) -> bool:
     weight = node.inputs[1]
     array = None if weight is None or not weight.is_constant else constant(weight)
     if weight is None or array is None or array.dtype != np.float32 or array.size == 0 or node.version < 13:
@@ -112,16 +112,16 @@ def _quantize_weight(graph: Graph, node: Node, context: Context) -> bool:
     numbers = array / step.reshape(shape)
     if not np.all(np.abs(numbers - np.rint(numbers)) < EXACT) or not np.isfinite(step).all():
         return False
-    op = _builder(graph, node, context)
+    op = _builder(graph, node, rewriting)
     zeros = op.constant(np.zeros(len(step), np.int8))
     whole = op.constant(np.rint(numbers).astype(np.int8))
     node.set_input(1, op.DequantizeLinear(whole, op.constant(step), zeros, axis=axis))
-    _infer(op, context)
-    context.journal.add("WeightBiasQuantization", node)
+    _infer(op, rewriting)
+    rewriting.journal.add("WeightBiasQuantization", node)
     return True
 
 
-def _quantize_bias(graph: Graph, node: Node, context: Context) -> bool:
+def _quantize_bias(graph: Graph, node: Node, rewriting: Rewriting) -> bool:
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     scale = _product_scale(node)
     if bias is None or scale is None or not bias.is_constant or dtype_of(bias) is not dtypes.float32:
@@ -130,14 +130,14 @@ def _quantize_bias(graph: Graph, node: Node, context: Context) -> bool:
         return False
     if scale.ndim and (node.version < 13 or rank_of(bias) != 1):
         return False
-    op = _builder(graph, node, context)
+    op = _builder(graph, node, rewriting)
     whole = product_bias(op, bias, scale)
     if whole is None or isinstance(whole, Skip):
         return False
     axis = {"axis": 0} if scale.ndim else {}
     node.set_input(2, op.DequantizeLinear(whole, op.constant(scale.astype(np.float32)), **axis))
-    _infer(op, context)
-    context.journal.add("WeightBiasQuantization", node)
+    _infer(op, rewriting)
+    rewriting.journal.add("WeightBiasQuantization", node)
     return True
 
 

@@ -13,7 +13,7 @@ from sardonyx.errors import InvalidArgument
 from sardonyx.ir import Graph, Node, Value, edit
 from sardonyx.ops.builder import Builder
 from sardonyx.ops.reading import constant, operand
-from sardonyx.optimizer.context import Context
+from sardonyx.optimizer.rewriting import Rewriting
 from sardonyx.optimizer.rules.quantize_parameters import CONTRIB, Parameters, byte_of, is_dequantize, parameters
 from sardonyx.optimizer.values import dtype_of, rank_of, shape_of
 from sardonyx.records import dataclass
@@ -35,35 +35,35 @@ class Weights:
     block_size: int
 
 
-def multiply_few_bits(graph: Graph, context: Context) -> bool:
+def multiply_few_bits(graph: Graph, rewriting: Rewriting) -> bool:
     """Let MatMul and Gemm read their weights as they are stored."""
     changed = False
     for node in list(graph.nodes):
-        if multiply_node(graph, node, context):
-            context.journal.add(NAME, node)
+        if multiply_node(graph, node, rewriting):
+            rewriting.journal.add(NAME, node)
             changed = True
     return changed
 
 
-def multiply_node(graph: Graph, node: Node, context: Context) -> bool:
+def multiply_node(graph: Graph, node: Node, rewriting: Rewriting) -> bool:
     """The same for one node; False if its weights, or what it does with them, are not of that kind."""
     if node.op_type not in ("MatMul", "Gemm") or node.domain or not _is_plain(node):
         return False
-    weights = _weights(node, context)
+    weights = _weights(node, rewriting)
     if weights is None:
         return False
-    op = Builder(graph, node, context.model.opsets, node.name or node.outputs[0].name)
-    result = _product(op, node, weights, int(settings.MATMULNBITS_ACCURACY_LEVEL.of(context.options)))
+    op = Builder(graph, node, rewriting.model.opsets, node.name or node.outputs[0].name)
+    result = _product(op, node, weights, int(settings.MATMULNBITS_ACCURACY_LEVEL.of(rewriting.options)))
     for made in op.made:
-        context.driver.node(made)
+        rewriting.driver.node(made)
     edit.replace_all_uses(node.outputs[0], result)
     graph.remove(node)
     return True
 
 
-def dequantized_blocks(node: Node, context: Context) -> Node | None:
+def dequantized_blocks(node: Node, rewriting: Rewriting) -> Node | None:
     """The DequantizeLinear of the weights that a MatMul takes straight from it, if they have scales for blocks of their rows."""
-    if node.op_type != "MatMul" or node.domain or not _is_plain(node) or _weights(node, context) is None:
+    if node.op_type != "MatMul" or node.domain or not _is_plain(node) or _weights(node, rewriting) is None:
         return None
     assert node.inputs[1] is not None
     found = parameters(node.inputs[1].producer)
@@ -127,7 +127,7 @@ def pack(numbers: np.ndarray, bits: int) -> np.ndarray:
 # --- reading weights ------------------------------------------------------------------------------------------------
 
 
-def _weights(node: Node, context: Context) -> Weights | None:
+def _weights(node: Node, rewriting: Rewriting) -> Weights | None:
     """The second factor of a node, if it is a constant of few bits that is dequantized."""
     value = node.inputs[1]
     transposed = node.op_type == "Gemm" and bool(operand(node, "transB"))
@@ -147,7 +147,7 @@ def _weights(node: Node, context: Context) -> Weights | None:
     shift = 0 if found.dtype in dtypes.UNSIGNED else 1 << (found.dtype.bits - 1)
     numbers = array.astype(np.int16) + shift
     zero_point = found.zero_point.astype(np.int16) + shift
-    return _arranged(numbers, found, zero_point, steps, transposed, context)
+    return _arranged(numbers, found, zero_point, steps, transposed, rewriting)
 
 
 def dtype_of_first(node: Node) -> dtypes.ElementType | None:
@@ -156,7 +156,7 @@ def dtype_of_first(node: Node) -> dtypes.ElementType | None:
 
 
 def _arranged(
-    numbers: np.ndarray, found: Parameters, zero_point: np.ndarray, steps: list[Node], transposed: bool, context: Context
+    numbers: np.ndarray, found: Parameters, zero_point: np.ndarray, steps: list[Node], transposed: bool, rewriting: Rewriting
 ) -> Weights | None:
     """Weights as rows for each column of the result, in blocks."""
     if numbers.ndim == 3:
@@ -171,7 +171,7 @@ def _arranged(
         return Weights(rows, _contiguous(turn(found.scale)), turn(zero_point), found.dtype.bits, found.block_size)
     if found.block_size or found.axis == depth_axis:
         return None
-    block_size = wanted_block_size(context, depth)
+    block_size = wanted_block_size(rewriting, depth)
     blocks = -(-depth // block_size)
     scale, zero = (np.broadcast_to(part.reshape(-1, 1), (count, blocks)) for part in (found.scale, zero_point))
     return Weights(rows, _contiguous(scale), zero, found.dtype.bits, block_size)
@@ -203,9 +203,9 @@ def _contiguous(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array)
 
 
-def wanted_block_size(context: Context, depth: int) -> int:
+def wanted_block_size(rewriting: Rewriting, depth: int) -> int:
     """How long blocks are made where a model has one scale for a whole column: as the session says, -1 for what fits best."""
-    asked = int(settings.MATMULNBITS_BLOCK_SIZE.of(context.options))
+    asked = int(settings.MATMULNBITS_BLOCK_SIZE.of(rewriting.options))
     if asked == -1:
         return max(size for size in BLOCK_SIZES if size <= max(depth, BLOCK_SIZES[0]))
     if asked and asked not in BLOCK_SIZES:

@@ -14,11 +14,11 @@ from sardonyx.ops.reading import constant, operand
 from sardonyx.ops.table import facts_of
 from sardonyx.optimizer import matching
 from sardonyx.optimizer.axes import part_of
-from sardonyx.optimizer.context import Context
 from sardonyx.optimizer.passes.attention_heads import Heads
 from sardonyx.optimizer.passes.attention_scores import Unfit
 from sardonyx.optimizer.passes.building import TypingBuilder, replace_value
 from sardonyx.optimizer.pattern import read
+from sardonyx.optimizer.rewriting import Rewriting
 from sardonyx.optimizer.values import dtype_of, rank_of, scalar, shape_of
 from sardonyx.records import dataclass, field
 
@@ -28,16 +28,16 @@ PATTERN = read("Add(Mul(x, cos), Mul(turned:Concat(Neg(high), low), sin))")
 MAX_DEPTH = 16
 
 
-def fuse_rotary_embeddings(graph: Graph, context: Context) -> bool:
+def fuse_rotary_embeddings(graph: Graph, rewriting: Rewriting) -> bool:
     """Make one op of each rotation of pairs by their positions' angles."""
     tables = _Tables()
     changed = False
     for node in list(graph.nodes):
         if node.op_type == "RotaryEmbedding":
-            changed = _join_heads(node, graph, context) or changed
+            changed = _join_heads(node, graph, rewriting) or changed
         elif node.op_type == "Add" and not node.domain:
             rotation = next(_rotations(node), None)
-            changed = (rotation is not None and _fuse(rotation, tables, graph, context)) or changed
+            changed = (rotation is not None and _fuse(rotation, tables, graph, rewriting)) or changed
     if changed:
         edit.topological_sort(graph)
         edit.remove_unused(graph)
@@ -98,18 +98,18 @@ def _of_all_features(rotation: Rotation) -> Rotation:
 # --- what comes of it
 
 
-def _fuse(rotation: Rotation, tables: _Tables, graph: Graph, context: Context) -> bool:
+def _fuse(rotation: Rotation, tables: _Tables, graph: Graph, rewriting: Rewriting) -> bool:
     node = rotation.output.producer
     assert node is not None
-    op = TypingBuilder(graph, node, {**context.model.opsets, "": node.version}, node.name or "rotary", context.driver)
+    op = TypingBuilder(graph, node, {**rewriting.model.opsets, "": node.version}, node.name or "rotary", rewriting.driver)
     try:
         result = _emitted(op, rotation, tables)
     except Unfit as reason:
         tables.forget(op)
         op.undo()
-        context.journal.add(NAME, node, str(reason))
+        rewriting.journal.add(NAME, node, str(reason))
         return False
-    context.journal.add(NAME, node)
+    rewriting.journal.add(NAME, node)
     replace_value(rotation.output, result)
     return True
 
@@ -142,7 +142,7 @@ def _emitted(op: Builder, rotation: Rotation, tables: _Tables) -> Value:
     return op.Transpose(op.Reshape(rotated(merged), apart), perm=[0, 2, 1, 3])  # type: ignore[no-any-return]
 
 
-def _join_heads(node: Node, graph: Graph, context: Context) -> bool:
+def _join_heads(node: Node, graph: Graph, rewriting: Rewriting) -> bool:
     """Let an op that the model has turn heads where they stand side by side, before they are taken apart."""
     x = node.inputs[0]
     shape = None if x is None else shape_of(x)
@@ -151,7 +151,9 @@ def _join_heads(node: Node, graph: Graph, context: Context) -> bool:
     heads = Heads(x)
     if heads.merged is None or heads.merged.index is not None or heads.merged.is_turned:
         return False
-    op = TypingBuilder(graph, node, {**context.model.opsets, node.domain: node.version}, node.name or "rotary", context.driver)
+    op = TypingBuilder(
+        graph, node, {**rewriting.model.opsets, node.domain: node.version}, node.name or "rotary", rewriting.driver
+    )
     merged, _ = heads.as_merged(op)
     attributes = {**node.attributes, "num_heads": Attribute.of(shape[1])}
     turned = Node(
@@ -165,7 +167,7 @@ def _join_heads(node: Node, graph: Graph, context: Context) -> bool:
     op.add(turned)
     apart = op.Reshape(turned.outputs[0], op.constant([0, 0, shape[1], shape[3]]))
     replace_value(node.outputs[0], op.Transpose(apart, perm=[0, 2, 1, 3]))
-    context.journal.add(NAME, node)
+    rewriting.journal.add(NAME, node)
     return True
 
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 from sardonyx.ir import Graph, Node, Value, edit
 from sardonyx.ops.builder import Builder
 from sardonyx.ops.reading import operand
-from sardonyx.optimizer.context import Context
+from sardonyx.optimizer.rewriting import Rewriting
 from sardonyx.optimizer.values import shape_of
 
 FIRST_WITH_AXES = 9
 """Before, a Scan had a batch."""
 
 
-def find_distances(graph: Graph, context: Context) -> bool:
+def find_distances(graph: Graph, rewriting: Rewriting) -> bool:
     """Replace Scans as converters of nearest neighbours write them."""
     changed = False
     for node in list(graph.nodes):
         if (node.domain, node.op_type) == ("", "Scan") and node.version >= FIRST_WITH_AXES and _has_distances(node):
-            _replace(graph, node, context)
+            _replace(graph, node, rewriting)
             changed = True
     return changed
 
@@ -56,15 +56,15 @@ def _is_distance(value: Value, points: Value | None, point: Value) -> bool:
     return {_origin(one) for one in made.inputs if one is not None} == {points, point}
 
 
-def _replace(graph: Graph, node: Node, context: Context) -> None:
-    op = Builder(graph, node, context.model.opsets, prefix=node.name or "Scan")
+def _replace(graph: Graph, node: Node, rewriting: Rewriting) -> None:
+    op = Builder(graph, node, rewriting.model.opsets, prefix=node.name or "Scan")
     points, scanned = node.inputs
     assert points is not None
     distances = op.node("CDist", points, scanned, domain="com.microsoft", metric="sqeuclidean")
     by_point = op.Transpose(distances, perm=[1, 0])  # what follows nearly always turns it back
     for made in op.made:
-        context.driver.node(made)
+        rewriting.driver.node(made)
     for old, new in zip(node.outputs, (points, by_point)):
         edit.replace_all_uses(old, new)
-    context.journal.add("DistanceFusion", node)
+    rewriting.journal.add("DistanceFusion", node)
     graph.remove(node)

@@ -7,7 +7,7 @@ import numpy as np
 from sardonyx.ir import Graph, Node, Value, edit
 from sardonyx.ops.builder import Builder
 from sardonyx.ops.reading import operand
-from sardonyx.optimizer.context import Context
+from sardonyx.optimizer.rewriting import Rewriting
 from sardonyx.optimizer.values import shape_of
 from sardonyx.records import dataclass
 
@@ -25,7 +25,7 @@ class _Part:
     drops: bool
 
 
-def split_once(graph: Graph, context: Context) -> bool:
+def split_once(graph: Graph, rewriting: Rewriting) -> bool:
     """Replace, for each value and axis, the nodes that cut it into consecutive parts by a Split."""
     seen: set[Value] = set()
     changed = False
@@ -36,7 +36,7 @@ def split_once(graph: Graph, context: Context) -> bool:
             continue
         seen.add(data)
         for parts in _coverings(data, graph):
-            _split(graph, data, parts, node, context)
+            _split(graph, data, parts, node, rewriting)
             changed = True
     return changed
 
@@ -101,18 +101,18 @@ def _is_given(node: Node, position: int) -> bool:
     return position < len(node.inputs) and node.inputs[position] is not None
 
 
-def _split(graph: Graph, data: Value, parts: list[_Part], before: Node, context: Context) -> None:
-    op = Builder(graph, before, {**context.model.opsets, "": before.version}, prefix=before.name or "split")
+def _split(graph: Graph, data: Value, parts: list[_Part], before: Node, rewriting: Rewriting) -> None:
+    op = Builder(graph, before, {**rewriting.model.opsets, "": before.version}, prefix=before.name or "split")
     sizes = np.array([part.end - part.start for part in parts], np.int64)
     outputs = op.Split(data, axis=parts[0].axis, split=sizes, outputs=len(parts))
     for part, output in zip(parts, outputs, strict=True):
         if part.drops:
             output = op.Squeeze(output, axes=np.array([part.axis], np.int64))
-        context.journal.add("GatherSliceToSplitFusion", part.node)
+        rewriting.journal.add("GatherSliceToSplitFusion", part.node)
         edit.replace_all_uses(part.node.outputs[0], output)
         if part.node is not before:
             graph.remove(part.node)
     for made in op.made:
-        context.driver.node(made)
+        rewriting.driver.node(made)
     if any(part.node is before for part in parts):
         graph.remove(before)

@@ -7,13 +7,13 @@ from typing import Any
 
 from sardonyx.ir import Attribute, Graph, Node, Tensor, edit
 from sardonyx.ops import schemas
-from sardonyx.optimizer.context import Context
+from sardonyx.optimizer.rewriting import Rewriting
 
 KEPT = frozenset({"DequantizeLinear", "EPContext"})
 """Never merged: each consumer of a quantized value keeps a DequantizeLinear of its own."""
 
 
-def eliminate_common_subexpressions(graph: Graph, context: Context) -> bool:
+def eliminate_common_subexpressions(graph: Graph, rewriting: Rewriting) -> bool:
     """Value numbering over op, operands and attributes, in order."""
     alike: dict[Hashable, Node] = {}
     seen: dict[Hashable, Node] = {}
@@ -34,7 +34,7 @@ def eliminate_common_subexpressions(graph: Graph, context: Context) -> bool:
             if old.name:
                 edit.replace_all_uses(old, new)
         graph.remove(node)
-        context.journal.add("CommonSubexpressionElimination", node)
+        rewriting.journal.add("CommonSubexpressionElimination", node)
         changed = True
     return changed
 

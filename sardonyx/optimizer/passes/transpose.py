@@ -12,7 +12,6 @@ import numpy as np
 
 from sardonyx.ir import Graph, Node, TensorType, Value, edit
 from sardonyx.ops.builder import Builder
-from sardonyx.optimizer.context import Context
 from sardonyx.optimizer.passes.transpose_axes import (
     Layout,
     compose,
@@ -24,11 +23,12 @@ from sardonyx.optimizer.passes.transpose_axes import (
 )
 from sardonyx.optimizer.passes.transpose_handlers import Turned
 from sardonyx.optimizer.passes.transpose_search import Layouts, Movable, is_better, search
+from sardonyx.optimizer.rewriting import Rewriting
 
 NAME = "TransposeOptimizer"
 
 
-def optimize_transposes(graph: Graph, context: Context) -> bool:
+def optimize_transposes(graph: Graph, rewriting: Rewriting) -> bool:
     """Let nodes work in the orders of axes that need the least transposing."""
     layouts = Layouts(graph)
     if not layouts.views:
@@ -37,22 +37,22 @@ def optimize_transposes(graph: Graph, context: Context) -> bool:
         search(region)
     if not is_better(layouts.total(), layouts.paid):
         return False
-    _Writer(graph, layouts, context).write()
+    _Writer(graph, layouts, rewriting).write()
     return True
 
 
 class _Writer:
     """Writes a graph in the layouts chosen, node by node from the front."""
 
-    def __init__(self, graph: Graph, layouts: Layouts, context: Context):
+    def __init__(self, graph: Graph, layouts: Layouts, rewriting: Rewriting):
         self.graph = graph
         self.layouts = layouts
-        self.context = context
+        self.rewriting = rewriting
         self.made: dict[Value, Value] = {}
         """Held values that are made anew, in another layout."""
-        self.present: dict[tuple[Value, Layout], Value] = {}
+        self.available: dict[tuple[Value, Layout], Value] = {}
         self.similar: dict[tuple[Value, Hashable], Layout] = {}
-        """The first layout of its essence that is present."""
+        """The first layout of its essence that is available."""
         self.removed: list[Node] = []
 
     def write(self) -> None:
@@ -83,10 +83,10 @@ class _Writer:
             self._remember(root, layout, output)
         else:
             self.removed.append(node)
-            self.context.journal.add(NAME, node)
+            self.rewriting.journal.add(NAME, node)
 
     def _remember(self, root: Value, layout: Layout, value: Value) -> None:
-        self.present[root, layout] = value
+        self.available[root, layout] = value
         self.similar.setdefault((root, self.layouts.held[root].essence(layout)), layout)
 
     def _similar(self, root: Value, layout: Layout) -> Layout | None:
@@ -100,7 +100,7 @@ class _Writer:
         held = self.layouts.held.get(root)
         if held is None or layout == held.made:
             return self.made.get(root, root)
-        return self.present.get((root, layout))
+        return self.available.get((root, layout))
 
     def _wanted(self, value: Value, before: Node | None) -> Value:
         """What stands for a value of the old graph, made in front of `before` if it is not there yet."""
@@ -147,7 +147,7 @@ class _Writer:
             if old.name:
                 self._replace(old, new, moves=port is not None)
         self.removed.append(node)
-        self.context.journal.add(NAME, node)
+        self.rewriting.journal.add(NAME, node)
 
     def _replace(self, old: Value, new: Value, moves: bool) -> None:
         if moves:
@@ -171,11 +171,11 @@ class _Writer:
 
     def _builder(self, before: Node | None, prefix: str) -> Builder:
         version = {"": before.version} if before is not None and not before.domain else {}
-        return Builder(self.graph, before, {**self.context.model.opsets, **version}, prefix or NAME)
+        return Builder(self.graph, before, {**self.rewriting.model.opsets, **version}, prefix or NAME)
 
     def _infer(self, op: Builder) -> None:
         for node in op.made:
-            self.context.driver.node(node)
+            self.rewriting.driver.node(node)
 
     def _describe(self, new: Value, old: Value, layout: Layout) -> None:
         """What was known of a shape is known of the transposed one."""

@@ -164,13 +164,13 @@ def tensor_scatter(past_cache, update, write_indices=None, axis=-2, mode="linear
     axis = normal_axis(axis, past_cache.ndim)
     if axis == 0:
         raise KernelError("axis cannot be 0, the batch dimension", InvalidArgument)
-    batch, room, length = past_cache.shape[0], past_cache.shape[axis], update.shape[axis]
+    batch, capacity, length = past_cache.shape[0], past_cache.shape[axis], update.shape[axis]
     first = np.zeros(batch, np.int64) if write_indices is None else write_indices
-    if first.size and (first.min() < 0 or length > room or (mode == "linear" and first.max() + length > room)):
-        raise KernelError(f"{length} elements from {first.tolist()} on do not fit into a cache of {room}", InvalidArgument)
+    if first.size and (first.min() < 0 or length > capacity or (mode == "linear" and first.max() + length > capacity)):
+        raise KernelError(f"{length} elements from {first.tolist()} on do not fit into a cache of {capacity}", InvalidArgument)
     positions = first[:, None] + np.arange(length)
     if mode == "circular":
-        positions %= room
+        positions %= capacity
     present_cache = np.array(past_cache, order="C")
     np.moveaxis(present_cache, axis, 1)[np.arange(batch)[:, None], positions] = np.moveaxis(update, axis, 1)
     return present_cache

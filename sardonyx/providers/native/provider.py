@@ -16,9 +16,9 @@ from sardonyx.ir.edit import all_graphs
 from sardonyx.ops import checking
 from sardonyx.providers.clustering import maximal_clusters
 from sardonyx.providers.cpu.provider import CPUExecutionProvider
+from sardonyx.providers.native.execution.argument_table import ArgumentTable, Tables
 from sardonyx.providers.native.execution.compiled import CompiledProgram
 from sardonyx.providers.native.execution.digest import content_digest
-from sardonyx.providers.native.execution.layout import Layout, Tables
 from sardonyx.providers.native.execution.placing import tabulate
 from sardonyx.providers.native.program.batches import batch_of
 from sardonyx.providers.native.program.known import is_symbolic, known_sizes
@@ -205,9 +205,9 @@ class NativeExecutionProvider(ExecutionProvider):
         addresses = [array.ctypes.data for array in constants if array is not None]
         assert len(addresses) == len(constants)
         functions = self.jit.load(program.kernels)
-        layout = Layout(tables, functions.addresses, addresses, (constants, functions), self.threads)
+        argument_table = ArgumentTable(tables, functions.addresses, addresses, (constants, functions), self.threads)
         labels = [(step.label, step.kernel.title) for step in program.steps]
-        return CompiledProgram(layout, labels, fallback, program, self.jit)
+        return CompiledProgram(argument_table, labels, fallback, program, self.jit)
 
 
 def _unknown_sizes(program: Program, sizes: Sizes) -> Iterator[Failure]:

@@ -12,7 +12,7 @@ from sardonyx.errors import CODED
 from sardonyx.runtime.api import arguments
 from sardonyx.runtime.api.devices import CPU, OrtDevice
 from sardonyx.runtime.api.value import OrtValue, OrtValueVector, from_address
-from sardonyx.runtime.execution.targets import Bound, Place, free_places, place_of
+from sardonyx.runtime.execution.destinations import Bound, Place, free_places, place_of
 
 if TYPE_CHECKING:
     from sardonyx.runtime.api.options import RunOptions

@@ -30,7 +30,7 @@ rect.buffer { stroke: #fff; stroke-width: .6 } rect.buffer:hover { stroke: #000;
 
 def svg(report: MemoryReport) -> str:
     """Above, the bytes in use at each step; below, the arena: a rectangle from the first to the last step of each buffer."""
-    memory, layout = report.memory, report.memory.layout(report.sizes)
+    memory, placement = report.memory, report.memory.placement(report.sizes)
     count = max(len(report.steps), 1)
     across = (WIDTH - LEFT - RIGHT) / count
     floor = TOP + CURVE_HEIGHT + GAP + ARENA_HEIGHT
@@ -41,12 +41,12 @@ def svg(report: MemoryReport) -> str:
         f'<text x="{LEFT}" y="40">{escape("; ".join(report.summary()))}</text>',
     ]
     parts += _curve(report.in_use(), memory.peak(report.sizes), across)
-    parts += _frame(layout.size, len(report.steps), across, floor)
+    parts += _frame(placement.size, len(report.steps), across, floor)
     rows = _values_by_buffer(report)
     colors = _colors(report, rows)
     parts += _legend(colors, floor + 38)
-    scale = ARENA_HEIGHT / max(layout.size, 1)
-    for index, (buffer, offset) in enumerate(zip(memory.buffers, layout.offsets, strict=True)):
+    scale = ARENA_HEIGHT / max(placement.size, 1)
+    for index, (buffer, offset) in enumerate(zip(memory.buffers, placement.offsets, strict=True)):
         if offset is not None and rows[index]:
             size = max((row.bytes or 0) for row in rows[index])
             box = (
@@ -93,10 +93,10 @@ def _label(box: tuple[float, float, float, float], name: str) -> str:
     """The name inside a rectangle, upright or on its side, if there is room for it."""
     x, y, width, height = box
     upright = width >= min(LABEL_LENGTH, len(name) * CHARACTER) and height >= LABEL_HEIGHT
-    room = int(((width if upright else height) - 8) / CHARACTER)
-    if not upright and (width < LABEL_HEIGHT or room < 5):
+    length = int(((width if upright else height) - 8) / CHARACTER)
+    if not upright and (width < LABEL_HEIGHT or length < 5):
         return ""
-    shown = name if len(name) <= room else f"{name[: room - 1]}…"
+    shown = name if len(name) <= length else f"{name[: length - 1]}…"
     if upright:
         return f'<text class="label" x="{x + 4:.1f}" y="{y + height / 2 + 4:.1f}">{escape(shown)}</text>'
     across, bottom = x + width / 2 + 4, y + height - 4

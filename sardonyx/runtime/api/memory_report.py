@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from sardonyx.errors import InvalidArgument
 from sardonyx.ir import Dim, described
-from sardonyx.providers.arena import Layout
+from sardonyx.providers.arena import Placement
 from sardonyx.records import dataclass, field
 from sardonyx.runtime.preparation.memory import Allocation, Kind, MemoryPlan
 from sardonyx.runtime.preparation.plan import Plan
@@ -85,7 +85,7 @@ class MemoryReport:
 
     def rows(self) -> Iterator[Row]:
         """All values but constants, in the order in which they come to be."""
-        layout = self.memory.layout(self.sizes) if self.is_numeric else Layout(0, (None,) * len(self.memory.buffers))
+        placement = self.memory.placement(self.sizes) if self.is_numeric else Placement(0, (None,) * len(self.memory.buffers))
         names = {one.slot: one.name for one in self.memory.allocations}
         for one in sorted(self.memory.allocations, key=lambda one: (one.first, one.slot)):
             if one.kind is not Kind.STATIC:
@@ -94,7 +94,7 @@ class MemoryReport:
                     self.types[one.slot],
                     "" if one.source is None else names[one.source],
                     None if one.bytes is None else size_with(one.bytes, self.sizes),
-                    None if one.buffer is None else layout.offsets[one.buffer],
+                    None if one.buffer is None else placement.offsets[one.buffer],
                 )
 
     def cells(self) -> list[tuple[str, ...]]:
@@ -123,7 +123,7 @@ class MemoryReport:
         outputs = sum(buffer.outside for buffer in buffers)
         lines = [f"{len(self.steps)} steps, {len(buffers) - outputs} buffers, {outputs} for outputs"]
         if self.is_numeric:
-            arena = memory.layout(self.sizes).size
+            arena = memory.placement(self.sizes).size
             sizes = ", ".join(f"{name}={self.sizes[name]}" for name in self.symbols)
             lines.append(f"peak {memory.peak(self.sizes):,} bytes, arena {arena:,} bytes" + (f" with {sizes}" if sizes else ""))
         else:

@@ -116,7 +116,7 @@ class ModelCompiler:
 
     def _compile(self, path: Path, embed: bool) -> Written:
         session = RawSession(self._options, self._source, isinstance(self._source, str))
-        session.compile_to = contexts.Target(
+        session.compile_to = contexts.ContextFile(
             path,
             embed=embed,
             external_data=self._external,

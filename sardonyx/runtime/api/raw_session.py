@@ -29,7 +29,7 @@ from sardonyx.runtime.preparation.recipe import ProviderList, open_recipe
 
 if TYPE_CHECKING:
     from sardonyx.providers.native.aot.writing import Written
-    from sardonyx.runtime.saving.contexts import Target
+    from sardonyx.runtime.saving.contexts import ContextFile
 
 logger = logging.getLogger("sardonyx.runtime")
 
@@ -53,7 +53,7 @@ class RawSession(Engine):
             if read_config:
                 options_from_model(self._model, self.session_options)
                 self._profiler = self._profiler or self._open_profiler()
-        self.compile_to: Target | None = None
+        self.compile_to: ContextFile | None = None
         """Where the compiled form of the model is to be written, if the configuration does not say so."""
         self.written: Written | None = None
 

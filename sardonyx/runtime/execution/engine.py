@@ -21,11 +21,11 @@ from sardonyx.runtime.api.options import RunOptions, SessionOptions
 from sardonyx.runtime.api.profile import Profiler
 from sardonyx.runtime.api.value import OrtValue, OrtValueVector
 from sardonyx.runtime.execution import background
+from sardonyx.runtime.execution.destinations import Bound
 from sardonyx.runtime.execution.direct import Direct
-from sardonyx.runtime.execution.executor import Targets, execute
+from sardonyx.runtime.execution.executor import Destinations, execute
 from sardonyx.runtime.execution.feeds import convert
 from sardonyx.runtime.execution.results import release
-from sardonyx.runtime.execution.targets import Bound
 from sardonyx.runtime.preparation.copies import is_copy
 from sardonyx.runtime.preparation.plan import Plan, all_steps, shrink
 from sardonyx.runtime.preparation.prepare import Prepared
@@ -109,7 +109,7 @@ class Engine:
         try:
             if self._specialized is not None and plan is self.plan:
                 plan = self._specialized.plan_for(values) or plan
-            return self._run(plan, values, run_options, None if bound is None else bound.targets(plan))
+            return self._run(plan, values, run_options, None if bound is None else bound.destinations(plan))
         except CODED:
             raise
         except Exception as error:
@@ -154,14 +154,14 @@ class Engine:
         return converted
 
     def _run(
-        self, plan: Plan, feeds: dict[str, Any], run_options: RunOptions | None, targets: Targets | None = None
+        self, plan: Plan, feeds: dict[str, Any], run_options: RunOptions | None, destinations: Destinations | None = None
     ) -> list[Any]:
         terminated = None if run_options is None else _watch(run_options)
         stop = 0 if run_options is None else ctypes.addressof(run_options._stop)
         try:
             if self._profiler is None:
-                values = execute(plan, feeds, terminated=terminated, stop=stop, targets=targets)
-                return release(values, targets.values() if targets else ())
+                values = execute(plan, feeds, terminated=terminated, stop=stop, destinations=destinations)
+                return release(values, destinations.values() if destinations else ())
             with self._event("model_run"):
                 with self._event(_EXECUTORS[self.session_options.execution_mode == ExecutionMode.ORT_PARALLEL]):
                     values = execute(plan, feeds, terminated=terminated, profiler=self._profiler)
@@ -212,8 +212,8 @@ class Engine:
             for value in made:
                 fetches.push_back(value)
             return
-        for target, value in zip(fetches, made, strict=True):
-            target.update_inplace(value)
+        for fetch, value in zip(fetches, made, strict=True):
+            fetch.update_inplace(value)
 
     def run_with_iobinding(self, iobinding: SessionIOBinding, run_options: RunOptions | None = None) -> None:
         """One run on bound memory."""

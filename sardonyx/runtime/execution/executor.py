@@ -14,7 +14,7 @@ from sardonyx.ir import Node, Type
 from sardonyx.providers.termination import TERMINATED, heard
 from sardonyx.runtime.preparation.plan import ABSENT, Plan, Step
 
-Targets = Mapping[int, np.ndarray]
+Destinations = Mapping[int, np.ndarray]
 """Memory by slot that compiled steps are to write their results into."""
 
 
@@ -37,14 +37,14 @@ class Run:
         self.stop = stop
         """Address of a word by which native code sees that it shall stop; 0 if nobody can say so."""
 
-    def frame(self, plan: Plan, frame: list[Any], targets: Targets | None = None) -> list[Any]:
-        """Run all steps on a frame whose inputs are in place; returns the outputs, some of them perhaps in `targets`."""
+    def frame(self, plan: Plan, frame: list[Any], destinations: Destinations | None = None) -> list[Any]:
+        """Run all steps on a frame whose inputs are in place; returns the outputs, some of them perhaps in `destinations`."""
         if not plan.steps:  # the body of a Loop would go on for ever
             self._check_terminated()
         for step in plan.steps:
             self._check_terminated()
             inputs = [None if slot == ABSENT else frame[slot] for slot in step.inputs]
-            _store(frame, step.outputs, self._call(step, inputs, frame, targets))
+            _store(frame, step.outputs, self._call(step, inputs, frame, destinations))
             for slot in step.copied:
                 frame[slot] = _compact(frame[slot])
             for slot in step.released:
@@ -55,14 +55,14 @@ class Run:
         if self.terminated is not None and self.terminated():
             raise Fail(TERMINATED)
 
-    def _call(self, step: Step, inputs: Sequence[Any], frame: list[Any], targets: Targets | None) -> Sequence[Any]:
+    def _call(self, step: Step, inputs: Sequence[Any], frame: list[Any], destinations: Destinations | None) -> Sequence[Any]:
         start = time.perf_counter_ns() if self.profiler is not None else 0
         try:
             if self.profiler is not None and step.compiled:
                 outputs, kernels = step.call.run_timed(inputs)
                 self.profiler.kernels(step, start, kernels)
-            elif targets and step.call.takes_targets and not targets.keys().isdisjoint(step.outputs):
-                outputs = step.call.run_with(inputs, self.stop, [targets.get(slot) for slot in step.outputs])
+            elif destinations and step.call.takes_destinations and not destinations.keys().isdisjoint(step.outputs):
+                outputs = step.call.run_with(inputs, self.stop, [destinations.get(slot) for slot in step.outputs])
                 self._check_terminated()
             elif step.overlaid and (over := _overlaid(step, inputs)):
                 outputs = step.call.run_with(inputs, self.stop, over=over)
@@ -124,8 +124,8 @@ def _may_overwrite(inputs: Sequence[Any], position: int) -> bool:
     """
     if not _is_sole(inputs, position):
         return False
-    target = inputs[position]
-    return all(other is None or other is target or _fits(other, target.shape, target.dtype) for other in inputs)
+    overwritten = inputs[position]
+    return all(other is None or other is overwritten or _fits(other, overwritten.shape, overwritten.dtype) for other in inputs)
 
 
 def _is_sole(inputs: Sequence[Any], position: int, is_lent: bool = False) -> bool:
@@ -135,10 +135,12 @@ def _is_sole(inputs: Sequence[Any], position: int, is_lent: bool = False) -> boo
     """
     if _references(inputs, position) != SOLE_REFERENCES:
         return False
-    target = inputs[position]
-    if type(target) is not np.ndarray or not (target.base is None or (is_lent and not isinstance(target.base, np.ndarray))):
+    overwritten = inputs[position]
+    if type(overwritten) is not np.ndarray or not (
+        overwritten.base is None or (is_lent and not isinstance(overwritten.base, np.ndarray))
+    ):
         return False
-    return target.flags.c_contiguous and target.flags.writeable
+    return overwritten.flags.c_contiguous and overwritten.flags.writeable
 
 
 def _fits(operand: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
@@ -188,7 +190,7 @@ def execute(
     terminated: Callable[[], bool] | None = None,
     profiler: Profiler | None = None,
     stop: int = 0,
-    targets: Targets | None = None,
+    destinations: Destinations | None = None,
 ) -> list[Any]:
     """Run a plan on values by input name. `output_names` may name any value of the graph; None means the graph's outputs."""
     if output_names is not None:
@@ -197,7 +199,7 @@ def execute(
     for name, value in feeds.items():
         frame[plan.slots[name]] = value
     with np.errstate(all="ignore"), heard(terminated):
-        return Run(terminated, profiler, stop).frame(plan, frame, targets)
+        return Run(terminated, profiler, stop).frame(plan, frame, destinations)
 
 
 def _explain(node: Node, inputs: Sequence[Any], error: Exception) -> NoReturn:

@@ -1,6 +1,6 @@
 """Which value lies in which buffer: `plan_memory` decides it from the ordered steps of a plan, before any size is known.
 
-Sizes are symbolic: values share a buffer when their sizes are equal as expressions, so a plan holds for all shapes. `layout` turns
+Sizes are symbolic: values share a buffer when their sizes are equal as expressions, so a plan holds for all shapes. `placement` turns
 the buffers into offsets of one arena once the symbols have values; `peak` is what a run takes then.
 """
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from sardonyx.errors import InvalidArgument
 from sardonyx.ir import Dim, MapType, TensorType, Value, dim
-from sardonyx.providers.arena import Layout, aligned, find_conflicts, place, side_by_side
+from sardonyx.providers.arena import Placement, aligned, find_conflicts, place, side_by_side
 from sardonyx.providers.steps import ANY, Workspace
 from sardonyx.records import dataclass
 from sardonyx.runtime.preparation.sizes import bytes_of, given_symbols, size_with
@@ -96,7 +96,7 @@ COPY_COST = 4
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """The memory of a plan's values. `peak` and `layout` take the sizes of the symbols in the inputs' shapes."""
+    """The memory of a plan's values. `peak` and `placement` take the sizes of the symbols in the inputs' shapes."""
 
     allocations: Sequence[Allocation]
     buffers: Sequence[Buffer]
@@ -119,18 +119,18 @@ class MemoryPlan:
     def _conflicts(self) -> list[list[int]] | None:
         return find_conflicts([(buffer.first, buffer.last) for buffer in self.buffers if not buffer.outside])
 
-    def layout(self, sizes: Mapping[str, int] | None = None, **named: int) -> Layout:
+    def placement(self, sizes: Mapping[str, int] | None = None, **named: int) -> Placement:
         """Offsets of the buffers in an arena for these sizes."""
         given = self._checked(sizes, named)
         if not self.options.pattern:
-            return Layout(0, (None,) * len(self.buffers))
+            return Placement(0, (None,) * len(self.buffers))
         inside = [buffer for buffer in self.buffers if not buffer.outside]
         lengths = [buffer.size(given) for buffer in inside]
         known = [length or 0 for length in lengths]
         spans = [(buffer.first, buffer.last) for buffer in inside]
         placed = place(known, spans, self._conflicts) if self.options.reuse else side_by_side(known)
         offsets = (None if length is None else at for length, at in zip(lengths, placed.offsets, strict=True))
-        return Layout(placed.size, tuple(None if buffer.outside else next(offsets) for buffer in self.buffers))
+        return Placement(placed.size, tuple(None if buffer.outside else next(offsets) for buffer in self.buffers))
 
     def peak(self, sizes: Mapping[str, int] | None = None, **named: int) -> int:
         """The most bytes that a run takes at once: arena and outputs, without inputs, constants and what kernels use inside.
@@ -142,7 +142,7 @@ class MemoryPlan:
             return max(self.in_use(given), default=0)
         inner = max((self._inner_peak(step, given) for step in self.inner), default=0)
         outside = sum(aligned(buffer.size(given) or 0) for buffer in self.buffers if buffer.outside)
-        return self.layout(given).size + outside + inner
+        return self.placement(given).size + outside + inner
 
     def in_use(self, sizes: Mapping[str, int] | None = None, **named: int) -> list[int]:
         """The bytes in use at each step: buffers that hold something, outputs made so far, and what inner graphs take."""

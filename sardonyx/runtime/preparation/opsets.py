@@ -22,7 +22,7 @@ Opsets = Mapping[str, int]
 
 
 @dataclass(frozen=True)
-class _Form:
+class _Rewritten:
     """What a node looks like in another version of its op."""
 
     version: int
@@ -35,14 +35,14 @@ class _Form:
 def align(nodes: Iterable[Node], opsets: Opsets) -> None:
     """Bring nodes, and those of graphs inside them, to some opsets; what has another meaning there stays as it is."""
     for node in list(_with_inner(nodes)):
-        form = _form(node, opsets)
-        if form is not None:
-            _write(node, form)
+        rewritten = _rewritten(node, opsets)
+        if rewritten is not None:
+            _write(node, rewritten)
 
 
 def can_align(nodes: Iterable[Node], opsets: Opsets) -> bool:
     """Whether all of some nodes have the same meaning in these opsets."""
-    return all(_form(node, opsets) is not None for node in _with_inner(nodes))
+    return all(_rewritten(node, opsets) is not None for node in _with_inner(nodes))
 
 
 def is_aligned(nodes: Iterable[Node], opsets: Opsets) -> bool:
@@ -65,16 +65,16 @@ def _wanted(node: Node, opsets: Opsets) -> int:
     return opsets.get(node.domain, node.version)
 
 
-def _form(node: Node, opsets: Opsets) -> _Form | None:
+def _rewritten(node: Node, opsets: Opsets) -> _Rewritten | None:
     """A node as it is written in the opset wanted; None if that means something else or is not possible."""
     version = _wanted(node, opsets)
     old, new = (schemas.find(node.domain, node.op_type, one) for one in (node.version, version))
     if old is None or (new is not None and old.since_version == new.since_version):
-        return _Form(version, dict(enumerate(node.inputs)), dict(node.attributes))
+        return _Rewritten(version, dict(enumerate(node.inputs)), dict(node.attributes))
     if new is None or new.deprecated or not _mean_the_same(old, new):
         return None
-    form = _by_names(node, old, new, version)
-    return form if form is not None and _fits(node, form, new) else None
+    rewritten = _by_names(node, old, new, version)
+    return rewritten if rewritten is not None and _fits(node, rewritten, new) else None
 
 
 def _mean_the_same(old: Signature, new: Signature) -> bool:
@@ -84,25 +84,25 @@ def _mean_the_same(old: Signature, new: Signature) -> bool:
     return bool(before) and before == after and not any("domain_version" in kernel.parameters for kernel in before)
 
 
-def _by_names(node: Node, old: Signature, new: Signature, version: int) -> _Form | None:
+def _by_names(node: Node, old: Signature, new: Signature, version: int) -> _Rewritten | None:
     """Operands by their names at the places where the new version has them."""
-    form = _Form(version, {}, {})
+    rewritten = _Rewritten(version, {}, {})
     for position, value in enumerate(node.inputs):
         name = old.operand_names[min(position, len(old.operand_names) - 1)]
         if name not in new.operand_names:
             return None
         behind = max(0, position - len(old.operand_names) + 1)  # further operands of a variadic one
-        form.inputs[new.operand_names.index(name) + behind] = value
+        rewritten.inputs[new.operand_names.index(name) + behind] = value
     for name, attribute in _spelled_out(node, old).items():
         default = new.attributes[name].default if name in new.attributes else None
         if name in new.attributes:
             if name in node.attributes or attribute.value != default:
-                form.attributes[name] = attribute
+                rewritten.attributes[name] = attribute
         elif name in new.operand_names and attribute.reference is None:
-            form.constants[new.operand_names.index(name)] = attribute.value
+            rewritten.constants[new.operand_names.index(name)] = attribute.value
         else:
             return None
-    return form
+    return rewritten
 
 
 def _spelled_out(node: Node, signature: Signature) -> dict[str, Attribute]:
@@ -115,14 +115,16 @@ def _spelled_out(node: Node, signature: Signature) -> dict[str, Attribute]:
     return {**defaults, **node.attributes}
 
 
-def _fits(node: Node, form: _Form, signature: Signature) -> bool:
+def _fits(node: Node, rewritten: _Rewritten, signature: Signature) -> bool:
     """Whether the new version takes what it would be given."""
-    positions = [*(position for position, value in form.inputs.items() if value is not None), *form.constants]
+    positions = [*(position for position, value in rewritten.inputs.items() if value is not None), *rewritten.constants]
     if any(position not in positions for position in range(signature.min_inputs) if not signature.input_at(position).optional):
         return False
     if len(node.outputs) > signature.max_outputs or max(positions, default=-1) >= signature.max_inputs:
         return False
-    types = [value.type if (value := form.inputs.get(position)) is not None else None for position in range(_length(form))]
+    types = [
+        value.type if (value := rewritten.inputs.get(position)) is not None else None for position in range(_length(rewritten))
+    ]
     try:
         checking.bind_types(node, signature, types)
     except (Fail, InvalidGraph):
@@ -130,19 +132,19 @@ def _fits(node: Node, form: _Form, signature: Signature) -> bool:
     return True
 
 
-def _length(form: _Form) -> int:
-    return max((*form.inputs, *form.constants), default=-1) + 1
+def _length(rewritten: _Rewritten) -> int:
+    return max((*rewritten.inputs, *rewritten.constants), default=-1) + 1
 
 
-def _write(node: Node, form: _Form) -> None:
+def _write(node: Node, rewritten: _Rewritten) -> None:
     assert node.graph is not None
-    node.version = form.version
+    node.version = rewritten.version
     node.attributes.clear()
-    node.attributes.update(form.attributes)
-    if not form.constants and list(form.inputs.values()) == list(node.inputs):
+    node.attributes.update(rewritten.attributes)
+    if not rewritten.constants and list(rewritten.inputs.values()) == list(node.inputs):
         return
     build = Builder(node.graph, prefix=node.name or node.op_type)
-    constants = {position: build.constant(content) for position, content in form.constants.items()}
-    node.resize_inputs(_length(form))
-    for position in range(_length(form)):
-        node.set_input(position, constants.get(position, form.inputs.get(position)))
+    constants = {position: build.constant(content) for position, content in rewritten.constants.items()}
+    node.resize_inputs(_length(rewritten))
+    for position in range(_length(rewritten)):
+        node.set_input(position, constants.get(position, rewritten.inputs.get(position)))

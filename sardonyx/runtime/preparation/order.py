@@ -43,10 +43,10 @@ class Units:
         self.owner = {node: index for index, one in enumerate(self.assignments) for node in one.nodes}
         self.sources = [list(self._sources(index)) for index in range(len(self.assignments))]
         """For each unit the units that it reads from, one entry per edge."""
-        self.targets: list[list[int]] = [[] for _ in self.sources]
+        self.readers: list[list[int]] = [[] for _ in self.sources]
         for index, sources in enumerate(self.sources):
             for source in sources:
-                self.targets[source].append(index)
+                self.readers[source].append(index)
 
     def __len__(self) -> int:
         return len(self.assignments)
@@ -80,7 +80,7 @@ def reverse_depth_first(units: Units) -> list[int]:
     """
     order: list[int] = []
     visited = [False] * len(units)
-    stack = [(index, False) for index, targets in enumerate(units.targets) if not targets]
+    stack = [(index, False) for index, readers in enumerate(units.readers) if not readers]
     while stack:
         index, leaving = stack.pop()
         if leaving:
@@ -101,10 +101,10 @@ def priority_based(units: Units) -> list[int]:
     while ready:
         _, index = heapq.heappop(ready)
         order.append(index)
-        for target in units.targets[index]:
-            waiting[target] -= 1
-            if not waiting[target]:
-                heapq.heappush(ready, (not units.reads_shape(target), target))
+        for reader in units.readers[index]:
+            waiting[reader] -= 1
+            if not waiting[reader]:
+                heapq.heappush(ready, (not units.reads_shape(reader), reader))
     return order
 
 
@@ -114,7 +114,7 @@ def with_shapes_after_parents(units: Units, order: Iterable[int]) -> list[int]:
     done = [False] * len(units)
     for index in order:
         if not done[index]:
-            followers = sorted(target for target in set(units.targets[index]) if units.reads_shape(target))
+            followers = sorted(reader for reader in set(units.readers[index]) if units.reads_shape(reader))
             for one in (index, *followers):
                 done[one] = True
                 moved.append(one)
@@ -187,9 +187,9 @@ def _greedy(units: Units, memory: _Memory, default: Sequence[int]) -> list[int]:
                 sole = next(reader for reader in memory.readers[value] if not done[reader])
                 growth[sole] -= memory.size[value]
                 changed.append(sole)
-        for target in units.targets[index]:
-            waiting[target] -= 1
-            changed.append(target)
+        for reader in units.readers[index]:
+            waiting[reader] -= 1
+            changed.append(reader)
         for one in dict.fromkeys(changed):
             if not waiting[one]:
                 heapq.heappush(ready, (growth[one], rank[one], one))

@@ -176,7 +176,7 @@ def default_path(source: Path) -> Path:
 
 
 @dataclass(frozen=True)
-class Target:
+class ContextFile:
     """Where and how a context model is written."""
 
     path: Path
@@ -192,27 +192,29 @@ class Target:
     """What takes compiled data that is not in the model, instead of a file."""
 
 
-def target_of(source: Any, config: Configuration) -> Target:
+def context_file_of(source: Any, config: Configuration) -> ContextFile:
     """What the configuration of a session says about the context model to be written."""
     embed = config.get(settings.EP_CONTEXT_EMBED_MODE)
     if embed not in ("0", "1"):
         raise InvalidArgument(f"{settings.EP_CONTEXT_EMBED_MODE} is 0 or 1, not {embed!r}")
     external = config.get(settings.EP_CONTEXT_EXTERNAL_FILE) or None
-    return Target(context_path(source, config), embed == "1", external, prefix=config.get(settings.EP_CONTEXT_NODE_NAME_PREFIX))
+    return ContextFile(
+        context_path(source, config), embed == "1", external, prefix=config.get(settings.EP_CONTEXT_NODE_NAME_PREFIX)
+    )
 
 
-def write(prepared: Prepared, target: Target | None) -> Written:
+def write(prepared: Prepared, file: ContextFile | None) -> Written:
     """Write the context model of a prepared one, by default where and how the session's options say."""
     recipe = prepared.recipe
-    target = target or target_of(recipe.source, recipe.options._config)
+    file = file or context_file_of(recipe.source, recipe.options._config)
     try:
         with custom_ops.known(recipe.options._custom_ops):
-            return _write(prepared, target)
+            return _write(prepared, file)
     except OSError as error:
-        raise InvalidArgument(f'open file "{target.path}" failed: {error.strerror}') from error
+        raise InvalidArgument(f'open file "{file.path}" failed: {error.strerror}') from error
 
 
-def _write(prepared: Prepared, target: Target) -> Written:
+def _write(prepared: Prepared, file: ContextFile) -> Written:
     from sardonyx import __version__
     from sardonyx.providers.native.aot.writing import CompiledNodes, write_context, write_uncompiled
     from sardonyx.providers.native.execution.compiled import CompiledProgram
@@ -221,39 +223,39 @@ def _write(prepared: Prepared, target: Target) -> Written:
     steps = [step for step in prepared.steps() if isinstance(step.call, CompiledProgram) and step.call.program is not None]
     parts = [CompiledNodes(step.nodes, step.call) for step in steps if isinstance(step.call, CompiledProgram)]
     if not parts:
-        if target.required:
+        if file.required:
             raise Fail(
                 "Unable to compile any nodes. Check that the session EPs support compilation and can execute at least one subgraph "
                 "in the model."
             )
-        logger.warning("Nothing of the model can be compiled; %s is the model as it would run.", target.path)
-        return write_uncompiled(model, target.path, functools.partial(_save, target))
+        logger.warning("Nothing of the model can be compiled; %s is the model as it would run.", file.path)
+        return write_uncompiled(model, file.path, functools.partial(_save, file))
     jit = parts[0].program.jit
     assert jit is not None
     return write_context(
         model,
         parts,
         jit,
-        target.path,
+        file.path,
         options=steps[0].provider.options,
         version=__version__,
-        embed=target.embed,
+        embed=file.embed,
         source=Path(source) if isinstance(source, (str, os.PathLike)) else None,
-        prefix=target.prefix,
-        save=functools.partial(_save, target),
-        hand_over=None if target.write is None else functools.partial(_hand_over, target.write),
+        prefix=file.prefix,
+        save=functools.partial(_save, file),
+        hand_over=None if file.write is None else functools.partial(_hand_over, file.write),
     )
 
 
-def _save(target: Target, model: Model) -> None:
+def _save(file: ContextFile, model: Model) -> None:
     from sardonyx import formats
 
-    if formats.is_ort(target.path):
+    if formats.is_ort(file.path):
         from sardonyx.runtime.saving.files import save_ort
 
-        save_ort(model, target.path, portable=False)
+        save_ort(model, file.path, portable=False)
     else:
-        formats.save(model, target.path, target.external_data, target.size_threshold)
+        formats.save(model, file.path, file.external_data, file.size_threshold)
 
 
 def _hand_over(write: WriteContextData, name: str, data: memoryview) -> None:

@@ -66,7 +66,7 @@ def _save_as_run(prepared: Prepared) -> None:
     smallest = config.size(settings.OPTIMIZED_MODEL_EXTERNAL_MIN_SIZE)
     check_names(path, *([external] if external else []))
     try:
-        save_onnx(model, path, external, smallest, packing.forms)
+        save_onnx(model, path, external, smallest, packing.packed_weights_of)
     except OSError as error:
         raise InvalidArgument(f"SystemError : {error.errno} ({os.fspath(path)}: {error.strerror})") from error
 

@@ -12,7 +12,7 @@ import pytest
 
 import sardonyx
 from sardonyx.ir import dim
-from sardonyx.providers.native.program.size_terms import dim_of, form_of, summed
+from sardonyx.providers.native.program.size_terms import dim_of, summed, terms_of
 from tests.providers.native.aot_models import check, compile_model, is_used, options, same, write
 
 CONSTANTS = """<float[3, 3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9}, float zero = {0}, int64 two = {2}, bool yes = {1},
@@ -123,5 +123,5 @@ def test_forms_are_summed() -> None:
     n, m = dim.symbol("n"), dim.symbol("m")
     parts = [n * m + 2, 3, dim.maximum(n - 1, 0) * 4, n * m * 2, dim.maximum(n - 1, 0)]
     numbers = {"n": 0, "m": 1}
-    assert dim_of(summed(form_of(part, numbers) for part in parts), list(numbers)) == sum(parts[1:], start=parts[0])
+    assert dim_of(summed(terms_of(part, numbers) for part in parts), list(numbers)) == sum(parts[1:], start=parts[0])
     assert summed([0, 0]) == 0

@@ -21,7 +21,7 @@ from sardonyx.compiler import linking
 from sardonyx.compiler.jit import jit
 from sardonyx.ir import dim
 from sardonyx.providers.native.aot import container, cpu, opening
-from sardonyx.providers.native.program.size_terms import BadForm, dim_of, form_of, source_of
+from sardonyx.providers.native.program.size_terms import BadSize, dim_of, source_of, terms_of
 from sardonyx.settings import ALLOW_COMPILED_CODE, ALLOW_COMPILED_CODE_VARIABLE
 from tests.providers.native.aot_models import (
     DYNAMIC,
@@ -337,7 +337,7 @@ def test_sizes_survive_as_plain_lists(size: Any, values: list[int]) -> None:
     bindings = dict(zip(SYMBOLS, values))
     if any(symbol.name not in SYMBOLS for symbol in dim.symbols(size)):
         return  # too large to be kept as it was
-    form = json.loads(json.dumps(form_of(size, {name: number for number, name in enumerate(SYMBOLS)})))
+    form = json.loads(json.dumps(terms_of(size, {name: number for number, name in enumerate(SYMBOLS)})))
     wanted = dim.evaluate(size, bindings)
     assert eval(source_of(form, SYMBOLS), {}, bindings) == wanted
     assert dim.evaluate(dim_of(form, SYMBOLS), bindings) == wanted
@@ -348,9 +348,9 @@ def test_sizes_survive_as_plain_lists(size: Any, values: list[int]) -> None:
     ["x", 1.5, True, None, [], [[]], [["1"]], [[1, 3]], [[1, -1]], [[1, ["min", 1]]], [[1, ["open", 1, 2]]], {}, [[1, "n"]]],
 )
 def test_other_things_are_no_sizes(form: Any) -> None:
-    with pytest.raises(BadForm):
+    with pytest.raises(BadSize):
         source_of(form, SYMBOLS)
-    with pytest.raises(BadForm):
+    with pytest.raises(BadSize):
         dim_of(form, SYMBOLS)
 
 
@@ -358,7 +358,7 @@ def test_sizes_are_not_nested_without_end() -> None:
     form: Any = 1
     for _ in range(200):
         form = [[1, ["min", form, 2]]]
-    with pytest.raises(BadForm):
+    with pytest.raises(BadSize):
         source_of(form, SYMBOLS)
 
 

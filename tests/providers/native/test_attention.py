@@ -89,7 +89,7 @@ def test_caches_that_go_past_those_of_the_cpu(monkeypatch: pytest.MonkeyPatch, d
     expected = program([feeds[value.name] for value in program.program.inputs])  # type: ignore[union-attr]
     for shift in (0, 1, 4, 8):  # memory of the caller may lie anywhere
         targets = [np.zeros(one.size + shift, dtype)[shift:].reshape(one.shape) for one in expected]
-        program([feeds[value.name] for value in program.program.inputs], targets=targets)  # type: ignore[union-attr]
+        program([feeds[value.name] for value in program.program.inputs], destinations=targets)  # type: ignore[union-attr]
         for one, other in zip(targets, expected):
             np.testing.assert_array_equal(one, other)
 

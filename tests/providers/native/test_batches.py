@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sardonyx.compiler import caches
-from sardonyx.providers.native.execution import layout
+from sardonyx.providers.native.execution import argument_table
 from sardonyx.providers.native.execution.compiled import CompiledProgram
 from sardonyx.providers.native.program import budgets
 from sardonyx.providers.native.program.parts import entries_at_once
@@ -40,7 +40,7 @@ CANNOT = {
 def batch_in(text: str) -> Any:
     (program,) = programs(native_plan(text))
     assert isinstance(program, CompiledProgram)
-    return program.layout.tables.batch
+    return program.argument_table.tables.batch
 
 
 @pytest.mark.parametrize("name", CAN_BE_CUT)
@@ -70,16 +70,16 @@ def feeds(name: str, count: int) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("count", [0, 1, 2, 7, 64])
 @pytest.mark.parametrize("name", CAN_BE_CUT)
 def test_parts_give_what_the_whole_gives(monkeypatch: pytest.MonkeyPatch, name: str, count: int) -> None:
-    monkeypatch.setattr(layout, "entries_at_once", lambda count, *_: min(count, 3))
+    monkeypatch.setattr(argument_table, "entries_at_once", lambda count, *_: min(count, 3))
     assert_agrees(CAN_BE_CUT[name], feeds(name, count))
 
 
 def test_the_arena_is_that_of_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
     (program,) = programs(native_plan(CAN_BE_CUT["convolutions"]))
     shapes = ((8, 3, 9, 10), (8, 3, 3, 3))
-    whole = program.layout.shape(shapes)
+    whole = program.argument_table.shape(shapes)
     change_budgets(monkeypatch, arena=whole.arena // 4)
-    cut = program.layout.shape(shapes)
+    cut = program.argument_table.shape(shapes)
     assert (whole.parts, cut.parts) == (1, 4) and cut.arena < whole.arena
     symbols = {"N": 8, "H": 9, "W": 10, "P": 4, "Q": 5}
     assert program.workspace.bytes_for(symbols) == cut.arena

@@ -8,14 +8,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sardonyx.providers.native.execution.outputs import LARGE_BYTES, Forms, Outputs, block_size
+from sardonyx.providers.native.execution.outputs import LARGE_BYTES, Outputs, OutputShapes, block_size
 from tests.providers.native.agreement import native_plan, programs
 
 F32 = np.dtype(np.float32)
 
 
 def arrays(memory: Outputs, *lengths: int) -> list[np.ndarray]:
-    return memory.empty(Forms([(length,) for length in lengths], [F32] * len(lengths)))
+    return memory.empty(OutputShapes([(length,) for length in lengths], [F32] * len(lengths)))
 
 
 def waiting(memory: Outputs) -> int:
@@ -79,7 +79,7 @@ def test_targets_that_fit_are_written() -> None:
     plan = native_plan("g (float[n] x) => (float[n] y, float[n] z) { y = Exp(x) z = Neg(y) }")
     (program,) = programs(plan)
     x, target = np.arange(5, dtype=np.float32), np.zeros(5, np.float32)
-    y, z = program([x], targets=[target, np.zeros(6, np.float32)])
+    y, z = program([x], destinations=[target, np.zeros(6, np.float32)])
     assert y is target and z.shape == (5,)
     np.testing.assert_allclose(target, np.exp(x), rtol=1e-6)
     np.testing.assert_array_equal(z, -target)

@@ -23,7 +23,7 @@ from sardonyx.ir import ExternalLocation, PackedLocation, Tensor
 from sardonyx.providers.native.execution import digest
 from sardonyx.providers.native.execution.compiled import CompiledProgram
 from sardonyx.providers.native.execution.digest import content_digest
-from sardonyx.providers.prepacking import Layout, PrepackedWeightsContainer, Prepacking, Request, sample
+from sardonyx.providers.prepacking import PackedFormat, PrepackedWeightsContainer, Prepacking, Request, sample
 from sardonyx.runtime.preparation.plan import all_steps
 from tests.providers.native.agreement import compare
 
@@ -88,11 +88,11 @@ def test_elements_count_in_their_order() -> None:
 # --- requests
 
 
-PAIRS = Layout("pairs")
+PAIRS = PackedFormat("pairs")
 
 
-def asked(tensor: Tensor, layout: Layout = PAIRS, parameters: tuple[Any, ...] = (2,), features: str = "avx2") -> Request:
-    return Request([tensor], layout, parameters, features, [tensor.nbytes])
+def asked(tensor: Tensor, format: PackedFormat = PAIRS, parameters: tuple[Any, ...] = (2,), features: str = "avx2") -> Request:
+    return Request([tensor], format, parameters, features, [tensor.nbytes])
 
 
 def turned(array: np.ndarray) -> list[np.ndarray]:
@@ -123,8 +123,8 @@ def test_the_same_request_is_answered_once(shared: bool) -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        lambda source: asked(source, Layout("pairs", 2)),
-        lambda source: asked(source, Layout("triples")),
+        lambda source: asked(source, PackedFormat("pairs", 2)),
+        lambda source: asked(source, PackedFormat("triples")),
         lambda source: asked(source, parameters=(3,)),
         lambda source: asked(source, features="avx512"),
         lambda source: asked(Tensor.of(source.numpy().reshape(2, -1))),
@@ -240,18 +240,18 @@ def test_stored_weights_are_taken_if_they_are_whole() -> None:
 
 
 def test_tables_with_indices_are_never_taken_from_files() -> None:
-    source, trees = tensor(), Layout("trees", storable=False)
+    source, trees = tensor(), PackedFormat("trees", storable=False)
     bytes_ = turned(source.numpy())[0].tobytes()
     checksum = content_digest(np.frombuffer(bytes_, np.uint8))
     prepacking = Prepacking(recording=True)
     packed(prepacking, asked(stored(bytes_, asked(source, trees).stored_key(), [(0, 1200, checksum)], source), trees))
-    assert prepacking.counts.packed == 1 and prepacking.forms(source) == []
+    assert prepacking.counts.packed == 1 and prepacking.packed_weights_of(source) == []
 
 
 def test_what_is_recorded_can_be_loaded() -> None:
     source, prepacking = tensor(), Prepacking(recording=True)
     packed(prepacking, asked(source))
-    ((key, ((array, checksum),)),) = prepacking.forms(source)
+    ((key, ((array, checksum),)),) = prepacking.packed_weights_of(source)
     assert key == asked(source).stored_key() and checksum == content_digest(array)
     assert not set(key) & set("|;")
 

@@ -108,8 +108,8 @@ def test_buffers_that_live_together_do_not_overlap(case: tuple[list[list[int]], 
     workspace = Workspace(steps)
     symbols = {"N": 5, "S": 7}
     lengths = [dim.evaluate(size, symbols) for size in workspace.sizes]
-    layout = workspace.place(lengths)
-    assert layout.size == workspace.bytes_for(symbols)
+    placement = workspace.place(lengths)
+    assert placement.size == workspace.bytes_for(symbols)
     spans = {
         buffer: [number for number, step in enumerate(steps) if buffer in step.buffers()]
         for buffer in buffers
@@ -117,11 +117,11 @@ def test_buffers_that_live_together_do_not_overlap(case: tuple[list[list[int]], 
     }
     for a, first in spans.items():
         assert lengths[a.index] == dim.evaluate(a.bytes, symbols)
-        assert layout.offsets[a.index] + lengths[a.index] <= layout.size
+        assert placement.offsets[a.index] + lengths[a.index] <= placement.size
         for b, second in spans.items():
             if a is not b and first[0] <= second[-1] and second[0] <= first[-1]:
-                low, high = sorted([a, b], key=lambda one: layout.offsets[one.index])
-                assert layout.offsets[low.index] + lengths[low.index] <= layout.offsets[high.index]
+                low, high = sorted([a, b], key=lambda one: placement.offsets[one.index])
+                assert placement.offsets[low.index] + lengths[low.index] <= placement.offsets[high.index]
 
 
 CHAIN = "g (float[N,S,8] x, float[8] b) => (float[N,S,8] y) { t = Add(x, b) u = Mul(t, x) v = Sub(u, t) y = Mul(v, v) }"
@@ -193,14 +193,16 @@ def test_growing_shapes_find_room_in_the_places_of_earlier_ones(monkeypatch: pyt
     plan = native_plan("g (float[n,n] x) => (float[n,n] y) { a = MatMul(x, x) b = MatMul(a, x) y = MatMul(b, a) }", threads=2)
     (program,) = programs(plan)
     found = []
-    place = type(program.layout.workspace).place
-    monkeypatch.setattr(type(program.layout.workspace), "place", lambda self, sizes: found.append(1) or place(self, sizes))
+    place = type(program.argument_table.workspace).place
+    monkeypatch.setattr(
+        type(program.argument_table.workspace), "place", lambda self, sizes: found.append(1) or place(self, sizes)
+    )
     for size in [*range(100, 140), 20, 21, 20, 300]:
         x = np.random.default_rng(size).standard_normal((size, size), np.float32)
         (y,) = execute(plan, {"x": x})
         np.testing.assert_allclose(y, x @ x @ x @ (x @ x), rtol=1e-3, atol=1e-2 * size)
     assert len(found) < 15
-    assert program.layout.shape(((20, 20),)).arena < program.layout.shape(((300, 300),)).arena / 50
+    assert program.argument_table.shape(((20, 20),)).arena < program.argument_table.shape(((300, 300),)).arena / 50
 
 
 def test_what_the_cache_says_of_a_kernel_is_what_it_would_write() -> None:

@@ -229,6 +229,6 @@ def test_a_run_can_be_stopped_between_two_steps_of_a_sequence(op: str, hidden: i
     (program,) = programs(native_plan(model, threads=2))
     (whole,) = program(list(feeds.values()))
     Y = np.zeros((steps, 1, batch, hidden), np.float32)
-    program(list(feeds.values()), stop=Y[last].ctypes.data, targets=[Y])
+    program(list(feeds.values()), stop=Y[last].ctypes.data, destinations=[Y])
     np.testing.assert_array_equal(Y[: last + 1], whole[: last + 1])
     assert not Y[last + 1 :].any() and whole[last + 1 :].any()

@@ -45,7 +45,7 @@ def run_guarded(plan: Plan, feeds: Mapping[str, np.ndarray]) -> list[Any]:
     state.base = -(-state.arena.ctypes.data // ALIGNMENT) * ALIGNMENT
     program._idle[:] = [state]
     program._shapes.clear()
-    program.layout._placed = None  # room to grow would hide what is written too far
+    program.argument_table._placed = None  # room to grow would hide what is written too far
     outputs = execute(plan, feeds)
     assert program._idle == [state] and state.shape is not None and state.shape.arena == arena
     behind = state.arena[state.base - state.arena.ctypes.data + arena :]
@@ -186,10 +186,10 @@ def test_results_over_operands_are_the_same(count):
     plan = native_plan(CLUSTER, threads=2)
     (step,) = [one for one in plan.steps if isinstance(one.call, CompiledProgram)]
     laid_over = step.call._memory.empty
-    step.call._memory.empty = lambda forms, targets=None: seen.append(targets) or laid_over(forms, targets)
+    step.call._memory.empty = lambda outputs, destinations=None: seen.append(destinations) or laid_over(outputs, destinations)
     for _ in range(3):
         compare(execute(plan, feeds), execute(reference, feeds), 1e-4)
-    assert len(seen) == 3 and all(any(target is not None for target in targets) for targets in seen)
+    assert len(seen) == 3 and all(any(target is not None for target in destinations) for destinations in seen)
 
 
 def test_an_operand_that_somebody_fetches_is_not_overwritten():

@@ -62,7 +62,7 @@ def test_memory_for_results_may_lie_anywhere(name: str, offset: int) -> None:
     memory = np.zeros(wanted.nbytes + 192, np.uint8)
     start = -memory.ctypes.data % 64 + 64 + offset
     target = memory[start : start + wanted.nbytes].view(wanted.dtype).reshape(wanted.shape)
-    (found,) = program(feeds, targets=[target])
+    (found,) = program(feeds, destinations=[target])
     assert found is target
     compare([found], [wanted], 1e-7)
     assert not memory[:start].any() and not memory[start + wanted.nbytes :].any()

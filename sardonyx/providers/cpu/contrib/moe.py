@@ -198,8 +198,8 @@ def quantized_mixture_of_experts(
         if weights is None:
             return None
         dequantize = DEQUANTIZERS[quant_type]
-        form = _Form(weights, scales, zero_points, global_scale, bits or expert_weight_bits, block_size or 0)
-        return _Layer(lambda expert: dequantize(form, expert), None if bias is None else bias.astype(np.float32))
+        layer = _QuantizedLayer(weights, scales, zero_points, global_scale, bits or expert_weight_bits, block_size or 0)
+        return _Layer(lambda expert: dequantize(layer, expert), None if bias is None else bias.astype(np.float32))
 
     layers = (
         layer(fc1_experts_weights, fc1_scales, fc1_zero_points, fc1_global_scale, fc1_experts_bias, fc1_expert_weight_bits),
@@ -215,7 +215,7 @@ def quantized_mixture_of_experts(
 
 
 @dataclass(frozen=True)
-class _Form:
+class _QuantizedLayer:
     """The quantized weights of one layer of all experts."""
 
     weights: np.ndarray
@@ -226,40 +226,40 @@ class _Form:
     block_size: int
 
 
-def _from_integers(form, expert):
+def _from_integers(layer, expert):
     """Whole numbers with a scale for each row or each block of a row."""
-    rows = form.weights[expert]
-    values = unpack(rows, form.bits, rows.shape[1] * 8 // form.bits).astype(np.float32)
-    scales = form.scales[expert].astype(np.float32)
+    rows = layer.weights[expert]
+    values = unpack(rows, layer.bits, rows.shape[1] * 8 // layer.bits).astype(np.float32)
+    scales = layer.scales[expert].astype(np.float32)
     if scales.ndim == 1:
         scales = scales[:, None]
     count, blocks = scales.shape
-    shift = np.float32(1 << (form.bits - 1))
-    if form.zero_points is not None:
-        points = form.zero_points[expert]
+    shift = np.float32(1 << (layer.bits - 1))
+    if layer.zero_points is not None:
+        points = layer.zero_points[expert]
         flat = points.ndim == 1  # one number for each row, packed along the rows
-        unpacked = unpack(points, form.bits, count)[:, None] if flat else unpack(points, form.bits, blocks)
+        unpacked = unpack(points, layer.bits, count)[:, None] if flat else unpack(points, layer.bits, blocks)
         shift = unpacked.astype(np.float32)[:, :, None]
     grouped = values.reshape(count, blocks, values.shape[1] // blocks)
     return ((grouped - shift) * scales[:, :, None]).reshape(values.shape)
 
 
-def _from_float8(form, expert):
+def _from_float8(layer, expert):
     """float8 numbers with a scale for each square of them, or for all."""
-    values = form.weights[expert].view(ml_dtypes.float8_e4m3fn).astype(np.float32)
-    if not form.block_size:
-        return values * form.global_scale[expert]
-    scales = form.scales[expert].astype(np.float32)
+    values = layer.weights[expert].view(ml_dtypes.float8_e4m3fn).astype(np.float32)
+    if not layer.block_size:
+        return values * layer.global_scale[expert]
+    scales = layer.scales[expert].astype(np.float32)
     for axis in range(2):
-        scales = np.repeat(scales, form.block_size, axis=axis)
+        scales = np.repeat(scales, layer.block_size, axis=axis)
     return values * scales[: values.shape[0], : values.shape[1]]
 
 
-def _from_float4(form, expert):
+def _from_float4(layer, expert):
     """float4 numbers with a scale for each block of a row, and one for all."""
-    rows = form.weights[expert].view(np.uint8)
+    rows = layer.weights[expert].view(np.uint8)
     values = FLOAT4[unpack(rows, 4, 2 * rows.shape[1])]
-    scales = form.scales[expert].astype(np.float32) * form.global_scale[expert]
+    scales = layer.scales[expert].astype(np.float32) * layer.global_scale[expert]
     return values * np.repeat(scales, values.shape[1] // scales.shape[1], axis=1)
 
 

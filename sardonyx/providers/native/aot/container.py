@@ -143,16 +143,16 @@ class Writer:
     def _describe(self, description: dict[str, Any]) -> tuple[bytes, int, int]:
         """The description with all places, how much is checked, and how much there is. Places move with the text's own length."""
         description["constants_digest"] = self._hash.hexdigest()
-        room = PAGE
+        reserved = PAGE
         while True:
-            sections, end = _placed(HEADER_BYTES + room, map(len, self._sections))
+            sections, end = _placed(HEADER_BYTES + reserved, map(len, self._sections))
             checked = -(-end // PAGE) * PAGE
             constants, total = _placed(checked, (array.nbytes for array in self._constants))
             description["sections"], description["constants"] = sections, constants
             text = json.dumps(description, separators=(",", ":"), allow_nan=False).encode()
-            if len(text) <= room:
+            if len(text) <= reserved:
                 return text, checked, total
-            room = -(-len(text) // PAGE) * PAGE + PAGE
+            reserved = -(-len(text) // PAGE) * PAGE + PAGE
 
 
 def _placed(start: int, sizes: Iterable[int]) -> tuple[list[Section], int]:

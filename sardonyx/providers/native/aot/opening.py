@@ -210,11 +210,11 @@ def _constants(opened: Container) -> tuple[list[int], Any]:
     if base % container.ALIGNMENT == 0 or not places:
         return [base + offset for offset, _ in places], whole
     start, end = places[0][0], places[-1][0] + places[-1][1]
-    room: np.ndarray = np.empty(end - start + container.ALIGNMENT, np.uint8)
-    shift = -room.ctypes.data % container.ALIGNMENT
-    room[shift : shift + end - start] = whole[start:end]
-    first = room.ctypes.data + shift
-    return [first + offset - start for offset, _ in places], room
+    memory: np.ndarray = np.empty(end - start + container.ALIGNMENT, np.uint8)
+    shift = -memory.ctypes.data % container.ALIGNMENT
+    memory[shift : shift + end - start] = whole[start:end]
+    first = memory.ctypes.data + shift
+    return [first + offset - start for offset, _ in places], memory
 
 
 def _extents(opened: Container) -> Iterator[tuple[int, int]]:

@@ -9,8 +9,8 @@ from sardonyx.compiler.pool import available_threads, pool
 from sardonyx.errors import Fail
 from sardonyx.ir import Graph, Node
 from sardonyx.providers.native.aot.opening import Context, is_context
+from sardonyx.providers.native.execution.argument_table import ArgumentTable
 from sardonyx.providers.native.execution.compiled import CompiledProgram
-from sardonyx.providers.native.execution.layout import Layout
 from sardonyx.providers.native.program.table import alone_of
 from sardonyx.providers.provider import Capability, Cluster, Compiled, ExecutionProvider
 
@@ -47,10 +47,10 @@ class ContextExecutionProvider(ExecutionProvider):
             assert entry is not None
             return entry.step(cluster, self.context.alone[entry.key], self.threads, self.context.kept)
         context, program = self.context, self.context.programs[node.attribute("partition_name")]
-        layout = Layout(program.tables, context.kernels, context.constants, context.kept, self.threads)
+        argument_table = ArgumentTable(program.tables, context.kernels, context.constants, context.kept, self.threads)
         if list(cluster.inputs) != list(node.inputs) or list(cluster.outputs) != list(node.outputs):
             raise Fail(f"{node}: its inputs must differ and not be constant, and all its outputs must be used")
-        return CompiledProgram(layout, program.labels, _no_fallback)
+        return CompiledProgram(argument_table, program.labels, _no_fallback)
 
 
 def _no_fallback(inputs: Sequence[Any]) -> NoReturn:

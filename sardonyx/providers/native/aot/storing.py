@@ -1,4 +1,4 @@
-"""A compiled program as plain data and back: `writing` stores the tables of its layout in a container, `provider` makes a program of them.
+"""A compiled program as plain data and back: `writing` stores the argument tables in a container, `provider` makes a program of them.
 
 What is read may be anything: every number that is used as an index is checked here, because code runs on it.
 """
@@ -13,11 +13,11 @@ import numpy as np
 from sardonyx import dtypes
 from sardonyx.ir import Dim, TensorType
 from sardonyx.providers.native.aot.container import BadContext, Container, Writer
+from sardonyx.providers.native.execution.argument_table import Tables
 from sardonyx.providers.native.execution.compiled import CompiledProgram
-from sardonyx.providers.native.execution.layout import Tables
 from sardonyx.providers.native.execution.memory import Workspace
 from sardonyx.providers.native.program.parts import Batch
-from sardonyx.providers.native.program.size_terms import BadForm, dim_of, source_of, summed
+from sardonyx.providers.native.program.size_terms import BadSize, dim_of, source_of, summed
 from sardonyx.providers.native.program.sizes import THREADS_NAME, SizeRules
 
 _COLUMNS = {
@@ -45,7 +45,7 @@ T = TypeVar("T")
 def store(program: CompiledProgram, writer: Writer, kernels: Mapping[str, int]) -> dict[str, Any]:
     """What describes a program; arrays and constants go to the writer. `kernels` are the numbers of all kernels by symbol."""
     assert program.program is not None
-    tables = program.layout.tables
+    tables = program.argument_table.tables
     numbers = np.array([kernels[kernel.symbol] for kernel in program.program.kernels], np.int64)
     constants = np.array([writer.add_constant(_array(one.array)) for one in program.program.constants], np.int64)
     arrays = {name: getattr(tables, name) for name in _COLUMNS}
@@ -125,8 +125,8 @@ class Stored:
             if not (0 <= number < inputs and 0 <= axis < ranks[number]):
                 raise BadContext(f"{self.name}: there is no axis {axis} of input {number}")
         names = self._symbols
-        for form in (*(one[2] for one in rules.checks), *(one for pair in rules.conditions for one in pair), *rules.numbers):
-            source_of(form, names)
+        for size in (*(one[2] for one in rules.checks), *(one for pair in rules.conditions for one in pair), *rules.numbers):
+            source_of(size, names)
         return rules
 
     def _tables(self) -> Tables:
@@ -230,7 +230,7 @@ def restored(container: Container, descriptions: Sequence[Description], kernel_c
     """All programs of a container; BadContext if something is not as it must be."""
     try:
         return [Stored(container, one, kernel_count) for one in descriptions]
-    except (BadForm, KeyError, IndexError, TypeError, ValueError, OverflowError, RecursionError) as error:
+    except (BadSize, KeyError, IndexError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise BadContext(f"a program in it is malformed ({type(error).__name__}: {error})") from error
 
 

@@ -34,9 +34,9 @@ from sardonyx.compiler.pool import (
     pool,
 )
 from sardonyx.providers.arena import ALIGNMENT
-from sardonyx.providers.native.execution.layout import Layout, Shape, Tables
+from sardonyx.providers.native.execution.argument_table import ArgumentTable, Shape, Tables
 from sardonyx.providers.native.execution.memory import outlived_inputs
-from sardonyx.providers.native.execution.outputs import Forms, Outputs
+from sardonyx.providers.native.execution.outputs import Outputs, OutputShapes
 from sardonyx.providers.native.program.sizes import ShapeMismatch, Shapes
 from sardonyx.providers.steps import NO_SHARING, FastPath, Sharing, StepCall
 from sardonyx.records import dataclass
@@ -105,24 +105,24 @@ class CompiledProgram(StepCall):
     """
 
     takes_stop = True
-    takes_targets = True
+    takes_destinations = True
     knows_shapes = True
 
     def __init__(
         self,
-        layout: Layout,
+        argument_table: ArgumentTable,
         labels: Sequence[tuple[str, str]],
         fallback: Fallback,
         program: Program | None = None,
         jit: Jit | None = None,
     ):
-        self.layout = layout
+        self.argument_table = argument_table
         self.labels = labels
         """Of each step: what it computes, and its kernel."""
         self.program = program
         """What it was made from, unless it comes out of a file."""
         self.jit = jit
-        self.threads = layout.threads
+        self.threads = argument_table.threads
         self._fallback = fallback
         self._memory = Outputs()
         self._shapes: dict[Shapes, Shape] = {}
@@ -130,15 +130,15 @@ class CompiledProgram(StepCall):
         self._foreign: set[Shapes] = set()
         """Shapes that it is not for: these may come in each turn of a loop."""
         self._idle: list[_State] = []
-        self.workspace = layout.workspace
-        self.one_memory = layout.tables.shared
-        self.sharing = _sharing(layout.tables)
+        self.workspace = argument_table.workspace
+        self.one_memory = argument_table.tables.shared
+        self.sharing = _sharing(argument_table.tables)
 
     def run_with(
         self,
         inputs: Sequence[Any],
         stop: int = 0,
-        targets: Sequence[np.ndarray | None] | None = None,
+        destinations: Sequence[np.ndarray | None] | None = None,
         over: Sequence[tuple[int, int]] = (),
     ) -> Sequence[Any]:
         arrays = [array if _is_readable(array) else np.array(array, order="C") for array in inputs]
@@ -147,8 +147,8 @@ class CompiledProgram(StepCall):
         if shape is None:
             return self._fallback(inputs)
         if over:
-            targets = _laid_over(shape.outputs, arrays, over)
-        outputs = self._memory.empty(shape.outputs, targets)
+            destinations = _laid_over(shape.outputs, arrays, over)
+        outputs = self._memory.empty(shape.outputs, destinations)
         if self._run(shape, (*arrays, *outputs), stop):
             self._note_refusal(BAD_DATA)
             return self._fallback(inputs)
@@ -161,7 +161,7 @@ class CompiledProgram(StepCall):
         if shapes in self._foreign:
             return None
         try:
-            shape = self.layout.shape(shapes)
+            shape = self.argument_table.shape(shapes)
         except ShapeMismatch as error:
             self._note_refusal(str(error))
             if len(self._foreign) < MAX_SHAPES:
@@ -242,10 +242,10 @@ class CompiledProgram(StepCall):
             state.base = -(-state.arena.ctypes.data // ALIGNMENT) * ALIGNMENT
         if len(state.steps) != len(shape.steps):
             self._make_words(state, shape)
-        layout, words = self.layout, state.words
+        argument_table, words = self.argument_table, state.words
         np.copyto(state.arguments, shape.arguments)
-        state.arguments[layout.words_of(layout.arena_words, shape)] += state.base
-        state.arguments[layout.words_of(layout.tables.status, shape)] = state.status
+        state.arguments[argument_table.words_of(argument_table.arena_words, shape)] += state.base
+        state.arguments[argument_table.words_of(argument_table.tables.status, shape)] = state.status
         state.places[:, 2] = shape.places[:, 2]
         state.steps[:, TOTAL : GRAIN + 1] = shape.steps[:, TOTAL : GRAIN + 1]
         words[CALL_POOL], words[CALL_WIDTH], words[CALL_QUIET] = threads.address, shape.width, shape.is_quiet
@@ -257,7 +257,7 @@ class CompiledProgram(StepCall):
         state.arguments, state.places, state.steps = shape.arguments.copy(), shape.places.copy(), shape.steps.copy()
         start = state.arguments.ctypes.data
         state.places[:, 0] = start + 8 * shape.places[:, 0]
-        state.steps[:, ARGUMENTS] = start + 8 * self.layout.words_of(self.layout.starts, shape)
+        state.steps[:, ARGUMENTS] = start + 8 * self.argument_table.words_of(self.argument_table.starts, shape)
         words = state.words
         words[CALL_STEPS], words[CALL_COUNT] = state.steps.ctypes.data, len(state.steps)
         words[CALL_PLACES], words[CALL_PLACE_COUNT] = state.places.ctypes.data, len(state.places)
@@ -281,7 +281,7 @@ class CompiledProgram(StepCall):
             return self._fallback(inputs), []
         limits = _limits(self.threads, sum(ticks) / (time.perf_counter() - started))
         times = []
-        for (label, kernel), spent, (flops, traffic) in zip(self.labels, ticks, self.layout.work(shapes), strict=True):
+        for (label, kernel), spent, (flops, traffic) in zip(self.labels, ticks, self.argument_table.work(shapes), strict=True):
             seconds = spent / limits.ticks
             share = limits.share(seconds, flops, traffic)
             times.append(StepTime(label, kernel, seconds, flops, traffic, share))
@@ -295,11 +295,11 @@ def _sharing(tables: Tables) -> Sharing:
     return Sharing(inplace=outlived_inputs(tables.outside, tables.counts, len(tables.rules.ranks), tables.batch))
 
 
-def _laid_over(forms: Forms, arrays: Sequence[np.ndarray], over: Sequence[tuple[int, int]]) -> list[np.ndarray | None]:
+def _laid_over(outputs: OutputShapes, arrays: Sequence[np.ndarray], over: Sequence[tuple[int, int]]) -> list[np.ndarray | None]:
     """The memory of inputs as arrays of outputs that are as large."""
-    found: list[np.ndarray | None] = [None] * len(forms.shapes)
+    found: list[np.ndarray | None] = [None] * len(outputs.shapes)
     for given, made in over:
-        array, shape, dtype = arrays[given], forms.shapes[made], forms.types[made]
+        array, shape, dtype = arrays[given], outputs.shapes[made], outputs.types[made]
         if array.nbytes == math.prod(shape) * dtype.itemsize:
             is_same = array.shape == shape and array.dtype == dtype
             found[made] = array if is_same else array.reshape(-1).view(dtype).reshape(shape)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from sardonyx.ir import Dim, dim
-from sardonyx.providers.arena import Layout, Span, find_conflicts, place
+from sardonyx.providers.arena import Placement, Span, find_conflicts, place
 from sardonyx.providers.native.program.parts import Batch, entries_at_once
 from sardonyx.providers.native.program.sizes import THREADS_NAME
 from sardonyx.providers.native.program.steps import Buffer, Step
@@ -68,7 +68,7 @@ class Workspace:
     def _conflicts(self) -> list[list[int]] | None:
         return find_conflicts(self.spans)
 
-    def place(self, sizes: Sequence[int]) -> Layout:
+    def place(self, sizes: Sequence[int]) -> Placement:
         """Where the buffers lie once their sizes are known."""
         return place(sizes, self.spans, self._conflicts)
 

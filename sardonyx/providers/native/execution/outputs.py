@@ -27,7 +27,7 @@ Block = Any
 _empty: Callable[[tuple[int, ...], np.dtype[Any]], np.ndarray] = np.empty
 
 
-class Forms:
+class OutputShapes:
     """Shapes and types of a program's outputs."""
 
     __slots__ = ("shapes", "types", "blocks", "counts")
@@ -90,34 +90,34 @@ class Outputs:
         self._counts: dict[int, int] = {}
         """What the last run gave out."""
 
-    def empty(self, forms: Forms, targets: Sequence[np.ndarray | None] | None = None) -> list[np.ndarray]:
-        """New arrays, or those of `targets` that fit; the memory of large ones comes back here when nothing refers to it any more."""
-        if not forms.counts and targets is None:
-            return list(map(_empty, forms.shapes, forms.types))
-        if forms.counts != self._counts:
-            self._make_room(forms.counts)
-        places = zip(forms.shapes, forms.types, forms.blocks)
-        if targets is None:
+    def empty(self, outputs: OutputShapes, destinations: Sequence[np.ndarray | None] | None = None) -> list[np.ndarray]:
+        """New arrays, or those of `destinations` that fit; the memory of large ones comes back here when nothing refers to it any more."""
+        if not outputs.counts and destinations is None:
+            return list(map(_empty, outputs.shapes, outputs.types))
+        if outputs.counts != self._counts:
+            self._set_limits(outputs.counts)
+        places = zip(outputs.shapes, outputs.types, outputs.blocks)
+        if destinations is None:
             return [self._new(shape, dtype, size) for shape, dtype, size in places]
         return [
-            target if _fits(target, shape, dtype) else self._new(shape, dtype, size)  # type: ignore[misc]
-            for target, (shape, dtype, size) in zip(targets, places)
+            destination if _fits(destination, shape, dtype) else self._new(shape, dtype, size)  # type: ignore[misc]
+            for destination, (shape, dtype, size) in zip(destinations, places)
         ]
 
     def _new(self, shape: tuple[int, ...], dtype: np.dtype[Any], size: int) -> np.ndarray:
         return _leased(self._shelves.get(size) or _Shelf(), shape, dtype, size) if size else _empty(shape, dtype)
 
-    def _make_room(self, counts: dict[int, int]) -> None:
+    def _set_limits(self, counts: dict[int, int]) -> None:
         """Have shelves for a run that gives out other blocks than the last one. All that waits takes no more than the largest run did."""
         given_out = sum(size * count for size, count in counts.items())
         self._most = max(self._most, given_out)
-        room, shelves = self._most - given_out, {size: self._shelves.get(size) or _Shelf() for size in counts}
+        left, shelves = self._most - given_out, {size: self._shelves.get(size) or _Shelf() for size in counts}
         for size, shelf in shelves.items():
             shelf.limit = counts[size]
         for size in sorted(self._shelves.keys() - counts.keys(), reverse=True):
             shelf = self._shelves[size]
-            shelf.limit = min(shelf.limit, room // size)
-            room -= size * shelf.limit
+            shelf.limit = min(shelf.limit, left // size)
+            left -= size * shelf.limit
             if shelf.limit:
                 shelves[size] = shelf
         for shelf in {*self._shelves.values(), *shelves.values()}:
@@ -125,8 +125,8 @@ class Outputs:
         self._shelves, self._counts = shelves, counts
 
 
-def _fits(target: np.ndarray | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
-    return target is not None and target.shape == shape and target.dtype == dtype
+def _fits(destination: np.ndarray | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
+    return destination is not None and destination.shape == shape and destination.dtype == dtype
 
 
 def _leased(shelf: _Shelf, shape: tuple[int, ...], dtype: np.dtype[Any], size: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""From a program to the tables of its layout: of what kind each argument word is. The provider calls it once per cluster."""
+"""From a program to its argument tables: of what kind each argument word is. The provider calls it once per cluster."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from sardonyx.dtypes import ElementType
 from sardonyx.ir import TensorType, Value
-from sardonyx.providers.native.execution.layout import Tables
+from sardonyx.providers.native.execution.argument_table import Tables
 from sardonyx.providers.native.execution.memory import Workspace
 from sardonyx.providers.native.program.sizes import Sizes
 from sardonyx.providers.native.program.steps import Argument, At, Buffer, Program

@@ -137,8 +137,8 @@ class Arguments:
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
 
-class RoomArguments(Arguments):
-    """By which `KernelFunction.room` tells a kernel which room of scratch memory is its own: see `sizes.Rooms`."""
+class ScratchSlotArguments(Arguments):
+    """By which `KernelFunction.scratch_slot` tells a call of a kernel which scratch slot is its own: see `sizes.ScratchSlots`."""
 
     pieces: Size
     grain: Size

@@ -24,7 +24,7 @@ from sardonyx.compiler.builder import Function, Value
 from sardonyx.compiler.jit import PLACEHOLDER, Kernel, key_of
 from sardonyx.compiler.target import Target
 from sardonyx.compiler.types import I64, PTR, Type
-from sardonyx.providers.native.program.arguments import Arguments, Declaration, RoomArguments, Slot, declare
+from sardonyx.providers.native.program.arguments import Arguments, Declaration, ScratchSlotArguments, Slot, declare
 
 P = ParamSpec("P")
 A = TypeVar("A", bound=Arguments)
@@ -51,9 +51,9 @@ class KernelFunction(Function):
         """The next arguments, of these kinds."""
         return [self._next(slot.kind.type) for slot in slots]
 
-    def room(self, rooms: RoomArguments) -> Value:
-        """Which of a step's rooms of scratch memory belongs to this call: the thread's, or that of the piece if those are fewer."""
-        return self.select(rooms.pieces > rooms.threads, self.worker, self.begin // rooms.grain)
+    def scratch_slot(self, slots: ScratchSlotArguments) -> Value:
+        """The number of this call's scratch slot: that of its thread, or that of its piece if there are fewer pieces than threads."""
+        return self.select(slots.pieces > slots.threads, self.worker, self.begin // slots.grain)
 
     def lanes(self, type: Type) -> int:
         return self.target.lanes(type)

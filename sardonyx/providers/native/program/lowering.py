@@ -43,7 +43,7 @@ from sardonyx.providers.native.program.views import (
     regrouped,
 )
 from sardonyx.providers.native.program.weights import WeightMemory
-from sardonyx.providers.prepacking import Layout, Prepacking, Request
+from sardonyx.providers.prepacking import PackedFormat, Prepacking, Request
 from sardonyx.providers.provider import CannotCompile, Cluster
 from sardonyx.records import dataclass, replace
 
@@ -252,7 +252,7 @@ class Lowerer:
     def packed(
         self,
         sources: Sequence[Value],
-        layout: Layout,
+        format: PackedFormat,
         parameters: tuple[Hashable, ...],
         sizes: Sequence[int],
         pack: Callable[..., Sequence[np.ndarray]],
@@ -262,12 +262,12 @@ class Lowerer:
         It does so only if nobody has before: see `prepacking`. `parameters` are all that the result depends on, beside the sources and
         the CPU's feature set.
         """
-        return [self.constant(array) for array in self.packed_arrays(sources, layout, parameters, sizes, pack)]
+        return [self.constant(array) for array in self.packed_arrays(sources, format, parameters, sizes, pack)]
 
     def packed_arrays(
         self,
         sources: Sequence[Value],
-        layout: Layout,
+        format: PackedFormat,
         parameters: tuple[Hashable, ...],
         sizes: Sequence[int],
         pack: Callable[..., Sequence[np.ndarray]],
@@ -276,7 +276,7 @@ class Lowerer:
         if not self.can_pack(*sources):
             raise CannotCompile("weights may not be packed before runs", quiet=True)
         found = [source.constant for source in sources if source.constant is not None]
-        request = Request(found, layout, parameters, self.target.name, sizes)
+        request = Request(found, format, parameters, self.target.name, sizes)
         return self.prepacking.packed(request, pack, content_digest)
 
     def table(self, array: np.ndarray) -> Buffer:

@@ -11,7 +11,7 @@ from typing import Any
 
 from sardonyx.ir import Dim, dim
 
-Form = Any
+SizeTerms = Any
 """int | list[list[int | list]]"""
 
 _INFIX = {"floordiv": "//", "mod": "%"}
@@ -26,52 +26,52 @@ MAX_DEPTH = 40
 """How deep functions may stand in each other."""
 
 
-class BadForm(ValueError):
+class BadSize(ValueError):
     """Something else than a size."""
 
 
-def form_of(size: Dim, symbols: Mapping[str, int]) -> Form:
+def terms_of(size: Dim, symbols: Mapping[str, int]) -> SizeTerms:
     """A size whose symbols have these numbers."""
     if isinstance(size, int):
         return int(size)
     return [
-        [factor, *(_atom_form(atom, symbols) for atom, power in monomial for _ in range(power))]
+        [factor, *(_atom_terms(atom, symbols) for atom, power in monomial for _ in range(power))]
         for monomial, factor in size.terms.items()
     ]
 
 
-def _atom_form(atom: dim.Atom, symbols: Mapping[str, int]) -> Form:
+def _atom_terms(atom: dim.Atom, symbols: Mapping[str, int]) -> SizeTerms:
     if isinstance(atom, dim.Symbol):
         return symbols[atom.name]
-    return [atom.function, *(form_of(argument, symbols) for argument in atom.arguments)]
+    return [atom.function, *(terms_of(argument, symbols) for argument in atom.arguments)]
 
 
-def summed(forms: Iterable[Form]) -> Form:
+def summed(sizes: Iterable[SizeTerms]) -> SizeTerms:
     """The sum of some sizes."""
     factors: dict[str, int] = {}
-    atoms: dict[str, list[Form]] = {}
-    for factor, *rest in (term for form in forms for term in ([[form]] if isinstance(form, int) else form)):
+    atoms: dict[str, list[SizeTerms]] = {}
+    for factor, *rest in (term for size in sizes for term in ([[size]] if isinstance(size, int) else size)):
         key = repr(rest)
         factors[key] = factors.get(key, 0) + factor
         atoms[key] = rest
     return [[factor, *atoms[key]] for key, factor in factors.items() if factor] or 0
 
 
-def source_of(form: Form, names: Sequence[str], depth: int = 0, calls: dict[str, str] | None = None) -> str:
+def source_of(size: SizeTerms, names: Sequence[str], depth: int = 0, calls: dict[str, str] | None = None) -> str:
     """A size as Python source in which symbols have these names. Nothing else can get into the text.
 
     With `calls`, calls of functions stand there by names, which are added together with their source: each needs only those before it.
     """
-    if type(form) is int:
-        return repr(form)
+    if type(size) is int:
+        return repr(size)
     terms = []
-    for factor, atoms in _terms(form, depth):
+    for factor, atoms in _terms(size, depth):
         parts = [_atom_source(atom, names, depth, calls) for atom in atoms]
         terms.append("*".join([repr(factor), *parts]) if factor != 1 or not parts else "*".join(parts))
     return f"({' + '.join(terms)})"
 
 
-def _atom_source(atom: Form, names: Sequence[str], depth: int, calls: dict[str, str] | None) -> str:
+def _atom_source(atom: SizeTerms, names: Sequence[str], depth: int, calls: dict[str, str] | None) -> str:
     if type(atom) is int:
         return names[_checked(atom, names)]
     function, arguments = _call(atom)
@@ -81,12 +81,12 @@ def _atom_source(atom: Form, names: Sequence[str], depth: int, calls: dict[str, 
     return text if calls is None else calls.setdefault(text, f"c{len(calls)}")
 
 
-def dim_of(form: Form, names: Sequence[str], depth: int = 0) -> Dim:
+def dim_of(size: SizeTerms, names: Sequence[str], depth: int = 0) -> Dim:
     """A size over symbols of these names."""
-    if type(form) is int:
-        return form
+    if type(size) is int:
+        return size
     total: Dim = 0
-    for factor, atoms in _terms(form, depth):
+    for factor, atoms in _terms(size, depth):
         product: Dim = factor
         for atom in atoms:
             product = product * _atom_dim(atom, names, depth)
@@ -94,30 +94,30 @@ def dim_of(form: Form, names: Sequence[str], depth: int = 0) -> Dim:
     return total
 
 
-def _atom_dim(atom: Form, names: Sequence[str], depth: int) -> Dim:
+def _atom_dim(atom: SizeTerms, names: Sequence[str], depth: int) -> Dim:
     if type(atom) is int:
         return dim.symbol(names[_checked(atom, names)])
     function, arguments = _call(atom)
     return _FUNCTIONS[function](*(dim_of(argument, names, depth + 1) for argument in arguments))
 
 
-def _terms(form: Form, depth: int) -> list[tuple[int, Sequence[Form]]]:
-    if depth > MAX_DEPTH or type(form) is not list or not form:
-        raise BadForm(f"{str(form)[:80]} is no size")
-    if not all(type(term) is list and term and type(term[0]) is int for term in form):
-        raise BadForm(f"{str(form)[:80]} is no sum")
-    return [(term[0], term[1:]) for term in form]
+def _terms(size: SizeTerms, depth: int) -> list[tuple[int, Sequence[SizeTerms]]]:
+    if depth > MAX_DEPTH or type(size) is not list or not size:
+        raise BadSize(f"{str(size)[:80]} is no size")
+    if not all(type(term) is list and term and type(term[0]) is int for term in size):
+        raise BadSize(f"{str(size)[:80]} is no sum")
+    return [(term[0], term[1:]) for term in size]
 
 
 def _checked(symbol: int, names: Sequence[str]) -> int:
     if not 0 <= symbol < len(names):
-        raise BadForm(f"there is no symbol {symbol}")
+        raise BadSize(f"there is no symbol {symbol}")
     return symbol
 
 
-def _call(atom: Form) -> tuple[str, Sequence[Form]]:
+def _call(atom: SizeTerms) -> tuple[str, Sequence[SizeTerms]]:
     if type(atom) is not list or len(atom) < 3 or type(atom[0]) is not str or atom[0] not in _FUNCTIONS:
-        raise BadForm(f"{str(atom)[:80]} is no function of sizes")
+        raise BadSize(f"{str(atom)[:80]} is no function of sizes")
     if atom[0] in _INFIX and len(atom) != 3:
-        raise BadForm(f"{atom[0]} takes two sizes, not {len(atom) - 1}")
+        raise BadSize(f"{atom[0]} takes two sizes, not {len(atom) - 1}")
     return atom[0], atom[1:]

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from sardonyx.ir import Dim, Value, dim
-from sardonyx.providers.native.program.arguments import RoomArguments
-from sardonyx.providers.native.program.size_terms import Form, dim_of, form_of, source_of
+from sardonyx.providers.native.program.arguments import ScratchSlotArguments
+from sardonyx.providers.native.program.size_terms import SizeTerms, dim_of, source_of, terms_of
 from sardonyx.providers.native.program.values import dims
 from sardonyx.records import dataclass
 
@@ -17,8 +17,8 @@ THREADS = dim.symbol(THREADS_NAME)
 
 
 @dataclass(frozen=True)
-class Rooms:
-    """Scratch memory of a step whose pieces have at least `grain` of so many items: as much as pieces can be under way at once."""
+class ScratchSlots:
+    """The scratch slots of a step: one for each piece that can run at the same time. A piece has at least `grain` of the items."""
 
     items: Dim
     grain: Dim = 1
@@ -32,8 +32,8 @@ class Rooms:
         return dim.minimum(self.pieces, THREADS)
 
     @property
-    def arguments(self) -> RoomArguments:
-        return RoomArguments(pieces=self.pieces, grain=self.grain, threads=THREADS)
+    def arguments(self) -> ScratchSlotArguments:
+        return ScratchSlotArguments(pieces=self.pieces, grain=self.grain, threads=THREADS)
 
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -142,12 +142,12 @@ class Sizes:
         """How all that was asked for is computed."""
         symbols = {name: number for number, name in enumerate([*self._places, THREADS_NAME])}
 
-        def form(size: Dim) -> Form:
-            return form_of(self._told(size), symbols)
+        def terms(size: Dim) -> SizeTerms:
+            return terms_of(self._told(size), symbols)
 
-        checks = [(number, axis, form(size)) for number, axis, size in self._checks if self.knows(size)]
-        conditions = [(form(left), form(right)) for left, right in self._conditions]
-        numbers = [form(size) for size in self._numbers]
+        checks = [(number, axis, terms(size)) for number, axis, size in self._checks if self.knows(size)]
+        conditions = [(terms(left), terms(right)) for left, right in self._conditions]
+        numbers = [terms(size) for size in self._numbers]
         places = list(self._places.values())
         return SizeRules(list(self._places), self._ranks, places, self._caps, checks, conditions, numbers)
 
@@ -170,11 +170,11 @@ class SizeRules:
     """Of each symbol: input, axis, and what to subtract from and divide that size by."""
     caps: Sequence[Sequence[int]]
     """Input, axis, and what that size must be below."""
-    checks: Sequence[tuple[int, int, Form]]
+    checks: Sequence[tuple[int, int, SizeTerms]]
     """Input, axis, and what that size must be."""
-    conditions: Sequence[tuple[Form, Form]]
+    conditions: Sequence[tuple[SizeTerms, SizeTerms]]
     """Sizes that must be equal."""
-    numbers: Sequence[Form]
+    numbers: Sequence[SizeTerms]
     """The sizes that are wanted."""
 
     def function(self) -> SizeFunction:
@@ -202,7 +202,7 @@ class SizeRules:
         exec("\n".join(lines), scope)  # only numbers, our own names and quoted text stand there
         return scope["sizes"]
 
-    def _text(self, size: Form) -> str:
+    def _text(self, size: SizeTerms) -> str:
         """A size in the model's own names."""
         return str(dim_of(size, [*self.symbols, "threads"]))
 

@@ -30,7 +30,8 @@ def is_plain(value: Value | None) -> bool:
 # --- of values in a cluster, where all this is known
 
 
-def present(value: Value | None) -> Value:
+def required(value: Value | None) -> Value:
+    """An input that a kernel cannot do without."""
     if value is None:
         raise CannotCompile("an input is missing")
     return value

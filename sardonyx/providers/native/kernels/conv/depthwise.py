@@ -25,10 +25,10 @@ from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer, Sink
 from sardonyx.providers.native.program.steps import Buffer
 from sardonyx.providers.native.program.weights import aligned_empty
-from sardonyx.providers.prepacking import Layout
+from sardonyx.providers.prepacking import PackedFormat
 from sardonyx.records import dataclass
 
-DEPTHWISE = Layout("depthwise")
+DEPTHWISE = PackedFormat("depthwise")
 MAX_TAPS = 7
 """How many taps of a row are multiplied by a column while it is at hand."""
 PIXELS = 7

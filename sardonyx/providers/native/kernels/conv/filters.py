@@ -22,10 +22,10 @@ from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.steps import Buffer
 from sardonyx.providers.native.program.weights import aligned_empty
-from sardonyx.providers.prepacking import Layout
+from sardonyx.providers.prepacking import PackedFormat
 from sardonyx.records import dataclass
 
-FILTERS = Layout("filters")
+FILTERS = PackedFormat("filters")
 PIECE_ELEMENTS = 16384
 """How many elements are worth handing to another thread."""
 

@@ -16,7 +16,7 @@ from sardonyx.providers.native.kernels.conv.fused_kernel import PIXELS, Bands, F
 from sardonyx.providers.native.kernels.conv.tiles import grain_for
 from sardonyx.providers.native.program.chain import Chain
 from sardonyx.providers.native.program.lowering import Lowerer, Sink
-from sardonyx.providers.native.program.sizes import THREADS, Rooms
+from sardonyx.providers.native.program.sizes import THREADS, ScratchSlots
 from sardonyx.providers.native.program.steps import Argument
 from sardonyx.providers.native.program.views import View
 from sardonyx.records import dataclass, replace
@@ -110,7 +110,7 @@ def fused_steps(lowerer: Lowerer, node: Node, geometry: Geometry, expansion: Exp
     depthwise_w, depthwise_bias = Filters(*filters_of(node)).panels(lowerer, flat, tile.width, view.type)
     bands = _bands(lowerer, geometry, form, chunks)
     work = first.positions * (form.pixel * (first.channels + 2)) + geometry.positions * (form.pixel * (geometry.taps + 4))
-    rooms = Rooms(geometry.batch * bands.sections * chunks, grain_for(dim.floordiv(work, bands.sections)))
+    scratch_slots = ScratchSlots(geometry.batch * bands.sections * chunks, grain_for(dim.floordiv(work, bands.sections)))
     lowerer.call(
         fused_kernel(lowerer.target, form, expansion.chain, sink.chain),
         FusedArguments(
@@ -119,8 +119,8 @@ def fused_steps(lowerer: Lowerer, node: Node, geometry: Geometry, expansion: Exp
             bias=bias,
             depthwise_w=depthwise_w,
             depthwise_bias=depthwise_bias,
-            scratch=lowerer.scratch(bands.size * view.type.bytes * rooms.count),
-            rooms=rooms.arguments,
+            scratch=lowerer.scratch(bands.size * view.type.bytes * scratch_slots.count),
+            scratch_slots=scratch_slots.arguments,
             depth=first.channels,
             channels=first.filters,
             image_step=view.strides[0],
@@ -138,8 +138,8 @@ def fused_steps(lowerer: Lowerer, node: Node, geometry: Geometry, expansion: Exp
             between=expansion.arguments,
             sink=sink.arguments,
         ),
-        rooms.items,
-        rooms.grain,
+        scratch_slots.items,
+        scratch_slots.grain,
         flops=first.flops + geometry.flops,
         traffic=_traffic(first, geometry, view.type),
     )
@@ -149,8 +149,8 @@ def _bands(lowerer: Lowerer, geometry: Geometry, form: FusedForm, chunks: int) -
     """One section for one thread; for more of them as many as keep all busy, as far as the image is high enough."""
     (rows, columns), width = geometry.output, geometry.input[1]
     pitch = dim.maximum((columns - 1) * geometry.strides[1] + geometry.kernel[1], width + geometry.begin[1])
-    room = dim.floordiv(lowerer.budgets.band, dim.maximum(1, pitch * (form.pixel * form.tile.type.bytes)))
-    fitting = dim.floordiv(room - geometry.kernel[0], geometry.strides[0]) + 1
+    band_rows = dim.floordiv(lowerer.budgets.band, dim.maximum(1, pitch * (form.pixel * form.tile.type.bytes)))
+    fitting = dim.floordiv(band_rows - geometry.kernel[0], geometry.strides[0]) + 1
     band = dim.maximum(1, dim.minimum(rows, dim.maximum(FEWEST_ROWS, fitting)))
     capacity = (band - 1) * geometry.strides[0] + geometry.kernel[0]
     others = dim.maximum(1, geometry.batch * chunks)

@@ -15,7 +15,7 @@ from sardonyx.compiler.builder import Value, Variable
 from sardonyx.compiler.types import I64, PTR
 from sardonyx.providers.native.kernels.conv.direct import Tile
 from sardonyx.providers.native.kernels.conv.tiles import EvenTiles, add_products, is_light, sizes_up_to, totals_of, zero_sums
-from sardonyx.providers.native.program.arguments import Arguments, Operands, Pointer, RoomArguments, Size, group
+from sardonyx.providers.native.program.arguments import Arguments, Operands, Pointer, ScratchSlotArguments, Size, group
 from sardonyx.providers.native.program.chain import Chain, ChainCode
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.records import dataclass
@@ -75,7 +75,7 @@ class FusedArguments(Arguments):
     """Filters of the depthwise convolution, in panels."""
     depthwise_bias: Pointer
     scratch: Pointer
-    rooms: RoomArguments
+    scratch_slots: ScratchSlotArguments
     depth: Size
     """Channels of X."""
     channels: Size
@@ -132,7 +132,7 @@ class _Scratch:
         self.f = f
         self.a = a
         self.form = form
-        self.place = f.address(a.scratch, f.room(a.rooms) * a.bands.size, form.tile.type)
+        self.place = f.address(a.scratch, f.scratch_slot(a.scratch_slots) * a.bands.size, form.tile.type)
         self.row_size = a.bands.pitch * form.pixel
 
     def clear_sides(self) -> None:

@@ -50,7 +50,7 @@ def _outer(factors: Sequence[np.ndarray]) -> np.ndarray:
 
 def tap_factors(transform: Transform) -> np.ndarray:
     """By how much a transform enlarges independent errors of the products of a weight on each tap, in the result where that is most."""
-    way_back = transform.backward_matrix**2
+    backward = transform.backward_matrix**2
     inputs = (transform.forward_matrix**2).sum(axis=1)
     at_points = transform.filter_matrix**2 * inputs[:, np.newaxis]
-    return np.sqrt((way_back @ at_points).max(axis=0))
+    return np.sqrt((backward @ at_points).max(axis=0))

@@ -27,12 +27,12 @@ from sardonyx.providers.native.kernels.conv.strassen_kernel import (
     strassen_kernel,
 )
 from sardonyx.providers.native.program.lowering import Lowerer, Sink
-from sardonyx.providers.native.program.sizes import Rooms
+from sardonyx.providers.native.program.sizes import ScratchSlots
 from sardonyx.providers.native.program.steps import Buffer
 from sardonyx.providers.native.program.views import View
-from sardonyx.providers.prepacking import Layout
+from sardonyx.providers.prepacking import PackedFormat
 
-STRASSEN = Layout("strassen")
+STRASSEN = PackedFormat("strassen")
 VECTORS = 2
 GAIN = 0.94
 """It is taken if it needs at most this part of the direct sum's time."""
@@ -116,8 +116,8 @@ def strassen_step(convolution: Convolution, grid: Grid, form: StrassenForm, sink
     assert isinstance(geometry.positions, int)
     tiles, pairs, pitch = _tiles(geometry.positions, form), _pairs(geometry, form), geometry.channels // 2 + PADDING
     limit, chunk = _blocks(tiles, pairs, PRODUCTS * form.rows * pitch * 4, lowerer.threads, lowerer.budgets.strassen_sums)
-    rooms = Rooms(geometry.batch * -(-tiles // limit) * -(-pairs // chunk))
-    scratch = lowerer.scratch(limit * PRODUCTS * form.rows * pitch * 4 * rooms.count)
+    scratch_slots = ScratchSlots(geometry.batch * -(-tiles // limit) * -(-pairs // chunk))
+    scratch = lowerer.scratch(limit * PRODUCTS * form.rows * pitch * 4 * scratch_slots.count)
     u, bias = _packed(lowerer, geometry, form, convolution.filters)
     lowerer.call(
         strassen_kernel(lowerer.target, form, sink.chain),
@@ -126,7 +126,7 @@ def strassen_step(convolution: Convolution, grid: Grid, form: StrassenForm, sink
             u=u,
             bias=bias,
             v=scratch,
-            rooms=rooms.arguments,
+            scratch_slots=scratch_slots.arguments,
             depth=geometry.channels // 2,
             positions=geometry.positions,
             pairs=pairs,
@@ -137,8 +137,8 @@ def strassen_step(convolution: Convolution, grid: Grid, form: StrassenForm, sink
             grid=grid,
             sink=sink.arguments,
         ),
-        rooms.items,
-        rooms.grain,
+        scratch_slots.items,
+        scratch_slots.grain,
         flops=geometry.flops,
         traffic=geometry.batch * geometry.positions * (geometry.channels + geometry.filters) * 4,
     )

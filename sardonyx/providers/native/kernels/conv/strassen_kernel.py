@@ -12,7 +12,7 @@ import itertools
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import F32
 from sardonyx.providers.native.kernels.conv.tiles import EvenTiles, Sums, add_products, to_fetch, zero_sums
-from sardonyx.providers.native.program.arguments import Arguments, Operands, Pointer, RoomArguments, Size, group
+from sardonyx.providers.native.program.arguments import Arguments, Operands, Pointer, ScratchSlotArguments, Size, group
 from sardonyx.providers.native.program.chain import Chain, ChainCode
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.records import dataclass
@@ -50,7 +50,7 @@ class StrassenArguments(Arguments):
     bias: Pointer
     v: Pointer
     """Scratch memory for the first factors: sums of the blocks of some tiles."""
-    rooms: RoomArguments
+    scratch_slots: ScratchSlotArguments
     depth: Size
     """Half of the channels."""
     positions: Size
@@ -96,9 +96,9 @@ class _Strassen:
         self.epilogue = ChainCode(f, chain, a.sink)
         self.kept = [f.stack(F32, form.rows * form.width) for _ in range(3)]
         self.spilled = f.stack(F32, form.rows * form.width)
-        room = f.room(a.rooms)
+        slot = f.scratch_slot(a.scratch_slots)
         self.tile_size = a.pitch * (PRODUCTS * form.rows)
-        self.v = f.address(a.v, room * (a.limit * self.tile_size), F32)
+        self.v = f.address(a.v, slot * (a.limit * self.tile_size), F32)
         self.tiles = EvenTiles(f, a.positions, 2 * form.rows)
         self.blocks = EvenTiles(f, self.tiles.count, a.limit)
         self.chunks = (a.pairs + (a.chunk - 1)) // a.chunk

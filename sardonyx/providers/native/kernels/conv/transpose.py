@@ -33,12 +33,12 @@ from sardonyx.providers.native.program.chain import Chain, Given, Load, Store, p
 from sardonyx.providers.native.program.lowering import Lowerer, Sink
 from sardonyx.providers.native.program.steps import Argument, At, Buffer
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import dims, element_of, present, shape_of
+from sardonyx.providers.native.program.values import dims, element_of, required, shape_of
 from sardonyx.providers.native.program.views import Dims, View, collapse, contiguous_strides
-from sardonyx.providers.prepacking import Layout
+from sardonyx.providers.prepacking import PackedFormat
 from sardonyx.records import dataclass, replace
 
-WIDENED = Layout("widened")
+WIDENED = PackedFormat("widened")
 PIECE_ELEMENTS = 16384
 """How many sums are worth handing to another thread."""
 FEW_CHANNELS = 8
@@ -77,7 +77,7 @@ class Transposed:
 
 
 def transposed_of(node: Node) -> Transposed:
-    image, output, filters = dims(present(node.inputs[0]))[2:], dims(node.outputs[0])[2:], dims(present(node.inputs[1]))
+    image, output, filters = dims(required(node.inputs[0]))[2:], dims(node.outputs[0])[2:], dims(required(node.inputs[1]))
     rank, groups = len(image), int(operand(node, "group") or 1)
     kernel = tuple(int(size) for size in filters[2:])  # type: ignore[arg-type]
     strides = tuple(per_axis(operand(node, "strides"), rank, "strides"))

@@ -8,7 +8,8 @@ matrix products, and the sums are transformed back. Other windows are made of su
 - one that moves by two pixels, of its even and its odd taps, which meet even and odd pixels;
 - along an axis without a transform (the depth of a volume), of its single taps.
 
-Sections are added before the way back, so they are like more channels. With a dilation, every so many pixels make an image of their own.
+Sections are added before the inverse transform, so they are like more channels. With a dilation, every so many pixels
+make an image of their own.
 
 A NaN or an infinity spoils its whole tile, not only the pixels whose windows meet it.
 """
@@ -39,14 +40,14 @@ from sardonyx.providers.native.kernels.conv.winograd_kernel import (
     winograd_kernel,
 )
 from sardonyx.providers.native.program.lowering import Lowerer, Sink
-from sardonyx.providers.native.program.sizes import Rooms
+from sardonyx.providers.native.program.sizes import ScratchSlots
 from sardonyx.providers.native.program.steps import Buffer
 from sardonyx.providers.native.program.views import View
-from sardonyx.providers.prepacking import Layout
+from sardonyx.providers.prepacking import PackedFormat
 from sardonyx.records import dataclass
 
-WINOGRAD = Layout("winograd")
-ENERGIES = Layout("energies")
+WINOGRAD = PackedFormat("winograd")
+ENERGIES = PackedFormat("energies")
 POINTS = tuple(PAIRS)
 """How many points a transform may have."""
 LONGEST = 3
@@ -55,7 +56,7 @@ VECTORS = 2
 DEPTH_AT_ONCE = 128
 """Sums over sections of together more channels come in several parts, for each of which the transformed input takes the same memory."""
 FEWEST_TILES = 4
-"""By which a panel is multiplied with enough sums under way."""
+"""By which a panel is multiplied with enough sums at once."""
 FEWEST_CHANNELS = 16
 FILTER_BYTES = 26 << 20
 """Transformed filters of a layer take at most so much memory."""
@@ -72,8 +73,8 @@ BYTES_PER_CYCLE = 8
 
 
 @dataclass(frozen=True)
-class Way:
-    """How the windows along one axis are made of sections, and which transform these have."""
+class AxisAlgorithm:
+    """How one axis is convolved: into which sections its windows are cut, and by which transform these are computed, if by one."""
 
     transform: Transform | None
     kernel: int
@@ -112,20 +113,20 @@ class Way:
         return [range(first, min(first + length, self.kernel), self.stride) for first in firsts]
 
 
-def ways_of(kernel: int, stride: int, dilation: int) -> list[Way]:
-    """How an axis can be done: without a transform, or by those that there are."""
-    ways = [Way(None, kernel, stride, dilation, kernel)]
+def axis_algorithms(kernel: int, stride: int, dilation: int) -> list[AxisAlgorithm]:
+    """The algorithms for one axis: the direct sum, and every transform that fits."""
+    algorithms = [AxisAlgorithm(None, kernel, stride, dilation, kernel)]
     longest = -(-kernel // stride)
     if longest == 1 or (stride > 1 and dilation > 1):
-        return ways
+        return algorithms
     parts = -(-longest // LONGEST)
     taps = -(-longest // parts)
     for points in POINTS:
-        ways.append(Way(Transform(points - taps + 1, taps), kernel, stride, dilation, stride * parts, stride))
-    return ways
+        algorithms.append(AxisAlgorithm(Transform(points - taps + 1, taps), kernel, stride, dilation, stride * parts, stride))
+    return algorithms
 
 
-Ways = tuple[Way, ...]
+AxisAlgorithms = tuple[AxisAlgorithm, ...]
 
 
 def candidates(convolution: Convolution) -> Iterator[Candidate]:
@@ -137,21 +138,21 @@ def candidates(convolution: Convolution) -> Iterator[Candidate]:
     if min(geometry.channels, geometry.filters) < FEWEST_CHANNELS:
         return
     energies = functools.cache(lambda: _tap_energies(lowerer, geometry, convolution.filters.W))
-    axes = map(ways_of, geometry.kernel, geometry.strides, geometry.dilations)
-    for ways in itertools.product(*axes):
-        if 1 <= len(_transforms(ways)) <= 2 and _is_worth_a_try(geometry, ways):
-            yield _candidate(convolution, ways, energies)
+    axes = map(axis_algorithms, geometry.kernel, geometry.strides, geometry.dilations)
+    for algorithms in itertools.product(*axes):
+        if 1 <= len(_transforms(algorithms)) <= 2 and _is_worth_a_try(geometry, algorithms):
+            yield _candidate(convolution, algorithms, energies)
 
 
-def _candidate(convolution: Convolution, ways: Ways, energies: Callable[[], np.ndarray]) -> Candidate:
+def _candidate(convolution: Convolution, algorithms: AxisAlgorithms, energies: Callable[[], np.ndarray]) -> Candidate:
     lowerer, geometry, view, filters = convolution.lowerer, convolution.geometry, convolution.view, convolution.filters
     lanes, rows = lowerer.target.lanes(F32), pixels_of(lowerer.target)[VECTORS]
-    sizes = "×".join(str(1 if way.transform is None else way.transform.size) for way in ways)
+    sizes = "×".join(str(1 if algorithm.transform is None else algorithm.transform.size) for algorithm in algorithms)
     return Candidate(
         f"Winograd {sizes}",
-        _cost(geometry, ways, lanes, rows) / GAIN,
-        lambda sink: winograd_steps(lowerer, geometry, ways, view, filters.W, filters.B, sink),
-        lambda: error_ratio(energies(), _tap_factors(ways)) <= BOUND,
+        _cost(geometry, algorithms, lanes, rows) / GAIN,
+        lambda sink: winograd_steps(lowerer, geometry, algorithms, view, filters.W, filters.B, sink),
+        lambda: error_ratio(energies(), _tap_factors(algorithms)) <= BOUND,
     )
 
 
@@ -162,77 +163,81 @@ def _tap_energies(lowerer: Lowerer, geometry: Geometry, W: Value) -> np.ndarray:
     return energies.reshape(-1).view(np.float64).reshape(shape)
 
 
-def _tap_factors(ways: Ways) -> list[np.ndarray]:
+def _tap_factors(algorithms: AxisAlgorithms) -> list[np.ndarray]:
     """For each axis: by how much errors of a weight are enlarged, by its tap."""
-    factors = [np.ones(way.kernel) for way in ways]
-    for way, factor in zip(ways, factors):
-        for taps in way.taps() if way.transform is not None else ():
-            assert way.transform is not None
-            factor[taps.start : taps.stop : taps.step] = tap_factors(way.transform)[: len(taps)]
+    factors = [np.ones(algorithm.kernel) for algorithm in algorithms]
+    for algorithm, factor in zip(algorithms, factors):
+        for taps in algorithm.taps() if algorithm.transform is not None else ():
+            assert algorithm.transform is not None
+            factor[taps.start : taps.stop : taps.step] = tap_factors(algorithm.transform)[: len(taps)]
     return factors
 
 
-def _is_worth_a_try(geometry: Geometry, ways: Ways) -> bool:
+def _is_worth_a_try(geometry: Geometry, algorithms: AxisAlgorithms) -> bool:
     """Whether filters have a bearable size, and are used often enough if strides make sections of them along two axes."""
-    strided = sum(way.transform is not None and way.stride > 1 for way in ways)
-    enough = strided < 2 or _supposed_tiles(geometry, ways) >= FEWEST_STRIDED_TILES
-    return enough and _filter_bytes(geometry, ways) <= FILTER_BYTES
+    strided = sum(algorithm.transform is not None and algorithm.stride > 1 for algorithm in algorithms)
+    enough = strided < 2 or _supposed_tiles(geometry, algorithms) >= FEWEST_STRIDED_TILES
+    return enough and _filter_bytes(geometry, algorithms) <= FILTER_BYTES
 
 
-def _transforms(ways: Ways) -> list[Transform]:
-    return [way.transform for way in ways if way.transform is not None]
+def _transforms(algorithms: AxisAlgorithms) -> list[Transform]:
+    return [algorithm.transform for algorithm in algorithms if algorithm.transform is not None]
 
 
-def _points(ways: Ways) -> int:
-    return math.prod(transform.width for transform in _transforms(ways))
+def _points(algorithms: AxisAlgorithms) -> int:
+    return math.prod(transform.width for transform in _transforms(algorithms))
 
 
-def _depth(geometry: Geometry, ways: Ways) -> int:
+def _depth(geometry: Geometry, algorithms: AxisAlgorithms) -> int:
     """Over how many products a sum goes, at each point."""
-    return geometry.channels * math.prod(way.sections for way in ways)
+    return geometry.channels * math.prod(algorithm.sections for algorithm in algorithms)
 
 
-def _short_depth(geometry: Geometry, ways: Ways) -> int:
+def _short_depth(geometry: Geometry, algorithms: AxisAlgorithms) -> int:
     """The same where the first axis is at infinity: sections whose last tap is none are 0 there, and come last if no axis goes before."""
-    way = ways[0]
-    if way.transform is None:
-        return _depth(geometry, ways)
-    whole = sum(len(taps) == way.transform.taps for taps in way.taps())
-    return _depth(geometry, ways) // way.sections * whole
+    algorithm = algorithms[0]
+    if algorithm.transform is None:
+        return _depth(geometry, algorithms)
+    whole = sum(len(taps) == algorithm.transform.taps for taps in algorithm.taps())
+    return _depth(geometry, algorithms) // algorithm.sections * whole
 
 
-def _filter_bytes(geometry: Geometry, ways: Ways) -> int:
-    return _points(ways) * geometry.groups * geometry.filters * _depth(geometry, ways) * 4
+def _filter_bytes(geometry: Geometry, algorithms: AxisAlgorithms) -> int:
+    return _points(algorithms) * geometry.groups * geometry.filters * _depth(geometry, algorithms) * 4
 
 
-def _supposed_tiles(geometry: Geometry, ways: Ways) -> int:
-    counts = (way.tiles(supposed(output)) for way, output in zip(ways, geometry.output))
+def _supposed_tiles(geometry: Geometry, algorithms: AxisAlgorithms) -> int:
+    counts = (algorithm.tiles(supposed(output)) for algorithm, output in zip(algorithms, geometry.output))
     return math.prod(count for count in counts if isinstance(count, int))
 
 
-def _cost(geometry: Geometry, ways: Ways, lanes: int, rows: int) -> float:
-    points, depth, tiles = _points(ways), _depth(geometry, ways), _supposed_tiles(geometry, ways)
+def _cost(geometry: Geometry, algorithms: AxisAlgorithms, lanes: int, rows: int) -> float:
+    points, depth, tiles = _points(algorithms), _depth(geometry, algorithms), _supposed_tiles(geometry, algorithms)
     groups = max(1, -(-tiles // rows))
     panel_row = VECTORS * lanes * 4 / BYTES_PER_CYCLE
-    short = points // _transforms(ways)[0].width
-    summed = (points - short) * depth + short * _short_depth(geometry, ways)
+    short = points // _transforms(algorithms)[0].width
+    summed = (points - short) * depth + short * _short_depth(geometry, algorithms)
     products = groups * max(VECTORS * -(-tiles // groups), panel_row) * summed
     moved = tiles * (points * CYCLES_PER_POINT * (depth + geometry.filters) / lanes + CYCLES_PER_TILE)
     return products * -(-geometry.filters // (VECTORS * lanes)) + moved
 
 
-def winograd_steps(lowerer: Lowerer, geometry: Geometry, ways: Ways, view: View, W: Value, B: Value | None, sink: Sink) -> None:
+def winograd_steps(
+    lowerer: Lowerer, geometry: Geometry, algorithms: AxisAlgorithms, view: View, W: Value, B: Value | None, sink: Sink
+) -> None:
     """Add the step."""
     lanes = lowerer.target.lanes(F32)
     width = VECTORS * lanes
-    transforms = tuple(way.transform for way in ways)
+    transforms = tuple(algorithm.transform for algorithm in algorithms)
     form = WinogradForm(transforms, pixels_of(lowerer.target)[VECTORS], VECTORS, lanes, geometry.channels % lanes != 0)
     panels = -(-geometry.filters // width)
-    tiles = dim.product([way.tiles(output) for way, output in zip(ways, geometry.output)])
-    blocks = _blocks(lowerer, geometry, ways, form, tiles)
-    u, bias = _packed(lowerer, geometry, ways, W, B, width)
-    rooms = Rooms(geometry.batch * geometry.groups * dim.ceildiv(tiles, blocks.tiles) * -(-panels // blocks.panels))
-    rows = form.points * blocks.tiles * rooms.count
+    tiles = dim.product([algorithm.tiles(output) for algorithm, output in zip(algorithms, geometry.output)])
+    blocks = _blocks(lowerer, geometry, algorithms, form, tiles)
+    u, bias = _packed(lowerer, geometry, algorithms, W, B, width)
+    scratch_slots = ScratchSlots(
+        geometry.batch * geometry.groups * dim.ceildiv(tiles, blocks.tiles) * -(-panels // blocks.panels)
+    )
+    rows = form.points * blocks.tiles * scratch_slots.count
     images = dim.product(geometry.input) * geometry.channels + geometry.positions * geometry.filters
     lowerer.call(
         winograd_kernel(lowerer.target, form, sink.chain),
@@ -243,73 +248,80 @@ def winograd_steps(lowerer: Lowerer, geometry: Geometry, ways: Ways, view: View,
             zeros=lowerer.constant(np.zeros(-(-geometry.channels // lanes) * lanes, np.float32)),
             v=lowerer.scratch(rows * blocks.v_pitch * 4),
             m=lowerer.scratch(rows * blocks.m_pitch * 4),
-            rooms=rooms.arguments,
+            scratch_slots=scratch_slots.arguments,
             groups=geometry.groups,
             channels=geometry.channels,
             filters=geometry.filters,
             panels=panels,
             blocks=blocks,
             image_step=view.strides[0],
-            short_depth=_short_depth(geometry, ways),
-            axes=[_axis(geometry, way, view, number) for number, way in enumerate(ways)],
+            short_depth=_short_depth(geometry, algorithms),
+            axes=[_axis(geometry, algorithm, view, number) for number, algorithm in enumerate(algorithms)],
             sink=sink.arguments,
         ),
-        rooms.items,
-        rooms.grain,
+        scratch_slots.items,
+        scratch_slots.grain,
         flops=geometry.flops,
         traffic=geometry.batch * geometry.groups * images * 4,
     )
 
 
-def _axis(geometry: Geometry, way: Way, view: View, number: int) -> WinogradAxis:
+def _axis(geometry: Geometry, algorithm: AxisAlgorithm, view: View, number: int) -> WinogradAxis:
     output = geometry.output[number]
     return WinogradAxis(
         input=geometry.input[number],
         output=output,
         begin=geometry.begin[number],
         step=view.strides[2 + number],
-        tiles=way.tiles(output),
-        stride=way.stride,
-        dilation=way.moves,
-        phases=way.phases(output),
-        spread=way.stride * way.dilation,
-        sections=way.sections,
-        offsets=way.offsets,
-        jump=way.jump,
+        tiles=algorithm.tiles(output),
+        stride=algorithm.stride,
+        dilation=algorithm.moves,
+        phases=algorithm.phases(output),
+        spread=algorithm.stride * algorithm.dilation,
+        sections=algorithm.sections,
+        offsets=algorithm.offsets,
+        jump=algorithm.jump,
     )
 
 
-def _packed(lowerer: Lowerer, geometry: Geometry, ways: Ways, W: Value, B: Value | None, width: int) -> list[Buffer]:
+def _packed(
+    lowerer: Lowerer, geometry: Geometry, algorithms: AxisAlgorithms, W: Value, B: Value | None, width: int
+) -> list[Buffer]:
     """Transformed filters in panels, and the bias."""
-    groups, transforms = geometry.groups, _transforms(ways)
+    groups, transforms = geometry.groups, _transforms(algorithms)
     size = groups * -(-geometry.filters // width) * width * 4
 
     def pack(weights: np.ndarray, bias: np.ndarray | None = None) -> list[np.ndarray]:
         matrices = [transform.filter_matrix for transform in transforms]
-        panels = pack_panels(lowerer, in_sections(weights, ways), groups, width, F32, matrices, apart=True)
+        panels = pack_panels(lowerer, in_sections(weights, algorithms), groups, width, F32, matrices, apart=True)
         return [panels, pack_bias(bias, groups, geometry.filters, width, np.dtype(np.float32))]
 
-    parameters = tuple((way.stride, way.transform, way.transform and way.transform.pairs) for way in ways)
-    sizes = [_points(ways) * _depth(geometry, ways) * size, size]
+    parameters = tuple(
+        (algorithm.stride, algorithm.transform, algorithm.transform and algorithm.transform.pairs) for algorithm in algorithms
+    )
+    sizes = [_points(algorithms) * _depth(geometry, algorithms) * size, size]
     return lowerer.packed([W] if B is None else [W, B], WINOGRAD, (parameters, groups, width), sizes, pack)
 
 
-def in_sections(weights: np.ndarray, ways: Ways) -> np.ndarray:
+def in_sections(weights: np.ndarray, algorithms: AxisAlgorithms) -> np.ndarray:
     """(M, C, taps…) as (M, sections · C, a section's taps…); taps that the window has not are 0."""
-    if all(way.transform is not None and way.sections == 1 and way.transform.taps == way.kernel for way in ways):
+    if all(
+        algorithm.transform is not None and algorithm.sections == 1 and algorithm.transform.taps == algorithm.kernel
+        for algorithm in algorithms
+    ):
         return weights
-    counts = [way.sections for way in ways]
-    lengths = [1 if way.transform is None else way.transform.taps for way in ways]
+    counts = [algorithm.sections for algorithm in algorithms]
+    lengths = [1 if algorithm.transform is None else algorithm.transform.taps for algorithm in algorithms]
     sections = np.zeros((len(weights), *counts, weights.shape[1], *lengths), weights.dtype)
-    for choice in itertools.product(*(enumerate(way.taps()) for way in ways)):
+    for choice in itertools.product(*(enumerate(algorithm.taps()) for algorithm in algorithms)):
         places, ranges = zip(*choice)
         source = (slice(None), slice(None), *(slice(taps.start, taps.stop, taps.step) for taps in ranges))
         sections[(slice(None), *places, slice(None), *(slice(len(taps)) for taps in ranges))] = weights[source]
-    lengths = [transform.taps for transform in _transforms(ways)]
+    lengths = [transform.taps for transform in _transforms(algorithms)]
     return sections.reshape(len(weights), math.prod(counts) * weights.shape[1], *lengths)
 
 
-def _blocks(lowerer: Lowerer, geometry: Geometry, ways: Ways, form: WinogradForm, total: Dim) -> Blocks:
+def _blocks(lowerer: Lowerer, geometry: Geometry, algorithms: AxisAlgorithms, form: WinogradForm, total: Dim) -> Blocks:
     """Blocks of tiles that fit into a cache, and enough pieces of work for all threads.
 
     Filters that stay in the last-level cache are read again for each block of tiles. Larger ones should be read once: then blocks are
@@ -319,18 +331,18 @@ def _blocks(lowerer: Lowerer, geometry: Geometry, ways: Ways, form: WinogradForm
     width, points, threads = form.vectors * form.lanes, form.points, lowerer.threads
     budgets, distance = lowerer.budgets, lowerer.target.caches.distance
     panels = -(-geometry.filters // width)
-    sections = math.prod(way.sections for way in ways)
+    sections = math.prod(algorithm.sections for algorithm in algorithms)
     together = min(sections, max(1, DEPTH_AT_ONCE // geometry.channels))
     v_pitch, v_whole = (_section_pitch(geometry.channels, count, form.lanes, distance) for count in (together, sections))
-    supposed = _supposed_tiles(geometry, ways)
-    is_large = _filter_bytes(geometry, ways) // geometry.groups > budgets.cached_filters
+    supposed = _supposed_tiles(geometry, algorithms)
+    is_large = _filter_bytes(geometry, algorithms) // geometry.groups > budgets.cached_filters
     budget = budgets.transformed_beside_large_filters if is_large else budgets.transformed
     tiles = max(1, budget // (points * 4 * (v_whole + panels * width)) // form.rows) * form.rows
     while threads > 1 and not is_large and tiles > form.rows and -(-supposed // tiles) * geometry.groups < 4 * threads:
         tiles -= form.rows
     tiles = max(1, min(tiles, supposed)) if isinstance(total, int) else tiles
     blocks = max(1, -(-supposed // tiles)) * geometry.groups
-    is_small = _filter_bytes(geometry, ways) // geometry.groups <= budgets.near_filters
+    is_small = _filter_bytes(geometry, algorithms) // geometry.groups <= budgets.near_filters
     if is_small and blocks < threads:
         tiles = min(tiles, max(FEWEST_TILES, -(-supposed * geometry.groups // threads)))
     chunks = 1 if is_small or threads == 1 or blocks >= 2 * threads else min(panels, -(-2 * threads // blocks))

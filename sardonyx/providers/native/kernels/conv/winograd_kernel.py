@@ -25,7 +25,7 @@ from sardonyx.providers.native.kernels.conv.tiles import (
     zero_sums,
 )
 from sardonyx.providers.native.kernels.conv.transforms import Transform
-from sardonyx.providers.native.program.arguments import Arguments, Operands, Pointer, RoomArguments, Size, each, group
+from sardonyx.providers.native.program.arguments import Arguments, Operands, Pointer, ScratchSlotArguments, Size, each, group
 from sardonyx.providers.native.program.chain import Chain, ChainCode
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.records import dataclass, replace
@@ -119,7 +119,7 @@ class WinogradArguments(Arguments):
     """Scratch memory for transformed input: for each point, a row for each tile of a block."""
     m: Pointer
     """The same for sums of products."""
-    rooms: RoomArguments
+    scratch_slots: ScratchSlotArguments
     groups: Size
     channels: Size
     filters: Size
@@ -193,9 +193,9 @@ class _Common:
         self.f = f
         self.a = a
         self.form = form
-        room = f.room(a.rooms)
-        self.v = f.address(a.v, room * (a.blocks.tiles * a.blocks.v_pitch * form.points), F32)
-        self.m = f.address(a.m, room * (a.blocks.tiles * a.blocks.m_pitch * form.points), F32)
+        slot = f.scratch_slot(a.scratch_slots)
+        self.v = f.address(a.v, slot * (a.blocks.tiles * a.blocks.v_pitch * form.points), F32)
+        self.m = f.address(a.m, slot * (a.blocks.tiles * a.blocks.m_pitch * form.points), F32)
         self.sections = f.const(I64, 1)
         for axis in a.axes:
             self.sections = self.sections * axis.sections
@@ -395,7 +395,7 @@ class _Run:
 
 
 class _Output:
-    """The way back from sums to pixels, and the epilogue."""
+    """The inverse transform from sums to pixels, and the epilogue."""
 
     def __init__(self, common: _Common, chain: Chain):
         self.f, self.a, self.form, self.common = common.f, common.a, common.form, common

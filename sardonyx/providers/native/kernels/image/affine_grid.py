@@ -14,7 +14,7 @@ from sardonyx.providers.native.program.arguments import Arguments, Pointer, Size
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import element_of, fixed, present, shape_of
+from sardonyx.providers.native.program.values import element_of, fixed, required, shape_of
 
 PIECE_POINTS = 8192
 """How many points are worth handing to another thread."""
@@ -22,7 +22,7 @@ PIECE_POINTS = 8192
 
 def claims_affine_grid(node: Node) -> bool:
     """Images of two or three axes, of sizes that don't depend on data."""
-    theta, type = shape_of(present(node.inputs[0])), element_of(present(node.inputs[0]))
+    theta, type = shape_of(required(node.inputs[0])), element_of(required(node.inputs[0]))
     sizes, shape = content(node, "size"), shape_of(node.outputs[0])
     if type is None or not type.is_float or sizes is None or theta is None or shape is None or len(sizes) not in (4, 5):
         return False
@@ -33,7 +33,7 @@ def claims_affine_grid(node: Node) -> bool:
 @lower("AffineGrid", claims=claims_affine_grid)
 def affine_grid(lowerer: Lowerer, node: Node) -> None:
     """For each image, and each of its pixels, a point."""
-    theta, target = lowerer.contiguous(present(node.inputs[0])), lowerer.output(node.outputs[0])
+    theta, target = lowerer.contiguous(required(node.inputs[0])), lowerer.output(node.outputs[0])
     lowerer.require(theta.shape[0], target.shape[0])
     for size in target.shape[:-1]:
         lowerer.require(dim.maximum(size, 0), size)

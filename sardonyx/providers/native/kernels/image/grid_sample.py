@@ -18,7 +18,7 @@ from sardonyx.providers.native.program.chain import Chain, ChainCode
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer, Sink
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import dims, element_of, present, shape_of
+from sardonyx.providers.native.program.values import dims, element_of, required, shape_of
 from sardonyx.providers.native.program.views import Dims, View, regrouped
 from sardonyx.records import dataclass
 
@@ -61,7 +61,7 @@ def stencil_of(node: Node) -> Stencil | None:
 
 def claims_grid_sample(node: Node) -> bool:
     """One to three axes; pixels that are weighed are floats, and no wider than points."""
-    X, grid = (present(value) for value in node.inputs)
+    X, grid = (required(value) for value in node.inputs)
     type, points, stencil = element_of(X), element_of(grid), stencil_of(node)
     shape, places = shape_of(X), shape_of(grid)
     if type is None or points is None or not points.is_float or stencil is None or not shape or not places:
@@ -85,7 +85,7 @@ def _may_be(size: Dim, wanted: int) -> bool:
 @lower("GridSample", domain="com.microsoft", claims=claims_grid_sample)
 def grid_sample(lowerer: Lowerer, node: Node) -> None:
     """Each point of the grid makes a pixel of the result."""
-    X, grid = (present(value) for value in node.inputs)
+    X, grid = (required(value) for value in node.inputs)
     shape = dims(X)
     lowerer.require(shape[0], dims(grid)[0])
     lowerer.require(len(shape) - 2, dims(grid)[-1])
@@ -132,7 +132,7 @@ def _along_points(lowerer: Lowerer, node: Node) -> None:
 
 def _steps_forward(lowerer: Lowerer, node: Node) -> View:
     """X however it lies, unless an axis runs backward."""
-    X = present(node.inputs[0])
+    X = required(node.inputs[0])
     view = lowerer.view(X)
     return view if all(map(dim.is_nonnegative, view.strides)) else lowerer.contiguous(X)
 
@@ -158,7 +158,7 @@ def _arguments(view: View, points: View, steps: Dims, pixels: Dim, sink: Sink) -
 
 def _points(lowerer: Lowerer, node: Node) -> tuple[View, Dims]:
     """The grid, and its strides along images, points and the entries of a point."""
-    grid = present(node.inputs[1])
+    grid = required(node.inputs[1])
     view = lowerer.view(grid)
     groups = (1, len(view.shape) - 2, 1)
     steps = regrouped(view.shape, view.strides, groups)

@@ -17,7 +17,7 @@ from sardonyx.providers.native.program.chain import Chain, ChainCode, ChainRow
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer, Sink
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import dims, present
+from sardonyx.providers.native.program.values import dims, required
 from sardonyx.providers.native.program.views import View
 from sardonyx.records import dataclass, replace
 
@@ -63,10 +63,10 @@ def resize(lowerer: Lowerer, node: Node) -> None:
     rank = len(form.sizes)
     seen = arrangement_of(rank, resized_axes(node, form))
     assert seen is not None
-    view = _arranged(lowerer.view(present(node.inputs[0])), seen)
+    view = _arranged(lowerer.view(required(node.inputs[0])), seen)
     space = range(1, rank - 1) if seen.channel_is_last else range(seen.lead, rank)
     sizes = [form.sizes[axis] for axis in space]
-    for old, new in zip(dims(present(node.inputs[0])), form.sizes):
+    for old, new in zip(dims(required(node.inputs[0])), form.sizes):
         lowerer.require(dim.maximum(new, 0), new)
         lowerer.require(new * (1 - dim.minimum(old, 1)), 0)  # nothing is made of no pixels
     along_channels = view.strides[1] == 1 and view.strides[-1] != 1

@@ -21,7 +21,7 @@ from sardonyx.providers.native.kernels.shape.views import content
 from sardonyx.providers.native.program.arguments import Arguments, Number, Pointer, Size, when
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
-from sardonyx.providers.native.program.values import dims, element_of, present, shape_of
+from sardonyx.providers.native.program.values import dims, element_of, required, shape_of
 from sardonyx.records import dataclass
 
 TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
@@ -79,7 +79,7 @@ def _upsampling(node: Node) -> Resizing | None:
 
 
 def _resizing(node: Node) -> Resizing | None:
-    rank = len(dims(present(node.inputs[0])))
+    rank = len(dims(required(node.inputs[0])))
     axes = content(node, "axes")
     chosen = [axis % rank for axis in axes if isinstance(axis, int)] if axes is not None else list(range(rank))
     scales = _floats(node, "scales")
@@ -110,7 +110,7 @@ def _resizing(node: Node) -> Resizing | None:
 
 def resized_axes(node: Node, form: Resizing) -> list[int]:
     """Axes that change."""
-    shape = dims(present(node.inputs[0]))
+    shape = dims(required(node.inputs[0]))
     if form.scales is not None:
         return [axis for axis, scale in enumerate(form.scales) if scale != 1]
     if form.policy != "stretch":
@@ -124,7 +124,7 @@ LONGEST_TABLE = 1 << 22
 
 def claims_resize(node: Node) -> bool:
     """Sizes that are known, coordinates that stay inside the image, floats if pixels are weighed."""
-    type = element_of(present(node.inputs[0]))
+    type = element_of(required(node.inputs[0]))
     if type is None or shape_of(node.outputs[0]) is None:
         return False
     form = resizing_of(node)
@@ -141,7 +141,7 @@ def claims_resize(node: Node) -> bool:
 
 
 def is_static(node: Node, form: Resizing, axis: int) -> bool:
-    return isinstance(dims(present(node.inputs[0]))[axis], int) and isinstance(form.sizes[axis], int)
+    return isinstance(dims(required(node.inputs[0]))[axis], int) and isinstance(form.sizes[axis], int)
 
 
 class Table(Arguments):
@@ -156,7 +156,7 @@ def table_of(lowerer: Lowerer, node: Node, form: Resizing, axis: int, type: Type
     """The table of one axis; weights have a type."""
     is_resized = axis in resized_axes(node, form)
     if is_static(node, form, axis):
-        pixels, weights = _static_table(node, form, axis) if is_resized else _same(dims(present(node.inputs[0]))[axis])
+        pixels, weights = _static_table(node, form, axis) if is_resized else _same(dims(required(node.inputs[0]))[axis])
         packed = None
         if form.is_weighted:
             packed = lowerer.constant(np.ascontiguousarray(weights.T.astype(f"f{type.bytes}")))
@@ -183,7 +183,7 @@ def _static_table(node: Node, form: Resizing, axis: int) -> tuple[np.ndarray, np
 
 
 def _step_of(node: Node, form: Resizing, axis: int) -> ResizedAxis:
-    shape = dims(present(node.inputs[0]))
+    shape = dims(required(node.inputs[0]))
     if form.scales is not None:
         return plan_axes((shape[axis],), None, [form.scales[axis]], None, None, "stretch")[0]
     if form.policy == "stretch":
@@ -213,7 +213,7 @@ class TableForm:
 
 
 def _computed_table(lowerer: Lowerer, node: Node, form: Resizing, axis: int, type: Type, is_resized: bool) -> Table:
-    length, size = dims(present(node.inputs[0]))[axis], form.sizes[axis]
+    length, size = dims(required(node.inputs[0]))[axis], form.sizes[axis]
     scale = 1.0 if form.scales is None else form.scales[axis]
     weights_type = type if form.is_weighted else None
     if is_resized:

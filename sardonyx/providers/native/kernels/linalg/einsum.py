@@ -25,7 +25,7 @@ from sardonyx.providers.native.program.chain import Apply, Chain, Item, Load, pa
 from sardonyx.providers.native.program.lowering import Lowerer, Source
 from sardonyx.providers.native.program.steps import Argument
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import dims, element_of, present, stored
+from sardonyx.providers.native.program.values import dims, element_of, required, stored
 from sardonyx.providers.native.program.views import Dims, View, contiguous_strides, grouped_shape, regrouped
 from sardonyx.providers.scalars.table import name_of, newest_scalar
 from sardonyx.records import dataclass, replace
@@ -49,7 +49,7 @@ class Equation:
 
 def equation_of(node: Node) -> Equation | None:
     """None if the equation does not fit its operands."""
-    shapes = [dims(present(value)) for value in node.inputs]
+    shapes = [dims(required(value)) for value in node.inputs]
     try:
         labels, output = parse_equation(str(operand(node, "equation")), [len(shape) for shape in shapes])
     except InferenceError:
@@ -151,7 +151,7 @@ def einsum(lowerer: Lowerer, node: Node) -> None:
     """What is left of an equation once labels tell its axes apart."""
     equation = equation_of(node)
     assert equation is not None
-    terms = [Term(lowerer, present(value), own, equation.sizes) for value, own in zip(node.inputs, equation.operands)]
+    terms = [Term(lowerer, required(value), own, equation.sizes) for value, own in zip(node.inputs, equation.operands)]
     plan = _product_of(equation, terms) if len(terms) == 2 and stored(node.outputs[0]).is_float else None
     if not equation.summed:
         _without_sums(lowerer, node, equation, terms)

@@ -25,7 +25,7 @@ from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.steps import Buffer
 from sardonyx.providers.native.program.views import View, collapse
 from sardonyx.providers.native.program.weights import WeightMemory, aligned_empty
-from sardonyx.providers.prepacking import Layout
+from sardonyx.providers.prepacking import PackedFormat
 from sardonyx.records import dataclass
 
 PIECE_ELEMENTS = 16384
@@ -34,7 +34,7 @@ WORTH_A_KERNEL = 1 << 20
 """From how many bytes on constants are packed by generated code: NumPy is slower, but needs nothing to be compiled."""
 PIECE_BYTES = 8 << 20
 """How much of a mapped file is packed before its pages are given back."""
-PANELS = Layout("panels")
+PANELS = PackedFormat("panels")
 
 
 @dataclass(frozen=True)

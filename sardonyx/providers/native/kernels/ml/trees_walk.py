@@ -94,8 +94,8 @@ def walk_kernel(f: KernelFunction, a: WalkArguments, spec: WalkSpec) -> None:
 
 
 @dataclass(frozen=True)
-class _Way:
-    """A way down a tree: where it begins, and where the keys lie that lead a row along it."""
+class _Descent:
+    """One row on its way down one tree: the root, and the keys that decide at which child the row goes on."""
 
     root: Value
     keys: Value
@@ -223,14 +223,14 @@ class _Walk:
     def _through_trees(self, first: Value, stop: Value, block: Value) -> None:
         """All groups of a block through one tree after the other."""
         f = self.f
-        # what LLVM sees through here it keeps in registers, which the way down a tree needs all
+        # what LLVM sees through here it keeps in registers, and the descent needs all of them
         with f.loop(0, f.opaque(self.a.tree_count)) as number:
             tree = self._tree(number)
             levels = f.variable(tree.depth)
             with f.loop(first, stop) as group:
                 keys = self._group_keys(block, group)
-                ways = [_Way(tree.root, f.address(keys, row, self.spec.keys)) for row in range(GROUP)]
-                for row, leaf in enumerate(self._leaves(ways, levels)):
+                descents = [_Descent(tree.root, f.address(keys, row, self.spec.keys)) for row in range(GROUP)]
+                for row, leaf in enumerate(self._leaves(descents, levels)):
                     self._vote(leaf, group * GROUP + row, tree.target)
 
     def _rows_alone(self, group: Value, count: Value, keys: Value) -> None:
@@ -243,47 +243,47 @@ class _Walk:
                 levels.set(f.maximum(levels.get(), tree.depth))
             with f.loop(0, count) as row:
                 own_keys = f.address(keys, row, self.spec.keys)
-                leaves = self._leaves([_Way(tree.root, own_keys) for tree in trees], levels)
+                leaves = self._leaves([_Descent(tree.root, own_keys) for tree in trees], levels)
                 for leaf, tree in zip(leaves, trees):
                     self._vote(leaf, group * GROUP + row, tree.target)
 
-    # --- the way down
+    # --- the descent
 
-    def _leaves(self, ways: Sequence[_Way], levels: Variable) -> list[Value]:
-        """Follow ways until all have come to leaves: where the records of these lie.
+    def _leaves(self, descents: Sequence[_Descent], levels: Variable) -> list[Value]:
+        """Follow descents until all have come to leaves: where the records of these lie.
 
-        The first `levels` are gone without looking: a loop whose length rarely changes is predicted, so that the next ways begin before
+        The first `levels` are gone without looking: a loop whose length rarely changes is predicted, so that the next descents begin before
         these have ended. Where it does not suffice it grows.
         """
         f = self.f
-        places = [f.variable(0, I64) for _ in ways]
+        places = [f.variable(0, I64) for _ in descents]
         with f.loop(0, levels.get()):
-            self._descend(ways, places)
+            self._descend(descents, places)
         with f.while_() as going:
-            going.leave_if(self._all_ended(ways, places))
-            self._descend(ways, places)
-            self._descend(ways, places)
+            going.leave_if(self._all_ended(descents, places))
+            self._descend(descents, places)
+            self._descend(descents, places)
             levels.set(levels.get() + 1)
-        return [self._record(way.root, place.get()) for way, place in zip(ways, places)]
+        return [self._record(descent.root, place.get()) for descent, place in zip(descents, places)]
 
-    def _descend(self, ways: Sequence[_Way], places: Sequence[Variable]) -> None:
-        """One level down, on all ways side by side."""
-        for way, place in zip(ways, places):
-            place.set(self._step(way, place.get()))
+    def _descend(self, descents: Sequence[_Descent], places: Sequence[Variable]) -> None:
+        """One level down, on all descents side by side."""
+        for descent, place in zip(descents, places):
+            place.set(self._step(descent, place.get()))
 
-    def _step(self, way: _Way, place: Value) -> Value:
+    def _step(self, descent: _Descent, place: Value) -> Value:
         """The place of the child to which a row goes: the left one if its key is at most the record's, else the right one behind it."""
         f, type = self.f, self.spec.keys
-        column, child = self._word(way.root, place)
-        key = f.load(f.address(way.keys, column, I8), 0, type)
-        return child + f.convert(f.load(self._record(way.root, place), 0, type) < key, I64)
+        column, child = self._word(descent.root, place)
+        key = f.load(f.address(descent.keys, column, I8), 0, type)
+        return child + f.convert(f.load(self._record(descent.root, place), 0, type) < key, I64)
 
-    def _all_ended(self, ways: Sequence[_Way], places: Sequence[Variable]) -> Value:
+    def _all_ended(self, descents: Sequence[_Descent], places: Sequence[Variable]) -> Value:
         """Whether all are at leaves, which alone read the column that has the flag's bit."""
         f = self.f
         together = f.const(I64, -1)
-        for way, place in zip(ways, places):
-            together = together & self._word(way.root, place.get())[0]
+        for descent, place in zip(descents, places):
+            together = together & self._word(descent.root, place.get())[0]
         return (together & (self.a.flag * (GROUP * self.spec.keys.bytes))) != 0
 
     def _record(self, root: Value, place: Value) -> Value:

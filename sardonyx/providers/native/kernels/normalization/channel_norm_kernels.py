@@ -19,7 +19,7 @@ from sardonyx.providers.native.program.arguments import Arguments, Number, Opera
 from sardonyx.providers.native.program.chain import Chain, ChainCode
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
-from sardonyx.providers.native.program.values import present
+from sardonyx.providers.native.program.values import required
 from sardonyx.providers.native.program.views import View
 from sardonyx.records import dataclass
 
@@ -40,7 +40,7 @@ class PixelNorm:
 
 def normalize_pixels(lowerer: Lowerer, node: Node, count: Dim, by_group: bool, parameters: Sequence[View], type: Type) -> None:
     """Add the steps that normalize `count` groups of channels of each image."""
-    X = present(node.inputs[0])
+    X = required(node.inputs[0])
     view = lowerer.view(X)
     rank, (samples, width) = len(view.shape), view.shape[:2]
     pixels, groups, order = dim.product(view.shape[2:]), (1, rank - 2, 1), last_order(rank)

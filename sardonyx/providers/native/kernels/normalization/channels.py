@@ -33,16 +33,16 @@ from sardonyx.providers.native.kernels.reduction.domain import (
 from sardonyx.providers.native.program.chain import Chain, Load, pattern, stride_arguments
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import computed, dims, present
+from sardonyx.providers.native.program.values import computed, dims, required
 from sardonyx.providers.native.program.views import Dims, View
-from sardonyx.providers.prepacking import Layout
+from sardonyx.providers.prepacking import PackedFormat
 
-FACTORS = Layout("factors")
+FACTORS = PackedFormat("factors")
 
 
 def _claims_batch(node: Node) -> bool:
     """Inference alone: outputs for running statistics, or the attribute that asks for them, mean training."""
-    shape = dims(present(node.inputs[0]))
+    shape = dims(required(node.inputs[0]))
     if len(shape) < 2 or not is_float(node) or operand(node, "spatial") == 0 or operand(node, "training_mode"):
         return False
     return all(wanted(node, output) is None for output in range(1, len(node.outputs)))
@@ -50,7 +50,7 @@ def _claims_batch(node: Node) -> bool:
 
 @lower("BatchNormalization", claims=_claims_batch)
 def batch_normalization(lowerer: Lowerer, node: Node) -> None:
-    X, *parameters = (present(value) for value in node.inputs)
+    X, *parameters = (required(value) for value in node.inputs)
     shape, type = dims(X), computed(X)
     groups: tuple[int, ...] = (1, 1, len(shape) - 2)
     strides: Dims = (0, 1, 0)
@@ -127,12 +127,12 @@ def _factors(wide: np.dtype, epsilon: float, *arrays: np.ndarray) -> tuple[np.nd
 
 
 def _claims_channels(node: Node) -> bool:
-    return is_float(node) and len(dims(present(node.inputs[0]))) > 2
+    return is_float(node) and len(dims(required(node.inputs[0]))) > 2
 
 
 @lower("InstanceNormalization", claims=_claims_channels)
 def instance_normalization(lowerer: Lowerer, node: Node) -> None:
-    group_step(lowerer, node, dims(present(node.inputs[0]))[1])
+    group_step(lowerer, node, dims(required(node.inputs[0]))[1])
 
 
 @lower("GroupNormalization", claims=_claims_channels)
@@ -144,7 +144,7 @@ def group_normalization(lowerer: Lowerer, node: Node) -> None:
 
 def group_step(lowerer: Lowerer, node: Node, count: Dim, by_group: bool = False) -> None:
     """Add the step that normalizes groups of channels."""
-    X, scale, bias = (present(value) for value in node.inputs)
+    X, scale, bias = (required(value) for value in node.inputs)
     shape, type = dims(X), computed(X)
     channels = dim.floordiv(shape[1], count)
     lowerer.require(channels * count, shape[1])

@@ -17,7 +17,7 @@ from sardonyx.providers.native.program.chain import Chain, ChainCode, ChainRow
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import dims, element_of, present
+from sardonyx.providers.native.program.values import dims, element_of, required
 from sardonyx.records import dataclass
 
 BLOCK = 1024
@@ -39,7 +39,7 @@ ROOTS = (0.5, 0.75)
 
 
 def _claims(node: Node) -> bool:
-    X = present(node.inputs[0])
+    X = required(node.inputs[0])
     if not is_float(node) or len(dims(X)) < 3 or not 1 <= int(operand(node, "size")) <= WIDEST:
         return False
     return element_of(X) is not F64 or _by_roots(node)
@@ -54,7 +54,7 @@ def _by_roots(node: Node) -> bool:
 @lower("LRN", claims=_claims)
 def lrn(lowerer: Lowerer, node: Node) -> None:
     """Vectors run along the channels where these lie in a row, else along the pixels of each channel."""
-    X = present(node.inputs[0])
+    X = required(node.inputs[0])
     view = lowerer.view(X)
     rank, size = len(view.shape), int(operand(node, "size"))
     pixels = dim.product(view.shape[2:])

@@ -39,7 +39,7 @@ from sardonyx.providers.native.kernels.reduction.passes import stage_memory, str
 from sardonyx.providers.native.program.chain import Chain, Given, Load, Store, pattern, stride_arguments
 from sardonyx.providers.native.program.lowering import Lowerer, Sink, Source
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import computed, dims, element_of, present, stored
+from sardonyx.providers.native.program.values import computed, dims, element_of, required, stored
 from sardonyx.providers.native.program.views import Dims, View, contiguous_strides, grouped_shape
 from sardonyx.records import dataclass
 
@@ -48,7 +48,7 @@ from sardonyx.records import dataclass
 
 @lower("Softmax", "LogSoftmax", since=13, claims=is_float)
 def softmax(lowerer: Lowerer, node: Node) -> None:
-    value = present(node.inputs[0])
+    value = required(node.inputs[0])
     rank = len(dims(value))
     axis = int(operand(node, "axis")) % max(rank, 1)
     # trailing axes of size 1 don't keep a row from being one
@@ -61,18 +61,18 @@ def softmax(lowerer: Lowerer, node: Node) -> None:
 @lower("Softmax", "LogSoftmax", until=12, claims=is_float)
 def softmax_flattened(lowerer: Lowerer, node: Node) -> None:
     """Up to opset 12 the axes from `axis` on were one flat row."""
-    rank = len(dims(present(node.inputs[0])))
+    rank = len(dims(required(node.inputs[0])))
     axis = int(operand(node, "axis"))
     softmax_rows(lowerer, node, axis + rank if axis < 0 else axis)
 
 
 def _rounds_each_step(node: Node) -> bool:
     """Softmax in float16 is rounded after every step from opset 13 on, as the standard's suite has it."""
-    return node.op_type == "Softmax" and element_of(present(node.inputs[0])) == F16 and signature_of(node).since_version >= 13
+    return node.op_type == "Softmax" and element_of(required(node.inputs[0])) == F16 and signature_of(node).since_version >= 13
 
 
 def softmax_rows(lowerer: Lowerer, node: Node, axis: int) -> None:
-    value = present(node.inputs[0])
+    value = required(node.inputs[0])
     groups = (*outer_groups(value, axis), len(dims(value)) - axis)
     source = lowerer.source(value, groups)
     sink = lowerer.sink(node, groups)
@@ -96,7 +96,7 @@ def softmax_rows(lowerer: Lowerer, node: Node, axis: int) -> None:
 
 
 def softmax_down(lowerer: Lowerer, node: Node, axis: int) -> None:
-    value = present(node.inputs[0])
+    value = required(node.inputs[0])
     view = lowerer.known_view(value)
     if view is not None and view.strides[-1] != 1 and view.shape[-1] != 1:
         lowerer.contiguous(value)  # all passes read whole vectors then
@@ -209,7 +209,7 @@ def norm_step(lowerer: Lowerer, form: str, type: Type, epsilon: float, rows: Row
 
 def normalize_axes(lowerer: Lowerer, node: Node, form: str, axes: Sequence[int], epsilon: float) -> None:
     """The same over any axes: where they are not the last ones, a copy in which they are is normalized and looked at in the old order."""
-    value = present(node.inputs[0])
+    value = required(node.inputs[0])
     shape = dims(value)
     kept = [axis for axis in range(len(shape)) if axis not in axes]
     order = [*kept, *sorted(axes)]
@@ -235,7 +235,7 @@ def normalize_axes(lowerer: Lowerer, node: Node, form: str, axes: Sequence[int],
 
 
 def _axis(node: Node) -> int:
-    return int(operand(node, "axis")) % len(dims(present(node.inputs[0])))
+    return int(operand(node, "axis")) % len(dims(required(node.inputs[0])))
 
 
 def _fits(value: Value | None, shape: Dims, axis: int) -> bool:
@@ -252,7 +252,7 @@ def _fits(value: Value | None, shape: Dims, axis: int) -> bool:
 
 
 def _claims_layer(node: Node) -> bool:
-    value = present(node.inputs[0])
+    value = required(node.inputs[0])
     shape = dims(value)
     if not is_float(node) or not shape or computed(value) != computed(node.outputs[0]):
         return False
@@ -270,7 +270,7 @@ def layer_normalization(lowerer: Lowerer, node: Node) -> None:
         [X],
         scale=scale,
         bias=bias,
-        epsilon=epsilon_of(node, computed(present(X))),
+        epsilon=epsilon_of(node, computed(required(X))),
         mean=wanted(node, 1),
         inverse=wanted(node, 2),
     )
@@ -279,12 +279,12 @@ def layer_normalization(lowerer: Lowerer, node: Node) -> None:
 @lower("RMSNormalization", "SimplifiedLayerNormalization", claims=_claims_layer)
 def rms_normalization(lowerer: Lowerer, node: Node) -> None:
     X, scale = node.inputs[:2]
-    epsilon = epsilon_of(node, computed(present(X)))
+    epsilon = epsilon_of(node, computed(required(X)))
     normalize(lowerer, node, "rms", _axis(node), [X], scale=scale, epsilon=epsilon, inverse=wanted(node, 1))
 
 
 def _claims_skip(node: Node) -> bool:
-    shape = dims(present(node.inputs[0]))
+    shape = dims(required(node.inputs[0]))
     axis = len(shape) - 1
     return bool(shape) and is_float(node) and all(_fits(operand, shape, axis) for operand in node.inputs[1:])
 
@@ -324,7 +324,7 @@ def _skip_normalization(
 
 @lower("MeanVarianceNormalization", claims=is_float)
 def mean_variance_normalization(lowerer: Lowerer, node: Node) -> None:
-    value = present(node.inputs[0])
+    value = required(node.inputs[0])
     rank = len(dims(value))
     axes = sorted({int(axis) % rank for axis in operand(node, "axes")})
     # the epsilon of the op's function body
@@ -332,7 +332,7 @@ def mean_variance_normalization(lowerer: Lowerer, node: Node) -> None:
 
 
 def _claims_lp(node: Node) -> bool:
-    return is_float(node) and operand(node, "p") in (1, 2) and bool(dims(present(node.inputs[0])))
+    return is_float(node) and operand(node, "p") in (1, 2) and bool(dims(required(node.inputs[0])))
 
 
 @lower("LpNormalization", claims=_claims_lp)
@@ -348,14 +348,14 @@ def _claims_embed(node: Node) -> bool:
     ids, segments, words, positions, kinds, gamma, beta, mask, places = (*node.inputs, *(None,) * 9)[:9]
     if (segments is None) != (kinds is None) or (mask is not None and len(dims(mask)) != 2):
         return False
-    if any(dims(table)[0] == 0 for table in (present(words), present(positions), kinds) if table is not None):
+    if any(dims(table)[0] == 0 for table in (required(words), required(positions), kinds) if table is not None):
         return False
-    shape = dims(present(ids))
-    width = dims(present(words))[1:]
-    if not all(dims(table)[1:] == width for table in (present(positions), kinds) if table is not None):
+    shape = dims(required(ids))
+    width = dims(required(words))[1:]
+    if not all(dims(table)[1:] == width for table in (required(positions), kinds) if table is not None):
         return False
     fits = places is None or _covers(dims(places), shape)
-    vectors = all(dims(present(vector)) == width for vector in (gamma, beta))
+    vectors = all(dims(required(vector)) == width for vector in (gamma, beta))
     return fits and vectors and (segments is None or dims(segments) == shape)
 
 
@@ -368,7 +368,7 @@ def _covers(places: Dims, shape: Dims) -> bool:
 def embed_layer_normalization(lowerer: Lowerer, node: Node) -> None:
     """Rows of up to three tables, added up and normalized."""
     ids, segments, words, positions, kinds, gamma, beta, mask, places = (*node.inputs, *(None,) * 9)[:9]
-    batch, length = dims(present(ids))
+    batch, length = dims(required(ids))
     shape, groups = dims(node.outputs[0]), (2, 1)
     lookups = [_lookup(lowerer, words, ids, None)]
     is_shared = places is None or dims(places)[0] != batch
@@ -380,9 +380,9 @@ def embed_layer_normalization(lowerer: Lowerer, node: Node) -> None:
         lookups.append(_lookup(lowerer, kinds, segments, None))
         tables.append(kinds)
     for table in tables:
-        lowerer.contiguous(present(table))
-    sources = [lowerer.source(present(table), (1, 1)) for table in tables]
-    factor, shift = (broadcast_source(lowerer, present(vector), shape, groups) for vector in (gamma, beta))
+        lowerer.contiguous(required(table))
+    sources = [lowerer.source(required(table), (1, 1)) for table in tables]
+    factor, shift = (broadcast_source(lowerer, required(vector), shape, groups) for vector in (gamma, beta))
     total = None if wanted(node, 2) is None else lowerer.sink(node, groups, 2)
     rows = Rows(sources, lowerer.sink(node, groups), factor, shift, total, lookups=lookups)
     norm_step(lowerer, "layer", computed(node.outputs[0]), epsilon_of(node, computed(node.outputs[0])), rows)
@@ -398,7 +398,7 @@ def embed_layer_normalization(lowerer: Lowerer, node: Node) -> None:
 
 def _lookup(lowerer: Lowerer, table: Value | None, indices: Value | None, period: Dim | None) -> tuple[Lookup, LookupArguments]:
     arguments = LookupArguments(
-        size=dims(present(table))[0],
+        size=dims(required(table))[0],
         indices=None if indices is None else lowerer.contiguous(indices).place,
         period=period,
     )

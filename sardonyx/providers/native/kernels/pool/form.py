@@ -10,7 +10,7 @@ from sardonyx.ops.reading import operand
 from sardonyx.ops.window import SAME, per_axis, span_of, split_pads
 from sardonyx.providers.cpu.window import MAX_TAPS
 from sardonyx.providers.native.kernels.conv.form import MAX_SPATIAL
-from sardonyx.providers.native.program.values import dims, element_of, present, shape_of
+from sardonyx.providers.native.program.values import dims, element_of, required, shape_of
 from sardonyx.providers.native.program.views import Dims
 from sardonyx.records import dataclass
 
@@ -50,7 +50,7 @@ OPS = {"MaxPool": "max", "AveragePool": "average", "LpPool": "lp"}
 
 
 def pool_of(node: Node) -> Pool:
-    type = element_of(present(node.inputs[0]))
+    type = element_of(required(node.inputs[0]))
     assert type is not None
     windows = windows_of(node)
     p = float(operand(node, "p") or 2) if node.op_type == "LpPool" else 2.0
@@ -59,7 +59,7 @@ def pool_of(node: Node) -> Pool:
 
 def windows_of(node: Node) -> Windows:
     """All sizes of a pool that `claims_pool` took."""
-    image, output = dims(present(node.inputs[0]))[2:], dims(node.outputs[0])[2:]
+    image, output = dims(required(node.inputs[0]))[2:], dims(node.outputs[0])[2:]
     rank = len(image)
     kernel = tuple(int(size) for size in operand(node, "kernel_shape"))
     strides = tuple(per_axis(operand(node, "strides"), rank, "strides"))

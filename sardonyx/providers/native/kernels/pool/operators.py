@@ -9,7 +9,7 @@ from sardonyx.providers.native.kernels.pool.form import Windows, claims_pool, po
 from sardonyx.providers.native.kernels.pool.kernels import Axis, PoolArguments, pool_kernel, pool_rows_kernel
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import present
+from sardonyx.providers.native.program.values import required
 from sardonyx.providers.native.program.views import View
 from sardonyx.records import replace
 
@@ -23,7 +23,7 @@ def pool(lowerer: Lowerer, node: Node) -> None:
     windows = windows_of(node)
     for size in windows.output:
         lowerer.require(dim.maximum(size, 0), size)
-    X = present(node.inputs[0])
+    X = required(node.inputs[0])
     view = lowerer.view(X)
     if lies_in_rows(view):
         _along_rows(lowerer, node, windows, view)

@@ -23,7 +23,7 @@ from sardonyx.providers.native.program.chain import Chain, ChainCode, ChainRow
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import dims, element_of, present, shape_of
+from sardonyx.providers.native.program.values import dims, element_of, required, shape_of
 from sardonyx.providers.native.program.views import Dims, contiguous_strides
 from sardonyx.records import replace
 
@@ -44,7 +44,7 @@ def max_pool(lowerer: Lowerer, node: Node) -> None:
         lowerer.require(dim.maximum(size, 0), size)
     pixels = dim.product(windows.input)
     lowerer.require(dim.minimum(pixels, MOST_PIXELS), pixels)
-    X = present(node.inputs[0])
+    X = required(node.inputs[0])
     view = lowerer.view(X)
     along_channels = view.strides[1] == 1 and not lies_in_rows(view)
     view = view if along_channels or lies_in_rows(view) else lowerer.contiguous(X)
@@ -222,7 +222,7 @@ def places_rows_kernel(f: KernelFunction, a: PlacesArguments, pool: Pool, values
 
 def _natural_shape(node: Node) -> Dims | None:
     """What a pool with this window made X of, without padding; None if the attributes don't fit."""
-    shape = shape_of(present(node.inputs[0]))
+    shape = shape_of(required(node.inputs[0]))
     if shape is None or len(shape) < 3:
         return None
     rank = len(shape) - 2
@@ -237,7 +237,7 @@ def _natural_shape(node: Node) -> Dims | None:
 
 def claims_max_unpool(node: Node) -> bool:
     """A result of the natural shape: in others, what numbers count depends on data."""
-    X, I = (present(value) for value in node.inputs[:2])
+    X, I = (required(value) for value in node.inputs[:2])
     natural = _natural_shape(node)
     if element_of(X) is None or element_of(I) != I64 or natural is None:
         return False
@@ -248,7 +248,7 @@ def claims_max_unpool(node: Node) -> bool:
 @lower("MaxUnpool", claims=claims_max_unpool)
 def max_unpool(lowerer: Lowerer, node: Node) -> None:
     """Zeros, but for the elements of X at the places that I says."""
-    X, I = (lowerer.contiguous(present(value)) for value in node.inputs[:2])
+    X, I = (lowerer.contiguous(required(value)) for value in node.inputs[:2])
     for left, right in zip(X.shape, I.shape):
         lowerer.require(left, right)
     target, type = lowerer.output(node.outputs[0]), raw(X.type)

@@ -22,7 +22,7 @@ from sardonyx.providers.native.program.chain import Chain, ChainCode, ChainRow
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import dims, element_of, present, shape_of
+from sardonyx.providers.native.program.values import dims, element_of, required, shape_of
 from sardonyx.records import dataclass
 
 VECTORS = 4
@@ -53,7 +53,7 @@ class Regions:
 
 
 def claims_roi_align(node: Node) -> bool:
-    X, rois, batch_indices = (present(value) for value in node.inputs)
+    X, rois, batch_indices = (required(value) for value in node.inputs)
     types = {element_of(value) for value in (X, rois, *node.outputs)}
     type = element_of(X)
     if len(types) != 1 or type is None or not type.is_float or element_of(batch_indices) != I64:
@@ -68,9 +68,9 @@ def claims_roi_align(node: Node) -> bool:
 @lower("RoiAlign", claims=claims_roi_align)
 def roi_align(lowerer: Lowerer, node: Node) -> None:
     """For each region an image of bins."""
-    rois, batch_indices = (lowerer.contiguous(present(value)) for value in node.inputs[1:])
+    rois, batch_indices = (lowerer.contiguous(required(value)) for value in node.inputs[1:])
     lowerer.require(rois.shape[0], batch_indices.shape[0])
-    for size in dims(present(node.inputs[0]))[2:]:
+    for size in dims(required(node.inputs[0]))[2:]:
         lowerer.require(dim.maximum(size, 1), size)
     view = input_view(lowerer, node)
     regions = Regions(

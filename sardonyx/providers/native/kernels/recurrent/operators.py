@@ -33,12 +33,12 @@ from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.sizes import THREADS
 from sardonyx.providers.native.program.steps import Buffer
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import dims, element_of, fixed, present, shape_of
+from sardonyx.providers.native.program.values import dims, element_of, fixed, required, shape_of
 from sardonyx.providers.native.program.views import Dims, View
-from sardonyx.providers.prepacking import Layout
+from sardonyx.providers.prepacking import PackedFormat
 from sardonyx.records import replace
 
-RECURRENT = Layout("recurrent")
+RECURRENT = PackedFormat("recurrent")
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 DEFAULT_ACTIVATIONS = {"LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh"), "RNN": ("tanh",)}
 PARAMETERS: dict[str, tuple[float | None, float | None]] = {
@@ -159,13 +159,13 @@ class _Weights:
     """The packed weights of a node, all directions one behind the other."""
 
     def __init__(self, lowerer: Lowerer, node: Node, cell: Cell, lanes: int):
-        given = {"W": _input(node, 1), "R": _input(node, 2), "B": _input(node, 3)}
+        operands = {"W": _input(node, 1), "R": _input(node, 2), "B": _input(node, 3)}
         if cell.peepholes:
-            given["P"] = _input(node, 7)
+            operands["P"] = _input(node, 7)
         self._cell, self._lanes = cell, lanes
         self._dtype = np.dtype(np.float64 if cell.type.bits == 64 else np.float32)
-        self.hidden, self.depth = (_last_size(given[name]) for name in "RW")
-        present = {name: value for name, value in given.items() if value is not None}
+        self.hidden, self.depth = (_last_size(operands[name]) for name in "RW")
+        weights = {name: value for name, value in operands.items() if value is not None}
         directions, padded = _directions(node), padded_size(self.hidden, lanes)
         column = directions * padded * self._dtype.itemsize
         self.recurrent_bytes = [count * column * self.hidden for count in cell.products]
@@ -173,11 +173,11 @@ class _Weights:
         if cell.linear_before_reset or cell.peepholes:
             sizes.append(column * (1 if cell.linear_before_reset else 3))
         self.inputs, self.bias, *rest = lowerer.packed(
-            list(present.values()),
+            list(weights.values()),
             RECURRENT,
-            (cell.op, cell.input_vectors, cell.products, cell.linear_before_reset, *present, self._dtype.str, lanes),
+            (cell.op, cell.input_vectors, cell.products, cell.linear_before_reset, *weights, self._dtype.str, lanes),
             sizes,
-            lambda *arrays: self._pack(**dict(zip(present, arrays))),
+            lambda *arrays: self._pack(**dict(zip(weights, arrays))),
         )
         self.recurrent = rest[: len(cell.products)]
         self.beside = rest[len(cell.products)] if len(rest) > len(cell.products) else None
@@ -261,7 +261,7 @@ class _Layer:
 
     def _cell(self, stored: Type) -> Cell:
         node = self.node
-        R = [fixed(size, "the size of R") for size in dims(present(node.inputs[2]))]
+        R = [fixed(size, "the size of R") for size in dims(required(node.inputs[2]))]
         clip = operand(node, "clip")
         return Cell(
             node.op_type,

@@ -11,7 +11,7 @@ from sardonyx.providers.native.kernels.reduction.operators import fold_steps
 from sardonyx.providers.native.program.chain import Apply, Chain, Load, pattern, stride_arguments
 from sardonyx.providers.native.program.lowering import Lowerer, Source
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import dims, element_of, present, shape_of
+from sardonyx.providers.native.program.values import dims, element_of, required, shape_of
 from sardonyx.providers.native.program.views import View
 from sardonyx.providers.scalars.table import name_of, newest_scalar
 
@@ -26,7 +26,7 @@ def _claims(node: Node) -> bool:
 @lower("CDist", domain="com.microsoft", claims=_claims)
 def c_dist(lowerer: Lowerer, node: Node) -> None:
     """Vectors run along the points of B, of which one feature after the other is read."""
-    A, B = (present(value) for value in node.inputs)
+    A, B = (required(value) for value in node.inputs)
     (rows, features), (columns, others) = dims(A), dims(B)
     lowerer.require(features, others)
     type = element_of(A)

@@ -18,25 +18,25 @@ from sardonyx.providers.native.kernels.selection.kernels import (
 from sardonyx.providers.native.kernels.selection.topk_kernel import TopKArguments, top_k_kernel
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import dims, element_of, present, stored
+from sardonyx.providers.native.program.values import dims, element_of, required, stored
 from sardonyx.providers.native.program.views import View, contiguous_strides
 
 
 def _axis(node: Node) -> int:
-    return int(operand(node, "axis")) % len(dims(present(node.inputs[0])))
+    return int(operand(node, "axis")) % len(dims(required(node.inputs[0])))
 
 
 # --- where the extreme is -------------------------------------------------------------------------------------------
 
 
 def _claims_arg(node: Node) -> bool:
-    shape = dims(present(node.inputs[0]))
+    shape = dims(required(node.inputs[0]))
     return bool(shape) and shape[_axis(node)] != 0
 
 
 @lower("ArgMax", "ArgMin", claims=_claims_arg)
 def arg_extreme(lowerer: Lowerer, node: Node) -> None:
-    value = present(node.inputs[0])
+    value = required(node.inputs[0])
     shape, axis = dims(value), _axis(node)
     lowerer.require(dim.minimum(1, shape[axis]), 1)
     type = stored(value).computed
@@ -71,12 +71,12 @@ def arg_extreme(lowerer: Lowerer, node: Node) -> None:
 
 def _claims_hardmax(node: Node) -> bool:
     """Along rows; a single number and other axes are left to NumPy."""
-    shape = dims(present(node.inputs[0]))
+    shape = dims(required(node.inputs[0]))
     return bool(shape) and is_float(node) and dim.product(shape[_axis(node) + 1 :]) == 1
 
 
 def _claims_flattened(node: Node) -> bool:
-    return is_float(node) and bool(dims(present(node.inputs[0])))
+    return is_float(node) and bool(dims(required(node.inputs[0])))
 
 
 @lower("Hardmax", since=13, claims=_claims_hardmax)
@@ -88,11 +88,11 @@ def hardmax(lowerer: Lowerer, node: Node) -> None:
 def hardmax_flattened(lowerer: Lowerer, node: Node) -> None:
     """Up to opset 12 the axes from `axis` on were one flat row."""
     axis = int(operand(node, "axis"))
-    _hardmax(lowerer, node, axis + len(dims(present(node.inputs[0]))) if axis < 0 else axis)
+    _hardmax(lowerer, node, axis + len(dims(required(node.inputs[0]))) if axis < 0 else axis)
 
 
 def _hardmax(lowerer: Lowerer, node: Node, axis: int) -> None:
-    value = present(node.inputs[0])
+    value = required(node.inputs[0])
     groups = (axis, len(dims(value)) - axis)
     source = cheap_source(lowerer, value, groups)
     sink = lowerer.sink(node, groups)
@@ -111,18 +111,18 @@ def _scanned_axis(node: Node) -> int | None:
     axis = operand(node, "axis")
     while isinstance(axis, list):
         axis = axis[0] if axis else None
-    rank = len(dims(present(node.inputs[0])))
+    rank = len(dims(required(node.inputs[0])))
     return int(axis) % rank if isinstance(axis, int) and -rank <= axis < rank else None
 
 
 def _claims_scan(node: Node) -> bool:
-    type = element_of(present(node.inputs[0]))
+    type = element_of(required(node.inputs[0]))
     return type is not None and type.kind != "bool" and _scanned_axis(node) is not None
 
 
 @lower("CumSum", "CumProd", claims=_claims_scan)
 def scan(lowerer: Lowerer, node: Node) -> None:
-    value = present(node.inputs[0])
+    value = required(node.inputs[0])
     shape, axis = dims(value), _scanned_axis(node)
     assert axis is not None
     type: Type = stored(value).computed
@@ -151,7 +151,7 @@ def scan(lowerer: Lowerer, node: Node) -> None:
 
 def _claims_top_k(node: Node) -> bool:
     """Sorted results whose number is known when shapes are."""
-    value = present(node.inputs[0])
+    value = required(node.inputs[0])
     type, shape = element_of(value), dims(value)
     if type is None or type.kind == "bool" or not shape or operand(node, "sorted") == 0 or len(node.outputs) != 2:
         return False
@@ -165,7 +165,7 @@ def _is_constant(node: Node) -> bool:
 @lower("TopK", claims=_claims_top_k)
 def top_k(lowerer: Lowerer, node: Node) -> None:
     """Along the last axis; where it is another, in a copy whose results are looked at in the old order."""
-    value = present(node.inputs[0])
+    value = required(node.inputs[0])
     shape, axis = dims(value), _axis(node)
     k, size = dims(node.outputs[0])[axis], shape[axis]
     lowerer.require(dim.minimum(k, size), k)

@@ -89,10 +89,10 @@ class Suppression(StepCall):
         overlap, threshold = (
             None if given[name] is None else float(np.reshape(given[name], ())) for name in ("iou_threshold", "score_threshold")
         )
-        room = scores.shape[0] * scores.shape[1] * limit
+        largest = scores.shape[0] * scores.shape[1] * limit
         is_usual = (
             boxes.shape == (scores.shape[0], scores.shape[2], 4)
-            and 0 < room <= MOST_KEPT
+            and 0 < largest <= MOST_KEPT
             and 0 <= (overlap or 0) <= 1
             and np.isfinite(scores.min())
             and np.isfinite(boxes).all()

@@ -10,7 +10,7 @@ from sardonyx.providers.native.kernels.shape.joining import joint_of, part_view
 from sardonyx.providers.native.kernels.shape.views import axis_of, broadcast_element, content, is_known
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import dims, is_plain, present, rank_of, shape_of
+from sardonyx.providers.native.program.values import dims, is_plain, rank_of, required, shape_of
 from sardonyx.providers.native.program.views import Dims, View
 
 UNBOUNDED = 1 << 40
@@ -46,7 +46,7 @@ def concat(lowerer: Lowerer, node: Node) -> None:
 @lower("Tile", since=6, claims=lambda node: content(node, "repeats") is not None)
 def tile(lowerer: Lowerer, node: Node) -> None:
     """A value again and again along each axis."""
-    value, result = present(node.inputs[0]), node.outputs[0]
+    value, result = required(node.inputs[0]), node.outputs[0]
     repeats = content(node, "repeats") or []
     single: list[Dim] = []
     copies: list[Dim] = []
@@ -69,7 +69,7 @@ def _reshaped(lowerer: Lowerer, value: Value, shape: Dims) -> View:
 
 
 def _is_four_dimensional(node: Node) -> bool:
-    return shape_of(present(node.inputs[0])) is not None and rank_of(present(node.inputs[0])) == 4
+    return shape_of(required(node.inputs[0])) is not None and rank_of(required(node.inputs[0])) == 4
 
 
 def _has_known_mode(node: Node) -> bool:
@@ -79,7 +79,7 @@ def _has_known_mode(node: Node) -> bool:
 @lower("DepthToSpace", claims=_has_known_mode)
 def depth_to_space(lowerer: Lowerer, node: Node) -> None:
     """Channels become blocks of pixels."""
-    value, result = present(node.inputs[0]), node.outputs[0]
+    value, result = required(node.inputs[0]), node.outputs[0]
     batch, _, height, width = dims(value)
     channels, block = dims(result)[1], int(operand(node, "blocksize"))
     lowerer.require(dims(value)[1], channels * block * block)
@@ -93,7 +93,7 @@ def depth_to_space(lowerer: Lowerer, node: Node) -> None:
 @lower("SpaceToDepth", claims=_has_known_mode)
 def space_to_depth(lowerer: Lowerer, node: Node) -> None:
     """Blocks of pixels become channels."""
-    value, result = present(node.inputs[0]), node.outputs[0]
+    value, result = required(node.inputs[0]), node.outputs[0]
     batch, channels, height, width = dims(value)
     rows, columns = dims(result)[2:]
     block = int(operand(node, "blocksize"))
@@ -120,7 +120,7 @@ Margins = list[tuple[Dim, Dim]]
 
 def _margins(node: Node) -> Margins | None:
     """How much is added before and after each axis; None if that depends on data."""
-    rank = rank_of(present(node.inputs[0]))
+    rank = rank_of(required(node.inputs[0]))
     pads = content(node, "pads")
     if pads is None and input_named(node, "pads") is None:
         pads = content(node, "paddings")
@@ -141,7 +141,7 @@ def _claims_pad(node: Node) -> bool:
     mode = word(node, "mode", "constant")
     if margins is None or mode not in ("constant", "edge", "reflect", "wrap"):
         return False
-    sizes = [_kept(size, margin) for size, margin in zip(dims(present(node.inputs[0])), margins)]
+    sizes = [_kept(size, margin) for size, margin in zip(dims(required(node.inputs[0])), margins)]
     if any(isinstance(size, int) and size < 0 for size in sizes):
         return False
     widths = [dim.maximum(0, *margin) for margin in margins]
@@ -163,7 +163,7 @@ def pad(lowerer: Lowerer, node: Node) -> None:
     margins = _margins(node)
     assert margins is not None
     target = lowerer.output(node.outputs[0])
-    source = lowerer.view(present(node.inputs[0]))
+    source = lowerer.view(required(node.inputs[0]))
     for axis, (before, after) in enumerate(margins):
         kept = _kept(source.shape[axis], (before, after))
         lowerer.require(dim.maximum(0, kept), kept)
@@ -185,11 +185,11 @@ def _constant_value(lowerer: Lowerer, node: Node) -> View:
     filling = input_named(node, "constant_value") or (input_named(node, "value") if node.domain == "com.microsoft" else None)
     if filling is not None:
         return lowerer.view(filling)
-    type = present(node.inputs[0]).type
+    type = required(node.inputs[0]).type
     assert isinstance(type, TensorType) and type.dtype is not None
     number = None if node.domain == "com.microsoft" else operand(node, "value")
     element = np.array(0 if number is None else number).astype(type.dtype.numpy).reshape(1)
-    return View(lowerer.constant(element), lowerer.view(present(node.inputs[0])).type, (1,), (1,))
+    return View(lowerer.constant(element), lowerer.view(required(node.inputs[0])).type, (1,), (1,))
 
 
 def _surround(lowerer: Lowerer, element: View, target: View, part: View, margins: Margins) -> None:

@@ -14,7 +14,7 @@ from sardonyx.providers.native.program.arguments import Arguments, Pointer, Size
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import dims, element_of, present, rank_of
+from sardonyx.providers.native.program.values import dims, element_of, rank_of, required
 
 _ZERO = np.zeros(1, np.int64)
 
@@ -111,14 +111,14 @@ def eye_kernel(f: KernelFunction, a: EyeArguments, type: Type) -> None:
 
 def _claims_trilu(node: Node) -> bool:
     k = node.inputs[1] if len(node.inputs) > 1 else None
-    return rank_of(present(node.inputs[0])) >= 2 and (k is None or _is_number(k))
+    return rank_of(required(node.inputs[0])) >= 2 and (k is None or _is_number(k))
 
 
 @lower("Trilu", claims=_claims_trilu)
 @lower("Trilu", domain="com.microsoft", claims=_claims_trilu)
 def trilu(lowerer: Lowerer, node: Node) -> None:
     """The part of matrices on one side of a diagonal, zeros elsewhere."""
-    source = lowerer.contiguous(present(node.inputs[0]))
+    source = lowerer.contiguous(required(node.inputs[0]))
     k = node.inputs[1] if len(node.inputs) > 1 else None
     target, type = lowerer.output(node.outputs[0]), raw(source.type)
     upper = operand(node, "upper")
@@ -167,7 +167,7 @@ def trilu_kernel(f: KernelFunction, a: TriluArguments, type: Type, upper: bool) 
 
 def _claims_one_hot(node: Node) -> bool:
     """The depth must be known, for it is a size of the result."""
-    type, depth, values = element_of(present(node.inputs[0])), input_named(node, "depth"), input_named(node, "values")
+    type, depth, values = element_of(required(node.inputs[0])), input_named(node, "depth"), input_named(node, "values")
     known = depth is not None and (depth.is_constant or depth.known is not None) and _is_number(depth)
     return known and type not in (None, BOOL, U64) and values is not None and dims(values) == (2,)
 
@@ -175,7 +175,7 @@ def _claims_one_hot(node: Node) -> bool:
 @lower("OneHot", claims=_claims_one_hot)
 def one_hot(lowerer: Lowerer, node: Node) -> None:
     """For each index a row of one value, with another one at its place."""
-    indices, values = lowerer.contiguous(present(node.inputs[0])), input_named(node, "values")
+    indices, values = lowerer.contiguous(required(node.inputs[0])), input_named(node, "values")
     assert values is not None
     target = lowerer.output(node.outputs[0])
     axis = axis_of(node, len(target.shape), default=-1)
@@ -232,7 +232,7 @@ def one_hot_kernel(f: KernelFunction, a: OneHotArguments, type: Type, index_type
 
 def _claims_reverse(node: Node) -> bool:
     axes = {int(operand(node, name)) for name in ("batch_axis", "time_axis")}
-    return axes == {0, 1} and rank_of(present(node.inputs[0])) >= 2 and rank_of(present(node.inputs[1])) == 1
+    return axes == {0, 1} and rank_of(required(node.inputs[0])) >= 2 and rank_of(required(node.inputs[1])) == 1
 
 
 @lower("ReverseSequence", claims=_claims_reverse)

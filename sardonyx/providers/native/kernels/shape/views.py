@@ -12,7 +12,7 @@ from sardonyx.ops.shape import INFINITE, slice_end
 from sardonyx.providers.native.program.known import known_sizes
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import dims, element_of, present
+from sardonyx.providers.native.program.values import dims, element_of, required
 from sardonyx.providers.native.program.views import View
 from sardonyx.providers.provider import CannotCompile
 from sardonyx.records import dataclass, replace
@@ -54,7 +54,7 @@ def axis_of(node: Node, rank: int, default: int = 0) -> int:
 @lower("ExpandDims", domain="com.microsoft", costly=False)
 def reshape(lowerer: Lowerer, node: Node) -> None:
     """The same elements in the shape that inference has found."""
-    value, result = present(node.inputs[0]), node.outputs[0]
+    value, result = required(node.inputs[0]), node.outputs[0]
     shape = dims(result)
     lowerer.require(dim.product(dims(value)), dim.product(shape))
     view = lowerer.view(value).reshaped(shape) or _channels_last(lowerer, lowerer.view(value), result)
@@ -79,7 +79,7 @@ def _channels_last(lowerer: Lowerer, view: View, result: Value) -> View | None:
 @lower("Transpose")
 def transpose(lowerer: Lowerer, node: Node) -> None:
     """The axes in another order."""
-    view = lowerer.view(present(node.inputs[0]))
+    view = lowerer.view(required(node.inputs[0]))
     perm = node.attribute("perm") or list(reversed(range(len(view.shape))))
     lowerer.set_view(node.outputs[0], view.transposed(perm))
 
@@ -87,7 +87,7 @@ def transpose(lowerer: Lowerer, node: Node) -> None:
 @lower("Expand", costly=False)
 def expand(lowerer: Lowerer, node: Node) -> None:
     """The same elements again and again."""
-    lowerer.set_view(node.outputs[0], lowerer.broadcast(lowerer.view(present(node.inputs[0])), dims(node.outputs[0])))
+    lowerer.set_view(node.outputs[0], lowerer.broadcast(lowerer.view(required(node.inputs[0])), dims(node.outputs[0])))
 
 
 # --- parts ----------------------------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ class Window:
 
 def slice_windows(node: Node) -> list[Window] | None:
     """What a Slice takes; None if that depends on data."""
-    data = present(node.inputs[0])
+    data = required(node.inputs[0])
     shape = dims(data)
     starts, ends = content(node, "starts"), content(node, "ends")
     if starts is None or ends is None or not is_known(node, "axes", "steps"):
@@ -168,7 +168,7 @@ def _claims_slice(node: Node) -> bool:
 @lower("Slice", claims=_claims_slice, costly=False)
 def slice_data(lowerer: Lowerer, node: Node) -> None:
     """A part of a value."""
-    view = lowerer.view(present(node.inputs[0]))
+    view = lowerer.view(required(node.inputs[0]))
     for window in slice_windows(node) or ():
         view = view.sliced(window.axis, window.start, window.size, window.step)
     lowerer.set_view(node.outputs[0], view)
@@ -177,7 +177,7 @@ def slice_data(lowerer: Lowerer, node: Node) -> None:
 @lower("Split", claims=lambda node: is_known(node, "split"), costly=False, strided=True)
 def split(lowerer: Lowerer, node: Node) -> None:
     """Parts of a value side by side along an axis."""
-    view = lowerer.view(present(node.inputs[0]))
+    view = lowerer.view(required(node.inputs[0]))
     axis = axis_of(node, len(view.shape))
     start: Dim = 0
     for result in node.outputs:
@@ -190,7 +190,7 @@ def split(lowerer: Lowerer, node: Node) -> None:
 @lower("UnfoldTensor", domain="com.microsoft", costly=False)
 def unfold_tensor(lowerer: Lowerer, node: Node) -> None:
     """Overlapping parts of an axis, each of them along a new last axis."""
-    view = lowerer.view(present(node.inputs[0]))
+    view = lowerer.view(required(node.inputs[0]))
     axis = int(operand(node, "dim")) % len(view.shape)
     step, size = int(operand(node, "step")), int(operand(node, "size"))
     count = dims(node.outputs[0])[axis]

@@ -18,7 +18,7 @@ from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import I32, I64, Type
 from sardonyx.providers.native.kernels.reduction.passes import items
 from sardonyx.providers.native.kernels.shape.transposing import transpose
-from sardonyx.providers.native.program.arguments import Arguments, Operands, Pointer, RoomArguments, Size, group, when
+from sardonyx.providers.native.program.arguments import Arguments, Operands, Pointer, ScratchSlotArguments, Size, group, when
 from sardonyx.providers.native.program.chain import Chain, ChainCode
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.records import dataclass
@@ -58,7 +58,7 @@ class Transform:
         """How many numbers a spectrum has."""
         return 2 * (self.points + 1) if self.is_real else 2 * self.points
 
-    def room(self, lanes: int) -> int:
+    def scratch_values(self, lanes: int) -> int:
         """Elements of memory for signals or spectra in lanes, up to whole squares of them."""
         return -(-self.results // lanes) * lanes * lanes
 
@@ -113,7 +113,7 @@ class FastArguments(Arguments):
     order: Pointer
     """As `order_of` has it, in int32."""
     scratch: Pointer
-    rooms: RoomArguments
+    scratch_slots: ScratchSlotArguments
     sink: Operands = group(lambda chain: chain.slots)
 
 
@@ -145,7 +145,7 @@ class _Passes:
         self.transform = transform
         self.type = transform.type.computed
         self.lanes = f.lanes(transform.type)
-        self.memory = f.address(a.scratch, f.room(a.rooms) * transform.room(self.lanes), self.type)
+        self.memory = f.address(a.scratch, f.scratch_slot(a.scratch_slots) * transform.scratch_values(self.lanes), self.type)
 
     # --- into lanes and out of them
 

@@ -22,9 +22,9 @@ from sardonyx.providers.native.kernels.signal.fast_kernel import (
     twiddles_of,
 )
 from sardonyx.providers.native.program.lowering import Lowerer
-from sardonyx.providers.native.program.sizes import Rooms
+from sardonyx.providers.native.program.sizes import ScratchSlots
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import dims, element_of, present, stored
+from sardonyx.providers.native.program.values import dims, element_of, required, stored
 from sardonyx.providers.native.program.views import Dims, View
 from sardonyx.providers.provider import CannotCompile
 from sardonyx.records import dataclass, replace
@@ -81,8 +81,8 @@ def _transform(
     lanes = lowerer.target.lanes(type)
     twiddles = lowerer.constant(twiddles_of(transform).astype(np.float32 if type.bits == 32 else np.float64))
     order = lowerer.constant(order_of(transform).astype(np.int32))
-    rooms = Rooms(batch * dim.ceildiv(count, lanes), max(1, PIECE_VALUES // (transform.values * lanes)))
-    scratch = lowerer.scratch(transform.room(lanes) * type.bytes * rooms.count)
+    scratch_slots = ScratchSlots(batch * dim.ceildiv(count, lanes), max(1, PIECE_VALUES // (transform.values * lanes)))
+    scratch = lowerer.scratch(transform.scratch_values(lanes) * type.bytes * scratch_slots.count)
     total = batch * count
     lowerer.call(
         fast_kernel(lowerer.target, transform, sink.chain),
@@ -96,11 +96,11 @@ def _transform(
             twiddles=twiddles,
             order=order,
             scratch=scratch,
-            rooms=rooms.arguments,
+            scratch_slots=scratch_slots.arguments,
             sink=sink.arguments,
         ),
-        rooms.items,
-        rooms.grain,
+        scratch_slots.items,
+        scratch_slots.grain,
         flops=total * sum(4 * radix for radix in transform.radices) * transform.points,
         traffic=total * (transform.values + transform.results) * transform.type.bytes,
     )
@@ -146,7 +146,7 @@ class Spectrum:
 
 def _spectrum_of(node: Node) -> Spectrum | None:
     """None for what depends on data, or is along another axis than the one before the last."""
-    shape = dims(present(node.inputs[0]))
+    shape = dims(required(node.inputs[0]))
     if len(shape) < 2 or not _is_settled(node, "dft_length", "axis"):
         return None
     samples, parts = shape[-2:]
@@ -160,7 +160,7 @@ def _spectrum_of(node: Node) -> Spectrum | None:
 
 
 def _claims_dft(node: Node) -> bool:
-    type, spectrum = element_of(present(node.inputs[0])), _spectrum_of(node)
+    type, spectrum = element_of(required(node.inputs[0])), _spectrum_of(node)
     if type is None or not type.is_float or spectrum is None or min(spectrum.samples, spectrum.length) <= 0:
         return False
     if spectrum.onesided and not spectrum.inverse and spectrum.parts == 2:
@@ -171,7 +171,7 @@ def _claims_dft(node: Node) -> bool:
 @lower("DFT", claims=_claims_dft)
 def dft(lowerer: Lowerer, node: Node) -> None:
     """A spectrum of the signals along the axis before the last."""
-    view, spectrum = lowerer.contiguous(present(node.inputs[0])), _spectrum_of(node)
+    view, spectrum = lowerer.contiguous(required(node.inputs[0])), _spectrum_of(node)
     assert spectrum is not None
     numbers, count = spectrum.samples * spectrum.parts, dim.product(view.shape[:-2])
     transform, rank = spectrum.fast(view.type), len(view.shape)
@@ -204,7 +204,7 @@ class Frames:
 
 def _frames_of(node: Node) -> Frames | None:
     """None for what depends on data or does not fit together."""
-    shape, window = dims(present(node.inputs[0])), input_named(node, "window")
+    shape, window = dims(required(node.inputs[0])), input_named(node, "window")
     if not 2 <= len(shape) <= 3 or not _is_settled(node, "frame_step", "frame_length"):
         return None
     length: Dim | None = _whole(node, "frame_length")
@@ -219,7 +219,7 @@ def _frames_of(node: Node) -> Frames | None:
 
 
 def _claims_stft(node: Node) -> bool:
-    value = present(node.inputs[0])
+    value = required(node.inputs[0])
     type, frames = element_of(value), _frames_of(node)
     if type is None or not type.is_float or frames is None or (frames.parts == 2 and frames.onesided):
         return False
@@ -231,7 +231,7 @@ def _claims_stft(node: Node) -> bool:
 @lower("STFT", claims=_claims_stft)
 def stft(lowerer: Lowerer, node: Node) -> None:
     """Spectra of frames, which are read where they are in the signal: they overlap."""
-    view, form = lowerer.contiguous(present(node.inputs[0])), _frames_of(node)
+    view, form = lowerer.contiguous(required(node.inputs[0])), _frames_of(node)
     assert form is not None
     batch, samples = view.shape[:2]
     lowerer.require(dim.maximum(samples, form.length), samples)
@@ -239,7 +239,7 @@ def stft(lowerer: Lowerer, node: Node) -> None:
     signals = replace(
         view, shape=(batch, count, form.length * form.parts), strides=(samples * form.parts, form.step * form.parts, 1)
     )
-    transform = form.fast(stored(present(node.inputs[0])))
+    transform = form.fast(stored(required(node.inputs[0])))
     if transform is not None:
         _transform(lowerer, node, transform, signals, form.window, (1, 1, 2))
         return

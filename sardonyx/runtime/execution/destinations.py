@@ -33,7 +33,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Target:
+class Destination:
     """Memory that an output may be written into."""
 
     array: np.ndarray
@@ -59,9 +59,9 @@ def free_places(outputs: Mapping[str, Place], inputs: Mapping[str, Place]) -> Bo
         name = list(outputs)[number]
         others = [names[index] for index in np.flatnonzero(meets[number])]
         if not others:
-            found[name] = Target(outputs[name].array)
+            found[name] = Destination(outputs[name].array)
         elif len(others) == 1 and inputs[others[0]].is_same(outputs[name]):
-            found[name] = Target(outputs[name].array, others[0])
+            found[name] = Destination(outputs[name].array, others[0])
     return Bound(found)
 
 
@@ -78,26 +78,26 @@ def _meet(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 class Bound:
     """Memory that runs may write into."""
 
-    def __init__(self, targets: Mapping[str, Target]):
-        self._targets = targets
+    def __init__(self, destinations: Mapping[str, Destination]):
+        self._destinations = destinations
         self._found: tuple[Plan | None, Mapping[int, np.ndarray]] = None, {}
 
-    def targets(self, plan: Plan) -> Mapping[int, np.ndarray]:
+    def destinations(self, plan: Plan) -> Mapping[int, np.ndarray]:
         """What of it the steps of a plan can write into, by slot."""
         if self._found[0] is not plan:
-            self._found = plan, _targets_of(plan, self._targets)
+            self._found = plan, _destinations_of(plan, self._destinations)
         return self._found[1]
 
 
-def _targets_of(plan: Plan, bound: Mapping[str, Target]) -> dict[int, np.ndarray]:
-    steps = [step for step in plan.steps if step.call.takes_targets]
+def _destinations_of(plan: Plan, bound: Mapping[str, Destination]) -> dict[int, np.ndarray]:
+    steps = [step for step in plan.steps if step.call.takes_destinations]
     made = {slot for step in steps for slot in step.outputs}
     pairs = {(step.inputs[one], step.outputs[other]) for step in steps for one, other in step.call.one_memory}
     readers = [slot for step in plan.steps for slot in {*step.inputs, *step.captured}] if pairs else []
     found = {}
-    for name, target in bound.items():
+    for name, destination in bound.items():
         slot = plan.slots.get(name, ABSENT)
-        past = ABSENT if target.shared is None else plan.slots[target.shared]
+        past = ABSENT if destination.shared is None else plan.slots[destination.shared]
         if slot in made and (past == ABSENT or ((past, slot) in pairs and readers.count(past) == 1)):
-            found[slot] = target.array
+            found[slot] = destination.array
     return found

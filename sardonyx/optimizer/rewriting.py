@@ -13,7 +13,7 @@ from sardonyx.records import dataclass, field
 
 
 @dataclass
-class Context:
+class Rewriting:
     """Handed to every pass. `options` are the session's config entries by key."""
 
     model: Model
@@ -23,7 +23,7 @@ class Context:
 
     def __post_init__(self) -> None:
         self.driver = Driver(self.model, self.evaluate)
-        """Infers the types of new nodes: `context.driver.node(node)`."""
+        """Infers the types of new nodes: `rewriting.driver.node(node)`."""
 
         self.size = sum(len(graph) for graph in edit.all_graphs(self.model.graph))
         """How many nodes there were at first: bounds on rewriting grow with it."""

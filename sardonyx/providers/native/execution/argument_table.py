@@ -13,11 +13,10 @@ from sardonyx.compiler.arrays import TUPLE_ITEMS, WORD
 from sardonyx.compiler.pool import GRAIN, KERNEL, STEP_WORDS, TOTAL
 from sardonyx.dtypes import ElementType
 from sardonyx.providers import memory_limit
-from sardonyx.providers.arena import ALIGNMENT
-from sardonyx.providers.arena import Layout as Placement
+from sardonyx.providers.arena import ALIGNMENT, Placement
 from sardonyx.providers.memory_limit import LARGEST_BYTES, LARGEST_NUMBER
 from sardonyx.providers.native.execution.memory import Workspace
-from sardonyx.providers.native.execution.outputs import Forms
+from sardonyx.providers.native.execution.outputs import OutputShapes
 from sardonyx.providers.native.program.parts import Batch, entries_at_once
 from sardonyx.providers.native.program.sizes import ShapeMismatch, Shapes, SizeFunction, SizeRules
 from sardonyx.records import dataclass
@@ -43,7 +42,7 @@ class Shape:
         self,
         steps: np.ndarray,
         arguments: np.ndarray,
-        outputs: Forms,
+        outputs: OutputShapes,
         arena: int,
         places: np.ndarray,
         threads: int,
@@ -104,7 +103,7 @@ class Tables:
     """Inputs and outputs that may be one memory."""
 
 
-class Layout:
+class ArgumentTable:
     """Where each argument of a program stands. Made once; `shape` gives the words for the shapes of a run.
 
     `kernels` and `constants` are the addresses of the program's kernels and constants, `kept` whatever keeps these there.
@@ -151,7 +150,7 @@ class Layout:
         at_once = entries_at_once(count, whole.arena, flops, batch.weights)
         return whole if at_once >= count else self._in_parts(batch, shapes, at_once, whole.outputs)
 
-    def _in_parts(self, batch: Batch, shapes: Shapes, at_once: int, outputs: Forms) -> Shape:
+    def _in_parts(self, batch: Batch, shapes: Shapes, at_once: int, outputs: OutputShapes) -> Shape:
         """The words for all parts of a batch, one part after the other."""
         count = batch.count(shapes)
         sizes = [min(at_once, count - start) for start in range(0, count, at_once)]
@@ -191,9 +190,9 @@ class Layout:
         arguments += words[self._arena]
         arguments += self._fixed
         places[:, 2] = arguments[self._outside]
-        forms = Forms(outputs, self._output_types)
+        output_shapes = OutputShapes(outputs, self._output_types)
         steps, is_quiet = self._step_words(words)
-        return Shape(steps, arguments, forms, placement.size, places, self.threads, is_quiet)
+        return Shape(steps, arguments, output_shapes, placement.size, places, self.threads, is_quiet)
 
     def _are_possible(self, outputs: Sequence[tuple[int, ...]], lengths: Sequence[int], numbers: Sequence[int]) -> bool:
         """Whether results and buffers can be had, and all numbers fit their words."""
