@@ -99,6 +99,13 @@ NHWC_TRANSFORMER = _setting(
     SWITCH,
     "Writes quantized convolutions with channels last ([optimizer](optimizer.md)).",
 )
+REQUIRE_NATIVE = _setting(
+    SESSION,
+    "sardonyx.require_native",
+    "0",
+    SWITCH,
+    "A node that would not run as machine code is an error, which says why ([compiler](compiler.md)).",
+)
 SHAPES_AFTER_PARENTS = _setting(
     SESSION,
     "sardonyx.shapes_after_parents",

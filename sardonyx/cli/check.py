@@ -19,6 +19,7 @@ from sardonyx.providers.cpu.provider import CPUExecutionProvider
 from sardonyx.providers.matching import resolver_of
 from sardonyx.runtime.api import log
 from sardonyx.runtime.preparation.expand import expand_functions
+from sardonyx.runtime.preparation.plan import Plan, all_steps, compiled_steps, numpy_steps
 from sardonyx.runtime.preparation.prepare import Prepared, prepare
 from sardonyx.runtime.preparation.recipe import Recipe
 
@@ -42,14 +43,16 @@ def add_parser(commands: Any, shared: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace, terminal: Terminal) -> int:
     with terminal.working("checking"):
         counts, problems = check(options.model)
-        slow = [] if problems else uncompiled(options.model)
+        plan = None if problems else planned(options.model)
+        slow = [] if plan is None else uncompiled(plan)
+        placement = "each with a kernel" if plan is None else placed(plan)
     terminal.table("problems", ("stage", "where", "reason"), [(p.stage, p.where, p.reason) for p in problems])
     terminal.table("left to NumPy", ("where", "reason"), [(p.where, p.reason) for p in slow])
     nodes = sum(counts.values())
     if problems:
         terminal.line(f"{len(problems)} problems in {nodes} nodes", style="red")
     else:
-        terminal.line(f"all right: {nodes} nodes of {len(counts)} ops, each with a kernel", style="green")
+        terminal.line(f"all right: {nodes} nodes of {len(counts)} ops, {placement}", style="green")
     shown = {"problems": [asdict(p) for p in problems], "numpy": [{"where": p.where, "reason": p.reason} for p in slow]}
     terminal.result({"ok": not problems, "nodes": nodes, "ops": dict(counts)} | shown)
     return 1 if problems else 0
@@ -73,14 +76,26 @@ def check(source: Any) -> tuple[Counter[str], list[Problem]]:
     return counts, []
 
 
-def uncompiled(source: Any) -> list[Problem]:
-    """The nodes of a good model that run without native code in a session, and why: no mistake, but slow."""
+def planned(source: Any) -> Plan | None:
+    """A good model as a session runs it; None if only a program can make one, which registers custom ops, say."""
     try:
-        plan = prepared(source, "plan", session_options("all")).plan
-    except errors.CODED:  # custom ops, say, which a program registers
-        return []
-    left = left_to_numpy(plan) if plan is not None else []
-    return [Problem("native", place(node), reason) for node, reason in left if reason]
+        return prepared(source, "plan", session_options("all")).plan
+    except errors.CODED:
+        return None
+
+
+def uncompiled(plan: Plan) -> list[Problem]:
+    """The nodes that run without native code in a session, and why: no mistake, but slow."""
+    return [Problem("native", place(node), reason) for node, reason in left_to_numpy(plan) if reason]
+
+
+def placed(plan: Plan) -> str:
+    """Who runs how many nodes of the optimized model."""
+    compiled, left = compiled_steps(plan), numpy_steps(plan)
+    others = [step for step in all_steps(plan) if step not in compiled and step not in left]
+    counts = (sum(len(step.nodes) for step in compiled), len(left), len(others))
+    names = (f"machine code ({len(compiled)} program{'s' * (len(compiled) != 1)})", "NumPy", "other providers")
+    return "optimized to " + ", ".join(f"{count} in {name}" for count, name in zip(counts, names) if count)
 
 
 def _verify(made: Prepared) -> Iterator[Problem]:

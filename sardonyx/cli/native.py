@@ -11,7 +11,7 @@ from sardonyx.ir import Node
 from sardonyx.providers.native.execution.compiled import CompiledProgram, StepTime
 from sardonyx.providers.native.program.kernel import DeclaredKernel
 from sardonyx.providers.native.program.steps import Argument, At, Buffer, Program, Step
-from sardonyx.runtime.preparation.plan import Plan, all_steps
+from sardonyx.runtime.preparation.plan import Plan, all_steps, numpy_steps
 
 SHOWN_DIGITS = 8
 SHOWN_ESTIMATES = 4
@@ -51,8 +51,8 @@ def _estimate_lines(step: Step) -> list[str]:
 
 
 def left_to_numpy(plan: Plan) -> list[tuple[Node, str]]:
-    """The nodes that were not compiled, and why."""
-    return [(step.node, step.reason) for step in all_steps(plan) if not step.compiled]
+    """The nodes that NumPy computes, and why."""
+    return [(step.node, step.reason) for step in numpy_steps(plan)]
 
 
 def _because(reason: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx import dtypes
+from sardonyx.runtime.execution.shares import TimeShares
 from sardonyx.runtime.preparation.plan import Step
 
 MAX_EVENTS = 1_000_000
@@ -70,6 +71,7 @@ class Profiler:
                 "provider": step.provider.public_name,
                 "node_index": str(step.index),
                 "kernel": one.kernel,
+                "nodes": ", ".join(one.nodes),
                 "flops": str(one.flops),
                 "bytes": str(one.traffic),
                 "percent_of_limit": f"{100 * one.share:.1f}",
@@ -77,6 +79,12 @@ class Profiler:
             end = start_ns + int(one.seconds * 1e9)
             self._add("Kernel", f"{number} {one.kernel}: {one.label}", start_ns, end, arguments)
             start_ns = end
+
+    def shares(self, shares: TimeShares) -> None:
+        """A run has ended, whose steps were measured: how much of it was spent outside of machine code."""
+        end = time.perf_counter_ns()
+        arguments = {"percent": f"{100 * shares.outside_share:.1f}", "nodes": ", ".join(map(str, shares.numpy))}
+        self._add("Summary", "outside_machine_code", end - shares.outside, end, arguments)
 
     def _add(self, category: str, name: str, start_ns: int, end_ns: int, arguments: dict[str, Any]) -> None:
         event = {

@@ -107,6 +107,7 @@ class RawSession(Engine):
         if loaded.recipe.compiled is not None:
             prepared = prepare(loaded)
             demands.refuse_cpu(prepared)
+            demands.refuse_numpy(prepared)
             return prepared
         optimized = prepare(loaded, upto="optimize")
         originals = Originals(optimized)
@@ -114,6 +115,7 @@ class RawSession(Engine):
         prepared = prepare(optimized)
         mapping.give_back_pages()
         demands.refuse_cpu(prepared)
+        demands.refuse_numpy(prepared)
         demands.refuse_compiling(prepared)
         self._write(prepared)
         originals.release(prepared)

@@ -96,9 +96,13 @@ class Session:
         return self._engine.get_provider_graph_assignment_info()
 
     def explain(self) -> str:
-        """What the optimizer did: each rewrite that was applied, and each that was refused with its reason."""
-        journal = self._engine.journal
-        return "" if journal is None else "\n".join(map(str, journal.events))
+        """Who runs which nodes and why, and what the optimizer did: each rewrite applied, and each refused with its reason.
+
+        After the first run it also says how much of the time was spent outside of machine code.
+        """
+        from sardonyx.runtime.api.explanation import explanation
+
+        return explanation(self._engine.plan, self._engine.journal, self._engine.shares)
 
     def prepacking_counts(self) -> PackingCounts:
         """How many weights were packed when the session was made, and how many were there already: shared, or with the model."""

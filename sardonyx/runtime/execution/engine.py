@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sardonyx import settings
 from sardonyx.errors import CODED, Fail, InvalidArgument, unforeseen
 from sardonyx.ir import OptionalType, Type, Value
+from sardonyx.providers.provider import ExecutionProvider
 from sardonyx.providers.termination import TERMINATED
 from sardonyx.runtime.api import arguments, log
 from sardonyx.runtime.api.devices import OrtEpDevice, OrtMemoryInfo, cpu_memory_info, get_ep_devices
@@ -26,6 +27,7 @@ from sardonyx.runtime.execution.direct import Direct
 from sardonyx.runtime.execution.executor import Destinations, execute
 from sardonyx.runtime.execution.feeds import convert
 from sardonyx.runtime.execution.results import release
+from sardonyx.runtime.execution.shares import TimeShares
 from sardonyx.runtime.preparation.copies import is_copy
 from sardonyx.runtime.preparation.plan import Plan, all_steps, shrink
 from sardonyx.runtime.preparation.prepare import Prepared
@@ -81,6 +83,9 @@ class Engine:
         self._types = {value.name: value.type for value in graph.values()}
         self._fetches: dict[tuple[str, ...], Plan] = {}
         self.direct = None if self._profiler is not None else Direct.of(self.plan)
+        self.shares: TimeShares | None = None
+        """How the time of the first run divided, if any of it was NumPy's."""
+        self._measures = _compiles(recipe.providers) and any(step.in_numpy for step in all_steps(self.plan))
 
     # --- runs
 
@@ -160,11 +165,14 @@ class Engine:
         stop = 0 if run_options is None else ctypes.addressof(run_options._stop)
         try:
             if self._profiler is None:
-                values = execute(plan, feeds, terminated=terminated, stop=stop, destinations=destinations)
+                with self._first_run_measured() as shares:
+                    values = execute(plan, feeds, terminated=terminated, stop=stop, destinations=destinations, shares=shares)
                 return release(values, destinations.values() if destinations else ())
             with self._event("model_run"):
                 with self._event(_EXECUTORS[self.session_options.execution_mode == ExecutionMode.ORT_PARALLEL]):
-                    values = execute(plan, feeds, terminated=terminated, profiler=self._profiler)
+                    shares = TimeShares()
+                    values = execute(plan, feeds, terminated=terminated, profiler=self._profiler, shares=shares)
+                    self._profiler.shares(shares)
                 return release(values)
         except CODED as error:
             if self._compiled is not None and self._compiled.is_needed(error):
@@ -177,6 +185,16 @@ class Engine:
         finally:
             if run_options is not None and run_options._config.get(settings.ARENA_SHRINKAGE):
                 shrink(plan)
+
+    @contextlib.contextmanager
+    def _first_run_measured(self) -> Iterator[TimeShares | None]:
+        """Measures the first run that succeeds of a model which is not machine code throughout."""
+        shares = TimeShares() if self._measures else None
+        yield shares
+        if shares is not None and self._measures:
+            self._measures, self.shares = False, shares
+            with self._scope():
+                shares.warn()
 
     def _run_scope(self, run_options: RunOptions | None) -> contextlib.AbstractContextManager[None]:
         options = self.session_options
@@ -315,6 +333,11 @@ class Engine:
 
 
 _EXECUTORS = ("SequentialExecutor::Execute", "ParallelExecutor::Execute")
+
+
+def _compiles(providers: Sequence[ExecutionProvider]) -> bool:
+    """Whether the CPU has native code, which an option may leave out."""
+    return any(provider.public_name == CPU_PROVIDER != provider.name for provider in providers)
 
 
 def _watch(run_options: RunOptions) -> Callable[[], bool]:

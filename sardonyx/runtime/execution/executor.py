@@ -12,6 +12,7 @@ import numpy as np
 from sardonyx.errors import CODED, Fail, KernelError, NodeFailed
 from sardonyx.ir import Node, Type
 from sardonyx.providers.termination import TERMINATED, heard
+from sardonyx.runtime.execution.shares import TimeShares
 from sardonyx.runtime.preparation.plan import ABSENT, Plan, Step
 
 Destinations = Mapping[int, np.ndarray]
@@ -29,11 +30,19 @@ class Profiler(Protocol):
 class Run:
     """One call of `execute`: who may stop it and who watches it."""
 
-    __slots__ = ("terminated", "profiler", "stop")
+    __slots__ = ("terminated", "profiler", "shares", "stop")
 
-    def __init__(self, terminated: Callable[[], bool] | None, profiler: Profiler | None, stop: int = 0):
+    def __init__(
+        self,
+        terminated: Callable[[], bool] | None,
+        profiler: Profiler | None,
+        stop: int = 0,
+        shares: TimeShares | None = None,
+    ):
         self.terminated = terminated
         self.profiler = profiler
+        self.shares = shares
+        """Measures the steps, if that is asked for."""
         self.stop = stop
         """Address of a word by which native code sees that it shall stop; 0 if nobody can say so."""
 
@@ -41,10 +50,11 @@ class Run:
         """Run all steps on a frame whose inputs are in place; returns the outputs, some of them perhaps in `destinations`."""
         if not plan.steps:  # the body of a Loop would go on for ever
             self._check_terminated()
+        call = self._call if self.shares is None else self._measured_call
         for step in plan.steps:
             self._check_terminated()
             inputs = [None if slot == ABSENT else frame[slot] for slot in step.inputs]
-            _store(frame, step.outputs, self._call(step, inputs, frame, destinations))
+            _store(frame, step.outputs, call(step, inputs, frame, destinations))
             for slot in step.copied:
                 frame[slot] = _compact(frame[slot])
             for slot in step.released:
@@ -54,6 +64,13 @@ class Run:
     def _check_terminated(self) -> None:
         if self.terminated is not None and self.terminated():
             raise Fail(TERMINATED)
+
+    def _measured_call(
+        self, step: Step, inputs: Sequence[Any], frame: list[Any], destinations: Destinations | None
+    ) -> Sequence[Any]:
+        assert self.shares is not None
+        with self.shares.measure(step):
+            return self._call(step, inputs, frame, destinations)
 
     def _call(self, step: Step, inputs: Sequence[Any], frame: list[Any], destinations: Destinations | None) -> Sequence[Any]:
         start = time.perf_counter_ns() if self.profiler is not None else 0
@@ -191,6 +208,7 @@ def execute(
     profiler: Profiler | None = None,
     stop: int = 0,
     destinations: Destinations | None = None,
+    shares: TimeShares | None = None,
 ) -> list[Any]:
     """Run a plan on values by input name. `output_names` may name any value of the graph; None means the graph's outputs."""
     if output_names is not None:
@@ -199,7 +217,7 @@ def execute(
     for name, value in feeds.items():
         frame[plan.slots[name]] = value
     with np.errstate(all="ignore"), heard(terminated):
-        return Run(terminated, profiler, stop).frame(plan, frame, destinations)
+        return Run(terminated, profiler, stop, shares).frame(plan, frame, destinations)
 
 
 def _explain(node: Node, inputs: Sequence[Any], error: Exception) -> NoReturn:

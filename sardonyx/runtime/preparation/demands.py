@@ -20,6 +20,8 @@ logger = logging.getLogger("sardonyx.runtime")
 
 BYTE_COUNTS = (settings.CONSTANT_FOLDING_LIMIT, settings.OPTIMIZED_MODEL_EXTERNAL_MIN_SIZE)
 """Settings that are numbers of bytes."""
+SHOWN_NODES = 5
+"""How many nodes an error names."""
 FUSED_DOMAINS = "com.microsoft"
 """How the domains begin in which the optimizer makes ops."""
 
@@ -61,6 +63,18 @@ def refuse_cpu(prepared: Prepared) -> None:
             "This session contains graph nodes that are assigned to the default CPU EP, but fallback to CPU EP has been explicitly "
             "disabled by the user."
         )
+
+
+def refuse_numpy(prepared: Prepared) -> None:
+    """Where machine code is required, name what would run in NumPy."""
+    if not prepared.recipe.options._config.is_on(settings.REQUIRE_NATIVE):
+        return
+    left = [step for step in prepared.steps() if step.in_numpy]
+    if left:
+        reasons = "; ".join(f"{step.node}: {step.reason or 'control flow'}" for step in left[:SHOWN_NODES])
+        more = f"; and {len(left) - SHOWN_NODES} more" if len(left) > SHOWN_NODES else ""
+        nodes = "node is" if len(left) == 1 else "nodes are"
+        raise Fail(f"{len(left)} {nodes} not machine code, which {settings.REQUIRE_NATIVE} asks for. {reasons}{more}")
 
 
 def refuse_compiling(prepared: Prepared) -> None:

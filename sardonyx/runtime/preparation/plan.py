@@ -17,6 +17,7 @@ from sardonyx.runtime.preparation.copies import insert_copies
 from sardonyx.runtime.preparation.memory import DEFAULT_OPTIONS, Kind, MemoryOptions, MemoryPlan, plan_memory
 from sardonyx.runtime.preparation.order import arrange
 from sardonyx.runtime.preparation.partition import Assigned, Assignment, partition_graphs
+from sardonyx.runtime.preparation.providers import CPU_PROVIDER
 
 ABSENT = -1
 """Slot of an optional input that a node leaves out, and of an output that nobody wants."""
@@ -50,6 +51,11 @@ class Step:
     @property
     def node(self) -> Node:
         return self.nodes[0]
+
+    @property
+    def in_numpy(self) -> bool:
+        """Whether NumPy computes it."""
+        return not self.compiled and self.provider.name == CPU_PROVIDER
 
 
 @dataclass(frozen=True)
@@ -140,6 +146,16 @@ def all_steps(plan: Plan) -> Iterator[Step]:
         plan = pending.pop(0)
         yield from plan.steps
         pending.extend(body for step in plan.steps for body in step.bodies.values())
+
+
+def compiled_steps(plan: Plan) -> list[Step]:
+    """The steps that a provider has compiled."""
+    return [step for step in all_steps(plan) if step.compiled]
+
+
+def numpy_steps(plan: Plan) -> list[Step]:
+    """The steps that NumPy computes; their `reason` says why, where somebody has told."""
+    return [step for step in all_steps(plan) if step.in_numpy]
 
 
 def shrink(plan: Plan) -> None:

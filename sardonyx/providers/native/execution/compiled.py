@@ -88,6 +88,8 @@ class StepTime:
 
     label: str
     """The ops that it computed."""
+    nodes: Sequence[str]
+    """The nodes of the model, where it is known from which they are."""
     kernel: str
     seconds: float
     flops: int
@@ -281,11 +283,18 @@ class CompiledProgram(StepCall):
             return self._fallback(inputs), []
         limits = _limits(self.threads, sum(ticks) / (time.perf_counter() - started))
         times = []
-        for (label, kernel), spent, (flops, traffic) in zip(self.labels, ticks, self.argument_table.work(shapes), strict=True):
+        work = self.argument_table.work(shapes)
+        for (label, kernel), nodes, spent, (flops, traffic) in zip(self.labels, self._nodes(), ticks, work, strict=True):
             seconds = spent / limits.ticks
             share = limits.share(seconds, flops, traffic)
-            times.append(StepTime(label, kernel, seconds, flops, traffic, share))
+            times.append(StepTime(label, nodes, kernel, seconds, flops, traffic, share))
         return outputs, times
+
+    def _nodes(self) -> list[list[str]]:
+        """The nodes of each step; nobody knows them where the program comes out of a file."""
+        if self.program is None:
+            return [[] for _ in self.labels]
+        return [list(map(str, step.nodes)) for step in self.program.steps]
 
 
 def _sharing(tables: Tables) -> Sharing:

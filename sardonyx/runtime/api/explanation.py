@@ -1,0 +1,45 @@
+"""What `InferenceSession.explain` says: who runs which nodes and why, and what the optimizer did."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from sardonyx.optimizer.rewrite import Journal
+from sardonyx.runtime.execution.shares import TimeShares
+from sardonyx.runtime.preparation.plan import Plan, compiled_steps, numpy_steps
+
+NO_REASON = "control flow, or a step that only hands values on"
+
+
+def explanation(plan: Plan, journal: Journal | None, shares: TimeShares | None) -> str:
+    """A page for people: two sections with a heading each."""
+    lines = ["Who runs the nodes", *_indented(_placement_lines(plan, shares))]
+    if journal is not None:
+        lines += ["", "What the optimizer did", *_indented(_journal_lines(journal))]
+    return "\n".join(lines)
+
+
+def _placement_lines(plan: Plan, shares: TimeShares | None) -> Iterator[str]:
+    compiled, left = compiled_steps(plan), numpy_steps(plan)
+    node_count = sum(len(step.nodes) for step in compiled)
+    yield f"machine code: {_counted(node_count, 'node')} in {_counted(len(compiled), 'program')}"
+    yield f"NumPy: {_counted(len(left), 'node')}"
+    for step in left:
+        yield f"  {step.node}: {step.reason or NO_REASON}"
+    if shares is not None:
+        yield f"In the first run {shares}."
+
+
+def _journal_lines(journal: Journal) -> Iterator[str]:
+    applied = Counter(event.rule for event in journal.applied())
+    yield ", ".join(f"{count} × {rule}" for rule, count in applied.most_common()) or "nothing"
+    yield from map(str, journal.events)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _indented(lines: Iterator[str]) -> Iterator[str]:
+    return (f"  {line}" for line in lines)
