@@ -303,6 +303,6 @@ def test_a_shared_cache_is_not_copied() -> None:
     key, value = (place_of(np.zeros((1, 2, 300, 16), np.float32)) for _ in range(2))
     assert key is not None and value is not None
     caches = {"pk": key, "pv": value}
-    assert len(free_places({"kk": key, "vv": value}, caches).targets(plan)) == 2
-    assert not free_places({"kk": value, "vv": key}, caches).targets(plan)  # each in the other's memory
-    assert not free_places({"kk": key, "vv": key}, caches).targets(plan)
+    assert len(free_places({"kk": key, "vv": value}, caches).destinations(plan)) == 2
+    assert not free_places({"kk": value, "vv": key}, caches).destinations(plan)  # each in the other's memory
+    assert not free_places({"kk": key, "vv": key}, caches).destinations(plan)
