@@ -398,7 +398,7 @@ CPU_LEVEL = _setting(
     ENVIRONMENT,
     "SARDONYX_CPU",
     "",
-    ("sse2", "avx2", "avx512"),
+    ("sse2", "avx2", "avx512", "avx512vnni"),
     "Compiles for less than the CPU has; without it, for all that it has.",
 )
 ALLOW_COMPILED_CODE_VARIABLE = _setting(

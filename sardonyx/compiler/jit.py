@@ -156,7 +156,7 @@ def _machine_key() -> str | None:
 
 @functools.cache
 def host() -> Target:
-    """This machine's CPU; SARDONYX_CPU (sse2, avx2, avx512) asks for less than it has."""
+    """This machine's CPU; SARDONYX_CPU asks for less than it has."""
     return replace(_host(), caches=caches.here())
 
 

@@ -125,7 +125,7 @@ def fits(x: Value) -> bool:
 def fills(x: Value) -> bool:
     """Whether a value takes whole registers of AVX-512: one, or a power of two."""
     target, bits = x.f.target, x.type.bits * x.type.lanes
-    return target is not None and target.name == "avx512" and bits >= REGISTER_BITS and bits & (bits - 1) == 0
+    return target is not None and target.has_avx512 and bits >= REGISTER_BITS and bits & (bits - 1) == 0
 
 
 # --- instructions

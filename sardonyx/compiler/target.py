@@ -16,7 +16,7 @@ class Target:
     """A CPU, as far as generated code depends on it."""
 
     name: str
-    """sse2, avx2, avx512, neon or generic."""
+    """sse2, avx2, avx512, avx512vnni, neon or generic."""
     cpu: str
     """LLVM's name of the CPU."""
     features: str
@@ -28,7 +28,13 @@ class Target:
     """Whether the CPU converts between float16 and float32."""
     rounding: bool = True
     """Whether the CPU rounds floats to whole floats."""
+    vnni: bool = False
+    """Whether the CPU multiplies bytes, four of them at a time, and sums them in 32 bits."""
     caches: Caches = Caches()
+
+    @property
+    def has_avx512(self) -> bool:
+        return self.name.startswith("avx512")
 
     def lanes(self, type: Type) -> int:
         """How many elements of a type a vector register holds; narrow floats are computed as float32."""
@@ -39,6 +45,7 @@ X86_LEVELS = {
     "sse2": Target("sse2", "x86-64", "", 16, 16, fma=False, half_conversion=False, rounding=False),
     "avx2": Target("avx2", "x86-64-v3", "", 32, 16),
     "avx512": Target("avx512", "x86-64-v4", "", 64, 32),
+    "avx512vnni": Target("avx512vnni", "x86-64-v4", "+avx512vnni", 64, 32, vnni=True),
 }
 """Feature sets that can be forced: with SARDONYX_CPU, or in tests."""
 
@@ -53,8 +60,10 @@ def wanted_level() -> str | None:
     return wanted
 
 
+_AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd", "fma", "f16c")
 REQUIRED = {
     "avx2": ("avx2", "fma", "f16c"),
-    "avx512": ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd", "fma", "f16c"),
+    "avx512": _AVX512,
+    "avx512vnni": (*_AVX512, "avx512vnni"),
 }
 """What a CPU must have for a level."""

@@ -210,13 +210,13 @@ def test_an_environment_that_makes_no_sense(name: str, value: str, said: str, tm
 @pytest.mark.parametrize("level", ["foo", "AVX2", "avx2,avx512"])
 def test_a_level_of_cpu_that_there_is_not_is_refused(level: str, tmp_path: Path) -> None:
     ended = _run_with_level(level, tmp_path)
-    assert f"SARDONYX_CPU must be one of sse2, avx2, avx512, not {level!r}" in ended.stdout, ended.stderr
+    assert f"SARDONYX_CPU must be one of sse2, avx2, avx512, avx512vnni, not {level!r}" in ended.stdout, ended.stderr
     assert "llvmlite" not in ended.stderr
 
 
 @pytest.mark.skipif(host().name not in ("sse2", "avx2"), reason="this CPU has every level")
 def test_a_level_that_this_cpu_lacks_is_refused(tmp_path: Path) -> None:
-    assert "refused: SARDONYX_CPU must be a level that this CPU has" in _run_with_level("avx512", tmp_path).stdout
+    assert "SARDONYX_CPU must be a level that this CPU has" in _run_with_level("avx512", tmp_path).stdout
 
 
 def test_build_information_says_that_the_level_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -150,7 +150,7 @@ def test_what_a_cpu_lacks_is_named() -> None:
 
 def test_a_level_that_there_is_not_is_refused_for_compiled_models_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SARDONYX_CPU", "foo")
-    with pytest.raises(errors.InvalidArgument, match="SARDONYX_CPU must be one of sse2, avx2, avx512, not 'foo'"):
+    with pytest.raises(errors.InvalidArgument, match="SARDONYX_CPU must be one of sse2, avx2, avx512, avx512vnni, not 'foo'"):
         cpu.refusal(platform.machine(), "avx2", [])
 
 

@@ -14,7 +14,8 @@ LEVELS = tuple(X86_LEVELS)
 """Kinds of x86 CPUs, each of which has what those before it have."""
 _V2 = ("cx16", "sahf", "popcnt", "sse3", "ssse3", "sse4.1", "sse4.2")
 _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
-_OF_LEVEL = {"avx2": _V3, "avx512": (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")}
+_V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+_OF_LEVEL = {"avx2": _V3, "avx512": _V4, "avx512vnni": (*_V4, "avx512vnni")}
 """What LLVM takes for granted in code for a level."""
 _USED = frozenset((*_V3, "adx", "cmov", "crc32", "fma4", "gfni", "sse", "sse2", "sse4a", "tbm", "xop"))
 """Features that LLVM uses where it sees fit. Others, those of AVX apart, take instructions that no kernel asks for."""

@@ -81,7 +81,7 @@ def _along(row: ChainRow, start: Value, stop: Value) -> None:
     lanes = chain_lanes(f, chain)
     for vectors in dict.fromkeys((_unrolling(f.target, chain, lanes), 1)):
         step = vectors * lanes
-        masked = vectors == 1 and f.target.name == "avx512"  # there masks cost nothing
+        masked = vectors == 1 and f.target.has_avx512  # there masks cost nothing
         whole = stop if masked else start + ((stop - start) // step) * step
         with f.loop(start, whole, step) as column:
             if vectors == MANY:
@@ -112,7 +112,7 @@ def _rest(row: ChainRow, start: Value, stop: Value, lanes: int) -> None:
 def _has_masks(target: Target, chain: Chain) -> bool:
     """Whether the CPU can load and store some lanes of a vector: AVX2 only those of 4 and 8 bytes."""
     types = [item.type for item in chain.items if isinstance(item, Load)] + [store.type for store in chain.stores]
-    return target.name == "avx512" or (target.name == "avx2" and all(type.bytes >= 4 for type in types))
+    return target.has_avx512 or (target.name == "avx2" and all(type.bytes >= 4 for type in types))
 
 
 def _unrolling(target: Target, chain: Chain, lanes: int) -> int:

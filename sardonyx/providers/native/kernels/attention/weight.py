@@ -20,7 +20,7 @@ def weight(x: Value) -> Value:
     if x.type.bits == 64:
         return exp(x)
     power = x * LOG2_E
-    if f.target is not None and f.target.name == "avx512" and x.type.lanes == 16:
+    if f.target is not None and f.target.has_avx512 and x.type.lanes == 16:
         return _power_of_two(power)
     # the bits of 2^-127 are those of 0; a product, unlike a sum of bits, keeps any NaN
     power = f.maximum(-127.0, power)

@@ -60,7 +60,12 @@ class Tile:
         return 1 << (self.pixels - 1).bit_length()
 
 
-PIXELS = {"avx512": {1: 14, 2: 14, 3: 9, 4: 7}, "avx2": {1: 12, 2: 6, 3: 4}, "neon": {1: 14, 2: 12, 3: 8, 4: 6}}
+PIXELS = {
+    "avx512vnni": {1: 14, 2: 14, 3: 9, 4: 7},
+    "avx512": {1: 14, 2: 14, 3: 9, 4: 7},
+    "avx2": {1: 12, 2: 6, 3: 4},
+    "neon": {1: 14, 2: 12, 3: 8, 4: 6},
+}
 """How many pixels of so many vectors fit into registers."""
 FEW_PIXELS = {1: 8, 2: 5, 3: 3}
 """The same for other targets."""

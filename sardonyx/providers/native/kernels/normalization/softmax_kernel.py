@@ -50,7 +50,7 @@ def weight_of(x: Value) -> Value:
     if x.type.bits != 32:
         return exp(x)
     t = x * LOG2_E
-    if f.target is not None and f.target.name == "avx512" and x.type.lanes == 16:
+    if f.target is not None and f.target.has_avx512 and x.type.lanes == 16:
         # both instructions take the floor of t themselves, and are right for -inf
         above = _with_rounding(t, "reduce.ps", "i32 9, <16 x float> zeroinitializer")
         return _with_rounding(polynomial(above, _EXP2_UP), "scalef.ps", f"{t}, <16 x float> zeroinitializer")
@@ -115,7 +115,7 @@ def _fits_masks(f: KernelFunction, source: Chain, sink: Chain) -> bool:
     """Whether short rows can be vectors of which only some lanes are read and written, at no cost."""
     strides = [item.strides[-1] for item in source.items if isinstance(item, Load)]
     strides += [item.strides[-1] for item in sink.items if isinstance(item, Load)]
-    return f.target.name == "avx512" and "n" not in strides and all(store.strides[-1] == "1" for store in sink.stores)
+    return f.target.has_avx512 and "n" not in strides and all(store.strides[-1] == "1" for store in sink.stores)
 
 
 class _Row:

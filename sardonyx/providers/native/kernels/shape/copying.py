@@ -134,7 +134,7 @@ def along_row(f: KernelFunction, count: Value, type: Type, emit: object) -> None
     assert callable(emit)
     lanes = f.lanes(type)
     whole = (count // lanes) * lanes
-    if f.target.name == "avx512":
+    if f.target.has_avx512:
         with f.loop(0, whole, lanes) as index:
             emit(index, lanes)
         with f.if_(whole < count):
