@@ -30,9 +30,9 @@ def key_of(text: str) -> str:
 
 def default_folder() -> str | None:
     """Where entries are kept, None for nowhere."""
-    given = os.environ.get(CACHE_DIRECTORY)
-    if given is not None:
-        return given or None
+    folder = os.environ.get(CACHE_DIRECTORY)
+    if folder is not None:
+        return folder or None
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA")
     elif sys.platform == "darwin":
@@ -44,10 +44,10 @@ def default_folder() -> str | None:
 
 def _given_bytes() -> int:
     """How much the folder may hold before its oldest entries go."""
-    given = os.environ.get(CACHE_BYTES) or CACHE_BYTES.default
-    if not (given.isascii() and given.isdecimal()):
-        raise InvalidArgument(f"{CACHE_BYTES} must be a number of bytes, not {given!r}")
-    return int(given)
+    limit = os.environ.get(CACHE_BYTES) or CACHE_BYTES.default
+    if not (limit.isascii() and limit.isdecimal()):
+        raise InvalidArgument(f"{CACHE_BYTES} must be a number of bytes, not {limit!r}")
+    return int(limit)
 
 
 class ObjectCache:
@@ -105,8 +105,8 @@ class ObjectCache:
         entries = []
         for path in glob.iglob(os.path.join(glob.escape(os.fspath(self.folder)), "??", "*")):
             with contextlib.suppress(OSError):
-                found = os.stat(path)
-                entries.append((found.st_mtime, max(found.st_size, BLOCK_BYTES), path))
+                status = os.stat(path)
+                entries.append((status.st_mtime, max(status.st_size, BLOCK_BYTES), path))
         total = sum(size for _, size, _ in entries)
         if total <= self.max_bytes:
             return

@@ -39,19 +39,19 @@ class Caches:
 @functools.cache
 def here() -> Caches:
     """Those of this machine."""
-    told = dict(_linux() if sys.platform == "linux" else _mac() if sys.platform == "darwin" else ())
-    return sensible(told)
+    sizes = dict(_linux() if sys.platform == "linux" else _mac() if sys.platform == "darwin" else ())
+    return sensible(sizes)
 
 
-def sensible(told: dict[str, int]) -> Caches:
+def sensible(sizes: dict[str, int]) -> Caches:
     """What a system tells, without what cannot be: a virtual machine may tell anything."""
     usual = Caches()
-    second = told.get("second", usual.second)
-    last = min(max(told.get("last", usual.last), second), LARGEST_LAST)
-    first, ways = told.get("first", usual.first), told.get("ways", usual.ways)
+    second = sizes.get("second", usual.second)
+    last = min(max(sizes.get("last", usual.last), second), LARGEST_LAST)
+    first, ways = sizes.get("first", usual.first), sizes.get("ways", usual.ways)
     if not 8 << 10 <= first <= 1 << 20 or not 128 << 10 <= second <= 64 << 20 or not 2 <= ways <= 32 or first % ways:
         return usual
-    return Caches(first, second, last, ways, told.get("line", usual.line))
+    return Caches(first, second, last, ways, sizes.get("line", usual.line))
 
 
 def _linux() -> Iterator[tuple[str, int]]:

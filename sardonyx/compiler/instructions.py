@@ -37,7 +37,7 @@ class Instructions:
         self._contract = True
 
     def __getitem__(self, name: str) -> Value:
-        return Value(self, next(type for given, type in self._parameters if given == name), f"%{name}")
+        return Value(self, next(type for parameter, type in self._parameters if parameter == name), f"%{name}")
 
     # --- writing
 
@@ -71,7 +71,7 @@ class Instructions:
 
     def text(self, name: str) -> str:
         """The module with this function in it."""
-        parameters = ", ".join(f"{type} %{given}" for given, type in self._parameters)
+        parameters = ", ".join(f"{type} %{parameter}" for parameter, type in self._parameters)
         lines = [f"define void @{name}({parameters}) #0 {{", "entry:", *self._entry, *self._lines, "  ret void", "}"]
         lines += [*self._declared, f"attributes #0 = {{ {ATTRIBUTES} }}"]
         return "\n".join(lines) + "\n"
@@ -79,10 +79,10 @@ class Instructions:
     # --- values
 
     def const(self, type: Type, number: Number) -> Value:
-        one = literal(type, number)
+        text = literal(type, number)
         if type.lanes > 1:
-            one = "zeroinitializer" if one in ("0", "false") else f"splat ({type.scalar} {one})"
-        return Value(self, type, one)
+            text = "zeroinitializer" if text in ("0", "false") else f"splat ({type.scalar} {text})"
+        return Value(self, type, text)
 
     def as_value(self, operand: Value | Number, type: Type) -> Value:
         """A value of a type: numbers become constants, scalars are spread over the lanes of a vector."""
@@ -96,7 +96,7 @@ class Instructions:
 
     def _pair(self, left: Value | Number, right: Value | Number) -> tuple[Value, Value]:
         types = [operand.type for operand in (left, right) if isinstance(operand, Value)]
-        type = max(types, key=lambda one: one.lanes)
+        type = max(types, key=lambda type: type.lanes)
         return self.as_value(left, type), self.as_value(right, type)
 
     def binary(self, op: str, left: Value | Number, right: Value | Number) -> Value:
@@ -138,7 +138,7 @@ class Instructions:
     def select(self, condition: Value, yes: Value | Number, no: Value | Number) -> Value:
         a, b = self._pair(yes, no)
         if condition.type.lanes > a.type.lanes:
-            a, b = (self.splat(one, condition.type.lanes) for one in (a, b))
+            a, b = (self.splat(operand, condition.type.lanes) for operand in (a, b))
         return self.emit(a.type, f"select {condition}, {a}, {b}")
 
     def minimum(self, left: Value | Number, right: Value | Number) -> Value:
@@ -154,7 +154,7 @@ class Instructions:
     def intrinsic(self, name: str, type: Type, *operands: Value, overload: str | None = None) -> Value:
         """A call of an LLVM intrinsic whose name ends with its type: `intrinsic("sqrt", x.type, x)`."""
         full = f"llvm.{name}.{overload or mangled(type)}"
-        self.declare(f"declare {type} @{full}({', '.join(str(one.type) for one in operands)})")
+        self.declare(f"declare {type} @{full}({', '.join(str(operand.type) for operand in operands)})")
         return self.emit(type, f"call {type} @{full}({', '.join(map(str, operands))})")
 
     def declare(self, text: str) -> None:
@@ -243,8 +243,8 @@ class Instructions:
         if lanes == 1 or x.type.lanes == lanes:
             return x
         type = x.type.vector(lanes)
-        one = self.emit(type, f"insertelement {type} poison, {x}, i64 0")
-        return self.emit(type, f"shufflevector {one}, {type} poison, <{lanes} x i32> zeroinitializer")
+        first_lane = self.emit(type, f"insertelement {type} poison, {x}, i64 0")
+        return self.emit(type, f"shufflevector {first_lane}, {type} poison, <{lanes} x i32> zeroinitializer")
 
     def iota(self, type: Type, lanes: int) -> Value:
         """0, 1, 2, …"""

@@ -114,7 +114,7 @@ class Machine:
     @functools.cached_property
     def has(self) -> frozenset[str]:
         """LLVM's names of what this CPU has."""
-        return frozenset(one[1:] for one in self.features.split(",") if one.startswith("+"))
+        return frozenset(feature[1:] for feature in self.features.split(",") if feature.startswith("+"))
 
 
 @functools.cache
@@ -126,9 +126,9 @@ def this_machine() -> Machine:
     kept = cache.shared().get(key)
     if kept is not None:
         return Machine(**json.loads(kept))
-    found = _ask_machine()
-    cache.shared().put(key, json.dumps(vars(found)).encode())
-    return found
+    machine = _ask_machine()
+    cache.shared().put(key, json.dumps(vars(machine)).encode())
+    return machine
 
 
 def _ask_machine() -> Machine:
@@ -208,10 +208,10 @@ class Kernel:
         kept = None if self._key is None else cache.shared().get(self._key)
         if kept is not None:
             return kept.decode()
-        found = blake2b(self.text.encode(), digest_size=16).hexdigest()
+        digest = blake2b(self.text.encode(), digest_size=16).hexdigest()
         if self._key is not None:
-            cache.shared().put(self._key, found.encode())
-        return found
+            cache.shared().put(self._key, digest.encode())
+        return digest
 
     @functools.cached_property
     def symbol(self) -> str:
@@ -270,7 +270,7 @@ class Jit:
                 kernel for kernel in {kernel.symbol: kernel for kernel in kernels}.values() if code[kernel.symbol] is None
             ]
             if missing:
-                code |= self._link({kernel.symbol: found for kernel, found in zip(missing, self.objects(missing))})
+                code |= self._link({kernel.symbol: object_code for kernel, object_code in zip(missing, self.objects(missing))})
             return self._functions([kernel.symbol for kernel in kernels], code)
 
     def addresses(self, kernels: Sequence[Kernel]) -> list[int]:
@@ -283,14 +283,14 @@ class Jit:
         """The functions of object code that was compiled elsewhere; each object has the one of its name."""
         with self._lock:
             code = {symbol: self._code.get(symbol) for symbol in objects}
-            code |= self._link({symbol: found for symbol, found in objects.items() if code[symbol] is None})
+            code |= self._link({symbol: object_code for symbol, object_code in objects.items() if code[symbol] is None})
             return self._functions(list(objects), code)
 
     def _functions(self, symbols: Sequence[str], code: Mapping[str, Code | None]) -> Functions:
-        used = [one for symbol in symbols if (one := code[symbol]) is not None]
-        for one in dict.fromkeys(used):
-            self._touch(one)
-        return Functions([one.functions[symbol] for symbol, one in zip(symbols, used, strict=True)], frozenset(used))
+        used = [linked for symbol in symbols if (linked := code[symbol]) is not None]
+        for linked in dict.fromkeys(used):
+            self._touch(linked)
+        return Functions([linked.functions[symbol] for symbol, linked in zip(symbols, used, strict=True)], frozenset(used))
 
     def _touch(self, code: Code) -> None:
         """Note that code was asked for; what was asked for long ago need not wait any longer."""
@@ -309,17 +309,17 @@ class Jit:
         if not objects:
             return {}
         code = self._linked(objects)
-        found = dict.fromkeys(objects, code)
-        self._code.update(found)
-        return found
+        linked = dict.fromkeys(objects, code)
+        self._code.update(linked)
+        return linked
 
     def _linked(self, objects: Mapping[str, bytes]) -> Code:
         if linking.can_map():
             with contextlib.suppress(linking.CannotLink):
                 return linking.load(linking.link(objects))
         llvm, engine = _llvm(), self._engine
-        for found in objects.values():
-            engine.add_object_file(llvm.ObjectFileRef.from_data(found))
+        for object_code in objects.values():
+            engine.add_object_file(llvm.ObjectFileRef.from_data(object_code))
         engine.finalize_object()
         code = Code({symbol: engine.get_function_address(symbol) for symbol in objects})
         self._pinned.add(code)  # LLVM does not give it back
@@ -327,11 +327,11 @@ class Jit:
 
     def objects(self, kernels: Sequence[Kernel]) -> list[bytes]:
         """The object code of these texts, compiled if it is not in the cache."""
-        found = [self.cache.get(self._key(kernel)) for kernel in kernels]
-        missing = [kernel for kernel, one in zip(kernels, found) if one is None]
+        cached = [self.cache.get(self._key(kernel)) for kernel in kernels]
+        missing = [kernel for kernel, object_code in zip(kernels, cached) if object_code is None]
         fresh = iter(_compiled(self._compile, missing))
         self.compilations += len(missing)
-        return [next(fresh) if one is None else one for one in found]
+        return [next(fresh) if object_code is None else object_code for object_code in cached]
 
     def _key(self, kernel: Kernel) -> str:
         return cache.key_of(f"object/{self._version}/{kernel.digest}")

@@ -82,21 +82,21 @@ class _Object:
             if kind == RELOCATIONS and target in places:
                 for at in range(start, start + size, _RELOCATION.size):
                     self._relocate(image, places[target], symbols, at, name)
-        for _, found, address in symbols:
-            if found == name and address is not None:
+        for _, symbol, address in symbols:
+            if symbol == name and address is not None:
                 return address
         raise CannotLink(f"there is no function {name}")
 
     def _symbols(self, places: Mapping[int, int]) -> list[tuple[int, str, int | None]]:
         """Section, name and place in the image of each symbol; no place for what is elsewhere."""
-        found = []
+        symbols = []
         for _, kind, _, _, start, size, names, _, _, _ in self.sections:
             if kind == SYMBOLS:
                 for at in range(start, start + size, _SYMBOL.size):
                     name, _, _, section, value, _ = _SYMBOL.unpack_from(self.data, at)
                     place = places[section] + value if section in places else None
-                    found.append((section, self._text(self.sections[names][4] + name), place))
-        return found
+                    symbols.append((section, self._text(self.sections[names][4] + name), place))
+        return symbols
 
     def _text(self, at: int) -> str:
         return self.data[at : self.data.index(0, at)].decode()

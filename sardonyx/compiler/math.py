@@ -124,7 +124,7 @@ def _scaled(x: Value, n: Value, shifted: Value) -> Value:
         return registers.scaled(x, n)
     both = _words(shifted) - (format.shifter_bits - 2 * format.bias)
     half = both >> 1
-    first, second = (f.bitcast(one << format.fraction, x.type) for one in (half, both - half))
+    first, second = (f.bitcast(power << format.fraction, x.type) for power in (half, both - half))
     with f.exact():
         return x * first * second
 
@@ -309,8 +309,8 @@ def pow(x: Value, y: Value) -> Value:
     result = f.select(odd, copysign(result, x), result)
     undefined = (x < 0.0) & (x != -math.inf) & ~whole
     result = f.select(undefined, f.const(x.type, math.nan), result)
-    one = (y == 0.0) | (x == 1.0) | ((x == -1.0) & (f.abs(y) == math.inf))
-    return f.select(one, f.const(x.type, 1.0), result)
+    is_one = (y == 0.0) | (x == 1.0) | ((x == -1.0) & (f.abs(y) == math.inf))
+    return f.select(is_one, f.const(x.type, 1.0), result)
 
 
 # --- the error function

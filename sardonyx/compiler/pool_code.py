@@ -129,20 +129,22 @@ def _work() -> str:
     """The loop in which a worker lives: look for a new job, sleep if none comes, join it."""
     f = Function([("pool", PTR), ("worker", I64)])
     pool, worker = _Words(f, f["pool"]), f["worker"]
-    seen = f.variable(pool.get(GENERATION))
+    seen_generation = f.variable(pool.get(GENERATION))
     with f.while_() as life:
         spins = f.variable(0, I64)
         with f.while_() as waiting:
-            waiting.leave_if((pool.get(GENERATION) != seen.get()) | (pool.get(STOP) != 0) | (spins.get() >= pool.get(SPINS)))
+            waiting.leave_if(
+                (pool.get(GENERATION) != seen_generation.get()) | (pool.get(STOP) != 0) | (spins.get() >= pool.get(SPINS))
+            )
             _pause(f)
             spins.set(spins.get() + 1)
         life.leave_if(pool.get(STOP) != 0)
-        with f.if_(pool.get(GENERATION) == seen.get()):
+        with f.if_(pool.get(GENERATION) == seen_generation.get()):
             pool.add(SLEEPERS, 1)
-            _futex(f, pool, 128, seen.get())  # returns at once if the generation has changed meanwhile
+            _futex(f, pool, 128, seen_generation.get())  # returns at once if the generation has changed meanwhile
             pool.add(SLEEPERS, -1)
-        with f.if_(pool.get(GENERATION) != seen.get()):
-            seen.set(pool.get(GENERATION))
+        with f.if_(pool.get(GENERATION) != seen_generation.get()):
+            seen_generation.set(pool.get(GENERATION))
             pool.add(INSIDE, 1)  # before looking whether the job is open: then whoever closes it waits for us
             with f.if_((pool.get(OPEN) != 0) & (worker < pool.get(JOB_WIDTH))):
                 _take_items(f, pool, worker)

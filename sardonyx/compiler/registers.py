@@ -138,13 +138,13 @@ def in_registers(function: Callable[..., Value], *values: Value) -> Value:
         return function(*values)
     half = lanes // 2
     sides = [range(half), range(half, lanes)]
-    low, high = (in_registers(function, *(f.shuffle(one, one, side) for one in values)) for side in sides)
+    low, high = (in_registers(function, *(f.shuffle(value, value, side) for value in values)) for side in sides)
     return f.shuffle(low, high, range(lanes))
 
 
 def _call(name: str, first: Value, *operands: str) -> Value:
     """An instruction that gives what its first operand is."""
-    types = ", ".join(one.split(">")[0] + ">" if ">" in one else one.split()[0] for one in operands)
+    types = ", ".join(operand.split(">")[0] + ">" if ">" in operand else operand.split()[0] for operand in operands)
     first.f.declare(f"declare {first.type} @llvm.x86.avx512.{name}.512({first.type}, {types})")
     return first.f.emit(first.type, f"call {first.type} @llvm.x86.avx512.{name}.512({first}, {', '.join(operands)})")
 
@@ -152,23 +152,25 @@ def _call(name: str, first: Value, *operands: str) -> Value:
 def looked_up(numbers: Sequence[float], indices: Value) -> Value:
     """Sixteen numbers at the lowest four bits of indices."""
     table = indices.f.constants(F32, numbers)
-    return in_registers(lambda one: _call("permvar.sf", table, str(one)), indices)
+    return in_registers(lambda register: _call("permvar.sf", table, str(register)), indices)
 
 
 def scaled(x: Value, n: Value) -> Value:
     """x·2^⌊n⌋ with one rounding, for any n: infinity and 0 where it is beyond all numbers."""
     name, mask = ("mask.scalef.ps", "i16 -1") if x.type.bits == 32 else ("mask.scalef.pd", "i8 -1")
-    return in_registers(lambda one, power: _call(name, one, str(power), str(one), mask, "i32 4"), x, n)
+    return in_registers(lambda register, power: _call(name, register, str(power), str(register), mask, "i32 4"), x, n)
 
 
 def nearer_to_0(x: Value, y: Value) -> Value:
     """The smaller magnitude of two with the sign of x; of a number and NaN the number."""
-    return in_registers(lambda one, other: _call("mask.range.ps", one, str(other), "i32 2", str(one), "i16 -1", "i32 4"), x, y)
+    return in_registers(
+        lambda register, other: _call("mask.range.ps", register, str(other), "i32 2", str(register), "i16 -1", "i32 4"), x, y
+    )
 
 
 def nearly_reciprocal(x: Value) -> Value:
     """1 / x to 14 bits."""
-    return in_registers(lambda one: _call("rcp14.ps", one, str(one), "i16 -1"), x)
+    return in_registers(lambda register: _call("rcp14.ps", register, str(register), "i16 -1"), x)
 
 
 # --- functions

@@ -51,11 +51,11 @@ def _multiply_adds(target: Target) -> Kernel:
     factor = f.splat(f.load(f.load(f["args"], 0, PTR), 0, F32), lanes)
     sums = [f.variable(f.const(type, float(n)), type) for n in range(ACCUMULATORS)]
     with f.loop(f["begin"], f["end"]), f.loop(0, ROUNDS):
-        for one in sums:
-            one.set(f.fma(one.get(), factor, factor))
+        for accumulator in sums:
+            accumulator.set(f.fma(accumulator.get(), factor, factor))
     total = sums[0].get()
-    for one in sums[1:]:
-        total = total + one.get()
+    for accumulator in sums[1:]:
+        total = total + accumulator.get()
     with f.if_(f.reduce("add", total) == 12345.0):  # never: it keeps the sums from being left out
         f.store(1.0, f.load(f["args"], 0, PTR), 0, F32)
     return Kernel("multiply-adds", f.text(PLACEHOLDER))
@@ -68,8 +68,8 @@ def _reads(target: Target) -> Kernel:
     data = f.load(f["args"], 0, PTR)
     sums = [f.variable(f.const(type, 0.0), type) for _ in range(4)]
     with f.loop(f["begin"] * (4 * lanes), f["end"] * (4 * lanes), 4 * lanes) as i:
-        for n, one in enumerate(sums):
-            one.set(one.get() + f.load(data, i + n * lanes, F32, lanes))
+        for n, accumulator in enumerate(sums):
+            accumulator.set(accumulator.get() + f.load(data, i + n * lanes, F32, lanes))
     total = sums[0].get() + sums[1].get() + sums[2].get() + sums[3].get()
     with f.if_(f.reduce("add", total) == 12345.0):
         f.store(1.0, data, 0, F32)

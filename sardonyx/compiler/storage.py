@@ -161,8 +161,8 @@ class Storage(Instructions):
         # exponent and fraction moved into float32's place, then scaled by 2^112: denormals come out right
         magnitude = self.bitcast((bits & 0x7FFF) << 13, wide) * 2.0**112
         special = self.bitcast(((bits & 0x7FFF) << 13) | 0x7F800000, wide)
-        found = self.select((bits & 0x7C00) == 0x7C00, special, magnitude)
-        return self.bitcast(self.bitcast(found, word) | ((bits & 0x8000) << 16), wide)
+        widened = self.select((bits & 0x7C00) == 0x7C00, special, magnitude)
+        return self.bitcast(self.bitcast(widened, word) | ((bits & 0x8000) << 16), wide)
 
     def _to_half(self, value: Value) -> Value:
         lanes = value.type.lanes
@@ -181,8 +181,8 @@ class Storage(Instructions):
         finite = self.select(magnitude < 0x38800000, small, normal)
         finite = self.select(magnitude >= 0x477FF000, self.const(word, 0x7C00), finite)
         nan = ((magnitude >> 13) & 0x3FF) | 0x7E00
-        found = self.select(magnitude > 0x7F800000, nan, finite) | sign
-        return self.emit(out, f"trunc {found} to {out}")
+        narrowed = self.select(magnitude > 0x7F800000, nan, finite) | sign
+        return self.emit(out, f"trunc {narrowed} to {out}")
 
     def stack(self, type: Type, count: int, align: int = 64) -> Value:
         """Memory of this call alone, for a known number of elements."""

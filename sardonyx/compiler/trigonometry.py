@@ -116,8 +116,8 @@ def _of_quadrant(quadrant: Value, rest: Value) -> Value:
     """The sine of a float32 at so many right angles and a rest."""
     f = rest.f
     sine, cosine = _sin_cos(f.convert(rest, F32))
-    found = f.select((quadrant & 1) == 0, sine, cosine)
-    return f.select((quadrant & 2) == 0, found, -found)
+    magnitude = f.select((quadrant & 1) == 0, sine, cosine)
+    return f.select((quadrant & 2) == 0, magnitude, -magnitude)
 
 
 def tan(x: Value) -> Value:

@@ -58,8 +58,8 @@ class Type:
 
     @functools.cached_property
     def _text(self) -> str:
-        one = self._name()
-        return one if self.lanes == 1 else f"<{self.lanes} x {one}>"
+        scalar = self._name()
+        return scalar if self.lanes == 1 else f"<{self.lanes} x {scalar}>"
 
     def _name(self) -> str:
         if self.kind == "pointer":

@@ -129,10 +129,10 @@ class Variable:
 
 def mangled(type: Type) -> str:
     """A type as it stands in the name of an intrinsic."""
-    one = (
+    scalar = (
         "p0" if type.kind == "pointer" else {BF16: "bf16"}.get(type.scalar) or ("f" if type.is_float else "i") + str(type.bits)
     )
-    return one if type.lanes == 1 else f"v{type.lanes}{one}"
+    return scalar if type.lanes == 1 else f"v{type.lanes}{scalar}"
 
 
 def literal(type: Type, number: Number) -> str:

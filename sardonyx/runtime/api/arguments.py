@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def mismatch(function: str, wanted: str, *given: Any) -> TypeError:
+def mismatch(function: str, wanted: str, *arguments: Any) -> TypeError:
     """The error of a call with arguments of the wrong types."""
     return TypeError(
         f"{function}(): incompatible function arguments. The following argument types are supported:\n"
-        f"    1. {wanted}\n\nInvoked with: {', '.join(map(repr, given))}"
+        f"    1. {wanted}\n\nInvoked with: {', '.join(map(repr, arguments))}"
     )
 
 
@@ -44,6 +44,6 @@ def text(value: Any, function: str = "") -> str:
 
 def texts(value: Any, function: str) -> dict[str, str]:
     """A mapping of strings to strings."""
-    if not isinstance(value, Mapping) or not all(isinstance(one, str) for pair in value.items() for one in pair):
+    if not isinstance(value, Mapping) or not all(isinstance(text, str) for pair in value.items() for text in pair):
         raise mismatch(function, "(options: Mapping[str, str])", value)
     return dict(value)

@@ -65,10 +65,10 @@ class Configuration:
 
     def size(self, key: Setting) -> int:
         """A setting that is a number of bytes."""
-        given = self.entries.get(key, key.default)
-        if not (given.isascii() and given.isdecimal()):
-            raise InvalidArgument(f"{key} must be a number of bytes, not {given!r}")
-        return int(given)
+        value = self.entries.get(key, key.default)
+        if not (value.isascii() and value.isdecimal()):
+            raise InvalidArgument(f"{key} must be a number of bytes, not {value!r}")
+        return int(value)
 
     def is_on(self, key: Setting) -> bool:
         return self.entries.get(key, key.default) == "1"

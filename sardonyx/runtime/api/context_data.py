@@ -69,12 +69,12 @@ class OrtEpContextDataBuffer:
     def write(self, data: Any, offset: int = 0) -> None:
         """Put in a part of the data."""
         offset = arguments.integer(offset, "write", bits=64)
-        given = memoryview(data).cast("B")
+        source = memoryview(data).cast("B")
         if self._data is None:
             raise RuntimeError("the buffer is not allocated")
-        if not 0 <= offset <= offset + len(given) <= self.size:
-            raise RuntimeError(f"the buffer has {self.size} bytes; {offset} to {offset + len(given)} is not inside")
-        self._data[offset : offset + len(given)] = given
+        if not 0 <= offset <= offset + len(source) <= self.size:
+            raise RuntimeError(f"the buffer has {self.size} bytes; {offset} to {offset + len(source)} is not inside")
+        self._data[offset : offset + len(source)] = source
 
     @property
     def data(self) -> memoryview:

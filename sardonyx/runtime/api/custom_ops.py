@@ -112,7 +112,7 @@ def add_once(custom: list[CustomOp], op: object) -> None:
     if not isinstance(op, CustomOp):
         raise TypeError(f"a custom op is made with @sardonyx.custom_op, {op!r} is not")
     _check_not_ours(op)
-    other = next((one for one in custom if one.key == op.key), None)
+    other = next((known for known in custom if known.key == op.key), None)
     if other is not None and other is not op:
         raise ValueError(f"{op.signature} is registered already, with {other.function!r}")
     if other is None:
@@ -128,8 +128,8 @@ _lock = threading.Lock()
 def register_custom_op(op: CustomOp) -> CustomOp:
     """Give a custom op to all sessions made from now on; may be put above `@custom_op` as a decorator."""
     with _lock:
-        found = list(_registered.values())
-        add_once(found, op)
+        registered = list(_registered.values())
+        add_once(registered, op)
         if op.key not in _registered:
             domain, name, since = op.key
             schemas.add(op.signature)
@@ -175,7 +175,7 @@ def _check_signature(name: str, signature: Signature) -> None:
     if not signature.outputs:
         raise ValueError(f"{name}: an op has at least one output")
     operands = [*(parameter.name for parameter in signature.inputs), *signature.attributes]
-    twice = next((one for one in operands if operands.count(one) > 1), None)
+    twice = next((name for name in operands if operands.count(name) > 1), None)
     if twice is not None:
         raise ValueError(f"{name}: two operands are named {twice!r}")
     for parameter in signature.inputs[:-1]:

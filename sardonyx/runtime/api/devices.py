@@ -201,11 +201,11 @@ class OrtMemoryInfo:
         if not isinstance(device_type, OrtMemoryInfoDeviceType):
             raise arguments.mismatch("create_v2", "(…, device_type: OrtMemoryInfoDeviceType, …)", name, device_type)
         arguments.integer(alignment, "create_v2", bits=64)
-        made = OrtMemoryInfo("Cpu", allocator_type, device_id, OrtMemType.DEFAULT)
-        made.name = name
-        made.device_mem_type = mem_type
-        made.device_vendor_id = vendor_id
-        return made
+        info = OrtMemoryInfo("Cpu", allocator_type, device_id, OrtMemType.DEFAULT)
+        info.name = name
+        info.device_mem_type = mem_type
+        info.device_vendor_id = vendor_id
+        return info
 
     def __repr__(self) -> str:
         return f"OrtMemoryInfo({self.name!r}, {self.allocator_type}, {self.device_id}, {self.mem_type})"
@@ -223,16 +223,16 @@ class OrtArenaCfg:
         "max_power_of_two_extend_bytes",
     )
 
-    def __init__(self, *given: Any):
+    def __init__(self, *positional: Any):
         for name in self.__slots__:
             setattr(self, name, 0 if name == "max_mem" else -1)
-        if len(given) == 1 and isinstance(given[0], Mapping):
-            self._set(given[0])
-        elif len(given) == 4:
-            for name, number in zip(self.__slots__, given, strict=False):
+        if len(positional) == 1 and isinstance(positional[0], Mapping):
+            self._set(positional[0])
+        elif len(positional) == 4:
+            for name, number in zip(self.__slots__, positional, strict=False):
                 setattr(self, name, arguments.integer(number, "__init__", bits=64))
         else:
-            raise arguments.mismatch("__init__", "OrtArenaCfg(settings: dict)", *given)
+            raise arguments.mismatch("__init__", "OrtArenaCfg(settings: dict)", *positional)
 
     def _set(self, settings: Mapping[str, Any]) -> None:
         for name, number in settings.items():

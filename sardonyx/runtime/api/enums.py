@@ -36,10 +36,10 @@ class Number(int, _Printed):
     def _missing_(cls, value: object) -> Self:
         if not isinstance(value, int):
             raise TypeError(f"__init__(): incompatible constructor arguments. {cls.__name__} takes an integer, not {value!r}")
-        made = int.__new__(cls, value)
-        made._name_ = UNNAMED
-        made._value_ = value
-        return made
+        member = int.__new__(cls, value)
+        member._name_ = UNNAMED
+        member._value_ = value
+        return member
 
 
 class Tag(_Printed):
@@ -49,10 +49,10 @@ class Tag(_Printed):
     def _missing_(cls, value: object) -> Any:
         if not isinstance(value, int):
             raise TypeError(f"__init__(): incompatible constructor arguments. {cls.__name__} takes an integer, not {value!r}")
-        made = object.__new__(cls)
-        made._name_ = UNNAMED
-        made._value_ = value
-        return made
+        member = object.__new__(cls)
+        member._name_ = UNNAMED
+        member._value_ = value
+        return member
 
     def __int__(self) -> int:
         return int(self.value)

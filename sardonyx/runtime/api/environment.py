@@ -41,13 +41,13 @@ def _installed() -> dict[str, str]:
     """The versions of our packages, found without importing them."""
     from importlib.metadata import PackageNotFoundError, version
 
-    found = {}
+    versions = {}
     for package in PACKAGES:
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except PackageNotFoundError:
-            found[package] = "no"
-    return found
+            versions[package] = "no"
+    return versions
 
 
 def get_device() -> str:
@@ -134,5 +134,5 @@ def preload_dlls(cuda: bool = True, cudnn: bool = True, msvc: bool = True, direc
 def print_debug_info() -> None:
     """Write to stdout what a bug report should tell."""
     lines = [f"package: sardonyx {__version__}", f"platform: {platform.platform()}", f"python: {sys.version.split()[0]}"]
-    lines += [f"{package}: {'not installed' if found == 'no' else found}" for package, found in _installed().items()]
+    lines += [f"{package}: {'not installed' if version == 'no' else version}" for package, version in _installed().items()]
     sys.stdout.write("\n".join(lines) + "\n")

@@ -41,16 +41,16 @@ class SessionIOBinding:
         self._values: dict[str, Any] = {}
         """Inputs as runs take them, where these are the memory that was bound."""
 
-    def bind_input(self, name: str, *given: Any) -> None:
+    def bind_input(self, name: str, *positional: Any) -> None:
         """An array, or (device, element type, shape, address) of memory that the caller owns."""
-        if len(given) == 1:
-            self._bind_array(name, given[0])
-        elif len(given) == 4:
-            device, element_type, shape, address = given
+        if len(positional) == 1:
+            self._bind_array(name, positional[0])
+        elif len(positional) == 4:
+            device, element_type, shape, address = positional
             self.bind_ortvalue_input(name, from_address(address, element_type, shape, device))
         else:
             raise arguments.mismatch(
-                "bind_input", "(name: str, device: OrtDevice, element_type, shape, address: int)", name, *given
+                "bind_input", "(name: str, device: OrtDevice, element_type, shape, address: int)", name, *positional
             )
 
     def _bind_array(self, name: str, array: Any) -> None:
@@ -83,12 +83,12 @@ class SessionIOBinding:
             raise RuntimeError(f"Error when binding input: Failed to find input name in the mapping: {name}")
         self._set_input(name, value._ortvalue)
 
-    def bind_output(self, name: str, device: OrtDevice, *given: Any) -> None:
+    def bind_output(self, name: str, device: OrtDevice, *arguments: Any) -> None:
         """Memory for an output: (element type, shape, address) that the caller owns, or none."""
         if device.device_type() != CPU:
             raise RuntimeError(f"Error when binding output: there is no memory of device type {device.device_type()}")
-        if given:
-            element_type, shape, address = given
+        if arguments:
+            element_type, shape, address = arguments
             self.bind_ortvalue_output(name, from_address(address, element_type, shape, device))
         else:
             self._set_output(name, None)
@@ -153,13 +153,13 @@ class SessionIOBinding:
 
     def _converted(self) -> dict[str, Any]:
         """The inputs as runs take them. Most are views of what was bound, and remain."""
-        found = dict(self._values)
-        for name in self._inputs.keys() - found.keys():
-            found[name] = value = self._engine.converted(name, self._inputs[name])
+        values = dict(self._values)
+        for name in self._inputs.keys() - values.keys():
+            values[name] = value = self._engine.converted(name, self._inputs[name])
             place = self._read.get(name)
             if place is not None and isinstance(value, np.ndarray) and value.ctypes.data == place.start:
                 self._values[name] = value
-        return found
+        return values
 
     def _stored(self, name: str, bound: OrtValue | None, value: Any) -> OrtValue:
         """A result in the memory bound for it."""

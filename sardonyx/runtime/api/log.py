@@ -109,10 +109,10 @@ def scope(logid: str, severity: int) -> Iterator[None]:
             _unwant(severity)
 
 
-def check_severity(severity: int, what: str = "session log severity level") -> None:
+def check_severity(severity: int, name: str = "session log severity level") -> None:
     """Refuse numbers outside of 0…4; -1 stands for the default."""
     if not -1 <= severity < len(LEVELS):
-        raise RuntimeError(f"Invalid {what}. Not a valid onnxruntime::logging::Severity value: {severity}")
+        raise RuntimeError(f"Invalid {name}. Not a valid onnxruntime::logging::Severity value: {severity}")
 
 
 def set_default_logger_severity(severity: int) -> None:

@@ -149,7 +149,7 @@ def _frame(arena: int, steps: int, across: float, floor: float) -> list[str]:
         y = floor - ARENA_HEIGHT * quarter / 4
         parts.append(f'<line class="grid" x1="{LEFT}" y1="{y}" x2="{WIDTH - RIGHT}" y2="{y}"/>')
         parts.append(f'<text x="{LEFT - 6}" y="{y + 4}" text-anchor="end">{human(arena * quarter // 4)}</text>')
-    stride = next((one for one in _ROUND if steps / one <= 16), max(steps // 16, 1))
+    stride = next((stride for stride in _ROUND if steps / stride <= 16), max(steps // 16, 1))
     for step in range(0, steps, stride):
         x = LEFT + (step + 0.5) * across
         parts.append(f'<text x="{x:.1f}" y="{floor + 16}" text-anchor="middle">{step}</text>')

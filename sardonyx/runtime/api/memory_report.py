@@ -71,12 +71,12 @@ class MemoryReport:
         return self.memory.in_use(self._given(sizes, named))
 
     def _given(self, sizes: Mapping[str, int] | None, named: Mapping[str, int]) -> dict[str, int]:
-        given = {**self.sizes, **(sizes or {}), **named}
+        all_sizes = {**self.sizes, **(sizes or {}), **named}
         known = {*self.memory.symbols, *self.late}
-        for name in given:
+        for name in all_sizes:
             if name not in known:
                 raise InvalidArgument(f"no size of this model is called {name}; there are {', '.join(sorted(known)) or 'none'}")
-        return given
+        return all_sizes
 
     @property
     def late(self) -> set[str]:
@@ -86,15 +86,15 @@ class MemoryReport:
     def rows(self) -> Iterator[Row]:
         """All values but constants, in the order in which they come to be."""
         placement = self.memory.placement(self.sizes) if self.is_numeric else Placement(0, (None,) * len(self.memory.buffers))
-        names = {one.slot: one.name for one in self.memory.allocations}
-        for one in sorted(self.memory.allocations, key=lambda one: (one.first, one.slot)):
-            if one.kind is not Kind.STATIC:
+        names = {allocation.slot: allocation.name for allocation in self.memory.allocations}
+        for allocation in sorted(self.memory.allocations, key=lambda allocation: (allocation.first, allocation.slot)):
+            if allocation.kind is not Kind.STATIC:
                 yield Row(
-                    one,
-                    self.types[one.slot],
-                    "" if one.source is None else names[one.source],
-                    None if one.bytes is None else size_with(one.bytes, self.sizes),
-                    None if one.buffer is None else placement.offsets[one.buffer],
+                    allocation,
+                    self.types[allocation.slot],
+                    "" if allocation.source is None else names[allocation.source],
+                    None if allocation.bytes is None else size_with(allocation.bytes, self.sizes),
+                    None if allocation.buffer is None else placement.offsets[allocation.buffer],
                 )
 
     def cells(self) -> list[tuple[str, ...]]:
@@ -112,9 +112,9 @@ class MemoryReport:
             for row in self.rows()
         ]
 
-    def _span(self, one: Allocation) -> str:
-        first = "before" if one.first < 0 else str(one.first)
-        last = "after" if one.last >= len(self.steps) else "never" if one.last < 0 else str(one.last)
+    def _span(self, allocation: Allocation) -> str:
+        first = "before" if allocation.first < 0 else str(allocation.first)
+        last = "after" if allocation.last >= len(self.steps) else "never" if allocation.last < 0 else str(allocation.last)
         return f"{first}…{last}"
 
     def summary(self) -> list[str]:
@@ -128,7 +128,10 @@ class MemoryReport:
             lines.append(f"peak {memory.peak(self.sizes):,} bytes, arena {arena:,} bytes" + (f" with {sizes}" if sizes else ""))
         else:
             lines.append(f"sizes depend on {', '.join(self.symbols)}; .at({self.symbols[0]}=…) shows numbers and offsets")
-        late = sum(one.bytes is not None and size_with(one.bytes, self._probe()) is None for one in memory.allocations)
+        late = sum(
+            allocation.bytes is not None and size_with(allocation.bytes, self._probe()) is None
+            for allocation in memory.allocations
+        )
         if late:
             lines.append(f"{late} values have sizes that depend on data; they are allocated when they are known")
         return lines

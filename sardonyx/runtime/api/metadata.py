@@ -49,12 +49,12 @@ class NodeArg:
 
 def _visible_shape(value: Value) -> list[int | str | None]:
     """Inferred numbers win over the declared names, declared names over inferred ones."""
-    found, declared = _dims(value.type), _dims(value.declared)
-    if found is None:
+    inferred, declared = _dims(value.type), _dims(value.declared)
+    if inferred is None:
         return []
-    if declared is None or len(declared) != len(found):
-        declared = found
-    return [_visible_dim(mine, theirs) for mine, theirs in zip(found, declared, strict=True)]
+    if declared is None or len(declared) != len(inferred):
+        declared = inferred
+    return [_visible_dim(mine, theirs) for mine, theirs in zip(inferred, declared, strict=True)]
 
 
 def _dims(type: Type | None) -> Sequence[Dim] | None:
@@ -63,11 +63,11 @@ def _dims(type: Type | None) -> Sequence[Dim] | None:
     return type.shape if isinstance(type, (TensorType, SparseTensorType)) else None
 
 
-def _visible_dim(found: Dim, declared: Dim) -> int | str | None:
-    for size in (found, declared):
+def _visible_dim(inferred: Dim, declared: Dim) -> int | str | None:
+    for size in (inferred, declared):
         if isinstance(size, int):
             return size
-    for size in (declared, found):
+    for size in (declared, inferred):
         symbol = None if isinstance(size, int) else size.symbol
         if symbol is not None and not dim.is_anonymous(size):
             return symbol.name

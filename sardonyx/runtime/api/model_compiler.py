@@ -130,16 +130,16 @@ class ModelCompiler:
         return session.written
 
 
-def _checked_source(given: Any) -> str | bytes:
-    if isinstance(given, (str, os.PathLike)):
-        path = os.fspath(given)
+def _checked_source(source: Any) -> str | bytes:
+    if isinstance(source, (str, os.PathLike)):
+        path = os.fspath(source)
         if not path:
             raise ValueError("Input model path is empty")
         if not os.path.exists(path):
             raise InvalidArgument(f"Input model path does not exist: {path}")
         return path
-    if isinstance(given, bytes):
-        if not given:
+    if isinstance(source, bytes):
+        if not source:
             raise ValueError("Input model bytes array is empty")
-        return given
-    raise TypeError(f"Unable to load from type '{type(given)}'")
+        return source
+    raise TypeError(f"Unable to load from type '{type(source)}'")

@@ -197,14 +197,14 @@ class SessionOptions:
         """Have sessions use a provider, after those added before."""
         from sardonyx.runtime.preparation import providers
 
-        name, given = arguments.text(name, "add_provider"), arguments.texts(options, "add_provider")
+        name, checked = arguments.text(name, "add_provider"), arguments.texts(options, "add_provider")
         if name not in providers.get_available_providers():
             if name not in providers.get_all_providers():
                 raise RuntimeError(f"Unknown Provider Type: {name}")
             raise InvalidArgument(
                 f"Failed to add provider of type '{name}' to SessionOptions. Provider configuration is not supported."
             )
-        self._providers.append((name, given))
+        self._providers.append((name, checked))
 
     def add_provider_for_devices(self, ep_devices: Sequence[Any], options: Mapping[str, str]) -> None:
         """Have sessions use the provider of these devices."""
@@ -296,10 +296,10 @@ def _own(value: Any) -> Any:
 
 
 def _restored(kind: type, state: dict[str, Any]) -> Any:
-    made = kind()
+    restored = kind()
     for name, value in state.items():
-        setattr(made, name, value)
-    return made
+        setattr(restored, name, value)
+    return restored
 
 
 def _add_once(table: dict[str, Any], name: str, value: Any) -> None:

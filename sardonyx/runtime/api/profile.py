@@ -50,7 +50,7 @@ class Profiler:
         constants = [value is not None and value.is_constant for value in node.inputs]
         sizes = [_size(value) for value in inputs]
         arguments = {
-            "op_name": node.op_type if len(step.nodes) == 1 else "+".join(one.op_type for one in step.nodes),
+            "op_name": node.op_type if len(step.nodes) == 1 else "+".join(member.op_type for member in step.nodes),
             "provider": step.provider.public_name,
             "node_index": str(step.index),
             "input_type_shape": _described(inputs),
@@ -65,19 +65,19 @@ class Profiler:
 
     def kernels(self, step: Step, start_ns: int, times: Sequence[Any]) -> None:
         """The kernels of a compiled step have run, one after the other."""
-        for number, one in enumerate(times):
+        for number, kernel_time in enumerate(times):
             arguments = {
-                "op_name": one.label,
+                "op_name": kernel_time.label,
                 "provider": step.provider.public_name,
                 "node_index": str(step.index),
-                "kernel": one.kernel,
-                "nodes": ", ".join(one.nodes),
-                "flops": str(one.flops),
-                "bytes": str(one.traffic),
-                "percent_of_limit": f"{100 * one.share:.1f}",
+                "kernel": kernel_time.kernel,
+                "nodes": ", ".join(kernel_time.nodes),
+                "flops": str(kernel_time.flops),
+                "bytes": str(kernel_time.traffic),
+                "percent_of_limit": f"{100 * kernel_time.share:.1f}",
             }
-            end = start_ns + int(one.seconds * 1e9)
-            self._add("Kernel", f"{number} {one.kernel}: {one.label}", start_ns, end, arguments)
+            end = start_ns + int(kernel_time.seconds * 1e9)
+            self._add("Kernel", f"{number} {kernel_time.kernel}: {kernel_time.label}", start_ns, end, arguments)
             start_ns = end
 
     def shares(self, shares: TimeShares) -> None:

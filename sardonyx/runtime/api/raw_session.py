@@ -79,7 +79,7 @@ class RawSession(Engine):
 
         `disabled_optimizers` names rewrites to leave out; packed weights are shared through `prepacked_weights_container`.
         """
-        asked = list(zip(providers, provider_options or [{}] * len(providers), strict=True))
+        requested = list(zip(providers, provider_options or [{}] * len(providers), strict=True))
         with self._scope(), self._event("session_initialization"):
             logger.info("Initializing session.")
             self._check_cancelled()
@@ -87,7 +87,7 @@ class RawSession(Engine):
                 self._source,
                 self._model,
                 self.session_options,
-                asked,
+                requested,
                 files=self._files,
                 disabled=disabled_optimizers,
                 container=prepacked_weights_container,
@@ -97,7 +97,7 @@ class RawSession(Engine):
             with door("while the model is prepared"):
                 prepared = self._prepared(Prepared(recipe, model))
                 demands.name_idle_providers(prepared)
-                make_engine = functools.partial(_another, asked, prepared.recipe.disabled)
+                make_engine = functools.partial(_another, requested, prepared.recipe.disabled)
                 self.take(prepared, Alternatives(prepared.recipe, make_engine))
             self._check_cancelled()
             logger.info("Session successfully initialized.")
@@ -141,5 +141,7 @@ class RawSession(Engine):
 def _another(providers: ProviderList, disabled: Collection[str], options: SessionOptions, source: Any) -> RawSession:
     """A session of another source for the same providers."""
     session = RawSession(options, source)
-    session.initialize_session([name for name, _ in providers], [given for _, given in providers], disabled)
+    session.initialize_session(
+        [name for name, _ in providers], [provider_options for _, provider_options in providers], disabled
+    )
     return session

@@ -146,9 +146,9 @@ class Session:
         """
         engine = self._engine
         if engine.direct is not None and run_options is None and (output_names is None or output_names == engine.output_list):
-            found = engine.direct(input_feed)
-            if found is not None:
-                return found
+            outputs = engine.direct(input_feed)
+            if outputs is not None:
+                return outputs
         self._require(engine, input_feed)
         names = None if output_names is None else _names("run", output_names)
         if run_options is not None and not isinstance(run_options, RunOptions):
@@ -162,12 +162,12 @@ class Session:
             return self._engine.compute(names or None, input_feed, run_options)
 
     def _require(self, engine: Engine, feed: Mapping[str, Any]) -> None:
-        given = feed.keys()
+        names = feed.keys()
         for name in engine.required_names:
-            if name not in given:
-                missing = [name for name in engine.required_names if name not in given]
-                raise ValueError(f"Required inputs ({missing}) are missing from input feed ({list(given)}).")
-        if not all(isinstance(name, str) for name in given):
+            if name not in names:
+                missing = [name for name in engine.required_names if name not in names]
+                raise ValueError(f"Required inputs ({missing}) are missing from input feed ({list(names)}).")
+        if not all(isinstance(name, str) for name in names):
             raise arguments.mismatch("run", "(output_names: Sequence[str], input_feed: Mapping[str, object])", feed)
 
     def _fall_back(self, error: Exception) -> None:
@@ -324,7 +324,7 @@ class InferenceSession(Session):
         self, providers: Providers | None, provider_options: Sequence[Mapping[Any, Any]] | None
     ) -> None:
         options = self._sess_options
-        names, given = check_and_normalize_provider_args(providers, provider_options, _available(providers))
+        names, normalized = check_and_normalize_provider_args(providers, provider_options, _available(providers))
         if isinstance(options, SessionOptions) and options.has_providers():
             if names:
                 warnings.warn(
@@ -333,12 +333,12 @@ class InferenceSession(Session):
                     stacklevel=3,
                 )
             else:
-                names, given = (list(part) for part in zip(*options._providers, strict=True))
-        self._requested_providers = list(zip(names, given, strict=True))
+                names, normalized = (list(part) for part in zip(*options._providers, strict=True))
+        self._requested_providers = list(zip(names, normalized, strict=True))
         model: Any = self._model_bytes if self._model_path is None else self._model_path
         with rarely_collected():
             session = RawSession(options, model, self._model_path is not None, self._read_config_from_model)
-            session.initialize_session(names, given, self._disabled_optimizers, self._prepacked_weights_container)
+            session.initialize_session(names, normalized, self._disabled_optimizers, self._prepacked_weights_container)
         self._adopt(session)
 
     def _adopt(self, engine: Engine) -> None:
@@ -362,9 +362,9 @@ class InferenceSession(Session):
 
     def __copy__(self) -> Self:
         """Another session over the same engine."""
-        made = object.__new__(type(self))
-        made.__dict__.update(self.__dict__)
-        return made
+        copied = object.__new__(type(self))
+        copied.__dict__.update(self.__dict__)
+        return copied
 
     def __getstate__(self) -> dict[str, Any]:
         """What it takes to make the session again elsewhere: the model or its path, options, providers."""
@@ -392,19 +392,19 @@ def _available(providers: Providers | None) -> list[str]:
     return [CPU_PROVIDER] if not providers or list(providers) == [CPU_PROVIDER] else get_available_providers()
 
 
-def _source(given: Any) -> tuple[str | None, Any]:
+def _source(source: Any) -> tuple[str | None, Any]:
     """(path, None) or (None, model): what a user may give for a model."""
-    if isinstance(given, (str, os.PathLike)):
-        return os.fspath(given), None
-    if isinstance(given, bytes):
-        return None, given
-    if isinstance(given, (bytearray, memoryview)):
-        return None, bytes(given)
-    if hasattr(given, "SerializeToString") and hasattr(given, "graph"):
-        return None, _serialized(given)
-    if hasattr(given, "read"):
-        return None, bytes(given.read())
-    raise TypeError(f"Unable to load from type '{type(given)}'")
+    if isinstance(source, (str, os.PathLike)):
+        return os.fspath(source), None
+    if isinstance(source, bytes):
+        return None, source
+    if isinstance(source, (bytearray, memoryview)):
+        return None, bytes(source)
+    if hasattr(source, "SerializeToString") and hasattr(source, "graph"):
+        return None, _serialized(source)
+    if hasattr(source, "read"):
+        return None, bytes(source.read())
+    raise TypeError(f"Unable to load from type '{type(source)}'")
 
 
 def _serialized(proto: Any) -> Any:
@@ -415,13 +415,13 @@ def _serialized(proto: Any) -> Any:
         return proto
 
 
-def _names(function: str, given: Iterable[str]) -> list[str]:
+def _names(function: str, output_names: Iterable[str]) -> list[str]:
     """Output names from a list, tuple, set or array of strings; a bare string is a mistake."""
-    if isinstance(given, (Sequence, set, frozenset, np.ndarray)) and not isinstance(given, (str, bytes)):
-        names = list(given)
+    if isinstance(output_names, (Sequence, set, frozenset, np.ndarray)) and not isinstance(output_names, (str, bytes)):
+        names = list(output_names)
         if all(isinstance(name, str) for name in names):
             return names
-    raise arguments.mismatch(function, "(output_names: Sequence[str], …)", given)
+    raise arguments.mismatch(function, "(output_names: Sequence[str], …)", output_names)
 
 
 def _announce_fallback(error: Exception, providers: Any, fallback: Sequence[str]) -> None:

@@ -65,12 +65,12 @@ class SparseTensor:
     def _make(
         cls, format: OrtSparseFormat, shape: Sequence[int], values: np.ndarray, indices: tuple[np.ndarray, ...]
     ) -> SparseTensor:
-        made = object.__new__(cls)
-        made._format = format
-        made._shape = tuple(int(size) for size in shape)
-        made._values = values
-        made._indices = indices
-        return made
+        tensor = object.__new__(cls)
+        tensor._format = format
+        tensor._shape = tuple(int(size) for size in shape)
+        tensor._values = values
+        tensor._indices = indices
+        return tensor
 
     @classmethod
     def sparse_coo_from_numpy(

@@ -36,12 +36,12 @@ class OrtValue:
     @classmethod
     def _of(cls, value: Any, type: Type | None = None) -> OrtValue:
         """Around a value as graphs carry it; `type` is needed where the value does not tell it."""
-        made = object.__new__(cls)
-        made._value = value
-        made._type = type_of(value) or type
-        made._numpy_obj = value if isinstance(value, np.ndarray) else None
-        made._session = None
-        return made
+        wrapped = object.__new__(cls)
+        wrapped._value = value
+        wrapped._type = type_of(value) or type
+        wrapped._numpy_obj = value if isinstance(value, np.ndarray) else None
+        wrapped._session = None
+        return wrapped
 
     @property
     def _ortvalue(self) -> OrtValue:
@@ -60,9 +60,9 @@ class OrtValue:
         _require_cpu(device_type, device_id, vendor_id)
         if not isinstance(numpy_obj, np.ndarray):
             raise RuntimeError(NOT_NUMERIC)
-        made = cls._of(_plain_array(numpy_obj))
-        made._numpy_obj = numpy_obj
-        return made
+        value = cls._of(_plain_array(numpy_obj))
+        value._numpy_obj = numpy_obj
+        return value
 
     @classmethod
     def ortvalue_from_numpy_with_onnx_type(cls, data: np.ndarray, /, onnx_element_type: int) -> OrtValue:
@@ -231,9 +231,9 @@ class OrtValueVector:
 
     @classmethod
     def _of(cls, items: Sequence[OrtValue]) -> OrtValueVector:
-        made = cls()
-        made._items.extend(items)
-        return made
+        vector = cls()
+        vector._items.extend(items)
+        return vector
 
     def push_back(self, value: Any, is_bool_tensor: bool = False) -> None:
         """Append an OrtValue, or a DLPack capsule as one."""
@@ -251,9 +251,9 @@ class OrtValueVector:
         for owner, address, element, shape, device in zip(
             torch_tensors, data_ptrs, element_types, shapes, devices, strict=True
         ):
-            made = from_address(address, element, shape, device)
-            made._numpy_obj = owner
-            self._items.append(made)
+            value = from_address(address, element, shape, device)
+            value._numpy_obj = owner
+            self._items.append(value)
 
     def reserve(self, size: int) -> None:
         """Nothing to do: Python's lists grow by themselves."""
@@ -303,17 +303,17 @@ def from_address(address: int, element_type: Any, shape: Sequence[int], device: 
     return OrtValue._of(dlpack.at_address(address, element.numpy, sizes))
 
 
-def element_of(given: Any) -> ElementType:
+def element_of(code: Any) -> ElementType:
     """The element type that an ONNX number or anything that NumPy takes for a dtype stands for."""
-    if isinstance(given, int) and not isinstance(given, bool):
+    if isinstance(code, int) and not isinstance(code, bool):
         try:
-            return dtypes.from_code(given)
+            return dtypes.from_code(code)
         except KeyError:
-            raise RuntimeError(f"tensor type {given} is not supported") from None
+            raise RuntimeError(f"tensor type {code} is not supported") from None
     try:
-        dtype = np.dtype(given)
+        dtype = np.dtype(code)
     except TypeError as error:
-        raise RuntimeError(f"Not a valid numpy type: {given!r}") from error
+        raise RuntimeError(f"Not a valid numpy type: {code!r}") from error
     try:
         return dtypes.from_numpy(dtype)
     except KeyError:

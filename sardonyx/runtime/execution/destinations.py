@@ -54,19 +54,19 @@ def free_places(outputs: Mapping[str, Place], inputs: Mapping[str, Place]) -> Bo
     written, read = _spans(list(outputs.values())), _spans(list(inputs.values()))
     clashes, meets = _meet(written, written).sum(axis=1) > 1, _meet(written, read)
     names = list(inputs)
-    found = {}
+    free = {}
     for number in np.flatnonzero(~clashes).tolist():
         name = list(outputs)[number]
         others = [names[index] for index in np.flatnonzero(meets[number])]
         if not others:
-            found[name] = Destination(outputs[name].array)
+            free[name] = Destination(outputs[name].array)
         elif len(others) == 1 and inputs[others[0]].is_same(outputs[name]):
-            found[name] = Destination(outputs[name].array, others[0])
-    return Bound(found)
+            free[name] = Destination(outputs[name].array, others[0])
+    return Bound(free)
 
 
 def _spans(places: Sequence[Place]) -> np.ndarray:
-    return np.array([(one.start, one.stop) for one in places], np.uint64).reshape(-1, 2)
+    return np.array([(place.start, place.stop) for place in places], np.uint64).reshape(-1, 2)
 
 
 def _meet(left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -91,13 +91,13 @@ class Bound:
 
 def _destinations_of(plan: Plan, bound: Mapping[str, Destination]) -> dict[int, np.ndarray]:
     steps = [step for step in plan.steps if step.call.takes_destinations]
-    made = {slot for step in steps for slot in step.outputs}
-    pairs = {(step.inputs[one], step.outputs[other]) for step in steps for one, other in step.call.one_memory}
+    written = {slot for step in steps for slot in step.outputs}
+    pairs = {(step.inputs[source], step.outputs[other]) for step in steps for source, other in step.call.one_memory}
     readers = [slot for step in plan.steps for slot in {*step.inputs, *step.captured}] if pairs else []
-    found = {}
+    destinations = {}
     for name, destination in bound.items():
         slot = plan.slots.get(name, ABSENT)
         past = ABSENT if destination.shared is None else plan.slots[destination.shared]
-        if slot in made and (past == ABSENT or ((past, slot) in pairs and readers.count(past) == 1)):
-            found[slot] = destination.array
-    return found
+        if slot in written and (past == ABSENT or ((past, slot) in pairs and readers.count(past) == 1)):
+            destinations[slot] = destination.array
+    return destinations

@@ -61,8 +61,8 @@ class Direct:
             arrays.append(array)
         try:
             if self._program is not None:
-                made = self._program(arrays)
-                return made if made is None or self._order is None else list(map(made.__getitem__, self._order))
+                outputs = self._program(arrays)
+                return outputs if outputs is None or self._order is None else list(map(outputs.__getitem__, self._order))
             return self._block(arrays) if self._vouched or self._are_right(arrays) else None
         except Exception:  # the ordinary way fails too, and says where
             return None
@@ -86,9 +86,9 @@ class _Block:
 
     __slots__ = ("steps", "_constants", "_outputs")
 
-    def __init__(self, plan: Plan, given: Sequence[int], calls: Sequence[tuple[FastPath, Sequence[int]]]):
+    def __init__(self, plan: Plan, inputs: Sequence[int], calls: Sequence[tuple[FastPath, Sequence[int]]]):
         constants = [slot for slot, value in enumerate(plan.template) if value is not None]
-        slots = [*given, *constants, *(slot for step in plan.steps for slot in step.outputs)]
+        slots = [*inputs, *constants, *(slot for step in plan.steps for slot in step.outputs)]
         places = {slot: place for place, slot in enumerate(slots)}
         self.steps = [
             (call, [places[slot] for slot in operands], len(step.outputs))
@@ -99,26 +99,26 @@ class _Block:
         self._outputs = [places[slot] for slot in plan.outputs]
 
     @classmethod
-    def of(cls, plan: Plan, given: Sequence[int], own: set[int]) -> _Block | None:
+    def of(cls, plan: Plan, inputs: Sequence[int], own: set[int]) -> _Block | None:
         """None if there is another kind of step, or an output that somebody else may hold. `own` are slots given that nobody does."""
         calls = []
         for step in plan.steps:
-            found = None if ABSENT in step.inputs else _call_of(step, own)
-            if found is None:
+            call = None if ABSENT in step.inputs else _call_of(step, own)
+            if call is None:
                 return None
-            calls.append(found)
+            calls.append(call)
             own |= {*step.outputs}
         distinct = len(set(plan.outputs)) == len(plan.outputs)
-        return cls(plan, given, calls) if distinct and own.issuperset(plan.outputs) else None
+        return cls(plan, inputs, calls) if distinct and own.issuperset(plan.outputs) else None
 
-    def __call__(self, given: list[Any]) -> list[Any] | None:
-        values = [*given, *self._constants]
+    def __call__(self, inputs: list[Any]) -> list[Any] | None:
+        values = [*inputs, *self._constants]
         find = values.__getitem__
         for call, operands, count in self.steps:
-            made = call(list(map(find, operands)))
-            if made is None or len(made) != count:
+            outputs = call(list(map(find, operands)))
+            if outputs is None or len(outputs) != count:
                 return None
-            values += made
+            values += outputs
         return list(map(find, self._outputs))
 
 

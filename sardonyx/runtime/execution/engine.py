@@ -124,16 +124,16 @@ class Engine:
         key = self.output_names if names is None else tuple(names)
         if key == self.output_names:
             return self.plan
-        found = self._fetches.get(key)
-        if found is None:
+        fetching = self._fetches.get(key)
+        if fetching is None:
             plan = self.plan if all(name in self.plan.slots for name in key) else self._others.as_loaded()
             for name in key:
                 if name not in plan.slots:
                     raise InvalidArgument(f"Invalid output name:{name}")
             if len(self._fetches) >= MAX_FETCHES:
                 self._fetches.clear()
-            found = self._fetches[key] = plan.fetching(key)
-        return found
+            fetching = self._fetches[key] = plan.fetching(key)
+        return fetching
 
     def _plan_for_inputs(self, shapes: Shapes, values: Values) -> Plan:
         """A plan for inputs of these shapes and values alone; if for all values, it brings the direct way."""
@@ -143,14 +143,14 @@ class Engine:
         return plan
 
     def _converted(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
-        return self._complete({name: self.converted(name, given) for name, given in feeds.items()})
+        return self._complete({name: self.converted(name, fed) for name, fed in feeds.items()})
 
-    def converted(self, name: str, given: Any) -> Any:
+    def converted(self, name: str, fed: Any) -> Any:
         """A fed value as the graph takes it."""
         declared = self.inputs.get(name)
         if declared is None:
             raise InvalidArgument(f"Invalid input name: {name}")
-        return convert(declared, given)
+        return convert(declared, fed)
 
     def _complete(self, converted: dict[str, Any]) -> dict[str, Any]:
         for declared in self._required:
@@ -225,12 +225,12 @@ class Engine:
         fetch_devices: Sequence[Any],
     ) -> None:
         """One run whose results are appended to `fetches`, or written into the tensors that are there already."""
-        made = self.run_with_ort_values(dict(zip(feed_names, feeds, strict=False)), fetch_names, run_options)
+        outputs = self.run_with_ort_values(dict(zip(feed_names, feeds, strict=False)), fetch_names, run_options)
         if len(fetches) == 0:
-            for value in made:
+            for value in outputs:
                 fetches.push_back(value)
             return
-        for fetch, value in zip(fetches, made, strict=True):
+        for fetch, value in zip(fetches, outputs, strict=True):
             fetch.update_inplace(value)
 
     def run_with_iobinding(self, iobinding: SessionIOBinding, run_options: RunOptions | None = None) -> None:

@@ -130,7 +130,7 @@ SOLE_REFERENCES = _sole_references() or -1
 
 def _overlaid(step: Step, inputs: Sequence[Any]) -> list[tuple[int, int]]:
     """Which of the operands that its plan would overwrite a compiled cluster may overwrite, and by which results."""
-    return [(given, made) for given, made, is_lent in step.overlaid if _is_sole(inputs, given, is_lent)]
+    return [(source, result) for source, result, is_lent in step.overlaid if _is_sole(inputs, source, is_lent)]
 
 
 def _may_overwrite(inputs: Sequence[Any], position: int) -> bool:
@@ -163,9 +163,9 @@ def _is_sole(inputs: Sequence[Any], position: int, is_lent: bool = False) -> boo
 def _fits(operand: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
     if type(operand) is not np.ndarray or operand.dtype != dtype or not operand.flags.c_contiguous:
         return False
-    given = operand.shape
-    return given == shape or (
-        len(given) <= len(shape) and all(one in (1, size) for one, size in zip(given[::-1], shape[::-1], strict=False))
+    own = operand.shape
+    return own == shape or (
+        len(own) <= len(shape) and all(length in (1, size) for length, size in zip(own[::-1], shape[::-1], strict=False))
     )
 
 
@@ -235,7 +235,7 @@ def _failure(node: Node, inputs: Sequence[Any], error: Exception) -> Exception:
     kind = error.kind if isinstance(error, KernelError) else Fail
     reason = str(error) if isinstance(error, KernelError) else f"{type(error).__name__}: {error}"
     operands = ", ".join(
-        f"{value.name}: {_described(given)}" for value, given in zip(node.inputs, inputs, strict=False) if value is not None
+        f"{value.name}: {_described(operand)}" for value, operand in zip(node.inputs, inputs, strict=False) if value is not None
     )
     return kind(
         f"Non-zero status code returned while running {node.op_type} node. Name:'{node.name}' "

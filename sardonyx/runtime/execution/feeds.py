@@ -22,34 +22,34 @@ _TEXT = frozenset({str})
 _STRINGS = frozenset({str, np.str_})
 
 
-def convert(declared: Value, given: Any) -> Any:
+def convert(declared: Value, fed: Any) -> Any:
     """One fed value as the graph takes it, or the error that says why it does not fit."""
     type = declared.type
     # the common case first: a run's overhead is felt on small models
-    if given.__class__ is np.ndarray and isinstance(type, TensorType):
-        return _checked_tensor(declared.name, type, _array(given))
-    if isinstance(given, OrtValue):
-        return _from_ortvalue(declared.name, type, given)
-    if given is None:
+    if fed.__class__ is np.ndarray and isinstance(type, TensorType):
+        return _checked_tensor(declared.name, type, _array(fed))
+    if isinstance(fed, OrtValue):
+        return _from_ortvalue(declared.name, type, fed)
+    if fed is None:
         if isinstance(type, OptionalType) or not declared.uses:
             return None
         raise _missing(declared)
-    return _value(declared.name, type, given)
+    return _value(declared.name, type, fed)
 
 
-def _value(name: str, type: Type | None, given: Any) -> Any:
+def _value(name: str, type: Type | None, fed: Any) -> Any:
     match type:
         case TensorType():
-            return _checked_tensor(name, type, _tensor(name, type, given))
+            return _checked_tensor(name, type, _tensor(name, type, fed))
         case SequenceType(element):
-            return _sequence(name, type, element, given)
+            return _sequence(name, type, element, fed)
         case MapType():
-            return _map(name, type, given)
+            return _map(name, type, fed)
         case OptionalType(element):
-            return None if given is None else _value(name, element, given)
+            return None if fed is None else _value(name, element, fed)
         case SparseTensorType():
-            return _sparse(name, type, given)
-    return given
+            return _sparse(name, type, fed)
+    return fed
 
 
 # --- tensors
@@ -77,8 +77,8 @@ def _element_of(array: np.ndarray) -> ElementType:
 
 def as_strings(array: np.ndarray) -> np.ndarray:
     """Text of any kind as an object array of str. Bytes are taken as UTF-8, other objects by their str()."""
-    found = of_strings(array) if array.dtype == object else None
-    return _texts(map(_text, array.ravel().tolist()), array) if found is None else found
+    strings = of_strings(array) if array.dtype == object else None
+    return _texts(map(_text, array.ravel().tolist()), array) if strings is None else strings
 
 
 def of_strings(array: np.ndarray) -> np.ndarray | None:
@@ -103,35 +103,35 @@ def _text(item: Any) -> str:
     return item.decode() if isinstance(item, bytes) else str(item)
 
 
-def _tensor(name: str, type: TensorType, given: Any) -> np.ndarray:
+def _tensor(name: str, type: TensorType, fed: Any) -> np.ndarray:
     """Whatever may stand for a tensor, as an array."""
-    if isinstance(given, (np.ndarray, np.generic)):
-        return _array(np.asarray(given))
-    if isinstance(given, list):
-        return _from_list(type, given)
-    if isinstance(given, Mapping):
-        raise _unexpected(_type_of_map(name, given), type, wrapped=True)
-    if isinstance(given, (SparseTensor, ir.SparseTensor)):
-        raise _unexpected(type_of(given), type)
-    if hasattr(given, "__array__") and not isinstance(given, (str, bytes)):
-        return _array(np.asarray(given))
-    raise _not_a_tensor(name, given)
+    if isinstance(fed, (np.ndarray, np.generic)):
+        return _array(np.asarray(fed))
+    if isinstance(fed, list):
+        return _from_list(type, fed)
+    if isinstance(fed, Mapping):
+        raise _unexpected(_type_of_map(name, fed), type, wrapped=True)
+    if isinstance(fed, (SparseTensor, ir.SparseTensor)):
+        raise _unexpected(type_of(fed), type)
+    if hasattr(fed, "__array__") and not isinstance(fed, (str, bytes)):
+        return _array(np.asarray(fed))
+    raise _not_a_tensor(name, fed)
 
 
-def _from_list(type: TensorType, given: list[Any]) -> np.ndarray:
+def _from_list(type: TensorType, items: list[Any]) -> np.ndarray:
     """Nested lists take on the declared element type."""
     try:
         if type.dtype is dtypes.string:
-            return as_strings(np.array(given, dtype=object))
-        return np.array(given, dtype=type.dtype.numpy if type.dtype else None)
+            return as_strings(np.array(items, dtype=object))
+        return np.array(items, dtype=type.dtype.numpy if type.dtype else None)
     except (ValueError, TypeError, OverflowError):
         raise RuntimeError("Could not create tensor from given input list") from None
 
 
-def _not_a_tensor(name: str, given: Any) -> RuntimeError:
-    if not isinstance(given, Iterable) or isinstance(given, memoryview):
-        return RuntimeError(f"Unable to handle object of type {type(given)}")
-    first = next(iter(given), None)
+def _not_a_tensor(name: str, fed: Any) -> RuntimeError:
+    if not isinstance(fed, Iterable) or isinstance(fed, memoryview):
+        return RuntimeError(f"Unable to handle object of type {type(fed)}")
+    first = next(iter(fed), None)
     if isinstance(first, np.ndarray):
         return RuntimeError(f"Iterable of {type(first)} should be given as array for input '{name}'.")
     return RuntimeError(f"Input must be a list of dictionaries or a single numpy array for input '{name}'.")
@@ -147,11 +147,11 @@ def _checked_tensor(name: str, type: TensorType, array: np.ndarray) -> np.ndarra
     return array
 
 
-def check_shape(name: str, declared: ir.Shape, shape: tuple[int, ...], what: str = "input") -> None:
+def check_shape(name: str, declared: ir.Shape, shape: tuple[int, ...], place: str = "input") -> None:
     """Refuse another rank or another size than a declared number; symbols take any size."""
     if len(shape) != len(declared):
         raise InvalidArgument(
-            f"Invalid rank for {what}: {name} Got: {len(shape)} Expected: {len(declared)} "
+            f"Invalid rank for {place}: {name} Got: {len(shape)} Expected: {len(declared)} "
             "Please fix either the inputs/outputs or the model."
         )
     wrong = [
@@ -160,7 +160,7 @@ def check_shape(name: str, declared: ir.Shape, shape: tuple[int, ...], what: str
     if wrong:
         lines = "".join(f" index: {index} Got: {size} Expected: {wanted}\n" for index, size, wanted in wrong)
         raise InvalidArgument(
-            f"Got invalid dimensions for {what}: {name} for the following indices\n{lines}"
+            f"Got invalid dimensions for {place}: {name} for the following indices\n{lines}"
             " Please fix either the inputs/outputs or the model."
         )
 
@@ -169,7 +169,7 @@ def fits(declared: Value, shape: tuple[int, ...]) -> bool:
     """Whether `check_shape` has nothing against a tensor's shape."""
     wanted = getattr(declared.type, "shape", None)
     return wanted is None or (
-        len(wanted) == len(shape) and all(size.__class__ is not int or size == one for size, one in zip(wanted, shape))
+        len(wanted) == len(shape) and all(size.__class__ is not int or size == actual for size, actual in zip(wanted, shape))
     )
 
 
@@ -189,36 +189,36 @@ def _missing(declared: Value) -> Fail:
 # --- sequences, maps, sparse tensors
 
 
-def _sequence(name: str, type: SequenceType, element: Type, given: Any) -> list[Any]:
-    if isinstance(given, np.ndarray):
+def _sequence(name: str, type: SequenceType, element: Type, fed: Any) -> list[Any]:
+    if isinstance(fed, np.ndarray):
         raise InvalidArgument(f"input with name: '{name}' expected to be of type: 3 but received a tensor")
-    if isinstance(given, Mapping):
-        raise _unexpected(_type_of_map(name, given), type, wrapped=True)
-    if not isinstance(given, list):
-        raise _not_a_tensor(name, given)
-    return [_element(name, element, item) for item in given]
+    if isinstance(fed, Mapping):
+        raise _unexpected(_type_of_map(name, fed), type, wrapped=True)
+    if not isinstance(fed, list):
+        raise _not_a_tensor(name, fed)
+    return [_element(name, element, item) for item in fed]
 
 
-def _element(name: str, type: Type, given: Any) -> Any:
+def _element(name: str, type: Type, fed: Any) -> Any:
     if not isinstance(type, TensorType):
-        return _value(name, type, given)
-    if not isinstance(given, (np.ndarray, np.generic)):
+        return _value(name, type, fed)
+    if not isinstance(fed, (np.ndarray, np.generic)):
         raise RuntimeError("CreateSequenceOfTensors: Input is not a tensor")
-    array = _array(np.asarray(given))
+    array = _array(np.asarray(fed))
     if type.dtype is not None and array.dtype != type.dtype.numpy:
         raise RuntimeError("TensorSeq: tensor to be added has a different data type.")
     return array
 
 
-def _map(name: str, type: MapType, given: Any) -> dict[Any, Any]:
-    if isinstance(given, np.ndarray):
+def _map(name: str, type: MapType, fed: Any) -> dict[Any, Any]:
+    if isinstance(fed, np.ndarray):
         raise InvalidArgument(f"input with name: '{name}' expected to be of type: 1 but received a tensor")
-    if not isinstance(given, Mapping):
-        raise _not_a_tensor(name, given)
-    if given and _key_type(name, next(iter(given))) is not _key_kind(type.key):
-        raise _unexpected(_type_of_map(name, given), type, wrapped=True)
+    if not isinstance(fed, Mapping):
+        raise _not_a_tensor(name, fed)
+    if fed and _key_type(name, next(iter(fed))) is not _key_kind(type.key):
+        raise _unexpected(_type_of_map(name, fed), type, wrapped=True)
     key_convert = str if type.key is dtypes.string else int
-    return {key_convert(key): _map_value(name, type, value) for key, value in given.items()}
+    return {key_convert(key): _map_value(name, type, value) for key, value in fed.items()}
 
 
 def _key_kind(key: ElementType) -> ElementType:
@@ -249,18 +249,18 @@ def _map_value(name: str, type: MapType, value: Any) -> Any:
     raise RuntimeError(f"Unexpected value type  {value.__class__}, it cannot be linked to {dtype} for input '{name}'.")
 
 
-def _type_of_map(name: str, given: Mapping[Any, Any]) -> Type:
-    if not given:
+def _type_of_map(name: str, fed: Mapping[Any, Any]) -> Type:
+    if not fed:
         raise RuntimeError("Size of dictionary is empty, unable to run the prediction.")
-    return MapType(_key_type(name, next(iter(given))), TensorType(dtypes.float32))
+    return MapType(_key_type(name, next(iter(fed))), TensorType(dtypes.float32))
 
 
-def _sparse(name: str, type: SparseTensorType, given: Any) -> ir.SparseTensor:
-    value = given._to_ir() if isinstance(given, SparseTensor) else given
+def _sparse(name: str, type: SparseTensorType, fed: Any) -> ir.SparseTensor:
+    value = fed._to_ir() if isinstance(fed, SparseTensor) else fed
     if not isinstance(value, ir.SparseTensor):
-        if isinstance(given, np.ndarray):
-            raise _unexpected(type_of(given), type)
-        raise RuntimeError(f"Unable to handle object of type {given.__class__}")
+        if isinstance(fed, np.ndarray):
+            raise _unexpected(type_of(fed), type)
+        raise RuntimeError(f"Unable to handle object of type {fed.__class__}")
     if type.dtype is not None and dtypes.from_numpy(value.values.dtype) is not type.dtype:
         raise _unexpected(value.type, type)
     if type.shape is not None:
@@ -271,13 +271,13 @@ def _sparse(name: str, type: SparseTensorType, given: Any) -> ir.SparseTensor:
 # --- OrtValues
 
 
-def _from_ortvalue(name: str, type: Type | None, given: OrtValue) -> Any:
+def _from_ortvalue(name: str, type: Type | None, fed: OrtValue) -> Any:
     """An OrtValue's content; its type must be the declared one."""
     wanted = type.element if isinstance(type, OptionalType) else type
-    if given._value is None:
+    if fed._value is None:
         return None
-    if isinstance(given._value, np.ndarray) and isinstance(wanted, TensorType):
-        return _checked_tensor(name, wanted, _array(given._value))
-    if given._type is not None and type is not None and str(given._type) != str(wanted):
-        raise _unexpected(given._type, type)
-    return _value(name, type, given._value)
+    if isinstance(fed._value, np.ndarray) and isinstance(wanted, TensorType):
+        return _checked_tensor(name, wanted, _array(fed._value))
+    if fed._type is not None and type is not None and str(fed._type) != str(wanted):
+        raise _unexpected(fed._type, type)
+    return _value(name, type, fed._value)

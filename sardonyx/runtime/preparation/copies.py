@@ -35,11 +35,13 @@ def insert_copies(assigned: Assigned) -> Assigned:
         for node in assignment.nodes
         for output in node.outputs
     }
-    if not makers and not any(one.provider.device != HOST for found in assigned.values() for one in found):
+    if not makers and not any(
+        assignment.provider.device != HOST for assignments in assigned.values() for assignment in assignments
+    ):
         return assigned
-    made = list(makers.items())
+    on_devices = list(makers.items())
     crossed = {graph: _Border(graph, makers).crossed(assignments) for graph, assignments in assigned.items()}
-    for value, provider in made:
+    for value, provider in on_devices:
         if value.name:  # by its name a value is fetched, and only what lies on the host can be
             value.name = f"{value.name}_{provider.name}"
     return crossed
@@ -80,8 +82,8 @@ class _Border:
         maker = self.makers.get(value)
         if (HOST if maker is None else maker.device) == provider.device:
             return value
-        found = value if maker is None else self._to_host(value, maker)
-        return found if provider.device == HOST else self._from_host(found, provider)
+        on_host = value if maker is None else self._to_host(value, maker)
+        return on_host if provider.device == HOST else self._from_host(on_host, provider)
 
     def _to_host(self, value: Value, maker: ExecutionProvider) -> Value:
         if value not in self.on_host:
@@ -92,13 +94,13 @@ class _Border:
         key = value, provider.device
         if key not in self.on_device:
             copy = _Once(provider.from_host) if value.is_constant else provider.from_host
-            self.on_device[key] = made = self._copy(FROM_HOST, value, f"{value.name}_{provider.name}", provider, copy)
-            self.makers[made] = provider
+            self.on_device[key] = copied = self._copy(FROM_HOST, value, f"{value.name}_{provider.name}", provider, copy)
+            self.makers[copied] = provider
         return self.on_device[key]
 
     def _copy(self, op_type: str, value: Value, name: str, provider: ExecutionProvider, copy: Callable[[Any], Any]) -> Value:
-        made = Value(name, value.type)
-        node = Node(op_type, [value], [made], name=f"{op_type}_{value.name}")
+        result = Value(name, value.type)
+        node = Node(op_type, [value], [result], name=f"{op_type}_{value.name}")
         if value.producer is not None and value.producer.graph is self.graph:
             self.graph.insert_after(value.producer, node)
         elif self.first is not None:
@@ -106,15 +108,15 @@ class _Border:
         else:
             self.graph.append(node)
         self.copies.append(Assignment(provider, [node], call=lambda inputs: [_each(copy, inputs[0])]))
-        return made
+        return result
 
     def _output(self, value: Value) -> Value:
         maker = self.makers.get(value)
         if maker is None:
             return value
-        made = self._to_host(value, maker)
-        made.declared = value.declared
-        return made
+        on_host = self._to_host(value, maker)
+        on_host.declared = value.declared
+        return on_host
 
 
 def _with_inner(nodes: Sequence[Node]) -> list[Node]:

@@ -39,10 +39,10 @@ class Expansion:
             )
         changed = False
         for node in nodes:
-            made = self._expand(node)
-            for new in made:
+            new_nodes = self._expand(node)
+            for new in new_nodes:
                 self._driver.node(new)
-            changed = changed or bool(made)
+            changed = changed or bool(new_nodes)
         return changed
 
     def _expand(self, node: Node) -> list[Node]:
@@ -56,9 +56,9 @@ class Expansion:
             return []
         if self._names is None:
             self._names = edit.Names(self._model.graph)
-        made = edit.inline_call(graph, node, body, self._names)
-        opsets.align(made, self._model.opsets)
-        return made
+        new_nodes = edit.inline_call(graph, node, body, self._names)
+        opsets.align(new_nodes, self._model.opsets)
+        return new_nodes
 
     def _fits(self, node: Node, body: Function) -> bool:
         """Whether what a body becomes in the place of a node has types, and could be written with the model.

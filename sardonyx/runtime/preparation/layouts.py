@@ -31,14 +31,19 @@ def prefer_layouts(graph: Graph, providers: Sequence[ExecutionProvider]) -> list
     ]
     for node in moved:
         _wrap(node)
-    for one in edit.all_graphs(graph):
-        _push_down(one)
+    for inner in edit.all_graphs(graph):
+        _push_down(inner)
     return moved
 
 
 def check_moved(moved: Sequence[Node], assigned: Assigned) -> None:
     """Refuse a provider that had a node moved for it and then does not take it."""
-    owner = {node: one.provider for assignments in assigned.values() for one in assignments for node in one.nodes}
+    owner = {
+        node: assignment.provider
+        for assignments in assigned.values()
+        for assignment in assignments
+        for node in assignment.nodes
+    }
     for node in moved:
         provider = owner.get(node)
         if provider is None or provider.preferred_layout != "NHWC":
@@ -47,14 +52,14 @@ def check_moved(moved: Sequence[Node], assigned: Assigned) -> None:
 
 def _can_move(node: Node) -> bool:
     """MaxPool's indices count in the layout, so a node that gives them stays."""
-    given = node.inputs[0] if node.inputs else None
+    image = node.inputs[0] if node.inputs else None
     return (
         not node.domain
         and facts_of(node).has_layout
         and node.version in OPSETS
-        and given is not None
-        and _rank(given) >= 3
-        and _rank(node.outputs[0]) == _rank(given)
+        and image is not None
+        and _rank(image) >= 3
+        and _rank(node.outputs[0]) == _rank(image)
         and not (node.op_type == "MaxPool" and any(output.name for output in node.outputs[1:]))
     )
 
@@ -79,10 +84,10 @@ def _permuted(value: Value, perm: Sequence[int]) -> Value:
 
 def _wrap(node: Node) -> None:
     """Put a node between two Transposes and give it channels last."""
-    given = node.inputs[0]
-    assert given is not None and node.graph is not None
-    perm, version = _to_last(_rank(given)), edit.opset_of(node.graph)
-    there = Node("Transpose", [given], [_permuted(given, perm)], {"perm": perm}, version=version)
+    image = node.inputs[0]
+    assert image is not None and node.graph is not None
+    perm, version = _to_last(_rank(image)), edit.opset_of(node.graph)
+    there = Node("Transpose", [image], [_permuted(image, perm)], {"perm": perm}, version=version)
     node.graph.insert_before(node, there)
     node.set_input(0, there.outputs[0])
     _give_back(node)
@@ -93,8 +98,8 @@ def _give_back(node: Node) -> None:
     """Let a node make its first output with channels last, and a Transpose after it what it made before."""
     assert node.graph is not None
     rank = _rank(node.outputs[0])
-    made = edit.replace_output(node, 0, _permuted(node.outputs[0], _to_last(rank)))
-    back = Node("Transpose", [node.outputs[0]], [made], {"perm": _to_first(rank)}, version=edit.opset_of(node.graph))
+    output = edit.replace_output(node, 0, _permuted(node.outputs[0], _to_last(rank)))
+    back = Node("Transpose", [node.outputs[0]], [output], {"perm": _to_first(rank)}, version=edit.opset_of(node.graph))
     node.graph.insert_after(node, back)
 
 

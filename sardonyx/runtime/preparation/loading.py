@@ -170,11 +170,11 @@ def _replace_initializer(graph: Graph, name: str, tensor: Tensor) -> None:
 
 def fix_defaults(graph: Graph) -> list[Value]:
     """Take initializers out of the inputs, so that they are constants; returns those that were there."""
-    found = [value for value in graph.inputs if value.constant is not None]
-    for value in found:
+    defaults = [value for value in graph.inputs if value.constant is not None]
+    for value in defaults:
         graph.inputs.remove(value)
         value.is_input = False
-    return found
+    return defaults
 
 
 def fix_inputs(model: Model, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, np.ndarray]) -> None:
@@ -215,14 +215,14 @@ def _graphs(graph: Graph) -> Iterable[Graph]:
 
 def _denoted(model: Model, denotations: Mapping[str, int]) -> dict[str, int]:
     """Sizes for the symbols of the inputs' dims with such a denotation."""
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for value in model.graph.inputs:
         if value.denotation is None or not isinstance(value.type, TensorType) or value.type.shape is None:
             continue
         for size, mark in zip(value.type.shape, value.denotation[1], strict=True):
             if mark in denotations and not isinstance(size, int) and size.symbol is not None:
-                found[size.symbol.name] = denotations[mark]
-    return found
+                sizes[size.symbol.name] = denotations[mark]
+    return sizes
 
 
 def _with_sizes(type: Type | None, sizes: Mapping[str, int]) -> Type | None:

@@ -112,7 +112,7 @@ class MemoryPlan:
     @functools.cached_property
     def late_symbols(self) -> set[str]:
         """Sizes that depend on data."""
-        sizes = {one.bytes for one in self.allocations if one.bytes is not None}
+        sizes = {allocation.bytes for allocation in self.allocations if allocation.bytes is not None}
         return {symbol.name for size in sizes for symbol in dim.symbols(size)} - self.symbols
 
     @functools.cached_property
@@ -121,11 +121,11 @@ class MemoryPlan:
 
     def placement(self, sizes: Mapping[str, int] | None = None, **named: int) -> Placement:
         """Offsets of the buffers in an arena for these sizes."""
-        given = self._checked(sizes, named)
+        known_sizes = self._checked(sizes, named)
         if not self.options.pattern:
             return Placement(0, (None,) * len(self.buffers))
         inside = [buffer for buffer in self.buffers if not buffer.outside]
-        lengths = [buffer.size(given) for buffer in inside]
+        lengths = [buffer.size(known_sizes) for buffer in inside]
         known = [length or 0 for length in lengths]
         spans = [(buffer.first, buffer.last) for buffer in inside]
         placed = place(known, spans, self._conflicts) if self.options.reuse else side_by_side(known)
@@ -137,42 +137,42 @@ class MemoryPlan:
 
         Without an arena it is the largest sum of what is in use at one step. Sizes that depend on data count if they are given.
         """
-        given = self._checked(sizes, named)
+        known_sizes = self._checked(sizes, named)
         if not self.options.pattern:
-            return max(self.in_use(given), default=0)
-        inner = max((self._inner_peak(step, given) for step in self.inner), default=0)
-        outside = sum(aligned(buffer.size(given) or 0) for buffer in self.buffers if buffer.outside)
-        return self.placement(given).size + outside + inner
+            return max(self.in_use(known_sizes), default=0)
+        inner = max((self._inner_peak(step, known_sizes) for step in self.inner), default=0)
+        outside = sum(aligned(buffer.size(known_sizes) or 0) for buffer in self.buffers if buffer.outside)
+        return self.placement(known_sizes).size + outside + inner
 
     def in_use(self, sizes: Mapping[str, int] | None = None, **named: int) -> list[int]:
         """The bytes in use at each step: buffers that hold something, outputs made so far, and what inner graphs take."""
-        given = self._checked(sizes, named)
+        known_sizes = self._checked(sizes, named)
         changes = [0] * (self.step_count + 2)
         for buffer in self.buffers:
-            size = aligned(buffer.size(given) or 0)
+            size = aligned(buffer.size(known_sizes) or 0)
             changes[buffer.first] += size
             changes[buffer.last + 1] -= size
         total, result = 0, []
         for step in range(self.step_count):
             total += changes[step]
-            result.append(total + self._inner_peak(step, given))
+            result.append(total + self._inner_peak(step, known_sizes))
         return result
 
-    def _inner_peak(self, step: int, given: Mapping[str, int]) -> int:
-        return max((one._peak_inside(given) for one in self.inner.get(step, ())), default=0)
+    def _inner_peak(self, step: int, sizes: Mapping[str, int]) -> int:
+        return max((plan._peak_inside(sizes) for plan in self.inner.get(step, ())), default=0)
 
     def _peak_inside(self, outer: Mapping[str, int]) -> int:
         """As part of another plan, whose sizes may not tell all."""
         return self.peak(outer) if self.symbols <= outer.keys() else 0
 
     def _checked(self, sizes: Mapping[str, int] | None, named: Mapping[str, int]) -> Mapping[str, int]:
-        given = {**(sizes or {}), **named}
-        missing = sorted(self.symbols - given.keys())
+        known_sizes = {**(sizes or {}), **named}
+        missing = sorted(self.symbols - known_sizes.keys())
         if missing:
             raise InvalidArgument(
                 f"the memory of this model depends on {', '.join(sorted(self.symbols))}; {missing[0]} is not given"
             )
-        return given
+        return known_sizes
 
 
 def plan_memory(
@@ -188,7 +188,8 @@ def plan_memory(
         planner.step(position, step)
     return MemoryPlan(
         allocations=[planner.allocations[slot] for slot in sorted(planner.allocations)],
-        buffers=[Buffer(one.bytes, one.first, one.last, one.outside) for one in planner.buffers] + planner.workspaces,
+        buffers=[Buffer(buffer.bytes, buffer.first, buffer.last, buffer.outside) for buffer in planner.buffers]
+        + planner.workspaces,
         step_count=len(steps),
         symbols=frozenset(name for slot in existing for name, _ in given_symbols(values[slot].type)),
         inner={position: [body.memory for body in step.bodies.values()] for position, step in enumerate(steps) if step.bodies},
@@ -326,7 +327,7 @@ class _Planner:
         if number is None or size is None or self.buffers[number].outside:
             return False
         buffer = self.buffers[number]
-        others = [self.last.get(one, position) for one in step.outputs if one >= 0 and one != slot]
+        others = [self.last.get(output, position) for output in step.outputs if output >= 0 and output != slot]
         until = max(buffer.last, *others, position)
         part, whole = dim.supposed(size), dim.supposed(buffer.bytes)
         return (whole - part) * (self.last.get(slot, position) - until) > COPY_COST * part * (until - position + 1)
@@ -346,9 +347,9 @@ class _Planner:
 
 
 def _paired(step: Step, pairs: Iterable[tuple[int, int]], index: int) -> Iterable[int]:
-    for given, made in pairs:
-        if made in (index, ANY):
-            yield from (slot for at, slot in enumerate(step.inputs) if given in (at, ANY) and slot >= 0)
+    for source, result in pairs:
+        if result in (index, ANY):
+            yield from (slot for at, slot in enumerate(step.inputs) if source in (at, ANY) and slot >= 0)
 
 
 def _last_reads(steps: Sequence[Step]) -> dict[int, int]:
@@ -360,16 +361,16 @@ def _held(steps: Sequence[Step], values: Sequence[Value]) -> set[int]:
     return {
         slot
         for step in steps
-        if any(made >= 0 and not isinstance(values[made].type, (TensorType, MapType)) for made in step.outputs)
+        if any(output >= 0 and not isinstance(values[output].type, (TensorType, MapType)) for output in step.outputs)
         for slot in (*step.inputs, *step.captured)
     }
 
 
 def _becoming_output(steps: Sequence[Step], outputs: Collection[int]) -> set[int]:
     """Values of which an output, directly or through others, is an alias."""
-    found: set[int] = set()
+    becoming: set[int] = set()
     for step in reversed(steps):
         for index, slot in enumerate(step.outputs):
-            if slot in outputs or slot in found:
-                found.update(_paired(step, step.call.sharing.alias, index))
-    return found - set(outputs)
+            if slot in outputs or slot in becoming:
+                becoming.update(_paired(step, step.call.sharing.alias, index))
+    return becoming - set(outputs)

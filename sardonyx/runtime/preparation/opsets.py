@@ -68,7 +68,7 @@ def _wanted(node: Node, opsets: Opsets) -> int:
 def _rewritten(node: Node, opsets: Opsets) -> _Rewritten | None:
     """A node as it is written in the opset wanted; None if that means something else or is not possible."""
     version = _wanted(node, opsets)
-    old, new = (schemas.find(node.domain, node.op_type, one) for one in (node.version, version))
+    old, new = (schemas.find(node.domain, node.op_type, opset) for opset in (node.version, version))
     if old is None or (new is not None and old.since_version == new.since_version):
         return _Rewritten(version, dict(enumerate(node.inputs)), dict(node.attributes))
     if new is None or new.deprecated or not _mean_the_same(old, new):
@@ -80,7 +80,7 @@ def _rewritten(node: Node, opsets: Opsets) -> _Rewritten | None:
 def _mean_the_same(old: Signature, new: Signature) -> bool:
     """Whether the same kernels compute both, which do not ask for the version."""
     kernels = cpu.candidates(old.domain, old.name)
-    before, after = ([kernel for kernel in kernels if kernel.covers(one.since_version)] for one in (old, new))
+    before, after = ([kernel for kernel in kernels if kernel.covers(signature.since_version)] for signature in (old, new))
     return bool(before) and before == after and not any("domain_version" in kernel.parameters for kernel in before)
 
 

@@ -39,8 +39,8 @@ class Units:
     def __init__(self, graph: Graph, assignments: Sequence[Assignment]):
         self.kept = set(graph.outputs)
         position = {node: number for number, node in enumerate(graph.nodes)}
-        self.assignments = sorted(assignments, key=lambda one: min(position[node] for node in one.nodes))
-        self.owner = {node: index for index, one in enumerate(self.assignments) for node in one.nodes}
+        self.assignments = sorted(assignments, key=lambda assignment: min(position[node] for node in assignment.nodes))
+        self.owner = {node: index for index, assignment in enumerate(self.assignments) for node in assignment.nodes}
         self.sources = [list(self._sources(index)) for index in range(len(self.assignments))]
         """For each unit the units that it reads from, one entry per edge."""
         self.readers: list[list[int]] = [[] for _ in self.sources]
@@ -65,8 +65,8 @@ class Units:
 
     def made(self, index: int) -> Iterator[Value]:
         """What leaves a unit."""
-        one = self.assignments[index]
-        yield from one.nodes[0].outputs if one.cluster is None else one.cluster.outputs
+        assignment = self.assignments[index]
+        yield from assignment.nodes[0].outputs if assignment.cluster is None else assignment.cluster.outputs
 
     def reads_shape(self, index: int) -> bool:
         nodes = self.assignments[index].nodes
@@ -115,9 +115,9 @@ def with_shapes_after_parents(units: Units, order: Iterable[int]) -> list[int]:
     for index in order:
         if not done[index]:
             followers = sorted(reader for reader in set(units.readers[index]) if units.reads_shape(reader))
-            for one in (index, *followers):
-                done[one] = True
-                moved.append(one)
+            for unit in (index, *followers):
+                done[unit] = True
+                moved.append(unit)
     return moved
 
 
@@ -138,7 +138,9 @@ class _Memory:
     def __init__(self, units: Units):
         self.made = [list(units.made(index)) for index in range(len(units))]
         self.size = {value: _supposed_bytes(value) for values in self.made for value in values}
-        self.read = [list(dict.fromkeys(one for one in units.read(index) if one in self.size)) for index in range(len(units))]
+        self.read = [
+            list(dict.fromkeys(value for value in units.read(index) if value in self.size)) for index in range(len(units))
+        ]
         self.readers: dict[Value, list[int]] = {value: [] for value in self.size}
         for index, values in enumerate(self.read):
             for value in values:
@@ -167,7 +169,7 @@ def _supposed_bytes(value: Value) -> int:
 def _greedy(units: Units, memory: _Memory, default: Sequence[int]) -> list[int]:
     rank = {index: place for place, index in enumerate(default)}
     left, done = dict(memory.left), [False] * len(units)
-    growth = [sum(memory.size[value] for value in made) for made in memory.made]
+    growth = [sum(memory.size[value] for value in outputs) for outputs in memory.made]
     for index, values in enumerate(memory.read):
         growth[index] -= sum(memory.size[value] for value in values if left[value] == 1)
     waiting = [len(sources) for sources in units.sources]
@@ -190,7 +192,7 @@ def _greedy(units: Units, memory: _Memory, default: Sequence[int]) -> list[int]:
         for reader in units.readers[index]:
             waiting[reader] -= 1
             changed.append(reader)
-        for one in dict.fromkeys(changed):
-            if not waiting[one]:
-                heapq.heappush(ready, (growth[one], rank[one], one))
+        for unit in dict.fromkeys(changed):
+            if not waiting[unit]:
+                heapq.heappush(ready, (growth[unit], rank[unit], unit))
     return order

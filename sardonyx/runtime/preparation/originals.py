@@ -42,7 +42,7 @@ class Originals:
         packing.finish()
 
     def _release(self, plan: Plan, packing: Prepacking) -> None:
-        read = {value.constant for one in _plans(plan) for value in one.values if value.constant is not None}
+        read = {value.constant for inner in _plans(plan) for value in inner.values if value.constant is not None}
         options = self._recipe.options
         supplied = {*options._initializers, *options._external_initializers}  # the user has them anyway
         for tensor in self._tensors & set(packing.sources()) - read:

@@ -13,8 +13,8 @@ from sardonyx.runtime.api.options import SessionOptions
 
 def is_ort(source: Any, options: SessionOptions) -> bool:
     """Whether `source` is to be read as an ORT format model: the option says so, or else its name or its first bytes."""
-    asked = options._config.get(settings.LOAD_MODEL_FORMAT)
-    return asked == "ORT" if asked else formats.is_ort(source)
+    format = options._config.get(settings.LOAD_MODEL_FORMAT)
+    return format == "ORT" if format else formats.is_ort(source)
 
 
 def load(source: Any, options: SessionOptions, files: Files | None = None) -> Model:

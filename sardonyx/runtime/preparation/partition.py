@@ -75,12 +75,12 @@ def partition_graphs(
             if expand(free):
                 continue
             raise missing_kernel(free[0])
-        ordered = {one: _ordered(one, claims.owner) for one in claims.graphs()}
+        ordered = {inner: _ordered(inner, claims.owner) for inner in claims.graphs()}
         if compiling and not compiler.compile(ordered):
             continue
         return {
-            one: [_with_reason(compiler.done(assignment), providers, refused) for assignment in found]
-            for one, found in ordered.items()
+            inner: [_with_reason(compiler.done(assignment), providers, refused) for assignment in assignments]
+            for inner, assignments in ordered.items()
         }
 
 
@@ -156,7 +156,7 @@ class Claims:
             raise EPFail(f"{provider.name} claims {len(nodes)} nodes without fusing them; a kernel computes exactly one")
         if not capability.fused:
             return Assignment(provider, nodes)
-        for inner in (one for node in nodes for subgraph in node.subgraphs for one in subgraph.all_nodes()):
+        for inner in (member for node in nodes for subgraph in node.subgraphs for member in subgraph.all_nodes()):
             if inner in self.owner and self.owner[inner].provider is not provider:
                 logger.info("%s does not get %s: %s inside is another's", provider.name, nodes[0], inner)
                 return None
@@ -182,22 +182,22 @@ class Claims:
 
     def _disentangle(self, graph: Graph, provider: ExecutionProvider, taken: Sequence[Assignment]) -> None:
         """Split new clusters that would wait for clusters of earlier providers which wait for them."""
-        clusters = [one for one in taken if one.cluster is not None]
+        clusters = [assignment for assignment in taken if assignment.cluster is not None]
         if not clusters or not _stuck(graph, self.owner)[1]:
             return
-        own = {node: one for one in clusters for node in one.nodes}
+        own = {node: assignment for assignment in clusters for node in assignment.nodes}
         alone = _stuck(graph, own)[1]
         if alone:
             raise _interrupted(alone)
-        for one in clusters:
-            for node in one.nodes:
+        for assignment in clusters:
+            for node in assignment.nodes:
                 del self.owner[node]
-        for one in clusters:
-            assert one.cluster is not None
-            groups = _unique(found for node in graph.nodes if (found := self.owner.get(node)) and found.cluster)
-            name = one.cluster.name.removeprefix(f"{provider.name}_").rpartition("_")[0]
-            for part in maximal_clusters(graph, one.nodes, lambda node: True, [group.nodes for group in groups]):
-                self._take(self._fused(graph, provider, part, name, one.cluster.witnesses))
+        for assignment in clusters:
+            assert assignment.cluster is not None
+            groups = _unique(owner for node in graph.nodes if (owner := self.owner.get(node)) and owner.cluster)
+            name = assignment.cluster.name.removeprefix(f"{provider.name}_").rpartition("_")[0]
+            for part in maximal_clusters(graph, assignment.nodes, lambda node: True, [group.nodes for group in groups]):
+                self._take(self._fused(graph, provider, part, name, assignment.cluster.witnesses))
 
 
 class _Budget:
@@ -212,15 +212,15 @@ class _Budget:
     def allows(self, assignment: Assignment) -> bool:
         if self.limit is None:
             return True
-        found = set(_entering(assignment.nodes)[1]) - self.counted
-        size = sum(value.constant.dtype.stored_bytes(value.constant.size) for value in found if value.constant is not None)
+        constants = set(_entering(assignment.nodes)[1]) - self.counted
+        size = sum(value.constant.dtype.stored_bytes(value.constant.size) for value in constants if value.constant is not None)
         if self.used + size > self.limit:
             logger.info(
                 "%s does not get %s: %d bytes of constants, %d of %d left",
                 *(self.provider.name, assignment.nodes[0], size, self.limit - self.used, self.limit),
             )
             return False
-        self.counted |= found
+        self.counted |= constants
         self.used += size
         return True
 
@@ -237,7 +237,9 @@ class _Compiler:
         """Compile what is not compiled yet; False if providers must be asked again, because they could not have all that they claimed."""
         self._rounds += 1
         is_complete = True
-        for assignment in (one for found in assigned.values() for one in found if one.cluster is not None):
+        for assignment in (
+            candidate for assignments in assigned.values() for candidate in assignments if candidate.cluster is not None
+        ):
             key = assignment.provider, frozenset(assignment.nodes)
             if key in self._made or assignment.cluster is None:
                 continue
@@ -281,9 +283,9 @@ def _by_reason(reasons: Mapping[Node, str]) -> list[tuple[str, list[Node]]]:
 
 def _entering(nodes: Sequence[Node]) -> tuple[list[Value], list[Value]]:
     """What nodes use and do not make: values of the run, and constants."""
-    made = {id(output) for node in nodes for output in node.outputs}
+    outputs = {id(output) for node in nodes for output in node.outputs}
     used = dict.fromkeys(value for node in nodes for value in (*node.inputs, *node.implicit_inputs()) if value is not None)
-    entering = [value for value in used if id(value) not in made]
+    entering = [value for value in used if id(value) not in outputs]
     return [value for value in entering if not value.is_constant], [value for value in entering if value.is_constant]
 
 
@@ -296,7 +298,7 @@ class _Borders:
         self.outputs = set(graph.outputs)
         self.given_on: dict[Value, list[Node]] = {}
         for node in graph.nodes:
-            for inner in (one for subgraph in node.subgraphs for one in all_graphs(subgraph)):
+            for inner in (nested for subgraph in node.subgraphs for nested in all_graphs(subgraph)):
                 for value in inner.outputs:
                     if value.graph is graph:
                         self.given_on.setdefault(value, []).append(node)
@@ -350,26 +352,26 @@ def _stuck(graph: Graph, owner: Mapping[Node, Assignment]) -> tuple[list[Assignm
     if len(order) == len(assignments):
         return order, []
     done = {id(assignment) for assignment in order}
-    return order, [one for one in assignments if id(one) not in done]
+    return order, [assignment for assignment in assignments if id(assignment) not in done]
 
 
 _NOBODY = ExecutionProvider()
 
 
 def _interrupted(stuck: Sequence[Assignment]) -> EPFail:
-    bad = next((one for one in stuck if one.cluster is not None), stuck[0])
+    bad = next((assignment for assignment in stuck if assignment.cluster is not None), stuck[0])
     names = ", ".join(str(node) for node in bad.nodes[:4])
     return EPFail(f"{bad.provider.name} claims nodes that cannot run as one step, a path leads out of and back into {names}")
 
 
 def _sources(assignment: Assignment, owner: Mapping[Node, Assignment]) -> set[int]:
-    found = set()
+    sources = set()
     for node in assignment.nodes:
         for value in (*node.inputs, *node.implicit_inputs()):
             producer = None if value is None else value.producer
             if producer is not None and owner.get(producer, assignment) is not assignment:
-                found.add(id(owner[producer]))
-    return found
+                sources.add(id(owner[producer]))
+    return sources
 
 
 def _unique(assignments: Iterable[Assignment]) -> list[Assignment]:

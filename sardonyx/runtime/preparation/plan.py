@@ -188,8 +188,8 @@ class _Builder:
     def slot(self, value: Value | None) -> int:
         if value is None:
             return ABSENT
-        found = self.slots.get(value)
-        return self._new(value) if found is None else found
+        slot = self.slots.get(value)
+        return self._new(value) if slot is None else slot
 
     def step(self, index: int, assignment: Assignment) -> Step:
         provider, node, cluster = assignment.provider, assignment.nodes[0], assignment.cluster
@@ -232,7 +232,11 @@ def _with_releases(steps: Sequence[Step], kept: Iterable[int], template: Sequenc
 
 def _with_memory(steps: Sequence[Step], values: Sequence[Value], memory: MemoryPlan) -> list[Step]:
     """Tell each step what its kernel may overwrite, if it can write where it is told to, and which of its results to copy."""
-    source = {one.slot: one.source for one in memory.allocations if one.kind is Kind.REUSE and one.source is not None}
+    source = {
+        allocation.slot: allocation.source
+        for allocation in memory.allocations
+        if allocation.kind is Kind.REUSE and allocation.source is not None
+    }
     compiled = {slot for step in steps if step.compiled for slot in step.outputs}
     result = []
     for step in steps:
@@ -240,7 +244,7 @@ def _with_memory(steps: Sequence[Step], values: Sequence[Value], memory: MemoryP
         same = slot is not None and element_type(values[slot]) is element_type(values[step.outputs[0]])
         overwrites = step.inputs.index(slot) if slot is not None and same else None
         overlaid = tuple(_overlaid(step, source, compiled)) if step.compiled else ()
-        copied = tuple(one for one in step.outputs if one in memory.copied)
+        copied = tuple(slot for slot in step.outputs if slot in memory.copied)
         is_special = copied or overlaid or overwrites is not None
         result.append(replace(step, overwrites=overwrites, overlaid=overlaid, copied=copied) if is_special else step)
     return result

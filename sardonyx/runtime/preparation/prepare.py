@@ -71,9 +71,9 @@ def prepare(begun: Recipe | Prepared, upto: str = "plan") -> Prepared:
 
 def planned(begun: Recipe | Prepared) -> Plan:
     """All stages, and the plan at the end of them."""
-    made = prepare(begun).plan
-    assert made is not None
-    return made
+    plan = prepare(begun).plan
+    assert plan is not None
+    return plan
 
 
 # --- the stages
@@ -162,8 +162,8 @@ def partition(prepared: Prepared) -> Prepared:
 def plan(prepared: Prepared) -> Prepared:
     """Bind kernels, and fix the order of the steps and the memory of all values."""
     recipe, graph = prepared.recipe, prepared.model.graph
-    made = make_plan(graph, recipe.providers, _plan_options(recipe.options), prepared.assigned)
-    return replace(prepared, plan=made)
+    new_plan = make_plan(graph, recipe.providers, _plan_options(recipe.options), prepared.assigned)
+    return replace(prepared, plan=new_plan)
 
 
 STAGES: tuple[Callable[..., Prepared], ...] = (load, inline, infer, optimize, layout, partition, plan)

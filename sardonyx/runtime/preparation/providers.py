@@ -89,10 +89,10 @@ def _may_announce(folder: str) -> bool:
         return os.path.exists(folder)  # an archive, which has its own ways
     try:
         with os.scandir(folder or ".") as entries:
-            found = [entry.path for entry in entries if entry.name.endswith((".dist-info", ".egg-info", ".egg"))]
+            packages = [entry.path for entry in entries if entry.name.endswith((".dist-info", ".egg-info", ".egg"))]
     except OSError:
         return False
-    return any(path.endswith(".egg") or _speaks_of_us(os.path.join(path, "entry_points.txt")) for path in found)
+    return any(path.endswith(".egg") or _speaks_of_us(os.path.join(path, "entry_points.txt")) for path in packages)
 
 
 def _speaks_of_us(path: str) -> bool:
@@ -137,11 +137,11 @@ def open_providers(
     model that was compiled ahead of time.
     """
     opened: list[ExecutionProvider] = []
-    for name, given in zip([*names, CPU_PROVIDER], [*options, {}], strict=True):
+    for name, provider_options in zip([*names, CPU_PROVIDER], [*options, {}], strict=True):
         if name != CPU_PROVIDER:
-            opened += filter(None, [_open(name, given)])
+            opened += filter(None, [_open(name, provider_options)])
         elif not any(provider.name == CPU_PROVIDER for provider in opened):
-            opened += _open_cpu({**(defaults or {}), **given}, threads, spinning, context)
+            opened += _open_cpu({**(defaults or {}), **provider_options}, threads, spinning, context)
     return opened
 
 

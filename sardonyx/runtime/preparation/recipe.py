@@ -92,9 +92,9 @@ def open_recipe(
     That is `model`, or what `model` was compiled from if its machine code cannot be used. Packed weights are shared through `container`.
     `writes_context` says that the session will compile the model ahead of time.
     """
-    given = dict(providers).get(CPU_PROVIDER, {})
+    cpu_options = dict(providers).get(CPU_PROVIDER, {})
     with door("while compiled code is opened"):
-        compiled, source, model = _open_code(source, model, options, given, files, writes_context)
+        compiled, source, model = _open_code(source, model, options, cpu_options, files, writes_context)
     recipe = Recipe(
         source,
         options,
@@ -109,7 +109,12 @@ def open_recipe(
 
 
 def _open_code(
-    source: Any, model: Model, options: SessionOptions, given: Mapping[str, str], files: Files | None, writes_context: bool
+    source: Any,
+    model: Model,
+    options: SessionOptions,
+    cpu_options: Mapping[str, str],
+    files: Files | None,
+    writes_context: bool,
 ) -> tuple[Compiled | None, Any, Model]:
     """The machine code in a model, or the model that it was compiled from."""
     if not any(node.op_type == "EPContext" for node in model.graph.all_nodes()):
@@ -119,8 +124,8 @@ def _open_code(
     compiled = Compiled.of(model, options)
     if compiled is None:
         return None, source, model
-    is_wanted = given.get("native", "1") != "0" and not writes_context
-    if is_wanted and compiled.open({**_cpu_defaults(options), **given}, files):
+    is_wanted = cpu_options.get("native", "1") != "0" and not writes_context
+    if is_wanted and compiled.open({**_cpu_defaults(options), **cpu_options}, files):
         return compiled, source, model
     origin = compiled.source()
     return None, origin, load_model(origin, options, files)
@@ -129,7 +134,7 @@ def _open_code(
 def _open_providers(providers: ProviderList, options: SessionOptions, compiled: Compiled | None) -> list[ExecutionProvider]:
     opened = open_providers(
         [name for name, _ in providers],
-        [given for _, given in providers],
+        [provider_options for _, provider_options in providers],
         options.intra_op_num_threads,
         options._config.get(settings.ALLOW_SPINNING) != "0",
         _cpu_defaults(options),
@@ -149,8 +154,8 @@ def _cpu_defaults(options: SessionOptions) -> dict[str, str]:
         raise InvalidArgument(
             f"{settings.WINOGRAD} is off or auto, not {winograd!r}; it is an old name, use {settings.ACCURACY}"
         )
-    given = entries.get(settings.ACCURACY, "exact" if winograd == "off" else None)
-    return {} if given is None else {settings.CPU_ACCURACY: str(Accuracy.read(given, settings.ACCURACY))}
+    accuracy = entries.get(settings.ACCURACY, "exact" if winograd == "off" else None)
+    return {} if accuracy is None else {settings.CPU_ACCURACY: str(Accuracy.read(accuracy, settings.ACCURACY))}
 
 
 def _open_packing(options: SessionOptions, container: PrepackedWeightsContainer | None) -> Prepacking:

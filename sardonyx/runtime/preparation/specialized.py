@@ -44,13 +44,13 @@ class Specialized:
     @classmethod
     def of(cls, plan: Plan, make: Make) -> Specialized | None:
         """None if shapes tell nothing that the model does not, or nothing would become quicker."""
-        made = cls(plan, make)
-        names = [symbol for _, _, symbol in made._named]
+        specialized = cls(plan, make)
+        names = [symbol for _, _, symbol in specialized._named]
         compiles = any(step.compiled for step in all_steps(plan))
         random = any(step.call.is_random for step in all_steps(plan))
         weights = sum(value.constant.nbytes for value in plan.graph.initializers.values() if value.constant is not None)
-        useful = (names and made._has_branches) or len(set(names)) < len(names)
-        return made if useful and compiles and not random and weights <= LARGEST_WEIGHTS else None
+        useful = (names and specialized._has_branches) or len(set(names)) < len(names)
+        return specialized if useful and compiles and not random and weights <= LARGEST_WEIGHTS else None
 
     def plan_for(self, feeds: Mapping[str, Any]) -> Plan | None:
         """The plan for such values; None if the general one must do."""
@@ -92,7 +92,7 @@ class Specialized:
 
 def _tells(condition: Value | None, plan: Plan) -> bool:
     """Whether shapes, and inputs that are single numbers, tell what a value is."""
-    pending, seen = [condition], {condition}
+    pending, reached = [condition], {condition}
     while pending:
         value = pending.pop()
         if value is None or value.is_constant:
@@ -103,7 +103,7 @@ def _tells(condition: Value | None, plan: Plan) -> bool:
             if value not in plan.graph.inputs or sizes is None or any(size != 1 for size in sizes):
                 return False
         elif not facts_of(node).reads_shapes:
-            operands = {one for one in node.inputs if one not in seen}
-            seen |= operands
+            operands = {operand for operand in node.inputs if operand not in reached}
+            reached |= operands
             pending += operands
     return True

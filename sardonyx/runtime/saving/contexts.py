@@ -81,8 +81,8 @@ class Compiled:
 
     @property
     def _folder(self) -> Path | None:
-        given = self.config.get(settings.EP_CONTEXT_FILE_PATH)
-        return self.model.folder if self.model.path is not None or not given else Path(given).parent
+        path = self.config.get(settings.EP_CONTEXT_FILE_PATH)
+        return self.model.folder if self.model.path is not None or not path else Path(path).parent
 
     @property
     def _name(self) -> str:
@@ -97,11 +97,14 @@ class Compiled:
             node = main_node(self.nodes)
         except Refused as error:
             raise Fail(f"{self._name} cannot be compiled anew: {error}.") from error
-        given, name = self.config.get(settings.EP_CONTEXT_SOURCE_MODEL_PATH), str(node.attribute("onnx_model_filename", ""))
-        path = given or self._beside(name)
+        configured, name = (
+            self.config.get(settings.EP_CONTEXT_SOURCE_MODEL_PATH),
+            str(node.attribute("onnx_model_filename", "")),
+        )
+        path = configured or self._beside(name)
         way_out = f"Compile it here with 'sardonyx compile', or name the source with {settings.EP_CONTEXT_SOURCE_MODEL_PATH}."
         if not path or not os.path.isfile(path):
-            where = f"'{given or name}', is not there" if given or name else "is not known"
+            where = f"'{configured or name}', is not there" if configured or name else "is not known"
             raise Fail(f"{self._name} cannot be compiled anew: the model that it was made from, {where}. {way_out}")
         from sardonyx.providers.native.aot.writing import checksum
 
@@ -119,10 +122,10 @@ class Compiled:
     @staticmethod
     def plain_options(options: SessionOptions) -> SessionOptions:
         """Options for a session of the source that writes nothing."""
-        made = copy.copy(options)
-        made.optimized_model_filepath, made.enable_profiling = "", False
-        made._config.entries.pop(settings.EP_CONTEXT_ENABLE, None)
-        return made
+        copied = copy.copy(options)
+        copied.optimized_model_filepath, copied.enable_profiling = "", False
+        copied._config.entries.pop(settings.EP_CONTEXT_ENABLE, None)
+        return copied
 
     def _beside(self, name: str) -> str:
         from sardonyx.formats.onnx.external import ExternalFolder
@@ -160,12 +163,12 @@ def _check_options(context: Context, options: Mapping[str, str]) -> None:
 
 def context_path(source: Any, config: Configuration) -> Path:
     """Where the context model of a session goes: where the configuration says, else beside the model."""
-    given = config.get(settings.EP_CONTEXT_FILE_PATH)
-    if not given and not isinstance(source, (str, os.PathLike)):
+    configured = config.get(settings.EP_CONTEXT_FILE_PATH)
+    if not configured and not isinstance(source, (str, os.PathLike)):
         raise InvalidArgument(
             f"The model was given as bytes, so {settings.EP_CONTEXT_FILE_PATH} must say where its compiled form goes."
         )
-    path = Path(given) if given else default_path(Path(source))
+    path = Path(configured) if configured else default_path(Path(source))
     if path.exists():
         raise Fail(f"Failed to generate EP context model since the file '{path}' exist already.")
     return path

@@ -40,8 +40,8 @@ ProviderOf = Callable[[Node], str]
 
 def is_ort_path(path: str | os.PathLike[str], entries: Mapping[str, str]) -> bool:
     """Whether a model that is saved at `path` is to be in the ORT format; the setting counts more than the name."""
-    asked = settings.SAVE_MODEL_FORMAT.of(entries)
-    return bool(path) and (asked == "ORT" if asked else os.fspath(path).lower().endswith(".ort"))
+    format = settings.SAVE_MODEL_FORMAT.of(entries)
+    return bool(path) and (format == "ORT" if format else os.fspath(path).lower().endswith(".ort"))
 
 
 def save_as_run(prepared: Prepared) -> None:
@@ -159,12 +159,12 @@ class _Copy:
         graphs = dict(zip(edit.all_graphs(model.graph), edit.all_graphs(self.model.graph), strict=True))
         self.model.stored_types = model.stored_types
         self.model.saved_optimizations = [
-            self._records(found, graphs) for found in model.saved_optimizations if found.graph in graphs
+            self._records(saved, graphs) for saved in model.saved_optimizations if saved.graph in graphs
         ]
 
-    def _records(self, found: SavedOptimizations, graphs: Mapping[Graph, Graph]) -> SavedOptimizations:
-        nodes = {number: self.nodes[node] for number, node in found.nodes.items() if node in self.nodes}
-        return SavedOptimizations(graphs[found.graph], nodes, found.by_optimizer)
+    def _records(self, saved: SavedOptimizations, graphs: Mapping[Graph, Graph]) -> SavedOptimizations:
+        nodes = {number: self.nodes[node] for number, node in saved.nodes.items() if node in self.nodes}
+        return SavedOptimizations(graphs[saved.graph], nodes, saved.by_optimizer)
 
 
 # --- what an op is, for files
@@ -198,7 +198,11 @@ class KnownOps:
 
 
 def _definition(signature: Signature) -> Definition:
-    defaults = {one.name: Attribute(one.kind, one.default) for one in signature.attributes.values() if one.default is not None}
+    defaults = {
+        attribute.name: Attribute(attribute.kind, attribute.default)
+        for attribute in signature.attributes.values()
+        if attribute.default is not None
+    }
     return Definition(signature.domain, signature.name, signature.since_version, SCHEMAS.of(signature), defaults)
 
 

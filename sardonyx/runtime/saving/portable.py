@@ -65,7 +65,7 @@ def known_kernels() -> Kernels:
             domain, _, op = head.rpartition(":")
             since, _, until = rest[0].partition("-")
             for spelled in rest[1:] or [""]:
-                pairs = (one.partition("=") for one in spelled.split(";") if one)
+                pairs = (entry.partition("=") for entry in spelled.split(";") if entry)
                 types = {name: sets[number] for name, _, number in pairs}
                 kernels.add(KernelDefinition(domain, op, int(since), int(until or OPEN), types))
     return kernels
@@ -121,13 +121,13 @@ def _ends_inside(value: Value, wide: set[Node], group: set[Node]) -> bool:
 
 def _connected(start: Node, nodes: Iterable[Node]) -> set[Node]:
     """Those of the nodes that float16 values connect with `start`."""
-    allowed, found, pending = set(nodes), {start}, [start]
+    allowed, connected, pending = set(nodes), {start}, [start]
     while pending:
         node = pending.pop()
         before = [value.producer for value in node.inputs if value is not None and is_half(value)]
         after = [user for value in node.outputs if is_half(value) for user in value.users]
         for other in (*before, *after):
-            if other in allowed and other not in found:
-                found.add(other)
+            if other in allowed and other not in connected:
+                connected.add(other)
                 pending.append(other)
-    return found
+    return connected

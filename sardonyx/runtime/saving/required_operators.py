@@ -39,7 +39,7 @@ TYPE_NAMES = {
     dtypes.float8e4m3fnuz: "Float8E4M3FNUZ",
     dtypes.float8e5m2: "Float8E5M2",
     dtypes.float8e5m2fnuz: "Float8E5M2FNUZ",
-    **{one: f"{one.name}_t" for one in dtypes.INTS if one.bits >= 8},
+    **{dtype: f"{dtype.name}_t" for dtype in dtypes.INTS if dtype.bits >= 8},
 }
 
 _FIRST_INPUT = (
@@ -89,8 +89,8 @@ class RequiredOperators:
             if with_types:
                 self._use(node)
         for saved in model.saved_optimizations:
-            for one in (one for found in saved.by_optimizer.values() for one in found):
-                for text in one.produced:
+            for record in (record for records in saved.by_optimizer.values() for record in records):
+                for text in record.produced:
                     self._require(OpId.parse(text))
 
     def _require(self, op: OpId) -> None:
@@ -143,8 +143,8 @@ class RequiredOperators:
 
     def _entry(self, domain: str, name: str) -> str:
         types: dict[str, Any] = {
-            side: {position: sorted(names) for position, names in sorted(found.items())}
-            for side, found in self.types.get((domain, name), {}).items()
+            side: {position: sorted(names) for position, names in sorted(positions.items())}
+            for side, positions in self.types.get((domain, name), {}).items()
         }
         if name == TRIPLES and not domain and self.triples:
             types = {"custom": sorted(map(list, self.triples))}
@@ -153,17 +153,17 @@ class RequiredOperators:
     @classmethod
     def parse(cls, text: str) -> RequiredOperators:
         """What a configuration file asks for."""
-        found = cls()
+        required = cls()
         for number, line in enumerate(text.splitlines(), 1):
             try:
-                found._read_line(line.strip())
+                required._read_line(line.strip())
             except (ValueError, AttributeError) as error:
                 raise InvalidArgument(
                     f"line {number} of the required operators is not right, {error}: {line.strip()!r}"
                 ) from error
-        if found.allowed_types is not None and (found.types or found.triples):
+        if required.allowed_types is not None and (required.types or required.triples):
             raise InvalidArgument("Specifying globally allowed types and per-op type reduction info together is unsupported.")
-        return found
+        return required
 
     def _read_line(self, line: str) -> None:
         if not line or line.startswith("#"):

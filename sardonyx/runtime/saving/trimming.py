@@ -45,7 +45,7 @@ class Trim:
             if not is_constant(node):
                 self._add_node(node)
         for saved in model.saved_optimizations:
-            for text in (text for found in saved.by_optimizer.values() for one in found for text in one.produced):
+            for text in (text for records in saved.by_optimizer.values() for record in records for text in record.produced):
                 op = OpId.parse(text)
                 self._add_signature(schemas.versions(op.domain, op.name)[op.since_version])
 
@@ -64,26 +64,26 @@ class Trim:
             if kernel.covers(signature.since_version)
         )
 
-    def kept(self, found: Mapping[str, Path]) -> set[str]:
+    def kept(self, modules: Mapping[str, Path]) -> set[str]:
         """Which of the modules found must stay: those that are needed, those that cannot be left out, and what they import."""
         names = {op_id.split(":")[1] for op_id in self.op_ids}
-        pending = [module for module, path in found.items() if not _may_go(module, path, names)] + list(self._modules)
+        pending = [module for module, path in modules.items() if not _may_go(module, path, names)] + list(self._modules)
         kept: set[str] = set()
         while pending:
             module = pending.pop()
-            if module in found and module not in kept:
+            if module in modules and module not in kept:
                 kept.add(module)
-                pending.extend(_imports(found[module]))
+                pending.extend(_imports(modules[module]))
         return kept
 
     def text(self, sources: Iterable[object] = ()) -> str:
         """The list: a line for each op, then one for each module that must stay or may go, by its file's path."""
-        found = dict(_modules())
-        kept = self.kept(found)
+        all_modules = dict(_modules())
+        kept = self.kept(all_modules)
         lines = [f"# What models need of {PACKAGE}:", *(f"# - {source}" for source in sources)]
         lines += [f"op {op_id}" for op_id in sorted(self.op_ids)]
-        for word, modules in (("keep", kept), ("drop", found.keys() - kept)):
-            lines += [f"{word} {found[module].relative_to(ROOT.parent).as_posix()}" for module in sorted(modules)]
+        for word, modules in (("keep", kept), ("drop", all_modules.keys() - kept)):
+            lines += [f"{word} {all_modules[module].relative_to(ROOT.parent).as_posix()}" for module in sorted(modules)]
         return "\n".join(lines) + "\n"
 
 
