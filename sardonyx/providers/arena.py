@@ -39,7 +39,7 @@ def find_conflicts(spans: Sequence[Span]) -> list[list[int]] | None:
     conflicts: list[list[int]] = [[] for _ in spans]
     alive: list[int] = []
     count = 0
-    for index in sorted(range(len(spans)), key=lambda one: spans[one]):
+    for index in sorted(range(len(spans)), key=lambda number: spans[number]):
         alive = [other for other in alive if spans[other][1] >= spans[index][0]]
         count += len(alive)
         if count > MAX_CONFLICTS:
@@ -70,7 +70,7 @@ def _by_size(sizes: Sequence[int], conflicts: Sequence[Sequence[int]]) -> Placem
     """The largest buffer first, each in the smallest gap that fits between those already placed that it must not meet."""
     offsets: list[int | None] = [None] * len(sizes)
     total = 0
-    for index in sorted(range(len(sizes)), key=lambda one: (-sizes[one], one)):
+    for index in sorted(range(len(sizes)), key=lambda number: (-sizes[number], number)):
         taken = sorted((at, at + sizes[other]) for other in conflicts[index] if (at := offsets[other]) is not None)
         offsets[index] = _best_gap(taken, sizes[index])
         total = max(total, offsets[index] + sizes[index])  # type: ignore[operator]
@@ -94,13 +94,13 @@ def _by_time(sizes: Sequence[int], spans: Sequence[Span]) -> Placement:
     holes: list[tuple[int, int]] = []
     alive: list[tuple[int, int]] = []
     total = 0
-    for index in sorted(range(len(spans)), key=lambda one: (spans[one][0], -sizes[one])):
+    for index in sorted(range(len(spans)), key=lambda number: (spans[number][0], -sizes[number])):
         first, last = spans[index]
         ended = []
         while alive and alive[0][0] < first:
             ended.append(heapq.heappop(alive)[1])
         if ended:
-            holes = _merged([*holes, *((offset, sizes[one]) for one in ended if (offset := offsets[one]) is not None)])
+            holes = _merged([*holes, *((offset, sizes[number]) for number in ended if (offset := offsets[number]) is not None)])
         offsets[index], holes, total = _take(holes, sizes[index], total)
         heapq.heappush(alive, (last, index))
     return Placement(total, tuple(offsets))

@@ -32,12 +32,12 @@ def maximal_clusters(
                 groups.join(source, number)
     groups.connect((source, number) for number, before in enumerate(sources) for source in before)
     groups.join_neighbours()
-    found: dict[int, list[Node]] = {}
+    clusters: dict[int, list[Node]] = {}
     for node in graph.nodes:
         number = numbers[node]
         if wanted[number]:
-            found.setdefault(groups.root(number), []).append(node)
-    return list(found.values())
+            clusters.setdefault(groups.root(number), []).append(node)
+    return list(clusters.values())
 
 
 def _units(graph: Graph, taken: Iterable[Collection[Node]]) -> list[Sequence[Node]]:
@@ -55,13 +55,13 @@ def _units(graph: Graph, taken: Iterable[Collection[Node]]) -> list[Sequence[Nod
 
 def _sources(number: int, unit: Sequence[Node], numbers: Mapping[Node, int]) -> list[int]:
     """The numbers of the units that a unit depends on."""
-    found: dict[int, None] = {}
+    reached: dict[int, None] = {}
     for node in unit:
         for value in (*node.inputs, *(node.implicit_inputs() if node.attributes else ())):
             source = None if value is None or value.producer is None else numbers.get(value.producer)
             if source is not None and source != number:
-                found[source] = None
-    return list(found)
+                reached[source] = None
+    return list(reached)
 
 
 def _levels(sources: Sequence[Sequence[int]], wanted: Sequence[bool]) -> list[int]:
@@ -152,7 +152,7 @@ class _Groups:
         return True
 
     @staticmethod
-    def _step(frontier: set[int], edges: dict[int, set[int]], seen: set[int]) -> set[int]:
-        following = {node for one in frontier for node in edges[one]} - seen
-        seen |= following
+    def _step(frontier: set[int], edges: dict[int, set[int]], reached: set[int]) -> set[int]:
+        following = {following_node for start in frontier for following_node in edges[start]} - reached
+        reached |= following
         return following

@@ -83,11 +83,11 @@ class KernelTable(Table[Kernel]):
             asks = Parameters.of(function)
             narrowed = {name: frozenset(types) for name, types in constraints.items()}
             sharing, derived = Sharing(alias, view, inplace), tuple((derive or {}).items())
-            asked = asks.names.union(*(Parameters.of(make).names for _, make in derived)) - {name for name, _ in derived}
+            needed = asks.names.union(*(Parameters.of(make).names for _, make in derived)) - {name for name, _ in derived}
             for op in ops:
                 entry = Kernel(
                     *(domain, op, since, until, function, narrowed, widen),
-                    *(asked, asks.defaulted, asks.takes_everything, sharing, plain, derived),
+                    *(needed, asks.defaulted, asks.takes_everything, sharing, plain, derived),
                 )
                 self.add(entry)
             return function
@@ -244,14 +244,14 @@ class BoundKernel(StepCall):
 
     def _settle(self) -> None:
         """Put what is derived from attributes in their place. Two threads may both do it."""
-        fixed, found = self._fixed, {}
+        fixed, derived = self._fixed, {}
         used: set[str] = set()
         for name, make in self.kernel.derived:
             wanted = Parameters.of(make).names
-            found[name] = make(**{one: fixed[one] for one in wanted if one in fixed})
+            derived[name] = make(**{parameter: fixed[parameter] for parameter in wanted if parameter in fixed})
             used.update(wanted)
         used -= Parameters.of(self.kernel.function).names
-        self._fixed = {name: value for name, value in fixed.items() if name not in used} | found
+        self._fixed = {name: value for name, value in fixed.items() if name not in used} | derived
         self._is_settled = True
 
 

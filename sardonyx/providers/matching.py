@@ -70,7 +70,7 @@ class Resolver(Protocol):
 
 def arguments_of(signature: Signature) -> dict[str, list[Argument]]:
     """What a signature says: the key is a type constraint's name, or for a parameter of a fixed type the parameter's own name."""
-    found: dict[str, list[Argument]] = {}
+    arguments: dict[str, list[Argument]] = {}
     fixed: dict[str, str] = {}
     for side, parameters in ((Side.INPUT, signature.inputs), (Side.OUTPUT, signature.outputs)):
         for index, parameter in enumerate(parameters):
@@ -81,8 +81,8 @@ def arguments_of(signature: Signature) -> dict[str, list[Argument]]:
                     raise Fail(
                         f"{signature}: two parameters named {key!r} have the types {fixed[key]} and {parameter.type_string}"
                     )
-            found.setdefault(key, []).append(Argument(side, index))
-    return found
+            arguments.setdefault(key, []).append(Argument(side, index))
+    return arguments
 
 
 class SchemaResolver:
@@ -93,10 +93,10 @@ class SchemaResolver:
         """By identity: two sessions may give the same op version different signatures."""
 
     def of(self, signature: Signature) -> Arguments:
-        found = self._known.get(id(signature))
-        if found is None:
-            found = self._known[id(signature)] = signature, arguments_of(signature)
-        return found[1]
+        known = self._known.get(id(signature))
+        if known is None:
+            known = self._known[id(signature)] = signature, arguments_of(signature)
+        return known[1]
 
     def arguments(self, op: OpId) -> Arguments:
         from sardonyx.ops import schemas
@@ -129,14 +129,14 @@ class StoredResolver:
     def find(self, op: OpId) -> Arguments | None:
         # ops moved to another layout are resolved as the ops that they come from
         domains = (op.domain, "", "com.microsoft") if op.domain == NHWC_DOMAIN else (op.domain,)
-        found = (self.table.get(op._replace(domain=domain)) for domain in domains)
-        return next((arguments for arguments in found if arguments is not None), None)
+        tables = (self.table.get(op._replace(domain=domain)) for domain in domains)
+        return next((arguments for arguments in tables if arguments is not None), None)
 
     def arguments(self, op: OpId) -> Arguments:
-        found = self.find(op)
-        if found is None:
+        arguments = self.find(op)
+        if arguments is None:
             raise Fail(f"Failed to find op_id: {op}, the stored table of type strings has no entry for it")
-        return found
+        return arguments
 
 
 def resolver_of(model: Model) -> StoredResolver | None:
@@ -226,8 +226,8 @@ class KernelDefinition(Entry):
         for key, allowed in self.constraints.items():
             if key not in arguments:
                 raise Fail(f"{self}: {key!r} is not a type string of {node.op_id}")
-            found = first_type(node, arguments[key])
-            if found is not None and instead.get(str(found), str(found)) not in allowed:
+            type = first_type(node, arguments[key])
+            if type is not None and instead.get(str(type), str(type)) not in allowed:
                 return False
         return True
 

@@ -39,7 +39,7 @@ def _limits() -> Iterator[int]:
             continue
 
 
-def require(size: int, what: str) -> None:
+def require(size: int, name: str) -> None:
     """Refuse what takes more bytes than there are."""
     if size > largest_bytes():
-        raise KernelError(f"{what} takes {size} bytes, more than the {largest_bytes()} that there are")
+        raise KernelError(f"{name} takes {size} bytes, more than the {largest_bytes()} that there are")

@@ -83,7 +83,7 @@ class Request:
         """Its name in a file: version of keys, format, CPU features, then the rest as one number; of weights a sample counts."""
         look = sample_of or (lambda tensor: sample(tensor.peek()))
         about: list[Hashable] = [self.parameters, tuple(self.sizes)]
-        about += [(str(one.dtype), one.shape, look(one)) for one in self.sources]
+        about += [(str(source.dtype), source.shape, look(source)) for source in self.sources]
         return ":".join([f"{PREFIX}-{KEY_VERSION}", self.name, self.features, _hashed(repr(about).encode())])
 
 
@@ -131,16 +131,16 @@ class PrepackedWeightsContainer:
         """What is there under one of `keys`; else what `make` makes, kept under all of them. Keys are asked for one by one."""
         with self._lock:
             tried = []
-            found = None
+            arrays = None
             for key in keys:
-                found = self._entries.get(key)
-                if found is not None:
+                arrays = self._entries.get(key)
+                if arrays is not None:
                     break
                 tried.append(key)
-            if found is None:
-                found = make()
-            self._entries.update(dict.fromkeys(tried, found))
-            return found
+            if arrays is None:
+                arrays = make()
+            self._entries.update(dict.fromkeys(tried, arrays))
+            return arrays
 
     def clear(self) -> None:
         """Forget all weights; sessions keep those that they use."""
@@ -222,12 +222,12 @@ class Prepacking:
         return arrays
 
     def _pack(self, request: Request, pack: Callable[..., Sequence[np.ndarray]]) -> Arrays:
-        given = [source.peek() for source in request.sources]
-        arrays = tuple(np.ascontiguousarray(array) for array in pack(*given))
+        weights = [source.peek() for source in request.sources]
+        arrays = tuple(np.ascontiguousarray(array) for array in pack(*weights))
         sizes = [array.nbytes for array in arrays]
         if sizes != list(request.sizes):
             raise ValueError(f"{request.name} was packed into {sizes} bytes instead of {list(request.sizes)}")
-        for source, array in zip(request.sources, given):
+        for source, array in zip(request.sources, weights):
             mapping.give_back(array)  # weights need not lie in memory twice
             source.forget()
         return arrays
@@ -264,16 +264,16 @@ class Prepacking:
         return source
 
     def _sample(self, tensor: Tensor) -> bytes:
-        found = self._samples.get(tensor)
-        if found is None:
-            found = self._samples[tensor] = sample(tensor.peek())
-        return found
+        taken = self._samples.get(tensor)
+        if taken is None:
+            taken = self._samples[tensor] = sample(tensor.peek())
+        return taken
 
     def _digest(self, tensor: Tensor, digest: Digest) -> str:
-        found = self._digests.get(tensor)
-        if found is None:
-            found = self._digests[tensor] = digest(tensor.peek(), _SECRET)
-        return found
+        taken = self._digests.get(tensor)
+        if taken is None:
+            taken = self._digests[tensor] = digest(tensor.peek(), _SECRET)
+        return taken
 
     # --- weights that files have
 
@@ -283,10 +283,10 @@ class Prepacking:
         if source.beside is None or source.external is None or not request.is_storable:
             return None
         key = request.stored_key(self._sample)
-        location = next((one for one in source.external.prepacked if one.key == key), None)
+        location = next((packed for packed in source.external.prepacked if packed.key == key), None)
         if location is None:
-            for one in source.external.prepacked:
-                self._reasons.setdefault(one, _why(one.key, request))
+            for packed in source.external.prepacked:
+                self._reasons.setdefault(packed, _why(packed.key, request))
             return None
         check = self._check(source, location, digest)
         if [length for _, length, _ in location.buffers] != list(request.sizes):
@@ -299,10 +299,10 @@ class Prepacking:
         return None
 
     def _check(self, source: Tensor, location: PackedLocation, digest: Digest) -> _Check:
-        found = self._checks.get(location)
-        if found is None:
-            found = self._checks.setdefault(location, _Check(source, location, digest))
-        return found
+        check = self._checks.get(location)
+        if check is None:
+            check = self._checks.setdefault(location, _Check(source, location, digest))
+        return check
 
     def check_ahead(self, tensors: Iterable[Tensor], features: str, digest: Digest) -> None:
         """Have a thread look whether stored weights are whole, while the session is busy with other things."""
@@ -323,8 +323,8 @@ class Prepacking:
 
     def packed_weights_of(self, tensor: Tensor) -> list[tuple[str, list[tuple[np.ndarray, str]]]]:
         """The packed weights of a tensor, for a file: of each the key, and the buffers with their checksums."""
-        found = self._packed_of.get(tensor, {}).items()
-        return [(key, [(array, digest(array, b"")) for array in arrays]) for key, (arrays, digest) in found]
+        packed = self._packed_of.get(tensor, {}).items()
+        return [(key, [(array, digest(array, b"")) for array in arrays]) for key, (arrays, digest) in packed]
 
     def sources(self) -> list[Tensor]:
         """The tensors that were packed."""
@@ -417,10 +417,10 @@ class _Check:
         key = mapping.place_of(data), data.nbytes, checksum
         if key in _whole:
             return True
-        found = self._digest(data, b"") == checksum
-        if found and key[0] is not None and len(_whole) < MAX_WHOLE:
+        is_whole = self._digest(data, b"") == checksum
+        if is_whole and key[0] is not None and len(_whole) < MAX_WHOLE:
             _whole.add(key)
-        return found
+        return is_whole
 
     def stop(self) -> None:
         """Let nobody look any more."""

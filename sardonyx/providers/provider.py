@@ -116,12 +116,12 @@ class ExecutionProvider:
     @property
     def constant_limit(self) -> int | None:
         """How many bytes of constants it may take at most: the option "max_constant_bytes", which every provider has."""
-        given = self.options.get(settings.MAX_CONSTANT_BYTES)
-        if given is None:
+        limit = self.options.get(settings.MAX_CONSTANT_BYTES)
+        if limit is None:
             return None
-        if not given.isdecimal():
-            raise InvalidArgument(f"{self.name}: {settings.MAX_CONSTANT_BYTES} must be a number of bytes, not {given!r}")
-        return int(given)
+        if not limit.isdecimal():
+            raise InvalidArgument(f"{self.name}: {settings.MAX_CONSTANT_BYTES} must be a number of bytes, not {limit!r}")
+        return int(limit)
 
     def get_capability(self, graph: Graph, nodes: Sequence[Node]) -> Iterable[Capability]:
         """What this provider would take of `nodes`, the ones of `graph` that are still free. By default each that has a kernel."""
@@ -241,7 +241,7 @@ def constraint_types(node: Node, resolver: StoredResolver | None = None) -> dict
     if resolver is not None:
         stored = resolver.find(OpId(signature.domain, signature.name, signature.since_version))
         arguments = arguments if stored is None else _complete(stored, arguments, node)
-    types = ((key, first_type(node, found)) for key, found in arguments.items())
+    types = ((key, first_type(node, places)) for key, places in arguments.items())
     return {key: type.dtype if isinstance(type, (TensorType, SparseTensorType)) else None for key, type in types}
 
 

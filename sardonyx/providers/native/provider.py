@@ -59,7 +59,7 @@ class NativeExecutionProvider(ExecutionProvider):
     def begin(self, model: Model, prepacking: Prepacking) -> None:
         super().begin(model, prepacking)
         tensors = [value.constant for graph in all_graphs(model.graph) for value in graph.initializers.values()]
-        prepacking.check_ahead([one for one in tensors if one is not None], self.jit.target.name, content_digest)
+        prepacking.check_ahead([tensor for tensor in tensors if tensor is not None], self.jit.target.name, content_digest)
 
     def get_capability(self, graph: Graph, nodes: Sequence[Node]) -> Iterable[Capability]:
         alone = [Capability([node], fused=True, name=node.op_type) for node in nodes if alone_of(node) is not None]
@@ -187,15 +187,15 @@ class NativeExecutionProvider(ExecutionProvider):
     def _fault_of(self, nodes: Sequence[Node]) -> str:
         """Why some nodes cannot be compiled as a cluster of their own; "" if they can."""
         members = set(nodes)
-        made = [value for node in nodes for value in node.outputs]
+        outputs = [value for node in nodes for value in node.outputs]
         used = dict.fromkeys(value for node in nodes for value in node.inputs if value is not None and not value.is_constant)
         graph = nodes[0].graph
         results = set(graph.outputs) if graph is not None else set()
-        leaving = [value for value in made if value in results or any(user not in members for user in value.users)]
+        leaving = [value for value in outputs if value in results or any(user not in members for user in value.users)]
         inputs = [value for value in used if value.producer not in members]
         inputs += _witnesses(graph, nodes, inputs) if graph is not None else []
         try:
-            self._compile(Cluster(f"{self.name}_trial", nodes, inputs, leaving or made[-1:]))
+            self._compile(Cluster(f"{self.name}_trial", nodes, inputs, leaving or outputs[-1:]))
         except LoweringFailed as failed:
             return failed.failures[0].reason
         return ""
@@ -212,11 +212,11 @@ class NativeExecutionProvider(ExecutionProvider):
 
 def _unknown_sizes(program: Program, sizes: Sizes) -> Iterator[Failure]:
     """Steps, conditions and outputs with sizes that the shapes of the inputs do not tell."""
-    asked = [(step.nodes, step.sizes()) for step in program.steps]
-    asked += [(nodes, iter(pair)) for pair, nodes in program.conditions.items()]
-    asked += [([value.producer] if value.producer else [], iter(dims(value))) for value in program.outputs]
-    for nodes, found in asked:
-        unknown = next((size for size in found if not sizes.knows(size)), None)
+    needed = [(step.nodes, step.sizes()) for step in program.steps]
+    needed += [(nodes, iter(pair)) for pair, nodes in program.conditions.items()]
+    needed += [([value.producer] if value.producer else [], iter(dims(value))) for value in program.outputs]
+    for nodes, needed_sizes in needed:
+        unknown = next((size for size in needed_sizes if not sizes.knows(size)), None)
         if unknown is not None:
             yield Failure(nodes, CannotCompile(f"the size {unknown} depends on data", quiet=True))
 
@@ -233,22 +233,22 @@ def _unbound(graph: Graph, cluster: Sequence[Node]) -> list[Node]:
 
 
 def _entering(nodes: Sequence[Node]) -> list[Value]:
-    made = {value for node in nodes for value in node.outputs}
+    outputs = {value for node in nodes for value in node.outputs}
     used = dict.fromkeys(value for node in nodes for value in node.inputs if value is not None)
-    return [value for value in used if value not in made and not value.is_constant]
+    return [value for value in used if value not in outputs and not value.is_constant]
 
 
 def _witnesses(graph: Graph, nodes: Sequence[Node], inputs: Sequence[Value]) -> list[Value]:
     """Inputs of the graph whose shapes tell what those of a cluster's inputs do not: how long a sequence is, not only past and sequence."""
     sizes = [*(size for value in inputs for size in dims(value)), *(size for node in nodes for size in _sizes_of(node))]
     untold = Sizes(inputs).untold(sizes)
-    found: list[Value] = []
+    witnesses: list[Value] = []
     for value in graph.inputs if untold else ():
         symbols = {size.symbol.name for size in shape_of(value) or () if isinstance(size, Expression) and size.symbol}
         if not untold.isdisjoint(symbols) and is_plain(value) and not value.is_constant and value not in inputs:
-            found.append(value)
+            witnesses.append(value)
             untold -= symbols
-    return found
+    return witnesses
 
 
 def _first_of(nodes: Sequence[Node]) -> list[Node]:
@@ -285,15 +285,17 @@ class Interpreted:
         return [(node, provider.bind_kernel(node)) for node in self._cluster.nodes]
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
-        found: dict[Value, Any] = dict(zip(self._cluster.inputs, inputs))
+        values: dict[Value, Any] = dict(zip(self._cluster.inputs, inputs))
         for node, kernel in self._steps:
-            given = [None if one is None else found[one] if one in found else _constant(one) for one in node.inputs]
+            operands = [
+                None if value is None else values[value] if value in values else _constant(value) for value in node.inputs
+            ]
             try:
-                results = kernel(given)
+                results = kernel(operands)
             except Exception as error:
-                raise NodeFailed(node, given) from error
-            found.update(zip(node.outputs, results))
-        return [found[value] for value in self._cluster.outputs]
+                raise NodeFailed(node, operands) from error
+            values.update(zip(node.outputs, results))
+        return [values[value] for value in self._cluster.outputs]
 
 
 def _constant(value: Value) -> Any:

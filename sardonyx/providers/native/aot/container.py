@@ -61,10 +61,10 @@ class Container:
 
     def verify_constants(self) -> None:
         """Read all constants and compare their checksum."""
-        found = blake2b(digest_size=32)
+        digest = blake2b(digest_size=32)
         for place in self.description["constants"]:
-            found.update(self.section(place))
-        if found.hexdigest() != self.description["constants_digest"]:
+            digest.update(self.section(place))
+        if digest.hexdigest() != self.description["constants_digest"]:
             raise BadContext("the checksum of its constants is wrong")
 
 
@@ -89,9 +89,9 @@ def read(data: memoryview) -> Container:
 
 
 def _digest(header: bytes | memoryview, checked: bytes | memoryview) -> bytes:
-    found = blake2b(bytes(header), digest_size=32)
-    found.update(checked)
-    return found.digest()
+    hashed = blake2b(bytes(header), digest_size=32)
+    hashed.update(checked)
+    return hashed.digest()
 
 
 class Writer:
@@ -124,7 +124,7 @@ class Writer:
         text, checked, total = self._describe(description)
         body = io.BytesIO()
         body.write(text)
-        for offset, data in zip((one[0] for one in description["sections"]), self._sections):
+        for offset, data in zip((section[0] for section in description["sections"]), self._sections):
             body.write(b"\0" * (offset - HEADER_BYTES - body.tell()))
             body.write(data)
         body.write(b"\0" * (checked - HEADER_BYTES - body.tell()))

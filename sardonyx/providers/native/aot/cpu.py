@@ -41,19 +41,19 @@ _LINUX_NAMES = {
 
 def needed_by(target: Target) -> list[str]:
     """The features, by LLVM's names, that code for a target may use."""
-    listed = [one[1:] for one in target.features.split(",") if one.startswith("+")]
+    listed = [feature[1:] for feature in target.features.split(",") if feature.startswith("+")]
     if platform.machine() not in ("x86_64", "AMD64"):
         return sorted(listed)
-    used = (one for one in listed if one in _USED or one.startswith("avx"))
+    used = (feature for feature in listed if feature in _USED or feature.startswith("avx"))
     wanted = sorted({*used, *_OF_LEVEL.get(target.name, ())})
     # what LLVM knows of this CPU and Linux has no word for could not be checked anywhere
-    return [one for one in wanted if not lacking([one])]
+    return [feature for feature in wanted if not lacking([feature])]
 
 
 def lacking(features: Iterable[str]) -> list[str]:
     """Those of the features that this CPU does not have."""
     here = _features()
-    return [one for one in features if one not in here]
+    return [feature for feature in features if feature not in here]
 
 
 def refusal(machine: str, kind: str, features: Sequence[str]) -> str | None:

@@ -52,10 +52,10 @@ def is_context(node: Node) -> bool:
 
 def main_node(nodes: Sequence[Node]) -> Node:
     """The node that has the payload for all."""
-    found = [node for node in nodes if node.attribute("main_context", 1) == 1]
-    if len(found) != 1:
-        raise Refused(f"there are {len(found)} main contexts instead of one")
-    return found[0]
+    main_nodes = [node for node in nodes if node.attribute("main_context", 1) == 1]
+    if len(main_nodes) != 1:
+        raise Refused(f"there are {len(main_nodes)} main contexts instead of one")
+    return main_nodes[0]
 
 
 class Context:
@@ -156,10 +156,10 @@ def _check_machine(opened: Container) -> None:
 def _check_node(node: Node, program: Stored | None) -> None:
     if program is None:
         raise Refused(f"there is no program for {node}")
-    given, made = len(node.inputs), len(node.outputs)
-    if given != program.inputs or made != len(program.tables.outputs) or None in node.inputs:
+    input_count, output_count = len(node.inputs), len(node.outputs)
+    if input_count != program.inputs or output_count != len(program.tables.outputs) or None in node.inputs:
         raise Refused(
-            f"{node} has {given} inputs and {made} outputs, its program {program.inputs} and {len(program.tables.outputs)}"
+            f"{node} has {input_count} inputs and {output_count} outputs, its program {program.inputs} and {len(program.tables.outputs)}"
         )
 
 
@@ -196,7 +196,7 @@ def _linked(names: Sequence[str], objects: Sequence[memoryview]) -> tuple[list[i
     from sardonyx.compiler.jit import NoCompiler, jit
 
     try:
-        functions = jit().link({name: bytes(one) for name, one in zip(names, objects, strict=True)})
+        functions = jit().link({name: bytes(code) for name, code in zip(names, objects, strict=True)})
     except NoCompiler as error:
         raise Refused(f"its code needs LLVM to be linked: {error}") from error
     return functions.addresses, functions

@@ -54,5 +54,5 @@ class ContextExecutionProvider(ExecutionProvider):
 
 
 def _no_fallback(inputs: Sequence[Any]) -> NoReturn:
-    shapes = ", ".join(str(list(one.shape)) for one in inputs)
+    shapes = ", ".join(str(list(array.shape)) for array in inputs)
     raise SourceNeeded(f"the compiled program does not take this data (shapes {shapes})")

@@ -47,7 +47,7 @@ def store(program: CompiledProgram, writer: Writer, kernels: Mapping[str, int]) 
     assert program.program is not None
     tables = program.argument_table.tables
     numbers = np.array([kernels[kernel.symbol] for kernel in program.program.kernels], np.int64)
-    constants = np.array([writer.add_constant(_array(one.array)) for one in program.program.constants], np.int64)
+    constants = np.array([writer.add_constant(_array(constant.array)) for constant in program.program.constants], np.int64)
     arrays = {name: getattr(tables, name) for name in _COLUMNS}
     arrays["kernels"] = numbers[tables.kernels]
     arrays["constants"] = tables.constants.copy()
@@ -113,19 +113,23 @@ class Stored:
         rules = SizeRules(
             symbols=self._symbols[:-1],
             ranks=ranks,
-            places=[_row(one, 4) for one in stored["places"]],
-            caps=[_row(one, 3) for one in stored["caps"]],
+            places=[_row(row, 4) for row in stored["places"]],
+            caps=[_row(row, 3) for row in stored["caps"]],
             checks=[(_whole(number), _whole(axis), size) for number, axis, size in stored["checks"]],
             conditions=[(left, right) for left, right in stored["conditions"]],
             numbers=list(stored["numbers"]),
         )
-        if len(ranks) != inputs or len(rules.places) != len(rules.symbols) or any(one[3] < 1 for one in rules.places):
+        if len(ranks) != inputs or len(rules.places) != len(rules.symbols) or any(place[3] < 1 for place in rules.places):
             raise BadContext(f"{self.name}: its sizes do not fit its inputs")
         for number, axis, *_ in (*rules.places, *rules.caps, *rules.checks):
             if not (0 <= number < inputs and 0 <= axis < ranks[number]):
                 raise BadContext(f"{self.name}: there is no axis {axis} of input {number}")
         names = self._symbols
-        for size in (*(one[2] for one in rules.checks), *(one for pair in rules.conditions for one in pair), *rules.numbers):
+        for size in (
+            *(check[2] for check in rules.checks),
+            *(side for pair in rules.conditions for side in pair),
+            *rules.numbers,
+        ):
             source_of(size, names)
         return rules
 
@@ -133,7 +137,7 @@ class Stored:
         description = self.description
         arrays = self._arrays()
         outputs = [(dtypes.from_code(code), _all(_whole, shape)) for code, shape in description["outputs"]]
-        buffers = [_row(one, 3) for one in description["buffers"]]
+        buffers = [_row(row, 3) for row in description["buffers"]]
         workspace = Workspace.restored(
             _Lazily(lambda: [self._dim(size) for size, _, _ in buffers]), [(first, last) for _, first, last in buffers]
         )
@@ -152,33 +156,33 @@ class Stored:
 
     def _shared(self, outputs: int) -> list[tuple[int, int]]:
         pairs = [_row(pair, 2) for pair in self.description["shared"]]
-        if any(not (0 <= one < self.inputs and 0 <= other < outputs) for one, other in pairs):
+        if any(not (0 <= source < self.inputs and 0 <= result < outputs) for source, result in pairs):
             raise BadContext(f"{self.name}: inputs share memory with outputs that are not there")
-        return [(one, other) for one, other in pairs]
+        return [(source, result) for source, result in pairs]
 
     def _batch(self, stored: Any, types: Sequence[dtypes.ElementType]) -> Batch | None:
         if stored is None:
             return None
         symbol, elements, weights = stored
         batch = Batch(str(symbol), _all(_whole, elements), _whole(weights))
-        given, made = batch.elements[: self.inputs], list(batch.elements[self.inputs :])
-        ranks = zip(given, self.rules.ranks, strict=True)
-        if not any(given) or any(bytes and not (0 < bytes <= WIDEST and rank) for bytes, rank in ranks):
+        input_bytes, output_bytes = batch.elements[: self.inputs], list(batch.elements[self.inputs :])
+        ranks = zip(input_bytes, self.rules.ranks, strict=True)
+        if not any(input_bytes) or any(bytes and not (0 < bytes <= WIDEST and rank) for bytes, rank in ranks):
             raise BadContext(f"{self.name}: its batch does not fit its inputs")
-        if made != [np.dtype(one.numpy).itemsize for one in types] or batch.symbol not in self._symbols:
+        if output_bytes != [np.dtype(type.numpy).itemsize for type in types] or batch.symbol not in self._symbols:
             raise BadContext(f"{self.name}: its batch does not fit its outputs")
         return batch
 
     def _arrays(self) -> dict[str, np.ndarray]:
         words = self.container.array(self.container.description["sections"][_whole(self.description["arrays"])])
-        found, start = {}, 0
+        sections, start = {}, 0
         for (name, columns), length in zip(_COLUMNS.items(), _all(_whole, self.description["lengths"]), strict=True):
             end = start + columns * length
             if length < 0 or end > len(words):
                 raise BadContext(f"{self.name}: its tables are cut")
-            found[name] = words[start:end] if columns == 1 else words[start:end].reshape(-1, columns)
+            sections[name] = words[start:end] if columns == 1 else words[start:end].reshape(-1, columns)
             start = end
-        return found
+        return sections
 
     def _check(self, kernel_count: int) -> None:
         """Refuse tables that point at nothing."""
@@ -229,7 +233,7 @@ class _Lazily(Sequence[Dim]):
 def restored(container: Container, descriptions: Sequence[Description], kernel_count: int) -> list[Stored]:
     """All programs of a container; BadContext if something is not as it must be."""
     try:
-        return [Stored(container, one, kernel_count) for one in descriptions]
+        return [Stored(container, description, kernel_count) for description in descriptions]
     except (BadSize, KeyError, IndexError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise BadContext(f"a program in it is malformed ({type(error).__name__}: {error})") from error
 
@@ -243,7 +247,7 @@ def _whole(value: Any) -> int:
 def _all(convert: Callable[[Any], T], values: Any) -> list[T]:
     if type(values) is not list:
         raise BadContext("a list is missing")
-    return [convert(one) for one in values]
+    return [convert(value) for value in values]
 
 
 def _row(values: Any, length: int) -> list[int]:

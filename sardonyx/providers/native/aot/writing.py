@@ -93,11 +93,11 @@ class Payload:
 
 def _all_kernels(parts: Sequence[CompiledNodes], jit: Jit) -> list[Kernel]:
     """The kernels of all programs, each once, and behind them those that every context has."""
-    found: dict[str, Kernel] = {}
+    kernels: dict[str, Kernel] = {}
     for part in parts:
         assert part.program.program is not None
-        found.update((kernel.symbol, kernel) for kernel in part.program.program.kernels)
-    return [*found.values(), *(entry.kernel(jit.target) for entry in all_alone()), *pool_code.kernels()]
+        kernels.update((kernel.symbol, kernel) for kernel in part.program.program.kernels)
+    return [*kernels.values(), *(entry.kernel(jit.target) for entry in all_alone()), *pool_code.kernels()]
 
 
 def _code(kernels: Sequence[Kernel], jit: Jit) -> tuple[bytes, dict[str, Any]]:
@@ -198,7 +198,7 @@ def _shell(model: Model, parts: Sequence[CompiledNodes], payload: Payload, prefi
         outputs = [_taken(_known(values[value])) for value in program.outputs]
         inputs = [values[value] for value in program.inputs]
         node = Node(OP_TYPE, inputs, outputs, attributes, domain=DOMAIN, version=1, name=names.node(f"{prefix}{name}"))
-        _replace([copied[one] for one in part.nodes], node)
+        _replace([copied[member] for member in part.nodes], node)
         nodes.append(node)
     for graph in edit.all_graphs(shell.graph):
         _forget_constants(graph)
@@ -245,11 +245,11 @@ def _show_types(graph: Graph) -> None:
             value.type = TensorType(type.dtype, tuple(map(_shown, type.shape, names)))
 
 
-def _shown(found: Dim, declared: Dim) -> Dim:
-    for size in (found, declared):
+def _shown(inferred: Dim, declared: Dim) -> Dim:
+    for size in (inferred, declared):
         if isinstance(size, int):
             return size
-    for size in (declared, found):
+    for size in (declared, inferred):
         if not isinstance(size, int) and size.symbol is not None and not dim.is_anonymous(size):
             return size
     return dim.fresh()

@@ -113,7 +113,7 @@ class ArgumentTable:
         self.tables = tables
         self.threads = threads
         self._kernels = np.array(kernels, np.int64)[tables.kernels]
-        self._output_types = [np.dtype(one.numpy) for one in tables.types]
+        self._output_types = [np.dtype(type.numpy) for type in tables.types]
         self.starts = (np.cumsum(tables.counts) - tables.counts).astype(np.int64)
         """The first argument word of each step."""
         self._fixed = tables.fixed.copy()
@@ -155,17 +155,17 @@ class ArgumentTable:
         count = batch.count(shapes)
         sizes = [min(at_once, count - start) for start in range(0, count, at_once)]
         parts = {size: batch.part(shapes, size) for size in set(sizes)}
-        made = {size: self._whole(part, self._sizes(part, self.threads)) for size, part in parts.items()}
+        wholes = {size: self._whole(part, self._sizes(part, self.threads)) for size, part in parts.items()}
         arrays = zip((*shapes, *outputs.shapes), batch.elements, strict=True)
         entry = np.array([math.prod(shape[1:]) * bytes for shape, bytes in arrays], np.int64)[self.tables.outside[:, 1]]
         places = []
         for number, size in enumerate(sizes):
-            moved = made[size].places.copy()
+            moved = wholes[size].places.copy()
             moved[:, 0] += number * len(self._fixed)
             moved[:, 2] += number * at_once * entry
             places.append(moved)
-        steps, arguments = (np.concatenate([getattr(made[size], name) for size in sizes]) for name in ("steps", "arguments"))
-        arena = max(one.arena for one in made.values())
+        steps, arguments = (np.concatenate([getattr(wholes[size], name) for size in sizes]) for name in ("steps", "arguments"))
+        arena = max(whole.arena for whole in wholes.values())
         return Shape(steps, arguments, outputs, arena, np.concatenate(places), self.threads, False, len(sizes))
 
     def words_of(self, places: np.ndarray, shape: Shape) -> np.ndarray:
@@ -209,15 +209,15 @@ class ArgumentTable:
         of the last ones, or get some to grow into.
         """
         if self._placed is not None:
-            before, found = self._placed
+            before, placement = self._placed
             if 4 * sum(lengths) >= 3 * sum(before):
                 if all(map(operator.le, lengths, before)):
-                    return found
+                    return placement
                 if all(length <= old + old // GROWTH + ALIGNMENT for length, old in zip(lengths, before)):
                     lengths = [old if length == old else length + length // GROWTH for length, old in zip(lengths, before)]
-        found = self.workspace.place(lengths)
-        self._placed = lengths, found
-        return found
+        placement = self.workspace.place(lengths)
+        self._placed = lengths, placement
+        return placement
 
     def _step_words(self, words: np.ndarray) -> tuple[np.ndarray, bool]:
         """The words of the steps, and whether those that are worth sharing are short work."""

@@ -306,13 +306,13 @@ def _sharing(tables: Tables) -> Sharing:
 
 def _laid_over(outputs: OutputShapes, arrays: Sequence[np.ndarray], over: Sequence[tuple[int, int]]) -> list[np.ndarray | None]:
     """The memory of inputs as arrays of outputs that are as large."""
-    found: list[np.ndarray | None] = [None] * len(outputs.shapes)
-    for given, made in over:
-        array, shape, dtype = arrays[given], outputs.shapes[made], outputs.types[made]
+    overlaid: list[np.ndarray | None] = [None] * len(outputs.shapes)
+    for source, result in over:
+        array, shape, dtype = arrays[source], outputs.shapes[result], outputs.types[result]
         if array.nbytes == math.prod(shape) * dtype.itemsize:
             is_same = array.shape == shape and array.dtype == dtype
-            found[made] = array if is_same else array.reshape(-1).view(dtype).reshape(shape)
-    return found
+            overlaid[result] = array if is_same else array.reshape(-1).view(dtype).reshape(shape)
+    return overlaid
 
 
 def _limits(threads: int, ticks: float) -> Roofline:

@@ -29,10 +29,10 @@ def outlived_inputs(
         first[array] = min(step, first.get(array, step))
         last[array] = max(step, last.get(array, step))
     return tuple(
-        (given, made - inputs)
-        for made, begun in sorted(first.items())
-        for given in range(inputs)
-        if made >= inputs and last.get(given, -1) < begun and (batch is None or batch.elements[given])
+        (source, result - inputs)
+        for result, begun in sorted(first.items())
+        for source in range(inputs)
+        if result >= inputs and last.get(source, -1) < begun and (batch is None or batch.elements[source])
     )
 
 
@@ -60,9 +60,9 @@ class Workspace:
     @classmethod
     def restored(cls, sizes: Sequence[Dim], spans: Sequence[Span]) -> Workspace:
         """The arena of a program that comes out of a file."""
-        made = cls([])
-        made.sizes, made.spans = sizes, spans
-        return made
+        workspace = cls([])
+        workspace.sizes, workspace.spans = sizes, spans
+        return workspace
 
     @functools.cached_property
     def _conflicts(self) -> list[list[int]] | None:

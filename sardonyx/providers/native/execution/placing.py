@@ -24,7 +24,7 @@ def tabulate(program: Program, sizes: Sizes) -> Tables:
     workspace.batch = program.batch
     buffers = [sizes(size) for size in workspace.sizes]
     items, grains = (
-        [sizes(size) for size in column] for column in ([one.items for one in steps], [one.grain for one in steps])
+        [sizes(size) for size in column] for column in ([step.items for step in steps], [step.grain for step in steps])
     )
     work = [(sizes(step.flops), sizes(step.traffic)) for step in steps]
     outputs = [[sizes(size) for size in dims(value)] for value in program.outputs]

@@ -29,7 +29,9 @@ PIECE_WORK = 65536
 def elementwise_step(lowerer: Lowerer, domain: Sequence[Dim], chain: Chain, arguments: Sequence[Argument]) -> None:
     """Add the step that computes a chain over a domain."""
     total = dim.product(domain)
-    moved = sum(item.type.bytes for item in chain.items if isinstance(item, Load)) + sum(one.type.bytes for one in chain.stores)
+    moved = sum(item.type.bytes for item in chain.items if isinstance(item, Load)) + sum(
+        store.type.bytes for store in chain.stores
+    )
     work = sum(isinstance(item, Apply) for item in chain.items)
     piece = max(4096, PIECE_WORK // (work + 1)) & -64  # so that pieces begin where lines do
     by_rows = len(domain) > 1

@@ -227,31 +227,31 @@ def _inner(part: Part) -> Iterator[tuple[str, Part]]:
         yield from zip(part.names, part.parts)
 
 
-def _words(part: Part, given: Any, title: str, path: str) -> Iterator[Argument]:
+def _words(part: Part, value: Any, title: str, path: str) -> Iterator[Argument]:
     if isinstance(part, Kind):
-        if not isinstance(given, part.classes) or isinstance(given, bool):
-            raise WrongArguments(f"kernel {title!r}: argument {path!r} is {part.name}, not {given!r}")
-        yield given  # type: ignore[misc]
+        if not isinstance(value, part.classes) or isinstance(value, bool):
+            raise WrongArguments(f"kernel {title!r}: argument {path!r} is {part.name}, not {value!r}")
+        yield value  # type: ignore[misc]
     elif isinstance(part, Absent):
-        if given is not None:
-            raise WrongArguments(f"kernel {title!r}: this form takes no argument {path!r}, but is given {given!r}")
+        if value is not None:
+            raise WrongArguments(f"kernel {title!r}: this form takes no argument {path!r}, but is given {value!r}")
     else:
-        values = _values(part, given, title, path)
+        values = _values(part, value, title, path)
         for (name, inner), value in zip(_inner(part), values):
             yield from _words(inner, value, title, f"{path}.{name}" if path else name)
 
 
-def _values(part: Several | Declaration, given: Any, title: str, path: str) -> Sequence[Any]:
+def _values(part: Several | Declaration, value: Any, title: str, path: str) -> Sequence[Any]:
     """What there is for each inner part of one, which must be as many."""
     where = f"argument {path!r}" if path else "its record"
     if isinstance(part, Declaration):
-        if not isinstance(given, part.record):
-            raise WrongArguments(f"kernel {title!r}: {where} is a {part.record.__name__}, not {given!r}")
-        return [getattr(given, name) for name in part.parts]
-    if not isinstance(given, (list, tuple)) or len(given) != len(part.parts):
+        if not isinstance(value, part.record):
+            raise WrongArguments(f"kernel {title!r}: {where} is a {part.record.__name__}, not {value!r}")
+        return [getattr(value, name) for name in part.parts]
+    if not isinstance(value, (list, tuple)) or len(value) != len(part.parts):
         names = ", ".join(part.names) or "nothing"
-        raise WrongArguments(f"kernel {title!r}: {where} has {len(part.parts)} elements ({names}), not {given!r}")
-    return given
+        raise WrongArguments(f"kernel {title!r}: {where} has {len(part.parts)} elements ({names}), not {value!r}")
+    return value
 
 
 def _read(part: Part, next: Callable[[Type], Value]) -> Any:

@@ -18,8 +18,8 @@ from sardonyx.providers.provider import Cluster
 
 def batch_of(cluster: Cluster, weights: int) -> Batch | None:
     """The batch of a cluster all of whose outputs are computed row by row; None if it has none. `weights` are its constants' bytes."""
-    found = {_first_symbol(value) for value in cluster.outputs}
-    size = found.pop() if len(found) == 1 else None
+    symbols = {_first_symbol(value) for value in cluster.outputs}
+    size = symbols.pop() if len(symbols) == 1 else None
     if size is None or not all(_is_batched(value, size) for value in cluster.outputs):
         return None
     if not all(_is_shared(value, size) or _is_batched(value, size) for value in cluster.inputs):
@@ -38,17 +38,17 @@ def _first_symbol(value: Value) -> Symbol | None:
 def _is_batched(value: Value, size: Symbol) -> bool:
     """Whether the batch is a value's first axis and nothing else of it."""
     shape = shape_of(value)
-    return shape is not None and _first_symbol(value) == size and not any(_depends(one, size) for one in shape[1:])
+    return shape is not None and _first_symbol(value) == size and not any(_depends(length, size) for length in shape[1:])
 
 
 def _is_shared(value: Value, size: Symbol) -> bool:
     """Whether a value is the same for all rows: neither its shape nor a content that shapes tell depends on the batch."""
     shape = shape_of(value)
-    return shape is not None and not any(_depends(one, size) for one in (*shape, *(known_sizes(value) or ())))
+    return shape is not None and not any(_depends(length, size) for length in (*shape, *(known_sizes(value) or ())))
 
 
-def _depends(one: Dim, size: Symbol) -> bool:
-    return size in dim.symbols(one)
+def _depends(length: Dim, size: Symbol) -> bool:
+    return size in dim.symbols(length)
 
 
 def _keeps_rows(node: Node, size: Symbol) -> bool:
@@ -62,8 +62,8 @@ def _keeps_rows(node: Node, size: Symbol) -> bool:
     if facts.reshapes:  # the second operand of Reshape may well depend on the batch
         return _is_batched(inputs[0], size)
     batched = [_is_batched(value, size) for value in inputs]
-    if not all(one or _is_shared(value, size) for one, value in zip(batched, inputs)):
+    if not all(is_batched or _is_shared(value, size) for is_batched, value in zip(batched, inputs)):
         return False
     if find_scalar(node) is not None:
-        return all(rank_of(value) == rank_of(outputs[0]) for one, value in zip(batched, inputs) if one)
+        return all(rank_of(value) == rank_of(outputs[0]) for is_batched, value in zip(batched, inputs) if is_batched)
     return facts.rows(node, batched)

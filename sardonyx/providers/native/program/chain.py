@@ -120,7 +120,7 @@ def _item_text(item: Item, number: int) -> str:
         return item.value
     if isinstance(item, Given):
         return "the kernel's result"
-    operands = [f"t{one}" if one >= 0 else "none" for one in item.inputs]
+    operands = [f"t{number}" if number >= 0 else "none" for number in item.inputs]
     return f"{item.op.rpartition('.')[2]}({', '.join([*operands, *(f'{name}={value}' for name, value in item.attributes)])})"
 
 
@@ -229,12 +229,12 @@ class ChainRow:
 
     def is_aligned(self, start: Value | int, bytes: int) -> Value | None:
         """Whether results that may go past the caches lie at multiples of so many bytes from a column on; None if there are none."""
-        found: Value | None = None
+        addresses: Value | None = None
         for store, place in zip(self.code.chain.stores, self._stores):
             if store.streams:
                 number = self.f.as_number(self.f.address(place, start, store.type))
-                found = number if found is None else found | number
-        return None if found is None else (found & (bytes - 1)) == 0
+                addresses = number if addresses is None else addresses | number
+        return None if addresses is None else (addresses & (bytes - 1)) == 0
 
     def load(self, n: int, column: Value, lanes: int, remaining: Value | None) -> Value:
         operand, place = self.code.loads[n], self._loads[n]
@@ -255,10 +255,10 @@ class ChainRow:
 
         Lanes beyond `remaining` hold `neutral`, which changes no result: 0 where they are added.
         """
-        found = self.lanewise(column, lanes, remaining, type)
+        elements = self.lanewise(column, lanes, remaining, type)
         if remaining is None or lanes == 1 or (neutral == 0 and self.code.chain.is_zero_beyond):
-            return found
-        return self.f.select(self.f.first_lanes(remaining, lanes), found, neutral)
+            return elements
+        return self.f.select(self.f.first_lanes(remaining, lanes), elements, neutral)
 
     def lanewise(
         self,
@@ -274,9 +274,9 @@ class ChainRow:
 
         Lanes beyond `remaining` hold anything: loads are 0 there, but not what a chain makes of them.
         """
-        found = self._items_at(column, lanes, remaining, given)[item]
-        assert found is not None
-        return found if type is None else self.f.convert(found, type)
+        elements = self._items_at(column, lanes, remaining, given)[item]
+        assert elements is not None
+        return elements if type is None else self.f.convert(elements, type)
 
     def _items_at(
         self, column: Value, lanes: int, remaining: Value | None = None, given: Sequence[Value] = ()
@@ -292,10 +292,10 @@ class ChainRow:
             elif isinstance(item, Given):
                 results.append(self.f.rounded(next(rest), item.type))
             else:
-                operands = [None if one < 0 else results[one] for one in item.inputs]
+                operands = [None if number < 0 else results[number] for number in item.inputs]
                 with self.f.exact() if self.code.is_exact else nullcontext():
-                    made = scalar_function(item.op)(*operands, type=item.type, **dict(item.attributes))
-                results.append(self.f.rounded(self.f.splat(made, lanes), item.type))  # as if every op stored its result
+                    result = scalar_function(item.op)(*operands, type=item.type, **dict(item.attributes))
+                results.append(self.f.rounded(self.f.splat(result, lanes), item.type))  # as if every op stored its result
         return results
 
     def _store(self, results: Sequence[Value | None], column: Value, remaining: Value | None = None) -> None:
@@ -315,12 +315,12 @@ class ChainRow:
         stride = operand.strides[-1]
         assert stride is not None
         for lane in range(value.type.lanes):
-            one = self.f.extract(value, lane)
+            element = self.f.extract(value, lane)
             if remaining is None or lane == 0:
-                self.f.store(one, place, (column + lane) * stride, operand.type)
+                self.f.store(element, place, (column + lane) * stride, operand.type)
             else:
                 with self.f.if_(remaining > lane):
-                    self.f.store(one, place, (column + lane) * stride, operand.type)
+                    self.f.store(element, place, (column + lane) * stride, operand.type)
 
     def emit(self, column: Value, lanes: int, remaining: Value | None = None, given: Sequence[Value] = ()) -> None:
         """Load, compute and store `lanes` elements from `column` on; with `remaining` only so many of them."""

@@ -65,14 +65,14 @@ class Expression:
             number = self._operate(operation, number, type)
         self.numbers[value] = self.made[value] = number
 
-    def _operate(self, operation: Operation, given: int, type: Type) -> int:
-        """The number of an operation's result; `given` is what the kernel made, or the operation before."""
+    def _operate(self, operation: Operation, before: int, type: Type) -> int:
+        """The number of an operation's result; `before` is what the kernel made, or the operation before."""
         inputs = []
         for operand in operation.operands:
             if operand is None:
-                inputs.append(given)
+                inputs.append(before)
             elif isinstance(operand, Operation):
-                inputs.append(self._operate(operand, given, type))
+                inputs.append(self._operate(operand, before, type))
             elif isinstance(operand, Value):
                 self.lowerer.view(operand)
                 inputs.append(self.add(operand))
@@ -117,9 +117,11 @@ def _number_of(value: Value) -> Number | None:
     return Number(type, repr(int(number) if isinstance(number, bool) else float(number) if type.is_float else number))
 
 
-def common_order(found: Expression) -> tuple[int, ...] | None:
+def common_order(expression: Expression) -> tuple[int, ...] | None:
     """The order in memory of what an expression reads, if all operands of the full shape have the same: its results get it too."""
-    orders = {memory_order(view) for view in found.views if view.shape == found.shape and view.buffer.kind != "constant"}
+    orders = {
+        memory_order(view) for view in expression.views if view.shape == expression.shape and view.buffer.kind != "constant"
+    }
     return orders.pop() if len(orders) == 1 else None
 
 

@@ -202,13 +202,13 @@ class Lowerer:
     def _check_declared(self, node: Node) -> None:
         """Sizes that the model declares where inference finds others: memory is laid out for them, so they must be true."""
         for value in node.outputs:
-            found = value.inferred
-            if found is None or not isinstance(found, TensorType):
+            inferred = value.inferred
+            if inferred is None or not isinstance(inferred, TensorType):
                 continue
             shape = shape_of(value) or ()
-            if found.shape is None or len(found.shape) != len(shape):
+            if inferred.shape is None or len(inferred.shape) != len(shape):
                 raise CannotCompile(f"nobody knows whether {value.name} is {value.type}", quiet=True)
-            for size, declared in zip(found.shape, shape):
+            for size, declared in zip(inferred.shape, shape):
                 self.require(size, declared)
 
     def _deliver(self, value: Value) -> None:
@@ -224,9 +224,9 @@ class Lowerer:
 
     def view(self, value: Value) -> View:
         """How a value lies in memory; if it is still to be computed, the step that does so is added."""
-        found = self._views.get(value)
-        if found is not None:
-            return found
+        view = self._views.get(value)
+        if view is not None:
+            return view
         if value.constant is not None:
             return self._views.setdefault(value, self._contiguous_view(value, self.constant(value.constant.peek())))
         sizes = known_sizes(value)
@@ -241,9 +241,9 @@ class Lowerer:
         view = self.view(value)
         if view.is_contiguous:
             return view
-        made = self.output(value)
-        self.copy(view, made)
-        return made
+        copied = self.output(value)
+        self.copy(view, copied)
+        return copied
 
     def can_pack(self, *values: Value | None) -> bool:
         """Whether values are constants that may be packed before runs."""
@@ -275,8 +275,8 @@ class Lowerer:
         """The same for lowerings themselves, which no kernel reads; out of files they come as bytes."""
         if not self.can_pack(*sources):
             raise CannotCompile("weights may not be packed before runs", quiet=True)
-        found = [source.constant for source in sources if source.constant is not None]
-        request = Request(found, format, parameters, self.target.name, sizes)
+        tensors = [source.constant for source in sources if source.constant is not None]
+        request = Request(tensors, format, parameters, self.target.name, sizes)
         return self.prepacking.packed(request, pack, content_digest)
 
     def table(self, array: np.ndarray) -> Buffer:
@@ -288,12 +288,12 @@ class Lowerer:
         array = np.ascontiguousarray(array)
         if not array.flags.aligned and array.nbytes < MAPPED_BYTES:
             array = array.copy()
-        found = self._constants.get(array.ctypes.data)
-        if found is None or found.array is None or found.array.nbytes != array.nbytes:
-            found = Buffer("constant", array.nbytes, "constant", len(self.program.constants), array)
-            self.program.constants.append(found)
-            self._constants[array.ctypes.data] = found
-        return found
+        buffer = self._constants.get(array.ctypes.data)
+        if buffer is None or buffer.array is None or buffer.array.nbytes != array.nbytes:
+            buffer = Buffer("constant", array.nbytes, "constant", len(self.program.constants), array)
+            self.program.constants.append(buffer)
+            self._constants[array.ctypes.data] = buffer
+        return buffer
 
     def scratch(self, bytes: Dim) -> Buffer:
         """Memory in the arena, from the first to the last step that names it."""
@@ -374,13 +374,13 @@ class Lowerer:
         if value not in self._pending or not self.is_private(value):
             self.copy(self.view(value), target)
             return
-        found = self._expression(value)
-        self._finish(found)
-        self._label = "+".join([*(node.op_type for node in found.nodes), self._label])
+        expression = self._expression(value)
+        self._finish(expression)
+        self._label = "+".join([*(node.op_type for node in expression.nodes), self._label])
         self._views[value] = target  # who takes it a second time reads it there
-        results = [(item, target if one is value else self.output(one)) for one, item in self._results(found)]
-        with self._lowering(found.nodes):
-            self._elementwise(found.shape, found.items, found.views, results)
+        results = [(item, target if result is value else self.output(result)) for result, item in self._results(expression)]
+        with self._lowering(expression.nodes):
+            self._elementwise(expression.shape, expression.items, expression.views, results)
 
     def require(self, left: Dim, right: Dim) -> None:
         """Have NumPy compute the cluster whenever two sizes differ."""
@@ -424,18 +424,18 @@ class Lowerer:
         if node is None or not self.is_private(value):
             views, items = [self.view(value)], [Load(self.view(value).type, ())]
         else:
-            found = self._expression(value)
-            self._nodes += found.nodes
+            expression = self._expression(value)
+            self._nodes += expression.nodes
             # all of it stays pending: somebody else may need a part, and we the whole if the operands do not fit the domain
-            views, items = found.views, found.items
+            views, items = expression.views, expression.items
         axes = range(len(dims(value))) if order is None else order
         shape = permuted(dims(value), axes)
         strides = [regrouped(shape, permuted(self.broadcast(view, dims(value)).strides, axes), groups) for view in views]
-        if any(one is None for one in strides):
+        if any(steps is None for steps in strides):
             self._materialize(value)
             view = self.contiguous(value) if order is None else self._arranged(value, order)
             views, items, strides = [view], [Load(view.type, ())], [regrouped(shape, permuted(view.strides, axes), groups)]
-        return Source(*placed(len(groups), items, views, [one for one in strides if one is not None], [], [], []))
+        return Source(*placed(len(groups), items, views, [steps for steps in strides if steps is not None], [], [], []))
 
     def _arranged(self, value: Value, order: Sequence[int]) -> View:
         """A value without gaps with its axes in this order in memory, copied if it lies otherwise."""
@@ -443,9 +443,9 @@ class Lowerer:
         strides = dense_strides(view.shape, order)
         if view.strides == strides:
             return view
-        made = View(self.scratch(self._bytes(value)), view.type, view.shape, strides)
-        self.copy(view, made)
-        return made
+        arranged = View(self.scratch(self._bytes(value)), view.type, view.shape, strides)
+        self.copy(view, arranged)
+        return arranged
 
     def is_private(self, value: Value) -> bool:
         """Whether one node alone needs a value."""
@@ -472,22 +472,22 @@ class Lowerer:
         value = node.outputs[output]
         shape = dims(value)
         axes = range(len(shape)) if order is None else order
-        found = Expression(self, shape)
-        found.give(value, operations)
-        self._absorb(found, value, groups, axes)
-        results = self._results(found)
-        loaded = [self._loaded(view, shape, groups, axes) for view in found.views]
-        stored = [self._stored(one, order, groups, axes) for one, _ in results]
+        expression = Expression(self, shape)
+        expression.give(value, operations)
+        self._absorb(expression, value, groups, axes)
+        results = self._results(expression)
+        loaded = [self._loaded(view, shape, groups, axes) for view in expression.views]
+        stored = [self._stored(result, order, groups, axes) for result, _ in results]
         chain, arguments = placed(
             len(groups),
-            found.items,
+            expression.items,
             [view for view, _ in loaded],
             [strides for _, strides in loaded],
             [item for _, item in results],
             [view for view, _ in stored],
             [strides for _, strides in stored],
         )
-        return Sink(grouped_shape(permuted(shape, axes), groups), chain, arguments, [one for one, _ in results])
+        return Sink(grouped_shape(permuted(shape, axes), groups), chain, arguments, [result for result, _ in results])
 
     def _loaded(self, view: View, shape: Dims, groups: Sequence[int], axes: Sequence[int]) -> tuple[View, Dims]:
         """What a kernel's chain reads, and its strides in the kernel's domain: a copy of full size where it does not step evenly there."""
@@ -514,9 +514,9 @@ class Lowerer:
         assert strides is not None
         return view, strides
 
-    def _absorb(self, found: Expression, value: Value, groups: Sequence[int], axes: Sequence[int]) -> None:
+    def _absorb(self, expression: Expression, value: Value, groups: Sequence[int], axes: Sequence[int]) -> None:
         """Take elementwise nodes behind `value` into the expression, for as long as there are any that fit."""
-        shape = found.shape
+        shape = expression.shape
         pending = list(value.users)
         while pending:
             node = pending.pop(0)
@@ -524,34 +524,36 @@ class Lowerer:
                 node in self._absorbed
                 or node not in self._members
                 or find_scalar(node) is None
-                or node.outputs[0] in found.numbers
+                or node.outputs[0] in expression.numbers
             ):
                 continue
-            if dims(node.outputs[0]) != shape or not all(self._is_at_hand(one, found, groups, axes) for one in node.inputs):
+            if dims(node.outputs[0]) != shape or not all(
+                self._is_at_hand(operand, expression, groups, axes) for operand in node.inputs
+            ):
                 continue
-            if len(found.views) + len(node.inputs) > MAX_OPERANDS:
+            if len(expression.views) + len(node.inputs) > MAX_OPERANDS:
                 continue
-            found.apply(node)
+            expression.apply(node)
             self._absorbed.add(node)
             self._nodes.append(node)
             pending += node.outputs[0].users
 
-    def _is_at_hand(self, operand: Value | None, found: Expression, groups: Sequence[int], axes: Sequence[int]) -> bool:
+    def _is_at_hand(self, operand: Value | None, expression: Expression, groups: Sequence[int], axes: Sequence[int]) -> bool:
         """Whether an operand is in the expression already or can be read where the kernel runs."""
-        if operand is None or operand in found.numbers:
+        if operand is None or operand in expression.numbers:
             return True
         if operand not in self._views and not operand.is_constant and operand not in self._pending:
             return False
         view = self.view(operand)
-        strides = permuted(self.broadcast(view, found.shape).strides, axes)
-        return regrouped(permuted(found.shape, axes), strides, groups) is not None
+        strides = permuted(self.broadcast(view, expression.shape).strides, axes)
+        return regrouped(permuted(expression.shape, axes), strides, groups) is not None
 
-    def _results(self, found: Expression) -> list[tuple[Value, int]]:
+    def _results(self, expression: Expression) -> list[tuple[Value, int]]:
         """The values of an expression that somebody outside it needs, with the numbers of their items."""
         return [
             (value, number)
-            for value, number in found.made.items()
-            if value in self._wanted or any(user not in found.nodes for user in value.users)
+            for value, number in expression.made.items()
+            if value in self._wanted or any(user not in expression.nodes for user in value.users)
         ]
 
     def _compute(self, value: Value) -> None:
@@ -561,21 +563,21 @@ class Lowerer:
                 raise CannotCompile(f"{value.name} is needed before it is computed")
             self.output(value)
             return
-        found = self._expression(value)
-        self._finish(found)
-        self._label = "+".join(node.op_type for node in found.nodes)
-        made = self._results(found)
-        order = None if any(one in self._wanted for one, _ in made) else common_order(found)
-        results = [(item, self.output(one, order)) for one, item in made]
-        with self._lowering(found.nodes):
-            self._elementwise(found.shape, found.items, found.views, results)
+        expression = self._expression(value)
+        self._finish(expression)
+        self._label = "+".join(node.op_type for node in expression.nodes)
+        needed = self._results(expression)
+        order = None if any(result in self._wanted for result, _ in needed) else common_order(expression)
+        results = [(item, self.output(result, order)) for result, item in needed]
+        with self._lowering(expression.nodes):
+            self._elementwise(expression.shape, expression.items, expression.views, results)
 
     def _expression(self, value: Value) -> Expression:
         """A pending value, and those that it depends on and whose shape is the same."""
-        found = Expression(self, dims(value))
+        expression = Expression(self, dims(value))
         with self._lowering([self._pending[value]]):
-            found.add(value)
-        return found
+            expression.add(value)
+        return expression
 
     @contextlib.contextmanager
     def _lowering(self, nodes: Sequence[Node]) -> Iterator[None]:
@@ -584,9 +586,9 @@ class Lowerer:
         yield
         self._nodes = before
 
-    def _finish(self, found: Expression) -> None:
-        for one in found.made:
-            self._pending.pop(one, None)
+    def _finish(self, expression: Expression) -> None:
+        for computed in expression.made:
+            self._pending.pop(computed, None)
 
     def _elementwise(
         self, shape: Dims, items: Sequence[Item], views: Sequence[View], results: Sequence[tuple[int, View]]
@@ -610,9 +612,9 @@ class Lowerer:
         """What a loop reads, but in the order in which it goes where a copy can bring it there quickly."""
         if 0 in strides or interleaved_rows(domain, strides, contiguous_strides(domain)) is None:
             return view
-        made = View(self.scratch(dim.product(shape) * view.type.bytes), view.type, shape, dense_strides(shape, axes))
-        copy_step(self, view, made)
-        return made
+        copied = View(self.scratch(dim.product(shape) * view.type.bytes), view.type, shape, dense_strides(shape, axes))
+        copy_step(self, view, copied)
+        return copied
 
 
 def _is_alike(size: Dim, wanted: Dim) -> bool:

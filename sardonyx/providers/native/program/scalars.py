@@ -17,7 +17,7 @@ def find_scalar(node: Node) -> Scalar | None:
     entries = scalars.candidates(node.domain, node.op_type)
     if (
         not entries
-        or len([one for one in node.outputs if one.name]) != 1
+        or len([output for output in node.outputs if output.name]) != 1
         or not all(map(is_plain, (*node.inputs, *node.outputs)))
     ):
         return None
@@ -39,7 +39,8 @@ def find_scalar(node: Node) -> Scalar | None:
 def _attributes_fit(node: Node, entry: Scalar) -> bool:
     """Whether every attribute that is set is one that the function knows, and of a kind that can be compared."""
     return all(
-        name in entry.parameters and isinstance(one.value, (int, float, str, bytes)) for name, one in node.attributes.items()
+        name in entry.parameters and isinstance(attribute.value, (int, float, str, bytes))
+        for name, attribute in node.attributes.items()
     )
 
 
@@ -60,10 +61,10 @@ def _told_apart(value: Any) -> Any:
 def scalar_attributes(node: Node, entry: Scalar) -> tuple[tuple[str, Any], ...]:
     """What a scalar function gets by name: the node's attributes and the defaults of its version."""
     signature = checking.signature_of(node)
-    found = {}
+    attributes = {}
     for name, definition in signature.attributes.items():
-        given = node.attributes.get(name)
-        value = attribute_value(given.value) if given is not None else definition.default
+        attribute = node.attributes.get(name)
+        value = attribute_value(attribute.value) if attribute is not None else definition.default
         if name in entry.parameters and value is not None:
-            found[name] = _told_apart(value)
-    return tuple(sorted(found.items()))
+            attributes[name] = _told_apart(value)
+    return tuple(sorted(attributes.items()))

@@ -117,12 +117,12 @@ class Sizes:
 
     def __call__(self, size: Dim) -> int:
         """The number under which a size will be found."""
-        found = self._numbers.get(size)
-        if found is None:
+        number = self._numbers.get(size)
+        if number is None:
             if not self.knows(size):
                 raise UnboundSymbol(f"no input's shape tells {', '.join(sorted(self._unknown(size)))}")
-            found = self._numbers[size] = len(self._numbers)
-        return found
+            number = self._numbers[size] = len(self._numbers)
+        return number
 
     def require(self, left: Dim, right: Dim) -> None:
         """Have shapes refused for which two sizes differ."""
@@ -133,10 +133,10 @@ class Sizes:
     def knows(self, size: Dim) -> bool:
         if isinstance(size, int):
             return True
-        found = self._known.get(size)
-        if found is None:
-            found = self._known[size] = not self._unknown(self._told(size))
-        return found
+        is_known = self._known.get(size)
+        if is_known is None:
+            is_known = self._known[size] = not self._unknown(self._told(size))
+        return is_known
 
     def rules(self) -> SizeRules:
         """How all that was asked for is computed."""
@@ -214,4 +214,6 @@ def _refusal(expected: str) -> str:
 def _caps(size: dim.Expression) -> list[int]:
     """The numbers in a minimum."""
     atoms = [atom for monomial in size.terms for atom, _ in monomial]
-    return [one for atom in atoms if isinstance(atom, dim.Call) for one in atom.arguments if isinstance(one, int)]
+    return [
+        argument for atom in atoms if isinstance(atom, dim.Call) for argument in atom.arguments if isinstance(argument, int)
+    ]

@@ -75,7 +75,11 @@ class Step:
         yield from (buffer.bytes for buffer in (*self.buffers(), *self.scratch))
 
     def buffers(self) -> list[Buffer]:
-        return [one.buffer if isinstance(one, At) else one for one in self.arguments if isinstance(one, (Buffer, At))]
+        return [
+            argument.buffer if isinstance(argument, At) else argument
+            for argument in self.arguments
+            if isinstance(argument, (Buffer, At))
+        ]
 
 
 @dataclass

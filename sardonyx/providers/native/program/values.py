@@ -44,10 +44,10 @@ def dims(value: Value) -> Dims:
     return shape
 
 
-def fixed(size: Dim, what: str) -> int:
+def fixed(size: Dim, name: str) -> int:
     """A size that shapes the code, and not only its arguments."""
     if not isinstance(size, int):
-        raise CannotCompile(f"{what} must be a number before runs, not {size}")
+        raise CannotCompile(f"{name} must be a number before runs, not {size}")
     return size
 
 

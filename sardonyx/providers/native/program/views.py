@@ -71,7 +71,7 @@ def _reshaped_strides(shape: Sequence[Dim], strides: Sequence[Dim], wanted: Sequ
     axis, evenly stepped through, which then falls into the wanted sizes.
     """
     ends = {dim.product(wanted[:count]): count for count in range(1, len(wanted) + 1)}
-    found: list[Dim] = []
+    new_strides: list[Dim] = []
     start = axis = 0
     for count in range(1, len(shape) + 1):
         end = ends.get(dim.product(shape[:count]))
@@ -80,9 +80,9 @@ def _reshaped_strides(shape: Sequence[Dim], strides: Sequence[Dim], wanted: Sequ
         sizes, steps = collapse(tuple(shape[start:count]), [tuple(strides[start:count])])
         if len(sizes) > 1 or end <= axis:
             return None
-        found += [inner * steps[0][0] for inner in contiguous_strides(wanted[axis:end])]
+        new_strides += [inner * steps[0][0] for inner in contiguous_strides(wanted[axis:end])]
         start, axis = count, end
-    return found if start == len(shape) and axis == len(wanted) else None
+    return new_strides if start == len(shape) and axis == len(wanted) else None
 
 
 def permuted(items: Sequence[Dim], order: Sequence[int]) -> Dims:
@@ -93,31 +93,31 @@ def permuted(items: Sequence[Dim], order: Sequence[int]) -> Dims:
 def dense_order(view: View) -> tuple[int, ...] | None:
     """The axes from the outermost in memory to the innermost, if the elements lie without gaps in that order; else None."""
     left = [axis for axis, size in enumerate(view.shape) if size != 1]
-    found: list[int] = []
+    order: list[int] = []
     total: Dim = 1
     while left:
         following = next((axis for axis in reversed(left) if view.strides[axis] == total), None)
         if following is None:
             return None
         left.remove(following)
-        found.append(following)
+        order.append(following)
         total = total * view.shape[following]
     ones = [axis for axis, size in enumerate(view.shape) if size == 1]
-    return (*ones, *reversed(found))
+    return (*ones, *reversed(order))
 
 
 def memory_order(view: View) -> tuple[int, ...] | None:
     """The axes from the outermost in memory to the innermost, behind whose elements alone there may be gaps: some channels of pixels."""
-    found = dense_order(view)
-    if found is not None:
-        return found
+    dense = dense_order(view)
+    if dense is not None:
+        return dense
     inner = next((axis for axis in reversed(range(len(view.shape))) if view.strides[axis] == 1 and view.shape[axis] != 1), None)
     if inner is None:
         return None
     for axis, size in enumerate(view.shape):
         if axis != inner and size != 1:
             # as if the gaps belonged to the elements: pixels of so many channels each
-            rest = [one for one in range(len(view.shape)) if one != inner]
+            rest = [other for other in range(len(view.shape)) if other != inner]
             whole = replace(
                 view,
                 shape=(*permuted(view.shape, rest), view.strides[axis]),
@@ -165,17 +165,17 @@ def collapse(shape: Dims, strides: Sequence[Dims]) -> tuple[Dims, list[Dims]]:
     steps: list[list[Dim]] = [[] for _ in strides]
     for axis in kept:
         size = shape[axis]
-        if sizes and all(one[-1] == given[axis] * size for one, given in zip(steps, strides)):
+        if sizes and all(joined[-1] == operand[axis] * size for joined, operand in zip(steps, strides)):
             sizes[-1] = sizes[-1] * size
-            for one, given in zip(steps, strides):
-                one[-1] = given[axis]
+            for joined, operand in zip(steps, strides):
+                joined[-1] = operand[axis]
         else:
             sizes.append(size)
-            for one, given in zip(steps, strides):
-                one.append(given[axis])
+            for joined, operand in zip(steps, strides):
+                joined.append(operand[axis])
     if not sizes:
         return (1,), [(0,) for _ in strides]
-    return tuple(sizes), [tuple(one) for one in steps]
+    return tuple(sizes), [tuple(joined) for joined in steps]
 
 
 def grouped_shape(shape: Dims, groups: Sequence[int]) -> Dims:
@@ -194,12 +194,12 @@ def regrouped(shape: Dims, strides: Dims, groups: Sequence[int]) -> Dims | None:
 
 @functools.lru_cache(maxsize=1024)
 def _regrouped(shape: Dims, strides: Dims, groups: tuple[int, ...]) -> Dims | None:
-    found: list[Dim] = []
+    new_strides: list[Dim] = []
     axis = 0
     for count in groups:
         sizes, steps = collapse(shape[axis : axis + count], [strides[axis : axis + count]])
         if len(sizes) > 1:
             return None
-        found.append(steps[0][0])
+        new_strides.append(steps[0][0])
         axis += count
-    return tuple(found)
+    return tuple(new_strides)

@@ -30,9 +30,9 @@ class WeightMemory:
             return aligned_empty(shape, dtype)
         if size > len(self._left):
             self._left = aligned_empty([PIECE_BYTES], np.uint8)
-        found = self._left[:size]
+        piece = self._left[:size]
         self._left = self._left[-(-size // ALIGNMENT) * ALIGNMENT :]
-        return found.view(dtype).reshape(shape)
+        return piece.view(dtype).reshape(shape)
 
 
 def aligned_empty(shape: Sequence[int], dtype: Any) -> np.ndarray:

@@ -117,8 +117,8 @@ def _rows_before(f: KernelFunction, a: AppendArguments, form: AppendForm, batch:
     """How many rows of the past a batch has."""
     if a.lengths is None or form.lengths is None:
         return a.before
-    told = told_length(f, a.lengths, form.lengths, batch)
-    return f.minimum(f.maximum((told - a.added) * a.lengths.from_length, 0), a.before)
+    length = told_length(f, a.lengths, form.lengths, batch)
+    return f.minimum(f.maximum((length - a.added) * a.lengths.from_length, 0), a.before)
 
 
 def _copy(

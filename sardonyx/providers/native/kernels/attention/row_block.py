@@ -161,13 +161,13 @@ class BlockCode:
 
     def _seen(self, rows: Rows, place: Value, query: Value, stop: Value) -> Value:
         """Whether a query sees the keys at some places: those before `stop`, of its batch, and in its window."""
-        seen, window = place < stop, self.attention.a.window
+        visible, window = place < stop, self.attention.a.window
         if self.form.lengths is not None:
-            seen = seen & (place < rows.key_count)
+            visible = visible & (place < rows.key_count)
         if rows.position is not None and window is not None:
             here = rows.position + query
-            seen = seen & (place >= here - window.left) & (place <= here + window.right)
-        return seen
+            visible = visible & (place >= here - window.left) & (place <= here + window.right)
+        return visible
 
     # --- values times weights
 

@@ -365,8 +365,8 @@ class _Block:
         with f.if_((key < self.largest_low) | (key + count > self.least_high)), f.loop(0, count) as k:
             place = f.splat(f.convert(key + k, I32), self.lanes)
             row = self._row(self.scratch.scores, k)
-            seen = [(low <= place) & (place < high) for low, high in zip(self.lows, self.highs)]
-            self._store([f.select(sees, score, -math.inf) for sees, score in zip(seen, self._load(row))], row)
+            visible = [(low <= place) & (place < high) for low, high in zip(self.lows, self.highs)]
+            self._store([f.select(sees, score, -math.inf) for sees, score in zip(visible, self._load(row))], row)
         with f.loop(0, count) as k:
             self._note_most(self._load(self._row(self.scratch.scores, k)))
 

@@ -56,8 +56,8 @@ class Geometry:
     @property
     def is_pointwise(self) -> bool:
         """Whether each pixel makes one pixel, alone."""
-        one = (1,) * len(self.kernel)
-        return self.kernel == one and self.strides == one and all(size == 0 for size in (*self.begin, *self.end))
+        ones = (1,) * len(self.kernel)
+        return self.kernel == ones and self.strides == ones and all(size == 0 for size in (*self.begin, *self.end))
 
     @property
     def flops(self) -> Dim:

@@ -144,8 +144,8 @@ def conv_transpose(lowerer: Lowerer, node: Node) -> None:
 
 def pointwise(sizes: Transposed, batch: Dim, image: Dims, filters: int) -> Geometry:
     """The convolution that multiplies each pixel by some filters per group."""
-    one, none = (1,) * len(image), (0,) * len(image)
-    return Geometry(batch, sizes.groups, sizes.channels, filters, one, one, one, none, none, image, image)
+    ones, zeros = (1,) * len(image), (0,) * len(image)
+    return Geometry(batch, sizes.groups, sizes.channels, filters, ones, ones, ones, zeros, zeros, image, image)
 
 
 # --- windows side by side -------------------------------------------------------------------------------------------

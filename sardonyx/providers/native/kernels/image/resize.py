@@ -61,17 +61,17 @@ def resize(lowerer: Lowerer, node: Node) -> None:
     form = resizing_of(node)
     assert form is not None
     rank = len(form.sizes)
-    seen = arrangement_of(rank, resized_axes(node, form))
-    assert seen is not None
-    view = _arranged(lowerer.view(required(node.inputs[0])), seen)
-    space = range(1, rank - 1) if seen.channel_is_last else range(seen.lead, rank)
+    arrangement = arrangement_of(rank, resized_axes(node, form))
+    assert arrangement is not None
+    view = _arranged(lowerer.view(required(node.inputs[0])), arrangement)
+    space = range(1, rank - 1) if arrangement.channel_is_last else range(arrangement.lead, rank)
     sizes = [form.sizes[axis] for axis in space]
     for old, new in zip(dims(required(node.inputs[0])), form.sizes):
         lowerer.require(dim.maximum(new, 0), new)
         lowerer.require(new * (1 - dim.minimum(old, 1)), 0)  # nothing is made of no pixels
     along_channels = view.strides[1] == 1 and view.strides[-1] != 1
     tables = [table_of(lowerer, node, form, axis, view.type.computed) for axis in space]
-    sink = _sink_of(lowerer, node, seen, space, along_channels)
+    sink = _sink_of(lowerer, node, arrangement, space, along_channels)
     axes = [TableAxis(output=size, step=step, table=table) for size, step, table in zip(sizes, view.strides[2:], tables)]
     shape = Sampling(view.type, len(sizes), form.is_weighted)
     taps = math.prod(table.taps for table in tables)
@@ -89,22 +89,22 @@ def resize(lowerer: Lowerer, node: Node) -> None:
     )
 
 
-def _sink_of(lowerer: Lowerer, node: Node, seen: Arrangement, space: range, along_channels: bool) -> Sink:
+def _sink_of(lowerer: Lowerer, node: Node, arrangement: Arrangement, space: range, along_channels: bool) -> Sink:
     """Where the result goes: images of pixels of channels, or of channels of pixels."""
     if along_channels:
-        order = None if seen.channel_is_last else (*range(seen.lead - 1), *space, seen.lead - 1)
-        return lowerer.sink(node, (1 - max(0, seen.missing - 1), len(space), 1), order=order)
-    if seen.channel_is_last:
+        order = None if arrangement.channel_is_last else (*range(arrangement.lead - 1), *space, arrangement.lead - 1)
+        return lowerer.sink(node, (1 - max(0, arrangement.missing - 1), len(space), 1), order=order)
+    if arrangement.channel_is_last:
         return lowerer.sink(node, (1, 1, len(space)), order=(0, space.stop, *space))
-    return lowerer.sink(node, (seen.lead - min(1, seen.lead), min(1, seen.lead), len(space)))
+    return lowerer.sink(node, (arrangement.lead - min(1, arrangement.lead), min(1, arrangement.lead), len(space)))
 
 
-def _arranged(view: View, seen: Arrangement) -> View:
+def _arranged(view: View, arrangement: Arrangement) -> View:
     """(N, C, …), of size 1 where a tensor lacks them."""
-    if seen.channel_is_last:
+    if arrangement.channel_is_last:
         rank = len(view.shape)
         return view.transposed((0, rank - 1, *range(1, rank - 1)))
-    return replace(view, shape=(1,) * seen.missing + view.shape, strides=(0,) * seen.missing + view.strides)
+    return replace(view, shape=(1,) * arrangement.missing + view.shape, strides=(0,) * arrangement.missing + view.strides)
 
 
 # --- kernels --------------------------------------------------------------------------------------------------------

@@ -84,8 +84,8 @@ def _resizing(node: Node) -> Resizing | None:
     chosen = [axis % rank for axis in axes if isinstance(axis, int)] if axes is not None else list(range(rank))
     scales = _floats(node, "scales")
     if not scales:
-        given = input_named(node, "scales")
-        if (given is not None and shape_of(given) != (0,)) or content(node, "sizes") is None:
+        value = input_named(node, "scales")
+        if (value is not None and shape_of(value) != (0,)) or content(node, "sizes") is None:
             return None
     elif len(scales) == len(chosen):
         whole = [1.0] * rank
@@ -299,11 +299,11 @@ def _chosen(
 ) -> tuple[list[Code], list[Code]]:
     """The pixels that a result is made of, and their weights."""
     last = f.maximum(length - 1, 0)
-    one = f.const(position.type, 1.0)
+    unit = f.const(position.type, 1.0)
     if form.mode == "nearest":
         below = f.floor(position)
         pixel = f.convert(below + f.convert(_is_above(form, position - below), position.type), I64)
-        return [f.minimum(f.maximum(pixel, 0), last)], [one]
+        return [f.minimum(f.maximum(pixel, 0), last)], [unit]
     reach = TAPS[form.mode] // 2
     first = f.convert(f.floor(position - float(reach)) + 1.0, I64)
     pixels = [first + tap for tap in range(2 * reach)]

@@ -121,11 +121,11 @@ class Term:
         """The same in memory of its own."""
         view = self.view.transposed([self.labels.index(label) for label in self._own(groups)])
         memory = self.lowerer.scratch(dim.product(view.shape) * view.type.bytes)
-        made = View(memory, view.type, view.shape, contiguous_strides(view.shape))
-        self.lowerer.copy(view, made)
-        found = _regrouped(made, self._counts(groups))
-        assert found is not None
-        return found
+        copied = View(memory, view.type, view.shape, contiguous_strides(view.shape))
+        self.lowerer.copy(view, copied)
+        regrouped = _regrouped(copied, self._counts(groups))
+        assert regrouped is not None
+        return regrouped
 
     def array(self, array: np.ndarray, groups: Groups) -> np.ndarray:
         """A constant with an axis for each group."""
@@ -222,15 +222,15 @@ def _order_of_loops(equation: Equation, terms: Sequence[Term]) -> list[str]:
     """The order in which the operand with most axes lies in memory. Axes of one element stand where they disturb no other."""
     sizes, output = equation.sizes, equation.output
     largest = max(terms, key=lambda term: sum(sizes[label] != 1 for label in term.labels))
-    found = [label for label in dict.fromkeys([*largest.labels, *sizes]) if sizes[label] != 1]
+    order = [label for label in dict.fromkeys([*largest.labels, *sizes]) if sizes[label] != 1]
     place = 0
     for label in output:
-        place = found.index(label) + 1 if label in found else place
-        if label not in found:
-            found.insert(place, label)
+        place = order.index(label) + 1 if label in order else place
+        if label not in order:
+            order.insert(place, label)
             place += 1
-    rest = [label for label in sizes if label not in found]
-    return [*rest, *found]
+    rest = [label for label in sizes if label not in order]
+    return [*rest, *order]
 
 
 def _runs(equation: Equation, terms: Sequence[Term], labels: Sequence[str]) -> list[_Run]:
@@ -272,11 +272,15 @@ def _product_of(equation: Equation, terms: Sequence[Term]) -> _Product | None:
     """None if there are no rows, no columns, nothing that both factors are summed over, or something that only one is."""
     left, right = terms
     summed = tuple(label for label in left.labels if label in right.labels and label not in equation.output)
-    one = [label for label in left.labels if label not in right.labels]
+    left_only = [label for label in left.labels if label not in right.labels]
     other = [label for label in right.labels if label not in left.labels]
-    if not summed or set(equation.summed) - set(summed) or not all(_has_many(equation, labels) for labels in (one, other)):
+    if (
+        not summed
+        or set(equation.summed) - set(summed)
+        or not all(_has_many(equation, labels) for labels in (left_only, other))
+    ):
         return None
-    kinds = "".join("R" if label in one else "C" if label in other else "B" for label in equation.output)
+    kinds = "".join("R" if label in left_only else "C" if label in other else "B" for label in equation.output)
     start = _first_of_tail(kinds)
     if start is None:
         by_kind = [[label for label, kind in zip(equation.output, kinds) if kind == wanted] for wanted in "BRC"]
@@ -284,7 +288,7 @@ def _product_of(equation: Equation, terms: Sequence[Term]) -> _Product | None:
         batch, rows, columns = (tuple(group) for group in by_kind)
         return _Product(left, right, batch, rows, columns, summed, order)
     tail = equation.output[start:]
-    rows, columns = (tuple(label for label in tail if label in own) for own in (one, other))
+    rows, columns = (tuple(label for label in tail if label in own) for own in (left_only, other))
     if kinds[start] == "C":
         left, right, rows, columns = right, left, columns, rows
     return _Product(left, right, equation.output[:start], rows, columns, summed, None)

@@ -73,9 +73,9 @@ def _arrangement(node: Node, number: int) -> tuple[bool, bool]:
 
 def _arranged(view: View, node: Node, number: int) -> View:
     if len(view.shape) == 1:
-        made = view.reshaped(_arranged_shape(node, number))
-        assert made is not None
-        return made
+        reshaped = view.reshaped(_arranged_shape(node, number))
+        assert reshaped is not None
+        return reshaped
     return view.transposed(_axes(len(view.shape), *_arrangement(node, number)))
 
 
@@ -88,7 +88,7 @@ def claims_product(node: Node) -> bool:
         return False
     a, b = _arranged_shape(node, 0), _arranged_shape(node, 1)
     pairs = zip(reversed(a[:-2]), reversed(b[:-2]))
-    return _may_agree(a[-1], b[-2]) and all(_may_agree(one, other) or 1 in (one, other) for one, other in pairs)
+    return _may_agree(a[-1], b[-2]) and all(_may_agree(left, right) or 1 in (left, right) for left, right in pairs)
 
 
 def _may_agree(size: Dim, other: Dim) -> bool:
@@ -108,7 +108,7 @@ def _claims_gemm(node: Node) -> bool:
 
 def _broadcasts(shape: Dims, target: Dims) -> bool:
     pairs = zip(reversed(shape), reversed(target))
-    return len(shape) <= len(target) and all(one in (1, other) for one, other in pairs)
+    return len(shape) <= len(target) and all(size in (1, other) for size, other in pairs)
 
 
 # --- the ops
@@ -134,11 +134,11 @@ def _activation(node: Node) -> Operation | None:
     name = operand(node, "activation")
     if not name:
         return None
-    given = {one: operand(node, f"activation_{one}") for one in ("alpha", "beta", "gamma")}
+    attributes = {letter: operand(node, f"activation_{letter}") for letter in ("alpha", "beta", "gamma")}
     known = newest_scalar(name).parameters
-    found = dict(SELU) if name == "Selu" else {}
-    found |= {one: float(number) for one, number in given.items() if number is not None and one in known}
-    return Operation(name, (None,), tuple(sorted(found.items())))
+    parameters = dict(SELU) if name == "Selu" else {}
+    parameters |= {letter: float(number) for letter, number in attributes.items() if number is not None and letter in known}
+    return Operation(name, (None,), tuple(sorted(parameters.items())))
 
 
 def _claims_activation(node: Node) -> bool:
@@ -353,7 +353,7 @@ def _groups(node: Node, flat: bool) -> tuple[int, ...]:
     """How many axes of the output are batch, rows and columns."""
     ranks = [len(shape_of(value) or ()) for value in node.inputs[:2] if value is not None]
     rank = len(shape_of(node.outputs[0]) or ())
-    has_rows, has_columns = (int(one > 1) for one in ranks)
+    has_rows, has_columns = (int(rank > 1) for rank in ranks)
     batch = rank - has_rows - has_columns
     return (batch + has_rows, has_columns) if flat else (batch, has_rows, has_columns)
 

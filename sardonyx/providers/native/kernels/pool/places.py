@@ -254,7 +254,7 @@ def max_unpool(lowerer: Lowerer, node: Node) -> None:
     target, type = lowerer.output(node.outputs[0]), raw(X.type)
     for size in target.shape[2:]:
         lowerer.require(dim.maximum(size, 0), size)
-    given, pixels = dim.product(X.shape[2:]), dim.product(target.shape[2:])
+    places, pixels = dim.product(X.shape[2:]), dim.product(target.shape[2:])
     planes = X.shape[0] * X.shape[1]
     lowerer.call(
         unpool_kernel(lowerer.target, type),
@@ -262,13 +262,13 @@ def max_unpool(lowerer: Lowerer, node: Node) -> None:
             x=X.place,
             places=I.place,
             target=target.place,
-            given=given,
+            given=places,
             pixels=pixels,
             status=lowerer.status(),
         ),
         planes,
-        dim.maximum(1, dim.floordiv(PIECE_TAPS, dim.maximum(1, given * 4 + pixels))),
-        traffic=planes * (given * (type.bytes + 8) + pixels * type.bytes),
+        dim.maximum(1, dim.floordiv(PIECE_TAPS, dim.maximum(1, places * 4 + pixels))),
+        traffic=planes * (places * (type.bytes + 8) + pixels * type.bytes),
     )
 
 

@@ -81,13 +81,13 @@ def activations_of(node: Node) -> list[tuple[Activation, ...]] | None:
         return None
     alphas = iter(operand(node, "activation_alpha") or ())
     betas = iter(operand(node, "activation_beta") or ())
-    found = []
+    states = []
     for name in names[: count * directions]:
         alpha, beta = PARAMETERS.get(name, (None, None))
-        found.append(
+        states.append(
             Activation(name, None if alpha is None else next(alphas, alpha), None if beta is None else next(betas, beta))
         )
-    return [tuple(found[k * count : (k + 1) * count]) for k in range(directions)]
+    return [tuple(states[k * count : (k + 1) * count]) for k in range(directions)]
 
 
 def _claims(node: Node) -> bool:
@@ -205,7 +205,7 @@ class _Weights:
         """Some gates of [directions, gates · units, depth]."""
         chosen = weights.reshape(len(weights), self._cell.gates, self.hidden, -1)[:, gates]
         count = chosen.shape[1]
-        return aligned(np.stack([packed(one.reshape(count * self.hidden, -1), count, self._lanes) for one in chosen]))
+        return aligned(np.stack([packed(block.reshape(count * self.hidden, -1), count, self._lanes) for block in chosen]))
 
     def _padded(self, vectors: np.ndarray) -> np.ndarray:
         missing = padded_size(self.hidden, self._lanes) - self.hidden

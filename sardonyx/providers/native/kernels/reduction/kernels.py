@@ -247,7 +247,7 @@ class _Strip:
                 total = joined([self._load(totals, at), joined(parts, fold.join_in(f))], fold.join_in(f))
                 if fold.watches_nan:
                     # pairs are asked at once; the total of a column that had a NaN stays one
-                    pairs = [f.unordered(one, other) for one, other in zip(parts[::2], parts[1::2] or parts)]
+                    pairs = [f.unordered(left, right) for left, right in zip(parts[::2], parts[1::2] or parts)]
                     total = f.select(joined(pairs, lambda a, b: a | b), math.nan, total)
                 f.store(total, totals, at, type)
 

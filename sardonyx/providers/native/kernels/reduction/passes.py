@@ -121,17 +121,17 @@ class Fold:
         """What results have: float32 sums are double at the end."""
         return F64 if self.how == "add" and self.type.is_float else self.type
 
-    def join(self, f: KernelFunction, one: Value, other: Value) -> Value:
+    def join(self, f: KernelFunction, left: Value, right: Value) -> Value:
         if self.type.kind == "bool":
-            return one | other if self.how == "max" else one & other
+            return left | right if self.how == "max" else left & right
         if self.how == "max":
-            return f.maximum(other, one)
+            return f.maximum(right, left)
         if self.how == "min":
-            return f.minimum(other, one)
-        return f.binary(self.how, one, other)
+            return f.minimum(right, left)
+        return f.binary(self.how, left, right)
 
     def join_in(self, f: KernelFunction) -> Callable[[Value, Value], Value]:
-        return lambda one, other: self.join(f, one, other)
+        return lambda left, right: self.join(f, left, right)
 
     def across(self, f: KernelFunction, vector: Value) -> Value:
         """All lanes as one."""

@@ -83,11 +83,12 @@ class Suppression(StepCall):
     def __call__(self, inputs: Sequence[Any]) -> list[np.ndarray]:
         from sardonyx.providers.cpu.selection import corners_of, non_max_suppression
 
-        given = {name: self._value(value, inputs) for name, value in self._operands.items()}
-        boxes, scores, most = given["boxes"], given["scores"], given["max_output_boxes_per_class"]
+        operands = {name: self._value(value, inputs) for name, value in self._operands.items()}
+        boxes, scores, most = operands["boxes"], operands["scores"], operands["max_output_boxes_per_class"]
         limit = 0 if most is None else min(int(np.reshape(most, -1)[0]), scores.shape[2])
         overlap, threshold = (
-            None if given[name] is None else float(np.reshape(given[name], ())) for name in ("iou_threshold", "score_threshold")
+            None if operands[name] is None else float(np.reshape(operands[name], ()))
+            for name in ("iou_threshold", "score_threshold")
         )
         largest = scores.shape[0] * scores.shape[1] * limit
         is_usual = (
@@ -98,7 +99,7 @@ class Suppression(StepCall):
             and np.isfinite(boxes).all()
         )
         if not is_usual:
-            return [non_max_suppression(**given, center_point_box=self._center)]  # type: ignore[no-untyped-call]
+            return [non_max_suppression(**operands, center_point_box=self._center)]  # type: ignore[no-untyped-call]
         corners = corners_of(boxes, self._center)  # type: ignore[no-untyped-call]
         return [
             self._select(

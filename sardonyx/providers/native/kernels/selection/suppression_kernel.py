@@ -88,5 +88,5 @@ def _overlaps(
     shared = wide * f.maximum(f.minimum(d, high) - f.maximum(b, low), 0.0)
     real = (size > 0.0) & (area > 0.0)
     union = f.select(real, size + area - shared, 1.0)
-    found = real & (shared / union > f.splat(overlap, lanes))
-    return f.bitcast(found, Type("uint", lanes)) != 0
+    overlapping = real & (shared / union > f.splat(overlap, lanes))
+    return f.bitcast(overlapping, Type("uint", lanes)) != 0

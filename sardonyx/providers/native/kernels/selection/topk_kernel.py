@@ -44,10 +44,10 @@ class _Heap:
         for array, word in zip(self.arrays, entry):
             self.f.store(word, array, n, U64)
 
-    def is_worse(self, one: Words, other: Words) -> Value:
-        if len(one) == 1:
-            return one[0] < other[0]
-        return (one[0] < other[0]) | ((one[0] == other[0]) & (one[1] < other[1]))
+    def is_worse(self, left: Words, right: Words) -> Value:
+        if len(left) == 1:
+            return left[0] < right[0]
+        return (left[0] < right[0]) | ((left[0] == right[0]) & (left[1] < right[1]))
 
     def sink(self, start: Value | int, count: Value, entry: Words) -> None:
         """Let an entry take the place `start` of a heap of `count` entries, or a place below."""

@@ -93,8 +93,8 @@ def _sizes_of(node: Node) -> tuple[list[Dim] | None, int]:
     shapes = [getattr(value.type, "shape", None) if value is not None else None for value in node.inputs]
     if any(shape is None for shape in shapes):
         return None, 0
-    given = operand(node, "axis")
-    axis = (1 if given is None else int(given)) % max(1, len(shapes[0]))  # type: ignore[arg-type]
+    number = operand(node, "axis")
+    axis = (1 if number is None else int(number)) % max(1, len(shapes[0]))  # type: ignore[arg-type]
     return [shape[axis] for shape in shapes if shape is not None], axis
 
 
@@ -124,7 +124,7 @@ def _is_alike(shape: Dims | None, other: Dims | None) -> bool:
     """Whether an operand is not repeated along any axis."""
     if shape is None or other is None or len(shape) != len(other):
         return False
-    return all((one == 1) == (two == 1) for one, two in zip(shape, other))
+    return all((mine == 1) == (theirs == 1) for mine, theirs in zip(shape, other))
 
 
 def final_form(value: Value, members: Container[Node], wanted: Container[Value]) -> Value:

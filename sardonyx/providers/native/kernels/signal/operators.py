@@ -39,12 +39,12 @@ PIECE_VALUES = 32768
 
 def _whole(node: Node, name: str) -> int | None:
     """An operand that is one whole number, None if it is absent or depends on data."""
-    given = operand(node, name)
-    if given is None or isinstance(given, Value):
+    number = operand(node, name)
+    if number is None or isinstance(number, Value):
         return None
-    if np.size(given) != 1:
-        raise CannotCompile(f"{node}: {name} has {np.size(given)} elements", quiet=True)
-    return int(np.reshape(given, ()))
+    if np.size(number) != 1:
+        raise CannotCompile(f"{node}: {name} has {np.size(number)} elements", quiet=True)
+    return int(np.reshape(number, ()))
 
 
 def _is_set(node: Node, name: str) -> bool:
@@ -58,8 +58,8 @@ def _is_one_or_two(size: Dim) -> TypeGuard[int]:
 
 def _is_settled(node: Node, *names: str) -> bool:
     """Whether those of these inputs that are there are constant."""
-    given = [input_named(node, name) for name in names]
-    return all(value is None or value.is_constant for value in given)
+    values = [input_named(node, name) for name in names]
+    return all(value is None or value.is_constant for value in values)
 
 
 def _fast(type: Type, length: int, parts: int, *, onesided: bool, inverse: bool, window: bool = False) -> Transform | None:
@@ -180,9 +180,9 @@ def dft(lowerer: Lowerer, node: Node) -> None:
         _transform(lowerer, node, transform, signals, None, (0, rank - 2, 2))
         return
     units = _units(spectrum.samples, spectrum.parts)
-    made = fourier.dft(units, spectrum.length, -2, spectrum.inverse, spectrum.onesided)  # type: ignore[no-untyped-call]
+    matrix = fourier.dft(units, spectrum.length, -2, spectrum.inverse, spectrum.onesided)  # type: ignore[no-untyped-call]
     rows = replace(view, shape=(count, numbers), strides=(numbers, 1))
-    _multiply(lowerer, node, rows, made.reshape(numbers, -1), (rank - 2, 2))
+    _multiply(lowerer, node, rows, matrix.reshape(numbers, -1), (rank - 2, 2))
 
 
 # --- STFT -----------------------------------------------------------------------------------------------------------
@@ -244,5 +244,5 @@ def stft(lowerer: Lowerer, node: Node) -> None:
         _transform(lowerer, node, transform, signals, form.window, (1, 1, 2))
         return
     units, window = _units(form.length, form.parts), operand(node, "window")
-    made = fourier.stft(units, 1, window, form.length, form.onesided)  # type: ignore[no-untyped-call]
-    _multiply(lowerer, node, signals, made.reshape(form.length * form.parts, -1), (1, 1, 2))
+    matrix = fourier.stft(units, 1, window, form.length, form.onesided)  # type: ignore[no-untyped-call]
+    _multiply(lowerer, node, signals, matrix.reshape(form.length * form.parts, -1), (1, 1, 2))
