@@ -65,10 +65,10 @@ class Trace:
         node = stage.value.producer
         if node is None or node.domain or node.op_type not in _STEPS:
             return False
-        found = _STEPS[node.op_type](self, node, stage)
-        if found is not None:
-            self.stages.append(found)
-        return found is not None
+        next_stage = _STEPS[node.op_type](self, node, stage)
+        if next_stage is not None:
+            self.stages.append(next_stage)
+        return next_stage is not None
 
     # --- one step through a node; the stage is its output, the result the stage of its input
 
@@ -92,8 +92,8 @@ class Trace:
         if shape is None or not self.follows_repeats or len(shape) > len(stage.axes):
             return None
         shape = (1,) * (len(stage.axes) - len(shape)) + shape
-        given = shape_of(stage.value) or ()
-        for axis, size, large in zip(stage.axes, shape, given, strict=True):
+        sizes = shape_of(stage.value) or ()
+        for axis, size, large in zip(stage.axes, shape, sizes, strict=True):
             if size != large and size != 1:
                 return None
             if size != large:
@@ -238,7 +238,7 @@ def _sliced(node: Node, shape: Shape) -> tuple[int, int, int] | None:
     starts, ends, axes, steps = (operand(node, name) for name in ("starts", "ends", "axes", "steps"))
     if starts is None or ends is None or len(starts) != 1 or (steps or [1]) != [1]:
         return None
-    if any(given is not None and known is None for given, known in zip(node.inputs[3:], (axes, steps), strict=False)):
+    if any(operand is not None and known is None for operand, known in zip(node.inputs[3:], (axes, steps), strict=False)):
         return None
     axis = (axes or [0])[0] % len(shape)
     size = shape[axis]
@@ -251,7 +251,7 @@ def _sliced(node: Node, shape: Shape) -> tuple[int, int, int] | None:
 def _split(node: Node, shape: Shape, value: Value) -> tuple[int, int, int] | None:
     axis = operand(node, "axis") % len(shape)
     shapes = [shape_of(output) for output in node.outputs]
-    sizes = [one[axis] if one is not None else None for one in shapes]
+    sizes = [shape[axis] if shape is not None else None for shape in shapes]
     position = next(number for number, output in enumerate(node.outputs) if output is value)
     start = 0
     for size in sizes[:position]:

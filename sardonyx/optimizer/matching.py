@@ -41,9 +41,9 @@ class Match:
     def forget(self, sizes: tuple[int, int, int]) -> None:
         """Go back to where so much had been found."""
         parts: tuple[dict[Any, Any], ...] = (self.bindings, self.nodes, self._calls)
-        for found, size in zip(parts, sizes, strict=True):
-            while len(found) > size:
-                found.popitem()
+        for part, size in zip(parts, sizes, strict=True):
+            while len(part) > size:
+                part.popitem()
 
 
 def find(pattern: Pattern, root: Node) -> Match | None:
@@ -71,52 +71,52 @@ _Goals = tuple[Any, ...]
 
 
 class _Search:
-    """Fits terms one by one; where there are several ways it tries each and forgets what the one before has found."""
+    """Fits terms one by one; where there are several alternatives it tries each and forgets what the one before has bound."""
 
     def __init__(self, root: Node):
         self.match = Match(root)
 
     def solutions(self, goals: _Goals) -> Iterator[Match]:
         while goals:
-            ways = self._ways(*goals)
-            if len(ways) != 1:
+            alternatives = self._alternatives(*goals)
+            if len(alternatives) != 1:
                 sizes = self.match.sizes()
-                for way in ways:
-                    yield from self.solutions(way)
+                for alternative in alternatives:
+                    yield from self.solutions(alternative)
                     self.match.forget(sizes)
                 return
-            goals = ways[0]
+            goals = alternatives[0]
         yield self.match
 
-    def _ways(self, term: Term | Order, given: Any, rest: _Goals) -> list[_Goals]:
+    def _alternatives(self, term: Term | Order, actual: Any, rest: _Goals) -> list[_Goals]:
         """The goals that are left once `term` stands for a value, for each way in which it can; a call may be given its node."""
         if isinstance(term, Order):
-            return self._operands(term, given, rest)
+            return self._operands(term, actual, rest)
         if isinstance(term, Name):
-            return [rest] if self._named(term, given) else []
-        if isinstance(given, Node):
-            return self._call(term, given, rest)  # type: ignore[arg-type]
+            return [rest] if self._named(term, actual) else []
+        if isinstance(actual, Node):
+            return self._call(term, actual, rest)  # type: ignore[arg-type]
         if isinstance(term, Number):
-            return [rest] if given is not None and is_number(given, term.value) else []
+            return [rest] if actual is not None and is_number(actual, term.value) else []
         if isinstance(term, Output):
-            node = _maker(given, term.index)
+            node = _maker(actual, term.index)
             return [] if node is None else self._call(term.call, node, rest)
-        node = _maker(given)
+        node = _maker(actual)
         if term.optional:
-            bare = (term.arguments[0], given, rest)
+            bare = (term.arguments[0], actual, rest)
             return [bare] if node is None else [(term, node, rest), bare]
         return [] if node is None else self._call(term, node, rest)
 
-    def _operands(self, order: Order, given: Sequence[Value | None], rest: _Goals) -> list[_Goals]:
+    def _operands(self, order: Order, operands: Sequence[Value | None], rest: _Goals) -> list[_Goals]:
         for position, name in order.names:
-            if not self._named(name, given[position]):
+            if not self._named(name, operands[position]):
                 return []
         for position, term in order.others:
-            rest = (term, given[position], rest)
+            rest = (term, operands[position], rest)
         return [rest]
 
-    def _named(self, term: Name, given: Value | None) -> bool:
-        return (given is not None or term.optional) and (term.name == "_" or self.match.bind(term.name, given))
+    def _named(self, term: Name, value: Value | None) -> bool:
+        return (value is not None or term.optional) and (term.name == "_" or self.match.bind(term.name, value))
 
     def _call(self, call: Call, node: Node, rest: _Goals) -> list[_Goals]:
         match = self.match
@@ -134,33 +134,33 @@ class _Search:
                 return []
         if call.operands and not self._constraints(call, node):
             return []
-        given = self._given(call, node)
-        if len(given) > len(call.arguments) and not call.open_ended:
+        operands = self._positional(call, node)
+        if len(operands) > len(call.arguments) and not call.open_ended:
             return []
-        may_turn = len(given) == 2 and facts_of(node).commutative
-        given += [None] * (len(call.arguments) - len(given))
+        may_turn = len(operands) == 2 and facts_of(node).commutative
+        operands += [None] * (len(call.arguments) - len(operands))
         orders = call.orders if may_turn else call.orders[:1]
-        return [(order, given, rest) for order in orders if order.may_be(given)]
+        return [(order, operands, rest) for order in orders if order.may_be(operands)]
 
     def _constraints(self, call: Call, node: Node) -> bool:
         for name, wanted in call.operands.items():
-            given = operand(node, name)
+            actual = operand(node, name)
             if isinstance(wanted, Name):
-                if (given is None and not wanted.optional) or not self.match.bind(wanted.name, given):
+                if (actual is None and not wanted.optional) or not self.match.bind(wanted.name, actual):
                     return False
-            elif not _equal(given, wanted):
+            elif not _equal(actual, wanted):
                 return False
         return True
 
-    def _given(self, call: Call, node: Node) -> list[Value | None]:
+    def _positional(self, call: Call, node: Node) -> list[Value | None]:
         """The operands that stand between a call's brackets."""
-        given = list(node.inputs)
-        while given and given[-1] is None:
-            given.pop()
+        operands = list(node.inputs)
+        while operands and operands[-1] is None:
+            operands.pop()
         if call.operands:
             taken_by_name = _positions(node, call.operands)
-            given = [value for position, value in enumerate(given) if position not in taken_by_name]
-        return given
+            operands = [value for position, value in enumerate(operands) if position not in taken_by_name]
+        return operands
 
 
 def _maker(value: Value | None, index: int = 0) -> Node | None:
@@ -169,14 +169,16 @@ def _maker(value: Value | None, index: int = 0) -> Node | None:
     return node if node is not None and index < len(node.outputs) and node.outputs[index] is value else None
 
 
-def _equal(given: Any, wanted: Any) -> bool:
-    if isinstance(given, np.ndarray):
-        given = (
-            given.reshape(-1).tolist() if isinstance(wanted, list) else (given.item() if given.size == 1 else given.tolist())
+def _equal(actual: Any, wanted: Any) -> bool:
+    if isinstance(actual, np.ndarray):
+        actual = (
+            actual.reshape(-1).tolist()
+            if isinstance(wanted, list)
+            else (actual.item() if actual.size == 1 else actual.tolist())
         )
-    if isinstance(given, list) and not isinstance(wanted, list):
-        return len(given) == 1 and given[0] == wanted
-    return bool(given == wanted)
+    if isinstance(actual, list) and not isinstance(wanted, list):
+        return len(actual) == 1 and actual[0] == wanted
+    return bool(actual == wanted)
 
 
 def _positions(node: Node, names: dict[str, Any]) -> set[int]:

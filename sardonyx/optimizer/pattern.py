@@ -83,10 +83,10 @@ class Order:
         self.makers = [(position, ops) for position, term in enumerate(terms) if (ops := begins(term)) is not None]
         """Which ops must have made an operand."""
 
-    def may_be(self, given: Sequence[Value | None]) -> bool:
+    def may_be(self, operands: Sequence[Value | None]) -> bool:
         """Whether the right ops have made some operands: most ways are dismissed by that, before anything is bound."""
         for position, makers in self.makers:
-            value = given[position]
+            value = operands[position]
             node = None if value is None else value.producer
             if node is None or (node.domain, node.op_type) not in makers:
                 return False
@@ -120,8 +120,8 @@ class Pattern:
     @functools.cached_property
     def roots(self) -> list[OpName]:
         """The ops one of which is its root."""
-        found = _ROOT.search(self.text)
-        return [] if found is None else list(map(op_name, found[1].split("|")))
+        match = _ROOT.search(self.text)
+        return [] if match is None else list(map(op_name, match[1].split("|")))
 
     @functools.cached_property
     def needs(self) -> frozenset[OpName]:
@@ -301,16 +301,16 @@ class _Parser:
         return Call(tuple(choices), arguments, operands, label, open_ended=open_ended, optional=optional)
 
     def _operands(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        attributes: dict[str, Any] = {}
         self.take("<")
         while self.peek() != ">":
             name = self.take()
             self.take("=")
-            found[name] = self._literal()
+            attributes[name] = self._literal()
             if self.peek() == ",":
                 self.take(",")
         self.take(">")
-        return found
+        return attributes
 
     def _literal(self) -> Any:
         token = self.take()

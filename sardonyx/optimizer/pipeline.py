@@ -47,8 +47,8 @@ class Late:
         return self.find()(graph, rewriting)
 
     def find(self) -> Pass:
-        found: Pass = getattr(importlib.import_module(f"sardonyx.optimizer.passes.{self.module}"), self.name)
-        return found
+        run_pass: Pass = getattr(importlib.import_module(f"sardonyx.optimizer.passes.{self.module}"), self.name)
+        return run_pass
 
 
 class Level(enum.IntEnum):

@@ -55,18 +55,18 @@ BIAS_SLOTS = 3
 
 def record(rewriting: Rewriting, rules: Mapping[str, Sequence[Rule]]) -> None:
     """Note on the model what the rules of these optimizers would do to it, and change nothing."""
-    found: dict[Graph, _Records] = {}
+    records_of: dict[Graph, _Records] = {}
     for optimizer, group in rules.items():
         for match in applicable(rewriting.model, group, evaluate=rewriting.evaluate, journal=rewriting.journal):
             graph = match.root.graph
             assert graph is not None
-            records = found.get(graph) or found.setdefault(graph, _Records(graph))
+            records = records_of.get(graph) or records_of.setdefault(graph, _Records(graph))
             records.add(optimizer, match)
     if rules[QDQ]:
         for graph in edit.all_graphs(rewriting.model.graph):
-            records = found.get(graph) or found.setdefault(graph, _Records(graph))
+            records = records_of.get(graph) or records_of.setdefault(graph, _Records(graph))
             records.add_few_bits(rewriting)
-    rewriting.model.saved_optimizations = [one.saved for one in found.values() if one.saved.by_optimizer]
+    rewriting.model.saved_optimizations = [records.saved for records in records_of.values() if records.saved.by_optimizer]
 
 
 class _Records:
@@ -81,20 +81,20 @@ class _Records:
         target = next((node for node in match.nodes if _TARGETS[optimizer](node)), None)
         if target is None or (optimizer, target) in self.taken:
             return
-        made = _MAKERS[optimizer](target, self._numbered)
-        if made is not None:
+        record = _MAKERS[optimizer](target, self._numbered)
+        if record is not None:
             self.taken.add((optimizer, target))
-            self.saved.by_optimizer.setdefault(optimizer, []).append(made)
+            self.saved.by_optimizer.setdefault(optimizer, []).append(record)
 
     def add_few_bits(self, rewriting: Rewriting) -> None:
         """Products whose weights are dequantized in blocks; a pass finds them, not a rule."""
         for product in self.saved.graph.nodes:
             before = dequantized_blocks(product, rewriting)
             if before is not None and before in self.numbers and _is_used_once(before):
-                made = SavedOptimization(
+                record = SavedOptimization(
                     FEW_BITS, self._numbered([before, product]), inputs=1, produced=(f"{CONTRIB}:MatMulNBits:1",)
                 )
-                self.saved.by_optimizer.setdefault(QDQ, []).append(made)
+                self.saved.by_optimizer.setdefault(QDQ, []).append(record)
 
     def _numbered(self, nodes: Iterable[Node | None]) -> tuple[int, ...]:
         return tuple(NO_NODE if node is None else self.numbers[node] for node in nodes)

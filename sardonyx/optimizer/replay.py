@@ -158,11 +158,11 @@ class _Unit:
         self, op_type: str, domain: str, version: int, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute]
     ) -> None:
         """A new op whose outputs stand for what the readers make of the target's, and for those that nobody reads."""
-        given = list(inputs)
-        while given and given[-1] is None:
-            given.pop()
+        operands = list(inputs)
+        while operands and operands[-1] is None:
+            operands.pop()
         outputs = [Value(self.op.unique(op_type) if output.name else "") for output in self.target.outputs]
-        node = self.op.add(Node(op_type, given, outputs, attributes, domain=domain, version=version, name=self.target.name))
+        node = self.op.add(Node(op_type, operands, outputs, attributes, domain=domain, version=version, name=self.target.name))
         read = [reader.outputs[0] for reader in self.readers]
         for old, new in zip([*read, *self.target.outputs[len(read) :]], node.outputs, strict=True):
             self.replace(old, new)
@@ -187,7 +187,7 @@ class _Unit:
         """Remove what is not needed any more."""
         if self.produced:
             raise Fail("Too many produced nodes in the runtime optimization record.")
-        for node in dict.fromkeys([*self.readers, self.target, *(one for one in self.sources if one is not None)]):
+        for node in dict.fromkeys([*self.readers, self.target, *(source for source in self.sources if source is not None)]):
             if node.graph is not None and not any(output.uses or output.is_graph_output for output in node.outputs):
                 node.graph.remove(node)
 
@@ -290,11 +290,11 @@ def _activation(unit: _Unit) -> None:
         raise Fail(f"{act} does not read it")
     unit.check_read_by(act, conv.outputs[0])
     unit.op.opsets[CONTRIB] = unit._promised("FusedConv", CONTRIB)
-    given = (*conv.inputs, None)[:3]
-    made = (fuse_clip if act.op_type == "Clip" else fuse_activation)(unit.op, act, conv, *given)
-    if isinstance(made, Skip):
-        raise Fail(made.reason)
-    unit.replace(act.outputs[0], made)
+    operands = (*conv.inputs, None)[:3]
+    fused = (fuse_clip if act.op_type == "Clip" else fuse_activation)(unit.op, act, conv, *operands)
+    if isinstance(fused, Skip):
+        raise Fail(fused.reason)
+    unit.replace(act.outputs[0], fused)
 
 
 def _bias(unit: _Unit) -> None:

@@ -156,15 +156,15 @@ def surroundings(nodes: Iterable[Node], depth: int) -> dict[Node, int]:
 
     What stands right before them counts as changed too, for rules ask who uses a value.
     """
-    found = {node: 0 for node in nodes if node.graph is not None}
-    border = [value.producer for node in found for value in node.inputs if value is not None and value.producer]
-    found.update(dict.fromkeys(border, 0))
-    border = list(found)
+    distances = {node: 0 for node in nodes if node.graph is not None}
+    border = [value.producer for node in distances for value in node.inputs if value is not None and value.producer]
+    distances.update(dict.fromkeys(border, 0))
+    border = list(distances)
     for distance in range(1, depth):
         behind = dict.fromkeys(user for node in border for output in node.outputs for user, _ in output.uses)
-        border = [node for node in behind if node not in found]
-        found.update(dict.fromkeys(border, distance))
-    return found
+        border = [node for node in behind if node not in distances]
+        distances.update(dict.fromkeys(border, distance))
+    return distances
 
 
 def applicable(
@@ -189,10 +189,10 @@ class _Rewriter:
         self.disordered = False
         """Whether a node may stand before one that it uses, because a rule replaced an inner value of its match."""
         self.by_op: dict[OpName, list[tuple[Rule, Pattern]]] = {}
-        for one in rules:
-            for pattern in one.patterns:
+        for rule in rules:
+            for pattern in rule.patterns:
                 for op in pattern.roots:
-                    self.by_op.setdefault(op, []).append((one, pattern))
+                    self.by_op.setdefault(op, []).append((rule, pattern))
 
     def graph(self, graph: Graph) -> bool:
         distances = dict(self.extent.near or {})
@@ -230,28 +230,28 @@ class _Rewriter:
         """Apply the first rule that fits at `node` and reaches what has changed; the nodes to look at again, or None."""
         refusals: list[tuple[str, str]] = []
         sources = None
-        for one, pattern in self.by_op.get((node.domain, node.op_type), ()):
+        for rule, pattern in self.by_op.get((node.domain, node.op_type), ()):
             if not pattern.needs <= self.extent.ops or pattern.depth <= distance:
                 continue
             sources = matching.sources(node) if sources is None else sources
             if not pattern.may_have(sources):
                 continue
             for match in matching.find_all(pattern, node):
-                touched = self._used_elsewhere(one, match) or self._apply(graph, one, match)
+                touched = self._used_elsewhere(rule, match) or self._apply(graph, rule, match)
                 if not isinstance(touched, Skip):
-                    self._explain(node, [refusal for refusal in refusals if refusal[0] != one.name])
+                    self._explain(node, [refusal for refusal in refusals if refusal[0] != rule.name])
                     return touched
-                refusals.append((one.name, touched.reason))
+                refusals.append((rule.name, touched.reason))
         self._explain(node, refusals)
         return None
 
     def applicable(self, graph: Graph, node: Node) -> Match | None:
         """What the first rule that fits at `node` would replace."""
-        for one, pattern in self.by_op.get((node.domain, node.op_type), ()):
+        for rule, pattern in self.by_op.get((node.domain, node.op_type), ()):
             for match in matching.find_all(pattern, node):
-                if self._used_elsewhere(one, match) is None:
-                    op = self._builder(graph, one, match)
-                    results = self._tried(one, match, op)
+                if self._used_elsewhere(rule, match) is None:
+                    op = self._builder(graph, rule, match)
+                    results = self._tried(rule, match, op)
                     self._undo(graph, op)
                     if not isinstance(results, Skip):
                         return match
@@ -261,11 +261,11 @@ class _Rewriter:
         for name, reason in dict.fromkeys(refusals):
             self.journal.add(name, node, reason)
 
-    def _used_elsewhere(self, one: Rule, match: Match) -> Skip | None:
+    def _used_elsewhere(self, rule: Rule, match: Match) -> Skip | None:
         """A refusal if somebody outside the match uses its inner values, apart from those that the rule keeps."""
         if len(match.nodes) == 1:
             return None
-        kept = {id(match.bindings[name]) for name in one.keep if name in match.bindings}
+        kept = {id(match.bindings[name]) for name in rule.keep if name in match.bindings}
         for node in match.nodes:
             if node is match.root:
                 continue
@@ -276,37 +276,37 @@ class _Rewriter:
                     return skip(f"{output.name!r} is used elsewhere")
         return None
 
-    def _apply(self, graph: Graph, one: Rule, match: Match) -> list[Node] | Skip:
-        op = self._builder(graph, one, match)
-        results = self._tried(one, match, op)
+    def _apply(self, graph: Graph, rule: Rule, match: Match) -> list[Node] | Skip:
+        op = self._builder(graph, rule, match)
+        results = self._tried(rule, match, op)
         if isinstance(results, Skip):
             self._undo(graph, op)
             return results
-        self.journal.add(one.name, match.root)
-        self.bound.note(one.name)
+        self.journal.add(rule.name, match.root)
+        self.bound.note(rule.name)
         return self._replace(match, op, results)
 
-    def _builder(self, graph: Graph, one: Rule, match: Match) -> Builder:
-        return Builder(graph, before=match.root, opsets=_opsets(self.model, match.root), prefix=match.root.name or one.name)
+    def _builder(self, graph: Graph, rule: Rule, match: Match) -> Builder:
+        return Builder(graph, before=match.root, opsets=_opsets(self.model, match.root), prefix=match.root.name or rule.name)
 
-    def _tried(self, one: Rule, match: Match, op: Builder) -> list[tuple[Value, Value]] | Skip:
+    def _tried(self, rule: Rule, match: Match, op: Builder) -> list[tuple[Value, Value]] | Skip:
         """What the rule makes, or its refusal, for which an error counts too."""
         try:
-            return self._results(one, match, op)
+            return self._results(rule, match, op)
         except Exception as error:
             if self.journal.strict:
                 raise
-            logger.warning("rule %s failed at %s and is skipped: %s", one.name, match.root, error)
+            logger.warning("rule %s failed at %s and is skipped: %s", rule.name, match.root, error)
             return skip(f"the rule raised {type(error).__name__}: {error}")
 
-    def _results(self, one: Rule, match: Match, op: Builder) -> list[tuple[Value, Value]] | Skip:
+    def _results(self, rule: Rule, match: Match, op: Builder) -> list[tuple[Value, Value]] | Skip:
         """Old values and what stands in their place."""
         known = match.bindings | {"op": op, "root": match.root}
-        answer: Answer | None = one.function(**{name: known[name] for name in one.parameters if name in known})
+        answer: Answer | None = rule.function(**{name: known[name] for name in rule.parameters if name in known})
         if isinstance(answer, Skip) or answer is None:
             return answer or skip("no reason given")
-        for made in op.made:
-            self.driver.node(made)
+        for new_node in op.made:
+            self.driver.node(new_node)
         pairs = [(old, new) for old, new in _pairs(answer, match) if new is not old]
         for old, new in pairs:
             if _merged_type(old, new) is None and (old.type or new.type):
@@ -314,13 +314,13 @@ class _Rewriter:
         return pairs
 
     def _undo(self, graph: Graph, op: Builder) -> None:
-        for made in reversed(op.made):
-            graph.remove(made)
+        for new_node in reversed(op.made):
+            graph.remove(new_node)
         for value in op.constants:
             graph.remove_initializer(value)
 
     def _replace(self, match: Match, op: Builder, results: Sequence[tuple[Value, Value]]) -> list[Node]:
-        self.extent.ops.update((made.domain, made.op_type) for made in op.made)
+        self.extent.ops.update((new.domain, new.op_type) for new in op.made)
         users = [user for old, _ in results for user in old.users]
         sources = [value.producer for node in match.nodes for value in node.inputs if value is not None and value.producer]
         for old, new in results:
@@ -328,7 +328,12 @@ class _Rewriter:
             _keep_knowledge(old, new)
             edit.replace_all_uses(old, new)
         _remove_unused(match.nodes)
-        return [*op.made, *users, *(user for one in users for output in one.outputs for user in output.users), *sources]
+        return [
+            *op.made,
+            *users,
+            *(user for user_node in users for output in user_node.outputs for user in output.users),
+            *sources,
+        ]
 
 
 def _pairs(answer: Value | Sequence[Value | None] | Mapping[str, Value], match: Match) -> list[tuple[Value, Value]]:

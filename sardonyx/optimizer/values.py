@@ -113,4 +113,4 @@ def is_non_negative(value: Value, depth: int = 16) -> bool:
         return False
     facts = facts_of(node)
     needed = node.inputs[:1] if facts.moves else facts.non_negative(node)
-    return needed is not None and all(given is not None and is_non_negative(given, depth - 1) for given in needed)
+    return needed is not None and all(operand is not None and is_non_negative(operand, depth - 1) for operand in needed)

@@ -102,11 +102,11 @@ class _Fuser:
         others = [attention.query.value, *([] if mask is None else [mask])]
         pasts = [] if operand(node, "is_causal") else self._pasts(attention.key, attention.value, others)
         operands = [past.new for past in pasts] or [attention.key, attention.value]
-        if any(one.merged is None for one in (attention.query, *operands)):
+        if any(heads.merged is None for heads in (attention.query, *operands)):
             return False
         op = self._builder(node, before=node)
         heads = {"q_num_heads": attention.heads, "kv_num_heads": attention.heads // attention.groups}
-        inputs = [*(one.as_merged(op)[0] for one in (attention.query, *operands)), mask, *(past.past for past in pasts)]
+        inputs = [*(heads.as_merged(op)[0] for heads in (attention.query, *operands)), mask, *(past.past for past in pasts)]
         attributes = {**node.attributes, **{name: Attribute.of(count) for name, count in heads.items()}}
         outputs = [op.unique("Attention") for _ in range(1 + len(pasts))]
         result, *presents = op.add(Node("Attention", inputs, outputs, attributes, version=node.version)).outputs
@@ -129,12 +129,12 @@ class _Fuser:
 
     def _pasts(self, key: Heads, value: Heads, others: Sequence[Value]) -> list[Past]:
         """Keys and values whose past the op can join with the new ones itself; `others` are what it takes besides."""
-        pasts = [past_of(one, self.graph) for one in (key, value)]
-        found = [past for past in pasts if past is not None and past.new.head_count == key.head_count]
-        if len(found) != 2:
+        pasts = [past_of(heads, self.graph) for heads in (key, value)]
+        caches = [past for past in pasts if past is not None and past.new.head_count == key.head_count]
+        if len(caches) != 2:
             return []
-        sources = [*others, *(past.past for past in found), *(past.new.value for past in found)]
-        return [] if self._any_depends_on(sources, {past.both.producer for past in found}) else found
+        sources = [*others, *(past.past for past in caches), *(past.new.value for past in caches)]
+        return [] if self._any_depends_on(sources, {past.both.producer for past in caches}) else caches
 
     def _any_depends_on(self, values: Sequence[Value], nodes: Set[Node | None]) -> bool:
         """Whether some values need the result of some nodes; if so, these cannot be part of an op that takes the values."""
@@ -253,7 +253,7 @@ def _of_standard(node: Node) -> _Standard | None:
     if query is None or key is None or value is None or shape is None or len(shape) != 4 or not has_one_output(node):
         return None
     joined = joined_output(node.outputs[0])
-    if any(given is not None for given in node.inputs[4:]) or joined is None or joined.is_flat or joined.is_turned:
+    if any(operand is not None for operand in node.inputs[4:]) or joined is None or joined.is_flat or joined.is_turned:
         return None
     if not isinstance(shape[1], int) or _is_used_on_the_way(node.outputs[0], joined.value):
         return None
@@ -406,7 +406,7 @@ class _Emitter:
         if self.pasts:
             self.factor *= math.prod(past.factor for past in self.pasts)
             operands = self.pasts[0].new, self.pasts[1].new
-        return [self._take(one.as_merged(self.op) if is_merged else one.as_apart(self.op)) for one in operands]
+        return [self._take(heads.as_merged(self.op) if is_merged else heads.as_apart(self.op)) for heads in operands]
 
     def _bias(self, query: Value, axis: int) -> Value | None:
         return self.biases.make(self.op, self.core.steps, self.scores, query, axis)

@@ -116,33 +116,33 @@ def _number(op: Builder, number: float, scores: Scores) -> Value:
 
 def _fitting_shape(operand: Value, rank: int, scores: Scores) -> list[Dim]:
     """The operand's shape with four axes, if that certainly broadcasts to the scores' own."""
-    given = shape_of(operand)
-    if given is None or len(given) > rank:
+    sizes = shape_of(operand)
+    if sizes is None or len(sizes) > rank:
         raise Unfit("the shape of a mask is not known")
-    shape = [*[1] * (rank - len(given)), *given]
+    shape = [*[1] * (rank - len(sizes)), *sizes]
     if rank == 3:
         whole = scores.batch * scores.heads
         if shape[0] not in (1, whole):
-            raise Unfit(f"a mask of shape {given} may enlarge the scores")
+            raise Unfit(f"a mask of shape {sizes} may enlarge the scores")
         shape = [1, 1, *shape[1:]] if shape[0] == 1 else [scores.batch, scores.heads, *shape[1:]]
     wanted = (scores.batch, scores.heads, scores.queries)
     if any(size not in (1, full) for size, full in zip(shape[:3], wanted, strict=True)):
-        raise Unfit(f"a mask of shape {given} may enlarge the scores")
+        raise Unfit(f"a mask of shape {sizes} may enlarge the scores")
     if shape[3] == 1 and scores.keys != 1:
         raise Unfit("a mask is the same for all keys")
     return shape
 
 
 def _in_four_axes(op: Builder, operand: Value, rank: int, shape: Sequence[Dim], scores: Scores) -> Value:
-    given = shape_of(operand) or ()
-    if len(given) == 4:
+    sizes = shape_of(operand) or ()
+    if len(sizes) == 4:
         return operand
-    if rank == 3 and len(given) == 3 and given[0] != 1:
+    if rank == 3 and len(sizes) == 3 and sizes[0] != 1:
         return heads_apart(op, operand, scores.heads)
     array = constant(operand)
     if array is not None and operand.is_constant:
         return op.constant(array.reshape([1] * (4 - array.ndim) + list(array.shape)))
-    return op.Unsqueeze(operand, axes=list(range(4 - len(given))))
+    return op.Unsqueeze(operand, axes=list(range(4 - len(sizes))))
 
 
 def _shifted(op: Builder, total: Value | None, operand: Value, step: Shift, scores: Scores) -> Value:
@@ -165,6 +165,6 @@ def _for_all_queries(op: Builder, bias: Value, scores: Scores, query: Value, axi
     """onnxruntime takes a bias for each query only, even where it is the same for all."""
     if isinstance(scores.queries, int):
         return op.Expand(bias, op.constant([1, 1, scores.queries, 1]))
-    one = op.constant([1])
+    ones = op.constant([1])
     count = op.Slice(op.Shape(query), starts=[axis], ends=[axis + 1], axes=[0])
-    return op.Expand(bias, op.Concat(one, one, count, one, axis=0))
+    return op.Expand(bias, op.Concat(ones, ones, count, ones, axis=0))

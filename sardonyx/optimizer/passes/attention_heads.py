@@ -99,20 +99,20 @@ class Heads:
 
     def as_merged(self, op: Builder) -> tuple[Value, float]:
         """(batch, length, heads·size)."""
-        found = self.merged
-        if found is None:
+        merged = self.merged
+        if merged is None:
             value, factor = self.as_apart(op)
             turned = op.Transpose(value, perm=[0, 2, 1, 3])
             return op.Reshape(turned, op.constant([0, 0, self._features()])), factor
-        value = found.stage.value
-        if found.has_heads_apart:
+        value = merged.stage.value
+        if merged.has_heads_apart:
             value = op.Reshape(value, op.constant([0, 0, self._features()]))
-        elif found.index is not None:
+        elif merged.index is not None:
             width = self._features()
-            value = op.Slice(value, starts=[found.index * width], ends=[(found.index + 1) * width], axes=[2])
-        elif found.is_turned:
+            value = op.Slice(value, starts=[merged.index * width], ends=[(merged.index + 1) * width], axes=[2])
+        elif merged.is_turned:
             value = op.Transpose(value, perm=[1, 0, 2])
-        return value, found.stage.factor
+        return value, merged.stage.factor
 
     def _features(self) -> int:
         width = size_of(self.size) * (self.head_count if self.has_known_heads else self.count or 1)
@@ -205,9 +205,9 @@ def joined_output(output: Value) -> Joined | None:
         *leading, length, size = stage.axes
         joined = [atom for axis in leading for atom in axis]
         for at in range(len(joined)) if len(leading) == 1 else (len(leading[0]),):
-            found = _joined(trace.axes, joined[:at], length, joined[at:], size)
-            if found is not None:
-                return Joined(value, joined[at:], *found)
+            placed = _joined(trace.axes, joined[:at], length, joined[at:], size)
+            if placed is not None:
+                return Joined(value, joined[at:], *placed)
     return None
 
 

@@ -50,14 +50,14 @@ def _bounds(value: Value, depth: int) -> tuple[float, float]:
     node = value.producer
     if node is None or node.domain or depth == 0:
         return _UNKNOWN
-    operands = [one for one in node.inputs if one is not None]
+    operands = [operand for operand in node.inputs if operand is not None]
     if facts_of(node).moves or node.op_type == "Cast":
         return _bounds(operands[0], depth - 1)
     if node.op_type == "Where":
-        (a, b), (c, d) = (_bounds(one, depth - 1) for one in operands[1:])
+        (a, b), (c, d) = (_bounds(operand, depth - 1) for operand in operands[1:])
         return min(a, c), max(b, d)
     if node.op_type in ("Add", "Sub", "Mul"):
-        return _combined(node.op_type, *(_bounds(one, depth - 1) for one in operands))
+        return _combined(node.op_type, *(_bounds(operand, depth - 1) for operand in operands))
     return _UNKNOWN
 
 
@@ -93,7 +93,7 @@ def index_of(value: Value, depth: int = MAX_DEPTH) -> Index | None:
         return None
     first = node.inputs[0]
     if node.op_type == "Range":
-        start, delta = (None if one is None else _known_number(one) for one in (first, node.inputs[2]))
+        start, delta = (None if operand is None else _known_number(operand) for operand in (first, node.inputs[2]))
         return None if start is None or delta != 1 else Index(0, 1, start)
     if node.op_type == "Identity" or (node.op_type == "Cast" and not _loses_order(node)):
         return index_of(first, depth - 1)
@@ -139,10 +139,10 @@ def _moved(index: Index | None, before: Value, after: Value) -> Index | None:
     if not index.row and not index.column:
         return index
     size = old[-1] if index.column else old[-2]
-    if [one for one in old if one != 1] != [one for one in new if one != 1] or sum(one != 1 for one in old) > 1:
+    if [size for size in old if size != 1] != [size for size in new if size != 1] or sum(size != 1 for size in old) > 1:
         return None
     step = index.row or index.column
-    places = [place for place, one in enumerate(reversed(new)) if one == size]
+    places = [place for place, length in enumerate(reversed(new)) if length == size]
     if size == 1 or places not in ([0], [1]):
         return None
     return Index(0, step, index.offset) if places == [0] else Index(step, 0, index.offset)
@@ -199,13 +199,13 @@ def _keeps_matrix(node: Node) -> bool:
 def _with_neutral(node: Node, keeps: bool, depth: int) -> Dim | None:
     """A condition joined with a constant that changes nothing."""
     neutral = node.op_type == "And"
-    for one, other in (node.inputs[:2], node.inputs[1::-1]):
-        array = None if one is None else constant(one)
-        if array is None or array.dtype != bool or other is None or not np.all(array == neutral):
+    for left, right in (node.inputs[:2], node.inputs[1::-1]):
+        array = None if left is None else constant(left)
+        if array is None or array.dtype != bool or right is None or not np.all(array == neutral):
             continue
-        shapes = shape_of(other), shape_of(node.outputs[0])
+        shapes = shape_of(right), shape_of(node.outputs[0])
         if shapes[0] is not None and shapes[1] is not None and shapes[0][-2:] == shapes[1][-2:]:
-            return causal_offset(other, keeps, depth - 1)
+            return causal_offset(right, keeps, depth - 1)
     return None
 
 
@@ -244,7 +244,7 @@ def _compared(node: Node, keeps: bool) -> Dim | None:
     if node.op_type not in _OPPOSITES or node.inputs[0] is None or node.inputs[1] is None:
         return None
     relation = node.op_type if keeps else _OPPOSITES[node.op_type]
-    small, large = (_broadcast(one, node.outputs[0], MAX_DEPTH) for one in (node.inputs[0], node.inputs[1]))
+    small, large = (_broadcast(operand, node.outputs[0], MAX_DEPTH) for operand in (node.inputs[0], node.inputs[1]))
     if relation.startswith("Greater"):
         small, large = large, small
     difference = _sum(large, small, -1)
@@ -277,7 +277,7 @@ def _causal_bias(value: Value) -> Dim | None:
         return None
     if node.op_type in ("Identity", "Unsqueeze", "Expand") and node.inputs[0] is not None and _keeps_matrix(node):
         return _causal_bias(node.inputs[0])
-    if node.op_type != "Where" or any(one is None for one in node.inputs):
+    if node.op_type != "Where" or any(operand is None for operand in node.inputs):
         return None
     condition, x, y = node.inputs
     numbers = scalar(x), scalar(y)

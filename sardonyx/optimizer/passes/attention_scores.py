@@ -92,11 +92,11 @@ def find_core(softmax: Node) -> Core | None:
     scores = softmax.inputs[0]
     if scores is None or not _is_along_rows(softmax):
         return None
-    found = _weighed(softmax)
-    read = None if found is None else _read(scores, softmax, MAX_STEPS)
-    if found is None or read is None:
+    weighed = _weighed(softmax)
+    read = None if weighed is None else _read(scores, softmax, MAX_STEPS)
+    if weighed is None or read is None:
         return None
-    weighing, is_guarded, node, weights = found
+    weighing, is_guarded, node, weights = weighed
     product, steps, values = read
     if weighing.alpha != 1 or weighing.transposed:
         raise Unfit("the product with the values has a factor or a transposition")
@@ -166,7 +166,9 @@ def _weighed(softmax: Node) -> tuple[Product, bool, Node, list[Value]] | None:
         users = [node for node in value.users if node.graph is softmax.graph]
         if len(users) != len(value.users):
             return None
-        product = next((found for node in users if (found := product_of(node)) is not None and found.a is value), None)
+        product = next(
+            (candidate for node in users if (candidate := product_of(node)) is not None and candidate.a is value), None
+        )
         user = _only_user(value, softmax)
         if product is not None and user is not None:
             return product, is_guarded, user, weights
@@ -237,9 +239,9 @@ def _read(value: Value, softmax: Node, budget: int) -> tuple[Product, tuple[Step
     if product is not None:
         return product, (), (value,)
     for inner, step in _steps(node):
-        found = _read(inner, softmax, budget - 1)
-        if found is not None:
-            return found[0], (found[1] if step is None else (*found[1], step)), (*found[2], value)
+        scores = _read(inner, softmax, budget - 1)
+        if scores is not None:
+            return scores[0], (scores[1] if step is None else (*scores[1], step)), (*scores[2], value)
     return None
 
 

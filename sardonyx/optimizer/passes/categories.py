@@ -31,9 +31,9 @@ def number_texts(graph: Graph, rewriting: Rewriting) -> bool:
     encoders = [node for node in graph.nodes if _looks_for_texts(node)]
     changed = bool(labels)
     for source in dict.fromkeys(map(_source_of, encoders)):
-        found = _Followers()
-        if source is not None and found.follow(source, graph):
-            _number_categories(source, found, graph, rewriting)
+        followers = _Followers()
+        if source is not None and followers.follow(source, graph):
+            _number_categories(source, followers, graph, rewriting)
             changed = True
     return changed
 
@@ -94,18 +94,18 @@ class _Followers:
         return True
 
 
-def _number_categories(source: Value, found: _Followers, graph: Graph, rewriting: Rewriting) -> None:
-    version = found.encoders[0].version
-    texts = list(dict.fromkeys(text for node in found.encoders for text in operand(node, "cats_strings")))
+def _number_categories(source: Value, users: _Followers, graph: Graph, rewriting: Rewriting) -> None:
+    version = users.encoders[0].version
+    texts = list(dict.fromkeys(text for node in users.encoders for text in operand(node, "cats_strings")))
     numbers = {text: number for number, text in enumerate(texts)}
-    followers = {*found.moves, *found.encoders}
+    followers = {*users.moves, *users.encoders}
     ordered = [node for node in graph.nodes if node in followers]
     op = _builder(graph, ordered[0], rewriting, version)
     moved = {source: op.node("LabelEncoder", source, domain=DOMAIN, **_encoder(version, texts))}
     for node in ordered:
         op.before, data = node, node.inputs[0]
         assert data is not None
-        if node in found.moves:
+        if node in users.moves:
             outputs = [Value(op.unique(node.op_type)) for _ in node.outputs]
             inputs = [moved[data], *node.inputs[1:]]
             op.add(Node(node.op_type, inputs, outputs, node.attributes, version=node.version, name=outputs[0].name))
@@ -134,7 +134,7 @@ def _has_named_classes(node: Node) -> bool:
 def _number_classes(node: Node, graph: Graph, rewriting: Rewriting) -> None:
     texts = list(operand(node, "classlabels_strings"))
     op = _builder(graph, node, rewriting, node.version)
-    attributes = {name: one.value for name, one in node.attributes.items() if name != "classlabels_strings"}
+    attributes = {name: attribute.value for name, attribute in node.attributes.items() if name != "classlabels_strings"}
     attributes[CLASSIFIERS[node.op_type]] = list(range(len(texts)))
     label, *scores = op.node(node.op_type, *node.inputs, domain=DOMAIN, outputs=2, **attributes)
     answer = op.node("LabelEncoder", label, domain=DOMAIN, **_encoder(node.version, texts, back=True))

@@ -92,19 +92,19 @@ def _fixes_half(node: Node) -> bool:
 
 def _has_past(node: Node, signature: Signature) -> bool:
     """Whether attention reads keys and values of earlier runs: to cast them all would cost more than one new token."""
-    given = [signature.input_at(position).name for position, value in enumerate(node.inputs) if value is not None]
-    return any(name.startswith("past_") and name != "past_sequence_length" for name in given)
+    names = [signature.input_at(position).name for position, value in enumerate(node.inputs) if value is not None]
+    return any(name.startswith("past_") and name != "past_sequence_length" for name in names)
 
 
 def _is_free(node: Node, signature: Signature) -> bool:
     """Whether inputs decide on each float16 among the outputs, and the op takes float32 in its place."""
-    given = [signature.input_at(position) for position, value in enumerate(node.inputs) if is_half(value)]
-    bound = {parameter.type_string for parameter in given}
+    parameters = [signature.input_at(position) for position, value in enumerate(node.inputs) if is_half(value)]
+    bound = {parameter.type_string for parameter in parameters}
     results = [signature.output_at(position) for position, value in enumerate(node.outputs) if value.name and is_half(value)]
-    if not all("tensor(float)" in parameter.types for parameter in (*given, *results)):
+    if not all("tensor(float)" in parameter.types for parameter in (*parameters, *results)):
         return False
     mixed = {parameter.type_string for parameter, value in _arguments(node, signature) if not is_half(value)}
-    return bool(given) and all(parameter.type_string in bound for parameter in results) and not bound & mixed
+    return bool(parameters) and all(parameter.type_string in bound for parameter in results) and not bound & mixed
 
 
 def _is_cast(node: Node) -> bool:

@@ -69,16 +69,16 @@ def _composed(first: Node, second: Node, rewriting: Rewriting) -> dict[str, Any]
 
 def _values(node: Node) -> np.ndarray | None:
     for name, dtype in (("values_floats", np.float32), ("values_int64s", np.int64), ("values_strings", object)):
-        given = operand(node, name)
-        if given:
-            return np.array(given, dtype)
+        value = operand(node, name)
+        if value:
+            return np.array(value, dtype)
     tensor = operand(node, "values_tensor")
     return None if tensor is None else tensor.reshape(-1)
 
 
 def _default(node: Node, values: np.ndarray) -> np.ndarray:
     """What stands for a key that is not known, as an array of one element."""
-    given = operand(node, "default_tensor")
-    if given is None:
-        given = operand(node, SPELLED[values.dtype.kind][1])
-    return np.array(given, values.dtype).reshape(1)
+    default = operand(node, "default_tensor")
+    if default is None:
+        default = operand(node, SPELLED[values.dtype.kind][1])
+    return np.array(default, values.dtype).reshape(1)

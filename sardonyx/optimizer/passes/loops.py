@@ -27,7 +27,7 @@ def keep_invariants(graph: Graph, rewriting: Rewriting) -> bool:
 
 def _read_outside(node: Node, body: Graph, rewriting: Rewriting) -> list[Value]:
     """State that every round hands on as it got it: inside and behind the loop stands what it began with."""
-    found = []
+    invariants = []
     first, skipped = (2, 1) if node.op_type == "Loop" else (0, 0)
     states = len(node.inputs) - (first if node.op_type == "Loop" else int(node.attribute("num_scan_inputs")))
     for number in range(min(states, len(body.inputs) - first)):
@@ -41,8 +41,8 @@ def _read_outside(node: Node, body: Graph, rewriting: Rewriting) -> list[Value]:
         if readers or wanted.uses:
             edit.replace_all_uses(wanted, initial)
             rewriting.journal.add("LoopInvariants", node)
-            found.append(inner)
-    return found
+            invariants.append(inner)
+    return invariants
 
 
 def _origin(value: Value) -> Value:
@@ -55,14 +55,14 @@ def _origin(value: Value) -> Value:
 def _moved_out(graph: Graph, node: Node, body: Graph, rewriting: Rewriting) -> list[Node]:
     """Nodes of a body that read nothing of it, put in front of the loop."""
     names: Names | None = None
-    found = []
+    moved_nodes = []
     for inner in list(body.nodes):
         if not _is_invariant(inner, body):
             continue
         names = names or Names(edit.outermost(graph))
         prefix = node.name or node.op_type
         cloner = Cloner(value_name=_named(names.value, prefix), node_name=_named(names.node, prefix))
-        for value in {one for one in inner.inputs if one is not None and one.graph is body}:
+        for value in {operand for operand in inner.inputs if operand is not None and operand.graph is body}:
             copy = cloner.value(value)
             copy.graph = graph
             graph.initializers[copy.name] = copy
@@ -73,8 +73,8 @@ def _moved_out(graph: Graph, node: Node, body: Graph, rewriting: Rewriting) -> l
             edit.replace_all_uses(old, new)
         body.remove(inner)
         rewriting.journal.add("LoopInvariants", inner)
-        found.append(inner)
-    return found
+        moved_nodes.append(inner)
+    return moved_nodes
 
 
 def _named(unique: Callable[[str], str], prefix: str) -> Callable[[str], str]:
@@ -90,7 +90,7 @@ def _is_invariant(node: Node, body: Graph) -> bool:
         return False
     if node.op_type == "Identity" and node.outputs[0].is_graph_output:
         return False  # a body's output that comes from outside needs it
-    given = [value for value in node.inputs if value is not None]
-    return not all(value.is_constant for value in given) and all(
-        value.is_constant or value.graph is not body for value in given
+    operands = [value for value in node.inputs if value is not None]
+    return not all(value.is_constant for value in operands) and all(
+        value.is_constant or value.graph is not body for value in operands
     )

@@ -132,21 +132,21 @@ def activate(blocks: Blocks, node: Node) -> Blocked | None:
 def combine(blocks: Blocks, node: Node) -> Blocked | None:
     """Sums and products of tensors of one shape; where shapes differ, blocks would not stand next to their like."""
     blocked_inputs = [blocks.find(value) for value in node.inputs]
-    found = [blocked for blocked in blocked_inputs if blocked is not None]
-    if len(found) < len(blocked_inputs) or not all(
+    known = [blocked for blocked in blocked_inputs if blocked is not None]
+    if len(known) < len(blocked_inputs) or not all(
         value is not None and same_shape(value, node.outputs[0]) for value in node.inputs
     ):
         return None
-    return _again(blocks, node, [blocked.value for blocked in found], found[0].channels)
+    return _again(blocks, node, [blocked.value for blocked in known], known[0].channels)
 
 
 def join(blocks: Blocks, node: Node) -> Blocked | None:
     """Concat of channels, if they fill whole blocks."""
     blocked_inputs = [blocks.find(value) for value in node.inputs]
-    found = [blocked for blocked in blocked_inputs if blocked is not None and blocked.channels % blocks.size == 0]
-    if len(found) < len(blocked_inputs) or operand(node, "axis") not in (1, -3):
+    known = [blocked for blocked in blocked_inputs if blocked is not None and blocked.channels % blocks.size == 0]
+    if len(known) < len(blocked_inputs) or operand(node, "axis") not in (1, -3):
         return None
-    return _again(blocks, node, [blocked.value for blocked in found], sum(blocked.channels for blocked in found))
+    return _again(blocks, node, [blocked.value for blocked in known], sum(blocked.channels for blocked in known))
 
 
 def _again(blocks: Blocks, node: Node, inputs: list[Value | None], channels: int) -> Blocked:
@@ -198,11 +198,11 @@ def enlarge(blocks: Blocks, node: Node) -> Blocked | None:
 
 def _scales(node: Node) -> list[int] | None:
     """Whole factors of the four axes, those of batch and channels 1."""
-    given, axes = operand(node, "scales"), node.attribute("axes")
-    if given is None or len(given) == 0:
+    factors, axes = operand(node, "scales"), node.attribute("axes")
+    if factors is None or len(factors) == 0:
         return None
     scales = [1.0] * 4
-    for axis, scale in zip(range(4) if axes is None else axes, given, strict=False):
+    for axis, scale in zip(range(4) if axes is None else axes, factors, strict=False):
         scales[axis] = float(scale)
     is_whole = all(scale >= 1 and scale == int(scale) for scale in scales)
     return [int(scale) for scale in scales] if is_whole and scales[:2] == [1, 1] else None

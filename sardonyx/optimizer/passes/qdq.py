@@ -65,8 +65,8 @@ def _builder(graph: Graph, before: Node, rewriting: Rewriting) -> Builder:
 
 
 def _infer(op: Builder, rewriting: Rewriting) -> None:
-    for made in op.made:
-        rewriting.driver.node(made)
+    for new in op.made:
+        rewriting.driver.node(new)
 
 
 # --- weights and biases ---------------------------------------------------------------------------------------------
@@ -89,8 +89,8 @@ def quantize_weights_and_biases(graph: Graph, rewriting: Rewriting) -> bool:
 
 def _is_unit(node: Node) -> bool:
     source, users = node.inputs[0], node.outputs[0].users
-    given = None if source is None else parameters(source.producer)
-    if given is None or not is_dequantize(given.node) or not given.is_byte:
+    quantized = None if source is None else parameters(source.producer)
+    if quantized is None or not is_dequantize(quantized.node) or not quantized.is_byte:
         return False
     return len(users) == 1 and is_quantize(users[0]) and not node.outputs[0].is_graph_output
 
@@ -105,10 +105,10 @@ def _quantize_weight(graph: Graph, node: Node, rewriting: Rewriting) -> bool:
     if weight is None or array is None or array.dtype != np.float32 or array.size == 0 or node.version < 13:
         return False  # one scale per channel came with opset 13
     axis = _channel_axis(node)
-    others = tuple(one for one in range(array.ndim) if one != axis)
+    others = tuple(other for other in range(array.ndim) if other != axis)
     step = np.abs(array).max(axis=others) / np.float32(127)
     step[step == 0] = 1
-    shape = [-1 if one == axis else 1 for one in range(array.ndim)]
+    shape = [-1 if other == axis else 1 for other in range(array.ndim)]
     numbers = array / step.reshape(shape)
     if not np.all(np.abs(numbers - np.rint(numbers)) < EXACT) or not np.isfinite(step).all():
         return False

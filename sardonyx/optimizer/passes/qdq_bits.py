@@ -54,8 +54,8 @@ def multiply_node(graph: Graph, node: Node, rewriting: Rewriting) -> bool:
         return False
     op = Builder(graph, node, rewriting.model.opsets, node.name or node.outputs[0].name)
     result = _product(op, node, weights, int(settings.MATMULNBITS_ACCURACY_LEVEL.of(rewriting.options)))
-    for made in op.made:
-        rewriting.driver.node(made)
+    for new in op.made:
+        rewriting.driver.node(new)
     edit.replace_all_uses(node.outputs[0], result)
     graph.remove(node)
     return True
@@ -66,8 +66,8 @@ def dequantized_blocks(node: Node, rewriting: Rewriting) -> Node | None:
     if node.op_type != "MatMul" or node.domain or not _is_plain(node) or _weights(node, rewriting) is None:
         return None
     assert node.inputs[1] is not None
-    found = parameters(node.inputs[1].producer)
-    return found.node if found is not None and found.block_size and found.axis == 0 else None
+    quantized = parameters(node.inputs[1].producer)
+    return quantized.node if quantized is not None and quantized.block_size and quantized.axis == 0 else None
 
 
 def _is_plain(node: Node) -> bool:
@@ -135,19 +135,24 @@ def _weights(node: Node, rewriting: Rewriting) -> Weights | None:
     while value is not None and value.producer is not None and value.producer.op_type in ("Reshape", "Transpose"):
         steps.append(value.producer)
         value = value.producer.inputs[0]
-    found = None if value is None else parameters(value.producer)
-    if found is None or not is_dequantize(found.node) or found.dtype not in WEIGHTS or found.real is not dtype_of_first(node):
+    quantized = None if value is None else parameters(value.producer)
+    if (
+        quantized is None
+        or not is_dequantize(quantized.node)
+        or quantized.dtype not in WEIGHTS
+        or quantized.real is not dtype_of_first(node)
+    ):
         return None
-    if found.dtype.bits == 8 and byte_of(node.inputs[0]) is not None:
+    if quantized.dtype.bits == 8 and byte_of(node.inputs[0]) is not None:
         return None  # both factors are bytes: another unit
-    data = found.node.inputs[0]
+    data = quantized.node.inputs[0]
     array = None if data is None else constant(data)
     if array is None:
         return None
-    shift = 0 if found.dtype in dtypes.UNSIGNED else 1 << (found.dtype.bits - 1)
+    shift = 0 if quantized.dtype in dtypes.UNSIGNED else 1 << (quantized.dtype.bits - 1)
     numbers = array.astype(np.int16) + shift
-    zero_point = found.zero_point.astype(np.int16) + shift
-    return _arranged(numbers, found, zero_point, steps, transposed, rewriting)
+    zero_point = quantized.zero_point.astype(np.int16) + shift
+    return _arranged(numbers, quantized, zero_point, steps, transposed, rewriting)
 
 
 def dtype_of_first(node: Node) -> dtypes.ElementType | None:
@@ -156,47 +161,52 @@ def dtype_of_first(node: Node) -> dtypes.ElementType | None:
 
 
 def _arranged(
-    numbers: np.ndarray, found: Parameters, zero_point: np.ndarray, steps: list[Node], transposed: bool, rewriting: Rewriting
+    numbers: np.ndarray,
+    quantized: Parameters,
+    zero_point: np.ndarray,
+    steps: list[Node],
+    transposed: bool,
+    rewriting: Rewriting,
 ) -> Weights | None:
     """Weights as rows for each column of the result, in blocks."""
     if numbers.ndim == 3:
-        return _arranged_blocks(numbers, found, zero_point, steps, transposed)
+        return _arranged_blocks(numbers, quantized, zero_point, steps, transposed)
     if steps or numbers.ndim != 2:
         return None
     depth_axis = 1 if transposed else 0
     rows = numbers if transposed else numbers.T
     count, depth = rows.shape
-    if found.axis == depth_axis and found.block_size in BLOCK_SIZES:
+    if quantized.axis == depth_axis and quantized.block_size in BLOCK_SIZES:
         turn = (lambda array: array) if transposed else np.transpose
-        return Weights(rows, _contiguous(turn(found.scale)), turn(zero_point), found.dtype.bits, found.block_size)
-    if found.block_size or found.axis == depth_axis:
+        return Weights(rows, _contiguous(turn(quantized.scale)), turn(zero_point), quantized.dtype.bits, quantized.block_size)
+    if quantized.block_size or quantized.axis == depth_axis:
         return None
     block_size = wanted_block_size(rewriting, depth)
     blocks = -(-depth // block_size)
-    scale, zero = (np.broadcast_to(part.reshape(-1, 1), (count, blocks)) for part in (found.scale, zero_point))
-    return Weights(rows, _contiguous(scale), zero, found.dtype.bits, block_size)
+    scale, zero = (np.broadcast_to(part.reshape(-1, 1), (count, blocks)) for part in (quantized.scale, zero_point))
+    return Weights(rows, _contiguous(scale), zero, quantized.dtype.bits, block_size)
 
 
 def _arranged_blocks(
-    numbers: np.ndarray, found: Parameters, zero_point: np.ndarray, steps: list[Node], transposed: bool
+    numbers: np.ndarray, quantized: Parameters, zero_point: np.ndarray, steps: list[Node], transposed: bool
 ) -> Weights | None:
     """Weights stored as (N, blocks, block) or (blocks, block, N), reshaped to a matrix and perhaps transposed."""
     ops = [step.op_type for step in steps]
     last = shape_of(steps[-1].outputs[0]) if steps else None
-    by_rows = found.axis == 2 and (ops == ["Transpose", "Reshape"] or (ops == ["Reshape"] and transposed))
-    by_columns = found.axis == 1 and ops == ["Reshape"] and not transposed
+    by_rows = quantized.axis == 2 and (ops == ["Transpose", "Reshape"] or (ops == ["Reshape"] and transposed))
+    by_columns = quantized.axis == 1 and ops == ["Reshape"] and not transposed
     if not by_rows and not by_columns:
         return None
     if by_columns:
-        numbers, scale, zero_point = (np.moveaxis(part, 2, 0) for part in (numbers, found.scale, zero_point))
+        numbers, scale, zero_point = (np.moveaxis(part, 2, 0) for part in (numbers, quantized.scale, zero_point))
     else:
-        scale = found.scale
+        scale = quantized.scale
     count, blocks, block_size = numbers.shape
     expected = (blocks * block_size, count) if by_columns else (count, blocks * block_size)
     if last != expected or scale.shape != (count, blocks, 1) or block_size not in BLOCK_SIZES:
         return None
     rows = numbers.reshape(count, -1)
-    return Weights(rows, _contiguous(scale[..., 0]), zero_point[..., 0], found.dtype.bits, block_size)
+    return Weights(rows, _contiguous(scale[..., 0]), zero_point[..., 0], quantized.dtype.bits, block_size)
 
 
 def _contiguous(array: np.ndarray) -> np.ndarray:
@@ -205,12 +215,12 @@ def _contiguous(array: np.ndarray) -> np.ndarray:
 
 def wanted_block_size(rewriting: Rewriting, depth: int) -> int:
     """How long blocks are made where a model has one scale for a whole column: as the session says, -1 for what fits best."""
-    asked = int(settings.MATMULNBITS_BLOCK_SIZE.of(rewriting.options))
-    if asked == -1:
+    block_size = int(settings.MATMULNBITS_BLOCK_SIZE.of(rewriting.options))
+    if block_size == -1:
         return max(size for size in BLOCK_SIZES if size <= max(depth, BLOCK_SIZES[0]))
-    if asked and asked not in BLOCK_SIZES:
+    if block_size and block_size not in BLOCK_SIZES:
         raise InvalidArgument(
-            f"{settings.MATMULNBITS_BLOCK_SIZE} is {asked}, but must be a power of two from {BLOCK_SIZES[0]} to {BLOCK_SIZES[-1]}, "
+            f"{settings.MATMULNBITS_BLOCK_SIZE} is {block_size}, but must be a power of two from {BLOCK_SIZES[0]} to {BLOCK_SIZES[-1]}, "
             "0 or -1"
         )
-    return asked or DEFAULT_BLOCK_SIZE
+    return block_size or DEFAULT_BLOCK_SIZE

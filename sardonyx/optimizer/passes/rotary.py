@@ -127,10 +127,10 @@ def _emitted(op: Builder, rotation: Rotation, tables: _Tables) -> Value:
     part = rotation.width if rotation.width != size else None
 
     def rotated(x: Value) -> Value:
-        made: Value = op.node(
+        rotated: Value = op.node(
             "RotaryEmbedding", x, positions, cos, sin, domain="com.microsoft", num_heads=heads, rotary_embedding_dim=part
         )
-        return made
+        return rotated
 
     whole, apart = op.constant([0, 0, heads * size]), op.constant([0, 0, heads, size])
     if heads_axis == 2:
@@ -245,7 +245,7 @@ def _has_equal_halves(value: Value, depth: int) -> bool:
         return is_last and len(node.inputs) == 2 and node.inputs[0] is node.inputs[1]
     elementwise = facts_of(node).elementwise
     if elementwise is Operands.ALL:
-        return all(_is_alike(one, depth - 1) for one in node.inputs if one is not None)
+        return all(_is_alike(operand, depth - 1) for operand in node.inputs if operand is not None)
     if elementwise is Operands.FIRST or _keeps_features(node, value):
         return _has_equal_halves(node.inputs[0], depth - 1)
     return False

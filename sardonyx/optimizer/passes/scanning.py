@@ -50,10 +50,16 @@ def _is_distance(value: Value, points: Value | None, point: Value) -> bool:
     if node is None or node.domain or node.op_type != "ReduceSumSquare" or operand(node, "keepdims"):
         return False
     axes, difference = operand(node, "axes"), node.inputs[0]
-    made = None if difference is None else difference.producer
-    if axes is None or [axis % 2 for axis in axes] != [1] or made is None or made.domain or made.op_type != "Sub":
+    subtraction = None if difference is None else difference.producer
+    if (
+        axes is None
+        or [axis % 2 for axis in axes] != [1]
+        or subtraction is None
+        or subtraction.domain
+        or subtraction.op_type != "Sub"
+    ):
         return False
-    return {_origin(one) for one in made.inputs if one is not None} == {points, point}
+    return {_origin(operand) for operand in subtraction.inputs if operand is not None} == {points, point}
 
 
 def _replace(graph: Graph, node: Node, rewriting: Rewriting) -> None:
@@ -62,8 +68,8 @@ def _replace(graph: Graph, node: Node, rewriting: Rewriting) -> None:
     assert points is not None
     distances = op.node("CDist", points, scanned, domain="com.microsoft", metric="sqeuclidean")
     by_point = op.Transpose(distances, perm=[1, 0])  # what follows nearly always turns it back
-    for made in op.made:
-        rewriting.driver.node(made)
+    for new_node in op.made:
+        rewriting.driver.node(new_node)
     for old, new in zip(node.outputs, (points, by_point)):
         edit.replace_all_uses(old, new)
     rewriting.journal.add("DistanceFusion", node)

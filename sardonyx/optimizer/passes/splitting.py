@@ -72,8 +72,8 @@ def _part(node: Node, data: Value, graph: Graph) -> _Part | None:
 
 
 def _gathered(node: Node, axis: int, size: object) -> _Part | None:
-    indices, given = operand(node, "indices"), node.inputs[1]
-    rank = None if given is None else len(shape_of(given) or ())
+    indices, index_value = operand(node, "indices"), node.inputs[1]
+    rank = None if index_value is None else len(shape_of(index_value) or ())
     if indices is None or rank not in (0, 1) or not isinstance(size, int) or np.size(indices) != 1:
         return None
     index = int(np.reshape(indices, -1)[0])
@@ -112,7 +112,7 @@ def _split(graph: Graph, data: Value, parts: list[_Part], before: Node, rewritin
         edit.replace_all_uses(part.node.outputs[0], output)
         if part.node is not before:
             graph.remove(part.node)
-    for made in op.made:
-        rewriting.driver.node(made)
+    for new in op.made:
+        rewriting.driver.node(new)
     if any(part.node is before for part in parts):
         graph.remove(before)

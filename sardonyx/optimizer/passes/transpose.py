@@ -108,11 +108,11 @@ class _Writer:
         return self._get(root, layout, before)
 
     def _get(self, root: Value, layout: Layout, before: Node | None) -> Value:
-        found = self._find(root, layout)
-        if found is None:
-            found = self._transposed(root, layout, before)
-            self._remember(root, layout, found)
-        return found
+        value = self._find(root, layout)
+        if value is None:
+            value = self._transposed(root, layout, before)
+            self._remember(root, layout, value)
+        return value
 
     def _transposed(self, root: Value, layout: Layout, before: Node | None) -> Value:
         held = self.layouts.held[root]

@@ -54,16 +54,16 @@ def placed(port: Port, order: Order) -> Layout:
 def order_for(port: Port, layout: Layout) -> Order | None:
     """An order of units in which the port has this layout; units that the port lacks stay where they are. None if there is none."""
     unit_at = {axis: unit for unit, run in enumerate(port) for axis in run}
-    found: list[int] = []
+    order: list[int] = []
     at = 0
     while at < len(layout):
         unit = unit_at[layout[at]]
         run = port[unit]
         if layout[at : at + len(run)] != run:
             return None
-        found.append(unit)
+        order.append(unit)
         at += len(run)
-    moving = iter(found)
+    moving = iter(order)
     return tuple(next(moving) if run else unit for unit, run in enumerate(port))
 
 

@@ -97,9 +97,9 @@ def again(turned: Turned, **changed: Any) -> Sequence[Value]:
                 value = op.constant(np.array(value, _whole_number_type(signature, inputs, position)))
             inputs[position] = value
     outputs = [Value(op.unique(node.op_type) if output.name else "") for output in node.outputs]
-    made = Node(node.op_type, inputs, outputs, attributes, domain=node.domain, version=node.version, name=node.name)
-    made.metadata = dict(node.metadata)
-    return op.add(made).outputs
+    new = Node(node.op_type, inputs, outputs, attributes, domain=node.domain, version=node.version, name=node.name)
+    new.metadata = dict(node.metadata)
+    return op.add(new).outputs
 
 
 def _whole_number_type(signature: Signature, inputs: Sequence[Value | None], position: int) -> np.dtype:
@@ -153,13 +153,13 @@ def _ports(node: Node, moving: dict[int, Port]) -> tuple[Port | None, ...]:
 
 def _numbers(node: Node, name: str) -> list[int] | None:
     """An operand that is one number or a list of them."""
-    found = operand(node, name)
-    return None if found is None else [int(number) for number in np.asarray(found).reshape(-1)]
+    value = operand(node, name)
+    return None if value is None else [int(number) for number in np.asarray(value).reshape(-1)]
 
 
 def _axes(node: Node, name: str, rank: int) -> list[int] | None:
-    found = _numbers(node, name)
-    return None if found is None else [axis % rank for axis in found]
+    numbers = _numbers(node, name)
+    return None if numbers is None else [axis % rank for axis in numbers]
 
 
 def _is_given(node: Node, name: str) -> bool:
@@ -169,10 +169,10 @@ def _is_given(node: Node, name: str) -> bool:
 
 def _axis(node: Node, rank: int, default: int = 0) -> int | None:
     """The operand `axis`, counted from the front; None if it is not constant or the tensor has no axes."""
-    found = _numbers(node, "axis")
-    if rank == 0 or (not found and _is_given(node, "axis")):
+    numbers = _numbers(node, "axis")
+    if rank == 0 or (not numbers and _is_given(node, "axis")):
         return None
-    return (found[0] if found else default) % rank
+    return (numbers[0] if numbers else default) % rank
 
 
 def _with_axis(node: Node, rank: int, moving: Iterable[int] = (0,), default: int = 0) -> Freedom | None:
@@ -242,8 +242,8 @@ def _aligning(ports: dict[int, Port]) -> Rebuild:
 def expand(node: Node) -> Freedom | None:
     rank, output_rank = _rank(node), rank_of(node.outputs[0])
     shape = node.inputs[1]
-    given = None if shape is None else shape_of(shape)
-    if rank is None or not output_rank or given != (output_rank,):
+    sizes = None if shape is None else shape_of(shape)
+    if rank is None or not output_rank or sizes != (output_rank,):
         return None
     port = whole(rank, output_rank)
 
@@ -512,11 +512,11 @@ def shape(node: Node) -> Freedom | None:
     rank = _rank(node)
     if not rank:
         return None
-    asked = range(rank)[slice(operand(node, "start") or 0, operand(node, "end"))]
+    kept = range(rank)[slice(operand(node, "start") or 0, operand(node, "end"))]
 
     def rebuild(turned: Turned) -> Sequence[Value]:
         sizes = turned.op.Shape(turned.inputs[0])
-        positions = np.array([turned.order.index(unit) for unit in asked], np.int64)
+        positions = np.array([turned.order.index(unit) for unit in kept], np.int64)
         return [turned.op.Gather(sizes, turned.op.constant(positions), axis=0)]
 
     return Freedom(rank, (whole(rank),), (None,), rebuild)

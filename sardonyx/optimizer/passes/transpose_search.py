@@ -50,8 +50,8 @@ def is_no_worse(cost: Cost, than: Cost) -> bool:
 
 def _sum(costs: Iterable[Cost]) -> Cost:
     count = size = 0
-    for one in costs:
-        count, size = count + one[0], size + one[1]
+    for cost in costs:
+        count, size = count + cost[0], size + cost[1]
     return count, size
 
 
@@ -177,10 +177,10 @@ class Layouts:
         for root in list(self._views_of):
             if root not in self.held:
                 nodes = self._explore(root)
-                yield sorted(nodes, key=lambda one: self._position[one.node])
+                yield sorted(nodes, key=lambda movable: self._position[movable.node])
 
     def _explore(self, root: Value) -> list[Movable]:
-        found: list[Movable] = []
+        region: list[Movable] = []
         ports: list[tuple[list[tuple[Value, Layout, Port]], list[tuple[Value, Port]]]] = []
         waiting = [root]
         while waiting:
@@ -194,16 +194,16 @@ class Layouts:
                 movable = self._look_at(node)
                 if movable is not None:
                     inputs, outputs = self._inputs(node, movable.freedom), self._outputs(node, movable.freedom)
-                    found.append(movable)
+                    region.append(movable)
                     ports.append((inputs, outputs))
                     waiting.extend(value for value, _, _ in inputs)
                     waiting.extend(value for value, _ in outputs)
-        for movable, (inputs, outputs) in zip(found, ports, strict=True):
+        for movable, (inputs, outputs) in zip(region, ports, strict=True):
             movable.connect(
                 [(self.held[value], view, port) for value, view, port in inputs],
                 [(self.held[value], port) for value, port in outputs],
             )
-        return found
+        return region
 
     def _hold(self, value: Value) -> None:
         shape = shape_of(value)
@@ -263,8 +263,8 @@ def perm_of(node: Node) -> Layout:
 
 def _outputs_of_inner_graphs(graph: Graph) -> set[Value]:
     """Values of this graph that graphs inside it return as they are."""
-    inner = (one for node in graph.nodes for body in node.subgraphs for one in edit.all_graphs(body))
-    return {value for one in inner for value in one.outputs if value.graph is graph}
+    inner = (inner_graph for node in graph.nodes for body in node.subgraphs for inner_graph in edit.all_graphs(body))
+    return {value for inner_graph in inner for value in inner_graph.outputs if value.graph is graph}
 
 
 # --- the search -----------------------------------------------------------------------------------------------------
@@ -272,10 +272,10 @@ def _outputs_of_inner_graphs(graph: Graph) -> set[Value]:
 
 def search(region: Sequence[Movable]) -> None:
     """Choose orders for the nodes of a region: explore in both directions, settle, keep what is better."""
-    held = list(dict.fromkeys(one for node in region for one in node.around))
+    held = list(dict.fromkeys(essence for node in region for essence in node.around))
     _settle(region)
     kept = [node.order for node in region]
-    best = _sum(one.cost() for one in held)
+    best = _sum(essence.cost() for essence in held)
     for _ in range(MAX_ROUNDS):
         improved = False
         for explore in (_sink, _hoist):
@@ -283,7 +283,7 @@ def search(region: Sequence[Movable]) -> None:
                 return
             explore(region)
             _settle(region)
-            cost = _sum(one.cost() for one in held)
+            cost = _sum(essence.cost() for essence in held)
             if is_better(cost, best):
                 best, kept, improved = cost, [node.order for node in region], True
             else:

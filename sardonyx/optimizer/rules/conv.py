@@ -197,11 +197,11 @@ def _recast(op: Builder, x: Value, cast: Node | None) -> Value:
 def _pad_value(pad: Node) -> float | None:
     """The constant that a Pad puts around its input, None if it is not known."""
     for name in ("constant_value", "value"):
-        found = operand(pad, name)
-        if found is not None:
-            return float(np.asarray(found).reshape(-1)[0])
-    given = pad.inputs[2] if len(pad.inputs) > 2 else None
-    return 0.0 if given is None else None
+        value = operand(pad, name)
+        if value is not None:
+            return float(np.asarray(value).reshape(-1)[0])
+    constant_value = pad.inputs[2] if len(pad.inputs) > 2 else None
+    return 0.0 if constant_value is None else None
 
 
 def _merged_pads(pad: Node, x: Value, root: Node) -> list[int] | None:
@@ -240,8 +240,8 @@ BLOCK = 2
 def space_to_depth(op: Builder, a: Value, b: Value, c: Value, d: Value) -> Answer:
     """Every second pixel of every second row, put together along the channels."""
     traced = [_strided_source(value) for value in (a, b, c, d)]
-    sources = {id(found[0]) for found in traced if found is not None}
-    if None in traced or len(sources) != 1 or len({found[1] for found in traced if found}) != 4:
+    sources = {id(trace[0]) for trace in traced if trace is not None}
+    if None in traced or len(sources) != 1 or len({trace[1] for trace in traced if trace}) != 4:
         return skip("these are not the four quarters of one image")
     x = traced[0][0]  # type: ignore[index]
     blocks = [BLOCK * row + column for _, (row, column) in traced]  # type: ignore[misc]
@@ -259,10 +259,10 @@ def _strided_source(value: Value) -> tuple[Value, tuple[int, int]] | None:
     """The image of which a value is every second pixel in both directions, and at which row and column it begins."""
     first: dict[int, int] = {}
     while value.producer is not None and value.producer.op_type == "Slice" and len(first) < 2:
-        found = _every_second(value.producer)
-        if found is None or found.keys() & first.keys():
+        trace = _every_second(value.producer)
+        if trace is None or trace.keys() & first.keys():
             return None
-        first.update(found)
+        first.update(trace)
         source = value.producer.inputs[0]
         assert source is not None
         value = source
@@ -275,13 +275,13 @@ def _every_second(node: Node) -> dict[int, int] | None:
     shape = None if node.inputs[0] is None else shape_of(node.inputs[0])
     if shape is None or len(shape) != 4 or starts is None or ends is None or axes is None or steps is None:
         return None
-    found = {axis % 4: start for axis, start in zip(axes, starts, strict=True)}
+    start_of = {axis % 4: start for axis, start in zip(axes, starts, strict=True)}
     for axis, end, step in zip(axes, ends, steps, strict=True):
         size = shape[axis]
         reaches = end >= 2**31 - 1 or (isinstance(size, int) and end >= size)
-        if step != BLOCK or not reaches or found[axis % 4] not in (0, 1):
+        if step != BLOCK or not reaches or start_of[axis % 4] not in (0, 1):
             return None
-    return found
+    return start_of
 
 
 @rule("Conv(Gather<axis=1, indices=order>(x), W, B?)", name="SliceConcatToSpaceToDepthFusion")

@@ -246,8 +246,8 @@ def unsqueeze_constant(op: Builder, data: Value, axes: list[int], root: Node) ->
 @rule("Expand(input, shape)", name="ExpandElimination")
 def eliminate_expand(input: Value, shape: Value, root: Node) -> Answer:
     """Expanding to the shape that is there."""
-    wanted, given = sizes_in(shape), shape_of(input)
-    if wanted is None or given is None or not shape_fits(tuple(wanted), given):
+    wanted, sizes = sizes_in(shape), shape_of(input)
+    if wanted is None or sizes is None or not shape_fits(tuple(wanted), sizes):
         return skip("it may enlarge the tensor")
     return unless_output(input, root)
 

@@ -42,13 +42,16 @@ def embed_layer_normalization(
     lookups = [_Lookup(a, ids_a), _Lookup(b, ids_b)] + ([_Lookup(c, ids_c)] if c is not None and ids_c is not None else [])
     if axis not in (-1, 2) or not has_one_output(root):
         return skip("it normalizes more than features, or its statistics are used")
-    if any(rank_of(one.table) != 2 or rank_of(one.ids) != 2 for one in lookups) or not rank_of(gamma) == rank_of(beta) == 1:
+    if (
+        any(rank_of(lookup.table) != 2 or rank_of(lookup.ids) != 2 for lookup in lookups)
+        or not rank_of(gamma) == rank_of(beta) == 1
+    ):
         return skip("ids have not two axes, or tables have more")
     if {dtype_of(value) for value in (a, b, gamma, beta)} not in ({dtypes.float32}, {dtypes.float16}):
         return skip("onnxruntime takes float and float16 only")
     # sorted by how far a lookup may be from being one of (batch, length): positions come last, and are mostly the same for all batches
-    words, *segments, positions = sorted(lookups, key=lambda one: shape_of(one.ids)[0] == 1)  # type: ignore[index]
-    if any(shape_of(one.ids) != shape_of(words.ids) for one in segments) or not _follows(positions.ids, words.ids):
+    words, *segments, positions = sorted(lookups, key=lambda lookup: shape_of(lookup.ids)[0] == 1)  # type: ignore[index]
+    if any(shape_of(lookup.ids) != shape_of(words.ids) for lookup in segments) or not _follows(positions.ids, words.ids):
         return skip("shapes of ids may differ")
     segment = segments[0] if segments else None
     result: Value = op.node(
@@ -71,10 +74,10 @@ def embed_layer_normalization(
 
 def _follows(positions: Value, ids: Value) -> bool:
     """Whether positions are those of the ids, for each batch or for all, so that their sum is no larger than the ids' own lookup."""
-    given, wanted = shape_of(positions), shape_of(ids)
-    if given is None or wanted is None or given[0] not in (1, wanted[0]):
+    sizes, wanted = shape_of(positions), shape_of(ids)
+    if sizes is None or wanted is None or sizes[0] not in (1, wanted[0]):
         return False
-    return given[1] == wanted[1] or (given[1] != 1 and minimum(given[1], wanted[1]) == given[1])
+    return sizes[1] == wanted[1] or (sizes[1] != 1 and minimum(sizes[1], wanted[1]) == sizes[1])
 
 
 def _as_int32(op: Builder, ids: Value) -> Value:

@@ -71,9 +71,9 @@ def _activation(act: Node) -> dict[str, Any]:
 def _clip(act: Node) -> dict[str, Any] | Skip:
     bounds = []
     for position, (name, absent) in enumerate((("min", np.finfo(np.float32).min), ("max", np.finfo(np.float32).max)), 1):
-        given = act.inputs[position] if position < len(act.inputs) else None
+        value = act.inputs[position] if position < len(act.inputs) else None
         bound = operand(act, name)
-        if given is not None and bound is None:
+        if value is not None and bound is None:
             return skip("its bounds are not constant")
         bounds.append(float(absent if bound is None else np.asarray(bound).reshape(-1)[0]))
     return {"activation": "Clip", "activation_params": bounds}

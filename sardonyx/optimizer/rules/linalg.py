@@ -70,14 +70,14 @@ def product_of_stack(
     op: Builder, view: Node, gemm: Node, flat: Node, x: Value, W: Value, C: Value | None, root: Node
 ) -> Answer:
     """A stack of matrices that is flattened for a Gemm alone is multiplied as it is; what computes its shape is not needed then."""
-    given, weights = shape_of(x), shape_of(W)
-    if not W.is_constant or weights is None or given is None or len(given) < 2 or C is None or rank_of(C) != 1:
+    sizes, weights = shape_of(x), shape_of(W)
+    if not W.is_constant or weights is None or sizes is None or len(sizes) < 2 or C is None or rank_of(C) != 1:
         return skip("the weights are not constant, or there is no bias per column")
     if operand(gemm, "transA") or operand(gemm, "alpha") != 1 or operand(gemm, "beta") != 1:
         return skip("the product is transposed or scaled")
     turned = operand(gemm, "transB")
     flattened, result = viewed_shape(flat, x), viewed_shape(view, gemm.outputs[0])
-    if flattened is None or flattened[-1] != given[-1] or result != (*given[:-1], weights[0 if turned else 1]):
+    if flattened is None or flattened[-1] != sizes[-1] or result != (*sizes[:-1], weights[0 if turned else 1]):
         return skip("the shape around the product is not the tensor's own")
     return op.Add(op.MatMul(x, op.constant(np.ascontiguousarray(constant(W).T)) if turned else W), C)  # type: ignore[union-attr]
 
@@ -297,8 +297,8 @@ def _scaled(op: Builder, scaling: Node, product: Node, A: Value, B: Value, facto
     if dtype_of(product.outputs[0]) not in CONTRIB_TYPES:
         return skip("FusedMatMul is not for this type")
     with np.errstate(all="ignore"):
-        given = operand(product, "alpha")
-        alpha = np.float64(1.0 if given is None else given)
+        scale = operand(product, "alpha")
+        alpha = np.float64(1.0 if scale is None else scale)
         alpha = alpha / number if scaling.op_type == "Div" else alpha * number
     if not np.isfinite(np.float32(alpha)) or (alpha != 0 and abs(alpha) < np.finfo(np.float32).tiny):
         return skip("alpha would not be a normal number")

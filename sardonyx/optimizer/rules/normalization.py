@@ -103,7 +103,7 @@ def without_scale(op: Builder, x: Value, axes: list[int], over: list[int], epsil
 def _is_scaled(value: Value, shape: Shape) -> bool:
     """Whether a product with a parameter follows, perhaps after a cast."""
     for user in value.users:
-        others = [given for given in user.inputs if given is not None and given is not value]
+        others = [operand for operand in user.inputs if operand is not None and operand is not value]
         if user.op_type == "Cast" and _is_scaled(user.outputs[0], shape):
             return True
         if user.op_type == "Mul" and others and (shape_of(others[0]) == shape or constant(others[0]) is not None):
@@ -213,7 +213,7 @@ def _with_skip(op: Builder, name: str, norm: Node, a: Value, b: Value, s: Value,
 def _is_fixed(value: Value) -> bool:
     """Whether a value is given, or computed from given ones at once: then it does not depend on the sum."""
     node = value.producer
-    return node is None or all(given is None or given.producer is None for given in node.inputs)
+    return node is None or all(operand is None or operand.producer is None for operand in node.inputs)
 
 
 def _skip_node(op: Builder, name: str, inputs: list[Value | None], epsilon: float, with_sum: bool) -> list[Value]:

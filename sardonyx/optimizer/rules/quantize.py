@@ -42,14 +42,14 @@ UNITS = frozenset({"Add", "AveragePool", "Concat", "Conv", "Gemm", "MatMul", "Mu
 @rule(f"d = dq:{DQ}(x, ...); f:{VIEWS}|Gather|MaxPool|Slice(d, ...)", keep=("d",), name="QDQPropagationTransformer")
 def move_then_dequantize(op: Builder, x: Value, dq: Node, f: Node) -> Answer:
     """Small numbers are moved rather than floats, and fewer of them dequantized."""
-    found = parameters(dq)
-    if found is None or not found.is_single:
+    quantized = parameters(dq)
+    if quantized is None or not quantized.is_single:
         return skip("not one constant scale above zero")
-    if not takes(f, found.dtype) or not has_one_output(f):
-        return skip(f"{f.op_type} does not do this with {found.dtype}")
+    if not takes(f, quantized.dtype) or not has_one_output(f):
+        return skip(f"{f.op_type} does not do this with {quantized.dtype}")
     if f.op_type == "Gather" and not (x.is_constant or rank_of_operand(f, 1) == 0):
         return skip("more may be gathered than there is")
-    return with_parameters(op, found, over(op, f, x))
+    return with_parameters(op, quantized, over(op, f, x))
 
 
 def rank_of_operand(node: Node, position: int) -> int | None:
@@ -60,16 +60,16 @@ def rank_of_operand(node: Node, position: int) -> int | None:
 @rule(f"q:{Q}(f:{VIEWS}|MaxPool|Slice(x, ...), ...)", name="QDQPropagationTransformer")
 def quantize_then_move(op: Builder, x: Value, f: Node, q: Node) -> Answer:
     """Quantizing comes right after what computed the numbers, which may become one with it."""
-    found = parameters(q)
-    if found is None or not found.is_single:
+    quantized = parameters(q)
+    if quantized is None or not quantized.is_single:
         return skip("not one constant scale above zero")
-    if not takes(f, found.dtype) or not has_one_output(f):
-        return skip(f"{f.op_type} does not do this with {found.dtype}")
+    if not takes(f, quantized.dtype) or not has_one_output(f):
+        return skip(f"{f.op_type} does not do this with {quantized.dtype}")
     if is_dequantize(x.producer):
         return skip("it is a unit already")
     if f.op_type in ("MaxPool", "Slice") and (x.producer is None or x.producer.op_type not in UNITS):
         return skip("more would be quantized, for nothing")
-    return over(op, f, with_parameters(op, found, x))
+    return over(op, f, with_parameters(op, quantized, x))
 
 
 # --- merging --------------------------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ def quantize_once(op: Builder, x: Value, q1: Node, d1: Node, q2: Node, d2: Node)
     high = min(first.range()[1], second.range()[1])
     if high <= low:
         return skip("nothing passes both")
-    inner = next((one for one in (second, first) if one.range() == (low, high)), None)
+    inner = next((pair for pair in (second, first) if pair.range() == (low, high)), None)
     scale, zero_point = inner.operands(op) if inner is not None else _covering(op, low, high, first.dtype)
     quantized = op.node(q1.op_type, x, scale, zero_point, domain=q1.domain)
     return op.node(d2.op_type, quantized, scale, zero_point, domain=d2.domain)
@@ -131,8 +131,12 @@ def cancel_quantize(x: Value, dq: Node, q: Node, root: Node) -> Answer:
 @rule(f"q:{Q}(Relu(x), ...)", name="ReluQuantFusion")
 def drop_relu(op: Builder, x: Value, q: Node) -> Answer:
     """Numbers below zero become the least number in any case."""
-    found = parameters(q)
-    if found is None or not np.all(found.zero_point.astype(np.int64) == limits(found.dtype)[0]) or not np.all(found.scale > 0):
+    quantized = parameters(q)
+    if (
+        quantized is None
+        or not np.all(quantized.zero_point.astype(np.int64) == limits(quantized.dtype)[0])
+        or not np.all(quantized.scale > 0)
+    ):
         return skip("zero is not the least number")
     return over(op, q, x)
 
@@ -140,37 +144,40 @@ def drop_relu(op: Builder, x: Value, q: Node) -> Answer:
 @rule(f"q:{Q}(clip:Clip(x, low?, high?), ...)", name="ClipQuantFusion")
 def drop_clip(op: Builder, x: Value, low: Value | None, high: Value | None, clip: Node, q: Node) -> Answer:
     """Numbers outside of the type's range are clipped to it in any case."""
-    found = parameters(q)
-    if found is None or not found.is_single:
+    quantized = parameters(q)
+    if quantized is None or not quantized.is_single:
         return skip("not one constant scale above zero")
     if (low is not None and scalar(low) is None) or (high is not None and scalar(high) is None):
         return skip("the bounds are not constant")
-    least, greatest = limits(found.dtype)
-    if _quantized(operand(clip, "min"), found, -np.inf) > least or _quantized(operand(clip, "max"), found, np.inf) < greatest:
+    least, greatest = limits(quantized.dtype)
+    if (
+        _quantized(operand(clip, "min"), quantized, -np.inf) > least
+        or _quantized(operand(clip, "max"), quantized, np.inf) < greatest
+    ):
         return skip("the clip is narrower than the type's range")
     return over(op, q, x)
 
 
-def _quantized(bound: object, found: Parameters, default: float) -> float:
+def _quantized(bound: object, quantized: Parameters, default: float) -> float:
     """What a bound becomes; all beyond it becomes that or what lies further out."""
     real = np.float32(default if bound is None else np.asarray(bound).reshape(()))
-    return float(np.rint(real / found.scale.astype(np.float32).reshape(()))) + float(found.zero_point.reshape(()))
+    return float(np.rint(real / quantized.scale.astype(np.float32).reshape(()))) + float(quantized.zero_point.reshape(()))
 
 
 @rule(f"q:{Q}(Where(c, x, y), ...)", name="WhereDummyDq")
 def quantize_scalar_branch(op: Builder, c: Value, x: Value, y: Value, q: Node) -> Answer:
     """Where between a dequantized tensor and a number is between two dequantized ones, for QLinearWhere."""
     tensor, other = (x, y) if byte_of(x) else (y, x)
-    given, number = byte_of(tensor), scalar(other)
+    dequantized, number = byte_of(tensor), scalar(other)
     if (
-        given is None
+        dequantized is None
         or number is None
         or is_dequantize(other.producer)
         or dtype_of(other) is not dtypes.float32
         or np.isnan(number)
     ):
         return skip("not one quantized tensor and one constant number")
-    quantized = _stored_exactly(op, number, given, rank_of(other) or 0)
+    quantized = _stored_exactly(op, number, dequantized, rank_of(other) or 0)
     return over(op, q, op.Where(c, *((x, quantized) if tensor is x else (quantized, y))))
 
 

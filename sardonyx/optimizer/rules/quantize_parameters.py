@@ -58,9 +58,9 @@ class Parameters:
     def operands(self, op: Builder) -> tuple[Value, Value]:
         """Scale and zero point as operands; a zero point that is left out is written."""
         scale = self.node.inputs[1]
-        given = self.node.inputs[2] if len(self.node.inputs) > 2 else None
+        zero_point = self.node.inputs[2] if len(self.node.inputs) > 2 else None
         assert scale is not None
-        return scale, op.constant(self.zero_point) if given is None else given
+        return scale, op.constant(self.zero_point) if zero_point is None else zero_point
 
     def range(self) -> tuple[float, float]:
         """The least and the greatest real number that the type stands for."""
@@ -104,17 +104,17 @@ def parameters(node: Node | None) -> Parameters | None:
 
 
 def _zero_point(node: Node, dtype: ElementType, scale: np.ndarray) -> np.ndarray | None:
-    given = node.inputs[2] if len(node.inputs) > 2 else None
-    if given is None:
+    zero_point = node.inputs[2] if len(node.inputs) > 2 else None
+    if zero_point is None:
         return np.zeros(scale.shape, dtype.numpy)
-    found = constant(given)
-    return found.reshape(scale.shape) if found is not None and found.size == scale.size == 1 else found
+    content = constant(zero_point)
+    return content.reshape(scale.shape) if content is not None and content.size == scale.size == 1 else content
 
 
 def byte_of(value: Value | None) -> Parameters | None:
     """The parameters of the DequantizeLinear of 8-bit numbers that makes a value, if it has one scale."""
-    found = None if value is None else parameters(value.producer)
-    return found if found is not None and is_dequantize(found.node) and found.is_byte else None
+    quantized = None if value is None else parameters(value.producer)
+    return quantized if quantized is not None and is_dequantize(quantized.node) and quantized.is_byte else None
 
 
 def same(a: Parameters, b: Parameters) -> bool:
@@ -137,20 +137,22 @@ def over(op: Builder, node: Node, x: Value) -> Any:
     return op.node(node.op_type, x, *node.inputs[1:], outputs=len(node.outputs), domain=node.domain, **given_attributes(node))
 
 
-def with_parameters(op: Builder, found: Parameters, x: Value) -> Value:
+def with_parameters(op: Builder, quantized: Parameters, x: Value) -> Value:
     """A node with the one scale of another, over another tensor, whose axes do not matter to it."""
-    extra = {name: value for name, value in given_attributes(found.node).items() if name != "axis"}
-    result: Value = op.node(found.node.op_type, x, *found.node.inputs[1:], domain=found.node.domain, **extra)
+    extra = {name: value for name, value in given_attributes(quantized.node).items() if name != "axis"}
+    result: Value = op.node(quantized.node.op_type, x, *quantized.node.inputs[1:], domain=quantized.node.domain, **extra)
     return result
 
 
-def real(found: Parameters) -> np.ndarray | None:
+def real(quantized: Parameters) -> np.ndarray | None:
     """The real numbers behind the constant that a DequantizeLinear with one scale, or one along its last axis, reads."""
-    data = found.node.inputs[0]
+    data = quantized.node.inputs[0]
     array = None if data is None else constant(data)
-    if array is None or (found.axis is not None and (found.block_size or found.axis != array.ndim - 1)):
+    if array is None or (quantized.axis is not None and (quantized.block_size or quantized.axis != array.ndim - 1)):
         return None
-    scale, zero = (part.reshape(-1) if found.axis is not None else part.reshape(()) for part in (found.scale, found.zero_point))
+    scale, zero = (
+        part.reshape(-1) if quantized.axis is not None else part.reshape(()) for part in (quantized.scale, quantized.zero_point)
+    )
     return (array.astype(np.float64) - zero.astype(np.float64)) * scale
 
 
@@ -158,12 +160,12 @@ def product_bias(op: Builder, bias: Value | None, scale: np.ndarray) -> Value | 
     """A bias as int32 in the scale of a product, so that it can be added before the product is scaled."""
     if bias is None:
         return None
-    given = parameters(bias.producer)
-    if given is not None and given.dtype is dtypes.int32 and not np.any(given.zero_point):
-        wanted = np.broadcast_to(scale, np.broadcast_shapes(scale.shape, given.scale.shape))
-        if np.allclose(given.scale, wanted, rtol=1e-5, atol=0):
-            return given.node.inputs[0]
-    array = constant(bias) if given is None else real(given)
+    dequantized = parameters(bias.producer)
+    if dequantized is not None and dequantized.dtype is dtypes.int32 and not np.any(dequantized.zero_point):
+        wanted = np.broadcast_to(scale, np.broadcast_shapes(scale.shape, dequantized.scale.shape))
+        if np.allclose(dequantized.scale, wanted, rtol=1e-5, atol=0):
+            return dequantized.node.inputs[0]
+    array = constant(bias) if dequantized is None else real(dequantized)
     if array is None:
         return skip("the bias is neither constant nor in the scale of the product")
     with np.errstate(all="ignore"):

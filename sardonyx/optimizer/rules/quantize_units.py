@@ -38,14 +38,14 @@ NOT_BYTES = skip("not all are 8-bit numbers with one constant scale")
 
 def _bytes(*nodes: Node) -> list[Parameters] | None:
     """The parameters of nodes that all have 8-bit numbers and one scale."""
-    found = [parameters(node) for node in nodes]
-    single = [one for one in found if one is not None and one.is_byte]
+    quantized = [parameters(node) for node in nodes]
+    single = [entry for entry in quantized if entry is not None and entry.is_byte]
     return single if len(single) == len(nodes) else None
 
 
 def _bytes_of_one_type(*nodes: Node) -> list[Parameters] | None:
-    found = _bytes(*nodes)
-    return found if found is not None and len({one.dtype for one in found}) == 1 else None
+    quantized = _bytes(*nodes)
+    return quantized if quantized is not None and len({entry.dtype for entry in quantized}) == 1 else None
 
 
 # --- ops that only move ---------------------------------------------------------------------------------------------
@@ -74,8 +74,8 @@ def _extrapolates(resize: Node) -> bool:
 @rule(f"d = dq:{DQ}(x, ...); f:ArgMax|ArgMin(d)", keep=("d",), name=NAME)
 def compare_whole_numbers(op: Builder, x: Value, dq: Node, f: Node) -> Answer:
     """The greatest is where the greatest whole number is."""
-    found = parameters(dq)
-    if found is None or not found.is_single or not takes(f, found.dtype):
+    quantized = parameters(dq)
+    if quantized is None or not quantized.is_single or not takes(f, quantized.dtype):
         return skip("not one constant scale above zero")
     return over(op, f, x)
 
@@ -83,17 +83,17 @@ def compare_whole_numbers(op: Builder, x: Value, dq: Node, f: Node) -> Answer:
 @rule(f"d = dq:{DQ}(x, ...); f:Split(d, ...)", keep=("d",), name=NAME)
 def split_whole_numbers(op: Builder, x: Value, dq: Node, f: Node) -> Answer:
     """Parts that are all quantized again in the same way are parts of the whole numbers."""
-    found = parameters(dq)
-    if found is None or not found.is_single or not takes(f, found.dtype):
+    quantized = parameters(dq)
+    if quantized is None or not quantized.is_single or not takes(f, quantized.dtype):
         return skip("not one constant scale above zero")
     users = [user for output in f.outputs for user in output.users]
     after = [parameters(user) for user in users if is_quantize(user)]
-    if len(after) < len(users) or any(one is None or not same(one, found) for one in after):
+    if len(after) < len(users) or any(other is None or not same(other, quantized) for other in after):
         return skip("not all parts are quantized again in the same way")
     if any(output.is_graph_output for output in f.outputs):
         return skip("a part is an output")
     parts = over(op, f, x)
-    return [with_parameters(op, found, part) for part in (parts if isinstance(parts, list) else [parts])]
+    return [with_parameters(op, quantized, part) for part in (parts if isinstance(parts, list) else [parts])]
 
 
 @rule(f"d = dq:{DQ}(x, ...); q:{Q}(d, ...)", keep=("d",), name=NAME)
@@ -113,17 +113,17 @@ def keep_whole_number(x: Value, dq: Node, q: Node, root: Node) -> Answer:
 @rule(f"d = dq:{DQ}(x, ...); q:{Q}(f:LeakyRelu|Sigmoid(d), ...)", keep=("d",), name=NAME)
 def quantized_activation(op: Builder, x: Value, dq: Node, f: Node, q: Node) -> Answer:
     """A function of one 8-bit number has 256 values."""
-    found = _bytes_of_one_type(dq, q)
-    if found is None:
+    quantized = _bytes_of_one_type(dq, q)
+    if quantized is None:
         return NOT_BYTES
-    return _q_linear(op, f, [x], found)
+    return _q_linear(op, f, [x], quantized)
 
 
-def _q_linear(op: Builder, node: Node, tensors: list[Value], found: list[Parameters], **extra: Any) -> Value:
+def _q_linear(op: Builder, node: Node, tensors: list[Value], quantized: list[Parameters], **extra: Any) -> Value:
     """An op of the QLinear family: tensors with their scales and zero points, those of the result, attributes of the op."""
     operands: list[Value] = []
-    for tensor, one in zip([*tensors, None], found, strict=True):
-        operands.extend(([] if tensor is None else [tensor]) + list(one.operands(op)))
+    for tensor, entry in zip([*tensors, None], quantized, strict=True):
+        operands.extend(([] if tensor is None else [tensor]) + list(entry.operands(op)))
     attributes = {**given_attributes(node), **extra}
     result: Value = op.node(f"QLinear{node.op_type}", *operands, domain=CONTRIB, **attributes)
     return result
@@ -132,58 +132,63 @@ def _q_linear(op: Builder, node: Node, tensors: list[Value], found: list[Paramet
 @rule(f"a = da:{DQ}(x, ...); b = db:{DQ}(y, ...); q:{Q}(f:Add|Mul(a, b), ...)", keep=("a", "b"), name=NAME)
 def quantized_arithmetic(op: Builder, x: Value, y: Value, da: Node, db: Node, f: Node, q: Node) -> Answer:
     """Sums and products of 8-bit numbers."""
-    found = _bytes_of_one_type(da, db, q)
-    if found is None:
+    quantized = _bytes_of_one_type(da, db, q)
+    if quantized is None:
         return NOT_BYTES
-    return _q_linear(op, f, [x, y], found)
+    return _q_linear(op, f, [x, y], quantized)
 
 
 @rule(f"d = dq:{DQ}(x, ...); q:{Q}(f:Softmax(d), ...)", keep=("d",), name=NAME)
 def quantized_softmax(op: Builder, x: Value, dq: Node, f: Node, q: Node) -> Answer:
     """Exponentials of 8-bit numbers are looked up."""
-    found = _bytes_of_one_type(dq, q)
-    if found is None:
+    quantized = _bytes_of_one_type(dq, q)
+    if quantized is None:
         return NOT_BYTES
-    return _q_linear(op, f, [x], found, axis=operand(f, "axis"), opset=f.version)
+    return _q_linear(op, f, [x], quantized, axis=operand(f, "axis"), opset=f.version)
 
 
 @rule(f"d = dq:{DQ}(x, ...); q:{Q}(f:AveragePool|GlobalAveragePool(d), ...)", keep=("d",), name=NAME)
 def quantized_average(op: Builder, x: Value, dq: Node, f: Node, q: Node) -> Answer:
     """Averages are sums of whole numbers."""
-    found = _bytes_of_one_type(dq, q)
-    if found is None:
+    quantized = _bytes_of_one_type(dq, q)
+    if quantized is None:
         return NOT_BYTES
     if any(step != 1 for step in operand(f, "dilations") or ()):
         return skip("there is no such op with dilations")
     attributes = {name: value for name, value in given_attributes(f).items() if name != "dilations"}
-    operands = [x, *found[0].operands(op), *found[1].operands(op)]
+    operands = [x, *quantized[0].operands(op), *quantized[1].operands(op)]
     return op.node(f"QLinear{f.op_type}", *operands, domain=CONTRIB, **attributes)
 
 
 @rule(f"q:{Q}(f:Concat(...), ...)", name=NAME)
 def quantized_concat(op: Builder, f: Node, q: Node) -> Answer:
     """8-bit tensors are joined as they are, or each brought to the scale of the result."""
-    found = [byte_of(value) for value in f.inputs]
+    quantized = [byte_of(value) for value in f.inputs]
     result = parameters(q)
-    given = [one for one in found if one is not None]
-    if len(given) < len(found) or result is None or not result.is_byte or any(one.dtype is not result.dtype for one in given):
+    entries = [entry for entry in quantized if entry is not None]
+    if (
+        len(entries) < len(quantized)
+        or result is None
+        or not result.is_byte
+        or any(entry.dtype is not result.dtype for entry in entries)
+    ):
         return NOT_BYTES
-    tensors = [one.node.inputs[0] for one in given]
-    if all(same(one, result) for one in given):
+    tensors = [entry.node.inputs[0] for entry in entries]
+    if all(same(entry, result) for entry in entries):
         return op.Concat(*tensors, **given_attributes(f))
     operands: list[Value | None] = [*result.operands(op)]
-    for tensor, one in zip(tensors, given, strict=True):
-        operands += [tensor, *one.operands(op)]
+    for tensor, entry in zip(tensors, entries, strict=True):
+        operands += [tensor, *entry.operands(op)]
     return op.node("QLinearConcat", *operands, domain=CONTRIB, axis=operand(f, "axis"))
 
 
 @rule(f"a = da:{DQ}(x, ...); b = db:{DQ}(y, ...); q:{Q}(Where(c, a, b), ...)", keep=("a", "b"), name=NAME)
 def quantized_where(op: Builder, c: Value, x: Value, y: Value, da: Node, db: Node, q: Node) -> Answer:
     """8-bit numbers are chosen and brought to the scale of the result."""
-    found = _bytes_of_one_type(da, db, q)
-    if found is None:
+    quantized = _bytes_of_one_type(da, db, q)
+    if quantized is None:
         return NOT_BYTES
-    first, second, result = (one.operands(op) for one in found)
+    first, second, result = (entry.operands(op) for entry in quantized)
     return op.node("QLinearWhere", c, x, *first, y, *second, *result, domain=CONTRIB)
 
 
@@ -215,7 +220,7 @@ def quantized_convolution(op: Builder, x: Value, w: Value, bias: Value | None, d
     added = product_bias(op, bias, _product_scale(*factors))
     if isinstance(added, Skip):
         return added
-    first, second = (one.operands(op) for one in factors)
+    first, second = (factor.operands(op) for factor in factors)
     return op.QLinearConv(x, *first, w, *second, *result.operands(op), added, **given_attributes(f))
 
 
@@ -225,7 +230,7 @@ def quantized_product(op: Builder, x: Value, w: Value, da: Node, db: Node, q: No
     factors, result = _columns(da, db, w), parameters(q)
     if isinstance(factors, Skip) or result is None or not result.is_byte:
         return factors if isinstance(factors, Skip) else NOT_BYTES
-    first, second = (one.operands(op) for one in factors)
+    first, second = (factor.operands(op) for factor in factors)
     return op.QLinearMatMul(x, *first, w, *second, *result.operands(op))
 
 
@@ -237,23 +242,23 @@ def real_product(op: Builder, x: Value, w: Value, da: Node, db: Node, f: Node) -
     factors = _columns(da, db, w)
     if isinstance(factors, Skip):
         return factors
-    (a_scale, a_zero), (b_scale, b_zero) = (one.operands(op) for one in factors)
+    (a_scale, a_zero), (b_scale, b_zero) = (factor.operands(op) for factor in factors)
     return op.node("MatMulIntegerToFloat", x, w, a_scale, b_scale, a_zero, b_zero, domain=CONTRIB)
 
 
 def _columns(da: Node, db: Node, w: Value) -> tuple[Parameters, Parameters] | Skip:
     rank = rank_of(w)
-    found = _factors(da, db, axis=-1 if rank is None else rank - 1)
-    if not isinstance(found, Skip) and found[1].axis is not None and rank != 2:
+    factors = _factors(da, db, axis=-1 if rank is None else rank - 1)
+    if not isinstance(factors, Skip) and factors[1].axis is not None and rank != 2:
         return skip("there are scales per column, but the second factor is no matrix")
-    return found
+    return factors
 
 
 def _is_quantized(node: Node) -> bool:
     """Whether nobody but a QuantizeLinear to 8 bits uses a result, so that another rule takes it."""
     users = node.outputs[0].users
-    found = parameters(users[0]) if len(users) == 1 and not node.outputs[0].is_graph_output else None
-    return found is not None and is_quantize(found.node) and found.is_byte
+    quantized = parameters(users[0]) if len(users) == 1 and not node.outputs[0].is_graph_output else None
+    return quantized is not None and is_quantize(quantized.node) and quantized.is_byte
 
 
 @rule(f"a = da:{DQ}(x, ...); b = db:{DQ}(w, ...); q:{Q}(f:Gemm(a, b, c?), ...)", keep=("a", "b"), name=NAME)
@@ -280,7 +285,7 @@ def _q_gemm(op: Builder, x: Value, w: Value, c: Value | None, da: Node, db: Node
     added = product_bias(op, c, _product_scale(*factors))
     if isinstance(added, Skip):
         return added
-    first, second = (one.operands(op) for one in factors)
+    first, second = (factor.operands(op) for factor in factors)
     ends = () if result is None else result.operands(op)
     attributes = {name: value for name, value in given_attributes(f).items() if name != "beta"}
     return op.node("QGemm", x, *first, w, *second, added, *ends, domain=CONTRIB, **attributes)

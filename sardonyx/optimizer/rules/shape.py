@@ -28,10 +28,10 @@ def constant_shape(op: Builder, data: Value, shape: Value, root: Node) -> Answer
     """A target that is computed from the shape itself is written with 0 for a size that stays and -1 for the one that is left."""
     if constant(shape) is not None:
         return skip("it is constant already")
-    wanted, given = sizes_in(shape), shape_of(data)
+    wanted, sizes = sizes_in(shape), shape_of(data)
     if wanted is None:
         return skip("nothing is known of the target")
-    written = _written(wanted, given, bool(operand(root, "allowzero")))
+    written = _written(wanted, sizes, bool(operand(root, "allowzero")))
     return (
         skip("more than one size is not known")
         if written is None
@@ -39,7 +39,7 @@ def constant_shape(op: Builder, data: Value, shape: Value, root: Node) -> Answer
     )
 
 
-def _written(wanted: Sequence[Dim], given: Shape | None, zero_is_zero: bool = False) -> list[int] | None:
+def _written(wanted: Sequence[Dim], sizes: Shape | None, zero_is_zero: bool = False) -> list[int] | None:
     """A target as plain numbers, where `wanted` may hold 0 and -1 in the sense of Reshape; None if it cannot be written so.
 
     -1 is no way to write a size next to another one that may be 0: then it cannot be computed. Unless it stood there already.
@@ -51,13 +51,13 @@ def _written(wanted: Sequence[Dim], given: Shape | None, zero_is_zero: bool = Fa
                 return None
             written.append(size)
         else:
-            stays = given is not None and axis < len(given) and given[axis] == size
+            stays = sizes is not None and axis < len(sizes) and sizes[axis] == size
             written.append(0 if stays else -1)
     left = [axis for axis, size in enumerate(written) if size == -1]
     if len(left) > 1:
         return None
     if left and isinstance(wanted[left[0]], Expression):
-        others = [size if size else given[axis] for axis, size in enumerate(written) if axis != left[0]]  # type: ignore[index]
+        others = [size if size else sizes[axis] for axis, size in enumerate(written) if axis != left[0]]  # type: ignore[index]
         if not all(is_positive(size) for size in others):
             return None
     return written
@@ -69,8 +69,8 @@ def _written(wanted: Sequence[Dim], given: Shape | None, zero_is_zero: bool = Fa
 @rule("view:Reshape|Flatten|Squeeze|Unsqueeze(data, ...)", name="ReshapeFusion")
 def eliminate_view(view: Node, data: Value, root: Node) -> Answer:
     """A view of the same shape is the tensor itself."""
-    given, result = shape_of(data), viewed_shape(view, data)
-    if given is None or result != given:
+    sizes, result = shape_of(data), viewed_shape(view, data)
+    if sizes is None or result != sizes:
         return skip("the shape changes")
     return unless_output(data, root)
 
@@ -106,30 +106,30 @@ def viewed_shape(view: Node, data: Value) -> Shape | None:
         if name in view.attributes:
             operands[name] = operand_of_array(np.asarray(view.attributes[name].value, np.int64))
         else:
-            given = view.inputs[position] if position < len(view.inputs) else None
-            operands[name] = None if given is None else operand_of(given)
+            value = view.inputs[position] if position < len(view.inputs) else None
+            operands[name] = None if value is None else operand_of(value)
     source = operand_of(data)
     try:
         match view.op_type:
             case "Reshape":
-                found = inference.reshape(source, operands["shape"], operand(view, "allowzero"))
+                reshaped = inference.reshape(source, operands["shape"], operand(view, "allowzero"))
             case "Flatten":
-                found = inference.flatten(source, operand(view, "axis"))
+                reshaped = inference.flatten(source, operand(view, "axis"))
             case "Squeeze":
-                found = inference.squeeze(source, operands["axes"])
+                reshaped = inference.squeeze(source, operands["axes"])
             case _:
-                found = inference.unsqueeze(source, operands["axes"])
+                reshaped = inference.unsqueeze(source, operands["axes"])
     except InferenceError:
         return None
-    return found.type if isinstance(found, Known) else found  # type: ignore[return-value]
+    return reshaped.type if isinstance(reshaped, Known) else reshaped  # type: ignore[return-value]
 
 
 def _with_inferred(view: Node, result: Shape) -> list[Dim]:
     """A target with the -1 that a Reshape itself has in it."""
     target = list(result)
-    given = sizes_in(view.inputs[1]) if view.op_type == "Reshape" and len(view.inputs) > 1 and view.inputs[1] else None
-    if given is not None and -1 in given:
-        target[given.index(-1)] = -1
+    sizes = sizes_in(view.inputs[1]) if view.op_type == "Reshape" and len(view.inputs) > 1 and view.inputs[1] else None
+    if sizes is not None and -1 in sizes:
+        target[sizes.index(-1)] = -1
     return target
 
 
