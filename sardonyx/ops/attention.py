@@ -83,11 +83,11 @@ def flex_attention(Q, K, V, softmax_precision, score_mod, prob_mod):
 def _check_modifier(name, expected, results):
     if len(results) != 1:
         raise InferenceError(f"{name} must have one output, not {len(results)}")
-    found = results[0]
-    if found.dtype not in (None, expected.dtype):
-        raise InferenceError(f"{name} turns {expected.dtype} into {found.dtype}")
-    if found.shape is not None and len(found.shape) != 4:
-        raise InferenceError(f"{name} must keep the shape {text(expected.shape)}, it makes {text(found.shape)}")
+    output = results[0]
+    if output.dtype not in (None, expected.dtype):
+        raise InferenceError(f"{name} turns {expected.dtype} into {output.dtype}")
+    if output.shape is not None and len(output.shape) != 4:
+        raise InferenceError(f"{name} must keep the shape {text(expected.shape)}, it makes {text(output.shape)}")
 
 
 @infer("LinearAttention")

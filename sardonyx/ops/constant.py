@@ -20,7 +20,7 @@ from sardonyx.ops.table import infer
 def constant(value, sparse_value, value_float, value_floats, value_int, value_ints, value_string, value_strings):
     if sparse_value is not None:
         return TensorType(sparse_value.type.dtype, sparse_value.dense_shape)
-    for given, dtype in (
+    for attribute, dtype in (
         (value, None),
         (value_float, np.float32),
         (value_floats, np.float32),
@@ -29,8 +29,8 @@ def constant(value, sparse_value, value_float, value_floats, value_int, value_in
         (value_string, object),
         (value_strings, object),
     ):
-        if given is not None:
-            return _known(np.asarray(given, dtype=dtype))
+        if attribute is not None:
+            return _known(np.asarray(attribute, dtype=dtype))
     raise InferenceError("one of the attributes value, sparse_value and value_* must be set")
 
 

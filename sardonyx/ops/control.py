@@ -90,7 +90,7 @@ def _without_sizes(type):
 
 def _outside(type, initial=()):
     """A type as the surrounding graph may see it: sizes without a name belong to one round, unless they came in from outside."""
-    known = {symbol for given in initial for size in getattr(given, "shape", None) or () for symbol in dim.symbols(size)}
+    known = {symbol for type in initial for size in getattr(type, "shape", None) or () for symbol in dim.symbols(size)}
 
     def is_inner(size) -> bool:
         return any(symbol.is_anonymous and symbol not in known for symbol in dim.symbols(size))
@@ -104,9 +104,9 @@ def _outside(type, initial=()):
 
 def _final_state(state, outputs, initial):
     """Types of the state after the last round. A body may take an optional and return what is in it."""
-    given = [type for type in initial if type is not None]
+    types = [type for type in initial if type is not None]
     final = [after.type if isinstance(before, OptionalType) else before for before, after in zip(state, outputs, strict=False)]
-    return [_outside(type, given) for type in final]
+    return [_outside(type, types) for type in final]
 
 
 # --- Loop -----------------------------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ def _trip_count(M, cond, condition):
 
 def _stacked(type, count, initial, axis=0):
     """What a body gives in every round, along a new axis."""
-    type = _outside(type, [given for given in initial if given is not None])
+    type = _outside(type, [first_type for first_type in initial if first_type is not None])
     if not isinstance(type, TensorType) or type.shape is None:
         return TensorType(getattr(type, "dtype", None))
     shape = list(type.shape)
@@ -177,9 +177,9 @@ def scan(initial_state_and_scan_inputs, body, num_scan_inputs, scan_input_axes, 
     length, elements = _scanned([operand.type for operand in inputs], axes)
     initial = [operand.type for operand in initial_state_and_scan_inputs[:count]]
     state, outputs = _settled_outputs(lambda *state: body(*state, *map(Operand, elements)), initial)
-    given = [*initial, *elements]
+    types = [*initial, *elements]
     axes = _one_for_each(scan_output_axes, len(outputs) - count, "scan_output_axes")
-    scans = [_stacked(output.type, length, given, axis) for output, axis in zip(outputs[count:], axes, strict=True)]
+    scans = [_stacked(output.type, length, types, axis) for output, axis in zip(outputs[count:], axes, strict=True)]
     return [*_final_state(state, outputs, initial), *scans]
 
 

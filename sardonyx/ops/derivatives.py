@@ -37,18 +37,18 @@ def expand_gradient(graph: Graph, node: Node) -> list[Node]:
             raise Fail(f"{node}: there is no value named {name!r} in its graph")
     op = Builder(graph, before=node, opsets=_opsets(graph), prefix=node.name or "gradient")
     independent = [values[name] for name in names]
-    given = {value: node.inputs[index] for index, value in enumerate(independent)}
+    value_of = {value: node.inputs[index] for index, value in enumerate(independent)}
     nodes = _between(independent, values[node.attribute("y")])
     y = values[node.attribute("y")]
-    if any(mine is not theirs for mine, theirs in given.items()):
-        nodes, y, given = _copied(op, nodes, y, given)
+    if any(mine is not theirs for mine, theirs in value_of.items()):
+        nodes, y, value_of = _copied(op, nodes, y, value_of)
     gradients = _backward(op, nodes, y)
     for index in range(len(node.attribute("xs", []))):
-        target = given[independent[index]]
+        target = value_of[independent[index]]
         assert target is not None
-        found = gradients.get(target)
+        gradient = gradients.get(target)
         if index < len(node.outputs):
-            edit.replace_all_uses(node.outputs[index], found if found is not None else _filled(op, target, 0))
+            edit.replace_all_uses(node.outputs[index], gradient if gradient is not None else _filled(op, target, 0))
     graph.remove(node)
     return op.made
 
@@ -60,22 +60,22 @@ def _opsets(graph: Graph) -> dict[str, int]:
 def _between(sources: Sequence[Value], y: Value) -> list[Node]:
     """The nodes on the way from `sources` to `y`, in order."""
     stop, stack = set(sources), [y]
-    found: dict[Node, None] = {}
+    path: dict[Node, None] = {}
     while stack:
         value = stack.pop()
-        if value in stop or value.producer is None or value.producer in found:
+        if value in stop or value.producer is None or value.producer in path:
             continue
-        found[value.producer] = None
+        path[value.producer] = None
         stack.extend(operand for operand in value.producer.inputs if operand is not None)
     graph = y.graph
-    return [] if graph is None else [node for node in graph.nodes if node in found]
+    return [] if graph is None else [node for node in graph.nodes if node in path]
 
 
 def _copied(
-    op: Builder, nodes: Sequence[Node], y: Value, given: dict[Value, Value | None]
+    op: Builder, nodes: Sequence[Node], y: Value, value_of: dict[Value, Value | None]
 ) -> tuple[list[Node], Value, dict[Value, Value | None]]:
     """The same nodes over other operands."""
-    places: dict[Value, Value | None] = dict(given)
+    places: dict[Value, Value | None] = dict(value_of)
     copies = []
     for node in nodes:
         outputs = []
@@ -90,7 +90,7 @@ def _copied(
         )
     top = places.get(y, y)
     assert top is not None
-    return copies, top, given
+    return copies, top, value_of
 
 
 def _backward(op: Builder, nodes: Sequence[Node], y: Value) -> dict[Value, Value]:
@@ -227,8 +227,8 @@ def _(op, node, gradient):
 @derivative("Pow")
 def _(op, node, gradient):
     x, exponent = node.inputs
-    one = op.CastLike(op.constant(np.float32(1)), exponent)
-    by_base = op.Mul(gradient, op.Mul(op.CastLike(exponent, x), op.Pow(x, op.Sub(exponent, one))))
+    unit = op.CastLike(op.constant(np.float32(1)), exponent)
+    by_base = op.Mul(gradient, op.Mul(op.CastLike(exponent, x), op.Pow(x, op.Sub(exponent, unit))))
     return [by_base, op.CastLike(op.Mul(gradient, op.Mul(node.outputs[0], op.Log(x))), exponent)]
 
 

@@ -23,7 +23,7 @@ def einsum(Inputs, equation):
     for own, operand in zip(labels, Inputs, strict=True):
         for label, size in zip(own, operand.shape, strict=True):
             sizes.setdefault(label, []).append((size,))
-    joined = {label: broadcast(*found)[0] for label, found in sizes.items()}
+    joined = {label: broadcast(*lengths)[0] for label, lengths in sizes.items()}
     return tuple(joined[label] for label in output)
 
 

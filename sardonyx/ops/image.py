@@ -21,19 +21,19 @@ def _keeps_entries(node, batched):
 
 @infer("Resize", has_layout=True, rows=_keeps_entries)
 def resize(X, roi, scales, sizes, axes, keep_aspect_ratio_policy):
-    given = next((o for o in (scales, sizes) if o is not None and o.shape != (0,)), None)
-    if given is None:
+    wanted = next((o for o in (scales, sizes) if o is not None and o.shape != (0,)), None)
+    if wanted is None:
         raise InferenceError("either scales or sizes must be given")
     if X.shape is None:
-        return _fresh_of(given) if axes is None else None
+        return _fresh_of(wanted) if axes is None else None
     axes = range(X.rank) if axes is None else axis_indices(axes, X.rank)
-    count = given.shape[0] if given.shape else None
+    count = wanted.shape[0] if wanted.shape else None
     if isinstance(count, int) and count != len(axes):
         raise InferenceError(
-            f"{'scales' if given is scales else 'sizes'} has {count} elements, but {len(axes)} axes are resized"
+            f"{'scales' if wanted is scales else 'sizes'} has {count} elements, but {len(axes)} axes are resized"
         )
     resized = list(X.shape)
-    for axis, size in zip(axes, _sizes_of(given, given is scales, [X.shape[a] for a in axes], keep_aspect_ratio_policy)):
+    for axis, size in zip(axes, _sizes_of(wanted, wanted is scales, [X.shape[a] for a in axes], keep_aspect_ratio_policy)):
         resized[axis] = size
     return tuple(resized)
 
@@ -43,16 +43,16 @@ def _fresh_of(vector):
     return fresh_shape(count) if isinstance(count, int) else None
 
 
-def _sizes_of(given, are_scales, lengths, policy):
-    if given.value is None:
+def _sizes_of(wanted, are_scales, lengths, policy):
+    if wanted.value is None:
         return fresh_shape(len(lengths))
     if are_scales:
-        return [scaled_size(length, scale) for length, scale in zip(lengths, given.value.tolist())]
+        return [scaled_size(length, scale) for length, scale in zip(lengths, wanted.value.tolist())]
     if policy in (None, "stretch"):
-        return given.dims
-    if given.ints is None or not all(isinstance(length, int) for length in lengths):
+        return wanted.dims
+    if wanted.ints is None or not all(isinstance(length, int) for length in lengths):
         return fresh_shape(len(lengths))
-    return kept_ratio(lengths, given.ints, policy)[0]
+    return kept_ratio(lengths, wanted.ints, policy)[0]
 
 
 def scaled_size(length, scale):

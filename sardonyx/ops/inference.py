@@ -112,8 +112,8 @@ class Driver:
                 results = self._call(node, function)
             else:
                 results = self._operator(node, [None if value is None else operand_of(value) for value in node.inputs])
-            for value, found in zip(node.outputs, results, strict=True):
-                self._assign(node, value, found)
+            for value, inferred in zip(node.outputs, results, strict=True):
+                self._assign(node, value, inferred)
         except CODED:
             raise
         except Exception as error:
@@ -213,38 +213,43 @@ class Driver:
 
     # --- what is found meets what is declared
 
-    def _assign(self, node: Node, value: Value, found: Operand) -> None:
-        value.type = self._merged(node, value, found.type)
-        value.inferred = None if found.type is value.type or found.type == value.type else found.type
-        value.known = found.value
+    def _assign(self, node: Node, value: Value, inferred: Operand) -> None:
+        value.type = self._merged(node, value, inferred.type)
+        value.inferred = None if inferred.type is value.type or inferred.type == value.type else inferred.type
+        value.known = inferred.value
 
-    def _merged(self, node: Node, value: Value, found: Type | None) -> Type | None:
+    def _merged(self, node: Node, value: Value, inferred: Type | None) -> Type | None:
         declared = value.declared
-        if declared is None or found is None:
-            return found if declared is None else declared
-        if declared == found:
-            return found
-        if not same_kind(declared, found):
+        if declared is None or inferred is None:
+            return inferred if declared is None else declared
+        if declared == inferred:
+            return inferred
+        if not same_kind(declared, inferred):
             raise Fail(
                 f"Type Error: Type ({declared}) of output arg ({value.name}) of node ({node.name or node.op_type}) "
-                f"does not match expected type ({found})."
+                f"does not match expected type ({inferred})."
             )
-        merged = refined(found, self._without_fixed_sizes(declared, found))
+        merged = refined(inferred, self._without_fixed_sizes(declared, inferred))
         if merged is not None:
             return merged
-        text = f"{node}: output {value.name!r} is declared {described(declared)}, inference gives {described(found)}"
+        text = f"{node}: output {value.name!r} is declared {described(declared)}, inference gives {described(inferred)}"
         if self.strict:
             raise Fail(text)
         logger.warning("%s; the inferred shape is used", text)
-        return found
+        return inferred
 
-    def _without_fixed_sizes(self, declared: Type, found: Type) -> Type:
+    def _without_fixed_sizes(self, declared: Type, inferred: Type) -> Type:
         """A declaration without numbers for sizes that follow from the inputs': exporters declare [1] for labels of any batch."""
-        if not isinstance(declared, TensorType) or not isinstance(found, TensorType) or not declared.shape or not found.shape:
+        if (
+            not isinstance(declared, TensorType)
+            or not isinstance(inferred, TensorType)
+            or not declared.shape
+            or not inferred.shape
+        ):
             return declared
-        if len(declared.shape) != len(found.shape):
+        if len(declared.shape) != len(inferred.shape):
             return declared
-        sizes = [mine if self._is_given(mine) else theirs for mine, theirs in zip(found.shape, declared.shape, strict=True)]
+        sizes = [mine if self._is_given(mine) else theirs for mine, theirs in zip(inferred.shape, declared.shape, strict=True)]
         return TensorType(declared.dtype, tuple(sizes))
 
     def _is_given(self, size: Dim) -> bool:
@@ -290,13 +295,13 @@ class Body:
         self._driver.graph(graph)
         return [operand_of(value) for value in graph.outputs]
 
-    def _input_type(self, value: Value, given: Type | None) -> Type | None:
+    def _input_type(self, value: Value, type: Type | None) -> Type | None:
         declared = value.declared
-        if declared is None or given is None:
-            return given if declared is None else declared
-        if not same_kind(declared, given):
-            raise InferenceError(f"input {value.name!r} of graph {self._graph.name!r} is declared {declared} but gets {given}")
-        return refined(given, declared) or given
+        if declared is None or type is None:
+            return type if declared is None else declared
+        if not same_kind(declared, type):
+            raise InferenceError(f"input {value.name!r} of graph {self._graph.name!r} is declared {declared} but gets {type}")
+        return refined(type, declared) or type
 
 
 def _load_families() -> None:
@@ -392,28 +397,28 @@ def same_kind(a: Type, b: Type) -> bool:
     return type(a) is type(b) and str(a) == str(b)
 
 
-def refined(found: Type, declared: Type) -> Type | None:
+def refined(inferred: Type, declared: Type) -> Type | None:
     """The inferred type, with what only the declaration knows; None if their shapes contradict each other."""
-    if found == declared:
-        return found
-    if isinstance(found, (SequenceType, OptionalType)):
-        element = refined(found.element, declared.element)  # type: ignore[union-attr]
-        return None if element is None else type(found)(element)
-    if not isinstance(found, (TensorType, SparseTensorType)):
-        return found
+    if inferred == declared:
+        return inferred
+    if isinstance(inferred, (SequenceType, OptionalType)):
+        element = refined(inferred.element, declared.element)  # type: ignore[union-attr]
+        return None if element is None else type(inferred)(element)
+    if not isinstance(inferred, (TensorType, SparseTensorType)):
+        return inferred
     assert isinstance(declared, (TensorType, SparseTensorType))
-    dtype = found.dtype or declared.dtype
-    if found.shape is None or declared.shape is None:
-        return type(found)(dtype, declared.shape if found.shape is None else found.shape)
-    if len(found.shape) != len(declared.shape):
+    dtype = inferred.dtype or declared.dtype
+    if inferred.shape is None or declared.shape is None:
+        return type(inferred)(dtype, declared.shape if inferred.shape is None else inferred.shape)
+    if len(inferred.shape) != len(declared.shape):
         return None
-    shape = _refined_shape(found.shape, declared.shape)
-    return None if shape is None else type(found)(dtype, shape)
+    shape = _refined_shape(inferred.shape, declared.shape)
+    return None if shape is None else type(inferred)(dtype, shape)
 
 
-def _refined_shape(found: Shape, declared: Shape) -> Shape | None:
+def _refined_shape(inferred: Shape, declared: Shape) -> Shape | None:
     result: list[Dim] = []
-    for mine, theirs in zip(found, declared, strict=True):
+    for mine, theirs in zip(inferred, declared, strict=True):
         if isinstance(mine, int) and isinstance(theirs, int) and mine != theirs:
             return None
         better = dim.is_anonymous(mine) or (isinstance(theirs, int) and not isinstance(mine, int))

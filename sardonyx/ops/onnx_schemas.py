@@ -23,8 +23,8 @@ def newest_opset(domain: str) -> int:
     """The newest opset of a standard domain; raises ImportError where there is no such package."""
     import onnx.defs
 
-    found = onnx.defs.C.schema_version_map().get(domain)
-    return found[1] if found else 0
+    known = onnx.defs.C.schema_version_map().get(domain)
+    return known[1] if known else 0
 
 
 def operators(domain: str) -> list[str]:
@@ -39,13 +39,13 @@ def history(domain: str, name: str) -> Mapping[int, Any]:
     """The package's own schema objects of one op, the newest first; all of them at once would take their time."""
     import onnx.defs
 
-    found: dict[int, Any] = {}
+    schema_of: dict[int, Any] = {}
     version = 2**31 - 1
     while version > 0 and onnx.defs.has(name, version, domain):
         schema = onnx.defs.get_schema(name, version, domain)
-        found[schema.since_version] = schema
+        schema_of[schema.since_version] = schema
         version = schema.since_version - 1
-    return found
+    return schema_of
 
 
 def versions(domain: str, name: str) -> Mapping[int, Signature]:
@@ -135,11 +135,13 @@ def table_text() -> str:
     """The content of `standard.txt`."""
     import onnx
 
-    found = {domain: [one for name in operators(domain) for one in versions(domain, name).values()] for domain in DOMAINS}
-    keys = _keys(types for ops in found.values() for signature in ops for types in signature.constraints.values())
+    signatures = {
+        domain: [signature for name in operators(domain) for signature in versions(domain, name).values()] for domain in DOMAINS
+    }
+    keys = _keys(types for ops in signatures.values() for signature in ops for types in signature.constraints.values())
     lines = [f"# written by `python -m sardonyx.ops.onnx_schemas` from onnx {onnx.__version__}"]
     lines += [f"types\t{key}\t{'|'.join(_sorted(types))}" for types, key in keys.items()]
-    for domain, ops in found.items():
+    for domain, ops in signatures.items():
         lines += [f"domain\t{domain or standard.DEFAULT_DOMAIN}", *(_line(signature, keys) for signature in ops)]
     return "\n".join(lines) + "\n"
 

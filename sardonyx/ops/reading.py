@@ -29,8 +29,8 @@ def operand(node: Node, name: str) -> Any:
 
 def word(node: Node, name: str, default: str) -> str:
     """A mode or the like; `default` where the node's version has no such attribute. An empty word is a word, too."""
-    given = operand(node, name)
-    return default if given is None else str(given)
+    value = operand(node, name)
+    return default if value is None else str(value)
 
 
 def input_named(node: Node, name: str) -> Value | None:
@@ -67,6 +67,6 @@ def given_attributes(node: Node) -> dict[str, Any]:
 def all_attributes(node: Node) -> dict[str, Any]:
     """A node's attributes as kernels get them, with the defaults of its version."""
     definitions = checking.signature_of(node).attributes.items()
-    found = {name: definition.default for name, definition in definitions if definition.default is not None}
-    found.update((name, attribute_value(attribute.value)) for name, attribute in node.attributes.items())
-    return found
+    values = {name: definition.default for name, definition in definitions if definition.default is not None}
+    values.update((name, attribute_value(attribute.value)) for name, attribute in node.attributes.items())
+    return values

@@ -32,8 +32,8 @@ def hidden_size_of(R, axis, declared):
     """The size of the state, along an axis of R and as an attribute."""
     require_positive(hidden_size=declared or None)
     weights = R.require_rank(3, name="R")
-    found = dim.fresh() if weights is None else weights[axis]
-    return merge_dims(found, declared, "hidden_size and R") if declared else found
+    size = dim.fresh() if weights is None else weights[axis]
+    return merge_dims(size, declared, "hidden_size and R") if declared else size
 
 
 def recurrent_shapes(X, hidden, direction, layout, gates, operands):
@@ -41,8 +41,8 @@ def recurrent_shapes(X, hidden, direction, layout, gates, operands):
     first, second, inputs = X.require_rank(3, name="X") or fresh_shape(3)
     batch, directions = first if layout else second, directions_of(direction)
     wanted = operand_shapes(gates, directions, batch, inputs, hidden, layout)
-    given = {name: operand.shape for name, operand in operands.items() if operand is not None and operand.shape is not None}
-    misfit = find_misfit(wanted, given)
+    shapes = {name: operand.shape for name, operand in operands.items() if operand is not None and operand.shape is not None}
+    misfit = find_misfit(wanted, shapes)
     if misfit is not None:
         raise InferenceError(misfit)
     state = wanted["initial_h"]
@@ -69,9 +69,9 @@ def operand_shapes(gates, directions, batch, inputs, hidden, layout) -> dict[str
     }
 
 
-def find_misfit(wanted: Mapping[str, Shape], given: Mapping[str, Shape]) -> str | None:
+def find_misfit(wanted: Mapping[str, Shape], shapes: Mapping[str, Shape]) -> str | None:
     """What is wrong with the first operand of another shape, in the words of onnxruntime; None if all fit."""
-    for name, shape in given.items():
+    for name, shape in shapes.items():
         sizes = zip(shape, wanted[name])
         if len(shape) != len(wanted[name]) or any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in sizes):
             return f"Input {name} must have shape {_braced(wanted[name])}. Actual:{_braced(shape)}"

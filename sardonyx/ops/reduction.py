@@ -21,20 +21,20 @@ _ON_SIZES = {
 def reduce(data, axes, keepdims, noop_with_empty_axes):
     if data.shape is None:
         return None
-    found = _axes(data, axes, noop_with_empty_axes)
-    if found is None:
+    reduced = _axes(data, axes, noop_with_empty_axes)
+    if reduced is None:
         return _of_unknown_axes(data, axes, keepdims)
-    return tuple(1 if axis in found else size for axis, size in enumerate(data.shape) if keepdims or axis not in found)
+    return tuple(1 if axis in reduced else size for axis, size in enumerate(data.shape) if keepdims or axis not in reduced)
 
 
 def _axes(data, axes, noop_with_empty_axes):
     """The axes reduced, None if they are computed by the model."""
     if axes is not None:
         axes.require_rank(0, 1, name="axes")
-    given = [] if axes is None or axes.shape == (0,) else axes.ints
-    if given == []:
+    known = [] if axes is None or axes.shape == (0,) else axes.ints
+    if known == []:
         return [] if noop_with_empty_axes else list(range(data.rank))
-    return None if given is None else list(dict.fromkeys(axis_index(int(axis), data.rank, "axes") for axis in given))
+    return None if known is None else list(dict.fromkeys(axis_index(int(axis), data.rank, "axes") for axis in known))
 
 
 def _of_unknown_axes(data, axes, keepdims):
@@ -51,10 +51,10 @@ def _with_sizes(function):
         shape = reduce(data, axes, keepdims, noop_with_empty_axes)
         if data.rank != 1 or data.value is None or not is_symbolic(data.value):
             return shape
-        found = _axes(data, axes, noop_with_empty_axes)
-        if found is None:
+        reduced = _axes(data, axes, noop_with_empty_axes)
+        if reduced is None:
             return shape
-        value = sizes([function(data.value.tolist())] if found else data.value.tolist())
+        value = sizes([function(data.value.tolist())] if reduced else data.value.tolist())
         return Known(shape, value.reshape(shape))
 
     return reduce_sizes

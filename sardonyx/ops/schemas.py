@@ -50,12 +50,12 @@ def find(domain: str, name: str, version: int) -> Signature | None:
     """The signature of op `name` in force at opset `version`, or None if there is none."""
     if _session.get():
         return _find(domain, name, version)
-    found = _found.get((domain, name, version))
-    if found is None:
-        found = _find(domain, name, version)
-        if found is not None:
-            _found[domain, name, version] = found
-    return found
+    signature = _found.get((domain, name, version))
+    if signature is None:
+        signature = _find(domain, name, version)
+        if signature is not None:
+            _found[domain, name, version] = signature
+    return signature
 
 
 def _find(domain: str, name: str, version: int) -> Signature | None:
@@ -132,7 +132,7 @@ def _learn_newer(domain: str) -> int:
     except ImportError:
         return known
     for name in onnx_schemas.operators(domain) if newest > known else ():
-        fresh = {since: one for since, one in onnx_schemas.versions(domain, name).items() if since > known}
+        fresh = {since: signature for since, signature in onnx_schemas.versions(domain, name).items() if since > known}
         if fresh:
             _newer[domain, name] = {**standard.versions(domain, name), **fresh}
     _forget_found()
@@ -190,7 +190,7 @@ def undefine(domain: str, name: str, since_version: int | None = None) -> None:
 @contextlib.contextmanager
 def also_known(more: Iterable[Signature]) -> Iterator[None]:
     """Let this thread find signatures that nobody else knows: those of a session's custom ops, while it prepares its model."""
-    table: dict[tuple[str, str], dict[int, Signature]] = {key: dict(found) for key, found in _session.get().items()}
+    table: dict[tuple[str, str], dict[int, Signature]] = {key: dict(versions) for key, versions in _session.get().items()}
     for signature in more:
         table.setdefault((signature.domain, signature.name), {})[signature.since_version] = signature
     token = _session.set(table)

@@ -184,7 +184,7 @@ def expand(input, shape):
         # a size other than 1 that the input has stays, whatever is asked for
         padded = (1,) * (len(wanted) - len(input.shape)) + input.shape
         wanted = (1,) * (len(padded) - len(wanted)) + wanted
-        return tuple(size if isinstance(size, int) and size != 1 else asked for size, asked in zip(padded, wanted, strict=True))
+        return tuple(size if isinstance(size, int) and size != 1 else want for size, want in zip(padded, wanted, strict=True))
     if any(isinstance(size, int) and size < 0 for size in wanted):
         raise InferenceError(f"shape {text(wanted)} has a negative size")
     result = broadcast(input.shape, wanted)
@@ -292,7 +292,7 @@ def slice_data(data, starts, ends, axes, steps):
     if axes is not None and axes.ints is None:
         return fresh_shape(len(data.shape))
     indexed = axis_indices(range(count) if axes is None else axes.ints, len(data.shape))
-    if any(given is not None and element_count(given) not in (None, count) for given in (ends, axes, steps)):
+    if any(operand is not None and element_count(operand) not in (None, count) for operand in (ends, axes, steps)):
         raise InferenceError("'starts', 'ends', 'axes' and 'steps' differ in length")
     windows = [
         _window(data.shape[axis], _at(starts, index), _at(ends, index), 1 if steps is None else _at(steps, index))

@@ -44,11 +44,11 @@ def _broadcast_dim(dims: Sequence[Dim], shapes: Sequence[Shape]) -> Dim:
     if numbers:
         return numbers[0]
     # min(512, n) and n fit together only where they are the same: positions are cut from a table by the length of the ids
-    largest = next((one for one in others if all(dim.is_capped(other, one) for other in others)), None)
+    largest = next((size for size in others if all(dim.is_capped(other, size) for other in others)), None)
     if largest is not None:
         return largest
     # a multiple of 2 is never the 1 that stands for others: maps of a pyramid are doubled and added to the next
-    multiple = next((one for one in others if dim.common_factor(one) > 1), None)
+    multiple = next((size for size in others if dim.common_factor(size) > 1), None)
     if multiple is not None:
         return multiple
     return dim.broadcast(*others)
@@ -78,10 +78,10 @@ def axis_index(axis: int, rank: int, name: str = "axis") -> int:
 
 def axis_indices(axes: Iterable[int], rank: int, name: str = "axes") -> list[int]:
     """Non-negative axes in the given order; refuses a repeated one."""
-    found = [axis_index(int(axis), rank, name) for axis in axes]
-    if len(set(found)) < len(found):
-        raise InferenceError(f"{name} {found} names an axis twice")
-    return found
+    indices = [axis_index(int(axis), rank, name) for axis in axes]
+    if len(set(indices)) < len(indices):
+        raise InferenceError(f"{name} {indices} names an axis twice")
+    return indices
 
 
 def merge_dims(a: Dim, b: Dim, what: str) -> Dim:

@@ -122,13 +122,13 @@ def parse(domain: str, name: str, since_version: int, text: str, **constraints: 
     return parse_with(domain, name, since_version, text, {key: types_of(types) for key, types in constraints.items()})
 
 
-def types_of(given: Iterable[ElementType | str]) -> frozenset[str]:
+def types_of(types: Iterable[ElementType | str]) -> frozenset[str]:
     """Type strings of a constraint."""
-    return frozenset(map(_type_string, given))
+    return frozenset(map(_type_string, types))
 
 
-def _type_string(given: ElementType | str) -> str:
-    return f"tensor({given.name})" if isinstance(given, ElementType) else given
+def _type_string(type: ElementType | str) -> str:
+    return f"tensor({type.name})" if isinstance(type, ElementType) else type
 
 
 def parse_with(domain: str, name: str, since: int, text: str, constraints: Mapping[str, frozenset[str]]) -> Signature:

@@ -72,10 +72,10 @@ class _History(Mapping[int, Signature]):
         self._parsed: dict[int, Signature] = {}
 
     def __getitem__(self, since: int) -> Signature:
-        found = self._parsed.get(since)
-        if found is None:  # of threads that meet here, all get what the first has left
-            found = self._parsed.setdefault(since, _read(self.domain, self.name, since, self.lines[since]))
-        return found
+        signature = self._parsed.get(since)
+        if signature is None:  # of threads that meet here, all get what the first has left
+            signature = self._parsed.setdefault(since, _read(self.domain, self.name, since, self.lines[since]))
+        return signature
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.lines)

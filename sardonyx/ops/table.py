@@ -76,8 +76,10 @@ _session: ContextVar[Mapping[int, Inference | None]] = ContextVar("_session", de
 def also_known(inferences: Iterable[tuple[Signature, Callable[..., Any] | None]]) -> Iterator[None]:
     """Let this thread find signatures that nobody else knows, with their inference: those of a session's custom ops."""
     pairs = list(inferences)
-    found = {id(signature): None if function is None else _inference_of(signature, function) for signature, function in pairs}
-    token = _session.set({**_session.get(), **found})
+    functions = {
+        id(signature): None if function is None else _inference_of(signature, function) for signature, function in pairs
+    }
+    token = _session.set({**_session.get(), **functions})
     try:
         with schemas.also_known(signature for signature, _ in pairs):
             yield

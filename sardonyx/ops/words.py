@@ -80,6 +80,8 @@ def check_words(node: Node) -> None:
     if node.domain not in _DOMAINS:
         return
     for name, words in VOCABULARIES.get(node.op_type, {}).items():
-        given = node.attributes.get(name)
-        if given is not None and given.reference is None and given.value not in words:
-            raise Fail(f"Node ({node.name}) Op ({node.op_type}) {name} is {given.value!r}, expected one of {', '.join(words)}")
+        attribute = node.attributes.get(name)
+        if attribute is not None and attribute.reference is None and attribute.value not in words:
+            raise Fail(
+                f"Node ({node.name}) Op ({node.op_type}) {name} is {attribute.value!r}, expected one of {', '.join(words)}"
+            )

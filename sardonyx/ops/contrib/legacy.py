@@ -100,8 +100,8 @@ contrib("Trilu")(same_as("X"))
 
 @contrib("Range")
 def range_of_numbers(start, limit, delta):
-    one = operand_of_array(np.ones((), start.dtype.numpy)) if start.dtype is not None else None
-    return (dim.fresh(),) if delta is None and one is None else constant.range_of_numbers(start, limit, delta or one)
+    step = operand_of_array(np.ones((), start.dtype.numpy)) if start.dtype is not None else None
+    return (dim.fresh(),) if delta is None and step is None else constant.range_of_numbers(start, limit, delta or step)
 
 
 @contrib("Pad")
@@ -117,15 +117,15 @@ def gather_nd(data, indices):
 @contrib("Unique")
 def unique(x):
     shape = x.require_rank(1, name="x") or fresh_shape(1)
-    found = dim.fresh()
-    return [(found,), shape, (found,)]
+    size = dim.fresh()
+    return [(size,), shape, (size,)]
 
 
 @contrib("GridSample")
 def grid_sample(X, Grid):
     """Both are images of one type, and so is what comes out."""
-    found = image.grid_sample(X, Grid)
-    return found if X.dtype is None or found is None else type(X.type)(X.dtype, found)
+    sampled = image.grid_sample(X, Grid)
+    return sampled if X.dtype is None or sampled is None else type(X.type)(X.dtype, sampled)
 
 
 @contrib("Inverse")
@@ -170,7 +170,7 @@ def unfold_tensor(input, size, step, **attributes):
 @contrib("ConvTransposeWithDynamicPads")
 def conv_transpose_with_dynamic_pads(X, W, Pads, group, auto_pad, dilations, kernel_shape, output_padding, strides):
     pads = None if Pads is None else Pads.ints
-    found = conv.conv_transpose(X, W, group, auto_pad, dilations, kernel_shape, output_padding, None, pads, strides)
-    if found is None or Pads is None or pads is not None:
-        return found
-    return (*found[:2], *fresh_shape(len(found) - 2))
+    convolved = conv.conv_transpose(X, W, group, auto_pad, dilations, kernel_shape, output_padding, None, pads, strides)
+    if convolved is None or Pads is None or pads is not None:
+        return convolved
+    return (*convolved[:2], *fresh_shape(len(convolved) - 2))

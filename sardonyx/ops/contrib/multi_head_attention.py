@@ -82,12 +82,12 @@ def _attended(query, rows, keys, values, past_key, shares, num_heads, declared_t
     # the schema leaves the type of qk open; where nobody declares it, it is that of the query
     declared = declared_types[3] if len(declared_types) > 3 else None
     scores_type = getattr(declared, "dtype", None) or query.dtype
-    seen = dim.fresh() if shares else total
+    key_length = dim.fresh() if shares else total
     return [
         (batch, length, num_heads * values[3]),
         (batch, num_heads, kept, keys[3]),
         (batch, num_heads, kept, values[3]),
-        TensorType(scores_type, (batch, num_heads, length, seen)),
+        TensorType(scores_type, (batch, num_heads, length, key_length)),
     ]
 
 

@@ -42,23 +42,23 @@ def label_encoder(
         raise InferenceError(f"keys of {key} cannot be looked for in X of {X.dtype}")
     default = None if default_tensor is None else np.asarray(default_tensor)
     if default is not None and (dtypes.from_numpy(default.dtype), default.shape) != (value, (1,)):
-        given = f"{dtypes.from_numpy(default.dtype)}{list(default.shape)}"
-        raise InferenceError(f"default_tensor is a vector of one value, {value}[1], not {given}")
+        description = f"{dtypes.from_numpy(default.dtype)}{list(default.shape)}"
+        raise InferenceError(f"default_tensor is a vector of one value, {value}[1], not {description}")
     return TensorType(value, X.shape)
 
 
 def _entries(name, floats, integers, strings, tensor):
     """The type and number of the keys or values of a LabelEncoder; an empty list is given, too."""
     spellings = ((floats, dtypes.float32), (integers, dtypes.int64), (strings, dtypes.string))
-    given = [(dtype, len(entries)) for entries, dtype in spellings if entries is not None]
+    filled = [(dtype, len(entries)) for entries, dtype in spellings if entries is not None]
     if tensor is not None:
         entries = np.asarray(tensor)
-        given.append((dtypes.from_numpy(entries.dtype), entries.size))
-    if len(given) != 1:
+        filled.append((dtypes.from_numpy(entries.dtype), entries.size))
+    if len(filled) != 1:
         raise InferenceError(
-            f"one of {name}_floats, {name}_int64s, {name}_strings and {name}_tensor must be set, not {len(given)}"
+            f"one of {name}_floats, {name}_int64s, {name}_strings and {name}_tensor must be set, not {len(filled)}"
         )
-    return given[0]
+    return filled[0]
 
 
 @ml("OneHotEncoder")
