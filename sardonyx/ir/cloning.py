@@ -31,9 +31,9 @@ class Names:
 
     def add(self, graph: Graph) -> None:
         """Take note of all names in `graph`."""
-        for one in all_graphs(graph):
-            self.values.update(value.name for value in one.values())
-            self.nodes.update(node.name for node in one.nodes)
+        for inner in all_graphs(graph):
+            self.values.update(value.name for value in inner.values())
+            self.nodes.update(node.name for node in inner.nodes)
 
     def value(self, wanted: str) -> str:
         """A new name for a value, `wanted` if it is free."""
@@ -106,11 +106,11 @@ class Cloner:
     def _attributes(self, node: Node) -> dict[str, Attribute]:
         copies = {}
         for name, attribute in node.attributes.items():
-            given: Attribute | None = attribute
+            resolved: Attribute | None = attribute
             if attribute.reference is not None and self.resolve is not None:
-                given = self.resolve(name, attribute)
-            if given is not None:
-                copies[name] = self.attribute(given)
+                resolved = self.resolve(name, attribute)
+            if resolved is not None:
+                copies[name] = self.attribute(resolved)
         return copies
 
     def attribute(self, attribute: Attribute) -> Attribute:
@@ -119,7 +119,7 @@ class Cloner:
         if attribute.kind is Kind.GRAPH and value is not None:
             value = self.graph(value)
         elif attribute.kind is Kind.GRAPHS and value is not None:
-            value = [self.graph(one) for one in value]
+            value = [self.graph(body) for body in value]
         elif isinstance(value, list):
             value = list(value)
         return Attribute(attribute.kind, value, attribute.reference, attribute.doc)
@@ -146,8 +146,8 @@ class Cloner:
         """The new name of a value that an annotation of `graph` calls `name`."""
         if self.value_name is _same:
             return name
-        found = next((value for value in graph.values() if value.name == name), None)
-        copy = self.values.get(found) if found is not None else None
+        value_named = next((value for value in graph.values() if value.name == name), None)
+        copy = self.values.get(value_named) if value_named is not None else None
         return copy.name if copy is not None else name
 
 

@@ -358,12 +358,12 @@ def ceildiv(a: Dim, b: Dim) -> Dim:
 
 def minimum(*dims: Dim) -> Dim:
     """The smallest of some sizes."""
-    return min(dims) if all(isinstance(one, int) for one in dims) else _extreme("min", dims)  # type: ignore[type-var]
+    return min(dims) if all(isinstance(size, int) for size in dims) else _extreme("min", dims)  # type: ignore[type-var]
 
 
 def maximum(*dims: Dim) -> Dim:
     """The largest of some sizes."""
-    return max(dims) if all(isinstance(one, int) for one in dims) else _extreme("max", dims)  # type: ignore[type-var]
+    return max(dims) if all(isinstance(size, int) for size in dims) else _extreme("max", dims)  # type: ignore[type-var]
 
 
 @functools.lru_cache(maxsize=4096)
@@ -434,7 +434,7 @@ def is_capped(dim: Dim, by: Dim) -> bool:
     atom = _sole_atom(dim)
     if not isinstance(atom, Call) or atom.function != "min" or by not in atom.arguments:
         return dim == by
-    return all(isinstance(one, int) and one >= 1 for one in atom.arguments if one != by)
+    return all(isinstance(size, int) and size >= 1 for size in atom.arguments if size != by)
 
 
 def _atom_nonnegative(atom: Atom) -> bool:
@@ -489,8 +489,8 @@ def with_name(dim: Dim, whole: Expression, name: str) -> Dim:
 
     3·a·b + 3·a is 3·n where a·b + a is called n.
     """
-    found = _replaced_term(whole, name)
-    return dim if found is None else _with_term(dim, *found)
+    replaced = _replaced_term(whole, name)
+    return dim if replaced is None else _with_term(dim, *replaced)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -516,11 +516,11 @@ def _with_term(dim: Dim, term: Monomial, factor: int, value: Dim) -> Dim:
             monomial, coefficient, product = rest, coefficient // factor, product * value
             rest = _over(monomial, term)
         for atom, power in monomial:
-            made: Dim = _of_atom(atom)
+            replaced: Dim = _of_atom(atom)
             if isinstance(atom, Call):
-                made = _MAKE[atom.function](*(_with_term(argument, term, factor, value) for argument in atom.arguments))
+                replaced = _MAKE[atom.function](*(_with_term(argument, term, factor, value) for argument in atom.arguments))
             for _ in range(power):
-                product = product * made
+                product = product * replaced
         total = total + product * coefficient
     return total
 

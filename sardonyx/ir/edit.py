@@ -73,9 +73,9 @@ def operands(node: Node) -> Iterator[Value]:
         if value is not None:
             yield value
     for graph in node.subgraphs:
-        for one in all_graphs(graph):
-            yield from one.outputs
-            for inner in one.nodes:
+        for nested in all_graphs(graph):
+            yield from nested.outputs
+            for inner in nested.nodes:
                 yield from (value for value in inner.inputs if value is not None)
 
 
@@ -214,20 +214,20 @@ def instantiate(
         resolve=lambda name, attribute: _resolved(function, call, name, attribute),
         node_limit=node_limit,
     )
-    given = [*call.inputs, *[None] * (len(function.graph.inputs) - len(call.inputs))]
-    cloner.values.update(zip(function.graph.inputs, given, strict=True))
+    operands = [*call.inputs, *[None] * (len(function.graph.inputs) - len(call.inputs))]
+    cloner.values.update(zip(function.graph.inputs, operands, strict=True))
     nodes = [cloner.node(node) for node in function.graph.nodes]
     return nodes, [_output(function, call, cloner, value, nodes) for value in function.graph.outputs]
 
 
 def _check_call(function: Function, call: Node) -> None:
-    for what, given, possible in (
+    for what, count, possible in (
         ("input", len(call.inputs), len(function.graph.inputs)),
         ("output", len(call.outputs), len(function.graph.outputs)),
     ):
-        if given > possible:
+        if count > possible:
             raise InvalidGraph(
-                f"This is an invalid model. In Node, {call}, Error it has {given} {what}s, its function has {possible}."
+                f"This is an invalid model. In Node, {call}, Error it has {count} {what}s, its function has {possible}."
             )
     known = {*function.required_attributes, *function.default_attributes}
     unknown = next((name for name in call.attributes if name not in known), None)
@@ -239,13 +239,13 @@ def _check_call(function: Function, call: Node) -> None:
 
 def _resolved(function: Function, call: Node, name: str, attribute: Attribute) -> Attribute | None:
     assert attribute.reference is not None
-    found = call.attributes.get(attribute.reference) or function.default_attributes.get(attribute.reference)
-    if found is not None and found.kind is not attribute.kind:
+    resolved = call.attributes.get(attribute.reference) or function.default_attributes.get(attribute.reference)
+    if resolved is not None and resolved.kind is not attribute.kind:
         raise InvalidGraph(
             f"This is an invalid model. In Node, {call}, Error Mismatched attribute type: '{attribute.reference}' is "
-            f"{found.kind.name}, attribute '{name}' in function {function.name} needs {attribute.kind.name}."
+            f"{resolved.kind.name}, attribute '{name}' in function {function.name} needs {attribute.kind.name}."
         )
-    return found
+    return resolved
 
 
 def _output(function: Function, call: Node, cloner: Cloner, value: Value, nodes: list[Node]) -> Value:
@@ -338,12 +338,12 @@ def _inline_in(graph: Graph, functions: dict[FunctionKey, Function], node_limit:
         function = functions.get(_key(node))
         if function is None:
             for inner in node.subgraphs:
-                stack.extend([(one, depth + 1) for one in inner.nodes][::-1])
+                stack.extend([(member, depth + 1) for member in inner.nodes][::-1])
             continue
         assert node.graph is not None
         new = inline_call(node.graph, node, function, names, node_limit)
-        node_limit -= len(new) + sum(1 for one in new for inner in one.subgraphs for _ in inner.all_nodes())
-        stack.extend([(one, depth) for one in new][::-1])
+        node_limit -= len(new) + sum(1 for member in new for inner in member.subgraphs for _ in inner.all_nodes())
+        stack.extend([(member, depth) for member in new][::-1])
 
 
 def _key(node: Node) -> FunctionKey:
@@ -358,9 +358,9 @@ def _check_sizes(graphs: Sequence[Graph], functions: dict[FunctionKey, Function]
         path: dict[FunctionKey, Iterator[FunctionKey]] = {start: iter(calls[start])} if start not in sizes else {}
         while path:
             key, rest = next(reversed(path.items()))
-            callee = next((one for one in rest if one not in sizes), None)
+            callee = next((other for other in rest if other not in sizes), None)
             if callee is None:
-                sizes[key] = sum(1 for _ in functions[key].graph.all_nodes()) + sum(sizes[one] for one in calls[key])
+                sizes[key] = sum(1 for _ in functions[key].graph.all_nodes()) + sum(sizes[other] for other in calls[key])
                 path.popitem()
             elif callee in path:
                 raise Fail(f"Function {_spelled(callee)} calls itself: {' -> '.join(map(_spelled, [*path, callee]))}.")

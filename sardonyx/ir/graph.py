@@ -186,8 +186,8 @@ class Node:
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """The attribute's value, or `default` where the node does not set it."""
-        found = self.attributes.get(name)
-        return default if found is None else found.value
+        attribute = self.attributes.get(name)
+        return default if attribute is None else attribute.value
 
     @property
     def subgraphs(self) -> Iterator[Graph]:
@@ -198,10 +198,10 @@ class Node:
 
     def implicit_inputs(self) -> list[Value]:
         """Values of the surrounding graphs that the subgraphs use."""
-        found: dict[Value, None] = {}
+        captured: dict[Value, None] = {}
         for graph in self.subgraphs:
-            found.update(dict.fromkeys(graph.captured()))
-        return list(found)
+            captured.update(dict.fromkeys(graph.captured()))
+        return list(captured)
 
     @property
     def op_id(self) -> str:
@@ -247,7 +247,7 @@ class Graph:
 
     def add_initializer(self, name: str, tensor: Tensor) -> Value:
         """Make a constant known; an input of the same name gets it as its default."""
-        value = next((one for one in self.inputs if one.name == name), None) or Value(name, tensor.type)
+        value = next((known for known in self.inputs if known.name == name), None) or Value(name, tensor.type)
         value.constant = tensor
         value.type = value.type or tensor.type
         value.graph = self
@@ -379,15 +379,15 @@ class Graph:
     def captured(self) -> list[Value]:
         """Values from outside that this graph or one inside it uses."""
         own = {id(value) for value in self.values()}
-        found: dict[Value, None] = {}
+        captured: dict[Value, None] = {}
         for node in self.nodes:
             for value in (*node.inputs, *node.implicit_inputs()):
                 if value is not None and id(value) not in own:
-                    found[value] = None
+                    captured[value] = None
         for value in self.outputs:
             if id(value) not in own:
-                found[value] = None
-        return list(found)
+                captured[value] = None
+        return list(captured)
 
     def __repr__(self) -> str:
         return f"Graph({self.name!r}, {self._count} nodes)"

@@ -75,8 +75,8 @@ def link_model(tree: ModelText, fetch: Fetch | None) -> Model:
         metadata={key: str(value) for key, value in (header.pop("metadata_props", None) or {}).items()},
     )
     _check_empty(header)
-    for one in tree.functions:
-        function = link_function(one, fetch)
+    for function_text in tree.functions:
+        function = link_function(function_text, fetch)
         if function.key in model.functions:
             raise Fail(f"Duplicate definition of function ({function.domain}:{function.name}:{function.overload}).")
         model.functions[function.key] = function
@@ -93,7 +93,7 @@ def link_function(tree: FunctionText, fetch: Fetch | None) -> Function:
         link_graph(tree.graph, linking),
         dict(linking.opsets),
         tree.required_attributes,
-        {one.name: link_attribute(one, linking, Scope()) for one in tree.default_attributes},
+        {attribute.name: link_attribute(attribute, linking, Scope()) for attribute in tree.default_attributes},
         _text(header, "overload"),
         _text(header, "doc_string"),
     )
@@ -102,12 +102,12 @@ def link_function(tree: FunctionText, fetch: Fetch | None) -> Function:
 
 
 def _opsets(header: dict[str, Any]) -> dict[str, int]:
-    given = header.pop("opset_import", None)
-    if given is None:
+    imports = header.pop("opset_import", None)
+    if imports is None:
         return {"": NEWEST[""]}
-    if not isinstance(given, dict) or not all(isinstance(version, int) for version in given.values()):
-        raise InvalidArgument(f"ONNX text: opset_import must be versions by domain, not {given!r}.")
-    return {_domain(domain): version for domain, version in given.items()}
+    if not isinstance(imports, dict) or not all(isinstance(version, int) for version in imports.values()):
+        raise InvalidArgument(f"ONNX text: opset_import must be versions by domain, not {imports!r}.")
+    return {_domain(domain): version for domain, version in imports.items()}
 
 
 def _text(header: dict[str, Any], key: str) -> str:
@@ -140,10 +140,10 @@ def link_graph(tree: GraphText, linking: Linking, outer: Scope | None = None) ->
     """The graph that a text means, perhaps inside another."""
     scope = Scope.inside(outer, tree.name)
     graph = Graph(tree.name)
-    inputs = [_define(scope, one) for one in tree.inputs]
-    for one in (*tree.inputs, *tree.infos):
-        if one.data is not None:
-            _add_initializer(graph, scope, one.name, linking.tensor(one.data, one.name))
+    inputs = [_define(scope, value_text) for value_text in tree.inputs]
+    for value_text in (*tree.inputs, *tree.infos):
+        if value_text.data is not None:
+            _add_initializer(graph, scope, value_text.name, linking.tensor(value_text.data, value_text.name))
     for value in inputs:
         if value.constant is None or linking.ir_version >= 4:  # before that listing an initializer did not mean it can be fed
             graph.add_input(value)
@@ -154,25 +154,25 @@ def link_graph(tree: GraphText, linking: Linking, outer: Scope | None = None) ->
     for node in tree.nodes:
         graph.append(_link_node(node, linking, scope))
         scope.later.difference_update(node.outputs)
-    for one in tree.infos:
-        if one.data is None and one.name in scope.values:
-            _describe(scope.values[one.name], one)
-    graph.outputs = [_link_output(one, graph, scope, linking) for one in tree.outputs]
+    for value_text in tree.infos:
+        if value_text.data is None and value_text.name in scope.values:
+            _describe(scope.values[value_text.name], value_text)
+    graph.outputs = [_link_output(value_text, graph, scope, linking) for value_text in tree.outputs]
     if not scope.is_sorted:
         edit.topological_sort(graph)
     return graph
 
 
-def _define(scope: Scope, one: ValueText) -> Value:
-    value = scope.define(one.name)
-    _describe(value, one)
+def _define(scope: Scope, text: ValueText) -> Value:
+    value = scope.define(text.name)
+    _describe(value, text)
     return value
 
 
-def _describe(value: Value, one: ValueText) -> None:
+def _describe(value: Value, text: ValueText) -> None:
     if value.declared is None:
-        value.declared = one.type
-        value.type = value.type or one.type
+        value.declared = text.type
+        value.type = value.type or text.type
 
 
 def _add_initializer(graph: Graph, scope: Scope, name: str, tensor: Tensor) -> None:
@@ -185,21 +185,21 @@ def _add_initializer(graph: Graph, scope: Scope, name: str, tensor: Tensor) -> N
     graph.initializers[name] = value
 
 
-def _link_output(one: ValueText, graph: Graph, scope: Scope, linking: Linking) -> Value:
-    value = scope.find_output(one.name, graph, linking.opsets.get("", 1))
+def _link_output(text: ValueText, graph: Graph, scope: Scope, linking: Linking) -> Value:
+    value = scope.find_output(text.name, graph, linking.opsets.get("", 1))
     if value is None:
-        raise Fail(f"This is an invalid model. Graph output ({one.name}) does not exist in the graph.")
-    _describe(value, one)
+        raise Fail(f"This is an invalid model. Graph output ({text.name}) does not exist in the graph.")
+    _describe(value, text)
     return value
 
 
 def _link_node(tree: NodeText, linking: Linking, scope: Scope) -> Node:
     domain = _domain(tree.domain)
     attributes: dict[str, Attribute] = {}
-    for one in tree.attributes:
-        if one.name in attributes:
-            raise InvalidArgument(f"ONNX text: {tree.op_type} '{tree.label}' has two attributes '{one.name}'.")
-        attributes[one.name] = link_attribute(one, linking, scope)
+    for attribute in tree.attributes:
+        if attribute.name in attributes:
+            raise InvalidArgument(f"ONNX text: {tree.op_type} '{tree.label}' has two attributes '{attribute.name}'.")
+        attributes[attribute.name] = link_attribute(attribute, linking, scope)
     return Node(
         tree.op_type,
         [_operand(name, tree, scope) if name else None for name in tree.inputs],
@@ -228,12 +228,12 @@ def link_attribute(tree: AttributeText, linking: Linking, scope: Scope) -> Attri
     if tree.kind is Kind.GRAPH and tree.reference is None:
         value = link_graph(value, linking, scope)
     elif tree.kind is Kind.GRAPHS and tree.reference is None:
-        value = [link_graph(one, linking, scope) for one in value]
+        value = [link_graph(body, linking, scope) for body in value]
     elif tree.kind in (Kind.TENSOR, Kind.TENSORS) and tree.reference is None:
-        tensors = [linking.tensor(one, tree.name) for one in (value if tree.kind is Kind.TENSORS else [value])]
+        tensors = [linking.tensor(data, tree.name) for data in (value if tree.kind is Kind.TENSORS else [value])]
         value = tensors if tree.kind is Kind.TENSORS else tensors[0]
     elif tree.kind in (Kind.STRING, Kind.STRINGS) and tree.reference is None:
-        value = [_as_read(one) for one in value] if tree.kind is Kind.STRINGS else _as_read(value)
+        value = [_as_read(text) for text in value] if tree.kind is Kind.STRINGS else _as_read(value)
     return Attribute(tree.kind, value, tree.reference)
 
 

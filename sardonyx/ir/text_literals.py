@@ -22,13 +22,13 @@ def make_array(literals: Sequence[Any], dtype: ElementType, shape: tuple[int, ..
     As in TensorProto's fields, integers stand for bit patterns of narrow floats, and one may hold several 4- or 2-bit elements.
     """
     count = math.prod(shape)
-    if any(isinstance(one, str) is not (dtype is dtypes.string) for one in literals):
+    if any(isinstance(literal, str) is not (dtype is dtypes.string) for literal in literals):
         raise ValueError(f"elements of type {dtype}")
     packed = dtype.stored_bytes(count) if dtype.bits in (2, 4) else count
     wanted = 2 * count if dtype in dtypes.COMPLEX else count
     if len(literals) not in (wanted, packed):
         raise ValueError(f"{wanted} elements, not {len(literals)}")
-    has_decimals = any(isinstance(one, float) for one in literals)
+    has_decimals = any(isinstance(literal, float) for literal in literals)
     if has_decimals and (dtype in dtypes.INTS or dtype is dtypes.bool_):
         raise ValueError("whole numbers")
     try:

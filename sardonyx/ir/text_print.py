@@ -69,7 +69,7 @@ class Printer:
         entries += [f"opset_import: {_opsets(function.opsets)}"]
         entries += [f"doc_string: {quoted(function.doc)}"] if function.doc else []
         attributes = [name_text(name) for name in function.required_attributes]
-        attributes += [self.attribute(name, one, names, STEP) for name, one in function.default_attributes.items()]
+        attributes += [self.attribute(name, attribute, names, STEP) for name, attribute in function.default_attributes.items()]
         inputs = ", ".join(name_text(names[value]) for value in function.graph.inputs)
         outputs = ", ".join(name_text(names[value]) for value in function.graph.outputs)
         text = _header(entries) + name_text(function.name)
@@ -125,7 +125,7 @@ class Printer:
         inputs = ", ".join('""' if value is None else name_text(names[value]) for value in node.inputs)
         domain = ".".join(name_text(part) for part in node.domain.split(".")) + "." if node.domain else ""
         overload = f":{name_text(node.overload)}" if node.overload else ""
-        attributes = ", ".join(self.attribute(name, one, names, indent) for name, one in node.attributes.items())
+        attributes = ", ".join(self.attribute(name, attribute, names, indent) for name, attribute in node.attributes.items())
         brackets = f" <{attributes}>" if attributes else ""
         has_graph = any(True for _ in node.subgraphs)
         call = f" ({inputs}){brackets}" if has_graph else f"{brackets} ({inputs})"
@@ -138,7 +138,7 @@ class Printer:
             return f"{start} @{name_text(attribute.reference)}"
         if kind in _LIST_ITEM:
             shown = attribute.value if self.max_elements is None else attribute.value[: self.max_elements]
-            texts = [self._value(one, _LIST_ITEM[kind], names, indent) for one in shown]
+            texts = [self._value(item, _LIST_ITEM[kind], names, indent) for item in shown]
             values = ", ".join(texts if len(shown) == len(attribute.value) else [*texts, "..."])
             return f"{start} [{values}]"
         return f"{start} {self._value(attribute.value, kind, names, indent)}"

@@ -138,9 +138,9 @@ class Parser:
     def __init__(self, text: str):
         self.text = text
         self.tokens = [
-            _Token(str(found.lastgroup), found.group(), found.start())
-            for found in _TOKEN.finditer(text)
-            if found.lastgroup != "space"
+            _Token(str(match.lastgroup), match.group(), match.start())
+            for match in _TOKEN.finditer(text)
+            if match.lastgroup != "space"
         ]
         self.tokens.append(_Token("end", "", len(text)))
         self.at = 0
@@ -160,16 +160,16 @@ class Parser:
     def fail(self, expected: str) -> NoReturn:
         before = self.text[: self.next.start]
         line, column = before.count("\n") + 1, self.next.start - before.rfind("\n")
-        found = self.next.text[:40] or "the end"
-        raise InvalidArgument(f"ONNX text, line {line}, column {column}: expected {expected}, found {found!r}.")
+        next_text = self.next.text[:40] or "the end"
+        raise InvalidArgument(f"ONNX text, line {line}, column {column}: expected {expected}, found {next_text!r}.")
 
     def is_mark(self, mark: str) -> bool:
         return self.next.kind == "mark" and self.next.text == mark
 
     def matches(self, mark: str) -> bool:
-        found = self.is_mark(mark)
-        self.at += found
-        return found
+        is_there = self.is_mark(mark)
+        self.at += is_there
+        return is_there
 
     def expect(self, mark: str) -> None:
         if not self.matches(mark):
@@ -319,21 +319,21 @@ class Parser:
 
     def pairs(self) -> list[tuple[str, str]]:
         """Quoted keys and values up to the closing bracket."""
-        found = []
+        values = []
         while not self.matches("]"):
             key = self.string()
             self.expect(":")
-            found.append((key, self.string()))
+            values.append((key, self.string()))
             if not self.matches(","):
                 self.expect("]")
                 break
-        return found
+        return values
 
     # --- values
 
     def values(self, opening: str, closing: str) -> list[ValueText]:
         """A list of names, each perhaps with a type before and data behind."""
-        found: list[ValueText] = []
+        values: list[ValueText] = []
         self.expect(opening)
         while not self.matches(closing):
             # `(float)` can only be an untyped value that is called like a type
@@ -342,32 +342,32 @@ class Parser:
             value = ValueText(self.name(), type)
             if self.matches("="):
                 value.data = self.tensor_data(type, value.name)
-            found.append(value)
+            values.append(value)
             if not self.matches(","):
                 self.expect(closing)
                 break
-        return found
+        return values
 
     def names(self) -> list[str]:
         """Names with commas between; nothing before a comma is a name left out, nothing after the last one is nothing."""
-        found = []
+        infos = []
         while self.is_name() or self.is_mark(","):
-            found.append(self.name() if self.is_name() else "")
+            infos.append(self.name() if self.is_name() else "")
             if not self.matches(","):
                 break
-        return found
+        return infos
 
     # --- attributes
 
     def attributes(self) -> list[AttributeText]:
-        found: list[AttributeText] = []
+        attributes: list[AttributeText] = []
         if self.matches("<"):
             while not self.matches(">"):
-                found.append(self.attribute(self.name()))
+                attributes.append(self.attribute(self.name()))
                 if not self.matches(","):
                     self.expect(">")
                     break
-        return found
+        return attributes
 
     def attribute(self, name: str) -> AttributeText:
         kind: Kind | None = None
@@ -379,8 +379,8 @@ class Parser:
         if self.matches("@"):
             return self.reference(name, kind)
         if not self.matches("["):
-            found, value = self.attribute_value()
-            return AttributeText(name, *self.checked(kind, found, value))
+            actual_kind, value = self.attribute_value()
+            return AttributeText(name, *self.checked(kind, actual_kind, value))
         values = []
         while not self.matches("]"):
             values.append(self.attribute_value())
@@ -400,20 +400,20 @@ class Parser:
             if kind is None or kind not in {*LISTS.values(), Kind.SPARSE_TENSORS}:
                 self.fail("a list type for an empty list before this")
             return AttributeText(name, kind, [])
-        found = Kind.FLOAT if any(one is Kind.FLOAT for one, _ in values) else values[0][0]
-        checked = [self.checked(found, one, value)[1] for one, value in values]
-        if kind is Kind.FLOATS and found is Kind.INT:
+        common_kind = Kind.FLOAT if any(kind_here is Kind.FLOAT for kind_here, _ in values) else values[0][0]
+        checked = [self.checked(common_kind, kind_here, value)[1] for kind_here, value in values]
+        if kind is Kind.FLOATS and common_kind is Kind.INT:
             return AttributeText(name, kind, [float(value) for value in checked])
-        if kind not in (None, LISTS[found]):
+        if kind not in (None, LISTS[common_kind]):
             self.fail(f"values of a {kind.name} attribute before this")
-        return AttributeText(name, LISTS[found], checked)
+        return AttributeText(name, LISTS[common_kind], checked)
 
-    def checked(self, kind: Kind | None, found: Kind, value: Any) -> tuple[Kind, Any]:
-        if kind is Kind.FLOAT and found is Kind.INT:
+    def checked(self, kind: Kind | None, actual: Kind, value: Any) -> tuple[Kind, Any]:
+        if kind is Kind.FLOAT and actual is Kind.INT:
             return kind, float(value)
-        if kind not in (None, found):
+        if kind not in (None, actual):
             self.fail(f"a value of type {kind.name} before this")
-        return found, value
+        return actual, value
 
     def attribute_value(self) -> tuple[Kind, Any]:
         if self.is_type():
@@ -460,11 +460,11 @@ class Parser:
         return NodeText(label, outputs, domain, op_type, overload, attributes or self.attributes(), inputs)
 
     def nodes(self) -> list[NodeText]:
-        found = []
+        items = []
         self.expect("{")
         while not self.matches("}"):
-            found.append(self.node())
-        return found
+            items.append(self.node())
+        return items
 
     def graph(self) -> GraphText:
         self.enter()
@@ -507,16 +507,16 @@ class Parser:
 
     def header(self) -> dict[str, Any]:
         """What a model or function says of itself, by key."""
-        found: dict[str, Any] = {}
+        header: dict[str, Any] = {}
         self.expect("<")
         while not self.matches(">"):
             key = self.word("a key")
             self.expect(":")
-            found[key] = self.header_value()
+            header[key] = self.header_value()
             if not self.matches(","):
                 self.expect(">")
                 break
-        return found
+        return header
 
     def header_value(self) -> Any:
         if not self.matches("["):
