@@ -27,8 +27,8 @@ def stem_of(name: str) -> str:
     return _cut(text, MAX_BYTES - SUFFIX_BYTES) or "%"
 
 
-def _quoted(found: re.Match[str]) -> str:
-    return "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8", "surrogatepass"))
+def _quoted(match: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in match[0].encode("utf-8", "surrogatepass"))
 
 
 def _cut(text: str, size: int) -> str:

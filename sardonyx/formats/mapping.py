@@ -75,12 +75,12 @@ def identity_of(descriptor: int) -> FileIdentity:
 def mapped(descriptor: int, identity: FileIdentity) -> memoryview:
     """A file as memory that all share who open it while it stays the same."""
     with _lock:
-        found = _maps.get(identity)
-        if found is None:
-            found = _Map(descriptor, identity.size, access=mmap.ACCESS_READ)
-            found.identity, found.address, found.kept = identity, np.frombuffer(found, np.uint8).ctypes.data, set()
-            _maps[identity] = found
-        return memoryview(found)
+        mapped = _maps.get(identity)
+        if mapped is None:
+            mapped = _Map(descriptor, identity.size, access=mmap.ACCESS_READ)
+            mapped.identity, mapped.address, mapped.kept = identity, np.frombuffer(mapped, np.uint8).ctypes.data, set()
+            _maps[identity] = mapped
+        return memoryview(mapped)
 
 
 # --- where arrays lie

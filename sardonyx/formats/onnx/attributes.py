@@ -61,7 +61,7 @@ def read_attribute(proto: Any, owner: object, reading: Reading, scope: Scope | N
         return ir.Attribute(kind, list(map(_Texts().__getitem__, value)), doc=doc)
     single, label = SINGLE.get(kind), f"attribute '{proto.name}' of {owner}"
     if single is not None:
-        return ir.Attribute(kind, [_read_value(one, single, label, reading, scope) for one in value], doc=doc)
+        return ir.Attribute(kind, [_read_value(item, single, label, reading, scope) for item in value], doc=doc)
     return ir.Attribute(kind, _read_value(value, kind, label, reading, scope), doc=doc)
 
 
@@ -88,7 +88,7 @@ def _kind(proto: Any, owner: object, ir_version: int) -> Kind:
     if filled not in ([], [kind]) or (kind in MESSAGES and not filled):
         raise InvalidGraph(
             f"This is an invalid model. In Node, {owner}, Error type field and data field mismatch in attribute {proto.name}. "
-            f"Its type is {kind.name}, its data {', '.join(one.name for one in filled) or 'absent'}."
+            f"Its type is {kind.name}, its data {', '.join(data_kind.name for data_kind in filled) or 'absent'}."
         )
     return kind
 

@@ -40,10 +40,10 @@ class ExternalFolder:
         """The file that `location` names, or Fail with the reason."""
         if self.folder is None:
             raise Fail(f"the model was given as bytes, so the folder of its external data '{location}' is not known")
-        found = self._files.get(location)
-        if found is None:
-            found = self._files[location] = ExternalFile(self._resolved(location), self.files)
-        return found
+        file = self._files.get(location)
+        if file is None:
+            file = self._files[location] = ExternalFile(self._resolved(location), self.files)
+        return file
 
     def _resolved(self, location: str) -> str:
         if not location:
@@ -113,7 +113,11 @@ def read_location(proto: Any) -> ExternalLocation:
     offset = _number(entries.get("offset", "0"), "offset")
     packed = [_packed_location(value) for key, value in entries.items() if key.startswith(PREPACKED)]
     return ExternalLocation(
-        entries.get("location", ""), offset, length, entries.get("checksum"), tuple(one for one in packed if one is not None)
+        entries.get("location", ""),
+        offset,
+        length,
+        entries.get("checksum"),
+        tuple(location for location in packed if location is not None),
     )
 
 

@@ -155,11 +155,11 @@ def _braced(shape: Sequence[ir.Dim]) -> str:
 def _read_initializers(
     proto: Any, graph: ir.Graph, scope: Scope, reading: Reading, raw: Mapping[int, memoryview | Part]
 ) -> None:
-    for position, one in enumerate(proto.initializer):
-        tensor = read_tensor(one, reading.folder, f"initializer: {one.name}", raw.get(position))
-        _add_initializer(graph, scope, one.name, tensor)
-    for one in proto.sparse_initializer:
-        sparse = read_sparse_tensor(one, reading.folder, f"sparse initializer: {one.values.name}")
+    for position, initializer in enumerate(proto.initializer):
+        tensor = read_tensor(initializer, reading.folder, f"initializer: {initializer.name}", raw.get(position))
+        _add_initializer(graph, scope, initializer.name, tensor)
+    for initializer in proto.sparse_initializer:
+        sparse = read_sparse_tensor(initializer, reading.folder, f"sparse initializer: {initializer.values.name}")
         dense = ir.Tensor(sparse.type.dtype, sparse.dense_shape, sparse.to_dense, name=sparse.name)  # type: ignore[arg-type]
         _add_initializer(graph, scope, sparse.name, dense).sparse = sparse
 
@@ -203,11 +203,11 @@ def _read_node(proto: Any, scope: Scope, reading: Reading) -> ir.Node:
         raise InvalidGraph(f"This is an invalid model. In Node, {label}, Error it has no op_type.")
     inputs = [_read_operand(name, scope, label) if name else None for name in proto.input]
     attributes: dict[str, ir.Attribute] = {}
-    for one in proto.attribute:
-        name = text(one.name)
+    for attribute in proto.attribute:
+        name = text(attribute.name)
         if name in attributes:
             raise InvalidGraph(f"This is an invalid model. In Node, {label}, Error Attribute '{name}' appeared multiple times.")
-        attributes[name] = read_attribute(one, label, reading, scope)
+        attributes[name] = read_attribute(attribute, label, reading, scope)
     node = ir.Node(
         op_type,
         inputs,

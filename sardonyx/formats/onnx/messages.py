@@ -30,10 +30,10 @@ def messages() -> Any:
 def _messages() -> Any:
     # the package's own __init__ loads far more: 50 ms against 15. The classes are the same when somebody imports it later
     if PACKAGE not in sys.modules:
-        found = importlib.util.find_spec(PACKAGE)
-        if found is None or found.origin is None:  # without origin: a folder of that name which merely lies here
+        package = importlib.util.find_spec(PACKAGE)
+        if package is None or package.origin is None:  # without origin: a folder of that name which merely lies here
             raise ModuleNotFoundError(f"No module named {PACKAGE!r}", name=PACKAGE)
-        path = Path(found.origin).with_name(f"{MODULE}.py")
+        path = Path(package.origin).with_name(f"{MODULE}.py")
         spec = importlib.util.spec_from_file_location(f"{PACKAGE}.{MODULE}", path)
         if path.is_file() and spec is not None and spec.loader is not None:
             module = importlib.util.module_from_spec(spec)

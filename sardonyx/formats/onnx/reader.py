@@ -167,16 +167,18 @@ def check_opsets(opsets: dict[str, int]) -> None:
 def _newest_of_onnx(domain: str) -> int:
     import onnx.defs
 
-    found = onnx.defs.C.schema_version_map().get(domain)
-    return found[1] if found else 0
+    versions = onnx.defs.C.schema_version_map().get(domain)
+    return versions[1] if versions else 0
 
 
 def _read_functions(proto: Any, reading: Reading) -> dict[ir.FunctionKey, ir.Function]:
     functions: dict[ir.FunctionKey, ir.Function] = {}
-    for one in proto.functions:
-        function = _read_function(one, reading)
+    for function_proto in proto.functions:
+        function = _read_function(function_proto, reading)
         if function.key in functions:
-            raise Fail(f"Duplicate definition of function ({one.domain}:{one.name}:{one.overload}).")
+            raise Fail(
+                f"Duplicate definition of function ({function_proto.domain}:{function_proto.name}:{function_proto.overload})."
+            )
         functions[function.key] = function
     return functions
 

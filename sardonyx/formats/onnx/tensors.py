@@ -147,7 +147,7 @@ def _typed_array(entries: Any, dtype: ElementType) -> np.ndarray:
 
 def string_array(texts: Iterable[bytes]) -> np.ndarray:
     """Strings of a file; bytes that are no UTF-8 survive as surrogates."""
-    decoded = [one.decode("utf-8", "surrogateescape") for one in texts]
+    decoded = [text.decode("utf-8", "surrogateescape") for text in texts]
     array = np.empty(len(decoded), object)
     array[:] = decoded
     return array

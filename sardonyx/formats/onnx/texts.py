@@ -16,11 +16,11 @@ def text(value: Any) -> str:
 
 def metadata(entries: Any) -> dict[str, str]:
     """Keys and values of StringStringEntryProtos."""
-    found = {entry.key: entry.value for entry in entries}
-    for key, value in found.items():
+    texts = {entry.key: entry.value for entry in entries}
+    for key, value in texts.items():
         if not isinstance(key, str) or not isinstance(value, str):
             text(key), text(value)
-    return found
+    return texts
 
 
 def normal_domain(domain: Any) -> str:

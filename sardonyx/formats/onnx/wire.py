@@ -73,11 +73,11 @@ def _graph_pieces(data: Data, begin: int, finish: int, count: int, spans: dict[i
 
 def _raw_data(data: Data, begin: int, finish: int) -> _Field | None:
     """The raw data of the tensor there if it is large and there is exactly one (of several the last one counts: protobuf's business)."""
-    found = [field for field in _fields(data, begin, finish) if field[0] == TENSOR_RAW_DATA]
-    if len(found) != 1:
+    raw_fields = [field for field in _fields(data, begin, finish) if field[0] == TENSOR_RAW_DATA]
+    if len(raw_fields) != 1:
         return None
-    _, wire_type, _, body, end = found[0]
-    return found[0] if wire_type == LENGTH_DELIMITED and end - body >= MIN_SPAN else None
+    _, wire_type, _, body, end = raw_fields[0]
+    return raw_fields[0] if wire_type == LENGTH_DELIMITED and end - body >= MIN_SPAN else None
 
 
 def _fields(data: Data, start: int, end: int) -> Iterator[_Field]:

@@ -127,7 +127,9 @@ def _write_quantization(graph: ir.Graph, proto: Any, names: ScopedNames) -> None
     for name, parameters in graph.quantization.items():
         annotation = proto.quantization_annotation.add()
         annotation.tensor_name = written.get(name, name)
-        write_metadata(annotation.quant_parameter_tensor_names, {key: written.get(one, one) for key, one in parameters.items()})
+        write_metadata(
+            annotation.quant_parameter_tensor_names, {key: written.get(name, name) for key, name in parameters.items()}
+        )
 
 
 def _write_value_info(value: ir.Value, protos: Any, names: ScopedNames) -> None:
@@ -220,13 +222,13 @@ def write_attribute(attribute: ir.Attribute, name: str, proto: Any, writing: _Wr
         case Kind.FLOATS | Kind.INTS:
             target.extend(value)
         case Kind.STRINGS:
-            target.extend(_encoded(one) for one in value)
+            target.extend(_encoded(text) for text in value)
         case Kind.TENSOR | Kind.GRAPH | Kind.SPARSE_TENSOR | Kind.TYPE_PROTO:
             target.SetInParent()
             _write_message(value, attribute.kind, target, writing, names)
         case _:
-            for one in value:
-                _write_message(one, SINGLE[attribute.kind], target.add(), writing, names)
+            for item in value:
+                _write_message(item, SINGLE[attribute.kind], target.add(), writing, names)
 
 
 def _write_message(value: Any, kind: Kind, proto: Any, writing: _Writing, names: ScopedNames) -> None:
@@ -257,7 +259,7 @@ def write_tensor(tensor: ir.Tensor, proto: Any, external: ir.ExternalLocation | 
     if external is not None:
         proto.data_location = 1
         entries = {"location": external.location, "offset": external.offset, "length": external.length}
-        entries |= {f"prepacked_{number}": _packed_entry(one) for number, one in enumerate(external.prepacked)}
+        entries |= {f"prepacked_{number}": _packed_entry(packed) for number, packed in enumerate(external.prepacked)}
         write_metadata(proto.external_data, {key: str(value) for key, value in entries.items() if value is not None})
     elif tensor.dtype is dtypes.string:
         proto.string_data.extend(_encoded(text) for text in tensor.numpy().reshape(-1))

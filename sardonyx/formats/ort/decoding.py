@@ -46,8 +46,8 @@ def decode(
     """
     view = memoryview(buffer).cast("B")
     if len(view) < 12 or bytes(view[4:8]) != identifier:
-        found = bytes(view[4:8])
-        raise _refused(f"the identifier at byte 4 is {found!r}, not {identifier!r}" if len(view) >= 12 else "it is too short")
+        actual = bytes(view[4:8])
+        raise _refused(f"the identifier at byte 4 is {actual!r}, not {identifier!r}" if len(view) >= 12 else "it is too short")
     return _Decoder(view, cut or (lambda start, length: view[start : start + length])).root(root)
 
 
@@ -135,9 +135,9 @@ class _Decoder:
     # --- what offsets lead to; all with the same parameters: a position, what `_detail` says, the depth
 
     def text(self, position: int, errors: str, depth: int = 0) -> str:
-        found = self.texts.get((position, errors))
-        if found is not None:
-            return found
+        known = self.texts.get((position, errors))
+        if known is not None:
+            return known
         end = position + 4 + self.length(position, 1, 1)
         if end >= self.size or self.view[end]:
             raise _refused(f"the string at byte {position} has no zero byte at its end")
@@ -164,13 +164,13 @@ class _Decoder:
         """Where the offsets of a vector point."""
         count = self.length(position, 4, 4)
         offsets = struct.unpack_from(f"<{count}I", self.view, position + 4)
-        found = []
+        items = []
         for at, offset in enumerate(offsets):
             target = position + 4 + 4 * at + offset
             if not 0 < offset < FORWARD or target > self.last or target & 3:
                 raise _astray(position + 4 + 4 * at, offset, self.size)
-            found.append(target)
-        return found
+            items.append(target)
+        return items
 
     def strings(self, position: int, errors: str, depth: int) -> list[str]:
         return [self.text(at, errors) for at in self.targets(position)]
@@ -216,9 +216,9 @@ class _Decoder:
         self.budget -= LAYOUT_COST
         places = self.places(name, vtable)
         here = [(places[field.slot], field) for field in TABLES[name] if field.slot < len(places) and places[field.slot]]
-        used = sorted((one for one in here if one[1].kind is not FieldKind.DEPRECATED), key=lambda one: one[0])
-        found = self.known_fields[name, vtable] = _table_fields(name, used)
-        return found
+        used = sorted((entry for entry in here if entry[1].kind is not FieldKind.DEPRECATED), key=lambda entry: entry[0])
+        table_fields = self.known_fields[name, vtable] = _table_fields(name, used)
+        return table_fields
 
     def places(self, name: str, vtable: int) -> tuple[int, ...]:
         """Offsets of the fields by slot, 0 for what is left out."""

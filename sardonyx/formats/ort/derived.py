@@ -34,7 +34,7 @@ class Definition:
     @property
     def formal_inputs(self) -> int:
         """How many inputs the op declares; each of them stands behind one of the type strings."""
-        positions = (at for found in self.type_strings.values() for side, at in found if side == ArgType.INPUT)
+        positions = (at for arguments in self.type_strings.values() for side, at in arguments if side == ArgType.INPUT)
         return max(positions, default=-1) + 1
 
 
@@ -78,14 +78,14 @@ def edges(nodes: Mapping[ir.Node, int]) -> dict[ir.Node, tuple[list[Edge], list[
 
 def resolver(definitions: Iterable[Definition]) -> dict[str, Any]:
     """The KernelTypeStrResolver of a model: an entry for each op version, sorted as readers that search want it."""
-    known = {one.op_id: one.type_strings for one in definitions}
+    known = {definition.op_id: definition.type_strings for definition in definitions}
     return {
         "op_kernel_type_str_args": [
             {
                 "op_id": op_id,
                 "kernel_type_str_args": [
-                    {"kernel_type_str": key, "args": [{"arg_type": int(side), "index": at} for side, at in found]}
-                    for key, found in sorted(strings.items(), key=_by_bytes)
+                    {"kernel_type_str": key, "args": [{"arg_type": int(side), "index": at} for side, at in arguments]}
+                    for key, arguments in sorted(strings.items(), key=_by_bytes)
                 ],
             }
             for op_id, strings in sorted(known.items(), key=_by_bytes)

@@ -71,11 +71,17 @@ class _Encoder:
 
     def table(self, name: str, tree: Mapping[str, Any]) -> int:
         fields, builder = TABLES[name], self.builder
-        offsets = {one.slot: self._offset(one, tree) for one in fields if one.kind is not FieldKind.SCALAR and one.name in tree}
+        offsets = {
+            field.slot: self._offset(field, tree)
+            for field in fields
+            if field.kind is not FieldKind.SCALAR and field.name in tree
+        }
         builder.StartObject(len(fields))
         # larger scalars first, so that little is lost to alignment
-        for one in sorted((one for one in fields if one.kind is FieldKind.SCALAR), key=lambda one: -struct.calcsize(one.code)):
-            self._scalar(one, tree.get(one.name, one.default))
+        for field in sorted(
+            (field for field in fields if field.kind is FieldKind.SCALAR), key=lambda field: -struct.calcsize(field.code)
+        ):
+            self._scalar(field, tree.get(field.name, field.default))
         for slot, offset in offsets.items():
             builder.PrependUOffsetTRelativeSlot(slot, offset, 0)
         return int(builder.EndObject())
@@ -104,11 +110,13 @@ class _Encoder:
                 return self._block(numbers.view(np.uint8).data, len(numbers), numbers.itemsize)
             case FieldKind.STRUCTS:
                 element = struct.Struct("<" + field.code)
-                return self._block(b"".join(element.pack(*one) for one in value), len(value), element.size, alignment=4)
+                return self._block(
+                    b"".join(element.pack(*struct_value) for struct_value in value), len(value), element.size, alignment=4
+                )
             case FieldKind.STRINGS:
-                return self._offsets([self._string(one) for one in value])
+                return self._offsets([self._string(text) for text in value])
             case FieldKind.TABLES:
-                return self._offsets([self.table(field.table, one) for one in value])
+                return self._offsets([self.table(field.table, inner) for inner in value])
         raise ValueError(f"{field.name} cannot be written, it is {field.kind.value}")
 
     def _string(self, text: str) -> int:
@@ -143,14 +151,14 @@ class _Encoder:
 def _bound(value: Any) -> int:
     """How many bytes a part of a tree takes at most: enough to make the buffer at once."""
     if isinstance(value, Mapping):
-        return 32 + sum(24 + _bound(one) for one in value.values())
+        return 32 + sum(24 + _bound(inner) for inner in value.values())
     if isinstance(value, str):
         return 4 * len(value) + 16
     if isinstance(value, (list, tuple)):
         if value and isinstance(value[0], str):
             return 16 + 8 * len(value) + sum(map(_bound, set(value)))
         if value and isinstance(value[0], Mapping):
-            return 16 + sum(8 + _bound(one) for one in value)
+            return 16 + sum(8 + _bound(inner) for inner in value)
         return 16 + 12 * len(value)
     return memoryview(value).nbytes + 2 * PAYLOAD_ALIGNMENT if _is_payload(value) else 0
 

@@ -135,12 +135,12 @@ def _read_output(name: str, graph: ir.Graph, level: Level) -> ir.Value:
 
 
 def _read_initializers(tree: Tree, graph: ir.Graph, level: Level) -> None:
-    for one in tree.get("initializers", ()):
-        if not one.get("name"):
+    for initializer in tree.get("initializers", ()):
+        if not initializer.get("name"):
             raise invalid("Missing name of an initializer")
-        _add_initializer(graph, level, read_tensor(one, f"tensor '{one['name']}'"))
-    for one in tree.get("sparse_initializers", ()):
-        sparse = read_sparse_tensor(one)
+        _add_initializer(graph, level, read_tensor(initializer, f"tensor '{initializer['name']}'"))
+    for initializer in tree.get("sparse_initializers", ()):
+        sparse = read_sparse_tensor(initializer)
         dense = ir.Tensor(sparse.type.dtype, sparse.dense_shape, sparse.to_dense, name=sparse.name)  # type: ignore[arg-type]
         _add_initializer(graph, level, dense).sparse = sparse
 
@@ -177,29 +177,29 @@ def _check_initializer(tensor: ir.Tensor, declared: ir.Type | None) -> None:
 def _read_nodes(tree: Tree, graph: ir.Graph, level: Level) -> dict[int, ir.Node]:
     """Append the nodes in the order of their numbers; returns them by number."""
     trees = _numbered(tree)
-    for one in trees.values():
-        _check_node(one, level)
-        for name in one["outputs"]:
+    for node_tree in trees.values():
+        _check_node(node_tree, level)
+        for name in node_tree["outputs"]:
             if name:
                 level.scope.define_later(name)
                 level.describe(level.scope.values[name])
     nodes: dict[int, ir.Node] = {}
     names: set[str] = set()
-    for number, one in trees.items():
-        nodes[number] = node = graph.append(_read_node(one, level))
+    for number, node_tree in trees.items():
+        nodes[number] = node = graph.append(_read_node(node_tree, level))
         if node.name in names:
             raise invalid(f"Error: two nodes with same node name ({node.name})")
         names.update([node.name] if node.name else [])
-        level.scope.later.difference_update(one["outputs"])
+        level.scope.later.difference_update(node_tree["outputs"])
     return nodes
 
 
 def _numbered(tree: Tree) -> dict[int, Tree]:
     """The nodes' trees by their number, in its order; numbers and edges are checked."""
     trees: dict[int, Tree] = {}
-    for one in tree.get("nodes", ()):
-        if trees.setdefault(one["index"], one) is not one:
-            raise invalid(f"Duplicate node index {one['index']}")
+    for node_tree in tree.get("nodes", ()):
+        if trees.setdefault(node_tree["index"], node_tree) is not node_tree:
+            raise invalid(f"Duplicate node index {node_tree['index']}")
     edges = tree.get("node_edges", ())
     highest = max(trees, default=-1)
     entries = len(trees) + len(edges)
@@ -319,11 +319,11 @@ def _read_payload(value: Any, kind: Kind, label: str, level: Level) -> Any:
         case Kind.STRING:
             return _text(value)
         case Kind.STRINGS:
-            return [_text(one) for one in value]
+            return [_text(text) for text in value]
         case Kind.TENSOR:
             return read_tensor(value, label)
         case Kind.TENSORS:
-            return [read_tensor(one, label) for one in value]
+            return [read_tensor(tensor, label) for tensor in value]
         case Kind.GRAPH:
             return read_graph(value, level.reading, level)
     return value

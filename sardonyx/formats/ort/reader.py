@@ -138,26 +138,26 @@ def read_resolver(tree: Tree) -> ir.TypeStrings:
     """The table of type strings in a KernelTypeStrResolver."""
     if "op_kernel_type_str_args" not in tree:
         raise invalid("The table of kernel type strings has no entries")
-    found: ir.TypeStrings = {}
+    strings: ir.TypeStrings = {}
     for entry in tree["op_kernel_type_str_args"]:
         op = entry["op_id"]
         if not re.fullmatch(r"[^:]*:[^:]*:-?[0-9]{1,10}", op):
             raise invalid(f"Invalid operator identifier {op!r}, it must read domain:op_type:since_version")
-        if op in found:
+        if op in strings:
             raise Fail(f"Duplicate entry for op id: {op}. Invalid ORT format model.")
-        found[op] = _read_arguments(entry, op)
-    return found
+        strings[op] = _read_arguments(entry, op)
+    return strings
 
 
 def _read_arguments(entry: Tree, op: str) -> dict[str, list[tuple[int, int]]]:
-    found: dict[str, list[tuple[int, int]]] = {}
+    arguments: dict[str, list[tuple[int, int]]] = {}
     if "kernel_type_str_args" not in entry:
         raise invalid(f"Type strings of {op} are null")
-    for one in entry["kernel_type_str_args"]:
-        key = one["kernel_type_str"]
-        if key in found or "args" not in one:
+    for string in entry["kernel_type_str_args"]:
+        key = string["kernel_type_str"]
+        if key in arguments or "args" not in string:
             raise invalid(f"Type string {key!r} of {op} stands there twice or has no arguments")
-        found[key] = [(argument["arg_type"], argument["index"]) for argument in one["args"]]
-        if any(side not in (0, 1) for side, _ in found[key]):
+        arguments[key] = [(argument["arg_type"], argument["index"]) for argument in string["args"]]
+        if any(side not in (0, 1) for side, _ in arguments[key]):
             raise invalid(f"An argument of {op} is neither an input nor an output")
-    return found
+    return arguments

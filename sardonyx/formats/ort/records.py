@@ -9,12 +9,12 @@ from sardonyx.formats.ort.tensors import invalid
 
 def read_records(tree: Tree) -> dict[str, list[ir.SavedOptimization]]:
     """The saved rewrites of one graph, by optimizer."""
-    found: dict[str, list[ir.SavedOptimization]] = {}
+    records: dict[str, list[ir.SavedOptimization]] = {}
     for entry in tree.get("records", ()):
-        if entry["optimizer_name"] in found:
+        if entry["optimizer_name"] in records:
             raise invalid(f"Duplicate runtime optimizations of {entry['optimizer_name']}")
-        found[entry["optimizer_name"]] = [_read_record(one) for one in entry.get("runtime_optimization_records", ())]
-    return found
+        records[entry["optimizer_name"]] = [_read_record(record) for record in entry.get("runtime_optimization_records", ())]
+    return records
 
 
 def _read_record(tree: Tree) -> ir.SavedOptimization:

@@ -54,8 +54,8 @@ class _Writing:
     """The ops met so far, by op id."""
 
     def definition(self, node: ir.Node) -> Definition:
-        found = self.known.of(node)
-        return self.met.setdefault(found.op_id, found)
+        definition = self.known.of(node)
+        return self.met.setdefault(definition.op_id, definition)
 
 
 def save_model(
@@ -79,7 +79,7 @@ def model_tree(model: ir.Model, known: Definitions, provider: ProviderOf = lambd
             f"Functions must be inlined before a model is saved in the ORT format, {next(iter(model.functions))[1]} is not."
         )
     _check_size(model)
-    writing = _Writing(known, provider, {one.graph: one for one in model.saved_optimizations})
+    writing = _Writing(known, provider, {saved.graph: saved for saved in model.saved_optimizations})
     graph = _graph(model.graph, writing, None)
     domains = {**model.opsets, **{domain: version for domain, version in KNOWN_DOMAINS.items() if domain not in model.opsets}}
     tree: Tree = {
@@ -142,17 +142,19 @@ def _graph(graph: ir.Graph, writing: _Writing, outer: ScopedNames | None) -> Tre
 def _records(saved: ir.SavedOptimizations | None, slots: Mapping[ir.Node, int], writing: _Writing) -> list[Tree]:
     """What is left to the runtime, by optimizer; the ops that it may make become known, and what is about nodes long gone is left out."""
     entries = []
-    for name, found in sorted(saved.by_optimizer.items()) if saved is not None else ():
+    for name, records in sorted(saved.by_optimizer.items()) if saved is not None else ():
         assert saved is not None
         placed = {number: slots[node] for number, node in saved.nodes.items() if node in slots}
-        kept = [one for one in found if all(number in placed for number in one.nodes if number != NO_NODE)]
-        for op_id in (op_id for one in kept for op_id in one.produced):
+        kept = [record for record in records if all(number in placed for number in record.nodes if number != NO_NODE)]
+        for op_id in (op_id for record in kept for op_id in record.produced):
             definition = writing.known.of_id(op_id)
             if definition is None:
                 raise Fail(f"{name} is to make {op_id}, an op that is not known.")
             writing.met.setdefault(op_id, definition)
         if kept:
-            entries.append({"optimizer_name": name, "runtime_optimization_records": [_record(one, placed) for one in kept]})
+            entries.append(
+                {"optimizer_name": name, "runtime_optimization_records": [_record(record, placed) for record in kept]}
+            )
     return entries
 
 
@@ -197,12 +199,12 @@ _PLAIN = {
 
 def _node_args(graph: ir.Graph, slots: Iterable[ir.Node], names: ScopedNames) -> list[Tree]:
     """An entry for each value of this graph, and for values of outer graphs that its own nodes take; one without a type for gaps."""
-    found: dict[ir.Value, None] = dict.fromkeys(graph.values())
+    values: dict[ir.Value, None] = dict.fromkeys(graph.values())
     gaps = False
     for node in slots:
-        found.update(dict.fromkeys(value for value in node.inputs if value is not None))
+        values.update(dict.fromkeys(value for value in node.inputs if value is not None))
         gaps = gaps or None in node.inputs or any(not names[value] for value in node.outputs)
-    entries = [_value_info(value, names[value]) for value in found if names[value]]
+    entries = [_value_info(value, names[value]) for value in values if names[value]]
     return [*entries, {"name": ""}] if gaps else entries
 
 
@@ -232,7 +234,7 @@ def _node(node: ir.Node, slot: int, writing: _Writing, names: ScopedNames) -> Tr
         "execution_provider_type": writing.provider(node),
         "inputs": ["" if value is None else names[value] for value in node.inputs],
         "outputs": [names[value] for value in node.outputs],
-        "attributes": [_attribute(node, name, one, writing, names) for name, one in attributes.items()],
+        "attributes": [_attribute(node, name, attribute, writing, names) for name, attribute in attributes.items()],
         "input_arg_counts": derived.input_arg_counts(len(node.inputs), definition.formal_inputs),
         "implicit_inputs": [names[value] for value in node.implicit_inputs()],
     }
@@ -257,9 +259,9 @@ def _attribute(node: ir.Node, name: str, attribute: ir.Attribute, writing: _Writ
         case Kind.INTS:
             tree["ints"] = list(value)
         case Kind.STRINGS:
-            tree["strings"] = [_text(one) for one in value]
+            tree["strings"] = [_text(text) for text in value]
         case Kind.TENSORS:
-            tree["tensors"] = [_tensor(one, one.name) for one in value]
+            tree["tensors"] = [_tensor(tensor, tensor.name) for tensor in value]
         case _:
             raise Fail(f"{node}: attribute '{name}' is {attribute.kind.name}, which the ORT format cannot hold.")
     return tree
@@ -274,13 +276,13 @@ def _text(text: str | bytes) -> str:
 
 def _stated(value: ir.Value) -> ir.Type | None:
     """The type to write: numbers that inference found win over declared names, declared names over inferred ones."""
-    found, declared = value.type, value.declared
-    if not isinstance(found, ir.TensorType) or not isinstance(declared, ir.TensorType):
-        return found or declared
-    if found.shape is None or declared.shape is None or len(found.shape) != len(declared.shape):
-        return found
-    sizes = zip(found.shape, declared.shape, strict=True)
-    return found.with_shape(tuple(mine if isinstance(mine, int) or ir.dim.is_anonymous(its) else its for mine, its in sizes))
+    inferred, declared = value.type, value.declared
+    if not isinstance(inferred, ir.TensorType) or not isinstance(declared, ir.TensorType):
+        return inferred or declared
+    if inferred.shape is None or declared.shape is None or len(inferred.shape) != len(declared.shape):
+        return inferred
+    sizes = zip(inferred.shape, declared.shape, strict=True)
+    return inferred.with_shape(tuple(mine if isinstance(mine, int) or ir.dim.is_anonymous(its) else its for mine, its in sizes))
 
 
 def _type_info(type: ir.Type | None, owner: str) -> Tree:
