@@ -60,13 +60,13 @@ class _Finder(importlib.abc.MetaPathFinder):
         if fullname != NAME and not fullname.startswith(f"{NAME}."):
             return None
         try:
-            found = importlib.util.find_spec(_ours(fullname))
+            original = importlib.util.find_spec(_ours(fullname))
         except ModuleNotFoundError:
-            found = None
-        if found is None:
+            original = None
+        if original is None:
             return None
-        spec = importlib.machinery.ModuleSpec(fullname, _Loader(), origin=found.origin)
-        if found.submodule_search_locations is not None:
+        spec = importlib.machinery.ModuleSpec(fullname, _Loader(), origin=original.origin)
+        if original.submodule_search_locations is not None:
             spec.submodule_search_locations = []  # what is below comes through this finder too
         return spec
 

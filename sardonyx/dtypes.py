@@ -121,9 +121,9 @@ def from_numpy(dtype: np.dtype | type) -> ElementType:
     """The type that arrays of `dtype` hold; any text dtype is string; KeyError if there is none."""
     dtype = np.dtype(dtype)
     if dtype not in _BY_NUMPY and "ml_dtypes" in sys.modules:
-        for one in _BEYOND:
-            one.numpy  # noqa: B018 - which makes it known
+        for element in _BEYOND:
+            element.numpy  # noqa: B018 - which makes it known
     if dtype.kind in "OUSTV" and dtype not in _BY_NUMPY:
         return string
-    found = _BY_NUMPY.get(dtype)
-    return found if found is not None else _BY_NUMPY[dtype.newbyteorder("=")]
+    known = _BY_NUMPY.get(dtype)
+    return known if known is not None else _BY_NUMPY[dtype.newbyteorder("=")]

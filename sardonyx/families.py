@@ -75,8 +75,8 @@ class Families:
         return None if kept is None else json.loads(kept)
 
     def _key(self) -> str | None:
-        found = sources.fingerprint()
-        return None if found is None else cache.key_of(f"families/{self.package}/{found}")
+        fingerprint = sources.fingerprint()
+        return None if fingerprint is None else cache.key_of(f"families/{self.package}/{fingerprint}")
 
 
 def _importing() -> str:

@@ -45,11 +45,15 @@ class Parameters:
 
     @classmethod
     def _of_signature(cls, function: Callable[..., Any]) -> Parameters:
-        found = inspect.signature(function).parameters.values()
+        parameters = inspect.signature(function).parameters.values()
         return cls(
-            tuple(one.name for one in found if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)),
-            tuple(one.name for one in found if one.kind is one.KEYWORD_ONLY),
-            frozenset(one.name for one in found if one.default is not one.empty),
-            any(one.kind is one.VAR_POSITIONAL for one in found),
-            any(one.kind is one.VAR_KEYWORD for one in found),
+            tuple(
+                parameter.name
+                for parameter in parameters
+                if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+            ),
+            tuple(parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY),
+            frozenset(parameter.name for parameter in parameters if parameter.default is not parameter.empty),
+            any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters),
+            any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters),
         )

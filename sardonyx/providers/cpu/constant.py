@@ -27,7 +27,7 @@ def constant(
         return value
     if sparse_value is not None:
         return sparse_value.to_dense()
-    for given, dtype in (
+    for content, dtype in (
         (value_float, np.float32),
         (value_floats, np.float32),
         (value_int, np.int64),
@@ -35,8 +35,8 @@ def constant(
         (value_string, object),
         (value_strings, object),
     ):
-        if given is not None:
-            return np.array(given, dtype=dtype)
+        if content is not None:
+            return np.array(content, dtype=dtype)
     raise KernelError("one of the attributes value, sparse_value and value_* must be set")
 
 

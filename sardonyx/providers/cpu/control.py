@@ -150,9 +150,10 @@ def scan_batches(
     for batch, length in enumerate(lengths):
         # the part beyond a sequence's length is not walked, in either direction
         steps = [
-            _steps(one[batch, :length], 0, back) for one, back in zip(inputs, directions or [0] * num_scan_inputs, strict=True)
+            _steps(scanned[batch, :length], 0, back)
+            for scanned, back in zip(inputs, directions or [0] * num_scan_inputs, strict=True)
         ]
-        last, rows = _run_scan(body, [one[batch, ...] for one in state], steps, length, output_count)
+        last, rows = _run_scan(body, [value[batch, ...] for value in state], steps, length, output_count)
         states.append(last)
         scans.append(rows)
     final = [np.stack([last[index] for last in states]) for index in range(count)]

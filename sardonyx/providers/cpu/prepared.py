@@ -29,8 +29,8 @@ def prepared(make: Callable[..., Result], *operands: Any, size: int = 1 << 16) -
     key = (make, *map(id, operands))
     try:  # without the lock, which a run on a small model would feel
         _kept.move_to_end(key)
-        found: Result = _kept[key][1]
-        return found
+        stored: Result = _kept[key][1]
+        return stored
     except KeyError:
         result = make(*operands)
     with _lock:

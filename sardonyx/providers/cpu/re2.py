@@ -59,9 +59,9 @@ def _plain(code: Code) -> re.Pattern[str] | None:
     match code[-3:]:
         case [Split(1, 3), Take(characters), Jump(-2)]:
             row, tail = row[:-3], f"{_written(characters)}*"
-    if not row or not all(isinstance(one, Take) and one.characters for one in row) or tail == "*":
+    if not row or not all(isinstance(instruction, Take) and instruction.characters for instruction in row) or tail == "*":
         return None
-    return re.compile("".join(_written(one.characters) for one in row if isinstance(one, Take)) + tail)
+    return re.compile("".join(_written(instruction.characters) for instruction in row if isinstance(instruction, Take)) + tail)
 
 
 def _written(characters: Ranges) -> str:
@@ -80,7 +80,7 @@ class _Plain:
         return self._compiled.fullmatch(text) is not None
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
-        return (found.span() for found in self._compiled.finditer(text))
+        return (match.span() for match in self._compiled.finditer(text))
 
 
 class _Re2:
@@ -102,7 +102,7 @@ class _Re2:
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
         if self._machine is not None:
             return self._machine.spans(text)
-        return (found.span() for found in self._compiled.finditer(_writable(text)) if found.end() > found.start())
+        return (match.span() for match in self._compiled.finditer(_writable(text)) if match.end() > match.start())
 
 
 def _writable(text: str) -> str:

@@ -49,8 +49,14 @@ class Machine:
         self.code = code
         self.end = len(code)
         self.steps = 0
-        self._asserts = any(isinstance(one, Assert) for one in code)
-        bounds = {bound for one in code if isinstance(one, Take) for low, high in one.characters for bound in (low, high + 1)}
+        self._asserts = any(isinstance(instruction, Assert) for instruction in code)
+        bounds = {
+            bound
+            for instruction in code
+            if isinstance(instruction, Take)
+            for low, high in instruction.characters
+            for bound in (low, high + 1)
+        }
         if self._asserts:
             bounds |= {bound for low, high in ((10, 10), *regex_sets.PERL["w"]) for bound in (low, high + 1)}
         self._bounds = sorted(bounds | {0})
@@ -103,10 +109,10 @@ class Machine:
 
     def _class(self, character: str) -> int:
         """The number of the characters that no set of the program tells from this one."""
-        found = self._classes.get(character)
-        if found is None:
-            found = self._classes[character] = bisect_right(self._bounds, ord(character)) - 1
-        return found
+        number = self._classes.get(character)
+        if number is None:
+            number = self._classes[character] = bisect_right(self._bounds, ord(character)) - 1
+        return number
 
     def _kind(self, text: str, at: int) -> Kind:
         """What assertions see at a position of a text."""
@@ -119,13 +125,13 @@ class Machine:
 
     def _state(self, places: frozenset[int], before: Kind) -> State:
         key = places, before if self._asserts else Kind.NONE
-        found = self._states.get(key)
-        if found is None:
+        state = self._states.get(key)
+        if state is None:
             if self._held > MAX_HELD:
                 self._forget()
             self._held += len(places) + 1
-            found = self._states.setdefault(key, State(*key))
-        return found
+            state = self._states.setdefault(key, State(*key))
+        return state
 
     def _forget(self) -> None:
         """Begin anew with states, so that few texts cannot fill the memory."""
@@ -144,34 +150,36 @@ class Machine:
         return following
 
     def _accepts(self, state: State, after: Kind) -> bool:
-        found = state.accepts.get(after)
-        if found is None:
-            found = state.accepts[after] = self._expand(state.places, state.before, after)[1]
-        return found
+        accepts = state.accepts.get(after)
+        if accepts is None:
+            accepts = state.accepts[after] = self._expand(state.places, state.before, after)[1]
+        return accepts
 
     def _expand(self, places: frozenset[int], before: Kind, after: Kind) -> tuple[list[int], bool]:
         """The characters that can be taken next, by their places, and whether the end is reached."""
-        seen, stack, takes = set(places), list(places), []
+        reached, stack, takes = set(places), list(places), []
         while stack:
             place = stack.pop()
             self.steps += 1
             if place == self.end:
                 continue
-            one = self.code[place]
-            if isinstance(one, Take):
+            instruction = self.code[place]
+            if isinstance(instruction, Take):
                 takes.append(place)
-            targets = _targets(place, one) if self._passes(place, before, after) else []
+            targets = _targets(place, instruction) if self._passes(place, before, after) else []
             for target in targets:
-                if target not in seen:
-                    seen.add(target)
+                if target not in reached:
+                    reached.add(target)
                     stack.append(target)
-        return takes, self.end in seen
+        return takes, self.end in reached
 
     # --- all ends at once
 
     def _all_ends(self, text: str) -> list[int]:
         """Where the longest match from each position ends, -1 if none begins there: from the back, once over the text."""
-        takes = [(place, one.characters) for place, one in enumerate(self.code) if isinstance(one, Take)]
+        takes = [
+            (place, instruction.characters) for place, instruction in enumerate(self.code) if isinstance(instruction, Take)
+        ]
         sources = self._sources()
         ends, later = [-1] * (len(text) + 1), dict[int, int]()
         for at in range(len(text), -1, -1):
@@ -186,34 +194,34 @@ class Machine:
 
     def _furthest(self, reached: list[tuple[int, int]], sources: list[list[int]], before: Kind, after: Kind) -> dict[int, int]:
         """How far a match can go from each place, if it goes so far from these: the furthest come first."""
-        found: dict[int, int] = {}
+        starts: dict[int, int] = {}
         for last, start in reached:
             stack = [start]
             while stack:
                 place = stack.pop()
-                if place in found:
+                if place in starts:
                     continue
-                found[place] = last
+                starts[place] = last
                 self.steps += 1
-                stack += [one for one in sources[place] if one not in found and self._passes(one, before, after)]
-        return found
+                stack += [source for source in sources[place] if source not in starts and self._passes(source, before, after)]
+        return starts
 
     def _passes(self, place: int, before: Kind, after: Kind) -> bool:
-        one = self.code[place]
-        return not isinstance(one, Assert) or _holds(one.place, before, after)
+        instruction = self.code[place]
+        return not isinstance(instruction, Assert) or _holds(instruction.place, before, after)
 
     def _sources(self) -> list[list[int]]:
         """From which places each one is reached without a character."""
         sources: list[list[int]] = [[] for _ in range(self.end + 1)]
-        for place, one in enumerate(self.code):
-            for target in _targets(place, one):
+        for place, instruction in enumerate(self.code):
+            for target in _targets(place, instruction):
                 sources[target].append(place)
         return sources
 
 
-def _targets(place: int, one: Take | Split | Jump | Assert) -> list[int]:
+def _targets(place: int, instruction: Take | Split | Jump | Assert) -> list[int]:
     """Where it goes on from a place without a character, if what is asserted there holds."""
-    match one:
+    match instruction:
         case Split(first, second):
             return [place + first, place + second]
         case Jump(by):
@@ -229,8 +237,8 @@ def _kind_of(code: int) -> Kind:
     return Kind.WORD if contains(regex_sets.PERL["w"], code) else Kind.OTHER
 
 
-def _holds(asked: Place, before: Kind, after: Kind) -> bool:
-    match asked:
+def _holds(wanted: Place, before: Kind, after: Kind) -> bool:
+    match wanted:
         case Place.TEXT_START:
             return before is Kind.NONE
         case Place.TEXT_END:
@@ -240,4 +248,4 @@ def _holds(asked: Place, before: Kind, after: Kind) -> bool:
         case Place.LINE_END:
             return after in (Kind.NONE, Kind.NEWLINE)
     is_boundary = (before is Kind.WORD) != (after is Kind.WORD)
-    return is_boundary == (asked is Place.BOUNDARY)
+    return is_boundary == (wanted is Place.BOUNDARY)

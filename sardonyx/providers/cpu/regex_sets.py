@@ -68,8 +68,8 @@ def category(name: str) -> Ranges | None:
         return ALL
     if not _CATEGORIES.fullmatch(name):
         return None
-    found = (code for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)).startswith(name))
-    return union((code, code) for code in found if unicodedata.category(chr(code)) != "Cn")
+    codes = (code for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)).startswith(name))
+    return union((code, code) for code in codes if unicodedata.category(chr(code)) != "Cn")
 
 
 @functools.lru_cache(maxsize=256)

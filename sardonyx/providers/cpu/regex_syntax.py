@@ -92,7 +92,7 @@ class _Group:
 
     def close(self) -> _Piece:
         """The group as one piece."""
-        codes = [[one for piece in pieces for one in piece.code] for pieces in self.alternatives]
+        codes = [[instruction for piece in pieces for instruction in piece.code] for pieces in self.alternatives]
         return _Piece(_either(codes), max((piece.weight for pieces in self.alternatives for piece in pieces), default=1))
 
 
@@ -120,10 +120,10 @@ class _Parser:
 
     def _take(self, expression: re.Pattern[str]) -> re.Match[str] | None:
         """What `expression` matches here, if it does."""
-        found = expression.match(self.pattern, self.at)
-        if found is not None:
-            self.at = found.end()
-        return found
+        match = expression.match(self.pattern, self.at)
+        if match is not None:
+            self.at = match.end()
+        return match
 
     def _character(self) -> str:
         if self.at >= len(self.pattern):
@@ -141,12 +141,12 @@ class _Parser:
     # --- outside of brackets
 
     def _next(self) -> None:
-        if found := self._take(_FLAGS):
-            self._change_flags(found)
-        elif found := self._take(_REPEAT):
-            self._repeat(found)
-        elif found := self._take(_QUOTED):
-            for character in found[1]:
+        if match := self._take(_FLAGS):
+            self._change_flags(match)
+        elif match := self._take(_REPEAT):
+            self._repeat(match)
+        elif match := self._take(_QUOTED):
+            for character in match[1]:
                 self._literal(ord(character))
         elif self.pattern[self.at] == "\\":
             self._escape()
@@ -185,9 +185,9 @@ class _Parser:
     def _folded(self, characters: Ranges) -> Ranges:
         return regex_sets.folded(characters) if "i" in self.flags else characters
 
-    def _change_flags(self, found: re.Match[str]) -> None:
-        flags = (self.flags | set(found[1])) - set(found[2] or "")
-        if found[3] == ":":
+    def _change_flags(self, match: re.Match[str]) -> None:
+        flags = (self.flags | set(match[1])) - set(match[2] or "")
+        if match[3] == ":":
             self._open(flags)
         else:
             self.flags = flags
@@ -205,32 +205,32 @@ class _Parser:
         self.flags = group.flags
         self._pieces.append(self._checked(group.close()))
 
-    def _repeat(self, found: re.Match[str]) -> None:
+    def _repeat(self, match: re.Match[str]) -> None:
         if not self._pieces:
-            raise self.refused(f"missing argument to repetition operator: {found[0]}")
+            raise self.refused(f"missing argument to repetition operator: {match[0]}")
         if self.pattern.startswith("?", self.at):
             self.at += 1  # greediness
         if _REPEAT.match(self.pattern, self.at):
             raise self.refused("bad repetition operator")
         code, weight = self._pieces.pop()
-        least, most = self._bounds(found)
+        least, most = self._bounds(match)
         times = max(least, most or 0)
         if max(times, weight, times * weight) > MAX_REPEAT or (most is not None and least > most):
-            raise self.refused(f"invalid repetition size: {found[0]}")
+            raise self.refused(f"invalid repetition size: {match[0]}")
         if (len(code) + 1) * max(times, 1) > MAX_PROGRAM:
             raise self.refused("pattern too large")
-        is_counted = found["least"] is not None and times > 0
+        is_counted = match["least"] is not None and times > 0
         self._pieces.append(_Piece(_repeated(code, least, most), weight * times if is_counted else weight))
 
-    def _bounds(self, found: re.Match[str]) -> tuple[int, int | None]:
-        if found["least"] is None:
-            return {"*": (0, None), "+": (1, None), "?": (0, 1)}[found[0]]
+    def _bounds(self, match: re.Match[str]) -> tuple[int, int | None]:
+        if match["least"] is None:
+            return {"*": (0, None), "+": (1, None), "?": (0, 1)}[match[0]]
         if (
-            max(len(found["least"]), len(found["most"] or "")) > len(str(MAX_REPEAT)) + 8
+            max(len(match["least"]), len(match["most"] or "")) > len(str(MAX_REPEAT)) + 8
         ):  # int() takes long for millions of digits
             raise self.refused("invalid repetition size")
-        least = int(found["least"])
-        return least, least if found["most"] is None else int(found["most"]) if found["most"] else None
+        least = int(match["least"])
+        return least, least if match["most"] is None else int(match["most"]) if match["most"] else None
 
     def _checked(self, piece: _Piece) -> _Piece:
         if len(piece.code) > MAX_PROGRAM:
@@ -253,14 +253,14 @@ class _Parser:
 
     def _class(self) -> Ranges | None:
         """\\d, \\pN and their like, if one stands here."""
-        found = self._take(_CLASS)
-        if found is None:
+        match = self._take(_CLASS)
+        if match is None:
             return None
-        perl, unicode, inverse = found[1], found[2], found[3]
-        name = found[4] or found[5]
+        perl, unicode, inverse = match[1], match[2], match[3]
+        name = match[4] or match[5]
         characters = regex_sets.PERL[perl.lower()] if perl else regex_sets.category(name)
         if characters is None:
-            raise self.refused(f"invalid or unsupported character class range: {found[0]}")
+            raise self.refused(f"invalid or unsupported character class range: {match[0]}")
         is_negated = perl.isupper() if perl else (unicode == "P") != bool(inverse)
         return self._signed(characters, is_negated)
 
@@ -270,11 +270,11 @@ class _Parser:
 
     def _escaped(self) -> int:
         """The code point that an escape stands for."""
-        if found := self._take(_NUMBER):
-            digits = (found[1] or found[2] or "").lstrip("0")
-            code = int(found[3], 8) if found[3] else int(digits[:8] or "0", 16)
+        if match := self._take(_NUMBER):
+            digits = (match[1] or match[2] or "").lstrip("0")
+            code = int(match[3], 8) if match[3] else int(digits[:8] or "0", 16)
             if code > sys.maxunicode:
-                raise self.refused(f"invalid escape sequence: {found[0]}")
+                raise self.refused(f"invalid escape sequence: {match[0]}")
             return code
         self._character()
         character = self._character()
@@ -300,10 +300,10 @@ class _Parser:
         return regex_sets.complement(characters) if is_negated else characters
 
     def _set_item(self) -> Ranges:
-        if found := self._take(_POSIX_CLASS):
-            if found[2] not in regex_sets.POSIX:
-                raise self.refused(f"invalid character class range: {found[0]}")
-            return self._signed(regex_sets.POSIX[found[2]], bool(found[1]))
+        if match := self._take(_POSIX_CLASS):
+            if match[2] not in regex_sets.POSIX:
+                raise self.refused(f"invalid character class range: {match[0]}")
+            return self._signed(regex_sets.POSIX[match[2]], bool(match[1]))
         characters = self._class()
         if characters is not None:
             return characters

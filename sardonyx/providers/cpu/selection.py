@@ -136,8 +136,8 @@ def corners_of(boxes, center_point_box: int):
     if center_point_box:
         center, half = boxes[..., :2], boxes[..., 2:] / 2
         return np.concatenate([center - half, center + half], axis=-1)
-    one, other = boxes[..., :2], boxes[..., 2:]
-    return np.concatenate([np.minimum(one, other), np.maximum(one, other)], axis=-1)
+    corner, opposite = boxes[..., :2], boxes[..., 2:]
+    return np.concatenate([np.minimum(corner, opposite), np.maximum(corner, opposite)], axis=-1)
 
 
 def _kept_boxes(corners, scores, candidates, places, limit: int, overlap: np.float32) -> list[np.ndarray]:
@@ -183,12 +183,12 @@ def _suppress(images, ranked, limit: int, overlap: np.float32) -> list[np.ndarra
     kept: list[list[int]] = [[] for _ in ranked]
     for _ in watched(range(min(limit, length))):
         first = alive.argmax(axis=1)
-        found = alive[classes, first]
-        if not found.any():
+        is_alive = alive[classes, first]
+        if not is_alive.any():
             break
-        for number in np.flatnonzero(found):
+        for number in np.flatnonzero(is_alive):
             kept[number].append(int(ranked[number][first[number]]))
-        a, b, c, d, size = (one[classes, first, np.newaxis] for one in (left, low, right, high, area))
+        a, b, c, d, size = (side[classes, first, np.newaxis] for side in (left, low, right, high, area))
         wide = np.maximum(np.minimum(c, right) - np.maximum(a, left), 0)
         shared = wide * np.maximum(np.minimum(d, high) - np.maximum(b, low), 0)
         # boxes without area overlap nothing

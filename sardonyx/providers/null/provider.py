@@ -30,17 +30,17 @@ class NullExecutionProvider(ExecutionProvider):
     def compile(self, cluster: Cluster) -> Compiled:
         inputs, outputs = cluster.inputs, cluster.outputs
 
-        def call(given: Sequence[Any]) -> list[Any]:
-            sizes = _sizes(inputs, given)
+        def call(arrays: Sequence[Any]) -> list[Any]:
+            sizes = _sizes(inputs, arrays)
             return [zeros(value.type, sizes) for value in outputs]
 
         return call
 
 
-def _sizes(values: Sequence[Value], given: Sequence[Any]) -> dict[str, int]:
+def _sizes(values: Sequence[Value], inputs: Sequence[Any]) -> dict[str, int]:
     """What the symbols in the shapes of `values` stand for in this run."""
     sizes: dict[str, int] = {}
-    for value, array in zip(values, given, strict=True):
+    for value, array in zip(values, inputs, strict=True):
         shape = value.type.shape if isinstance(value.type, TensorType) else None
         for size, actual in zip(shape or (), getattr(array, "shape", ()), strict=False):
             symbol = None if isinstance(size, int) else size.symbol
@@ -53,9 +53,9 @@ def zeros(type: Type | None, sizes: Mapping[str, int]) -> Any:
     """Nothing of the given type: zeros, empty strings, an empty sequence. A size that only data would tell is 0."""
     match type:
         case TensorType(dtype, shape):
-            found = (dtype or dtypes.float32).numpy
+            numpy_type = (dtype or dtypes.float32).numpy
             dims = tuple(_size(size, sizes) for size in shape or ())
-            return np.full(dims, "", object) if dtype is dtypes.string else np.zeros(dims, found)
+            return np.full(dims, "", object) if dtype is dtypes.string else np.zeros(dims, numpy_type)
         case SequenceType():
             return []
         case OptionalType():

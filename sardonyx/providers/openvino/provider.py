@@ -71,16 +71,16 @@ def _settings(name: str, options: Mapping[str, str]) -> dict[str, Any]:
         raise InvalidArgument(
             f"{name}: {settings.OPENVINO_PRECISION} must be one of {', '.join(PRECISIONS)}, not {precision!r}"
         )
-    given: dict[str, Any] = {"INFERENCE_PRECISION_HINT": PRECISIONS[precision]}
+    properties: dict[str, Any] = {"INFERENCE_PRECISION_HINT": PRECISIONS[precision]}
     threads = settings.OPENVINO_THREADS.of(options)
     if not threads.isdecimal():
         raise InvalidArgument(f"{name}: {settings.OPENVINO_THREADS} must be a number, not {threads!r}")
     if int(threads):
-        given["INFERENCE_NUM_THREADS"] = int(threads)
+        properties["INFERENCE_NUM_THREADS"] = int(threads)
     folder = settings.OPENVINO_CACHE.of(options)
     if folder:
-        given["CACHE_DIR"] = folder
-    return given
+        properties["CACHE_DIR"] = folder
+    return properties
 
 
 def _first_line(error: Exception) -> str:
@@ -100,7 +100,7 @@ def model_of(cluster: Cluster) -> Model:
         graph.initializers[constant.name] = constant
     for node in cluster.nodes:
         graph.append(cloner.node(node))
-    graph.outputs = [made for value in cluster.outputs if (made := cloner.values[value]) is not None]
+    graph.outputs = [copied for value in cluster.outputs if (copied := cloner.values[value]) is not None]
     return Model(graph, {node.domain: node.version for node in cluster.nodes}, IR_VERSION)
 
 

@@ -73,8 +73,8 @@ def is_supported(node: Node) -> bool:
             value, INDEX if signature.input_at(position).name in indices else TYPES[node.op_type]
         ):
             return False
-    made = TRUTH if node.op_type in COMPARISONS else TYPES[node.op_type]
-    return all(_fits(value, made) for value in node.outputs if value.name) and CONDITIONS.get(node.op_type, _always)(node)
+    result = TRUTH if node.op_type in COMPARISONS else TYPES[node.op_type]
+    return all(_fits(value, result) for value in node.outputs if value.name) and CONDITIONS.get(node.op_type, _always)(node)
 
 
 def is_worth_it(nodes: Collection[Node]) -> bool:
@@ -115,8 +115,8 @@ def _constant_indices(node: Node) -> bool:
 
 def _cast(node: Node) -> bool:
     """Floats are cut and saturated differently on the way to integers."""
-    made = node.outputs[0].type
-    return isinstance(made, TensorType) and made.dtype in REAL
+    result = node.outputs[0].type
+    return isinstance(result, TensorType) and result.dtype in REAL
 
 
 def _softmax(node: Node) -> bool:

@@ -59,7 +59,10 @@ def cast_like(input, target_type, *, type, saturate=1, round_mode="up"):
 def _is_of_words(node: Node) -> bool:
     values = (node.inputs[0], node.outputs[0])
     types = [value.type.dtype for value in values if value is not None and isinstance(value.type, TensorType)]
-    return all(dtype is not None and dtype.bits in (32, 64) for dtype in types) and len({one.bits for one in types if one}) == 1
+    return (
+        all(dtype is not None and dtype.bits in (32, 64) for dtype in types)
+        and len({dtype.bits for dtype in types if dtype}) == 1
+    )
 
 
 @scalar("BitCast", claims=_is_of_words)

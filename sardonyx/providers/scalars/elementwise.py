@@ -122,8 +122,8 @@ def sign(input):
     one, zero = f.const(input.type, 1), f.const(input.type, 0)
     if not (input.type.is_float or input.type.is_signed):
         return f.select(input > 0, one, zero)
-    found = f.select(input > 0, one, f.select(input < 0, -one, zero))
-    return f.select(f.is_nan(input), input, found) if input.type.is_float else found
+    sign = f.select(input > 0, one, f.select(input < 0, -one, zero))
+    return f.select(f.is_nan(input), input, sign) if input.type.is_float else sign
 
 
 @scalar("Sqrt")
@@ -180,14 +180,14 @@ for _functions, _types in ((OF_SINGLES, SINGLES), (OF_FLOATS, FLOATS)):
 
 def least(a, b):
     """The smaller one, NaN if either is."""
-    found = a.f.minimum(a, b)
-    return a.f.select(a.f.is_nan(a), a, found) if a.type.is_float else found
+    smallest = a.f.minimum(a, b)
+    return a.f.select(a.f.is_nan(a), a, smallest) if a.type.is_float else smallest
 
 
 def greatest(a, b):
     """The larger one, NaN if either is."""
-    found = a.f.maximum(a, b)
-    return a.f.select(a.f.is_nan(a), a, found) if a.type.is_float else found
+    largest = a.f.maximum(a, b)
+    return a.f.select(a.f.is_nan(a), a, largest) if a.type.is_float else largest
 
 
 @scalar("Max", since=8)

@@ -42,8 +42,8 @@ def activated(values, activation, parameters=()):
     if activation not in ACTIVATIONS:
         raise KernelError(f"{activation!r} is not an activation that can be fused", InvalidArgument)
     function, names = ACTIVATIONS[activation]
-    given = parameters if isinstance(parameters, dict) else dict(zip(names, parameters or (), strict=False))
-    chosen = (SELU if activation == "Selu" else {}) | {name: given[name] for name in names if given.get(name) is not None}
+    named = parameters if isinstance(parameters, dict) else dict(zip(names, parameters or (), strict=False))
+    chosen = (SELU if activation == "Selu" else {}) | {name: named[name] for name in names if named.get(name) is not None}
     return function(values, **chosen)
 
 

@@ -69,7 +69,8 @@ def group_query_attention(
 
     cache_type = input_types[3] if len(input_types) > 3 else None
     formats = [
-        Format.of(*given, cache_type, kv_cache_bit_width) for given in ((k_scale, k_quant_type), (v_scale, v_quant_type))
+        Format.of(*quantization, cache_type, kv_cache_bit_width)
+        for quantization in ((k_scale, k_quant_type), (v_scale, v_quant_type))
     ]
     new = [form.stored(tensor) for form, tensor in zip(formats, (key, value), strict=True)]
     if sliding_window_cache:
@@ -87,8 +88,8 @@ def group_query_attention(
         np.zeros(1, np.float32) if head_sink is None and smooth_softmax == 1 else head_sink,
     )
     output = merge_heads(weigh_values(weights, value))
-    asked = np.where(visible, scores, np.float32(0)) if qk_output == BEFORE_SOFTMAX else weights
-    return output, window.present_key, window.present_value, window.by_position(asked, lengths.longest)
+    qk = np.where(visible, scores, np.float32(0)) if qk_output == BEFORE_SOFTMAX else weights
+    return output, window.present_key, window.present_value, window.by_position(qk, lengths.longest)
 
 
 def _heads_apart(query, key, value, num_heads, kv_num_heads):

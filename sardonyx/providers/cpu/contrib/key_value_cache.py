@@ -82,8 +82,8 @@ def linear_cache(past_key, past_value, key, value, lengths):
     present_key, present_value = (_appended(past, new, lengths, rows) for past, new in ((past_key, key), (past_value, value)))
     position = np.arange(lengths.longest)
     positions = np.where(position < lengths.total[:, None], position, -1)
-    seen = (slice(None), slice(None), slice(lengths.longest))
-    return Window(present_key[seen], present_value[seen], positions, present_key, present_value, is_linear=True)
+    visible = (slice(None), slice(None), slice(lengths.longest))
+    return Window(present_key[visible], present_value[visible], positions, present_key, present_value, is_linear=True)
 
 
 def _appended(past, new, lengths, rows):

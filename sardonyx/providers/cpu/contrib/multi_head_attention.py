@@ -93,10 +93,10 @@ def _of_beams(cache, indirection, length):
         return cache
     batch, beams, _ = indirection.shape
     origin = (indirection[:, :, :length] + beams * np.arange(batch)[:, None, None]).reshape(batch * beams, length)
-    seen = np.array(cache)
+    visible = np.array(cache)
     # the advanced indices stand apart, so their axes come first: (row, token, head, size)
-    seen[:, :, :length] = cache[origin, :, np.arange(length)].transpose(0, 2, 1, 3)
-    return seen
+    visible[:, :, :length] = cache[origin, :, np.arange(length)].transpose(0, 2, 1, 3)
+    return visible
 
 
 def _checked_mask(mask, shape):

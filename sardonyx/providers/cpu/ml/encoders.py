@@ -97,8 +97,8 @@ class _Places:
 
 def _mapped(X, table, default, dtype):
     """Every element of an array of objects looked up in a dict."""
-    found = map(table.get, X.ravel().tolist(), itertools.repeat(default))
-    return np.fromiter(found, dtype, count=X.size).reshape(X.shape)
+    encoded = map(table.get, X.ravel().tolist(), itertools.repeat(default))
+    return np.fromiter(encoded, dtype, count=X.size).reshape(X.shape)
 
 
 @ml("CategoryMapper")

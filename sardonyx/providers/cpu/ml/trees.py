@@ -259,8 +259,8 @@ def _check_places(places, count, what):
 
 
 def _flags(missing, inner, leaves):
-    given = np.asarray(missing, dtype=bool) if missing is not None and len(missing) else np.zeros(inner, bool)
-    return np.concatenate([given, np.zeros(leaves, bool)])
+    tracks = np.asarray(missing, dtype=bool) if missing is not None and len(missing) else np.zeros(inner, bool)
+    return np.concatenate([tracks, np.zeros(leaves, bool)])
 
 
 def _split_at_nan(values):
