@@ -1,13 +1,18 @@
-"""Pages of the documentation that are made from the code: `python -m docs.pages` writes them, a test compares them."""
+"""Pages of the documentation, and a table of the package, that are made from the code: `python -m docs.pages` writes them.
+
+A test compares them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
 
+from docs import modules
 from docs.pages import configuration, coverage, finding, picture, reference, safety
 
 FOLDER = Path(__file__).parent.parent
+MODULES = "../sardonyx/startup/modules.txt"
 
 PAGES: dict[str, Callable[[], str]] = {
     "architecture.svg": picture.page,
@@ -16,5 +21,6 @@ PAGES: dict[str, Callable[[], str]] = {
     "finding.md": finding.page,
     "reference.md": reference.page,
     "safety.md": safety.page,
+    MODULES: modules.page,
 }
 """What makes each page."""

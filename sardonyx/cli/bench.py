@@ -17,7 +17,7 @@ import numpy as np
 from sardonyx import formats
 from sardonyx.cli import feeds
 from sardonyx.cli.terminal import FATAL, Terminal, UsageError, time_text
-from sardonyx.records import dataclass, field
+from sardonyx.startup.records import dataclass, field
 
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 WARM_UP_RUNS = 3

@@ -20,7 +20,7 @@ from sardonyx.formats.onnx.external import ExternalFolder
 from sardonyx.formats.onnx.messages import messages
 from sardonyx.formats.onnx.tensors import read_tensor
 from sardonyx.ir import MapType, OptionalType, SequenceType, TensorType, Type, Value, described, dim
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 GENERATORS = ("random", "zeros", "ones")
 RANDOM_INTEGERS = 10

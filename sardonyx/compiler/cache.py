@@ -12,8 +12,8 @@ import os
 import sys
 
 from sardonyx.errors import InvalidArgument
-from sardonyx.hashing import blake2b
 from sardonyx.settings import CACHE_BYTES, CACHE_DIRECTORY
+from sardonyx.startup.hashing import blake2b
 
 MAGIC = b"sardonyx object 2\n"
 CHECKSUM_BYTES = 32

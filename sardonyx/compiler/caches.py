@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 SYSTEM = Path("/sys/devices/system/cpu/cpu0/cache")
 """Where Linux describes the caches of the first CPU, which speaks for all."""

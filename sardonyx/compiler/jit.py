@@ -22,9 +22,9 @@ from sardonyx.compiler.linking import Code
 from sardonyx.compiler.sources import fingerprint
 from sardonyx.compiler.target import REQUIRED, X86_LEVELS, Target, wanted_level
 from sardonyx.errors import InvalidArgument
-from sardonyx.hashing import blake2b
-from sardonyx.records import dataclass, replace
 from sardonyx.settings import CPU_LEVEL
+from sardonyx.startup.hashing import blake2b
+from sardonyx.startup.records import dataclass, replace
 
 if TYPE_CHECKING:
     import llvmlite.binding as llvm

@@ -15,7 +15,7 @@ import sys
 import weakref
 from collections.abc import Mapping
 
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 MACHINES = {"x86_64": 62}
 """By Python's name of the machine, its number in ELF files."""

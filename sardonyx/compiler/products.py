@@ -13,7 +13,7 @@ from sardonyx.compiler.instructions import Instructions
 from sardonyx.compiler.target import X86_LEVELS, Target
 from sardonyx.compiler.types import I8, I16, I32, U8, U16, Type
 from sardonyx.compiler.values import Value
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 _MULTIPLY_WORDS = {16: "sse2.pmadd.wd", 32: "avx2.pmadd.wd", 64: "avx512.pmaddw.d.512"}
 _MULTIPLY_BYTES = {16: "avx512.vpdpbusd.128", 32: "avx512.vpdpbusd.256", 64: "avx512.vpdpbusd.512"}

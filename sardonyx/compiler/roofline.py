@@ -14,7 +14,7 @@ from sardonyx.compiler.pool import ARGUMENTS as ARGUMENTS_WORD
 from sardonyx.compiler.pool import GRAIN, KERNEL, STEP_WORDS, TOTAL, pool
 from sardonyx.compiler.target import Target
 from sardonyx.compiler.types import F32, I64, PTR
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 ACCUMULATORS = 10
 """Independent sums: enough to hide the latency of a multiply-add on any CPU."""

@@ -1,6 +1,6 @@
 """Which sources there are: what they found out or generated once, they would again for as long as none of them changes.
 
-`jit` and `families` ask, for what they keep in the cache.
+`jit` asks, for what it keeps in the cache.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from sardonyx.compiler import IMPORTED, cache
 
 FOLDERS = ("compiler", "ops", "providers")
-"""Where all that stands that generates code or registers itself, inside the package."""
+"""Where all that stands that generates code, inside the package."""
 
 
 @functools.cache

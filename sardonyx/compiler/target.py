@@ -7,8 +7,8 @@ import os
 from sardonyx.compiler.caches import Caches
 from sardonyx.compiler.types import Type
 from sardonyx.errors import InvalidArgument
-from sardonyx.records import dataclass
 from sardonyx.settings import CPU_LEVEL
+from sardonyx.startup.records import dataclass
 
 
 @dataclass(frozen=True)

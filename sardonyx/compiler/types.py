@@ -6,7 +6,7 @@ import functools
 
 from sardonyx import dtypes
 from sardonyx.dtypes import ElementType
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from typing import Any
 
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 
 class Kind(enum.IntEnum):

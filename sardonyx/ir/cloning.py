@@ -9,7 +9,7 @@ from sardonyx.errors import Fail
 from sardonyx.ir.attribute import Attribute, Kind
 from sardonyx.ir.graph import Graph, Node, Value
 from sardonyx.ir.model import Function, Model
-from sardonyx.records import dataclass, field
+from sardonyx.startup.records import dataclass, field
 
 
 def unique_name(wanted: str, is_taken: Callable[[str], bool]) -> str:

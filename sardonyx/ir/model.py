@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sardonyx.ir.attribute import Attribute
 from sardonyx.ir.graph import Graph, Node
-from sardonyx.records import dataclass, field
+from sardonyx.startup.records import dataclass, field
 
 FunctionKey = tuple[str, str, str]
 """Domain, name and overload of a function."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sardonyx.errors import Fail, InvalidGraph
 from sardonyx.ir.cloning import unique_name
 from sardonyx.ir.graph import Graph, Node, Value
-from sardonyx.records import dataclass, field
+from sardonyx.startup.records import dataclass, field
 
 MAX_DEPTH = 64
 """How deep graphs may nest; protobuf's own parser stops at about half of it."""

@@ -16,7 +16,7 @@ import numpy as np
 from sardonyx import dtypes
 from sardonyx.dtypes import ElementType
 from sardonyx.ir.types import SparseTensorType, TensorType
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from sardonyx.ir.text_syntax import (
     NodeText,
     ValueText,
 )
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 Fetch = Callable[[ElementType, tuple[int, ...], ExternalLocation], Tensor]
 """Makes the tensor whose data is at an external location."""

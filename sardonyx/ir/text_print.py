@@ -19,7 +19,7 @@ from sardonyx.ir.tensor import Tensor
 from sardonyx.ir.text_literals import decimal, literals, quoted
 from sardonyx.ir.text_syntax import FLOAT_WORDS, TYPE_CONSTRUCTORS, TYPE_NAMES
 from sardonyx.ir.types import MapType, OpaqueType, OptionalType, SequenceType, Shape, SparseTensorType, TensorType, Type
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 STEP = "   "
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -26,7 +26,7 @@ from sardonyx.ir.types import (
     TensorType,
     Type,
 )
-from sardonyx.records import dataclass, field
+from sardonyx.startup.records import dataclass, field
 
 _TOKEN = re.compile(
     r"""(?P<space>(?:\s|\#[^\n]*)+)

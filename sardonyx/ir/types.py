@@ -6,7 +6,7 @@ from typing import Union
 
 from sardonyx.dtypes import ElementType
 from sardonyx.ir.dim import Dim
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 Shape = tuple[Dim, ...]
 MAX_RANK = 64

@@ -10,7 +10,7 @@ from sardonyx.ir.graph import Graph, Node, Value
 from sardonyx.ir.model import Function, Model
 from sardonyx.ir.tensor import SparseTensor, Tensor
 from sardonyx.ir.types import MapType, OpaqueType, OptionalType, SequenceType, SparseTensorType, TensorType
-from sardonyx.records import dataclass, field
+from sardonyx.startup.records import dataclass, field
 
 _TYPES = (TensorType, SparseTensorType, SequenceType, MapType, OptionalType, OpaqueType)
 _PYTHON_TYPES: dict[Kind, tuple[type, ...]] = {

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from sardonyx.ir import Node
 from sardonyx.ops import schemas
 from sardonyx.ops.schemas import normal_domain
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 if TYPE_CHECKING:
-    from sardonyx.families import Families
+    from sardonyx.startup.families import Families
 
 NEWEST = 2**31 - 1
 """The end of a range of versions that has none."""
@@ -56,13 +56,11 @@ class Table(Generic[EntryKind]):
     def __init__(self, name: str, families: Families | None = None):
         """`families` are the modules that register the entries, if they are to be imported when an op is asked for."""
         self.name = name
-        self._families = families
+        self.families = families
         self._entries: dict[tuple[str, str], list[EntryKind]] = {}
 
     def add(self, entry: EntryKind) -> None:
         """Register an entry; one that overlaps another is refused."""
-        if self._families is not None:
-            self._families.note(entry.op)
         known = self._entries.setdefault((normal_domain(entry.domain), entry.op), [])
         for other in known:
             if entry.overlaps(other):
@@ -76,18 +74,25 @@ class Table(Generic[EntryKind]):
 
     def candidates(self, domain: str, op: str) -> Sequence[EntryKind]:
         """The entries of an op, of all versions."""
-        if self._families is not None:
-            self._families.need(op)
-        return self._entries.get((normal_domain(domain), op), ())
+        key = normal_domain(domain), op
+        if self.families is not None:
+            self.families.need(*key)
+            if not self._entries.get(key) and self.families.expects(*key):
+                self.load_all()  # what it has for the op moved to another module since
+        return self._entries.get(key, ())
 
     def entry_of(self, domain: str, op: str, since_version: int) -> EntryKind | None:
         """The first entry for an op version."""
         return next((entry for entry in self.candidates(domain, op) if entry.covers(since_version)), None)
 
+    def load_all(self) -> None:
+        """Import all modules that register entries."""
+        if self.families is not None:
+            self.families.load_all()
+
     def operators(self) -> set[tuple[str, str]]:
         """Domains and names of all ops that have an entry."""
-        if self._families is not None:
-            self._families.load_all()
+        self.load_all()
         return {key for key, entries in self._entries.items() if entries}
 
     def __iter__(self) -> Iterator[EntryKind]:

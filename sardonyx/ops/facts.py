@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from sardonyx.ir import Node, TensorType, Value
 from sardonyx.ops.reading import operand
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 
 class Operands(enum.Enum):

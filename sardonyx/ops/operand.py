@@ -10,7 +10,7 @@ from sardonyx.dtypes import ElementType
 from sardonyx.errors import InferenceError
 from sardonyx.ir.dim import Dim, Expression
 from sardonyx.ir.types import SequenceType, Shape, SparseTensorType, TensorType, Type, described
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 MAX_KNOWN_ELEMENTS = 4096
 """Values larger than this are not followed through the graph."""

@@ -17,7 +17,7 @@ from sardonyx.dtypes import ElementType
 from sardonyx.ir import opsets
 from sardonyx.ops import signatures, standard
 from sardonyx.ops.signatures import Signature
-from sardonyx.records import replace
+from sardonyx.startup.records import replace
 
 STANDARD_DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview.training", "ai.onnx.preview")
 NHWC_DOMAIN = "com.ms.internal.nhwc"

@@ -13,7 +13,7 @@ from typing import Any
 from sardonyx import dtypes
 from sardonyx.dtypes import ElementType
 from sardonyx.ir.attribute import Kind
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from sardonyx.ops import signatures
 from sardonyx.ops.signatures import Signature
-from sardonyx.records import dataclass, field, replace
+from sardonyx.startup.records import dataclass, field, replace
 
 PATH = Path(__file__).with_name("standard.txt")
 DEFAULT_DOMAIN = "ai.onnx"

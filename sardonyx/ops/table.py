@@ -13,8 +13,8 @@ from sardonyx.ops import schemas
 from sardonyx.ops.entries import NEWEST, Entry, Table
 from sardonyx.ops.facts import NO_FACTS, Facts
 from sardonyx.ops.signatures import Signature
-from sardonyx.parameters import Parameters
-from sardonyx.records import dataclass
+from sardonyx.startup.parameters import Parameters
+from sardonyx.startup.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from sardonyx.ir.dim import Dim, floordiv
 from sardonyx.ir.types import Shape
 from sardonyx.ops.reading import operand
 from sardonyx.optimizer.values import scalar, shape_of
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 MAX_STAGES = 24
 """How far back a value is traced."""

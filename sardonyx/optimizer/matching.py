@@ -12,7 +12,7 @@ from sardonyx.ops import schemas
 from sardonyx.ops.reading import constant, operand
 from sardonyx.ops.table import facts_of
 from sardonyx.optimizer.pattern import Call, Name, Number, OpName, Order, Output, Pattern, Term
-from sardonyx.records import dataclass, field
+from sardonyx.startup.records import dataclass, field
 
 
 @dataclass

@@ -22,7 +22,7 @@ from typing import Any, Union
 from sardonyx import ops
 from sardonyx.ir import Value
 from sardonyx.ops import schemas
-from sardonyx.records import dataclass, field
+from sardonyx.startup.records import dataclass, field
 
 OpName = tuple[str, str]
 """Domain and name of an op."""

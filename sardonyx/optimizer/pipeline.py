@@ -20,8 +20,8 @@ from sardonyx.optimizer.bounds import Bound, Endless
 from sardonyx.optimizer.pattern import OpName, op_name
 from sardonyx.optimizer.rewrite import Extent, Journal, Rule, apply_rules, surroundings
 from sardonyx.optimizer.rewriting import Rewriting
-from sardonyx.records import dataclass
 from sardonyx.settings import Setting
+from sardonyx.startup.records import dataclass
 
 
 class StageFailed(Exception):

@@ -20,7 +20,7 @@ from sardonyx.optimizer import bounds, matching
 from sardonyx.optimizer.bounds import Bound
 from sardonyx.optimizer.matching import Match
 from sardonyx.optimizer.pattern import OpName, Pattern, PatternError, read, words
-from sardonyx.records import dataclass, field
+from sardonyx.startup.records import dataclass, field
 
 logger = logging.getLogger("sardonyx.optimizer")
 

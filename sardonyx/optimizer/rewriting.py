@@ -9,7 +9,7 @@ from sardonyx.ops.inference import Driver, Evaluate
 from sardonyx.optimizer.bounds import GROWTH, SMALL, Edits
 from sardonyx.optimizer.pattern import OpName
 from sardonyx.optimizer.rewrite import Journal
-from sardonyx.records import dataclass, field
+from sardonyx.startup.records import dataclass, field
 
 
 @dataclass

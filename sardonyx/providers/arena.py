@@ -10,7 +10,7 @@ import heapq
 import itertools
 from collections.abc import Iterable, Sequence
 
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 Span = tuple[int, int]
 """First and last step at which a buffer is in use, both included."""

@@ -15,10 +15,10 @@ from sardonyx import dtypes
 from sardonyx.dtypes import ElementType
 from sardonyx.ops.entries import NEWEST, Entry, Table
 from sardonyx.ops.signatures import Signature
-from sardonyx.parameters import Parameters
 from sardonyx.providers import random_state
 from sardonyx.providers.steps import NO_SHARING, FastPath, Pairs, Sharing, StepCall
-from sardonyx.records import dataclass, replace
+from sardonyx.startup.parameters import Parameters
+from sardonyx.startup.records import dataclass, replace
 
 RUNTIME_PARAMETERS = frozenset({"out", "rng", "output_count", "output_types", "input_types", "domain_version"})
 """What a kernel may ask the runtime for by name, besides the op's operands."""

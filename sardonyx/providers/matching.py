@@ -18,7 +18,7 @@ from sardonyx.ops import checking
 from sardonyx.ops.entries import NEWEST, Entry, Table
 from sardonyx.ops.schemas import NHWC_DOMAIN, normal_domain
 from sardonyx.ops.signatures import Signature
-from sardonyx.records import dataclass, field
+from sardonyx.startup.records import dataclass, field
 
 OPEN = NEWEST
 NOTHING: Mapping[str, str] = MappingProxyType({})

@@ -19,10 +19,10 @@ import numpy as np
 
 from sardonyx.errors import Fail
 from sardonyx.formats import mapping
-from sardonyx.hashing import blake2b
 from sardonyx.ir import PackedLocation, Tensor
 from sardonyx.providers.native.program.weights import ALIGNMENT, aligned_empty
-from sardonyx.records import dataclass
+from sardonyx.startup.hashing import blake2b
+from sardonyx.startup.records import dataclass
 
 PREFIX = "sardonyx"
 KEY_VERSION = 1

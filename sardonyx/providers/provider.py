@@ -20,7 +20,7 @@ from sardonyx.providers import memory_limit
 from sardonyx.providers.kernel_table import BoundKernel, Kernel, KernelTable, UnsupportedAttribute, bind
 from sardonyx.providers.matching import SCHEMAS, Arguments, OpId, StoredResolver, first_type
 from sardonyx.providers.prepacking import Prepacking
-from sardonyx.records import dataclass, replace
+from sardonyx.startup.records import dataclass, replace
 
 Compiled = Callable[[Sequence[Any]], Sequence[Any]]
 """A compiled cluster: given the values of its inputs, it returns those of its outputs. One that offers more is a `StepCall`."""

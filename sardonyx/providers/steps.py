@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 Pairs = tuple[tuple[int, int], ...]
 """(input, output) by position."""

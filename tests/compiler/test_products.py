@@ -12,7 +12,7 @@ from sardonyx.compiler.jit import PLACEHOLDER, Kernel, jit
 from sardonyx.compiler.products import Product, integers, real
 from sardonyx.compiler.target import X86_LEVELS, Target
 from sardonyx.compiler.types import F32, I8, I16, I32, I64, PTR, U8
-from sardonyx.records import replace
+from sardonyx.startup.records import replace
 from tests.compiler.functions import each_level
 
 WORDS = [Product(I16, I8, I32, 2), Product(I16, I16, I32, 2)]

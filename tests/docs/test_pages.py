@@ -1,4 +1,4 @@
-"""Generated pages are current: what the code makes now is what stands in docs/."""
+"""Generated pages are current: what the code makes now is what stands in docs/, and in the table that start-up reads."""
 
 from __future__ import annotations
 
@@ -9,4 +9,7 @@ from docs.pages import FOLDER, PAGES
 
 @pytest.mark.parametrize("name", PAGES)
 def test_page_is_current(name: str) -> None:
-    assert (FOLDER / name).read_text(encoding="utf-8") == PAGES[name](), f"docs/{name} is not current: make docs"
+    path = (FOLDER / name).resolve()
+    assert path.read_text(encoding="utf-8") == PAGES[name](), (
+        f"{path.relative_to(FOLDER.parent)} is not current, run: make docs"
+    )

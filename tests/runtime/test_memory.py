@@ -16,11 +16,11 @@ from sardonyx.errors import InvalidArgument
 from sardonyx.providers.arena import aligned, find_conflicts, place, side_by_side
 from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
 from sardonyx.providers.steps import StepCall
-from sardonyx.records import replace
 from sardonyx.runtime.api.enums import ExecutionOrder
 from sardonyx.runtime.execution.executor import execute
 from sardonyx.runtime.preparation.memory import Kind, MemoryOptions
 from sardonyx.runtime.preparation.plan import Plan, PlanOptions, make_plan
+from sardonyx.startup.records import replace
 from tests.runtime.models import parsed
 from tests.runtime.random_models import models
 

@@ -23,7 +23,7 @@ from sardonyx.formats.onnx.writer import write_model
 from sardonyx.ir import Model
 from sardonyx.ops import schemas
 from sardonyx.ops.signatures import Signature
-from sardonyx.records import replace
+from sardonyx.startup.records import replace
 from tests.ops.cases import Case, build, feeds_of, inputs_of, takes, wanted_outputs
 from tests.tolerance import assert_close
 

@@ -15,12 +15,12 @@ from pathlib import Path
 
 from sardonyx import dtypes, errors, formats
 from sardonyx.ir import Model, TensorType, Value, dim
-from sardonyx.records import replace
 from sardonyx.runtime.api.options import SessionOptions
 from sardonyx.runtime.preparation.plan import Plan, all_steps
 from sardonyx.runtime.preparation.prepare import Prepared, planned
 from sardonyx.runtime.preparation.providers import CPU_PROVIDER, open_providers
 from sardonyx.runtime.preparation.recipe import Recipe
+from sardonyx.startup.records import replace
 
 OPEN_AXES = {1: (0,), 2: (0, 1), 3: (0, 1), 4: (0, 2, 3), 5: (0, 2, 3, 4)}
 """By rank. The channels of an image and the features of a sequence are what weights say."""

@@ -19,7 +19,7 @@ from sardonyx.formats.onnx.types import read_denotation, read_type
 from sardonyx.ir import edit
 from sardonyx.ir.opsets import NEWEST
 from sardonyx.ir.scope import Scope
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 OVERRIDABLE_SINCE = 4
 """Up to IR version 3 every initializer had to be listed among the inputs, which said nothing about feeding it."""

@@ -20,7 +20,7 @@ from sardonyx.formats.onnx.graphs import Reading, read_body, read_graph
 from sardonyx.formats.onnx.messages import messages
 from sardonyx.formats.onnx.texts import metadata, normal_domain, text
 from sardonyx.ir.opsets import NEWEST
-from sardonyx.records import dataclass, field
+from sardonyx.startup.records import dataclass, field
 
 
 @dataclass

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sardonyx.formats.files import Window
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 Data = memoryview | Window
 

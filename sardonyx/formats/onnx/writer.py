@@ -14,7 +14,7 @@ from sardonyx.formats.onnx.messages import messages
 from sardonyx.formats.onnx.types import write_denotation, write_type
 from sardonyx.ir import Kind, packing
 from sardonyx.ir.scope import ScopedNames
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 LISTED_BEFORE = 4
 """Up to IR version 3 initializers must be listed among the inputs."""

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from sardonyx import ir
 from sardonyx.formats.ort.tables import ArgType
-from sardonyx.records import dataclass, field
+from sardonyx.startup.records import dataclass, field
 
 TypeStrings = Mapping[str, Sequence[Sequence[int]]]
 """For each type string of an op the arguments that it stands for: pairs of `ArgType` and formal position, in the order of lookup."""

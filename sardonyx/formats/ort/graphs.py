@@ -20,7 +20,7 @@ from sardonyx.formats.ort.tensors import invalid, read_denotation, read_sparse_t
 from sardonyx.ir import Kind, edit
 from sardonyx.ir.opsets import NEWEST
 from sardonyx.ir.scope import Scope
-from sardonyx.records import dataclass, field
+from sardonyx.startup.records import dataclass, field
 
 OVERRIDABLE_SINCE = 4
 """Up to this IR version an initializer among the inputs is a constant all the same."""

@@ -22,7 +22,7 @@ from sardonyx.formats.ort.encoding import MAX_BYTES, encode, too_large
 from sardonyx.formats.ort.tables import NO_NODE, UNSET_MODEL_VERSION, VERSION, DimensionValueType, TypeInfoValue
 from sardonyx.ir import Kind, packing
 from sardonyx.ir.scope import ScopedNames
-from sardonyx.records import dataclass, field
+from sardonyx.startup.records import dataclass, field
 
 KNOWN_DOMAINS = {
     "ai.onnx.ml": 5,

@@ -25,7 +25,7 @@ from sardonyx.optimizer.passes.attention_scores import Core, Factor, Shift, Unfi
 from sardonyx.optimizer.passes.building import TypingBuilder, replace_value
 from sardonyx.optimizer.rewriting import Rewriting
 from sardonyx.optimizer.values import dtype_of, has_one_output, shape_of
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 NAME = "AttentionFusion"
 ENDLESS = 2**63 - 1

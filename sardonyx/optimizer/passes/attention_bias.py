@@ -15,7 +15,7 @@ from sardonyx.optimizer.passes.attention_heads import heads_apart
 from sardonyx.optimizer.passes.attention_masks import hides_for_sure
 from sardonyx.optimizer.passes.attention_scores import Choice, Factor, Shift, Step, Unfit
 from sardonyx.optimizer.values import dtype_of, shape_of
-from sardonyx.records import dataclass, field
+from sardonyx.startup.records import dataclass, field
 
 
 @dataclass(frozen=True)

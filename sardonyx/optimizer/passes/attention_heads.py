@@ -13,7 +13,7 @@ from sardonyx.ops.reading import operand
 from sardonyx.optimizer.axes import Axis, Stage, Trace, users_along
 from sardonyx.optimizer.passes.attention_scores import Unfit
 from sardonyx.optimizer.values import shape_of
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 
 def size_of(axis: Axis) -> Dim:

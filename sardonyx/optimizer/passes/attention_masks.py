@@ -18,7 +18,7 @@ from sardonyx.ops.reading import constant, operand
 from sardonyx.ops.table import facts_of
 from sardonyx.optimizer.passes.attention_scores import Choice, Factor, Shift, Step
 from sardonyx.optimizer.values import dtype_of, rank_of, scalar, shape_of
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 HIDDEN = -1e4
 """Numbers from here down hide a key from any query that sees another one: exporters write -10000, the lowest float, or -inf."""

@@ -13,7 +13,7 @@ from typing import Union
 from sardonyx.ir import Node, Value
 from sardonyx.ops.reading import operand
 from sardonyx.optimizer.values import dtype_of, is_exactly, is_float, rank_of, scalar, shape_of
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 MAX_STEPS = 16
 """How many ops may stand between a product and its softmax."""

@@ -11,7 +11,7 @@ from sardonyx.ops.table import facts_of
 from sardonyx.optimizer.passes.building import TypingBuilder
 from sardonyx.optimizer.rewriting import Rewriting
 from sardonyx.optimizer.values import dtype_of
-from sardonyx.records import dataclass, field
+from sardonyx.startup.records import dataclass, field
 
 DOMAIN = "ai.onnx.ml"
 FIRST_MAP = 2

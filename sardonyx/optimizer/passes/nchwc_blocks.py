@@ -11,8 +11,8 @@ from sardonyx.ops.reading import operand
 from sardonyx.optimizer.passes.building import TypingBuilder
 from sardonyx.optimizer.rewriting import Rewriting
 from sardonyx.optimizer.values import dtype_of, shape_of
-from sardonyx.records import dataclass
 from sardonyx.settings import NCHWC_BLOCK_SIZE
+from sardonyx.startup.records import dataclass
 
 NAME = "NchwcTransformer"
 """Config entry, our own: the block size of the machine that shall run a saved model, "8" (AVX2) or "16" (AVX-512). Default: this one's."""

@@ -16,7 +16,7 @@ from sardonyx.ops.reading import constant, operand
 from sardonyx.optimizer.rewriting import Rewriting
 from sardonyx.optimizer.rules.quantize_parameters import CONTRIB, Parameters, byte_of, is_dequantize, parameters
 from sardonyx.optimizer.values import dtype_of, rank_of, shape_of
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 DEFAULT_BLOCK_SIZE = 32
 BLOCK_SIZES = (16, 32, 64, 128, 256)

@@ -20,7 +20,7 @@ from sardonyx.optimizer.passes.building import TypingBuilder, replace_value
 from sardonyx.optimizer.pattern import read
 from sardonyx.optimizer.rewriting import Rewriting
 from sardonyx.optimizer.values import dtype_of, rank_of, scalar, shape_of
-from sardonyx.records import dataclass, field
+from sardonyx.startup.records import dataclass, field
 
 NAME = "RotaryEmbeddingFusion"
 PATTERN = read("Add(Mul(x, cos), Mul(turned:Concat(Neg(high), low), sin))")

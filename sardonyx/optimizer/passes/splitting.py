@@ -9,7 +9,7 @@ from sardonyx.ops.builder import Builder
 from sardonyx.ops.reading import operand
 from sardonyx.optimizer.rewriting import Rewriting
 from sardonyx.optimizer.values import shape_of
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 ENDLESS = 2**31 - 1
 

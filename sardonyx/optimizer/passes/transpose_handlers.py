@@ -31,7 +31,7 @@ from sardonyx.optimizer.passes.transpose_axes import (
     without,
 )
 from sardonyx.optimizer.values import rank_of, shape_of
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 
 @dataclass

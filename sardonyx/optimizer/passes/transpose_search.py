@@ -26,7 +26,7 @@ from sardonyx.optimizer.passes.transpose_axes import (
 )
 from sardonyx.optimizer.passes.transpose_handlers import Freedom, freedom_of
 from sardonyx.optimizer.values import rank_of, shape_of
-from sardonyx.records import dataclass, field
+from sardonyx.startup.records import dataclass, field
 
 MAX_ROUNDS = 3
 """How often both directions are explored while that helps."""

@@ -8,7 +8,7 @@ from sardonyx.ir.dim import minimum
 from sardonyx.ops.builder import Builder
 from sardonyx.optimizer.rewrite import Answer, rule, skip
 from sardonyx.optimizer.values import dtype_of, has_one_output, rank_of, shape_of
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 SUM = "Add(Gather<axis=0>(a, ids_a), Gather<axis=0>(b, ids_b))"
 

@@ -14,7 +14,7 @@ from sardonyx.ops.builder import Builder
 from sardonyx.ops.reading import constant, given_attributes, operand
 from sardonyx.optimizer.rewrite import Skip, skip
 from sardonyx.optimizer.values import dtype_of, rank_of
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 CONTRIB = "com.microsoft"
 Q = f"QuantizeLinear|{CONTRIB}.QuantizeLinear"

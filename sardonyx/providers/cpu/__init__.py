@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sardonyx.providers.cpu.table import cpu, families
+from sardonyx.providers.cpu.table import cpu
 
-load_kernels = families.load_all
+load_kernels = cpu.load_all
 """Import all kernel modules of this package; otherwise they are imported when a node wants one of their kernels."""
 
 __all__ = ["cpu", "load_kernels"]

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from sardonyx.errors import InvalidArgument, KernelError
 from sardonyx.providers.cpu import regex_sets
 from sardonyx.providers.cpu.regex_sets import Ranges
-from sardonyx.records import dataclass, field
+from sardonyx.startup.records import dataclass, field
 
 MAX_REPEAT = 1000
 """RE2 refuses more, the product of repetitions inside each other included."""

@@ -10,7 +10,7 @@ from sardonyx.providers.cpu.sampling import cubic_weight
 from sardonyx.providers.cpu.shape import bounded, normal_axes
 from sardonyx.providers.cpu.table import cpu
 from sardonyx.providers.termination import watched
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,10 @@
 """The table on which the NumPy kernels register themselves, and what they declare about the memory of their outputs."""
 
-from sardonyx.families import Families
 from sardonyx.providers.kernel_table import KernelTable
 from sardonyx.providers.steps import ANY
+from sardonyx.startup.families import Families
 
-families = Families("sardonyx.providers.cpu")
-cpu = KernelTable("CPUExecutionProvider", families)
+cpu = KernelTable("CPUExecutionProvider", Families("sardonyx.providers.cpu", "kernels"))
 
 FIRST = ((0, 0),)
 """The first output lies, or may lie, where the first input does."""

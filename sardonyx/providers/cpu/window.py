@@ -13,7 +13,7 @@ from sardonyx.errors import KernelError
 from sardonyx.ops.window import LARGEST, SAME, output_size, span_of
 from sardonyx.providers.cpu.shape import bounded
 from sardonyx.providers.termination import watched
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import math
 
 from sardonyx.compiler.types import BOOL
 from sardonyx.providers.scalars.table import FLOATS, scalar
-from sardonyx.records import replace
+from sardonyx.startup.records import replace
 
 
 @scalar("Equal", since=7)

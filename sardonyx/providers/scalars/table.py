@@ -15,11 +15,11 @@ from typing import Any
 
 from sardonyx import dtypes
 from sardonyx.dtypes import ElementType
-from sardonyx.families import Families
 from sardonyx.ir import Node
 from sardonyx.ops.entries import NEWEST, Entry, Table
-from sardonyx.parameters import Parameters
-from sardonyx.records import dataclass
+from sardonyx.startup.families import Families
+from sardonyx.startup.parameters import Parameters
+from sardonyx.startup.records import dataclass
 
 Claims = Callable[[Node], bool]
 
@@ -49,8 +49,7 @@ class Scalar(Entry):
         return super().overlaps(other) and (self.types is None or other.types is None or bool(self.types & other.types))
 
 
-families = Families("sardonyx.providers.scalars")
-scalars: Table[Scalar] = Table("scalar functions", families)
+scalars: Table[Scalar] = Table("scalar functions", Families("sardonyx.providers.scalars", "scalars"))
 
 
 def scalar(

@@ -19,6 +19,7 @@ from sardonyx.ops import checking, schemas, signatures, table
 from sardonyx.ops.signatures import AttributeDef, Signature
 from sardonyx.providers.cpu.table import cpu
 from sardonyx.providers.kernel_table import RUNTIME_PARAMETERS, KernelTable
+from sardonyx.startup import families
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -169,6 +170,7 @@ def _check_not_ours(op: CustomOp) -> None:
     theirs = {since for d, n, since in list(_registered) if (d, n) == (domain, name)}
     if set(schemas.versions(domain, name)) - theirs:
         raise ValueError(f"{domain or 'ai.onnx'}::{name} is not a custom op, sardonyx has it")
+    families.is_foreign(domain, name)
 
 
 def _check_signature(name: str, signature: Signature) -> None:

@@ -15,8 +15,8 @@ import threading
 import time
 from collections.abc import Iterator
 
-from sardonyx.records import dataclass
 from sardonyx.runtime.api import arguments
+from sardonyx.startup.records import dataclass
 
 LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
 """Python's level of each severity: verbose, info, warning, error, fatal."""

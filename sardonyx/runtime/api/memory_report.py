@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from sardonyx.errors import InvalidArgument
 from sardonyx.ir import Dim, described
 from sardonyx.providers.arena import Placement
-from sardonyx.records import dataclass, field
 from sardonyx.runtime.preparation.memory import Allocation, Kind, MemoryPlan
 from sardonyx.runtime.preparation.plan import Plan
 from sardonyx.runtime.preparation.sizes import size_with
+from sardonyx.startup.records import dataclass, field
 
 HEADINGS = ("value", "type", "bytes", "kind", "buffer", "offset", "steps")
 LONGEST_NAME = 48

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.records import dataclass
 from sardonyx.runtime.preparation.plan import ABSENT, Plan
+from sardonyx.startup.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from typing import Any
 from sardonyx.errors import EPFail
 from sardonyx.ir import Graph, Node, Value
 from sardonyx.providers.provider import ExecutionProvider
-from sardonyx.records import replace
 from sardonyx.runtime.preparation.partition import Assigned, Assignment
+from sardonyx.startup.records import replace
 
 HOST = "cpu"
 TO_HOST = "MemcpyToHost"

@@ -16,8 +16,8 @@ from sardonyx.errors import InvalidArgument
 from sardonyx.ir import Dim, MapType, TensorType, Value, dim
 from sardonyx.providers.arena import Placement, aligned, find_conflicts, place, side_by_side
 from sardonyx.providers.steps import ANY, Workspace
-from sardonyx.records import dataclass
 from sardonyx.runtime.preparation.sizes import bytes_of, given_symbols, size_with
+from sardonyx.startup.records import dataclass
 
 if TYPE_CHECKING:
     from sardonyx.runtime.preparation.plan import Step

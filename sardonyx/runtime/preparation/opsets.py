@@ -16,7 +16,7 @@ from sardonyx.ops import checking, schemas
 from sardonyx.ops.builder import Builder
 from sardonyx.ops.signatures import Signature
 from sardonyx.providers.cpu.table import cpu
-from sardonyx.records import dataclass, field
+from sardonyx.startup.records import dataclass, field
 
 Opsets = Mapping[str, int]
 

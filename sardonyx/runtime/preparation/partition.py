@@ -22,7 +22,7 @@ from sardonyx.providers.provider import (
     ExecutionProvider,
     missing_kernel,
 )
-from sardonyx.records import dataclass, field, replace
+from sardonyx.startup.records import dataclass, field, replace
 
 logger = logging.getLogger("sardonyx.runtime")
 

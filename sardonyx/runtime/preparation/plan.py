@@ -11,13 +11,13 @@ from typing import Any
 from sardonyx.ir import Graph, Node, Value
 from sardonyx.providers.provider import ExecutionProvider, element_type
 from sardonyx.providers.steps import StepCall, as_call
-from sardonyx.records import dataclass, replace
 from sardonyx.runtime.api.enums import ExecutionOrder
 from sardonyx.runtime.preparation.copies import insert_copies
 from sardonyx.runtime.preparation.memory import DEFAULT_OPTIONS, Kind, MemoryOptions, MemoryPlan, plan_memory
 from sardonyx.runtime.preparation.order import arrange
 from sardonyx.runtime.preparation.partition import Assigned, Assignment, partition_graphs
 from sardonyx.runtime.preparation.providers import CPU_PROVIDER
+from sardonyx.startup.records import dataclass, replace
 
 ABSENT = -1
 """Slot of an optional input that a node leaves out, and of an output that nobody wants."""

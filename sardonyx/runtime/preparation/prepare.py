@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from sardonyx import ops, settings
 from sardonyx.ir import Model, Node, edit
 from sardonyx.providers.matching import resolver_of
-from sardonyx.records import dataclass, replace
 from sardonyx.runtime.api import custom_ops
 from sardonyx.runtime.api.options import SessionOptions
 from sardonyx.runtime.preparation.copies import insert_copies
@@ -23,6 +22,7 @@ from sardonyx.runtime.preparation.memory import MemoryOptions
 from sardonyx.runtime.preparation.partition import Assigned, partition_graphs
 from sardonyx.runtime.preparation.plan import Plan, PlanOptions, Step, all_steps, make_plan
 from sardonyx.runtime.preparation.recipe import Recipe
+from sardonyx.startup.records import dataclass, replace
 
 if TYPE_CHECKING:
     from sardonyx.optimizer.rewrite import Journal

@@ -17,12 +17,12 @@ from sardonyx.ir import Model
 from sardonyx.providers.accuracy import Accuracy
 from sardonyx.providers.prepacking import PrepackedWeightsContainer, Prepacking
 from sardonyx.providers.provider import ExecutionProvider
-from sardonyx.records import dataclass, field, replace
 from sardonyx.runtime.api import custom_ops
 from sardonyx.runtime.api.enums import GraphOptimizationLevel
 from sardonyx.runtime.api.options import SessionOptions
 from sardonyx.runtime.preparation.loading import load_model
 from sardonyx.runtime.preparation.providers import CPU_PROVIDER, open_providers
+from sardonyx.startup.records import dataclass, field, replace
 
 if TYPE_CHECKING:
     from sardonyx.runtime.saving.contexts import Compiled

@@ -19,10 +19,10 @@ from sardonyx.formats.files import Files
 from sardonyx.ir import Model, Node, TensorType
 from sardonyx.providers.accuracy import Accuracy
 from sardonyx.providers.native.aot.opening import Context, Refused, context_nodes, main_node, open_context
-from sardonyx.records import dataclass
 from sardonyx.runtime.api import custom_ops
 from sardonyx.runtime.api.configuration import Configuration
 from sardonyx.runtime.api.context_data import OrtEpContextData, OrtEpContextDataBuffer
+from sardonyx.startup.records import dataclass
 
 if TYPE_CHECKING:
     from sardonyx.providers.native.aot.writing import Written

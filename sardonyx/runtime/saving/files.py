@@ -22,7 +22,6 @@ from sardonyx.ops.signatures import Signature
 from sardonyx.optimizer.pipeline import Level
 from sardonyx.providers.cpu.provider import CPUExecutionProvider
 from sardonyx.providers.matching import SCHEMAS, OpId
-from sardonyx.records import dataclass
 from sardonyx.runtime.api import custom_ops
 from sardonyx.runtime.api.enums import GraphOptimizationLevel
 from sardonyx.runtime.api.options import SessionOptions
@@ -32,6 +31,7 @@ from sardonyx.runtime.preparation.prepare import Prepared, prepare
 from sardonyx.runtime.preparation.providers import CPU_PROVIDER
 from sardonyx.runtime.preparation.recipe import Recipe
 from sardonyx.runtime.saving.portable import make_portable
+from sardonyx.startup.records import dataclass
 
 logger = logging.getLogger("sardonyx.runtime")
 

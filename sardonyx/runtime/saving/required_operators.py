@@ -17,7 +17,7 @@ from sardonyx.formats.ort.writer import is_constant
 from sardonyx.ir import Model, Node, TensorType, Value
 from sardonyx.ops import checking, schemas
 from sardonyx.providers.matching import OpId
-from sardonyx.records import dataclass, field
+from sardonyx.startup.records import dataclass, field
 
 ONNX_DOMAIN = "ai.onnx"
 ALLOWED_TYPES = "!globally_allowed_types;"

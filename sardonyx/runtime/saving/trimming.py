@@ -19,7 +19,7 @@ from sardonyx.providers.cpu import load_kernels
 from sardonyx.providers.cpu.provider import CPUExecutionProvider
 from sardonyx.providers.cpu.table import cpu
 from sardonyx.providers.matching import OpId
-from sardonyx.providers.native.program.table import families as lowerings
+from sardonyx.providers.native.program.table import lowerings
 from sardonyx.providers.provider import missing_kernel
 
 PACKAGE = "sardonyx"
@@ -95,7 +95,7 @@ def _modules() -> Iterator[tuple[str, Path]]:
 
 def _may_go(module: str, path: Path, op_names: set[str]) -> bool:
     """Whether a module is there for its ops alone, unless something imports it."""
-    lowered = lowerings.ops_of(module)
+    lowered = {entry.op for entry in lowerings if entry.function.__module__ == module}
     if lowered:
         return op_names.isdisjoint(lowered)
     return module.startswith(KERNELS) and path.name != "__init__.py"

@@ -12,7 +12,7 @@ from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
 from sardonyx import ops
 from sardonyx.ir.attribute import Kind
 from sardonyx.ops import schemas
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 from tests.fuzz.edges import chains, images, models, movement, products  # noqa: F401 - they fill the table
 from tests.fuzz.edges.table import CONTRIB, ENTRIES, ML, Entry
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.records import dataclass, field
+from sardonyx.startup.records import dataclass, field
 
 CHECKS = {
     "inference": "refused when the session is made, or before the run where the number is fed",

@@ -16,9 +16,9 @@ from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
 from sardonyx.providers.native.execution.compiled import CompiledProgram
 from sardonyx.providers.native.program import budgets
 from sardonyx.providers.native.provider import NativeExecutionProvider
-from sardonyx.records import replace
 from sardonyx.runtime.execution.executor import execute
 from sardonyx.runtime.preparation.plan import Plan, make_plan
+from sardonyx.startup.records import replace
 from tests.tolerance import NATIVE
 
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from sardonyx import dtypes
 from sardonyx.compiler.jit import Kernel, jit
-from sardonyx.hashing import blake2b
 from sardonyx.ir import TensorType, Value, dim
 from sardonyx.providers.native.execution.memory import Workspace
 from sardonyx.providers.native.program.sizes import ShapeMismatch, Sizes, UnboundSymbol
 from sardonyx.providers.native.program.steps import Buffer, Step
 from sardonyx.runtime.execution.executor import execute
+from sardonyx.startup.hashing import blake2b
 from tests.providers.native.agreement import assert_agrees, native_plan, programs
 
 N, S = dim.symbol("N"), dim.symbol("S")

@@ -48,7 +48,7 @@ def middle_node(net: Network, x: str) -> str:
 
 def breaks(monkeypatch: pytest.MonkeyPatch, op_type: str, lowering: Callable[[Lowerer, Node], None]) -> None:
     """Let another lowering stand in the table for an op, and only for nodes that the model had from the first."""
-    broken = [sardonyx.records.replace(entry, function=lowering) for entry in table.lowerings.candidates("", op_type)]
+    broken = [sardonyx.startup.records.replace(entry, function=lowering) for entry in table.lowerings.candidates("", op_type)]
     monkeypatch.setitem(table.lowerings._entries, ("", op_type), broken)
 
 
@@ -200,7 +200,7 @@ def test_a_question_that_fails_costs_its_node_alone(monkeypatch) -> None:
     def fails(node: Node) -> bool:
         raise TypeError(FACT)
 
-    entries = [sardonyx.records.replace(entry, claims=fails) for entry in table.lowerings.candidates("", "CumSum")]
+    entries = [sardonyx.startup.records.replace(entry, claims=fails) for entry in table.lowerings.candidates("", "CumSum")]
     monkeypatch.setitem(table.lowerings._entries, ("", "CumSum"), entries)
     _, others = steps_of(open_session(long_model(middle_node)))
     assert [step.node.op_type for step in others] == ["CumSum"] and FACT in others[0].reason

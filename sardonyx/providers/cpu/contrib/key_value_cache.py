@@ -11,7 +11,7 @@ from sardonyx import dtypes
 from sardonyx.errors import InvalidArgument, KernelError
 from sardonyx.providers.cpu.cast import convert
 from sardonyx.providers.cpu.shape import bounded
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from sardonyx.providers.cpu.contrib.linalg import unpack
 from sardonyx.providers.cpu.normalization import softmax
 from sardonyx.providers.cpu.table import cpu
 from sardonyx.providers.termination import watched
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 contrib = cpu.in_domain("com.microsoft")
 

@@ -12,7 +12,7 @@ import numpy as np
 from sardonyx.errors import InvalidArgument, KernelError
 from sardonyx.providers.cpu.shape import bounded
 from sardonyx.providers.termination import watched
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 BLOCK = 1 << 18
 """How many (row, tree) pairs are on their way at the same time."""

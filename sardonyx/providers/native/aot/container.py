@@ -19,8 +19,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from sardonyx.hashing import blake2b
-from sardonyx.records import dataclass
+from sardonyx.startup.hashing import blake2b
+from sardonyx.startup.records import dataclass
 
 MAGIC = b"\x93SDNXCTX"
 """The first byte is not UTF-8: nobody takes a context for text."""

@@ -17,11 +17,11 @@ from sardonyx.compiler.linking import Code
 from sardonyx.errors import Fail
 from sardonyx.formats.files import Files
 from sardonyx.formats.onnx.external import ExternalFolder
-from sardonyx.hashing import blake2b
 from sardonyx.ir import Model, Node
 from sardonyx.providers.native.aot import container, cpu
 from sardonyx.providers.native.aot.container import BadContext, Container
 from sardonyx.providers.native.aot.storing import Stored, restored
+from sardonyx.startup.hashing import blake2b
 
 OP_TYPE, DOMAIN = "EPContext", "com.microsoft"
 SOURCE = "NativeExecutionProvider"

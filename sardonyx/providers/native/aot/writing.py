@@ -25,7 +25,7 @@ from sardonyx.providers.native.aot.opening import ABI, DIGEST_NOTE, DOMAIN, OP_T
 from sardonyx.providers.native.aot.storing import store
 from sardonyx.providers.native.execution.compiled import CompiledProgram
 from sardonyx.providers.native.program.table import all_alone
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 COMPATIBILITY_KEY = f"ep_compatibility_info.{SOURCE}"
 MAX_EMBEDDED = 2**31 - (1 << 24)

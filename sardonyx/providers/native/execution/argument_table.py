@@ -19,7 +19,7 @@ from sardonyx.providers.native.execution.memory import Workspace
 from sardonyx.providers.native.execution.outputs import OutputShapes
 from sardonyx.providers.native.program.parts import Batch, entries_at_once
 from sardonyx.providers.native.program.sizes import ShapeMismatch, Shapes, SizeFunction, SizeRules
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 PIECES_PER_THREAD = 4
 """Into how many pieces per thread a step is cut, if its grain allows: what evens out threads that are not equally quick."""

@@ -39,7 +39,7 @@ from sardonyx.providers.native.execution.memory import outlived_inputs
 from sardonyx.providers.native.execution.outputs import Outputs, OutputShapes
 from sardonyx.providers.native.program.sizes import ShapeMismatch, Shapes
 from sardonyx.providers.steps import NO_SHARING, FastPath, Sharing, StepCall
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 if TYPE_CHECKING:
     from sardonyx.compiler.jit import Jit

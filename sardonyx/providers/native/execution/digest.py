@@ -14,10 +14,10 @@ import numpy as np
 from sardonyx.compiler.builder import Value, Variable
 from sardonyx.compiler.jit import jit
 from sardonyx.compiler.types import U8, U64
-from sardonyx.hashing import blake2b
 from sardonyx.providers.native.execution.immediate import memory_of, run_now
 from sardonyx.providers.native.program.arguments import Arguments, Pointer, Size
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
+from sardonyx.startup.hashing import blake2b
 
 SUMS = 32
 ROW_BYTES = 8 * SUMS

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Union, dataclass_transform
 from sardonyx.compiler.types import F64, I64, PTR, Type
 from sardonyx.ir.dim import Expression
 from sardonyx.providers.native.program.steps import Argument, At, Buffer
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 if TYPE_CHECKING:
     from sardonyx.compiler.builder import Value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from sardonyx.compiler.caches import Caches
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 
 @dataclass(frozen=True)

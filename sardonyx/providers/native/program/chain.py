@@ -19,7 +19,7 @@ from sardonyx.providers.native.program.kernel import KernelFunction
 from sardonyx.providers.native.program.steps import Argument
 from sardonyx.providers.native.program.views import View
 from sardonyx.providers.scalars.table import scalar_function
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 Strides = tuple[str, ...]
 """How an operand moves along each axis of the domain: "0" not at all, "1" by one element, "n" by a number given at run time."""

@@ -13,7 +13,7 @@ from sardonyx.providers.native.program.steps import Argument
 from sardonyx.providers.native.program.values import dims, element_of
 from sardonyx.providers.native.program.views import Dims, View, memory_order
 from sardonyx.providers.scalars.table import name_of, newest_scalar
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 if TYPE_CHECKING:
     from sardonyx.providers.native.program.lowering import Lowerer

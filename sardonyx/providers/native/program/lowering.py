@@ -45,7 +45,7 @@ from sardonyx.providers.native.program.views import (
 from sardonyx.providers.native.program.weights import WeightMemory
 from sardonyx.providers.prepacking import PackedFormat, Prepacking, Request
 from sardonyx.providers.provider import CannotCompile, Cluster
-from sardonyx.records import dataclass, replace
+from sardonyx.startup.records import dataclass, replace
 
 MAPPED_BYTES = 1 << 20
 """Constants from here on are read where the file has them, aligned or not: the CPUs that we generate code for can."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sardonyx.compiler import caches
 from sardonyx.providers.native.program import budgets
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 if TYPE_CHECKING:
     from sardonyx.providers.native.program.sizes import Shapes

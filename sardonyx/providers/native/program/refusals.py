@@ -10,7 +10,7 @@ from sardonyx.ir import Node
 from sardonyx.providers.native.program.arguments import WrongArguments
 from sardonyx.providers.native.program.sizes import UnboundSymbol
 from sardonyx.providers.provider import CannotCompile
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 EXPECTED = (CannotCompile, UnboundSymbol)
 """What lowerings raise on purpose. All else is a fault of ours."""

@@ -9,7 +9,7 @@ from sardonyx.ir import Dim, Value, dim
 from sardonyx.providers.native.program.arguments import ScratchSlotArguments
 from sardonyx.providers.native.program.size_terms import SizeTerms, dim_of, source_of, terms_of
 from sardonyx.providers.native.program.values import dims
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 THREADS_NAME = "?threads"
 THREADS = dim.symbol(THREADS_NAME)

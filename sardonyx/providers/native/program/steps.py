@@ -9,7 +9,7 @@ import numpy as np
 
 from sardonyx.ir import Dim, Node, Value
 from sardonyx.providers.native.program.parts import Batch
-from sardonyx.records import dataclass, field
+from sardonyx.startup.records import dataclass, field
 
 if TYPE_CHECKING:
     from sardonyx.compiler.jit import Kernel

@@ -12,7 +12,7 @@ from sardonyx.compiler.builder import Value
 from sardonyx.providers.native.program.chain import Chain, ChainRow
 from sardonyx.providers.native.program.kernel import KernelFunction
 from sardonyx.providers.native.program.views import View
-from sardonyx.records import replace
+from sardonyx.startup.records import replace
 
 if TYPE_CHECKING:
     from sardonyx.providers.native.program.lowering import Lowerer

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sardonyx.families import Families
 from sardonyx.ir import Node
 from sardonyx.ops import checking
 from sardonyx.ops.entries import NEWEST, Entry, Table
 from sardonyx.ops.table import facts_of
-from sardonyx.records import dataclass
+from sardonyx.startup.families import Families
+from sardonyx.startup.records import dataclass
 
 if TYPE_CHECKING:
     from sardonyx.compiler.jit import Kernel
@@ -41,8 +41,7 @@ class Lowering(Entry):
     """Whether it reads pixels with gaps between them as well as without."""
 
 
-families = Families("sardonyx.providers.native")
-lowerings: Table[Lowering] = Table("lowerings", families)
+lowerings: Table[Lowering] = Table("lowerings", Families("sardonyx.providers.native", "lowerings"))
 
 
 def lower(
@@ -106,7 +105,7 @@ class Alone(Entry):
         return f"{self.domain}:{self.op}:{self.since}"
 
 
-_alone: Table[Alone] = Table("steps of their own")
+_alone: Table[Alone] = Table("steps of their own", Families("sardonyx.providers.native", "steps"))
 
 
 def alone(
@@ -132,8 +131,7 @@ def alone(
 
 def all_alone() -> Table[Alone]:
     """The table, with all that there is."""
-    import sardonyx.providers.native.kernels.selection.suppression  # noqa: F401  (registers itself)
-
+    _alone.load_all()
     return _alone
 
 
@@ -142,5 +140,5 @@ def alone_of(node: Node) -> Alone | None:
     if not facts_of(node).counts:
         return None
     since_version = checking.signature_of(node).since_version
-    candidates = all_alone().candidates(node.domain, node.op_type)
+    candidates = _alone.candidates(node.domain, node.op_type)
     return next((entry for entry in candidates if entry.covers(since_version) and entry.claims(node)), None)

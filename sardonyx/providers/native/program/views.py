@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from sardonyx.compiler.types import Type
 from sardonyx.ir import Dim, dim
 from sardonyx.providers.native.program.steps import At, Buffer
-from sardonyx.records import dataclass, replace
+from sardonyx.startup.records import dataclass, replace
 
 Dims = tuple[Dim, ...]
 

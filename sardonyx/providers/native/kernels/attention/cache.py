@@ -22,7 +22,7 @@ from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.steps import At
 from sardonyx.providers.native.program.values import fixed
 from sardonyx.providers.native.program.views import View
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 PIECE_ELEMENTS = 16384
 """How many elements are worth handing to another thread."""

@@ -8,7 +8,7 @@ from sardonyx.compiler.types import Type
 from sardonyx.ir import Dim
 from sardonyx.providers.native.program.steps import At
 from sardonyx.providers.native.program.views import View
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 ENDLESS = 1 << 40
 """How far a query sees that sees everything."""

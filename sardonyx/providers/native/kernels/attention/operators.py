@@ -37,7 +37,7 @@ from sardonyx.providers.native.program.steps import At
 from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import dims, element_of, shape_of
 from sardonyx.providers.native.program.views import Dims, View
-from sardonyx.records import replace
+from sardonyx.startup.records import replace
 
 __all__ = ["attention_grouped", "attention_standard", "attention_with_projection", "multi_head_attention", "rotary"]
 

@@ -28,7 +28,7 @@ from sardonyx.providers.native.program.steps import At
 from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import element_of, shape_of
 from sardonyx.providers.native.program.views import View
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 PIECE_ELEMENTS = 8192
 """How many elements are worth handing to another thread."""

@@ -31,7 +31,7 @@ from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.sizes import THREADS
 from sardonyx.providers.native.program.steps import Buffer
 from sardonyx.providers.native.program.values import fixed
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 SPLIT_KEYS = 128
 """How many keys are worth a part of their own."""

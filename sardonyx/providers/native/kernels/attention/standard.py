@@ -25,7 +25,7 @@ from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import element_of, shape_of
 from sardonyx.providers.native.program.views import Dims, View
-from sardonyx.records import replace
+from sardonyx.startup.records import replace
 
 TYPES = (F32, F16, F64)
 """bfloat16 is rounded after every step, which one kernel for all of them does not do."""

@@ -13,7 +13,7 @@ from sardonyx.providers.native.kernels.attention.rows import most_queries, rows_
 from sardonyx.providers.native.kernels.attention.tile import tile_step
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.views import View
-from sardonyx.records import replace
+from sardonyx.startup.records import replace
 
 
 def attend(lowerer: Lowerer, attention: Attention) -> None:

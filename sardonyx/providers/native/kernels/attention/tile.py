@@ -31,7 +31,7 @@ from sardonyx.providers.native.program.arguments import Arguments, Number, Point
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.views import View
-from sardonyx.records import dataclass, replace
+from sardonyx.startup.records import dataclass, replace
 
 LARGEST_SIZE = 512
 """Of a head's vectors: the scratch memory grows with it."""

@@ -9,7 +9,7 @@ from sardonyx.providers.native.kernels.attention.tile import LARGEST_SIZE
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.values import fixed, shape_of
 from sardonyx.providers.native.program.views import Dims, View
-from sardonyx.records import replace
+from sardonyx.startup.records import replace
 
 
 def input_of(node: Node, index: int) -> Value | None:

@@ -13,7 +13,7 @@ from sardonyx.providers.native.kernels.conv.filters import Filters
 from sardonyx.providers.native.kernels.conv.form import Geometry, even_step
 from sardonyx.providers.native.program.lowering import Lowerer, Sink
 from sardonyx.providers.native.program.views import View
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 SUPPOSED_SIZE = 56
 """For how large an image an algorithm must pay if sizes are not known."""

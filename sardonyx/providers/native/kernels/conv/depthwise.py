@@ -26,7 +26,7 @@ from sardonyx.providers.native.program.lowering import Lowerer, Sink
 from sardonyx.providers.native.program.steps import Buffer
 from sardonyx.providers.native.program.weights import aligned_empty
 from sardonyx.providers.prepacking import PackedFormat
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 DEPTHWISE = PackedFormat("depthwise")
 MAX_TAPS = 7

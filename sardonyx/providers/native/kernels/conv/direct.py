@@ -30,7 +30,7 @@ from sardonyx.providers.native.kernels.conv.tiles import (
 from sardonyx.providers.native.program.arguments import Arguments, Operands, Pointer, Size, each, group, when
 from sardonyx.providers.native.program.chain import Chain, ChainCode
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 TABLE_TAPS = 128
 """How many taps the table holds; a larger kernel is summed in several rounds."""

@@ -23,7 +23,7 @@ from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.steps import Buffer
 from sardonyx.providers.native.program.weights import aligned_empty
 from sardonyx.providers.prepacking import PackedFormat
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 FILTERS = PackedFormat("filters")
 PIECE_ELEMENTS = 16384

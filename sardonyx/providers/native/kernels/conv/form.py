@@ -13,7 +13,7 @@ from sardonyx.providers.native.program.expression import Operation
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.values import element_of, shape_of
 from sardonyx.providers.native.program.views import Dims, View, collapse, dense_strides
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 MAX_SPATIAL = 3
 PARAMETERS = {

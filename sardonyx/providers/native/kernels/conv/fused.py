@@ -19,7 +19,7 @@ from sardonyx.providers.native.program.lowering import Lowerer, Sink
 from sardonyx.providers.native.program.sizes import THREADS, ScratchSlots
 from sardonyx.providers.native.program.steps import Argument
 from sardonyx.providers.native.program.views import View
-from sardonyx.records import dataclass, replace
+from sardonyx.startup.records import dataclass, replace
 
 MAX_TAPS = 7
 """Of a row of the depthwise convolution's window."""

@@ -18,7 +18,7 @@ from sardonyx.providers.native.kernels.conv.tiles import EvenTiles, add_products
 from sardonyx.providers.native.program.arguments import Arguments, Operands, Pointer, ScratchSlotArguments, Size, group
 from sardonyx.providers.native.program.chain import Chain, ChainCode
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 PIXELS = 7
 """Pixels of a tile of the depthwise convolution: images are often 7, 14, 28, 56 or 112 pixels wide."""

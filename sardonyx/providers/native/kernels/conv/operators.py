@@ -28,7 +28,7 @@ from sardonyx.providers.native.kernels.conv.rows import padded_rows
 from sardonyx.providers.native.program.lowering import Lowerer, Sink
 from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.views import View
-from sardonyx.records import replace
+from sardonyx.startup.records import replace
 
 CONTRIB = "com.microsoft"
 FEW_CHANNELS = 8

@@ -15,7 +15,7 @@ from sardonyx.providers.native.program.arguments import Arguments, Pointer, Size
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.views import View, contiguous_strides
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 MOST_INTERLEAVED = 4
 """Up to how many channels are interleaved by shuffles."""

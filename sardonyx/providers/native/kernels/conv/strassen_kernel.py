@@ -15,7 +15,7 @@ from sardonyx.providers.native.kernels.conv.tiles import EvenTiles, Sums, add_pr
 from sardonyx.providers.native.program.arguments import Arguments, Operands, Pointer, ScratchSlotArguments, Size, group
 from sardonyx.providers.native.program.chain import Chain, ChainCode
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 PRODUCTS = 7
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from sardonyx.compiler.builder import Value
 from sardonyx.providers.native.program.kernel import KernelFunction
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 PAIRS = {4: (1.0,), 6: (0.75, 1.5)}
 """The points ±p by the number of all points. With the usual 1 and 2 errors are two to four times as large as with 3/4 and 3/2."""

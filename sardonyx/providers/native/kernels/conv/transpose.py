@@ -36,7 +36,7 @@ from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import dims, element_of, required, shape_of
 from sardonyx.providers.native.program.views import Dims, View, collapse, contiguous_strides
 from sardonyx.providers.prepacking import PackedFormat
-from sardonyx.records import dataclass, replace
+from sardonyx.startup.records import dataclass, replace
 
 WIDENED = PackedFormat("widened")
 PIECE_ELEMENTS = 16384

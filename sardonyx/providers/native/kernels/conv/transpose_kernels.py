@@ -12,7 +12,7 @@ from sardonyx.providers.native.kernels.shape.walking import runs
 from sardonyx.providers.native.program.arguments import Arguments, Operands, Pointer, Size, each, group
 from sardonyx.providers.native.program.chain import Chain, ChainCode, ChainRow
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 VECTORS = 4
 

@@ -44,7 +44,7 @@ from sardonyx.providers.native.program.sizes import ScratchSlots
 from sardonyx.providers.native.program.steps import Buffer
 from sardonyx.providers.native.program.views import View
 from sardonyx.providers.prepacking import PackedFormat
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 WINOGRAD = PackedFormat("winograd")
 ENERGIES = PackedFormat("energies")

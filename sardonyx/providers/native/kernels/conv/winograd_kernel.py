@@ -28,7 +28,7 @@ from sardonyx.providers.native.kernels.conv.transforms import Transform
 from sardonyx.providers.native.program.arguments import Arguments, Operands, Pointer, ScratchSlotArguments, Size, each, group
 from sardonyx.providers.native.program.chain import Chain, ChainCode
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
-from sardonyx.records import dataclass, replace
+from sardonyx.startup.records import dataclass, replace
 
 PART = 64
 """How many products are summed at a time: shorter parts than a direct sum's make up for errors that the way back enlarges."""

@@ -20,7 +20,7 @@ from sardonyx.providers.native.program.lowering import Lowerer, Sink
 from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import dims, element_of, required, shape_of
 from sardonyx.providers.native.program.views import Dims, View, regrouped
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
 MOST_TAPS = 16

@@ -19,7 +19,7 @@ from sardonyx.providers.native.program.lowering import Lowerer, Sink
 from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import dims, required
 from sardonyx.providers.native.program.views import View
-from sardonyx.records import dataclass, replace
+from sardonyx.startup.records import dataclass, replace
 
 MAX_SPATIAL = 3
 VECTORS = 4

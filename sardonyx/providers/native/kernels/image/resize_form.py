@@ -22,7 +22,7 @@ from sardonyx.providers.native.program.arguments import Arguments, Number, Point
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.values import dims, element_of, required, shape_of
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
 

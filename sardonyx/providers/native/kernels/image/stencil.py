@@ -13,7 +13,7 @@ from sardonyx.compiler.types import I32, I64, Type
 from sardonyx.providers.cpu.sampling import CUBIC_COEFFICIENT
 from sardonyx.providers.native.program.arguments import Arguments, Size
 from sardonyx.providers.native.program.kernel import KernelFunction
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 REACH = {32: 2.0**22, 64: 2.0**40}
 """How far outside points may lie, by the bits of their type; those beyond are seen there."""

@@ -15,7 +15,7 @@ from sardonyx.providers.native.kernels.linalg.packing import batch_offset
 from sardonyx.providers.native.program.arguments import Arguments, Operands, Pointer, Size, each, group
 from sardonyx.providers.native.program.chain import Chain, ChainCode
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 MAX_ROWS = 4
 COLUMNS = 4

@@ -28,7 +28,7 @@ from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import dims, element_of, required, stored
 from sardonyx.providers.native.program.views import Dims, View, contiguous_strides, grouped_shape, regrouped
 from sardonyx.providers.scalars.table import name_of, newest_scalar
-from sardonyx.records import dataclass, replace
+from sardonyx.startup.records import dataclass, replace
 
 Labels = tuple[str, ...]
 Groups = tuple[Labels, ...]

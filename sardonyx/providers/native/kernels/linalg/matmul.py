@@ -35,7 +35,7 @@ from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import dims, element_of, fixed, shape_of
 from sardonyx.providers.native.program.views import Dims, View, broadcast_stride, collapse
 from sardonyx.providers.scalars.table import newest_scalar
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 CONTRIB = "com.microsoft"
 ACTIVATIONS = frozenset(

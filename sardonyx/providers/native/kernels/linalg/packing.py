@@ -26,7 +26,7 @@ from sardonyx.providers.native.program.steps import Buffer
 from sardonyx.providers.native.program.views import View, collapse
 from sardonyx.providers.native.program.weights import WeightMemory, aligned_empty
 from sardonyx.providers.prepacking import PackedFormat
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 PIECE_ELEMENTS = 16384
 """How many elements are worth handing to another thread."""

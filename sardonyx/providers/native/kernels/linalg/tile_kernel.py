@@ -18,7 +18,7 @@ from sardonyx.providers.native.program import budgets
 from sardonyx.providers.native.program.arguments import Arguments, Operands, Pointer, Size, each, group
 from sardonyx.providers.native.program.chain import Chain, ChainCode, chain_weight
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 PIECE_WORK = 1 << 18
 """Multiplications that are worth handing to another thread."""

@@ -24,7 +24,7 @@ from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import element_of, shape_of
 from sardonyx.providers.scalars.table import scalar
-from sardonyx.records import dataclass, replace
+from sardonyx.startup.records import dataclass, replace
 
 DOMAIN = "ai.onnx.ml"
 MODELS = (ml_linear, ml_svm)

@@ -18,7 +18,7 @@ from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.steps import Argument
 from sardonyx.providers.native.program.views import View
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 GRAIN_ELEMENTS = 2048

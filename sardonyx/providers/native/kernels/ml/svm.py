@@ -20,7 +20,7 @@ from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.steps import Buffer
 from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import fixed, shape_of
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
 ROWS = 4

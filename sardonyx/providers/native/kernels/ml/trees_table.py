@@ -15,7 +15,7 @@ import numpy as np
 
 from sardonyx.providers.cpu.ml.forest import MEMBER, Forest, distinct
 from sardonyx.providers.provider import CannotCompile
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 GROUP = 16
 """How many rows stand side by side in a column of keys."""

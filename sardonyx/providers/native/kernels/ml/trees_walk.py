@@ -20,7 +20,7 @@ from sardonyx.providers.native.kernels.ml.trees_table import CHAINS, GROUP, IDEN
 from sardonyx.providers.native.program.arguments import Arguments, Pointer, Size, when
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.sizes import THREADS
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 BLOCK_GROUPS = 64
 """How many groups go through a tree before the next: their keys and scores stay in the second cache."""

@@ -21,7 +21,7 @@ from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.values import required
 from sardonyx.providers.native.program.views import View
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 CHUNK = 128
 """Pixels whose values are summed in one go."""

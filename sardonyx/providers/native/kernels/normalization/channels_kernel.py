@@ -10,7 +10,7 @@ from sardonyx.providers.native.kernels.reduction.passes import Fold, RowArgument
 from sardonyx.providers.native.program.arguments import Arguments, Number, Operands, Pointer, Size, each, group
 from sardonyx.providers.native.program.chain import Chain, ChainCode
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 
 class AffineArguments(RowArguments):

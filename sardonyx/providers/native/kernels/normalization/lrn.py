@@ -18,7 +18,7 @@ from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import dims, element_of, required
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 BLOCK = 1024
 """Channels whose squares are held at once."""

@@ -20,7 +20,7 @@ from sardonyx.providers.native.program.arguments import Arguments, Number, Opera
 from sardonyx.providers.native.program.chain import Chain, ChainCode, ChainRow, slots_of
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.streaming import in_streams
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 CENTRED = ("layer", "deviation")
 """Forms that subtract the mean."""

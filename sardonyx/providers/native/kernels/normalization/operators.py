@@ -41,7 +41,7 @@ from sardonyx.providers.native.program.lowering import Lowerer, Sink, Source
 from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import computed, dims, element_of, required, stored
 from sardonyx.providers.native.program.views import Dims, View, contiguous_strides, grouped_shape
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 # --- softmax --------------------------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from sardonyx.providers.native.program.arguments import Pointer, Size, each, whe
 from sardonyx.providers.native.program.chain import Chain, ChainCode, ChainRow, Load
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.streaming import in_streams
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 IN_REGISTERS = (1, 2, 4)
 """Numbers of vectors up to which a row is held in registers from beginning to end."""

@@ -12,7 +12,7 @@ from sardonyx.providers.cpu.window import MAX_TAPS
 from sardonyx.providers.native.kernels.conv.form import MAX_SPATIAL
 from sardonyx.providers.native.program.values import dims, element_of, required, shape_of
 from sardonyx.providers.native.program.views import Dims
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 
 @dataclass(frozen=True)

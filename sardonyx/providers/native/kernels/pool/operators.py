@@ -11,7 +11,7 @@ from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import required
 from sardonyx.providers.native.program.views import View
-from sardonyx.records import replace
+from sardonyx.startup.records import replace
 
 PIECE_TAPS = 32768
 """How many pixels under windows are worth handing to another thread."""

@@ -25,7 +25,7 @@ from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import dims, element_of, required, shape_of
 from sardonyx.providers.native.program.views import Dims, contiguous_strides
-from sardonyx.records import replace
+from sardonyx.startup.records import replace
 
 MOST_PIXELS = (1 << 31) - 1
 """Of an image: its pixels are numbered with 32 bits."""

@@ -23,7 +23,7 @@ from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import dims, element_of, required, shape_of
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 VECTORS = 4
 """So many vectors of channels are combined side by side."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sardonyx.compiler import math as vector_math
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import Type
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 if TYPE_CHECKING:
     from sardonyx.providers.native.kernels.recurrent.loop import Units

@@ -36,7 +36,7 @@ from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import dims, element_of, fixed, required, shape_of
 from sardonyx.providers.native.program.views import Dims, View
 from sardonyx.providers.prepacking import PackedFormat
-from sardonyx.records import replace
+from sardonyx.startup.records import replace
 
 RECURRENT = PackedFormat("recurrent")
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}

@@ -12,7 +12,7 @@ from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import I64, Type
 from sardonyx.providers.native.program.kernel import KernelFunction
 from sardonyx.providers.native.program.weights import aligned_empty
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 BLOCK_ROWS = 8
 """How many rows go through a panel while it is in the nearest cache."""

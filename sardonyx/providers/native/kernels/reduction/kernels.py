@@ -16,7 +16,7 @@ from sardonyx.providers.native.kernels.reduction.passes import Fold, fold_column
 from sardonyx.providers.native.program.arguments import Arguments, Operands, Size, each, group, when
 from sardonyx.providers.native.program.chain import Chain, ChainCode, ChainRow
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 STRIP = 1024
 """The widest strip of results that rows are folded into."""

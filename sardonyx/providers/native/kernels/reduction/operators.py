@@ -24,7 +24,7 @@ from sardonyx.providers.native.program.steps import Argument
 from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import element_of, shape_of
 from sardonyx.providers.native.program.views import Dims, View, contiguous_strides, grouped_shape, permuted
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 PIECE_ELEMENTS = 16384
 """How many elements are worth handing to another thread."""

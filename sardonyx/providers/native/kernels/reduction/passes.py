@@ -16,7 +16,7 @@ from sardonyx.providers.native.program.chain import Apply, Chain, ChainRow, Load
 from sardonyx.providers.native.program.kernel import KernelFunction
 from sardonyx.providers.native.program.steps import Buffer
 from sardonyx.providers.native.program.streaming import streamed
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 if TYPE_CHECKING:
     from sardonyx.providers.native.program.lowering import Lowerer, Sink

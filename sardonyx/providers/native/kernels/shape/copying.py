@@ -15,7 +15,7 @@ from sardonyx.providers.native.program.arguments import Arguments, Size, each
 from sardonyx.providers.native.program.chain import Load
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.views import View, collapse, dense_order, permuted
-from sardonyx.records import replace
+from sardonyx.startup.records import replace
 
 if TYPE_CHECKING:
     from sardonyx.providers.native.program.lowering import Lowerer

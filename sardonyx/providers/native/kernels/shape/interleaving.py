@@ -15,7 +15,7 @@ from sardonyx.providers.native.kernels.shape.walking import offset_of, runs
 from sardonyx.providers.native.program.arguments import Arguments, Pointer, Size, each
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.views import Dims, View
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 if TYPE_CHECKING:
     from sardonyx.providers.native.program.lowering import Lowerer

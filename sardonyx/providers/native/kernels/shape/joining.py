@@ -15,7 +15,7 @@ from sardonyx.providers.native.program.table import takes_strides
 from sardonyx.providers.native.program.values import dims
 from sardonyx.providers.native.program.views import Dims, View, memory_order
 from sardonyx.providers.scalars.table import scalars
-from sardonyx.records import replace
+from sardonyx.startup.records import replace
 
 if TYPE_CHECKING:
     from sardonyx.providers.native.program.lowering import Lowerer

@@ -15,7 +15,7 @@ from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import dims, element_of, required
 from sardonyx.providers.native.program.views import View
 from sardonyx.providers.provider import CannotCompile
-from sardonyx.records import dataclass, replace
+from sardonyx.startup.records import dataclass, replace
 
 
 def content(node: Node, name: str) -> list[Dim] | None:

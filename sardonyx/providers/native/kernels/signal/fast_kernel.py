@@ -21,7 +21,7 @@ from sardonyx.providers.native.kernels.shape.transposing import transpose
 from sardonyx.providers.native.program.arguments import Arguments, Operands, Pointer, ScratchSlotArguments, Size, group, when
 from sardonyx.providers.native.program.chain import Chain, ChainCode
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 RADICES = (4, 2, 3, 5, 7)
 NEAR = 16

@@ -27,7 +27,7 @@ from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import dims, element_of, required, stored
 from sardonyx.providers.native.program.views import Dims, View
 from sardonyx.providers.provider import CannotCompile
-from sardonyx.records import dataclass, replace
+from sardonyx.startup.records import dataclass, replace
 
 LONGEST_PRODUCT = 512
 """Longer signals of other lengths are left to NumPy, whose transform takes fewer operations."""

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from sardonyx import records
-from sardonyx.parameters import Parameters
+from sardonyx.startup import records
+from sardonyx.startup.parameters import Parameters
 
 
 def classes(dataclass: Any, field: Any) -> dict[str, Any]:
