@@ -9,6 +9,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from sardonyx import __version__
 from sardonyx.cli import bench, check, compile, convert, inspect, run
 from sardonyx.cli.terminal import Terminal, UsageError, one_line
 
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="sardonyx", description="Run and look into ONNX models.")
-    parser.add_argument("--version", action="version", version=f"sardonyx {_version()}")
+    parser.add_argument("--version", action="version", version=f"sardonyx {__version__}")
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     common.add_argument("--debug", action="store_true", help="show the traceback of an error")
@@ -51,9 +52,3 @@ def make_parser() -> argparse.ArgumentParser:
         command.add_parser(commands, shared)
     convert.add_parser(commands, common)
     return parser
-
-
-def _version() -> str:
-    import sardonyx
-
-    return sardonyx.__version__

@@ -14,9 +14,11 @@ from typing import Any
 
 import numpy as np
 
+import sardonyx
 from sardonyx import formats
-from sardonyx.cli import feeds
+from sardonyx.cli import feeds, native
 from sardonyx.cli.terminal import FATAL, Terminal, UsageError, time_text
+from sardonyx.runtime.execution.executor import execute as run_plan
 from sardonyx.startup.records import dataclass, field
 
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -90,10 +92,6 @@ def execute(options: argparse.Namespace, terminal: Terminal) -> int:
 
 def _show_profile(terminal: Terminal, options: argparse.Namespace, values: Mapping[str, Any]) -> None:
     """Run once more, watched."""
-    import sardonyx
-    from sardonyx.cli import native
-    from sardonyx.runtime.execution.executor import execute as run_plan
-
     settings = sardonyx.SessionOptions()
     settings.intra_op_num_threads = options.threads
     plan = sardonyx.InferenceSession(options.model, settings)._engine.plan

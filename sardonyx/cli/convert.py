@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import sardonyx
 from sardonyx import formats
 from sardonyx.cli.preparing import LEVELS, session_options
 from sardonyx.cli.terminal import Terminal, UsageError, Written, one_line, size_text, time_text
@@ -19,6 +20,7 @@ from sardonyx.optimizer.pipeline import Level, StageFailed
 from sardonyx.runtime.preparation.providers import CPU_PROVIDER
 from sardonyx.runtime.saving import files as saving
 from sardonyx.runtime.saving.required_operators import RequiredOperators
+from sardonyx.runtime.saving.trimming import Trim
 from sardonyx.settings import MINIMAL_BUILD_OPTIMIZATIONS, OPTIMIZED_MODEL_EXTERNAL_FILE, SAVE_PREPACKED
 
 FORMATS = ("onnx", "ort")
@@ -106,7 +108,7 @@ def execute(options: argparse.Namespace, terminal: Terminal) -> int:
     _check_options(options)
     jobs = plan(options.paths, options.to)
     _check_targets(jobs, options)
-    lists = Lists(trim=_new_trim() if options.trim else None)
+    lists = Lists(trim=Trim() if options.trim else None)
     outcomes = [convert(job, options, lists) for job in _watched(jobs, terminal)]
     written = _write_lists(lists, options)
     _show(terminal, outcomes, written)
@@ -251,13 +253,11 @@ def _name_graphs(model: Model, name: str) -> None:
 
 def _save_prepacked(job: Job, options: argparse.Namespace) -> None:
     """Let a session pack the weights and save the model with them: only kernels know how."""
-    from sardonyx import InferenceSession
-
     settings = session_options(options.optimize)
     settings.optimized_model_filepath = str(job.target)
     settings.add_session_config_entry(OPTIMIZED_MODEL_EXTERNAL_FILE, str(_data_name(job.target, options)))
     settings.add_session_config_entry(SAVE_PREPACKED, "1")
-    InferenceSession(str(job.source), settings, providers=[CPU_PROVIDER], disabled_optimizers=list(HARDWARE_BOUND))
+    sardonyx.InferenceSession(str(job.source), settings, providers=[CPU_PROVIDER], disabled_optimizers=list(HARDWARE_BOUND))
 
 
 def _data_name(target: Path, options: argparse.Namespace) -> str | None:
@@ -271,12 +271,6 @@ def _size(target: Path, options: argparse.Namespace) -> int:
 
 
 # --- lists and what is shown
-
-
-def _new_trim() -> Any:
-    from sardonyx.runtime.saving.trimming import Trim
-
-    return Trim()
 
 
 def _write_lists(lists: Lists, options: argparse.Namespace) -> list[Path]:

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx import dtypes
+import sardonyx
+from sardonyx import dtypes, formats
 from sardonyx.cli import feeds
 from sardonyx.cli.terminal import FATAL, Terminal, time_text
 from sardonyx.formats.filenames import FileNames, stem_of
@@ -31,13 +32,11 @@ def add_parser(commands: Any, shared: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace, terminal: Terminal) -> int:
-    from sardonyx import InferenceSession, SessionOptions, formats
-
-    settings = SessionOptions()
+    settings = sardonyx.SessionOptions()
     settings.log_severity_level = FATAL
     with terminal.working("loading"):
         made = feeds.make_feeds(formats.load(options.model).graph.inputs, options)
-        session = InferenceSession(options.model, settings, providers=options.provider)
+        session = sardonyx.InferenceSession(options.model, settings, providers=options.provider)
     names = options.fetch or [output.name for output in session.get_outputs()]
     with terminal.working("running"):
         start = time.perf_counter()

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from sardonyx.compiler import cache, caches, linking
 from sardonyx.compiler.cache import ObjectCache
 from sardonyx.compiler.linking import Code
+from sardonyx.compiler.pool import available_threads
 from sardonyx.compiler.sources import fingerprint
 from sardonyx.compiler.target import REQUIRED, X86_LEVELS, Target, wanted_level
 from sardonyx.errors import InvalidArgument
@@ -378,8 +379,6 @@ def _compiled(compile: Callable[[Kernel], bytes], kernels: Sequence[Kernel]) -> 
     if len(kernels) < 2:
         return [compile(kernel) for kernel in kernels]
     from concurrent.futures import ThreadPoolExecutor
-
-    from sardonyx.compiler.pool import available_threads
 
     _llvm()  # loaded once, before threads ask for it at the same time
     with ThreadPoolExecutor(min(len(kernels), available_threads())) as executor:

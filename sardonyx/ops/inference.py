@@ -40,7 +40,7 @@ from sardonyx.ir.types import MAX_RANK, Shape
 from sardonyx.ops import checking, schemas
 from sardonyx.ops.operand import MAX_KNOWN_ELEMENTS, Known, Operand, settled
 from sardonyx.ops.signatures import Signature
-from sardonyx.ops.table import Inference, find_inference
+from sardonyx.ops.table import Inference, find_inference, load_families
 
 logger = logging.getLogger("sardonyx.ops")
 
@@ -91,7 +91,7 @@ class Driver:
         }
 
     def run(self) -> None:
-        _load_families()
+        load_families()
         self.graph(self.model.graph)
 
     def graph(self, graph: Graph) -> None:
@@ -302,12 +302,6 @@ class Body:
         if not same_kind(declared, type):
             raise InferenceError(f"input {value.name!r} of graph {self._graph.name!r} is declared {declared} but gets {type}")
         return refined(type, declared) or type
-
-
-def _load_families() -> None:
-    from sardonyx import ops
-
-    ops.load_families()
 
 
 def _check_initializer(value: Value) -> None:

@@ -13,6 +13,7 @@ from sardonyx.ops import schemas
 from sardonyx.ops.entries import NEWEST, Entry, Table
 from sardonyx.ops.facts import NO_FACTS, Facts
 from sardonyx.ops.signatures import Signature
+from sardonyx.startup.families import load_package
 from sardonyx.startup.parameters import Parameters
 from sardonyx.startup.records import dataclass
 
@@ -28,6 +29,11 @@ class Inference(Entry):
 
 
 inferences: Table[Inference] = Table("inference functions")
+
+
+def load_families() -> None:
+    """Import all modules of this package once; signatures and inference functions register themselves."""
+    load_package("sardonyx.ops")
 
 
 def infer(
@@ -60,9 +66,7 @@ def find_inference(signature: Signature) -> Inference | None:
 
 def facts_of(node: Node) -> Facts:
     """What is true of a node's op in its version."""
-    from sardonyx import ops
-
-    ops.load_families()
+    load_families()
     signature = schemas.find(node.domain, node.op_type, node.version)
     entry = None if signature is None else find_inference(signature)
     return NO_FACTS if entry is None else entry.facts

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from sardonyx.errors import Fail
 from sardonyx.ir import Model, Node, Type
-from sardonyx.ops import checking
+from sardonyx.ops import checking, schemas
 from sardonyx.ops.entries import NEWEST, Entry, Table
 from sardonyx.ops.schemas import NHWC_DOMAIN, normal_domain
 from sardonyx.ops.signatures import Signature
@@ -99,8 +99,6 @@ class SchemaResolver:
         return known[1]
 
     def arguments(self, op: OpId) -> Arguments:
-        from sardonyx.ops import schemas
-
         signature = schemas.versions(op.domain, op.name).get(op.since_version)
         if signature is None:
             raise Fail(f"no signature is known for {op}")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable
 from importlib import import_module
 
 PARENT = "sardonyx.providers."
@@ -42,17 +41,8 @@ class Families:
 
     def load_all(self) -> None:
         """Import all modules."""
-        if not self._complete:
-            for module in self.modules():
-                import_module(module)
-            self._complete = True
-
-    def modules(self) -> Iterable[str]:
-        """The names of all modules."""
-        import pkgutil
-
-        path = import_module(self.package).__path__
-        return (module.name for module in pkgutil.walk_packages(path, f"{self.package}."))
+        load_package(self.package)
+        self._complete = True
 
     def _listed(self, key: str) -> list[str] | None:
         """The modules that have something for an op; None if the op is not known."""
@@ -61,6 +51,19 @@ class Families:
             return [] if key in _foreign else None
         columns = dict(column.split("=") for column in line.split())
         return [PARENT + module for module in columns.get(self.table, "").split(",") if module]
+
+
+_loaded: set[str] = set()
+
+
+def load_package(name: str) -> None:
+    """Import all modules of a package, once; what they define registers itself. Imports have locks of their own, so this needs none."""
+    if name not in _loaded:
+        import pkgutil
+
+        for module in pkgutil.walk_packages(import_module(name).__path__, f"{name}."):
+            import_module(module.name)
+        _loaded.add(name)
 
 
 def key_of(domain: str, op: str) -> str:

@@ -69,7 +69,8 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(families, "PARENT", "")
     monkeypatch.setattr(families, "PATH", str(tmp_path / "modules.txt"))
-    monkeypatch.setattr(families, "_foreign", set())
+    for known in ("_foreign", "_loaded"):
+        monkeypatch.setattr(families, known, set())
     families.listed.cache_clear()
     global table
     table = Table("made", Families("startup_made", "entries"))

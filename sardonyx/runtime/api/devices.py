@@ -7,6 +7,7 @@ import platform
 from collections.abc import Mapping
 from typing import Any
 
+from sardonyx import __version__
 from sardonyx.runtime.api import arguments
 from sardonyx.runtime.api.enums import (
     OrtAllocatorType,
@@ -270,8 +271,6 @@ class OrtEpDevice:
     __slots__ = ("ep_name", "ep_vendor", "ep_metadata", "ep_options", "device")
 
     def __init__(self, ep_name: str, device: OrtHardwareDevice):
-        from sardonyx import __version__
-
         self.ep_name = ep_name
         self.ep_vendor = "sardonyx"
         self.ep_metadata = {"version": __version__}

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from sardonyx import __version__
 from sardonyx.errors import Fail, InvalidArgument
+from sardonyx.providers import random_state
 from sardonyx.runtime.api import arguments
 from sardonyx.runtime.api.devices import OrtArenaCfg, OrtMemoryInfo
 from sardonyx.runtime.api.options import SessionOptions
@@ -57,8 +58,6 @@ def get_device() -> str:
 
 def set_seed(seed: int) -> None:
     """Make random ops without a seed of their own repeatable."""
-    from sardonyx.providers import random_state
-
     random_state.set_seed(arguments.integer(seed, "set_seed", bits=64))
 
 

@@ -13,6 +13,7 @@ from sardonyx.runtime.api import arguments
 from sardonyx.runtime.api.devices import CPU, OrtDevice
 from sardonyx.runtime.api.value import OrtValue, OrtValueVector, from_address
 from sardonyx.runtime.execution.destinations import Bound, Place, free_places, place_of
+from sardonyx.runtime.execution.results import release
 
 if TYPE_CHECKING:
     from sardonyx.runtime.api.options import RunOptions
@@ -105,8 +106,6 @@ class SessionIOBinding:
 
     def copy_outputs_to_cpu(self) -> list[Any]:
         """Arrays with the outputs' content, memory of their own."""
-        from sardonyx.runtime.execution.results import release
-
         values = [None if value is None else value._value for value in self._outputs.values()]
         return release([np.array(value) if isinstance(value, np.ndarray) else value for value in values])
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
+from sardonyx.runtime.api.memory_report import HEADINGS
 from sardonyx.runtime.preparation.memory import Buffer
 
 if TYPE_CHECKING:
@@ -190,8 +191,6 @@ document.querySelectorAll('tbody tr')) row.hidden = !row.textContent.toLowerCase
 
 def html(report: MemoryReport) -> str:
     """The picture, and below it the table of values with a field to search it."""
-    from sardonyx.runtime.api.memory_report import HEADINGS
-
     rows = "\n".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>" for cells in report.cells())
     headings = "".join(f"<th>{escape(heading)}</th>" for heading in HEADINGS)
     return PAGE.format(title=escape(_title(report)), picture=svg(report), headings=headings, rows=rows)

@@ -12,9 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, overload
 
 from sardonyx.errors import Fail, InvalidArgument
-from sardonyx.runtime.api import arguments
+from sardonyx.runtime.api import arguments, custom_ops
 from sardonyx.runtime.api.configuration import Configuration
+from sardonyx.runtime.api.devices import OrtEpDevice, get_ep_devices
 from sardonyx.runtime.api.enums import ExecutionMode, ExecutionOrder, GraphOptimizationLevel, OrtExecutionProviderDevicePolicy
+from sardonyx.runtime.api.value import OrtValue
+from sardonyx.runtime.preparation import providers
 
 T = TypeVar("T")
 
@@ -166,8 +169,6 @@ class SessionOptions:
 
     def add_initializer(self, name: str, value: Any) -> None:
         """Use the data of an OrtValue for an initializer, without a copy. Names that the model lacks are ignored."""
-        from sardonyx.runtime.api.value import OrtValue
-
         name = arguments.text(name, "add_initializer")
         if not isinstance(value, OrtValue):
             raise RuntimeError("The provided Python object must be an OrtValue")
@@ -195,8 +196,6 @@ class SessionOptions:
 
     def add_provider(self, name: str, options: Mapping[str, str]) -> None:
         """Have sessions use a provider, after those added before."""
-        from sardonyx.runtime.preparation import providers
-
         name, checked = arguments.text(name, "add_provider"), arguments.texts(options, "add_provider")
         if name not in providers.get_available_providers():
             if name not in providers.get_all_providers():
@@ -208,8 +207,6 @@ class SessionOptions:
 
     def add_provider_for_devices(self, ep_devices: Sequence[Any], options: Mapping[str, str]) -> None:
         """Have sessions use the provider of these devices."""
-        from sardonyx.runtime.api.devices import OrtEpDevice
-
         if not all(isinstance(device, OrtEpDevice) for device in ep_devices):
             raise arguments.mismatch("add_provider_for_devices", "(devices: Sequence[OrtEpDevice], options: dict)", ep_devices)
         names = {device.ep_name for device in ep_devices}
@@ -229,8 +226,6 @@ class SessionOptions:
 
     def set_provider_selection_policy_delegate(self, delegate: Callable[..., Sequence[Any]]) -> None:
         """Let a function choose among the devices that there are; it is asked at once."""
-        from sardonyx.runtime.api.devices import get_ep_devices
-
         chosen = delegate(get_ep_devices(), {}, {}, 8)
         for name in dict.fromkeys(device.ep_name for device in chosen):
             self.add_provider(name, {})
@@ -239,8 +234,6 @@ class SessionOptions:
 
     def register_custom_op(self, op: Any) -> None:
         """Let sessions made with these options, and no others, know an op made with `@sardonyx.custom_op`."""
-        from sardonyx.runtime.api import custom_ops
-
         custom_ops.add_once(self._custom_ops, op)
 
     def register_custom_ops_library(self, path: str) -> None:

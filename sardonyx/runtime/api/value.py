@@ -5,7 +5,7 @@ The original has a raw class and a wrapper of the same name. Here one class serv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -355,8 +355,6 @@ def _plain_array(array: np.ndarray) -> np.ndarray:
         raise RuntimeError(f"Numpy_type {array.dtype.num} can't be converted to MLDataType.") from None
     array = np.asarray(array)
     if element is dtypes.string:
-        from sardonyx.runtime.execution.feeds import as_strings
-
         return as_strings(array)
     if not array.flags.aligned or array.dtype != element.numpy:
         array = array.astype(element.numpy)
@@ -381,3 +379,37 @@ def copy_tensors(src: Sequence[OrtValue], dst: Sequence[OrtValue], stream: Any =
         raise RuntimeError("Invalid arguments provided to CopyTensors.")
     for source, target in zip(src, dst, strict=True):
         target._ortvalue.update_inplace(source._ortvalue)
+
+
+# --- text
+
+_TEXT = frozenset({str})
+_STRINGS = frozenset({str, np.str_})
+
+
+def as_strings(array: np.ndarray) -> np.ndarray:
+    """Text of any kind as an object array of str. Bytes are taken as UTF-8, other objects by their str()."""
+    strings = of_strings(array) if array.dtype == object else None
+    return _texts(map(_text, array.ravel().tolist()), array) if strings is None else strings
+
+
+def of_strings(array: np.ndarray) -> np.ndarray | None:
+    """An array of objects that are str or NumPy's kind of it, as one of str alone; None if there are others."""
+    items = array.ravel().tolist()
+    kinds = {*map(type, items)}
+    if kinds <= _TEXT:
+        return array
+    # str() of NumPy's kind takes three times as long
+    return _texts(map(str.__str__, items), array) if kinds <= _STRINGS else None
+
+
+def _texts(items: Iterable[str], like: np.ndarray) -> np.ndarray:
+    texts = np.empty(like.size, dtype=object)
+    texts[:] = list(items)
+    return texts.reshape(like.shape)
+
+
+def _text(item: Any) -> str:
+    if isinstance(item, np.void):
+        item = item.tobytes()
+    return item.decode() if isinstance(item, bytes) else str(item)

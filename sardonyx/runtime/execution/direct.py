@@ -13,7 +13,8 @@ import numpy as np
 
 from sardonyx.ir import TensorType, Value
 from sardonyx.providers.steps import FastPath
-from sardonyx.runtime.execution.feeds import fits, of_strings
+from sardonyx.runtime.api.value import of_strings
+from sardonyx.runtime.execution.feeds import fits
 from sardonyx.runtime.preparation.plan import ABSENT, Plan, Step
 
 MAX_SHAPES = 64

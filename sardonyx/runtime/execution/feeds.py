@@ -16,10 +16,7 @@ from sardonyx.dtypes import ElementType
 from sardonyx.errors import Fail, InvalidArgument
 from sardonyx.ir import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, Type, Value
 from sardonyx.runtime.api.sparse import SparseTensor
-from sardonyx.runtime.api.value import OrtValue, type_of
-
-_TEXT = frozenset({str})
-_STRINGS = frozenset({str, np.str_})
+from sardonyx.runtime.api.value import OrtValue, as_strings, type_of
 
 
 def convert(declared: Value, fed: Any) -> Any:
@@ -73,34 +70,6 @@ def _element_of(array: np.ndarray) -> ElementType:
         return dtypes.from_numpy(array.dtype)
     except KeyError:
         raise RuntimeError(f"Numpy_type {array.dtype.num} can't be converted to MLDataType.") from None
-
-
-def as_strings(array: np.ndarray) -> np.ndarray:
-    """Text of any kind as an object array of str. Bytes are taken as UTF-8, other objects by their str()."""
-    strings = of_strings(array) if array.dtype == object else None
-    return _texts(map(_text, array.ravel().tolist()), array) if strings is None else strings
-
-
-def of_strings(array: np.ndarray) -> np.ndarray | None:
-    """An array of objects that are str or NumPy's kind of it, as one of str alone; None if there are others."""
-    items = array.ravel().tolist()
-    kinds = {*map(type, items)}
-    if kinds <= _TEXT:
-        return array
-    # str() of NumPy's kind takes three times as long
-    return _texts(map(str.__str__, items), array) if kinds <= _STRINGS else None
-
-
-def _texts(items: Iterable[str], like: np.ndarray) -> np.ndarray:
-    texts = np.empty(like.size, dtype=object)
-    texts[:] = list(items)
-    return texts.reshape(like.shape)
-
-
-def _text(item: Any) -> str:
-    if isinstance(item, np.void):
-        item = item.tobytes()
-    return item.decode() if isinstance(item, bytes) else str(item)
 
 
 def _tensor(name: str, type: TensorType, fed: Any) -> np.ndarray:

@@ -13,12 +13,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sardonyx import settings
+from sardonyx import __version__, formats, ops, settings
 from sardonyx.errors import Fail, InvalidArgument
 from sardonyx.formats.files import Files
+from sardonyx.formats.onnx.external import ExternalFolder
 from sardonyx.ir import Model, Node, TensorType
 from sardonyx.providers.accuracy import Accuracy
 from sardonyx.providers.native.aot.opening import Context, Refused, context_nodes, main_node, open_context
+from sardonyx.providers.native.aot.provider import SourceNeeded
+from sardonyx.providers.native.execution.compiled import CompiledProgram
 from sardonyx.runtime.api import custom_ops
 from sardonyx.runtime.api.configuration import Configuration
 from sardonyx.runtime.api.context_data import OrtEpContextData, OrtEpContextDataBuffer
@@ -75,8 +78,6 @@ class Compiled:
     def load_ops(self) -> None:
         """Nodes that were not compiled need what their ops are."""
         if self.context is None or not self.context.is_whole:
-            from sardonyx import ops
-
             ops.load_families()
 
     @property
@@ -115,8 +116,6 @@ class Compiled:
     @staticmethod
     def is_needed(error: BaseException) -> bool:
         """Whether a run failed because its data is not what the code was compiled for."""
-        from sardonyx.providers.native.aot.provider import SourceNeeded
-
         return isinstance(error.__cause__, SourceNeeded)
 
     @staticmethod
@@ -128,8 +127,6 @@ class Compiled:
         return copied
 
     def _beside(self, name: str) -> str:
-        from sardonyx.formats.onnx.external import ExternalFolder
-
         try:
             return ExternalFolder(self._folder, self.model.path).find(name).path if name else ""
         except Fail:
@@ -218,9 +215,7 @@ def write(prepared: Prepared, file: ContextFile | None) -> Written:
 
 
 def _write(prepared: Prepared, file: ContextFile) -> Written:
-    from sardonyx import __version__
     from sardonyx.providers.native.aot.writing import CompiledNodes, write_context, write_uncompiled
-    from sardonyx.providers.native.execution.compiled import CompiledProgram
 
     model, source = prepared.model, prepared.recipe.source
     steps = [step for step in prepared.steps() if isinstance(step.call, CompiledProgram) and step.call.program is not None]
@@ -251,8 +246,6 @@ def _write(prepared: Prepared, file: ContextFile) -> Written:
 
 
 def _save(file: ContextFile, model: Model) -> None:
-    from sardonyx import formats
-
     if formats.is_ort(file.path):
         from sardonyx.runtime.saving.files import save_ort
 
