@@ -15,7 +15,7 @@ from typing import Any
 
 from sardonyx.ops import entries
 from sardonyx.ops.schemas import normal_domain
-from sardonyx.startup.families import PARENT, key_of
+from sardonyx.startup.families import key_of
 
 
 def page() -> str:
@@ -47,7 +47,7 @@ class Watch:
             add(table, entry)
             if table.families is not None:
                 modules = self.registered[key_of(normal_domain(entry.domain), entry.op)]
-                modules[table.families.table].add(self._importing[-1].removeprefix(PARENT))
+                modules[table.families.table].add(self._importing[-1].removeprefix(table.families.parent))
 
         SourceFileLoader.exec_module = watched_execute  # type: ignore[method-assign]
         entries.Table.add = watched_add  # type: ignore[method-assign]

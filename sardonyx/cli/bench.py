@@ -17,6 +17,7 @@ import numpy as np
 import sardonyx
 from sardonyx import formats
 from sardonyx.cli import feeds, native
+from sardonyx.cli.preparing import prepared
 from sardonyx.cli.terminal import FATAL, Terminal, UsageError, time_text
 from sardonyx.runtime.execution.executor import execute as run_plan
 from sardonyx.startup.records import dataclass, field
@@ -94,7 +95,8 @@ def _show_profile(terminal: Terminal, options: argparse.Namespace, values: Mappi
     """Run once more, watched."""
     settings = sardonyx.SessionOptions()
     settings.intra_op_num_threads = options.threads
-    plan = sardonyx.InferenceSession(options.model, settings)._engine.plan
+    plan = prepared(options.model, "plan", settings).plan
+    assert plan is not None
     watch = Watch()
     for _ in range(WARM_UP_RUNS):
         watch.clear()

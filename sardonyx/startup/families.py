@@ -1,8 +1,8 @@
 """Modules whose functions enter a table by op when they are imported: a process imports those alone that its models need.
 
 `modules.txt`, which `make docs` writes and a test compares, says which these are. Its lines are `domain:op table=module,module …`, with
-modules below `sardonyx.providers`; an op for which there is nothing has a line too. Where the table does not know an op, or is wrong about
-one, all modules are imported: so an op that was added a minute ago is found, and only start-up is slower.
+names of modules as seen from `providers/`; an op for which there is nothing has a line too. Where the table does not know an op, or is
+wrong about one, all modules are imported: so an op that was added a minute ago is found, and only start-up is slower.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import functools
 import os
 from importlib import import_module
 
-PARENT = "sardonyx.providers."
 PATH = os.path.join(os.path.dirname(__file__), "modules.txt")
 
 
@@ -21,6 +20,7 @@ class Families:
     def __init__(self, package: str, table: str):
         """`table` is the name by which `modules.txt` calls the table."""
         self.package = package
+        self.parent = package.rpartition(".")[0] + "."
         self.table = table
         self._complete = False
         self._ready: set[str] = set()
@@ -50,7 +50,7 @@ class Families:
         if line is None:
             return [] if key in _foreign else None
         columns = dict(column.split("=") for column in line.split())
-        return [PARENT + module for module in columns.get(self.table, "").split(",") if module]
+        return [self.parent + module for module in columns.get(self.table, "").split(",") if module]
 
 
 _loaded: set[str] = set()

@@ -49,7 +49,7 @@ REGISTER = "from tests.startup import test_families\ntest_families.register"
 SOURCES = {
     "__init__": "",
     "first": f"{REGISTER}('A')",
-    "second": f"import startup_made.first\n{REGISTER}('B')",
+    "second": f"import made.package.first\n{REGISTER}('B')",
     "third": f"{REGISTER}('C')",
 }
 table: Table[Entry]
@@ -62,21 +62,20 @@ def register(op: str) -> None:
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A package with modules that register ops on a table of their own, and a table of modules that is about to be written."""
-    folder = tmp_path / "startup_made"
-    folder.mkdir()
+    folder = tmp_path / "made" / "package"
+    folder.mkdir(parents=True)
     for name, text in SOURCES.items():
         (folder / f"{name}.py").write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(families, "PARENT", "")
     monkeypatch.setattr(families, "PATH", str(tmp_path / "modules.txt"))
     for known in ("_foreign", "_loaded"):
         monkeypatch.setattr(families, known, set())
     families.listed.cache_clear()
     global table
-    table = Table("made", Families("startup_made", "entries"))
+    table = Table("made", Families("made.package", "entries"))
     yield folder
     families.listed.cache_clear()
-    for name in [name for name in sys.modules if name.startswith("startup_made")]:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "made"]:
         del sys.modules[name]
 
 
@@ -85,13 +84,13 @@ def write(text: str) -> None:
 
 
 def imported() -> set[str]:
-    return {name.removeprefix("startup_made.") for name in sys.modules if name.startswith("startup_made.")}
+    return {name.removeprefix("made.package.") for name in sys.modules if name.startswith("made.package.")}
 
 
 LINES = """\
-ai.onnx:A entries=startup_made.first others=startup_made.third
-ai.onnx:B entries=startup_made.second
-ai.onnx:N others=startup_made.third
+ai.onnx:A entries=package.first others=package.third
+ai.onnx:B entries=package.second
+ai.onnx:N others=package.third
 """
 
 
@@ -108,7 +107,7 @@ def test_an_op_that_the_table_of_modules_does_not_know_is_found(package: Path) -
 
 
 def test_an_op_that_moved_to_another_module_is_found(package: Path) -> None:
-    write(LINES.replace("A entries=startup_made.first", "A entries=startup_made.third"))
+    write(LINES.replace("A entries=package.first", "A entries=package.third"))
     assert len(table.candidates("", "A")) == 1
 
 
@@ -122,7 +121,7 @@ def test_a_module_that_is_not_there_is_left_out(package: Path) -> None:
 def test_a_module_that_lacks_a_module_of_its_own_is_an_error(package: Path) -> None:
     write(LINES)
     (package / "first.py").unlink()
-    with pytest.raises(ModuleNotFoundError, match=r"startup_made\.first"):
+    with pytest.raises(ModuleNotFoundError, match=r"made\.package\.first"):
         table.candidates("", "B")
 
 
