@@ -147,8 +147,6 @@ def test_steps_of_their_own_are_of_ops_that_count() -> None:
 LISTS = {
     "optimizer/axes.py": "how single ops move axes, one function each",
     "optimizer/levels.py": "which ops make a pass worth running",
-    "optimizer/passes/half.py": "what float32 in place of float16 changes, which this pass alone asks",
-    "optimizer/widening.py": "the same",
     "optimizer/passes/attention_masks.py": "the ways in which exporters write masks",
     "optimizer/passes/attention_scores.py": "the ways in which exporters write scores",
     "optimizer/passes/nchwc_ops.py": "which ops the original computes in blocks",

@@ -10,6 +10,7 @@ from sardonyx import dtypes
 from sardonyx.dtypes import ElementType
 from sardonyx.errors import InferenceError
 from sardonyx.ir import TensorType, dim
+from sardonyx.ops.facts import bound_to_type, exact
 from sardonyx.ops.operand import Known, is_symbolic
 from sardonyx.ops.shape import content_sizes, is_small
 from sardonyx.ops.shapes import axis_index, element_type
@@ -61,7 +62,7 @@ def _element(code) -> ElementType | None:
     return None if code is None else element_type(code)
 
 
-@infer("Range")
+@infer("Range", precision=bound_to_type)
 def range_of_numbers(start, limit, delta):
     numbers = [operand.item for operand in (start, limit, delta)]
     if any(number is None for number in numbers):
@@ -78,7 +79,7 @@ def range_of_numbers(start, limit, delta):
     return (max(0, math.ceil(count)) if math.isfinite(count) else dim.fresh(),)
 
 
-@infer("OneHot")
+@infer("OneHot", precision=exact)
 def one_hot(indices, depth, axis):
     if indices.shape is None:
         return None

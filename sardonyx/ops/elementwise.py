@@ -9,7 +9,17 @@ import numpy as np
 from sardonyx import dtypes
 from sardonyx.errors import InferenceError
 from sardonyx.ir import TensorType, dim
-from sardonyx.ops.facts import Operands, always, from_operand, never, never_below_zero, with_all_operands
+from sardonyx.ops.facts import (
+    Operands,
+    always,
+    blind,
+    bound_to_type,
+    exact,
+    from_operand,
+    never,
+    never_below_zero,
+    with_all_operands,
+)
 from sardonyx.ops.operand import Known, is_symbolic, settled
 from sardonyx.ops.shapes import broadcast, merge_shapes, same_as, text
 from sardonyx.ops.table import infer
@@ -19,12 +29,17 @@ of_each = functools.partial(infer, elementwise=Operands.FIRST, takes_any_data=al
 of_pairs = functools.partial(infer, elementwise=Operands.ALL, takes_any_data=always)
 """The same of several tensors."""
 
-of_each("Ceil", "Floor", "Reciprocal", "Round", "Not", "BitwiseNot", "IsInf", "IsNaN")(same_as("X"))
+of_each("Reciprocal", "Not", "BitwiseNot")(same_as("X"))
+of_each("Ceil", "Floor", "Round", precision=exact)(same_as("X"))
+of_each("IsInf", precision=bound_to_type)(same_as("X"))  # what is finite may overflow when it is rounded
+of_each("IsNaN", precision=blind)(same_as("X"))
 of_each("LeakyRelu", "Elu", "Selu", "Celu", "HardSwish", "Swish", "Mish", "Gelu")(same_as("X"))
-of_each("Sqrt", "Relu", "Sigmoid", "HardSigmoid", "Softplus", non_negative=never_below_zero)(same_as("X"))
+of_each("Sqrt", "Sigmoid", "HardSigmoid", "Softplus", non_negative=never_below_zero)(same_as("X"))
+of_each("Relu", non_negative=never_below_zero, precision=exact)(same_as("X"))
 of_each("ThresholdedRelu", non_negative=from_operand("alpha"))(same_as("X"))
 of_each("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Sin", "Sinh", "Tan", "Tanh")(same_as("input"))
-of_each("Erf", "Log", "Sign", "Shrink", "Softsign")(same_as("input"))
+of_each("Erf", "Log", "Shrink", "Softsign")(same_as("input"))
+of_each("Sign", precision=exact)(same_as("input"))
 of_each("Exp", non_negative=never_below_zero)(same_as("input"))
 
 
@@ -42,12 +57,12 @@ def identity(input):
     return input
 
 
-@of_each("Neg")
+@of_each("Neg", precision=exact)
 def neg(X):
     return _with_sizes(X.shape, np.negative, X)
 
 
-@of_each("Abs", non_negative=never_below_zero)
+@of_each("Abs", non_negative=never_below_zero, precision=exact)
 def abs(X):
     return _with_sizes(X.shape, _each(lambda size: size if dim.is_nonnegative(size) else None), X)
 
@@ -106,11 +121,11 @@ of_pairs("Mul", since=7, commutative=True, non_negative=with_all_operands)(_of_t
 # sizes are not negative, so rounding down and toward zero agree
 of_pairs("Div", since=7, takes_any_data=_divides_floats)(_of_two(np.floor_divide))
 of_pairs("Mod", since=7, takes_any_data=never)(_of_two(np.mod))
-of_pairs("Equal", since=7, commutative=True)(_of_two(_each(lambda a, b: _is_zero(a - b))))
-of_pairs("Greater", since=7)(_of_two(_each(lambda a, b: _is_positive(a - b))))
-of_pairs("Less", since=7)(_of_two(_each(lambda a, b: _is_positive(b - a))))
-of_pairs("GreaterOrEqual", since=7)(_of_two(_each(lambda a, b: _negated(_is_positive(b - a)))))
-of_pairs("LessOrEqual", since=7)(_of_two(_each(lambda a, b: _negated(_is_positive(a - b)))))
+of_pairs("Equal", since=7, commutative=True, precision=exact)(_of_two(_each(lambda a, b: _is_zero(a - b))))
+of_pairs("Greater", since=7, precision=exact)(_of_two(_each(lambda a, b: _is_positive(a - b))))
+of_pairs("Less", since=7, precision=exact)(_of_two(_each(lambda a, b: _is_positive(b - a))))
+of_pairs("GreaterOrEqual", since=7, precision=exact)(_of_two(_each(lambda a, b: _negated(_is_positive(b - a)))))
+of_pairs("LessOrEqual", since=7, precision=exact)(_of_two(_each(lambda a, b: _negated(_is_positive(a - b)))))
 
 
 @of_pairs("And", "Or", "Xor", since=7, commutative=True)
@@ -120,8 +135,10 @@ def multidirectional(A, B):
 
 
 @of_pairs("Add", "Mul", until=6, commutative=True, non_negative=with_all_operands)
-@of_pairs("And", "Or", "Xor", "Equal", until=6, commutative=True)
-@of_pairs("Sub", "Greater", "Less", until=6)
+@of_pairs("And", "Or", "Xor", until=6, commutative=True)
+@of_pairs("Equal", until=6, commutative=True, precision=exact)
+@of_pairs("Sub", until=6)
+@of_pairs("Greater", "Less", until=6, precision=exact)
 @of_pairs("Div", until=6, takes_any_data=_divides_floats)
 def unidirectional(A, B, broadcast, axis):
     """Up to opset 6 the first operand's shape was the result's."""
@@ -149,12 +166,12 @@ def swi_glu(A, B):
     return merge_shapes(A.shape, B.shape, "A and B have one shape")
 
 
-@of_pairs("Max", commutative=True, non_negative=with_all_operands)
+@of_pairs("Max", commutative=True, non_negative=with_all_operands, precision=exact)
 def max(data_0):
     return _with_sizes(_of_all(data_0), _each(dim.maximum), *data_0)
 
 
-@of_pairs("Min", commutative=True)
+@of_pairs("Min", commutative=True, precision=exact)
 def min(data_0):
     return _with_sizes(_of_all(data_0), _each(dim.minimum), *data_0)
 
@@ -169,7 +186,7 @@ def _of_all(operands):
     return broadcast(*(operand.shape for operand in operands))
 
 
-@of_each("Clip", non_negative=from_operand("min"))
+@of_each("Clip", non_negative=from_operand("min"), precision=exact)
 def clip(input, min, max):
     bounds = [(function, bound) for function, bound in ((dim.maximum, min), (dim.minimum, max)) if bound is not None]
     for name, bound in (("min", min), ("max", max)):
@@ -185,7 +202,7 @@ def clip(input, min, max):
     return result
 
 
-@of_pairs("Where")
+@of_pairs("Where", precision=exact)
 def where(condition, X, Y):
     shape = broadcast(condition.shape, X.shape, Y.shape)
     return shape if condition.value is None else _with_sizes(shape, np.where, condition, X, Y)
@@ -211,12 +228,12 @@ def _element_type(to):
         raise InferenceError(f"there is no element type {to!r} to convert to") from None
 
 
-@of_each("CastLike", takes_any_data=_reads_no_text)
+@of_each("CastLike", takes_any_data=_reads_no_text, precision=bound_to_type)
 def cast_like(input, target_type):
     return TensorType(target_type.dtype, input.shape)
 
 
-@infer("BitCast")
+@infer("BitCast", precision=bound_to_type)
 def bit_cast(input, to):
     dtype = _element_type(to)
     if input.dtype is not None and input.dtype.bits != dtype.bits:

@@ -66,6 +66,47 @@ def _unknown(node: Node) -> None:
     return None
 
 
+# --- what the precision of numbers is to an op
+
+
+class Precision(enum.Enum):
+    """How an op treats floating-point operands."""
+
+    ROUNDS = enum.auto()
+    """It computes with them, and rounds what it makes."""
+    EXACT = enum.auto()
+    """It moves, chooses or compares them, and rounds nothing."""
+    BLIND = enum.auto()
+    """It says the same of them before and after they are rounded."""
+    BOUND = enum.auto()
+    """It depends on their type itself: on its bits, on where it overflows, on how many steps fit."""
+
+
+def _rounds(node: Node) -> Precision:
+    return Precision.ROUNDS
+
+
+def exact(node: Node) -> Precision:
+    return Precision.EXACT
+
+
+def exact_if(name: str, *words: str) -> Callable[[Node], Precision]:
+    """Exact where an attribute is one of some words, or the op version does not have it."""
+
+    def precision(node: Node) -> Precision:
+        return Precision.EXACT if operand(node, name) in (None, *words) else Precision.ROUNDS
+
+    return precision
+
+
+def blind(node: Node) -> Precision:
+    return Precision.BLIND
+
+
+def bound_to_type(node: Node) -> Precision:
+    return Precision.BOUND
+
+
 # --- how the entries of a batch meet
 
 Rows = Callable[[Node, Sequence[bool]], bool]
@@ -132,6 +173,8 @@ class Facts:
     """It reads shapes, and no elements."""
     counts: bool = False
     """How much it gives, the elements of its operands tell: those that it finds, keeps or tells apart."""
+    precision: Callable[[Node], Precision] = _rounds
+    """What it does with floating-point numbers. What `moves` is exact, and what `reads_shapes` is blind: they need not say so."""
     has_layout: bool = False
     """The second axis of its first operand and of its first output is that of the channels; a provider may want them last."""
     takes_any_data: Callable[[Node], bool] = never
@@ -140,6 +183,18 @@ class Facts:
     """When no number of its first output is below zero; NaN counts as not below."""
     rows: Rows = _together
     """Whether entries of a batch, the first axis, are treated by themselves."""
+
+    def is_exact(self, node: Node) -> bool:
+        """Whether it rounds nothing."""
+        return self.moves or self.precision(node) is Precision.EXACT
+
+    def is_blind(self, node: Node) -> bool:
+        """Whether rounded operands make no difference to it."""
+        return self.reads_shapes or self.precision(node) is Precision.BLIND
+
+    def is_bound_to_type(self, node: Node) -> bool:
+        """Whether another type in place of its operands' changes what it means."""
+        return self.precision(node) is Precision.BOUND
 
 
 NO_FACTS = Facts()

@@ -8,7 +8,7 @@ import numpy as np
 
 from sardonyx.errors import InferenceError
 from sardonyx.ir import dim
-from sardonyx.ops.facts import by_entry
+from sardonyx.ops.facts import by_entry, exact_if
 from sardonyx.ops.reading import operand
 from sardonyx.ops.shapes import axis_indices, fresh_shape
 from sardonyx.ops.table import infer
@@ -76,7 +76,7 @@ def kept_ratio(lengths, sizes, policy):
     return [math.floor(ratio * np.float32(length) + np.float32(0.5)) for length in lengths], ratio
 
 
-@infer("Upsample", rows=by_entry)
+@infer("Upsample", rows=by_entry, precision=exact_if("mode", "nearest"))
 def upsample(X, scales, height_scale, width_scale):
     if scales is None:
         X.require_rank(4, name="X")

@@ -6,12 +6,13 @@ import numpy as np
 
 from sardonyx.errors import InferenceError
 from sardonyx.ir import dim
+from sardonyx.ops.facts import exact, exact_if
 from sardonyx.ops.operand import Known
 from sardonyx.ops.shape import element_count, is_small
 from sardonyx.ops.shapes import axis_index, same_as, text
 from sardonyx.ops.table import infer
 
-infer("ScatterND")(same_as("data"))
+infer("ScatterND", precision=exact_if("reduction", "none", "max", "min"))(same_as("data"))
 
 
 @infer("GatherElements", moves=True)
@@ -20,7 +21,7 @@ def gather_elements(data, indices, axis):
     return indices.shape
 
 
-@infer("Scatter", "ScatterElements")
+@infer("Scatter", "ScatterElements", precision=exact_if("reduction", "none", "max", "min"))
 def scatter_elements(data, indices, updates, axis):
     _check_elements(data, indices, axis)
     if None not in (indices.rank, updates.rank) and indices.rank != updates.rank:
@@ -72,7 +73,7 @@ def gather_nd(data, indices, batch_dims):
     return (*indices.shape[:-1], *data.shape[batch + length :])
 
 
-@infer("TensorScatter")
+@infer("TensorScatter", precision=exact)
 def tensor_scatter(past_cache, axis):
     if past_cache.shape is not None and axis_index(axis, len(past_cache.shape)) == 0:
         raise InferenceError("axis cannot be 0, the batch dimension")
@@ -96,6 +97,6 @@ def _chosen(size, condition):
     return int(np.count_nonzero(condition.value[:size]))
 
 
-@infer("NonZero", counts=True)
+@infer("NonZero", counts=True, precision=exact)
 def non_zero(X):
     return (dim.fresh() if X.shape is None else len(X.shape), dim.fresh())

@@ -6,7 +6,7 @@ from typing import Any
 
 from sardonyx.errors import InferenceError
 from sardonyx.ir import TensorType
-from sardonyx.ops.facts import along_axis, always, by_entry, first_output_by_entry, never_below_zero
+from sardonyx.ops.facts import along_axis, always, by_entry, exact, first_output_by_entry, never_below_zero
 from sardonyx.ops.reading import operand
 from sardonyx.ops.shapes import axis_index, axis_indices, element_type, text
 from sardonyx.ops.table import infer
@@ -49,7 +49,7 @@ SOFTMAX: dict[str, Any] = {"non_negative": never_below_zero, "takes_any_data": a
 
 @infer("Softmax", since=13, **SOFTMAX)
 @infer("LogSoftmax", since=13, rows=along_axis)
-@infer("Hardmax", since=13)
+@infer("Hardmax", since=13, precision=exact)
 @infer("LpNormalization")
 def of_one_axis(input, axis):
     if input.rank:
@@ -59,7 +59,7 @@ def of_one_axis(input, axis):
 
 @infer("Softmax", until=12, **SOFTMAX)
 @infer("LogSoftmax", until=12, rows=along_axis)
-@infer("Hardmax", until=12)
+@infer("Hardmax", until=12, precision=exact)
 def from_axis(input, axis):
     if input.rank is not None and not -input.rank <= axis <= input.rank:
         raise InferenceError(f"axis {axis} is outside [{-input.rank}, {input.rank}]")

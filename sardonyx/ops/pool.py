@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sardonyx.errors import InferenceError
 from sardonyx.ir import dim
-from sardonyx.ops.facts import by_entry, first_output_by_entry, with_first_operand
+from sardonyx.ops.facts import by_entry, exact, first_output_by_entry, with_first_operand
 from sardonyx.ops.shapes import fresh_shape
 from sardonyx.ops.table import infer
 from sardonyx.ops.window import check_numbers, output_sizes, per_axis, span_of, split_pads, transposed_size
@@ -17,7 +17,7 @@ def pool(X, kernel_shape, auto_pad, ceil_mode, dilations, pads, strides, p=None)
     return pooled_shape(X, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
 
 
-@infer("MaxPool", has_layout=True, non_negative=with_first_operand, rows=first_output_by_entry)
+@infer("MaxPool", has_layout=True, non_negative=with_first_operand, rows=first_output_by_entry, precision=exact)
 def max_pool(X, kernel_shape, auto_pad, ceil_mode, dilations, pads, strides):
     shape = pooled_shape(X, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     return [shape, shape]
@@ -42,7 +42,8 @@ def _require_channels(X):
         raise InferenceError(f"X must have a batch and a channel axis, its rank is {X.rank}")
 
 
-@infer("GlobalAveragePool", "GlobalMaxPool", has_layout=True, non_negative=with_first_operand, rows=by_entry)
+@infer("GlobalAveragePool", has_layout=True, non_negative=with_first_operand, rows=by_entry)
+@infer("GlobalMaxPool", has_layout=True, non_negative=with_first_operand, rows=by_entry, precision=exact)
 @infer("GlobalLpPool", has_layout=True, rows=by_entry)
 def global_pool(X, p=None):
     check_norm(p)
@@ -50,7 +51,7 @@ def global_pool(X, p=None):
     return None if X.shape is None else (*X.shape[:2], *(1,) * (X.rank - 2))
 
 
-@infer("MaxUnpool", has_layout=True)
+@infer("MaxUnpool", has_layout=True, precision=exact)
 def max_unpool(X, I, output_shape, kernel_shape, pads, strides):
     _require_channels(X)
     rank = X.rank - 2 if X.rank is not None else len(kernel_shape)
@@ -65,7 +66,7 @@ def max_unpool(X, I, output_shape, kernel_shape, pads, strides):
     return (*X.shape[:2], *(transposed_size(size, span_of(k, 1), s) - b - e for size, k, s, b, e in axes))
 
 
-@infer("MaxRoiPool")
+@infer("MaxRoiPool", precision=exact)
 def max_roi_pool(X, rois, pooled_shape):
     return _per_region(X, rois, pooled_shape)
 

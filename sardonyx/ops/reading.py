@@ -41,6 +41,11 @@ def input_named(node: Node, name: str) -> Value | None:
     return node.inputs[position] if position < len(node.inputs) else None
 
 
+def inputs_named(node: Node, *names: str) -> list[Value | None]:
+    """Some inputs by their names; None for what is absent."""
+    return [input_named(node, name) for name in names]
+
+
 def constant(value: Value) -> np.ndarray | None:
     """The content of a value that is the same in every run, None if it is not or if nobody knows."""
     if value.is_constant and value.constant is not None:

@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 from sardonyx.ir import dim
-from sardonyx.ops.facts import along_axes, never_below_zero
+from sardonyx.ops.facts import along_axes, exact, never_below_zero
 from sardonyx.ops.operand import Known, is_symbolic, sizes
 from sardonyx.ops.shapes import axis_index, fresh_shape
 from sardonyx.ops.table import infer
-
-_ON_SIZES = {
-    "ReduceSum": sum,
-    "ReduceProd": dim.product,
-    "ReduceMax": lambda contents: dim.maximum(*contents),
-    "ReduceMin": lambda contents: dim.minimum(*contents),
-}
 
 
 @infer("ReduceL1", "ReduceL2", non_negative=never_below_zero, rows=along_axes)
@@ -60,11 +53,13 @@ def _with_sizes(function):
     return reduce_sizes
 
 
-for _op, _function in _ON_SIZES.items():
-    infer(_op, rows=along_axes)(_with_sizes(_function))
+infer("ReduceSum", rows=along_axes)(_with_sizes(sum))
+infer("ReduceProd", rows=along_axes)(_with_sizes(dim.product))
+infer("ReduceMax", rows=along_axes, precision=exact)(_with_sizes(lambda contents: dim.maximum(*contents)))
+infer("ReduceMin", rows=along_axes, precision=exact)(_with_sizes(lambda contents: dim.minimum(*contents)))
 
 
-@infer("ArgMax", "ArgMin")
+@infer("ArgMax", "ArgMin", precision=exact)
 def arg_reduce(data, axis, keepdims):
     if data.shape is None:
         return None

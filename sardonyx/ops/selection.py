@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from sardonyx.errors import InferenceError
 from sardonyx.ir import dim
+from sardonyx.ops.facts import exact
 from sardonyx.ops.shapes import axis_index, fresh_shape
 from sardonyx.ops.table import infer
 
 
-@infer("TopK", since=10)
+@infer("TopK", since=10, precision=exact)
 def top_k(X, K, axis):
     return _ranked(X, dim.fresh() if K.value is None else K.dims[0], axis)
 
 
-@infer("TopK", until=9)
+@infer("TopK", until=9, precision=exact)
 def top_k_by_attribute(X, k, axis):
     return _ranked(X, k, axis)
 
@@ -29,7 +30,7 @@ def _ranked(X, count, axis):
     return [shape, shape]
 
 
-@infer("Unique", counts=True)
+@infer("Unique", counts=True, precision=exact)
 def unique(X, axis):
     count = dim.fresh()
     if axis is None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from sardonyx.errors import InferenceError
 from sardonyx.ir import dim
-from sardonyx.ops.facts import along_axis, always, with_all_operands
+from sardonyx.ops.facts import along_axis, always, exact, with_all_operands
 from sardonyx.ops.operand import MAX_KNOWN_ELEMENTS, Known, sizes
 from sardonyx.ops.shapes import axis_index, axis_indices, broadcast, fresh_shape, merge_dims, text
 from sardonyx.ops.table import infer
@@ -217,7 +217,7 @@ def tile_one_axis(input, repeats, axis):
 # --- joining and cutting --------------------------------------------------------------------------------------------
 
 
-@infer("Concat", non_negative=with_all_operands, rows=along_axis)
+@infer("Concat", non_negative=with_all_operands, rows=along_axis, precision=exact)
 def concat(inputs, axis):
     result = joined_shape([operand.shape for operand in inputs], 1 if axis is None else axis)
     values = [operand.value for operand in inputs]
@@ -368,7 +368,7 @@ def _backward(size, start, end, step):
 # --- padding --------------------------------------------------------------------------------------------------------
 
 
-@infer("Pad", since=2)
+@infer("Pad", since=2, precision=exact)
 def pad(data, pads, axes):
     if data.shape is None:
         return None
@@ -380,7 +380,7 @@ def pad(data, pads, axes):
     return _padded(data.shape, padded, pads.dims)
 
 
-@infer("Pad", until=1)
+@infer("Pad", until=1, precision=exact)
 def pad_by_paddings(data, paddings):
     return None if data.shape is None else _padded(data.shape, list(range(len(data.shape))), paddings)
 
@@ -394,7 +394,7 @@ def _padded(shape, axes, pads):
     return tuple(result)
 
 
-@infer("CenterCropPad")
+@infer("CenterCropPad", precision=exact)
 def center_crop_pad(input_data, shape, axes):
     rank = input_data.rank
     if rank is None and axes is None:

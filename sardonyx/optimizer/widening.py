@@ -8,13 +8,12 @@ import numpy as np
 
 from sardonyx import dtypes
 from sardonyx.ir import Attribute, Graph, Kind, Model, Node, Tensor, TensorType, Type, Value, edit
+from sardonyx.ops.table import facts_of
 
 PREFIX = "InsertedPrecisionFreeCast_"
 """What the original calls the casts that it inserts, and the values that they make."""
 CAST_SINCE = 6
 """Before this opset Cast named its type by a word."""
-INDIFFERENT = frozenset({"Shape", "Size", "IsNaN"})
-"""Ops that say the same of a number before and after it is rounded to float16. IsInf does not: rounding may overflow."""
 
 TYPE_ATTRIBUTES = ("dtype", "to")
 """Attributes that say which type an output has."""
@@ -23,10 +22,6 @@ TYPE_ATTRIBUTES = ("dtype", "to")
 def is_half(value: Value | None) -> bool:
     """Whether a value is a tensor of float16."""
     return value is not None and isinstance(value.type, TensorType) and value.type.dtype is dtypes.float16
-
-
-def is_indifferent(node: Node) -> bool:
-    return not node.domain and node.op_type in INDIFFERENT
 
 
 class Widening:
@@ -71,7 +66,7 @@ class Widening:
         """Remove a cast back to float16 that nobody needs."""
         wide, half = cast.inputs[0], cast.outputs[0]
         for user, position in list(half.uses):
-            if is_indifferent(user):
+            if facts_of(user).is_blind(user):
                 user.set_input(position, wide)
         if not half.uses and not half.is_graph_output:
             graph.remove(cast)

@@ -97,6 +97,55 @@ def test_what_moves_makes_no_new_elements_and_what_reshapes_keeps_their_order() 
     assert seen >= {"Reshape", "Squeeze", "Transpose", "Slice", "Gather", "GatherND", "Expand", "Tile", "Split", "DepthToSpace"}
 
 
+NOT_IN_REFERENCE = ("Scatter",)
+"""Ops that the reference does not compute."""
+
+
+def test_what_is_exact_gives_float16_for_float16() -> None:
+    seen = set()
+    for name, node, facts, proto, inputs, _ in described():
+        is_float = any(array.dtype == np.float32 for array in inputs)
+        if not is_float or not facts.is_exact(node) or node.op_type in NOT_IN_REFERENCE:
+            continue
+        for result in evaluated(proto, [rounded(array) for array in inputs]):
+            np.testing.assert_array_equal(result, rounded(result), name)
+        seen.add(node.op_type)
+    assert seen >= {"Abs", "Ceil", "MaxPool", "Max", "ReduceMax", "Reshape", "ScatterND", "TopK", "Where"}, seen
+
+
+def test_what_is_blind_says_the_same_of_rounded_numbers() -> None:
+    seen = set()
+    for name, node, facts, proto, inputs, outputs in described():
+        if facts.is_blind(node) and inputs[0].dtype == np.float32:
+            np.testing.assert_array_equal(evaluated(proto, [rounded(array) for array in inputs])[0], outputs[0], name)
+            seen.add(node.op_type)
+    assert seen >= {"Shape", "Size", "IsNaN"}
+
+
+def rounded(array: np.ndarray) -> np.ndarray:
+    """With the precision of float16, but in its own type."""
+    return array.astype(np.float16).astype(array.dtype) if array.dtype == np.float32 else array
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("y = ScatterND(x, i, u)", True),
+        ('y = ScatterND<reduction = "max">(x, i, u)', True),
+        ('y = ScatterND<reduction = "add">(x, i, u)', False),
+        ("y = Dropout(x)", True),
+        ("t = Constant<value_int = 1>() b = Cast<to = 9>(t) y = Dropout(x, r, b)", False),
+    ],
+)
+def test_whether_an_op_is_exact_depends_on_what_it_is_told(text: str, expected: bool) -> None:
+    model = parse_model(
+        f'<ir_version: 8, opset_import: ["": 18]> g (float[4] x, int64[1,1] i, float[1] u, float r) => (y) {{ {text} }}'
+    )
+    infer(model)
+    node = list(model.graph.nodes)[-1]
+    assert facts_of(node).is_exact(node) is expected
+
+
 @pytest.mark.parametrize(
     "text",
     [

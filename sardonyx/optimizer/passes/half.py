@@ -12,28 +12,13 @@ from sardonyx import dtypes
 from sardonyx.ir import Graph, Kind, Node, TensorType, Value
 from sardonyx.ops import schemas
 from sardonyx.ops.signatures import Parameter, Signature
+from sardonyx.ops.table import facts_of
 from sardonyx.optimizer.rewriting import Rewriting
 from sardonyx.optimizer.rules.quantize_parameters import is_dequantize, is_quantize
 from sardonyx.optimizer.values import is_float
-from sardonyx.optimizer.widening import CAST_SINCE, Widening, is_half, is_indifferent
+from sardonyx.optimizer.widening import CAST_SINCE, Widening, is_half
 
 DOMAINS = frozenset({"", "com.microsoft"})
-
-EXACT = frozenset(
-    {
-        *("Abs", "ArgMax", "ArgMin", "Ceil", "CenterCropPad", "Clip", "Compress", "Concat", "DepthToSpace"),
-        *("Dropout", "Equal", "Expand", "Flatten", "Floor", "Gather", "GatherElements", "GatherND", "GlobalMaxPool"),
-        *("Greater", "GreaterOrEqual", "Hardmax", "Identity", "Less", "LessOrEqual", "Max", "MaxPool", "MaxRoiPool"),
-        *("MaxUnpool", "Min", "Neg", "NonZero", "OneHot", "Pad", "ReduceMax", "ReduceMin", "Relu", "Reshape"),
-        *("ReverseSequence", "Round", "Scatter", "ScatterElements", "ScatterND", "Sign", "Slice", "SpaceToDepth"),
-        *("Split", "Squeeze", "TensorScatter", "Tile", "TopK", "Transpose", "Trilu", "Unique", "Unsqueeze"),
-        *("Upsample", "Where"),
-    }
-)
-"""Ops that move, choose or compare numbers, and round none."""
-
-NARROW = frozenset({"BitCast", "CastLike", "IsInf", "Range"})
-"""Ops that would mean something else in float32: overflow, the bits of a number, how many steps fit."""
 
 TYPE_ATTRIBUTES = frozenset({"dtype", "output_dtype", "softmax_precision", "stash_type", "to"})
 """Attributes that name a type which the node computes in or gives."""
@@ -65,7 +50,13 @@ def may_widen(node: Node) -> bool:
     signature = schemas.find(node.domain, node.op_type, node.version)
     if signature is None or node.domain not in DOMAINS or not signature.deterministic or any(True for _ in node.subgraphs):
         return False
-    if node.op_type in NARROW or is_quantize(node) or is_dequantize(node) or _fixes_half(node) or _has_past(node, signature):
+    if (
+        facts_of(node).is_bound_to_type(node)
+        or is_quantize(node)
+        or is_dequantize(node)
+        or _fixes_half(node)
+        or _has_past(node, signature)
+    ):
         return False
     operands = list(_arguments(node, signature))
     return all(isinstance(value.type, TensorType) and value.type.dtype for _, value in operands) and _is_free(node, signature)
@@ -118,6 +109,11 @@ def _is_unit(node: Node) -> bool:
     return any(map(is_quantize, readers)) or any(map(is_dequantize, makers))
 
 
+def _rounds(node: Node) -> bool:
+    facts = facts_of(node)
+    return not facts.is_exact(node) and not facts.is_blind(node)
+
+
 # --- what is widened
 
 
@@ -127,9 +123,8 @@ class _Choice:
     def __init__(self, graph: Graph, nodes: list[Node]):
         self.graph = graph
         widened = [node for node in nodes if not _is_cast(node) and may_widen(node)]
-        self.computing = {node for node in widened if (node.domain or node.op_type not in EXACT) and not is_indifferent(node)}
-        self.computing = {node for node in self.computing if not _is_unit(node)}
-        self.followers = [node for node in widened if node.op_type in EXACT and not node.domain]
+        self.computing = {node for node in widened if _rounds(node) and not _is_unit(node)}
+        self.followers = [node for node in widened if facts_of(node).is_exact(node)]
         self.casts = [
             node for node in nodes if _is_cast(node) and len({is_half(node.inputs[0]), is_half(node.outputs[0])}) == 2
         ]
@@ -176,7 +171,7 @@ class _Choice:
         readers = value.users
         if value.is_graph_output or not any(reader in self.wide for reader in readers):
             return False
-        return all(reader in self.wide or is_indifferent(reader) for reader in readers)
+        return all(reader in self.wide or facts_of(reader).is_blind(reader) for reader in readers)
 
     def _groups(self) -> Iterator[set[Node]]:
         """Widened nodes that float16 values connect."""

@@ -6,6 +6,7 @@ import numpy as np
 
 from sardonyx.compiler.types import BF16, F16, F32, I32, Type
 from sardonyx.ir import Dim, Node, Value, dim
+from sardonyx.ops.reading import input_named, inputs_named
 from sardonyx.providers.native.kernels.attention.cache import check_lengths, contiguous_heads
 from sardonyx.providers.native.kernels.attention.form import ENDLESS, Attention, Bounds, Form
 from sardonyx.providers.native.kernels.attention.rotary import Angles, rotary_step
@@ -16,7 +17,6 @@ from sardonyx.providers.native.kernels.attention.views import (
     can_follow,
     heads_shape,
     heads_view,
-    input_of,
     is_known,
     mask_of,
     may_equal,
@@ -30,17 +30,13 @@ from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import element_of, fixed, shape_of
 from sardonyx.providers.native.program.views import Dims, View
 
-INPUTS = (
-    *("query", "key", "value", "past_key", "past_value", "seqlens_k", "total_sequence_length", "cos_cache", "sin_cache"),
-    *("position_ids", "attention_bias", "head_sink", "k_scale", "v_scale", "q_norm_weight", "k_norm_weight"),
-)
 NOT_SUPPORTED = ("position_ids", "k_scale", "v_scale", "q_norm_weight", "k_norm_weight")
 
 
 def _shapes(node: Node) -> tuple[Dims, Dims] | None:
     """Query and key, (batch, heads, sequence, size)."""
     heads, key_heads = node.attribute("num_heads"), node.attribute("kv_num_heads")
-    query, key, value = (input_of(node, index) for index in range(3))
+    query, key, value = inputs_named(node, "query", "key", "value")
     assert query is not None
     if key is None:
         whole = heads_shape(query, heads + 2 * key_heads)
@@ -53,17 +49,16 @@ def _shapes(node: Node) -> tuple[Dims, Dims] | None:
 
 def _total(node: Node) -> Dim | None:
     """total_sequence_length, if shapes tell it."""
-    value = input_of(node, 6)
+    value = input_named(node, "total_sequence_length")
     sizes = None if value is None else known_sizes(value)
     return sizes[0] if sizes and not dim.is_anonymous(sizes[0]) else None
 
 
 def claims_grouped(node: Node) -> bool:
-    inputs = {name: input_of(node, index) for index, name in enumerate(INPUTS)}
-    query, past_key, past_value = inputs["query"], inputs["past_key"], inputs["past_value"]
+    query, past_key, past_value = inputs_named(node, "query", "past_key", "past_value")
     assert query is not None
     shapes, total, type = _shapes(node), _total(node), element_of(query)
-    if shapes is None or total is None or type not in (F32, F16, BF16) or any(inputs[name] for name in NOT_SUPPORTED):
+    if shapes is None or total is None or type not in (F32, F16, BF16) or any(inputs_named(node, *NOT_SUPPORTED)):
         return False
     if node.attribute("sliding_window_cache") or output_of(node, 3):
         return False
@@ -75,35 +70,35 @@ def claims_grouped(node: Node) -> bool:
     for past in (past_key, past_value):
         if past is not None and (not can_follow(shape_of(past), k) or element_of(past) is not type):
             return False
-    lengths = inputs["seqlens_k"]
+    lengths = input_named(node, "seqlens_k")
     if lengths is None or not may_equal(dim.product(shape_of(lengths) or (0,)), q[0]):
         return False
-    bias = inputs["attention_bias"]
+    bias = input_named(node, "attention_bias")
     if bias is not None and not can_broadcast(shape_of(bias), (*q[:3], total)):
         return False
     if not node.attribute("do_rotary"):
         return True
-    cos, sin = (shape_of(angles) if angles is not None else None for angles in (inputs["cos_cache"], inputs["sin_cache"]))
+    cos, sin = (shape_of(angles) if angles is not None else None for angles in inputs_named(node, "cos_cache", "sin_cache"))
     return cos is not None and cos == sin and len(cos) == 2 and isinstance(cos[1], int) and 2 * cos[1] <= q[3]  # type: ignore[operator]
 
 
 @lower("GroupQueryAttention", domain="com.microsoft", claims=claims_grouped)
 def group_query_attention(lowerer: Lowerer, node: Node) -> None:
     """Attention of the new tokens to those before and among themselves; the cache grows by them."""
-    inputs = {name: input_of(node, index) for index, name in enumerate(INPUTS)}
     query, key, value = _views(lowerer, node)
     lowerer.require(query.shape[0], key.shape[0])
     output = merged_output(lowerer, node.outputs[0], query.shape[1], size_of(value))
-    total, attention_bias = _total(node), inputs["attention_bias"]
+    total, attention_bias = _total(node), input_named(node, "attention_bias")
     assert total is not None
-    past, present = caches_of(lowerer, (inputs["past_key"], inputs["past_value"]), (output_of(node, 1), output_of(node, 2)))
-    for number in (1, 2):
-        _share(lowerer, node, input_of(node, number + 2), output_of(node, number))
+    past_values, present_values = inputs_named(node, "past_key", "past_value"), [output_of(node, 1), output_of(node, 2)]
+    past, present = caches_of(lowerer, past_values, present_values)
+    for past_value, present_value in zip(past_values, present_values):
+        _share(lowerer, node, past_value, present_value)
     bounds = _checked_bounds(lowerer, node, query, total, rows_before(lowerer, past, key))
     if node.attribute("do_rotary"):
         query, key = _rotated(lowerer, node, query, query.type.computed, bounds), _rotated(lowerer, node, key, key.type, bounds)
     masks = [] if attention_bias is None else [mask_of(lowerer, attention_bias, (*query.shape[:3], total))]
-    sink = _sink(lowerer, node, inputs["head_sink"])
+    sink = _sink(lowerer, node, input_named(node, "head_sink"))
     softcap = node.attribute("softcap") or 0.0
     form = Form(
         query.type,
@@ -143,7 +138,7 @@ def group_query_attention(lowerer: Lowerer, node: Node) -> None:
 def _checked_bounds(lowerer: Lowerer, node: Node, query: View, total: Dim, capacity: Dim) -> Bounds:
     """What queries see, once the lengths of batches are checked; `capacity` is how many rows the past has room for."""
     batch, _, queries, _ = query.shape
-    value = input_of(node, 5)
+    value = input_named(node, "seqlens_k")
     assert value is not None
     lengths = lowerer.contiguous(value)
     lowerer.require(dim.product(lengths.shape), batch)
@@ -163,7 +158,7 @@ def _share(lowerer: Lowerer, node: Node, past: Value | None, present: Value | No
 
 def _views(lowerer: Lowerer, node: Node) -> list[View]:
     heads, key_heads = node.attribute("num_heads"), node.attribute("kv_num_heads")
-    query, key, value = (input_of(node, index) for index in range(3))
+    query, key, value = inputs_named(node, "query", "key", "value")
     assert query is not None
     if key is None or value is None:
         whole = heads_view(lowerer, query, heads + 2 * key_heads)
@@ -181,7 +176,7 @@ def _bounds(node: Node, lengths: At, from_length: Dim) -> Bounds:
 
 
 def _rotated(lowerer: Lowerer, node: Node, view: View, type: Type, bounds: Bounds) -> View:
-    cos, sin = (input_of(node, index) for index in (7, 8))
+    cos, sin = inputs_named(node, "cos_cache", "sin_cache")
     assert cos is not None and sin is not None
     cosines, sines = lowerer.contiguous(cos), lowerer.contiguous(sin)
     rows, half = cosines.shape[0], fixed(cosines.shape[1], "the number of angles")

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from sardonyx.compiler.types import BF16, F16, F32, I32
 from sardonyx.ir import Dim, Node, TensorType, Value
+from sardonyx.ops.reading import input_named, inputs_named
 from sardonyx.providers.native.kernels.attention import grouped as attention_grouped
 from sardonyx.providers.native.kernels.attention import rotary
 from sardonyx.providers.native.kernels.attention import standard as attention_standard
@@ -22,7 +23,6 @@ from sardonyx.providers.native.kernels.attention.views import (
     can_follow,
     heads_shape,
     heads_view,
-    input_of,
     is_known,
     mask_of,
     may_equal,
@@ -49,7 +49,7 @@ OPSET = 13
 def _multi_head_shapes(node: Node) -> tuple[Dims, Dims, Dims] | None:
     """Query, key and value as (batch, heads, sequence, size)."""
     heads = node.attribute("num_heads")
-    query, key, value = (input_of(node, index) for index in range(3))
+    query, key, value = inputs_named(node, "query", "key", "value")
     assert query is not None
     packed = shape_of(query)
     if packed is not None and len(packed) == 5:
@@ -69,9 +69,9 @@ def _multi_head_shapes(node: Node) -> tuple[Dims, Dims, Dims] | None:
 
 
 def claims_multi_head(node: Node) -> bool:
-    query, _, _, bias, padding, attention_bias, past_key, past_value, past_length, indirection = (
-        input_of(node, index) for index in range(10)
-    )
+    query, bias, padding, attention_bias = inputs_named(node, "query", "bias", "key_padding_mask", "attention_bias")
+    past_key, past_value, past_length = inputs_named(node, "past_key", "past_value", "past_sequence_length")
+    indirection = input_named(node, "cache_indirection")
     assert query is not None
     shapes = _multi_head_shapes(node)
     if shapes is None or element_of(query) not in FLOATS or past_length or indirection or output_of(node, 3):
@@ -101,13 +101,13 @@ def claims_multi_head(node: Node) -> bool:
 
 def _has_own_keys(node: Node) -> bool:
     """Whether keys are those of an encoder, which have had their bias."""
-    key = input_of(node, 1)
+    key = input_named(node, "key")
     return key is not None and len(shape_of(key) or ()) == 4
 
 
 def _multi_head_views(lowerer: Lowerer, node: Node) -> list[View]:
     heads = node.attribute("num_heads")
-    query, key, value = (input_of(node, index) for index in range(3))
+    query, key, value = inputs_named(node, "query", "key", "value")
     assert query is not None
     if len(shape_of(query) or ()) == 5:
         return _unpacked(lowerer, query, heads, 3)
@@ -137,13 +137,13 @@ def _part(view: View, index: Dim) -> View:
 def multi_head_attention(lowerer: Lowerer, node: Node) -> None:
     """Softmax of the scaled products of queries and keys, as weights of the values."""
     query, key, value = _multi_head_views(lowerer, node)
-    bias, padding, attention_bias, past_key, past_value = (input_of(node, index) for index in range(3, 8))
+    bias, padding, attention_bias = inputs_named(node, "bias", "key_padding_mask", "attention_bias")
     if bias is not None:
         query, key, value = _with_bias(lowerer, [query, key, value], bias)
     for left, right in ((query, key), (key, value)):
         lowerer.require(left.shape[0], right.shape[0])
     lowerer.require(key.shape[2], value.shape[2])
-    past, present = caches_of(lowerer, (past_key, past_value), (output_of(node, 1), output_of(node, 2)))
+    past, present = caches_of(lowerer, inputs_named(node, "past_key", "past_value"), (output_of(node, 1), output_of(node, 2)))
     _attend_padded(lowerer, node, [query, key, value], padding, attention_bias, past, present)
 
 
@@ -236,7 +236,7 @@ def _padding_mask(lowerer: Lowerer, padding: Value, wanted: Dims) -> tuple[Mask,
 
 def _hidden_sizes(node: Node) -> list[int] | None:
     """How many columns of the weights are query, key and value; None if these cannot be split into heads."""
-    weights, heads = input_of(node, 1), node.attribute("num_heads")
+    weights, heads = input_named(node, "weights"), node.attribute("num_heads")
     shape = None if weights is None else shape_of(weights)
     if shape is None or len(shape) != 2 or not isinstance(shape[1], int):
         return None
@@ -246,7 +246,8 @@ def _hidden_sizes(node: Node) -> list[int] | None:
 
 
 def _claims_projected(node: Node) -> bool:
-    input, weights, bias, mask, past, attention_bias, past_length = (input_of(node, index) for index in range(7))
+    input, weights, bias, mask = inputs_named(node, "input", "weights", "bias", "mask_index")
+    past, attention_bias, past_length = inputs_named(node, "past", "attention_bias", "past_sequence_length")
     assert input is not None and weights is not None
     shape, sizes, heads = shape_of(input), _hidden_sizes(node), node.attribute("num_heads")
     if shape is None or len(shape) != 3 or sizes is None or element_of(input) not in FLOATS or past_length is not None:
@@ -275,7 +276,7 @@ def _claims_projected(node: Node) -> bool:
 @lower("Attention", domain="com.microsoft", claims=_claims_projected)
 def attention_with_projection(lowerer: Lowerer, node: Node) -> None:
     """The input projected to queries, keys and values in one product; then as before."""
-    mask, past, attention_bias = (input_of(node, index) for index in (3, 4, 5))
+    mask, past, attention_bias = inputs_named(node, "mask_index", "past", "attention_bias")
     sizes, heads = _hidden_sizes(node), node.attribute("num_heads")
     assert sizes is not None
     whole = _projected(lowerer, node, sum(sizes))
@@ -302,7 +303,7 @@ def attention_with_projection(lowerer: Lowerer, node: Node) -> None:
 
 def _projected(lowerer: Lowerer, node: Node, columns: int) -> View:
     """Input times weights plus bias: a product that no node of the graph stands for."""
-    input, weights, bias = (input_of(node, index) for index in range(3))
+    input, weights, bias = inputs_named(node, "input", "weights", "bias")
     assert input is not None and weights is not None and isinstance(input.type, TensorType) and input.type.shape is not None
     left, right = Value("input", input.type), Value("weights", weights.type, weights.constant)
     lowerer.set_view(left, lowerer.view(input))

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from sardonyx.compiler.builder import Value as Code
 from sardonyx.compiler.types import BF16, F16, F32, I64, Type
 from sardonyx.ir import Dim, Node, Value, dim
+from sardonyx.ops.reading import inputs_named
 from sardonyx.providers.native.kernels.attention.cache import along
 from sardonyx.providers.native.kernels.attention.form import ANYWHERE, Bounds
 from sardonyx.providers.native.kernels.attention.operands import (
@@ -20,7 +21,7 @@ from sardonyx.providers.native.kernels.attention.operands import (
     tensor_arguments,
     told_length,
 )
-from sardonyx.providers.native.kernels.attention.views import heads_shape, heads_view, input_of, may_equal, size_of
+from sardonyx.providers.native.kernels.attention.views import heads_shape, heads_view, may_equal, size_of
 from sardonyx.providers.native.program.arguments import Arguments, Pointer, Size, when
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
@@ -223,20 +224,20 @@ def _rotate(lowerer: Lowerer, node: Node, input: Value, cos: Value, sin: Value, 
 
 
 def _claims_contrib(node: Node) -> bool:
-    input, positions, cos, sin = (input_of(node, index) for index in range(4))
+    input, positions, cos, sin = inputs_named(node, "input", "position_ids", "cos_cache", "sin_cache")
     return bool(input and positions and cos and sin) and _claims(node, input, cos, sin, positions, (F32, F16, BF16))  # type: ignore[arg-type]
 
 
 @lower("RotaryEmbedding", domain="com.microsoft", claims=_claims_contrib)
 def rotary_embedding(lowerer: Lowerer, node: Node) -> None:
     """With angles of every position in a cache."""
-    input, positions, cos, sin = (input_of(node, index) for index in range(4))
+    input, positions, cos, sin = inputs_named(node, "input", "position_ids", "cos_cache", "sin_cache")
     assert input is not None and positions is not None and cos is not None and sin is not None
     _rotate(lowerer, node, input, cos, sin, positions)
 
 
 def _claims_standard(node: Node) -> bool:
-    input, cos, sin, positions = (input_of(node, index) for index in range(4))
+    input, cos, sin, positions = inputs_named(node, "X", "cos_cache", "sin_cache", "position_ids")
     if not (input and cos and sin) or (len(shape_of(input) or ()) == 3 and not node.attribute("num_heads")):
         return False
     return _claims(node, input, cos, sin, positions, (F32, F16, BF16)) and (
@@ -247,6 +248,6 @@ def _claims_standard(node: Node) -> bool:
 @lower("RotaryEmbedding", claims=_claims_standard)
 def standard_rotary_embedding(lowerer: Lowerer, node: Node) -> None:
     """With angles of every position in a cache, or of each token."""
-    input, cos, sin, positions = (input_of(node, index) for index in range(4))
+    input, cos, sin, positions = inputs_named(node, "X", "cos_cache", "sin_cache", "position_ids")
     assert input is not None and cos is not None and sin is not None
     _rotate(lowerer, node, input, cos, sin, positions)

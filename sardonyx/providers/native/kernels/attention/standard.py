@@ -5,6 +5,7 @@ from __future__ import annotations
 from sardonyx import dtypes
 from sardonyx.compiler.types import BOOL, F16, F32, F64
 from sardonyx.ir import Node, dim
+from sardonyx.ops.reading import input_named, inputs_named
 from sardonyx.providers.native.kernels.attention.cache import check_lengths
 from sardonyx.providers.native.kernels.attention.form import ENDLESS, Attention, Bounds, Form, Mask
 from sardonyx.providers.native.kernels.attention.steps import attend, merged_output, rows_before
@@ -14,7 +15,6 @@ from sardonyx.providers.native.kernels.attention.views import (
     can_follow,
     heads_shape,
     heads_view,
-    input_of,
     is_known,
     mask_of,
     may_equal,
@@ -42,7 +42,8 @@ def _shapes(node: Node) -> tuple[Dims, Dims, Dims] | None:
 
 
 def claims_standard(node: Node) -> bool:
-    q, k, v, mask, past_key, past_value, lengths = (input_of(node, index) for index in range(7))
+    q, k, v, mask = inputs_named(node, "Q", "K", "V", "attn_mask")
+    past_key, past_value, lengths = inputs_named(node, "past_key", "past_value", "nonpad_kv_seqlen")
     assert q is not None and k is not None and v is not None
     shapes = _shapes(node)
     if (
@@ -87,7 +88,7 @@ def claims_standard(node: Node) -> bool:
 def attention(lowerer: Lowerer, node: Node) -> None:
     """Softmax of the scaled products of queries and keys, as weights of the values."""
     query, key, value = _views(lowerer, node)
-    past, present = caches_of(lowerer, (input_of(node, 4), input_of(node, 5)), (output_of(node, 1), output_of(node, 2)))
+    past, present = caches_of(lowerer, inputs_named(node, "past_key", "past_value"), (output_of(node, 1), output_of(node, 2)))
     before = rows_before(lowerer, past, key)
     wanted = (*query.shape[:3], before + key.shape[2])
     masks = _masks(lowerer, node, wanted)
@@ -131,7 +132,7 @@ def attention(lowerer: Lowerer, node: Node) -> None:
 
 def _views(lowerer: Lowerer, node: Node) -> list[View]:
     """Q, K and V as (batch, heads, sequence, size)."""
-    q, k, v = node.inputs[:3]
+    q, k, v = inputs_named(node, "Q", "K", "V")
     assert q is not None and k is not None and v is not None
     key_heads = node.attribute("kv_num_heads")
     query = heads_view(lowerer, q, node.attribute("q_num_heads"))
@@ -143,7 +144,7 @@ def _views(lowerer: Lowerer, node: Node) -> list[View]:
 
 
 def _masks(lowerer: Lowerer, node: Node, wanted: Dims) -> list[tuple[Mask, View]]:
-    mask = input_of(node, 3)
+    mask = input_named(node, "attn_mask")
     if mask is None:
         return []
     # a mask of another length means more than repeating it
@@ -153,7 +154,7 @@ def _masks(lowerer: Lowerer, node: Node, wanted: Dims) -> list[tuple[Mask, View]
 
 def _lengths(lowerer: Lowerer, node: Node, wanted: Dims) -> View | None:
     """How many keys each batch has, checked."""
-    value = input_of(node, 6)
+    value = input_named(node, "nonpad_kv_seqlen")
     if value is None:
         return None
     lengths = lowerer.contiguous(value)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sardonyx.ir import Dim, Node, Value
 from sardonyx.providers.native.kernels.attention.cache import contiguous_heads
 from sardonyx.providers.native.kernels.attention.form import Mask
@@ -10,10 +12,6 @@ from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.values import fixed, shape_of
 from sardonyx.providers.native.program.views import Dims, View
 from sardonyx.startup.records import replace
-
-
-def input_of(node: Node, index: int) -> Value | None:
-    return node.inputs[index] if index < len(node.inputs) else None
 
 
 def output_of(node: Node, index: int) -> Value | None:
@@ -95,7 +93,7 @@ def mask_of(lowerer: Lowerer, value: Value, wanted: Dims, *, is_final: bool = Fa
 
 
 def caches_of(
-    lowerer: Lowerer, past: tuple[Value | None, Value | None], present: tuple[Value | None, Value | None]
+    lowerer: Lowerer, past: Sequence[Value | None], present: Sequence[Value | None]
 ) -> tuple[tuple[View, View] | None, tuple[View | None, View | None]]:
     """Views of the past, and of the outputs for what becomes of it."""
     key, value = past

@@ -15,7 +15,7 @@ import numpy as np
 from sardonyx.compiler.target import Target
 from sardonyx.compiler.types import Type
 from sardonyx.ir import Dim, Node, Value, dim
-from sardonyx.ops.reading import operand
+from sardonyx.ops.reading import input_named, inputs_named, operand
 from sardonyx.providers.native.kernels.linalg.equality import check_equal
 from sardonyx.providers.native.kernels.linalg.tile_kernel import FactorArguments, GemmArguments, Tile, gemm_kernel, grain_of
 from sardonyx.providers.native.kernels.recurrent.cells import ACTIVATIONS, Activation, Cell
@@ -64,10 +64,6 @@ AHEAD = (8, 4)
 # --- what is claimed
 
 
-def _input(node: Node, number: int) -> Value | None:
-    return node.inputs[number] if number < len(node.inputs) else None
-
-
 def _directions(node: Node) -> int:
     return 2 if operand(node, "direction") == "bidirectional" else 1
 
@@ -92,7 +88,7 @@ def activations_of(node: Node) -> list[tuple[Activation, ...]] | None:
 
 def _claims(node: Node) -> bool:
     """Constant weights whose shapes fit together, and attributes that mean something."""
-    X, W, R = (_input(node, number) for number in range(3))
+    X, W, R = inputs_named(node, "X", "W", "R")
     if X is None or W is None or R is None or operand(node, "layout") not in (None, 0, 1):
         return False
     type, shape = element_of(X), shape_of(X)
@@ -113,10 +109,10 @@ def _weights_fit(node: Node, W: Value, R: Value) -> bool:
     wanted: list[tuple[Value | None, tuple[Any, ...]]] = [
         (W, (directions, rows, depth)),
         (R, (directions, rows, hidden)),
-        (_input(node, 3), (directions, 2 * rows)),
+        (input_named(node, "B"), (directions, 2 * rows)),
     ]
     if node.op_type == "LSTM":
-        wanted.append((_input(node, 7), (directions, 3 * hidden)))
+        wanted.append((input_named(node, "P"), (directions, 3 * hidden)))
     declared = operand(node, "hidden_size")
     return declared in (None, 0, hidden) and all(
         value is None or (value.is_constant and value.constant is not None and shape_of(value) == shape)
@@ -126,10 +122,10 @@ def _weights_fit(node: Node, W: Value, R: Value) -> bool:
 
 def _states_fit(node: Node) -> bool:
     """Whether lengths and initial states have the right number of axes, and no size that is known to be wrong."""
-    lengths = _input(node, 4)
+    lengths = input_named(node, "sequence_lens")
     if lengths is not None and (len(shape_of(lengths) or ()) != 1 or str(element_of(lengths)) != "i32"):
         return False
-    states = [_input(node, number) for number in (5, 6)[: 2 if node.op_type == "LSTM" else 1]]
+    states = inputs_named(node, "initial_h", "initial_c")
     if any(value is not None and len(shape_of(value) or ()) != 3 for value in states):
         return False
     return all(not (isinstance(a, int) and isinstance(b, int)) or a == b for a, b in size_pairs(node))
@@ -137,16 +133,15 @@ def _states_fit(node: Node) -> bool:
 
 def size_pairs(node: Node) -> list[tuple[Dim, Dim]]:
     """Sizes of the inputs that must be the same."""
-    X, W, R = (shape_of(value) for value in node.inputs[:3] if value is not None)
+    X, W, R = (shape_of(required(value)) for value in inputs_named(node, "X", "W", "R"))
     assert X is not None and W is not None and R is not None
     layout = operand(node, "layout")
     batch = X[0] if layout else X[1]
     pairs = [(X[2], W[2])]
-    lengths = _input(node, 4)
+    lengths = input_named(node, "sequence_lens")
     if lengths is not None:
         pairs += zip(shape_of(lengths) or (), (batch,))
-    for number in (5, 6)[: 2 if node.op_type == "LSTM" else 1]:
-        value = _input(node, number)
+    for value in inputs_named(node, "initial_h", "initial_c"):
         wanted = (batch, _directions(node), R[2]) if layout else (_directions(node), batch, R[2])
         pairs += zip((shape_of(value) or ()) if value is not None else (), wanted)
     return pairs
@@ -159,9 +154,9 @@ class _Weights:
     """The packed weights of a node, all directions one behind the other."""
 
     def __init__(self, lowerer: Lowerer, node: Node, cell: Cell, lanes: int):
-        operands = {"W": _input(node, 1), "R": _input(node, 2), "B": _input(node, 3)}
+        operands = {name: input_named(node, name) for name in "WRB"}
         if cell.peepholes:
-            operands["P"] = _input(node, 7)
+            operands["P"] = input_named(node, "P")
         self._cell, self._lanes = cell, lanes
         self._dtype = np.dtype(np.float64 if cell.type.bits == 64 else np.float32)
         self.hidden, self.depth = (_last_size(operands[name]) for name in "RW")
@@ -245,9 +240,7 @@ class _Layer:
         self.node = node
         self.activations = activations
         self.layout = operand(node, "layout") or 0
-        X = node.inputs[0]
-        assert X is not None
-        self.X = self._rows(X)
+        self.X = self._rows(required(input_named(node, "X")))
         stored = self.X.type
         self.lanes = lowerer.target.lanes(stored)
         sizes = self.X.shape[:2]
@@ -261,16 +254,16 @@ class _Layer:
 
     def _cell(self, stored: Type) -> Cell:
         node = self.node
-        R = [fixed(size, "the size of R") for size in dims(required(node.inputs[2]))]
+        R = [fixed(size, "the size of R") for size in dims(required(input_named(node, "R")))]
         clip = operand(node, "clip")
         return Cell(
             node.op_type,
             stored,
             self.activations[0],
             clip if clip and clip > 0 else None,
-            _input(node, 4) is not None,
+            input_named(node, "sequence_lens") is not None,
             tuple(number < len(node.outputs) and bool(node.outputs[number].name) for number in range(3)),
-            peepholes=node.op_type == "LSTM" and _input(node, 7) is not None,
+            peepholes=input_named(node, "P") is not None,
             input_forget=bool(operand(node, "input_forget")),
             linear_before_reset=bool(operand(node, "linear_before_reset")),
             team=R[1] * R[2] * stored.computed.bytes >= TEAM_BYTES and len(set(self.activations)) == 1,
@@ -381,17 +374,17 @@ class _Layer:
                 batch=self.batch,
                 hidden=self.hidden,
                 padded=self.padded,
-                initial_h=self._initial_state(5),
-                initial_c=self._initial_state(6) if has_cell_state else None,
+                initial_h=self._initial_state("initial_h"),
+                initial_c=self._initial_state("initial_c") if has_cell_state else None,
                 words=None if words is None else WordArguments(place=words, count=count),
             ),
             self.number * self.batch * fits,
             max(1, ITEM_WORK // self.hidden),
         )
 
-    def _initial_state(self, number: int) -> StateArguments:
+    def _initial_state(self, name: str) -> StateArguments:
         """An input of the node, zeros if it is absent."""
-        value = _input(self.node, number)
+        value = input_named(self.node, name)
         if value is not None:
             return self._state_arguments(self._rows(value))
         zeros = np.zeros(self.hidden, np.float64)  # as many zero bytes as the widest type needs
@@ -412,7 +405,7 @@ class _Layer:
         """The step that runs `count` directions through time."""
         block_rows = dim.ceildiv(self.batch, dim.maximum(blocks, 1))
         teams = blocks * count
-        lengths = _input(self.node, 4)
+        lengths = input_named(self.node, "sequence_lens")
         Y, final_h, final_c = self.outputs
         work = cell.gates * self.hidden * (self.hidden + (self.weights.depth if cell.ahead else 0))
         self.lowerer.call(
