@@ -1,4 +1,4 @@
-"""What was found out or compiled once, on disk: object code for `jit`, and what tells which. Many processes may share one folder.
+"""A cache on disk: object code for `jit`, and the keys by which it is found. Many processes may share one folder.
 
 The folder is `SARDONYX_CACHE_DIR`, else `sardonyx` in the user's cache folder; `SARDONYX_CACHE_DIR=` (empty) keeps nothing. An entry is
 written to a file of its own and then renamed, and carries a checksum: one that was cut or damaged counts as absent.

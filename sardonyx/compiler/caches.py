@@ -23,9 +23,9 @@ class Caches:
     first: int = 32 << 10
     """The data cache of a core."""
     second: int = 1 << 20
-    """That of a core, too."""
+    """The second-level cache of a core, in bytes."""
     last: int = 32 << 20
-    """That of all cores."""
+    """The last-level cache, which all cores share, in bytes."""
     ways: int = 8
     """How many lines of the first-level cache may have the same place."""
     line: int = 64
@@ -38,7 +38,7 @@ class Caches:
 
 @functools.cache
 def here() -> Caches:
-    """Those of this machine."""
+    """The caches of this machine."""
     sizes = dict(_linux() if sys.platform == "linux" else _mac() if sys.platform == "darwin" else ())
     return sensible(sizes)
 

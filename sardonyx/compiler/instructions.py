@@ -13,7 +13,7 @@ ATTRIBUTES = (
     'nounwind "no-builtins" "frame-pointer"="none" "no-trapping-math"="true" '
     '"min-legal-vector-width"="512" "prefer-vector-width"="512"'
 )
-"""Of every function: nothing outside it is called, vectors are as wide as they are written."""
+"""Attributes of every function: it calls nothing, and its vectors are as wide as they are written."""
 
 _FLOAT_OPS = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv", "rem": "frem"}
 _INTEGER_OPS = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor", "shl": "shl"}
@@ -186,7 +186,7 @@ class Instructions:
         return self.copysign(self.floor(self.abs(x)), x)
 
     def round_even(self, x: Value) -> Value:
-        """To the nearest whole number, ties to the even one."""
+        """The nearest whole number; of two that are equally near, the even one."""
         if self._has_rounding:
             return self.intrinsic("roundeven", x.type, x)
         # next to a number this large there are only whole ones

@@ -35,7 +35,7 @@ _OFFSETS = [index * math.log(2) / LANES - math.log(power) for index, power in en
 _TANH_START, _ERF_START = 0.625, 0.3125
 """Added to |x|, they let quarters of octaves of the sum be intervals of |x| in which polynomials of degree 5 suffice."""
 _TANH_END, _ERF_END = 9.25, 4.25
-"""From here on the functions are 1."""
+"""For larger arguments the functions are 1."""
 _TANH = (
     (
         *(1.6249857, 2.124913, 2.625136, 3.1251278, 3.8751073, 4.875238),

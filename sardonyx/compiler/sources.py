@@ -1,4 +1,4 @@
-"""Which sources there are: what they found out or generated once, they would again for as long as none of them changes.
+"""A fingerprint of the package's sources. What they generated once stays valid in the cache until one of them changes.
 
 `jit` asks, for what it keeps in the cache.
 """

@@ -197,7 +197,7 @@ class Storage(Instructions):
         self.line(f"call void @llvm.prefetch.p0({self.address(pointer, index, type)}, i32 0, i32 {3 if near else 2}, i32 1)")
 
     def opaque(self, value: Value) -> Value:
-        """The same value, of which LLVM forgets how it was computed: what it cannot see through it does not rearrange."""
+        """The same value, but LLVM cannot see how it was computed, so it does not rearrange the computation."""
         return self.emit(value.type, f'call {value.type} asm "", "=r,0"({value})')
 
     def empty_registers(self) -> None:

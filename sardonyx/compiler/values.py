@@ -49,7 +49,7 @@ class Value:
         return self.f.binary("div", other, self)
 
     def __floordiv__(self, other: Any) -> Value:
-        """Of integers, toward zero, as C has it; who may divide by zero asks first."""
+        """Integer division rounds toward zero, as in C. Code that may divide by zero must check first."""
         return self.f.binary("div", self, other)
 
     def __mod__(self, other: Any) -> Value:

@@ -257,7 +257,7 @@ class BoundKernel(StepCall):
 
 @functools.cache
 def _wide_type(dtype: np.dtype) -> np.dtype | None:
-    """In which type arrays of a narrow one are computed, None for others."""
+    """The type in which arrays of a narrow type are computed; None for other types."""
     if dtype.kind not in "fV":
         return None
     element = dtypes.from_numpy(dtype)

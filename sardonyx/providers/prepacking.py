@@ -31,7 +31,7 @@ SAMPLED = 16
 """How many elements in a row a sample takes, at each of four places."""
 WORTH_SHARING = 1 << 12
 WORTH_A_THREAD = 8 << 20
-"""From how many bytes of stored weights on a thread of its own looks whether they are whole."""
+"""From so many bytes of stored weights on, a thread of its own checks whether they are whole."""
 
 logger = logging.getLogger("sardonyx.runtime")
 
@@ -191,7 +191,7 @@ class Prepacking:
         self._digest_function: Digest | None = None
 
     def another(self) -> Prepacking:
-        """The same for another plan of the session."""
+        """The packed weights for another plan of the session."""
         return Prepacking(self._container if self.is_shared else None, enabled=self.enabled)
 
     def packed(self, request: Request, pack: Callable[..., Sequence[np.ndarray]], digest: Digest) -> Arrays:

@@ -42,7 +42,7 @@ class Workspace(Protocol):
 
 
 FastPath = Callable[[list[Any]], Sequence[Any] | None]
-"""One run on arrays without gaps, without the executor: the results, or None if the arrays must go the ordinary way."""
+"""One run on arrays without gaps, without the executor: the results, or None if the run must take the ordinary path."""
 
 
 class StepCall:
@@ -111,14 +111,14 @@ class StepCall:
     is_random: bool = False
     """Whether two runs on the same inputs may give different results."""
     knows_shapes: bool = False
-    """Whether its fast path takes only shapes that have come the ordinary way before, where they were checked."""
+    """Whether its fast path takes only shapes that the ordinary path has checked before."""
 
     def fast_path(self) -> FastPath | None:
-        """A shorter way for plain arrays; None if there is none."""
+        """The fast path for plain arrays; None if there is none."""
         return None
 
     def fast_path_for_any_shape(self) -> Callable[[list[Any]], list[Any] | None] | None:
-        """The same for a call that checks the shapes of its inputs itself; the list may go to the user as it is."""
+        """The fast path of a call that checks the shapes of its inputs itself. The list may go to the user as it is."""
         return None
 
 

@@ -28,7 +28,7 @@ root = logging.getLogger("sardonyx")
 
 @dataclass(frozen=True)
 class Scope:
-    """Whose messages these are, and which of them are wanted."""
+    """The name and the severity of a session's messages."""
 
     logid: str
     severity: int

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 WIDTH, ARENA_HEIGHT, CURVE_HEIGHT = 1160, 460, 110
 LEFT, RIGHT, TOP, GAP = 84, 16, 54, 46
 LABEL_LENGTH, LABEL_HEIGHT = 60, 13
-"""From which length and height on there is room for a name."""
+"""The smallest length and height of a rectangle that has room for a name."""
 CHARACTER = 6.3
 """Width of one at the labels' size."""
 PALETTE = ("#9ecae1", "#fdc38d", "#a8ddb5", "#f4a6a6", "#c5b0e0", "#e3c9a8", "#f2b6d8", "#d9e07c", "#8fd3cf", "#cfcfcf")

@@ -1,7 +1,7 @@
-"""Memory bound for outputs that compiled steps write themselves, so that nothing is copied afterwards. IOBindings and engines ask for it.
+"""Destinations: memory that a user has bound to outputs, and into which compiled steps write directly. IOBindings and engines ask here.
 
-A step may write there if nothing that is fed lies at the same place: it could change before it is read. Exceptions are pairs of an input
-and an output that a step is made for, the past and the present of a cache: new rows then come behind the old ones, where these are.
+A step may write there only if no input lies at the same place, for an input must not change before it is read. The exception is a pair of
+an input and an output that a step is made for, the past and the present of a cache: new rows are then written behind the old ones.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Destination:
 
     array: np.ndarray
     shared: str | None = None
-    """The input whose memory it is, too."""
+    """The input that has the same memory."""
 
 
 def place_of(value: Any) -> Place | None:
@@ -50,7 +50,7 @@ def place_of(value: Any) -> Place | None:
 
 
 def free_places(outputs: Mapping[str, Place], inputs: Mapping[str, Place]) -> Bound:
-    """Memory of outputs that meets that of no other value, or is that of exactly one input."""
+    """Memory of outputs that overlaps no other value, or is exactly the memory of one input."""
     written, read = _spans(list(outputs.values())), _spans(list(inputs.values()))
     clashes, meets = _meet(written, written).sum(axis=1) > 1, _meet(written, read)
     names = list(inputs)
@@ -83,7 +83,7 @@ class Bound:
         self._found: tuple[Plan | None, Mapping[int, np.ndarray]] = None, {}
 
     def destinations(self, plan: Plan) -> Mapping[int, np.ndarray]:
-        """What of it the steps of a plan can write into, by slot."""
+        """The destinations that the steps of a plan can use, by slot."""
         if self._found[0] is not plan:
             self._found = plan, _destinations_of(plan, self._destinations)
         return self._found[1]

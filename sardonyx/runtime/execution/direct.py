@@ -1,6 +1,6 @@
-"""The shortest way through a model that is compiled programs, look-ups and choices: arrays of known shapes go straight into them.
+"""The fast path through a model of compiled programs, look-ups and branches: plain arrays of known shapes go straight into them.
 
-Whatever is not that plain (another type of feed, a new shape, an input too many) is left to the ordinary way, which also finds the errors.
+All other runs (another type of feed, a new shape, an input too many) take the ordinary path, which also finds the errors.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ class Direct:
         self._texts = [place for place, (_, dtype) in enumerate(self._inputs) if dtype.kind == "O"]
         programs = [step.inputs for step in plan.steps if step.call.knows_shapes]
         self._vouched = set(plan.inputs).issubset(slot for slots in programs for slot in slots)
-        """Whether programs see all inputs: they know what shapes have come in the ordinary way."""
+        """Whether programs see all inputs: they know which shapes the ordinary path has checked."""
         self._known: set[tuple[Any, ...]] = set()
 
     @classmethod
     def of(cls, plan: Plan) -> Direct | None:
-        """The direct way through a plan, None if it has none."""
+        """The fast path of a plan, None if it has none."""
         block = _Block.of(plan, plan.inputs, set()) if plan.steps and all(map(_is_plain, plan.graph.inputs)) else None
         return None if block is None else cls(plan, block)
 
     def __call__(self, feeds: Mapping[str, Any]) -> list[Any] | None:
-        """The outputs, or None if the ordinary way must be taken."""
+        """The outputs, or None if the run must take the ordinary path."""
         if feeds.__class__ is not dict or len(feeds) != len(self._inputs):
             return None
         arrays = []
@@ -65,7 +65,7 @@ class Direct:
                 outputs = self._program(arrays)
                 return outputs if outputs is None or self._order is None else list(map(outputs.__getitem__, self._order))
             return self._block(arrays) if self._vouched or self._are_right(arrays) else None
-        except Exception:  # the ordinary way fails too, and says where
+        except Exception:  # the ordinary path fails too, and says where
             return None
 
     def _are_right(self, arrays: list[Any]) -> bool:

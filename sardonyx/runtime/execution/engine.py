@@ -136,7 +136,7 @@ class Engine:
         return fetching
 
     def _plan_for_inputs(self, shapes: Shapes, values: Values) -> Plan:
-        """A plan for inputs of these shapes and values alone; if for all values, it brings the direct way."""
+        """A plan for inputs of these shapes and values alone; if for all values, it brings the fast path."""
         plan = self._others.for_inputs(shapes, values)
         if self._profiler is None and not values:
             self.direct = Direct.of(plan) or self.direct

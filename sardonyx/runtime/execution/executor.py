@@ -129,7 +129,7 @@ SOLE_REFERENCES = _sole_references() or -1
 
 
 def _overlaid(step: Step, inputs: Sequence[Any]) -> list[tuple[int, int]]:
-    """Which of the operands that its plan would overwrite a compiled cluster may overwrite, and by which results."""
+    """The operands that a compiled cluster may overwrite in this run, and the results that it writes there; the plan has proposed them."""
     return [(source, result) for source, result, is_lent in step.overlaid if _is_sole(inputs, source, is_lent)]
 
 

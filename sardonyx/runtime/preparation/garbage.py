@@ -1,4 +1,4 @@
-"""The garbage collector while a session is made: nearly all that is made then stays, and looking through it again and again takes long.
+"""Slows the garbage collector down while a session is made. Nearly all objects made then stay, so collecting them often is wasted time.
 
 `InferenceSession` makes its engine inside `rarely_collected`.
 """
@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 
 ENOUGH = 200_000
-"""So many objects may come before the youngest are looked through."""
+"""How many new objects trigger a collection of the youngest generation."""
 
 _lock = threading.Lock()
 _inside = 0

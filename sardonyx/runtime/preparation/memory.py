@@ -162,7 +162,7 @@ class MemoryPlan:
         return max((plan._peak_inside(sizes) for plan in self.inner.get(step, ())), default=0)
 
     def _peak_inside(self, outer: Mapping[str, int]) -> int:
-        """As part of another plan, whose sizes may not tell all."""
+        """The peak as part of another plan; 0 if that plan's sizes do not tell all of ours."""
         return self.peak(outer) if self.symbols <= outer.keys() else 0
 
     def _checked(self, sizes: Mapping[str, int] | None, named: Mapping[str, int]) -> Mapping[str, int]:

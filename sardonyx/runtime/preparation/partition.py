@@ -1,4 +1,5 @@
-"""Who computes what: each provider, in the user's order, takes of the nodes still free what it can, in all graphs, inner ones first.
+"""Decides which provider computes which nodes. In the user's order, each provider takes what it can of the nodes that are still free, in
+all graphs, inner ones first.
 
 `prepare` calls `partition_graphs` with a way to expand nodes that nobody takes; plans are made from what it returns.
 """

@@ -42,7 +42,7 @@ class Step:
     overwrites: int | None = None
     """Position of the operand over which the call may write its result."""
     overlaid: tuple[tuple[int, int, bool], ...] = ()
-    """Of a compiled cluster: positions of operands and of results that it may write over them; and whether another one made the operand."""
+    """Results that a compiled cluster may write over operands: positions of operand and result, and whether a cluster made the operand."""
     copied: tuple[int, ...] = ()
     """Slots of results to copy if they are views, so that what they are views of can go."""
     reason: str = ""
@@ -76,7 +76,7 @@ class Plan:
     captures: tuple[tuple[Value, int], ...] = ()
     """Values of the surrounding graph that this one reads, and their slots here."""
     capture_slots: tuple[tuple[int, int], ...] = ()
-    """The same as (slot there, slot here)."""
+    """The same values as pairs: slot there, slot here."""
 
     def fetching(self, names: Sequence[str]) -> Plan:
         """The same plan for other outputs, which may be any values of the graph; steps that they don't need are left out."""

@@ -169,7 +169,7 @@ def plan(prepared: Prepared) -> Prepared:
 STAGES: tuple[Callable[..., Prepared], ...] = (load, inline, infer, optimize, layout, partition, plan)
 """In order. Each can be printed: `sardonyx inspect MODEL --after STAGE`."""
 COMPILED_STAGES = (load, partition, plan)
-"""Those of a model that was compiled ahead of time, which has the others behind it."""
+"""The stages of a model that was compiled ahead of time. The others are done."""
 NAMES = tuple(stage.__name__ for stage in STAGES)
 
 

@@ -44,7 +44,7 @@ class Recipe:
     providers: Sequence[ExecutionProvider] = ()
     """In the order in which they are asked."""
     files: Files | None = None
-    """Those of the source that are open already."""
+    """Files of the source that are open already."""
     optimizes: bool = True
     """Whether the model is optimized as far as the options say, or not at all."""
     disabled: frozenset[str] = frozenset()
@@ -61,11 +61,11 @@ class Recipe:
     """The model's own machine code, if it was compiled ahead of time. It needs no optimizer."""
 
     def for_inputs(self, shapes: Shapes, values: Values) -> Recipe:
-        """The same for inputs of these shapes and values alone; weights are packed once more."""
+        """The recipe for inputs of these shapes and values alone. Weights are packed once more."""
         return replace(self, shapes=shapes, values=values, packing=self.packing.another())
 
     def for_weights(self) -> Recipe:
-        """The same for nobody: what it takes to make the optimized weights again."""
+        """The recipe that makes the optimized weights again, and runs nothing."""
         return replace(self, providers=(), packing=Prepacking())
 
     def as_loaded(self) -> Recipe:

@@ -1,5 +1,5 @@
-"""Plans for inputs that come again, where only their shapes tell what is computed: a branch depends on a size, or sizes that a model
-gives one name are not equal. With all sizes known the branch is decided, ranks are known, and all can be compiled. Engines ask for them.
+"""Plans for inputs whose shapes come again. Some models can be compiled only once all sizes are known: a branch depends on a size, or the
+model gives one name to sizes that are not equal. Engines ask for such plans.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from sardonyx.startup.hashing import blake2b
 
 OP_TYPE, DOMAIN = "EPContext", "com.microsoft"
 SOURCE = "NativeExecutionProvider"
-"""Whose contexts these are."""
+"""The value of the attribute `source` of our EPContext nodes."""
 DIGEST_NOTE = "payload "
 """What the notes of a node say before the checksum of the file that belongs to it."""
 ABI = [pool.STEP_WORDS, pool.CALL_WORDS, pool.PLACE_WORDS, pool.POOL_WORDS, arrays.ARRAY_DATA]
@@ -192,7 +192,7 @@ def _kernels(opened: Container) -> tuple[list[int], object]:
 
 
 def _linked(names: Sequence[str], objects: Sequence[memoryview]) -> tuple[list[int], object]:
-    """The same for kernels that are stored as objects: LLVM links them."""
+    """Addresses of kernels that are stored as object files, which LLVM links; and what keeps them in memory."""
     from sardonyx.compiler.jit import NoCompiler, jit
 
     try:

@@ -22,14 +22,14 @@ from sardonyx.providers.native.program.sizes import ShapeMismatch, Shapes, SizeF
 from sardonyx.startup.records import dataclass
 
 PIECES_PER_THREAD = 4
-"""Into how many pieces per thread a step is cut, if its grain allows: what evens out threads that are not equally quick."""
+"""Into how many pieces per thread a step is cut, if its grain allows. Threads are not equally quick, and pieces even that out."""
 PIECE_FLOPS, PIECE_TRAFFIC = 1 << 29, 1 << 27
-"""Arithmetic operations and bytes of a piece, if the grain allows: a run that shall stop does so between two."""
+"""The most arithmetic operations and bytes of a piece, if the grain allows: a run can be stopped between two pieces."""
 SHORT_PIECES, SHORT_FLOPS, SHORT_TRAFFIC = 12, 4_000_000, 2_000_000
-"""Up to here what a run shares is over before threads that sleep have got up, which takes tens of microseconds: pieces as small as they
-may be, arithmetic operations, bytes."""
+"""Up to so many pieces, arithmetic operations and bytes, shared work is done before sleeping threads are awake, which takes tens of
+microseconds."""
 GROWTH = 8
-"""Buffers that have grown by up to one part in so many since the last shapes get room for as much again."""
+"""Buffers that have grown by at most this fraction (one part in so many) get room to grow by as much again."""
 POSSIBLE_SIZES = "sizes must be 0 or more, and values no larger than memory can be"
 
 
@@ -58,11 +58,11 @@ class Shape:
         self.places = places
         """Arguments that are addresses of inputs and outputs: word, which one as generated code finds it, offset."""
         self.width = threads if (steps[:, TOTAL] > steps[:, GRAIN]).any() else 1
-        """How many threads can have a part in it: one if no step is worth sharing."""
+        """How many threads can take part: one if no step is worth sharing."""
         self.is_quiet = is_quiet
         """Whether it is too short to wake threads for it."""
         self.parts = parts
-        """How often the steps are gone through, each time with a part of the batch and argument words of their own."""
+        """How often the steps run: once for each part of the batch, with argument words of its own."""
 
 
 @dataclass(frozen=True)
@@ -98,13 +98,13 @@ class Tables:
     types: Sequence[ElementType]
     """The element types of the outputs."""
     batch: Batch | None = None
-    """Along which the program may be cut."""
+    """The batch along which the program may be cut into parts."""
     shared: Sequence[tuple[int, int]] = ()
     """Inputs and outputs that may be one memory."""
 
 
 class ArgumentTable:
-    """Where each argument of a program stands. Made once; `shape` gives the words for the shapes of a run.
+    """Knows where each argument of a program stands among the words. It is made once; `shape` gives the words for the shapes of a run.
 
     `kernels` and `constants` are the addresses of the program's kernels and constants, `kept` whatever keeps these there.
     """

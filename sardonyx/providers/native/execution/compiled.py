@@ -50,7 +50,7 @@ MAX_SHAPES = 64
 """How many sets of input shapes keep their words; others are computed anew."""
 
 SHOWN_LABELS = 3
-"""So many steps of a program are named in a message."""
+"""How many steps of a program a message names."""
 BAD_DATA = "a kernel found data that it is not for"
 
 logger = logging.getLogger("sardonyx.runtime")
@@ -78,7 +78,7 @@ class _State:
 
     @property
     def status(self) -> int:
-        """Address of the word by which a kernel says that it cannot go on; what follows is left out then."""
+        """The address of the status word. A kernel sets it when it cannot go on; the steps behind it do not run then."""
         return self.address + 8 * CALL_STATUS
 
 
@@ -102,8 +102,8 @@ class StepTime:
 class CompiledProgram(StepCall):
     """Runs a program on arrays.
 
-    What is not of the form that it was compiled for goes to `fallback`: shapes that contradict the model's, and runs in which a kernel
-    has set the status word because of bad data.
+    Some runs go to `fallback` instead: those with shapes that contradict the model's, and those in which a kernel has set the status
+    word because of bad data.
     """
 
     takes_stop = True
@@ -130,7 +130,7 @@ class CompiledProgram(StepCall):
         self._shapes: dict[Shapes, Shape] = {}
         self._is_refusal_known = False
         self._foreign: set[Shapes] = set()
-        """Shapes that it is not for: these may come in each turn of a loop."""
+        """Shapes that the program does not take. They are remembered, for a loop may bring them in each turn."""
         self._idle: list[_State] = []
         self.workspace = argument_table.workspace
         self.one_memory = argument_table.tables.shared
@@ -298,7 +298,7 @@ class CompiledProgram(StepCall):
 
 
 def _sharing(tables: Tables) -> Sharing:
-    """Which outputs may be written over which inputs: none where NumPy may have to begin anew with these."""
+    """Which outputs may be written over which inputs. None may where NumPy might have to compute again from the inputs."""
     if len(tables.status):
         return NO_SHARING
     return Sharing(inplace=outlived_inputs(tables.outside, tables.counts, len(tables.rules.ranks), tables.batch))

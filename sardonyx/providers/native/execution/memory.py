@@ -53,9 +53,9 @@ class Workspace:
         self.spans: Sequence[Span] = [(first[buffer], last[buffer]) for buffer in first]
         self.flops: Dim = sum((step.flops for step in steps), start=0)
         self.batch: Batch | None = None
-        """Along which the program may be cut; then the arena is only as large as for a part."""
+        """The batch along which the program may be cut. The arena is then only as large as one part needs."""
         self.threads = 1
-        """For which the sizes are asked."""
+        """The number of threads for which sizes are computed."""
 
     @classmethod
     def restored(cls, sizes: Sequence[Dim], spans: Sequence[Span]) -> Workspace:

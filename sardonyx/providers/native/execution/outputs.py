@@ -1,8 +1,8 @@
 """Memory for a program's outputs. Large ones are used again once the caller has let go of them.
 
-Fresh memory comes from the system in pages that it fills with zeros first: for a large result that takes as long as computing it, and when
-it is given back all threads must forget where it was. Blocks come in few sizes, so that results which grow a little from run to run, as
-the caches of a decoder do, find the memory of earlier ones.
+The system fills fresh pages with zeros, which for a large result takes as long as computing it; and giving pages back interrupts all
+threads. Blocks come in few sizes. So results that grow a little from run to run, as the caches of a decoder do, find the memory of earlier
+ones.
 """
 
 from __future__ import annotations

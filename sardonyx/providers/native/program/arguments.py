@@ -42,9 +42,9 @@ class Kind:
 
     name: str
     classes: tuple[type, ...]
-    """Of what lowerings give."""
+    """The Python types that a lowering may give."""
     type: Type
-    """Of the value in code."""
+    """The type of the value in code."""
 
 
 POINTER = Kind("a pointer", (Buffer, At), PTR)
@@ -138,7 +138,7 @@ class Arguments:
 
 
 class ScratchSlotArguments(Arguments):
-    """By which `KernelFunction.scratch_slot` tells a call of a kernel which scratch slot is its own: see `sizes.ScratchSlots`."""
+    """What `KernelFunction.scratch_slot` needs to find the scratch slot of a call: see `sizes.ScratchSlots`."""
 
     pieces: Size
     grain: Size

@@ -1,7 +1,7 @@
 """Whether a cluster treats each entry of a batch by itself, so that it may run on some entries after the others.
 
-Layer by layer through a large batch, each layer finds its input in memory and not in the cache any more, and the arena is as large as the
-batch. `batch_of` tells when a cluster can instead go through all of its layers with a part of the batch, before the next part comes.
+A large batch does not stay in the cache between two layers, and its arena is large. `batch_of` tells whether a cluster may instead run all
+of its layers on one part of the batch before the next part.
 """
 
 from __future__ import annotations

@@ -14,23 +14,23 @@ class Budgets:
 
     # --- matrix products
     matrix_block: int
-    """Of B: used with one tile of rows after the other, so it should stay in the second-level cache."""
+    """Bytes of B that are used with one tile of rows after the other. They should stay in the second-level cache."""
     unpacked_distance: int
     """How far apart elements of following k may lie without being packed."""
 
     # --- convolutions
     window_filters: int
-    """Of filters: up to this size all panels are taken for one tile of pixels after the other."""
+    """Bytes of filters. Up to this size, each tile of pixels is multiplied with all panels before the next tile."""
     window_block: int
-    """Of an image: else so much is used with one panel of filters after the other."""
+    """Bytes of an image. Where the filters are larger, each panel is multiplied with so much of the image before the next panel."""
     band: int
-    """Of expanded rows, where two convolutions are fused."""
+    """Bytes of expanded rows where two convolutions are fused."""
     strassen_sums: int
-    """Of sums of blocks, beside filters."""
+    """Bytes of the sums of blocks that stay beside the filters."""
     transformed: int
-    """Of Winograd's transformed input and sums of a block of tiles."""
+    """Bytes of the transformed input and the sums of a block of Winograd's tiles."""
     transformed_beside_large_filters: int
-    """The same where filters are read once, as they do not stay in the last-level cache."""
+    """The same where the filters are too large for the last-level cache, so that each is read once."""
     cached_filters: int
     """Transformed filters up to this size are likely to stay in the last-level cache from one block of tiles to the next."""
     near_filters: int
@@ -46,7 +46,7 @@ class Budgets:
     arena: int
     """So much of an arena is likely to stay in the last-level cache between one step and the next."""
     far: int
-    """From so much traffic on operands come from memory; outputs of this size are written past the caches."""
+    """Traffic from which on operands come from memory. Outputs of this size are written past the caches."""
     between_runs: int
     """What a run touches may stay in the last-level cache until the next one, up to this size."""
 

@@ -35,7 +35,7 @@ class Load:
 class Number:
     type: Type
     value: str
-    """As Python writes it: 0.0 and -0.0 differ, which as numbers they would not."""
+    """The number as Python writes it, so that 0.0 and -0.0 are not equal."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Chain:
         return isinstance(last, Load) and last.strides[-1:] in (("1",), ("n",))
 
     def __str__(self) -> str:
-        """As a little program over the coordinates of the domain."""
+        """The chain as text, for people: a small program over the coordinates of the domain."""
         place = ", ".join(f"i{axis}" for axis in range(self.rank))
         lines = [f"at ({place}):"]
         for number, item in enumerate(self.items):

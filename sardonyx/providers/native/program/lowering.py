@@ -1,4 +1,4 @@
-"""From the nodes of a cluster to a program. Elementwise nodes wait until somebody needs their values, and then become one loop together."""
+"""Turns the nodes of a cluster into a program. Elementwise nodes wait until a value is needed; then they become one loop together."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ from sardonyx.providers.provider import CannotCompile, Cluster
 from sardonyx.startup.records import dataclass, replace
 
 MAPPED_BYTES = 1 << 20
-"""Constants from here on are read where the file has them, aligned or not: the CPUs that we generate code for can."""
+"""Constants of at least so many bytes are read where the file has them, aligned or not. All our CPUs can read them so."""
 MAX_HELD = 4
-"""How many values of full size may wait in memory for one that is put off, as the terms of a long sum do."""
+"""How many values of full size may wait in memory for a pending one, as the terms of a long sum do."""
 
 
 @dataclass(frozen=True)
@@ -99,13 +99,13 @@ class Lowerer:
         self.options = dict(options or {})
         """The provider's."""
         self.joints: dict[Node, View] = {}
-        """Results of Concat whose parts are being put there."""
+        """Results of Concat nodes whose parts are written right into them."""
         self.expansions: dict[Value, Any] = {}
-        """Values that the one convolution which reads them computes on the way: what `convolution.fused` needs for it."""
+        """Values that are computed by the one convolution that reads them, with what `conv.fused` needs to do so."""
         self.prepacking = prepacking or Prepacking()
         """The session's packed weights; lowerings ask `packed` for them."""
         self.packed_views: dict[Hashable, Any] = {}
-        """What steps pack in each run, for others that need the same."""
+        """Views of what steps pack in each run, for other steps that need the same."""
         self.weights = WeightMemory()
         self.cluster = cluster
         self.program = Program(cluster.name, cluster.inputs, cluster.outputs)
@@ -144,10 +144,10 @@ class Lowerer:
         }
         return sum(map(self._bytes, (*self.cluster.inputs, *self.cluster.outputs)), start=sum(constants.values()))
 
-    # --- the way through the cluster
+    # --- through the cluster
 
     def lower(self) -> Program:
-        """The program of all nodes. Those that cannot be lowered are found in one pass, in which others read what these would have made."""
+        """The program of all nodes. One pass finds every node that cannot be lowered: later nodes are lowered as if it had been."""
         for node in self.cluster.nodes:
             self._nodes = [node]
             try:
@@ -212,7 +212,7 @@ class Lowerer:
                 self.require(size, declared)
 
     def _deliver(self, value: Value) -> None:
-        """Have an output of the cluster in its own buffer."""
+        """Make sure that an output of the cluster lies in its own buffer."""
         view = self.view(value)
         if view.buffer.kind != "output" or view.buffer.index != self._outputs[value] or not view.is_contiguous:
             self._label = "copy"
@@ -272,7 +272,7 @@ class Lowerer:
         sizes: Sequence[int],
         pack: Callable[..., Sequence[np.ndarray]],
     ) -> Sequence[np.ndarray]:
-        """The same for lowerings themselves, which no kernel reads; out of files they come as bytes."""
+        """Packed weights that the lowering itself reads, and no kernel. Weights from a file come as bytes."""
         if not self.can_pack(*sources):
             raise CannotCompile("weights may not be packed before runs", quiet=True)
         tensors = [source.constant for source in sources if source.constant is not None]
@@ -581,7 +581,7 @@ class Lowerer:
 
     @contextlib.contextmanager
     def _lowering(self, nodes: Sequence[Node]) -> Iterator[None]:
-        """Steps meanwhile are of other nodes; if something fails, it is these that do."""
+        """Steps that are added meanwhile belong to these nodes, and so does a failure."""
         before, self._nodes = self._nodes, list(nodes)
         yield
         self._nodes = before
@@ -609,7 +609,7 @@ class Lowerer:
         elementwise_step(self, domain, streamed(self, chain, targets), arguments)
 
     def _untangled(self, view: View, shape: Dims, axes: Sequence[int], domain: Dims, strides: Dims) -> View:
-        """What a loop reads, but in the order in which it goes where a copy can bring it there quickly."""
+        """The operand of a loop, copied into the order of the loop where a fast copy can do that."""
         if 0 in strides or interleaved_rows(domain, strides, contiguous_strides(domain)) is None:
             return view
         copied = View(self.scratch(dim.product(shape) * view.type.bytes), view.type, shape, dense_strides(shape, axes))

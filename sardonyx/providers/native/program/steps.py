@@ -26,7 +26,7 @@ class Buffer:
         self.kind = kind
         """input, output, constant, status or arena."""
         self.index = index
-        """Which input, output or constant; for the arena which of its buffers, once `memory` has counted them."""
+        """The number of the input, output or constant. Of the arena: the number of the buffer, once `memory` has counted them."""
         self.array = array
 
     def __repr__(self) -> str:
@@ -60,7 +60,7 @@ class Step:
     """Bytes that it must read and write at least."""
     scratch: Sequence[Buffer] = ()
     nodes: Sequence[Node] = ()
-    """Those that it computes, or some of them: the one that asked for it first."""
+    """The nodes that it computes. Where several share it, the one that asked first."""
     estimates: Sequence[tuple[str, float]] = ()
     """Algorithms that there were to choose from, with the cycles that they would take; for people."""
 
@@ -95,7 +95,7 @@ class Program:
     """Sizes that must be equal for the program to be right, and the nodes that ask for it. Where they are not, NumPy computes, and raises
     what there is to raise."""
     batch: Batch | None = None
-    """Along which it may be cut into parts that run one after the other."""
+    """The batch along which it may be cut into parts that run one after the other."""
     shared: list[tuple[int, int]] = field(default_factory=list)
     """Inputs and outputs, by their places, that may be one memory: the steps that read the one and write the other are made for it."""
 

@@ -8,13 +8,14 @@ from sardonyx.compiler.types import BF16, F16, F32, I32, Type
 from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.ops.reading import input_named, inputs_named
 from sardonyx.providers.native.kernels.attention.cache import check_lengths, contiguous_heads
-from sardonyx.providers.native.kernels.attention.form import ENDLESS, Attention, Bounds, Form
+from sardonyx.providers.native.kernels.attention.form import ENDLESS, Attention, Bounds
 from sardonyx.providers.native.kernels.attention.rotary import Angles, rotary_step
 from sardonyx.providers.native.kernels.attention.steps import attend, merged_output, rows_before
 from sardonyx.providers.native.kernels.attention.views import (
     caches_of,
     can_broadcast,
     can_follow,
+    form_of,
     heads_shape,
     heads_view,
     is_known,
@@ -100,14 +101,8 @@ def group_query_attention(lowerer: Lowerer, node: Node) -> None:
     masks = [] if attention_bias is None else [mask_of(lowerer, attention_bias, (*query.shape[:3], total))]
     sink = _sink(lowerer, node, input_named(node, "head_sink"))
     softcap = node.attribute("softcap") or 0.0
-    form = Form(
-        query.type,
-        key.type,
-        value.type,
-        output.type,
-        size_of(query),
-        size_of(value),
-        tuple(mask for mask, _ in masks),
+    form = form_of(
+        *(query, key, value, output.type, masks),
         bounded=bounds.right == 0,
         lengths=I32,
         capped=softcap > 0,

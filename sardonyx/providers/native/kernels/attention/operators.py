@@ -14,13 +14,14 @@ from sardonyx.providers.native.kernels.attention import grouped as attention_gro
 from sardonyx.providers.native.kernels.attention import rotary
 from sardonyx.providers.native.kernels.attention import standard as attention_standard
 from sardonyx.providers.native.kernels.attention.cache import append_step, contiguous_heads
-from sardonyx.providers.native.kernels.attention.form import Attention, Bounds, Form, Mask
+from sardonyx.providers.native.kernels.attention.form import Attention, Bounds, Mask
 from sardonyx.providers.native.kernels.attention.steps import attend, merged_output, rows_before
 from sardonyx.providers.native.kernels.attention.tile import LARGEST_SIZE
 from sardonyx.providers.native.kernels.attention.views import (
     caches_of,
     can_broadcast,
     can_follow,
+    form_of,
     heads_shape,
     heads_view,
     is_known,
@@ -164,17 +165,7 @@ def _attend_padded(
     if attention_bias is not None:
         masks.append(mask_of(lowerer, attention_bias, wanted))
     is_causal, filter_value = bool(node.attribute("unidirectional")), node.attribute("mask_filter_value")
-    form = Form(
-        query.type,
-        key.type,
-        value.type,
-        query.type,
-        size_of(query),
-        size_of(value),
-        tuple(mask for mask, _ in masks),
-        ranges=range_ends,
-        bounded=is_causal,
-    )
+    form = form_of(query, key, value, query.type, masks, ranges=range_ends, bounded=is_causal)
     attend(
         lowerer,
         Attention(

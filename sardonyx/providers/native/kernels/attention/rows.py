@@ -3,6 +3,10 @@
 Lanes are elements of keys and values. All queries that share keys are served while a block of these is in the nearest cache
 (`row_block`), and where the cache of keys and values is to be written anew with the new ones behind, that happens on the way. Where there
 are few heads for the threads, the keys are split among them, and a second kernel joins the parts (`join`).
+
+From the outside in: `rows_step` adds the steps, `rows_kernel` takes items, `_Part.emit` goes through the keys of one, `_segment` takes them
+block by block. The inner loops are in `row_block`: `BlockCode.multiply`, `weigh` and `add_values`. `_Part._end` is the epilogue; the
+arguments are `RowsArguments`.
 """
 
 from __future__ import annotations
@@ -36,7 +40,7 @@ from sardonyx.startup.records import dataclass
 SPLIT_KEYS = 128
 """How many keys are worth a part of their own."""
 ITEMS_PER_THREAD = 6
-"""So many there are to be for every thread beside the first, if there are keys enough to split: threads are not equally quick."""
+"""How many items each thread beside the first should find, if there are enough keys to split: threads are not equally quick."""
 PIECE_ELEMENTS = 1 << 15
 """How many elements of keys and values are worth handing to another thread."""
 
@@ -55,7 +59,7 @@ class Caches:
 
 
 def most_queries(attention: Attention) -> int:
-    """Up to how many queries this is the quicker way."""
+    """Up to how many queries this kernel is faster than that of `tile`."""
     heads, key_heads = (fixed(view.shape[1], "the number of heads") for view in (attention.query, attention.key))
     return max(1, min(8, MOST_ROWS * key_heads // heads))
 
@@ -146,7 +150,7 @@ class PresentArguments(Arguments):
     key: TensorArguments | None = when(lambda caches: caches.present_key)
     value: TensorArguments | None = when(lambda caches: caches.present_value)
     rows: Size
-    """For which they have room."""
+    """How many rows the caches have room for."""
     streams: Size
     """1 if they are written past the CPU's caches, else 0."""
 

@@ -7,12 +7,13 @@ from sardonyx.compiler.types import BOOL, F16, F32, F64
 from sardonyx.ir import Node, dim
 from sardonyx.ops.reading import input_named, inputs_named
 from sardonyx.providers.native.kernels.attention.cache import check_lengths
-from sardonyx.providers.native.kernels.attention.form import ENDLESS, Attention, Bounds, Form, Mask
+from sardonyx.providers.native.kernels.attention.form import ENDLESS, Attention, Bounds, Mask
 from sardonyx.providers.native.kernels.attention.steps import attend, merged_output, rows_before
 from sardonyx.providers.native.kernels.attention.views import (
     caches_of,
     can_broadcast,
     can_follow,
+    form_of,
     heads_shape,
     heads_view,
     is_known,
@@ -98,14 +99,8 @@ def attention(lowerer: Lowerer, node: Node) -> None:
         from_length = 1 if past is None else 1 - dim.minimum(1, before)
         bounds = replace(bounds, lengths=lengths.place, from_length=from_length)
     softcap, scale = node.attribute("softcap") or 0.0, node.attribute("scale")
-    form = Form(
-        query.type,
-        key.type,
-        value.type,
-        query.type,
-        size_of(query),
-        size_of(value),
-        tuple(mask for mask, _ in masks),
+    form = form_of(
+        *(query, key, value, query.type, masks),
         bounded=is_bounded,
         lengths=None if lengths is None else lengths.type,
         capped=softcap > 0,

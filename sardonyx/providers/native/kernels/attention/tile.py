@@ -4,6 +4,10 @@ Lanes are queries. Scores of a block of keys, S = K·Q, its exponentials P and t
 memory that stays in the nearest cache, so elements of keys and values are read where they lie, each spread over the lanes, and maxima and
 sums of rows need no look across lanes. When the maximum of a row grows, its sums so far are scaled down (Milakov & Gimelshein 2018, Online
 normalizer calculation for softmax).
+
+From the outside in: `tile_step` adds the step, `tile_kernel` takes items, `_Block.emit` goes through the keys block by block. For each of
+them `_score` multiplies queries and keys (inner loop `_products`), `_exponentials` makes weights, `_sum_values` adds up values (register
+tile `_sum_tile`). `_finish` is the epilogue; the arguments are `TileArguments`.
 """
 
 from __future__ import annotations

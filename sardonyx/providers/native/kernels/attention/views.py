@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from sardonyx.compiler.types import Type
 from sardonyx.ir import Dim, Node, Value
 from sardonyx.providers.native.kernels.attention.cache import contiguous_heads
-from sardonyx.providers.native.kernels.attention.form import Mask
+from sardonyx.providers.native.kernels.attention.form import Form, Mask
 from sardonyx.providers.native.kernels.attention.tile import LARGEST_SIZE
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.values import fixed, shape_of
@@ -72,6 +74,12 @@ def heads_view(lowerer: Lowerer, value: Value, heads: int | None, view: View | N
 def size_of(view: View) -> int:
     """The size of a head."""
     return fixed(view.shape[3], "the size of a head")
+
+
+def form_of(query: View, key: View, value: View, output: Type, masks: Sequence[tuple[Mask, View]], **rest: Any) -> Form:
+    """The form of an attention over these tensors; `rest` are its other fields."""
+    sizes = size_of(query), size_of(value)
+    return Form(query.type, key.type, value.type, output, *sizes, tuple(mask for mask, _ in masks), **rest)
 
 
 def can_broadcast(shape: Dims | None, wanted: Dims) -> bool:

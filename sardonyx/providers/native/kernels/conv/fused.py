@@ -109,8 +109,8 @@ def fused_steps(lowerer: Lowerer, node: Node, geometry: Geometry, expansion: Exp
     w, bias = expansion.filters.panels(lowerer, first, tile.width, view.type)
     depthwise_w, depthwise_bias = Filters(*filters_of(node)).panels(lowerer, flat, tile.width, view.type)
     bands = _bands(lowerer, geometry, form, chunks)
-    work = first.positions * (form.pixel * (first.channels + 2)) + geometry.positions * (form.pixel * (geometry.taps + 4))
-    scratch_slots = ScratchSlots(geometry.batch * bands.sections * chunks, grain_for(dim.floordiv(work, bands.sections)))
+    grain = grain_for(dim.floordiv(_work(first, geometry, form), bands.sections))
+    scratch_slots = ScratchSlots(geometry.batch * bands.sections * chunks, grain)
     lowerer.call(
         fused_kernel(lowerer.target, form, expansion.chain, sink.chain),
         FusedArguments(
@@ -161,6 +161,13 @@ def _bands(lowerer: Lowerer, geometry: Geometry, form: FusedForm, chunks: int) -
     beyond = (PIXELS - 1) * geometry.strides[1] + geometry.kernel[1]
     size = (capacity * pitch + beyond) * form.pixel
     return Bands(sections=sections, band=band, capacity=capacity, pitch=pitch, size=size)
+
+
+def _work(first: Geometry, geometry: Geometry, form: FusedForm) -> Dim:
+    """Multiply-adds of a chunk of channels of an image, with about what the epilogues cost."""
+    expansion = first.positions * (form.pixel * (first.channels + 2))
+    windows = geometry.positions * (form.pixel * (geometry.taps + 4))
+    return expansion + windows
 
 
 def _traffic(first: Geometry, geometry: Geometry, type: Type) -> Dim:

@@ -3,6 +3,10 @@
 An item is a section of an image, some rows of the result, by a chunk of channels: a few panels of filters. Band by band the expanded rows
 that are missing are computed into scratch memory of the thread, with zeros beside them; then the windows of the band's rows are summed from
 there. Rows that the next band reads too move to the beginning of the scratch memory.
+
+From the outside in: `fused_kernel` takes items, `_section` goes from band to band, `_Expansion.rows` and `_Windows.row` from tile to tile.
+The inner loops are `add_products` of `_Expansion._products` and `_Windows._add_row`; the epilogues are `_apply_epilogue`, behind the
+expansion, and `_Windows._epilogue`, behind the windows. The arguments are `FusedArguments`.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ PIXELS = 7
 
 @dataclass(frozen=True)
 class FusedForm:
-    """What shapes the code."""
+    """What shapes the code of both convolutions."""
 
     tile: Tile
     """Of the expansion."""

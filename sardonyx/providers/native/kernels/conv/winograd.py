@@ -225,7 +225,7 @@ def _cost(geometry: Geometry, algorithms: AxisAlgorithms, lanes: int, rows: int)
 def winograd_steps(
     lowerer: Lowerer, geometry: Geometry, algorithms: AxisAlgorithms, view: View, W: Value, B: Value | None, sink: Sink
 ) -> None:
-    """Add the step."""
+    """Add the step of a convolution by these algorithms of its axes."""
     lanes = lowerer.target.lanes(F32)
     width = VECTORS * lanes
     transforms = tuple(algorithm.transform for algorithm in algorithms)
@@ -234,11 +234,9 @@ def winograd_steps(
     tiles = dim.product([algorithm.tiles(output) for algorithm, output in zip(algorithms, geometry.output)])
     blocks = _blocks(lowerer, geometry, algorithms, form, tiles)
     u, bias = _packed(lowerer, geometry, algorithms, W, B, width)
-    scratch_slots = ScratchSlots(
-        geometry.batch * geometry.groups * dim.ceildiv(tiles, blocks.tiles) * -(-panels // blocks.panels)
-    )
+    chunks = -(-panels // blocks.panels)
+    scratch_slots = ScratchSlots(geometry.batch * geometry.groups * dim.ceildiv(tiles, blocks.tiles) * chunks)
     rows = form.points * blocks.tiles * scratch_slots.count
-    images = dim.product(geometry.input) * geometry.channels + geometry.positions * geometry.filters
     lowerer.call(
         winograd_kernel(lowerer.target, form, sink.chain),
         WinogradArguments(
@@ -262,8 +260,14 @@ def winograd_steps(
         scratch_slots.items,
         scratch_slots.grain,
         flops=geometry.flops,
-        traffic=geometry.batch * geometry.groups * images * 4,
+        traffic=_traffic(geometry),
     )
+
+
+def _traffic(geometry: Geometry) -> Dim:
+    """Bytes of the images."""
+    images = dim.product(geometry.input) * geometry.channels + geometry.positions * geometry.filters
+    return geometry.batch * geometry.groups * images * F32.bytes
 
 
 def _axis(geometry: Geometry, algorithm: AxisAlgorithm, view: View, number: int) -> WinogradAxis:

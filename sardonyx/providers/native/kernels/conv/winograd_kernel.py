@@ -3,6 +3,10 @@
 All of it is one step, so that a block stays in the cache of the thread that works on it. Items are blocks of tiles by chunks of filters.
 A tile covers several pixels along the axes that are transformed, one along the others. Its window is cut into sections, which are summed
 over as if they were more channels.
+
+From the outside in: `winograd_kernel` takes items, `_Winograd.item` does one in three parts. `_Input` transforms tiles of the image,
+`_Products` multiplies them with the filters at every point, `_Output` transforms the sums back. In each part `_transform_vector`, or
+`_multiply_rows` with its register tile, is the inner step. `_Output._epilogue` is the epilogue; the arguments are `WinogradArguments`.
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.startup.records import dataclass, replace
 
 PART = 64
-"""How many products are summed at a time: shorter parts than a direct sum's make up for errors that the way back enlarges."""
+"""How many products are added up in one part. The inverse transform enlarges rounding errors; shorter parts make up for it."""
 
 Pixels = Sequence["Value | Pixels"]
 """Of a tile, along the axes that are transformed: one or two."""
@@ -220,7 +224,7 @@ class _Common:
         return corner
 
 
-# --- there ----------------------------------------------------------------------------------------------------------
+# --- the transform of the input ----------------------------------------------------------------------------------------------------------
 
 
 class _Input:
@@ -340,7 +344,7 @@ class _Products:
                 self._multiply_panel(_Product(rows, columns, filters, following, depth, first_section > 0), groups)
 
     def _multiply_panel(self, product: _Product, groups: EvenTiles) -> None:
-        """All tiles, some at a time: by the code for as many of them."""
+        """All tiles, a group at a time. There is code for several sizes of groups; the smallest that suffices is taken."""
         f, blocks = self.f, self.a.blocks
         with f.loop(0, groups.count) as group:
             start, height = groups.start(group), groups.size(group)
@@ -372,14 +376,14 @@ class _Products:
                     f.store(vector, target, number * form.lanes, F32)
 
     def _add_stored(self, sums: Sums, targets: Sequence[Value]) -> None:
-        """To a part the sum of those before. All are read before any is written, for places may be the same."""
+        """Add the sum of the parts before. All sums are read before any is written, for two rows may have the same place."""
         f, lanes = self.f, self.form.lanes
         for target, registers in zip(targets, sums[0]):
             for number, register in enumerate(registers):
                 register.set(register.get() + f.load(target, number * lanes, F32, lanes))
 
 
-# --- and back -------------------------------------------------------------------------------------------------------
+# --- the inverse transform --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -387,11 +391,11 @@ class _Run:
     """The results of a tile along an axis."""
 
     step: Value
-    """From one to the next."""
+    """From one result to the next, in pixels of the output."""
     left: Value
-    """How many pixels there are from the first on,"""
+    """How many pixels of the axis there are from the first result on."""
     spread: Value
-    """of which every so many belong to the tile."""
+    """Every so many of these pixels belong to the tile."""
 
 
 class _Output:

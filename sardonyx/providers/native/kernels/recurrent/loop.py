@@ -4,6 +4,10 @@ State is held in float32 (float64) in padded rows of scratch memory: two copies 
 behind them what else the cell keeps. Gates stand as `product.packed` puts them: all gates of a vector of units together, a panel. A step
 goes from panel to panel: the state of all rows times the panel's weights (`_Block._multiply`, whose inner loop is `product.product_tile`),
 then the panel's units row by row (`cells.compute_units`).
+
+From the outside in: `recurrence_kernel` takes items, `_Block.run` goes from step to step, alone or in a team of threads, and `_do_panel`
+does one panel of a step. The inner loop is `product.product_tile`, the epilogue of a step `cells.compute_units`, that of the whole
+sequence `_finish`. The arguments are `RecurrenceArguments`.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 
 
 class AheadArguments(Arguments):
-    """By which the inputs of a single row are projected while earlier steps are under way: see `Cell.ahead`."""
+    """What projects the inputs of a single row while earlier steps still run: see `Cell.ahead`."""
 
     X: Pointer
     step_stride: Size
