@@ -91,7 +91,7 @@ float6e2m3 = ElementType("float6e2m3", 27, "float6_e2m3fn", 6)
 float6e3m2 = ElementType("float6e3m2", 28, "float6_e3m2fn", 6)
 
 ALL = frozenset(_BY_CODE.values())
-_BEYOND = [one for one in ALL if one._beyond]
+_BEYOND = [element for element in ALL if element._beyond]
 FLOAT8 = frozenset({float8e4m3fn, float8e4m3fnuz, float8e5m2, float8e5m2fnuz, float8e8m0})
 FLOAT6 = frozenset({float6e2m3, float6e3m2})
 SMALL_FLOATS = FLOAT8 | FLOAT6 | {float4e2m1}

@@ -25,9 +25,9 @@ SESSION_OPTIONS = frozenset(
 RUN_OPTIONS = frozenset({"log_severity_level", "log_verbosity_level", "logid", "only_execute_path_to_fetches"})
 
 
-def apply(options: Any, allowed: frozenset[str], given: Mapping[str, Any]) -> Any:
+def apply(options: Any, allowed: frozenset[str], settings: Mapping[str, Any]) -> Any:
     """Set what is allowed, refuse what exists but is not, ignore the rest."""
-    for name, value in given.items():
+    for name, value in settings.items():
         if name in allowed:
             setattr(options, name, value)
         elif hasattr(options, name):

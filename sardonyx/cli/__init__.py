@@ -18,9 +18,9 @@ COMMANDS = (run, inspect, check, bench, compile)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line `arguments` (by default the process's own) and return the exit code."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        options = make_parser().parse_args(given, argparse.Namespace(arguments=given))
+        options = make_parser().parse_args(words, argparse.Namespace(arguments=words))
     except SystemExit as stop:  # argparse has said why
         return int(stop.code or 0)
     terminal = Terminal(as_json=options.json)

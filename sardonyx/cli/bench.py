@@ -77,8 +77,8 @@ def execute(options: argparse.Namespace, terminal: Terminal) -> int:
         raise UsageError("--runs is at least 1, --threads at least 0")
     if options.threads and os.environ.get(THREAD_VARIABLES[0]) != str(options.threads):
         return _with_threads(options)
-    made = feeds.make_feeds(formats.load(options.model).graph.inputs, options)
-    values = {name: feed.value for name, feed in made.items()}
+    inputs = feeds.make_feeds(formats.load(options.model).graph.inputs, options)
+    values = {name: feed.value for name, feed in inputs.items()}
     contestants = []
     for module in filter(None, ("sardonyx", options.against)):
         with terminal.working(f"loading with {module}"):
@@ -168,27 +168,27 @@ def compare_outputs(contestants: Sequence[Contestant]) -> float:
 
 def largest_difference(ours: Sequence[Any], theirs: Sequence[Any]) -> float:
     """The largest absolute difference between numbers of two lists of outputs."""
-    found = 0.0
-    for one, other in zip(ours, theirs, strict=True):
-        if isinstance(one, list):
-            found = max(found, largest_difference(one, other))
-        elif isinstance(one, np.ndarray) and one.dtype.kind in "biuf" and one.size:
-            apart = np.abs(one.astype(np.float64) - np.asarray(other).astype(np.float64))
-            found = max(found, float(np.nanmax(apart, initial=0.0)))
-    return found
+    largest = 0.0
+    for mine, theirs_here in zip(ours, theirs, strict=True):
+        if isinstance(mine, list):
+            largest = max(largest, largest_difference(mine, theirs_here))
+        elif isinstance(mine, np.ndarray) and mine.dtype.kind in "biuf" and mine.size:
+            apart = np.abs(mine.astype(np.float64) - np.asarray(theirs_here).astype(np.float64))
+            largest = max(largest, float(np.nanmax(apart, initial=0.0)))
+    return largest
 
 
 def _show(terminal: Terminal, contestants: Sequence[Contestant], difference: float | None, runs: int) -> None:
     reports: list[Mapping[str, Any]] = [contestant.report() for contestant in contestants]
     rows = [
         (
-            one["runtime"],
-            time_text(one["creation"]),
-            time_text(one["median"]),
-            time_text(one["min"]),
-            f"{one['median'] / reports[0]['median']:.2f}",
+            report["runtime"],
+            time_text(report["creation"]),
+            time_text(report["median"]),
+            time_text(report["min"]),
+            f"{report['median'] / reports[0]['median']:.2f}",
         )
-        for one in reports
+        for report in reports
     ]
     headings = ("runtime", "creation", "median", "min", "relative")
     terminal.table(f"{runs} runs each, in turns", headings, rows, right=(1, 2, 3, 4))

@@ -62,15 +62,15 @@ def check(source: Any) -> tuple[Counter[str], list[Problem]]:
     """Take a model through the stages that need no provider; how many nodes of each op it has, and what is wrong where something is."""
     counts: Counter[str] = Counter()
     options = session_options("disable")
-    made: Recipe | Prepared = Recipe(source, options, [CPUExecutionProvider()])
+    prepared: Recipe | Prepared = Recipe(source, options, [CPUExecutionProvider()])
     with log.scope(options.logid, options.log_severity_level):
         for stage, look in CHECKS:
             try:
-                made = prepare(made, upto=stage)
+                prepared = prepare(prepared, upto=stage)
             except errors.CODED as error:
                 return counts, [Problem(stage, "", one_line(error))]
-            counts = counts or Counter(node.op_id for node in made.model.graph.all_nodes())
-            problems = list(look(made))
+            counts = counts or Counter(node.op_id for node in prepared.model.graph.all_nodes())
+            problems = list(look(prepared))
             if problems:
                 return counts, problems
     return counts, []
@@ -98,39 +98,39 @@ def placed(plan: Plan) -> str:
     return "optimized to " + ", ".join(f"{count} in {name}" for count, name in zip(counts, names) if count)
 
 
-def _verify(made: Prepared) -> Iterator[Problem]:
+def _verify(prepared: Prepared) -> Iterator[Problem]:
     try:
-        verify(made.model)
+        verify(prepared.model)
     except errors.CODED as error:
         yield Problem("verify", "", one_line(error))
 
 
-def _unknown_ops(made: Prepared) -> Iterator[Problem]:
+def _unknown_ops(prepared: Prepared) -> Iterator[Problem]:
     """Every node whose op, version or attributes nobody knows."""
-    for node in made.model.graph.all_nodes():
+    for node in prepared.model.graph.all_nodes():
         try:
             checking.check_node(node, checking.signature_of(node))
         except errors.CODED as error:
             yield Problem("ops", place(node), one_line(error))
 
 
-def _missing_types(made: Prepared) -> Iterator[Problem]:
+def _missing_types(prepared: Prepared) -> Iterator[Problem]:
     """Kernels are matched by the type strings that came with the model, if some did; they must be all that it needs."""
     try:
-        resolver_of(made.model)
+        resolver_of(prepared.model)
     except errors.CODED as error:
         yield Problem("types", "", one_line(error))
 
 
-def _missing_kernels(made: Prepared) -> Iterator[Problem]:
+def _missing_kernels(prepared: Prepared) -> Iterator[Problem]:
     """Every node that NumPy cannot compute, neither with a kernel nor through the body of its op."""
-    (provider,) = made.recipe.providers
+    (provider,) = prepared.recipe.providers
     try:
-        expand_functions(made.model, [provider])
+        expand_functions(prepared.model, [provider])
     except errors.CODED as error:
         yield Problem("expand", "", one_line(error))
         return
-    for node in made.model.graph.all_nodes():
+    for node in prepared.model.graph.all_nodes():
         try:
             provider.bind_kernel(node)
         except errors.CODED as error:

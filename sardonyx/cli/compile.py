@@ -63,7 +63,7 @@ def _show(written: Written, seconds: float, terminal: Terminal) -> None:
     ]
     terminal.table("compiled", ("", "", "size"), rows, right=(2,))
     if left:
-        ops = ", ".join(f"{count} {op}" for op, count in sorted(written.left.items(), key=lambda one: (-one[1], one[0])))
+        ops = ", ".join(f"{count} {op}" for op, count in sorted(written.left.items(), key=lambda entry: (-entry[1], entry[0])))
         terminal.line(f"left as nodes: {left} ({ops})")
     terminal.line(
         f"{time_text(seconds)}. Sessions use the code if {ALLOW_COMPILED_CODE} or {ALLOW_COMPILED_CODE_VARIABLE} is 1.",

@@ -112,7 +112,7 @@ def execute(options: argparse.Namespace, terminal: Terminal) -> int:
     outcomes = [convert(job, options, lists) for job in _watched(jobs, terminal)]
     written = _write_lists(lists, options)
     _show(terminal, outcomes, written)
-    return 1 if any(one.error for one in outcomes) else 0
+    return 1 if any(outcome.error for outcome in outcomes) else 0
 
 
 def _check_options(options: argparse.Namespace) -> None:
@@ -157,8 +157,8 @@ def _is_model_name(path: Path) -> bool:
 
 def _jobs(source: Path, folder: Path | None, to: str | None) -> Iterator[Job]:
     if not source.is_dir():
-        made = to or ("onnx" if formats.is_ort(source) else "ort")
-        yield Job(source, (folder or source.parent) / f"{source.stem}.{made}")
+        format = to or ("onnx" if formats.is_ort(source) else "ort")
+        yield Job(source, (folder or source.parent) / f"{source.stem}.{format}")
         return
     suffix = ".ort" if to == "onnx" else ".onnx"
     for path in sorted(path for path in source.rglob("*") if path.suffix.lower() == suffix and path.is_file()):
@@ -285,12 +285,15 @@ def _write_lists(lists: Lists, options: argparse.Namespace) -> list[Path]:
 
 
 def _show(terminal: Terminal, outcomes: Sequence[Outcome], written: Sequence[Path]) -> None:
-    done = [one for one in outcomes if not one.error]
-    rows = [(one.source, one.target, one.nodes, size_text(one.bytes), time_text(one.seconds)) for one in done]
+    done = [outcome for outcome in outcomes if not outcome.error]
+    rows = [
+        (outcome.source, outcome.target, outcome.nodes, size_text(outcome.bytes), time_text(outcome.seconds))
+        for outcome in done
+    ]
     terminal.table("converted", ("from", "to", "nodes", "size", "time"), rows, right=(2, 3, 4))
-    for one in outcomes:
-        if one.error:
-            terminal.error(f"{one.source}: {one.error}")
+    for outcome in outcomes:
+        if outcome.error:
+            terminal.error(f"{outcome.source}: {outcome.error}")
     for path in written:
         terminal.line(f"wrote {path}")
-    terminal.result({"models": [asdict(one) for one in outcomes], "lists": [str(path) for path in written]})
+    terminal.result({"models": [asdict(outcome) for outcome in outcomes], "lists": [str(path) for path in written]})

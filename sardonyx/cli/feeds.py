@@ -51,18 +51,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def make_feeds(inputs: Sequence[Value], options: argparse.Namespace) -> dict[str, Feed]:
     """Values for all `inputs` of a graph that the command line or the generator gives; initializers keep their own."""
-    given = _pairs(options.input, "--input")
+    named = _pairs(options.input, "--input")
     sizes = sizes_given(options.dim)
     known = {value.name: value for value in inputs}
-    for name in given:
+    for name in named:
         if name not in known:
             raise UsageError(f"--input {name}: the model's inputs are {', '.join(known) or 'none'}")
     _check_dims(sizes, inputs)
     rng = np.random.default_rng(options.seed)
     return {
-        name: _feed(value, given.get(name, "random"), sizes, rng)
+        name: _feed(value, named.get(name, "random"), sizes, rng)
         for name, value in known.items()
-        if name in given or value.constant is None
+        if name in named or value.constant is None
     }
 
 

@@ -115,7 +115,7 @@ def _show(terminal: Terminal, about: dict[str, Any]) -> None:
     ]
     terminal.table("model", ("", ""), [(name, value) for name, value in rows if value != ""])
     for title in ("inputs", "overridable", "outputs"):
-        terminal.table(title, ("name", "type"), [(one["name"], one["type"]) for one in about[title]])
+        terminal.table(title, ("name", "type"), [(value["name"], value["type"]) for value in about[title]])
     terminal.table("ops", ("op", "count"), about["ops"].items(), right=(1,))
 
 
@@ -123,21 +123,21 @@ def after(options: argparse.Namespace) -> str:
     """What a session with these options has made of the model after the stage asked for, as text."""
     stage = options.after
     upto = PREPARED.get(stage, stage)
-    made = prepared(options.model, upto, session_options(options.level), options.provider or (), native=not options.numpy)
-    shown = _text(stage, made, options)
-    if options.explain and made.journal is not None:
-        shown += "\n\n" + "\n".join(map(str, made.journal.events))
+    result = prepared(options.model, upto, session_options(options.level), options.provider or (), native=not options.numpy)
+    shown = _text(stage, result, options)
+    if options.explain and result.journal is not None:
+        shown += "\n\n" + "\n".join(map(str, result.journal.events))
     return shown
 
 
-def _text(stage: str, made: Prepared, options: argparse.Namespace) -> str:
-    if stage == "partition" and made.assigned is not None:
-        return partition_text(made.model.graph, made.assigned)
-    if made.plan is None:
-        return to_text(made.model, max_elements=SHOWN_ELEMENTS)
+def _text(stage: str, prepared: Prepared, options: argparse.Namespace) -> str:
+    if stage == "partition" and prepared.assigned is not None:
+        return partition_text(prepared.model.graph, prepared.assigned)
+    if prepared.plan is None:
+        return to_text(prepared.model, max_elements=SHOWN_ELEMENTS)
     if stage == "plan":
-        return f"{plan_text(made.plan)}\n\n{memory.text(made.plan, options)}"
-    return native.program_text(made.plan) if options.asm is None else native.assembly(made.plan, options.asm)
+        return f"{plan_text(prepared.plan)}\n\n{memory.text(prepared.plan, options)}"
+    return native.program_text(prepared.plan) if options.asm is None else native.assembly(prepared.plan, options.asm)
 
 
 def partition_text(graph: Graph, assigned: Assigned, indent: str = "") -> str:

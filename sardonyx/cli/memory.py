@@ -34,11 +34,11 @@ def check_options(options: argparse.Namespace) -> None:
 def text(plan: Plan, options: argparse.Namespace) -> str:
     """The table of lifetimes of a plan; writes the pictures that were asked for."""
     report = MemoryReport.of(plan)
-    given = sizes_given(options.dim)
-    for name in given:
+    sizes = sizes_given(options.dim)
+    for name in sizes:
         if name not in report.symbols:
             raise UsageError(f"--dim {name}: the memory depends on {', '.join(report.symbols) or 'no size'}")
-    report = report.at({**dict.fromkeys(report.symbols, 1), **given})
+    report = report.at({**dict.fromkeys(report.symbols, 1), **sizes})
     if options.html is not None:
         options.html.write_text(report.html(), encoding="utf-8")
     if options.svg is not None:

@@ -86,27 +86,27 @@ def _argument_text(argument: Argument) -> str:
 
 def assembly(plan: Plan, wanted: str) -> str:
     """The machine code of the kernels whose names begin as `wanted` says."""
-    found: dict[str, tuple[Jit, Kernel]] = {}
+    kernels: dict[str, tuple[Jit, Kernel]] = {}
     for program, jit in programs(plan):
         for step in program.steps:
-            found.setdefault(_name(step.kernel), (jit, step.kernel))
-    chosen = [name for name in found if name.startswith(wanted)]
+            kernels.setdefault(_name(step.kernel), (jit, step.kernel))
+    chosen = [name for name in kernels if name.startswith(wanted)]
     if not chosen:
-        raise UsageError(f"no kernel is called {wanted!r}; there are {', '.join(found) or 'none'}")
-    return "\n".join(f"; {name}\n{jit.assembly(kernel)}" for name in chosen for jit, kernel in [found[name]])
+        raise UsageError(f"no kernel is called {wanted!r}; there are {', '.join(kernels) or 'none'}")
+    return "\n".join(f"; {name}\n{jit.assembly(kernel)}" for name in chosen for jit, kernel in [kernels[name]])
 
 
 def show_times(terminal: Terminal, times: Sequence[StepTime]) -> list[dict[str, Any]]:
     """A table of kernels by the time that they took, those of one kind together."""
     together: dict[tuple[str, str], list[StepTime]] = {}
-    for one in times:
-        together.setdefault((one.kernel, one.label), []).append(one)
-    total = sum(one.seconds for one in times) or 1.0
+    for step_time in times:
+        together.setdefault((step_time.kernel, step_time.label), []).append(step_time)
+    total = sum(step_time.seconds for step_time in times) or 1.0
     rows, reports = [], []
-    for (kernel, label), group in sorted(together.items(), key=lambda item: -sum(one.seconds for one in item[1])):
-        seconds = sum(one.seconds for one in group)
-        flops, traffic = sum(one.flops for one in group), sum(one.traffic for one in group)
-        share = sum(one.share * one.seconds for one in group) / seconds if seconds else 0.0
+    for (kernel, label), group in sorted(together.items(), key=lambda item: -sum(step_time.seconds for step_time in item[1])):
+        seconds = sum(step_time.seconds for step_time in group)
+        flops, traffic = sum(step_time.flops for step_time in group), sum(step_time.traffic for step_time in group)
+        share = sum(step_time.share * step_time.seconds for step_time in group) / seconds if seconds else 0.0
         report = {
             "kernel": kernel,
             "ops": label,

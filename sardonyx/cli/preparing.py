@@ -37,6 +37,6 @@ def prepared(model: str, upto: str, options: SessionOptions, providers: Sequence
     with log.scope(options.logid, options.log_severity_level):
         files = open_files(options)
         loaded = load_model(model, options, files)
-        asked = [*((name, {}) for name in providers), (CPU_PROVIDER, cpu)]
-        recipe, loaded = open_recipe(model, loaded, options, asked, files=files)
+        requested = [*((name, {}) for name in providers), (CPU_PROVIDER, cpu)]
+        recipe, loaded = open_recipe(model, loaded, options, requested, files=files)
         return prepare(Prepared(recipe, loaded), upto)

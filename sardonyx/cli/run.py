@@ -35,36 +35,36 @@ def execute(options: argparse.Namespace, terminal: Terminal) -> int:
     settings = sardonyx.SessionOptions()
     settings.log_severity_level = FATAL
     with terminal.working("loading"):
-        made = feeds.make_feeds(formats.load(options.model).graph.inputs, options)
+        inputs = feeds.make_feeds(formats.load(options.model).graph.inputs, options)
         session = sardonyx.InferenceSession(options.model, settings, providers=options.provider)
     names = options.fetch or [output.name for output in session.get_outputs()]
     with terminal.working("running"):
         start = time.perf_counter()
-        results = session.run(names, {name: feed.value for name, feed in made.items()})
+        results = session.run(names, {name: feed.value for name, feed in inputs.items()})
         seconds = time.perf_counter() - start
     outputs = dict(zip(names, results, strict=True))
     saved = save(outputs, options.output) if options.output is not None else {}
-    _show(terminal, made, outputs, saved, session.get_providers(), seconds)
+    _show(terminal, inputs, outputs, saved, session.get_providers(), seconds)
     return 0
 
 
 def _show(
     terminal: Terminal,
-    made: Mapping[str, feeds.Feed],
+    inputs: Mapping[str, feeds.Feed],
     outputs: Mapping[str, Any],
     saved: Mapping[str, list[Path]],
     providers: list[str],
     seconds: float,
 ) -> None:
     terminal.table(
-        "inputs", ("name", "value", "from"), [(name, shape_text(feed.value), feed.source) for name, feed in made.items()]
+        "inputs", ("name", "value", "from"), [(name, shape_text(feed.value), feed.source) for name, feed in inputs.items()]
     )
     terminal.table("outputs", ("name", "value", "content"), [(name, shape_text(v), _content(v)) for name, v in outputs.items()])
     terminal.table("saved", ("output", "file"), [(name, path) for name, paths in saved.items() for path in paths])
     terminal.line(f"{time_text(seconds)} on {', '.join(providers)}")
     terminal.result(
         {
-            "inputs": {name: {"value": shape_text(feed.value), "from": feed.source} for name, feed in made.items()},
+            "inputs": {name: {"value": shape_text(feed.value), "from": feed.source} for name, feed in inputs.items()},
             "outputs": {name: summary(value) for name, value in outputs.items()},
             "saved": {name: [str(path) for path in paths] for name, paths in saved.items()},
             "providers": providers,
@@ -117,13 +117,13 @@ def summary(value: Any) -> Any:
         return {str(key): _plain(item) for key, item in value.items()}
     if not isinstance(value, np.ndarray):
         return None if value is None else str(value)
-    found: dict[str, Any] = {"type": str(dtypes.from_numpy(value.dtype)), "shape": list(value.shape)}
+    description: dict[str, Any] = {"type": str(dtypes.from_numpy(value.dtype)), "shape": list(value.shape)}
     numbers = _numbers(value)
     if numbers is not None:
-        found |= {"min": _plain(numbers.min()), "max": _plain(numbers.max()), "mean": _plain(numbers.mean())}
+        description |= {"min": _plain(numbers.min()), "max": _plain(numbers.max()), "mean": _plain(numbers.mean())}
     if value.size <= JSON_VALUES:
-        found["values"] = [_plain(item) for item in value.reshape(-1).tolist()]
-    return found
+        description["values"] = [_plain(item) for item in value.reshape(-1).tolist()]
+    return description
 
 
 def _plain(item: Any) -> Any:

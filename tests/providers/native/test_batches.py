@@ -77,9 +77,9 @@ def test_parts_give_what_the_whole_gives(monkeypatch: pytest.MonkeyPatch, name: 
 def test_the_arena_is_that_of_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
     (program,) = programs(native_plan(CAN_BE_CUT["convolutions"]))
     shapes = ((8, 3, 9, 10), (8, 3, 3, 3))
-    whole = program.argument_table.shape(shapes)
+    whole = program.argument_table.words_for(shapes)
     change_budgets(monkeypatch, arena=whole.arena // 4)
-    cut = program.argument_table.shape(shapes)
+    cut = program.argument_table.words_for(shapes)
     assert (whole.parts, cut.parts) == (1, 4) and cut.arena < whole.arena
     symbols = {"N": 8, "H": 9, "W": 10, "P": 4, "Q": 5}
     assert program.workspace.bytes_for(symbols) == cut.arena

@@ -202,7 +202,7 @@ def test_growing_shapes_find_room_in_the_places_of_earlier_ones(monkeypatch: pyt
         (y,) = execute(plan, {"x": x})
         np.testing.assert_allclose(y, x @ x @ x @ (x @ x), rtol=1e-3, atol=1e-2 * size)
     assert len(found) < 15
-    assert program.argument_table.shape(((20, 20),)).arena < program.argument_table.shape(((300, 300),)).arena / 50
+    assert program.argument_table.words_for(((20, 20),)).arena < program.argument_table.words_for(((300, 300),)).arena / 50
 
 
 def test_what_the_cache_says_of_a_kernel_is_what_it_would_write() -> None:

@@ -33,8 +33,8 @@ GROWTH = 8
 POSSIBLE_SIZES = "sizes must be 0 or more, and values no larger than memory can be"
 
 
-class Shape:
-    """All that depends on the shapes of the inputs: step and argument words, and the shapes of the outputs."""
+class ShapeWords:
+    """What one set of input shapes decides: step words, argument words, and the shapes of the outputs."""
 
     __slots__ = ("steps", "arguments", "outputs", "arena", "places", "width", "is_quiet", "parts")
 
@@ -104,7 +104,7 @@ class Tables:
 
 
 class ArgumentTable:
-    """Knows where each argument of a program stands among the words. It is made once; `shape` gives the words for the shapes of a run.
+    """Knows where each argument of a program stands among the words. It is made once; `words_for` gives the words for the shapes of a run.
 
     `kernels` and `constants` are the addresses of the program's kernels and constants, `kept` whatever keeps these there.
     """
@@ -139,7 +139,7 @@ class ArgumentTable:
     def _sizes(self) -> SizeFunction:
         return self.tables.rules.function()
 
-    def shape(self, shapes: Shapes) -> Shape:
+    def words_for(self, shapes: Shapes) -> ShapeWords:
         """The words for these shapes of the inputs; ShapeMismatch if the program is not for them."""
         numbers = self._sizes(shapes, self.threads)
         whole, batch = self._whole(shapes, numbers), self.tables.batch
@@ -150,7 +150,7 @@ class ArgumentTable:
         at_once = entries_at_once(count, whole.arena, flops, batch.weights)
         return whole if at_once >= count else self._in_parts(batch, shapes, at_once, whole.outputs)
 
-    def _in_parts(self, batch: Batch, shapes: Shapes, at_once: int, outputs: OutputShapes) -> Shape:
+    def _in_parts(self, batch: Batch, shapes: Shapes, at_once: int, outputs: OutputShapes) -> ShapeWords:
         """The words for all parts of a batch, one part after the other."""
         count = batch.count(shapes)
         sizes = [min(at_once, count - start) for start in range(0, count, at_once)]
@@ -166,15 +166,15 @@ class ArgumentTable:
             places.append(moved)
         steps, arguments = (np.concatenate([getattr(wholes[size], name) for size in sizes]) for name in ("steps", "arguments"))
         arena = max(whole.arena for whole in wholes.values())
-        return Shape(steps, arguments, outputs, arena, np.concatenate(places), self.threads, False, len(sizes))
+        return ShapeWords(steps, arguments, outputs, arena, np.concatenate(places), self.threads, False, len(sizes))
 
-    def words_of(self, places: np.ndarray, shape: Shape) -> np.ndarray:
+    def in_all_parts(self, places: np.ndarray, shape: ShapeWords) -> np.ndarray:
         """Places among the argument words of one part, as places among those of all parts."""
         if shape.parts == 1:
             return places
         return np.add.outer(np.arange(shape.parts) * len(self._fixed), places).reshape(-1)
 
-    def _whole(self, shapes: Shapes, numbers: Sequence[int]) -> Shape:
+    def _whole(self, shapes: Shapes, numbers: Sequence[int]) -> ShapeWords:
         tables = self.tables
         outputs = [tuple([numbers[size] for size in sizes]) for sizes in tables.outputs]
         lengths = [numbers[size] for size in tables.buffers]
@@ -192,7 +192,7 @@ class ArgumentTable:
         places[:, 2] = arguments[self._outside]
         output_shapes = OutputShapes(outputs, self._output_types)
         steps, is_quiet = self._step_words(words)
-        return Shape(steps, arguments, output_shapes, placement.size, places, self.threads, is_quiet)
+        return ShapeWords(steps, arguments, output_shapes, placement.size, places, self.threads, is_quiet)
 
     def _are_possible(self, outputs: Sequence[tuple[int, ...]], lengths: Sequence[int], numbers: Sequence[int]) -> bool:
         """Whether results and buffers can be had, and all numbers fit their words."""

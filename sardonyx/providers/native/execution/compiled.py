@@ -34,7 +34,7 @@ from sardonyx.compiler.pool import (
     pool,
 )
 from sardonyx.providers.arena import ALIGNMENT
-from sardonyx.providers.native.execution.argument_table import ArgumentTable, Shape, Tables
+from sardonyx.providers.native.execution.argument_table import ArgumentTable, ShapeWords, Tables
 from sardonyx.providers.native.execution.memory import outlived_inputs
 from sardonyx.providers.native.execution.outputs import Outputs, OutputShapes
 from sardonyx.providers.native.program.sizes import ShapeMismatch, Shapes
@@ -73,7 +73,7 @@ class _State:
         self.call = np.zeros(CALL_WORDS, np.int64)
         self.words: Any = self.call.data
         self.address = self.call.ctypes.data
-        self.shape: Shape | None = None
+        self.shape: ShapeWords | None = None
         self.pool: Pool | None = None
 
     @property
@@ -127,7 +127,7 @@ class CompiledProgram(StepCall):
         self.threads = argument_table.threads
         self._fallback = fallback
         self._memory = Outputs()
-        self._shapes: dict[Shapes, Shape] = {}
+        self._shapes: dict[Shapes, ShapeWords] = {}
         self._is_refusal_known = False
         self._foreign: set[Shapes] = set()
         """Shapes that the program does not take. They are remembered, for a loop may bring them in each turn."""
@@ -158,12 +158,12 @@ class CompiledProgram(StepCall):
 
     __call__ = run_with
 
-    def _remember(self, shapes: Shapes) -> Shape | None:
+    def _remember(self, shapes: Shapes) -> ShapeWords | None:
         """What depends on new shapes; None if the program is not for these."""
         if shapes in self._foreign:
             return None
         try:
-            shape = self.argument_table.shape(shapes)
+            shape = self.argument_table.words_for(shapes)
         except ShapeMismatch as error:
             self._note_refusal(str(error))
             if len(self._foreign) < MAX_SHAPES:
@@ -199,14 +199,14 @@ class CompiledProgram(StepCall):
         shape = self._shapes.get(shapes) or self._remember(shapes)
         return None if shape is None else self._results(shape, arrays)
 
-    def _results(self, shape: Shape, arrays: Sequence[np.ndarray]) -> list[Any] | None:
+    def _results(self, shape: ShapeWords, arrays: Sequence[np.ndarray]) -> list[Any] | None:
         try:
             outputs = self._memory.empty(shape.outputs)
             return None if self._run(shape, (*arrays, *outputs)) else outputs
         except MemoryError:
             return None  # whoever runs it again says for which node there is no memory
 
-    def _run(self, shape: Shape, arrays: Arrays, stop: int = 0, times: list[int] | None = None) -> bool:
+    def _run(self, shape: ShapeWords, arrays: Arrays, stop: int = 0, times: list[int] | None = None) -> bool:
         """Run on memory that nobody else uses at this moment; whether a kernel has set the status word."""
         try:
             state = self._idle.pop()
@@ -237,7 +237,7 @@ class CompiledProgram(StepCall):
         self._idle.append(state)
         return failed
 
-    def _prepare(self, state: _State, shape: Shape, threads: Pool) -> None:
+    def _prepare(self, state: _State, shape: ShapeWords, threads: Pool) -> None:
         """Lay out a run's memory for other shapes."""
         if state.arena.nbytes < shape.arena + ALIGNMENT:
             state.arena = np.empty(shape.arena + ALIGNMENT, np.uint8)
@@ -246,20 +246,20 @@ class CompiledProgram(StepCall):
             self._make_words(state, shape)
         argument_table, words = self.argument_table, state.words
         np.copyto(state.arguments, shape.arguments)
-        state.arguments[argument_table.words_of(argument_table.arena_words, shape)] += state.base
-        state.arguments[argument_table.words_of(argument_table.tables.status, shape)] = state.status
+        state.arguments[argument_table.in_all_parts(argument_table.arena_words, shape)] += state.base
+        state.arguments[argument_table.in_all_parts(argument_table.tables.status, shape)] = state.status
         state.places[:, 2] = shape.places[:, 2]
         state.steps[:, TOTAL : GRAIN + 1] = shape.steps[:, TOTAL : GRAIN + 1]
         words[CALL_POOL], words[CALL_WIDTH], words[CALL_QUIET] = threads.address, shape.width, shape.is_quiet
         words[CALL_STATUS], words[CALL_STOP] = 0, state.status
         state.shape, state.pool = shape, threads
 
-    def _make_words(self, state: _State, shape: Shape) -> None:
+    def _make_words(self, state: _State, shape: ShapeWords) -> None:
         """Memory for the words of a run, with the addresses of some among others."""
         state.arguments, state.places, state.steps = shape.arguments.copy(), shape.places.copy(), shape.steps.copy()
         start = state.arguments.ctypes.data
         state.places[:, 0] = start + 8 * shape.places[:, 0]
-        state.steps[:, ARGUMENTS] = start + 8 * self.argument_table.words_of(self.argument_table.starts, shape)
+        state.steps[:, ARGUMENTS] = start + 8 * self.argument_table.in_all_parts(self.argument_table.starts, shape)
         words = state.words
         words[CALL_STEPS], words[CALL_COUNT] = state.steps.ctypes.data, len(state.steps)
         words[CALL_PLACES], words[CALL_PLACE_COUNT] = state.places.ctypes.data, len(state.places)

@@ -47,7 +47,7 @@ PIECE_PRODUCTS = 1 << 20
 
 
 @dataclass(frozen=True)
-class Shape:
+class BlockShape:
     """The sizes of blocks and register tiles."""
 
     lanes: int
@@ -63,11 +63,11 @@ class Shape:
         return self.vectors * self.lanes
 
 
-def shape_of_blocks(target: Target, form: Form) -> Shape:
+def shape_of_blocks(target: Target, form: Form) -> BlockShape:
     lanes = target.lanes(form.computed)
     vectors = 2 if max(form.size, form.value_size) <= WIDE_SIZE else 1
     tile = 8 if target.vector_registers >= 32 else 4
-    return Shape(lanes, vectors, max(32, 4 * lanes), tile)
+    return BlockShape(lanes, vectors, max(32, 4 * lanes), tile)
 
 
 def tile_step(lowerer: Lowerer, attention: Attention, when: Dim = 1) -> None:
@@ -89,11 +89,11 @@ def tile_step(lowerer: Lowerer, attention: Attention, when: Dim = 1) -> None:
 
 # --- masks
 
-_mask_blocks: WeakKeyDictionary[Lowerer, dict[tuple[View, Shape, float, Dim], View]] = WeakKeyDictionary()
+_mask_blocks: WeakKeyDictionary[Lowerer, dict[tuple[View, BlockShape, float, Dim], View]] = WeakKeyDictionary()
 """Masks of a program that have been laid out: the layers of a model share one."""
 
 
-def _with_mask_blocks(lowerer: Lowerer, attention: Attention, shape: Shape, when: Dim) -> Attention:
+def _with_mask_blocks(lowerer: Lowerer, attention: Attention, shape: BlockShape, when: Dim) -> Attention:
     """Have masks whose rows are queries lie as scores do."""
     laid_out = _mask_blocks.setdefault(lowerer, {})
     masks, views = [], []
@@ -108,7 +108,7 @@ def _with_mask_blocks(lowerer: Lowerer, attention: Attention, shape: Shape, when
     return replace(attention, form=replace(attention.form, masks=tuple(masks)), masks=views)
 
 
-def _mask_step(lowerer: Lowerer, attention: Attention, mask: Mask, view: View, shape: Shape, when: Dim) -> View:
+def _mask_step(lowerer: Lowerer, attention: Attention, mask: Mask, view: View, shape: BlockShape, when: Dim) -> View:
     """A mask as (batch, heads, blocks, numbers), in each block a row of queries for each key; its repetitions once only."""
     batch, heads, queries, keys = view.shape
     blocks, size = dim.ceildiv(queries, shape.queries), dim.ceildiv(keys, shape.lanes) * shape.lanes * shape.queries
@@ -146,7 +146,7 @@ class MaskArguments(Arguments):
 
 
 @kernel("attention mask", MaskArguments)
-def mask_kernel(f: KernelFunction, a: MaskArguments, mask: Mask, real: Type, shape: Shape) -> None:
+def mask_kernel(f: KernelFunction, a: MaskArguments, mask: Mask, real: Type, shape: BlockShape) -> None:
     """Items are blocks of queries."""
     source, lanes = Tensor(f, a.source, mask.type), shape.lanes
     filter_value = f.convert(a.filter_value, real)
@@ -191,7 +191,7 @@ def tile_kernel(f: KernelFunction, a: TileArguments, form: Form) -> None:
 class _Scratch:
     """Memory of a thread for one block; every row is as long as a block has queries."""
 
-    def __init__(self, f: KernelFunction, form: Form, shape: Shape):
+    def __init__(self, f: KernelFunction, form: Form, shape: BlockShape):
         def rows(count: int) -> Value:
             return f.stack(form.computed, -(-count // shape.lanes) * shape.lanes * shape.queries)
 
@@ -213,7 +213,7 @@ class _Place:
 class _Block:
     """Code for one block of queries: `_products` and `_sum_tile` are its inner loops, `_finish` the epilogue."""
 
-    def __init__(self, attention: AttentionCode, scratch: _Scratch, shape: Shape, vectors: int, place: _Place):
+    def __init__(self, attention: AttentionCode, scratch: _Scratch, shape: BlockShape, vectors: int, place: _Place):
         self.f, self.a, self.attention, self.form = attention.f, attention.a, attention, attention.form
         self.scratch, self.shape, self.vectors = scratch, shape, vectors
         self.real: Type = self.form.computed
