@@ -33,14 +33,15 @@ class FusedForm:
     """What shapes the code of both convolutions."""
 
     tile: Tile
-    """Of the expansion."""
+    """The register tile of the expansion."""
     panels: int
-    """Of a chunk."""
+    """Panels of filters in a chunk."""
     result: int
     """Which item of the chain between the convolutions is the expanded element."""
     taps: int
-    """Of the depthwise convolution along a row."""
+    """Taps of the depthwise convolution along a row."""
     stride: int
+    """From window to window along a row."""
 
     @property
     def pixel(self) -> int:
@@ -59,15 +60,15 @@ class Bands(Arguments):
     """How the work is cut."""
 
     sections: Size
-    """Of an image."""
+    """Sections of an image."""
     band: Size
     """Rows of the result that are computed at a time."""
     capacity: Size
-    """Expanded rows that they need."""
+    """Expanded rows that a band needs."""
     pitch: Size
-    """Pixels of such a row, those in the padding too."""
+    """Pixels of an expanded row, with its padding."""
     size: Size
-    """Elements of a thread's scratch memory."""
+    """Elements of a scratch slot."""
 
 
 class FusedArguments(Arguments):
@@ -83,21 +84,25 @@ class FusedArguments(Arguments):
     depth: Size
     """Channels of X."""
     channels: Size
-    """Of the expanded image, and so of the result."""
+    """Channels of the expanded image, and so of the result."""
     image_step: Size
     pixel_step: Size
     chunks: Size
     bands: Bands
     height: Size
-    """Of the expanded image, like `width`."""
+    """Height of the expanded image."""
     width: Size
+    """Width of the expanded image."""
     rows: Size
-    """Of the result, like `columns`."""
+    """Height of the result."""
     columns: Size
+    """Width of the result."""
     kernel: Size
-    """Rows of the depthwise convolution's window; its stride and padding along the rows' axis follow."""
+    """Rows of a window of the depthwise convolution."""
     stride: Size
+    """From window to window, in rows."""
     top: Size
+    """Rows of padding above the image."""
     side: Size
     """Pixels of padding before each row."""
     between: Operands = group(lambda between: between.slots)
@@ -116,11 +121,11 @@ def fused_kernel(f: KernelFunction, a: FusedArguments, form: FusedForm, between:
 
 @dataclass(frozen=True)
 class _Piece:
-    """Some channels of an image: a chunk, or a panel of one."""
+    """Some channels of an image: those of a chunk, or of a panel."""
 
     image: Value
     panel: Value
-    """The first one."""
+    """The first panel of filters."""
     column: Value
     """The first channel."""
     left: Value
@@ -153,7 +158,7 @@ class _Scratch:
             f.store(f.const(tile.type.vector(tile.lanes), 0), self.place, place, tile.type)
 
     def drop_rows(self, dropped: Value, kept: Value) -> None:
-        """Move some rows to the beginning, over those before them."""
+        """Move the last rows to the beginning of the scratch memory; `dropped` rows before them are not needed any more."""
         f, tile = self.f, self.form.tile
         start = dropped * self.row_size
         with f.loop(0, kept * self.row_size, tile.lanes) as place:
@@ -258,7 +263,7 @@ class _Expansion:
         return f.minimum(f.iota(I64, lanes), f.splat(count - 1, lanes))
 
     def _tile(self, panel: _Piece, position: Value, count: Value) -> None:
-        """By the code for this number of pixels. The epilogue is repeated for each register of a whole tile only."""
+        """One tile, by the code for its number of pixels. A light epilogue works in registers if the tile is whole; else it is a loop."""
         f, tile = self.f, self.tile
         before = whole = 0
         for pixels in sizes_up_to(tile.pixels):
@@ -284,7 +289,7 @@ class _Expansion:
         return totals_of(sums)
 
     def _store(self, panel: _Piece, sums: Sequence[Sequence[Value]], position: Value, count: Value, is_final: bool) -> None:
-        """A tile into the scratch memory, as sums or final; pixels beyond its last one come to lie on that, which is the same."""
+        """Store a tile in the scratch memory, as sums or behind the epilogue. Pixels beyond the last one equal it and have its place."""
         f, tile = self.f, self.tile
         for pixel, vectors in enumerate(sums):
             place = f.address(self.scratch.place, f.load(self.places, pixel, I64) + panel.shift, tile.type)
@@ -294,7 +299,7 @@ class _Expansion:
                 f.store(stored, place, index * tile.lanes, tile.type)
 
     def _apply_epilogue(self, panel: _Piece, position: Value, count: Value) -> None:
-        """To a tile in the scratch memory."""
+        """Apply the epilogue to a tile in the scratch memory."""
         f, tile = self.f, self.tile
         with f.loop(0, count) as pixel:
             place = f.address(self.scratch.place, f.load(self.places, pixel, I64) + panel.shift, tile.type)
@@ -323,7 +328,7 @@ class _Windows:
         self.is_light = is_light(f.target, chain, tile.lanes)
         self.spilled = f.stack(tile.type, PIXELS * tile.width)
         self.columns = sorted({pixel * self.form.stride + tap for pixel in range(PIXELS) for tap in range(self.form.taps)})
-        """Those that a tile meets, counted from its window's first."""
+        """The columns that a tile reads, counted from the first one of its window."""
 
     def row(self, chunk: _Piece, row: Value, base: Value) -> None:
         """One row of the result; the scratch memory begins with the expanded row `base`."""
@@ -359,7 +364,7 @@ class _Windows:
         return sums
 
     def _add_row(self, sums: list[list[Variable]], line: Value, filters: Value, vectors: range) -> None:
-        """The inner loop, without a loop: of one row of the window, each column is loaded once and multiplied by all taps that meet it."""
+        """The inner loop, unrolled: each column of a row of the window is loaded once and multiplied by all taps that meet it."""
         f, form = self.f, self.form
         factors = [self._vectors(filters, tap * self.tile.width, vectors) for tap in range(form.taps)]
         for column in self.columns:
@@ -376,7 +381,7 @@ class _Windows:
         return [self.f.load(place, first + vector * tile.lanes, tile.type, tile.lanes) for vector in vectors]
 
     def _epilogue(self, panel: _Piece, sums: list[list[Variable]], vectors: range, position: Value, count: Value) -> None:
-        """Register by register, or from the stack where the epilogue is a loop or a vector is not whole."""
+        """Apply the epilogue to each register; or to the stack, in a loop, where it is heavy or a vector is not whole."""
         f, tile = self.f, self.tile
         if not self.is_light:
             self._epilogue_from_stack(panel, sums, vectors, position, count)

@@ -48,10 +48,11 @@ class WinogradForm:
     """What shapes the code."""
 
     transforms: tuple[Transform | None, ...]
-    """Of the spatial axes; one or two have a transform."""
+    """The transform of each spatial axis; one or two axes have one."""
     rows: int
-    """Tiles by which panels of filters are multiplied at once."""
+    """Rows of the register tile: tiles of the image that are multiplied with a panel of filters at once."""
     vectors: int
+    """Vectors of filters in a panel."""
     lanes: int
     masked: bool
     """Whether the last vector of channels is not whole."""
@@ -62,12 +63,12 @@ class WinogradForm:
 
     @property
     def points(self) -> int:
-        """At which input and filters are multiplied."""
+        """How many points there are, at which input and filters are multiplied."""
         return math.prod(transform.width for transform in self.used)
 
     @property
     def pixels(self) -> int:
-        """Of a tile."""
+        """Pixels of the result in a tile."""
         return math.prod(transform.size for transform in self.used)
 
 
@@ -77,37 +78,39 @@ class WinogradAxis(Arguments):
     input: Size
     output: Size
     begin: Size
-    """Pixels of padding before it."""
+    """Pixels of padding before the image."""
     step: Size
-    """From pixel to pixel in memory."""
+    """From pixel to pixel of the input in memory."""
     tiles: Size
     stride: Size
     dilation: Size
-    """Results of one tile lie so far apart, those between them are other tiles'."""
+    """How far the results of one tile lie apart. Those between them belong to other tiles."""
     phases: Size
-    """How many tiles lie between each other."""
+    """How many tiles are interleaved."""
     spread: Size
-    """How far inputs of a tile lie apart."""
+    """How far the inputs of a tile lie apart."""
     sections: Size
     offsets: Size
-    """How many sections begin beside each other."""
+    """How many sections begin at neighbouring taps."""
     jump: Size
-    """From such sections to the next ones."""
+    """From a group of such sections to the next group."""
 
 
 class Blocks(Arguments):
     """How the work is cut, and how far rows lie apart in scratch memory."""
 
     tiles: Size
-    """Of a block, at most."""
+    """The most tiles of a block."""
     panels: Size
-    """Of filters, of a chunk."""
+    """Panels of filters in a chunk."""
     kept: Size
     """Panels whose sums are kept at a time."""
     together: Size
     """Sections whose transformed input is kept at a time."""
     v_pitch: Size
+    """From row to row of the transformed input."""
     m_pitch: Size
+    """From row to row of the sums."""
 
 
 class WinogradArguments(Arguments):
@@ -131,7 +134,7 @@ class WinogradArguments(Arguments):
     blocks: Blocks
     image_step: Size
     short_depth: Size
-    """Over how many products a sum goes where the first transformed axis is at infinity."""
+    """How many products a sum has at those points where the first transformed axis is at infinity."""
     axes: Sequence[WinogradAxis] = each(lambda form: len(form.transforms))
     sink: Operands = group(lambda chain: chain.slots)
 
@@ -276,7 +279,7 @@ class _Input:
         return origins
 
     def _transform_vector(self, target: Value, channel: Value) -> None:
-        """The inner step: some channels of a section. `target` is their place at the first point."""
+        """The inner step: transform a vector of channels of a section. `target` is its place at the first point."""
         f = self.f
         remaining = self.a.channels - channel if self.form.masked else None
 
@@ -310,7 +313,7 @@ class _Product:
     """The panel that comes next."""
     depth: Value
     has_begun: Value
-    """Whether it is added to sums of the sections before."""
+    """Whether there are sums of earlier sections, to which this product is added."""
 
 
 class _Products:
@@ -322,7 +325,7 @@ class _Products:
         self.depth = common.sections * common.a.channels
 
     def multiply(self, block: _Block, first_section: Value, last_section: Value) -> None:
-        """All points, for some sections."""
+        """Multiply at all points, for some sections."""
         f, a, form = self.f, self.a, self.form
         groups = EvenTiles(f, block.count, form.rows)
         panel_size = self.depth * self.width
@@ -358,7 +361,7 @@ class _Products:
                 before = count
 
     def _multiply_rows(self, tile: _Product, height: Value, count: int, fetched: Value) -> None:
-        """A register tile of `count` rows, part by part. If there are fewer, the last one is taken several times."""
+        """A register tile of `count` rows, part by part. If there are fewer rows, the last one is computed several times."""
         f, a, form = self.f, self.a, self.form
         numbers = [f.minimum(height - 1, row) for row in range(count)]
         rows = [f.address(tile.rows, number * a.blocks.v_pitch, F32) for number in numbers]
@@ -439,7 +442,7 @@ class _Output:
         return [[pixel + bias for pixel in line] for line in lines]
 
     def _epilogue(self, pixels: Pixels, block: _Block, corner: list[Value], channel: Value) -> None:
-        """Pixel by pixel, or from the stack where the epilogue is a loop."""
+        """Apply the epilogue to each pixel in a register; or to the stack, in a loop, where it is heavy."""
         position, runs = self._runs(corner)
         column, remaining = channel + block.group * self.a.filters, self.a.filters - channel
 
@@ -452,7 +455,7 @@ class _Output:
             self._emit_from_stack(pixels, runs, position, emit)
 
     def _emit_each(self, part: Pixels | Value, runs: Sequence[_Run], position: Value, emit: Emit) -> None:
-        """Those pixels that lie inside the image."""
+        """Emit the pixels that lie inside the image."""
         if isinstance(part, Value):
             emit(position, part)
             return

@@ -23,9 +23,9 @@ from sardonyx.providers.native.program.sizes import THREADS
 from sardonyx.startup.records import dataclass
 
 BLOCK_GROUPS = 64
-"""How many groups go through a tree before the next: their keys and scores stay in the second cache."""
+"""Groups of a block: their keys and scores stay in the second-level cache."""
 FEW_ROWS = 8
-"""Up to so many rows of an unfinished group go alone."""
+"""A last group of at most so many rows goes through the trees row by row."""
 STACK_BYTES = (256 + 1) * GROUP * 4
 """The keys of a group that goes row by row lie on the stack if they are not larger: with up to 256 columns of float32."""
 
@@ -38,7 +38,7 @@ class WalkSpec:
     narrow: bool
     combine: str
     votes: Type | None
-    """The type of the leaves' rows; None if a leaf says its weight."""
+    """The type of votes, if leaves name rows of a table of votes; None if a leaf holds its one weight."""
 
     @property
     def float(self) -> Type:
@@ -67,7 +67,7 @@ def key_bytes(rows: Dim, columns: int, type: Type) -> Dim:
 
 
 class WalkArguments(Arguments):
-    """Those of a `ForestTable` are meant as it says."""
+    """The fields of a `ForestTable`, and where rows come from and scores go."""
 
     X: Pointer
     rows: Size
@@ -104,10 +104,11 @@ class _Descent:
 @dataclass(frozen=True)
 class _Tree:
     root: Value
-    """Where its records lie."""
+    """The address of its first record."""
     target: Value
+    """The class or output that it votes for."""
     depth: Value
-    """That of its leaves."""
+    """How many levels there are above its leaves."""
 
 
 class _Walk:
@@ -195,7 +196,7 @@ class _Walk:
             self.f.store(self.f.const(F64, IDENTITIES[self.spec.combine]), self.a.scores, place, F64)
 
     def _vote(self, leaf: Value, row: Value, target: Value) -> None:
-        """Let a row have a leaf's vote."""
+        """Add a leaf's vote to the scores of a row."""
         f, a, spec = self.f, self.a, self.spec
         if spec.votes is None:
             self._combine(row * a.width + target, f.load(leaf, 0, spec.float))
@@ -250,10 +251,10 @@ class _Walk:
     # --- the descent
 
     def _leaves(self, descents: Sequence[_Descent], levels: Variable) -> list[Value]:
-        """Follow descents until all have come to leaves: where the records of these lie.
+        """Follow descents until all have reached leaves; returns the addresses of these.
 
-        The first `levels` are gone without looking: a loop whose length rarely changes is predicted, so that the next descents begin before
-        these have ended. Where it does not suffice it grows.
+        The first `levels` levels are descended without a test for leaves. The CPU predicts a loop whose length rarely changes, so the next
+        descents begin before these have ended. `levels` grows where it does not suffice.
         """
         f = self.f
         places = [f.variable(0, I64) for _ in descents]
@@ -279,7 +280,7 @@ class _Walk:
         return child + f.convert(f.load(self._record(descent.root, place), 0, type) < key, I64)
 
     def _all_ended(self, descents: Sequence[_Descent], places: Sequence[Variable]) -> Value:
-        """Whether all are at leaves, which alone read the column that has the flag's bit."""
+        """Whether all are at leaves. Only the records of leaves have the flag's bit in their column."""
         f = self.f
         together = f.const(I64, -1)
         for descent, place in zip(descents, places):

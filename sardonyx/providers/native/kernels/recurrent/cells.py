@@ -42,10 +42,10 @@ class Cell:
     team: bool = False
     """Whether several threads may share a step."""
     ahead: int = 0
-    """For so many steps together a single row's inputs are projected while the steps before are under way; 0 if they are projected at
-    once. One row alone waits for the weights to come from memory, and the arithmetic units are free for that."""
+    """How many steps of a single row's inputs are projected together, while the steps before still run; 0 if all are projected first.
+    A single row waits for weights from memory, so the arithmetic units are free for this."""
     ratio: int = 1
-    """How many elements of h go through the one product for each element of those inputs in the other, so that they end together."""
+    """How many elements of h are multiplied for each element of the inputs ahead, so that both products end together."""
 
     @property
     def gates(self) -> int:

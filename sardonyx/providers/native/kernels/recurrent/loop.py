@@ -45,7 +45,7 @@ class AheadArguments(Arguments):
 
 
 class OutputArguments(Arguments):
-    """Y."""
+    """The output Y."""
 
     place: Pointer
     step_stride: Size
@@ -60,14 +60,15 @@ class RecurrenceArguments(Arguments):
     padded: Size
     """`hidden`, rounded up to whole vectors."""
     directions: Size
-    """All that the layer has."""
+    """How many directions the layer has."""
     first: Size
-    """The direction that the first items are of."""
+    """The direction of the first items."""
     reverse: Size
-    """From which direction on sequences go backwards."""
+    """The first direction in which sequences go backwards."""
     blocks: Size
-    """Of rows, in each direction."""
+    """Blocks of rows in each direction."""
     block_rows: Size
+    """Rows of a block."""
     teams: Size
     """One for each block of each direction; a thread alone counts as one."""
     projected: Pointer
@@ -75,7 +76,7 @@ class RecurrenceArguments(Arguments):
     bias: Pointer
     state: Pointer
     weights: Sequence[Pointer] = each(lambda cell: len(cell.products))
-    """Recurrent ones, of each product of a step."""
+    """Recurrent weights, for each product of a step."""
     beside: Pointer | None = when(lambda cell: cell.peepholes or cell.linear_before_reset)
     """Peepholes, or the bias of the candidate's product."""
     status: Pointer
@@ -89,7 +90,7 @@ class RecurrenceArguments(Arguments):
 
 @kernel("recurrence", RecurrenceArguments)
 def recurrence_kernel(f: KernelFunction, a: RecurrenceArguments, cell: Cell) -> None:
-    """All steps for blocks of rows. Items are blocks of all directions, and once more the same for those who help."""
+    """All steps for blocks of rows. Items are the blocks of all directions; with teams, each block once more for a helper."""
     layer = _Layer(f, a, cell)
     with f.loop(f.begin, f.end) as item:
         _Block(layer, item).run()
@@ -106,7 +107,7 @@ class _Layer:
         self.lanes = f.lanes(self.type)
         self.functions = cell_functions(cell)
         self.coming = f.stack(I64, cell.ahead) if cell.ahead else None
-        """Where in X the steps begin whose projection comes next."""
+        """Where the steps lie in X that are projected next."""
         self.times = f.stack(I64, BLOCK_ROWS)
         """Which step of the sequence each row is at."""
         self.ends = f.stack(I64, BLOCK_ROWS)
@@ -158,13 +159,13 @@ class _Block:
         self._finish()
 
     def _is_stopped(self) -> Value:
-        """Whether the run shall end: a sequence may be long, and nobody looks at what is computed then."""
+        """Whether the run was stopped. A sequence may be long, so each step looks."""
         f = self.f
         stop = f.load(self.a.status, CALL_STOP - CALL_STATUS, PTR)  # the words of a call lie together
         return f.emit(I64, f"load atomic i64, {stop} monotonic, align 8") != 0
 
     def _to_and_fro(self, t: Value, number: Value) -> Value:
-        """The panel that comes as the number-th: each step begins with those that the one before had last, and that are near still."""
+        """The panel at a place in the order of a step. Each step begins with the last panels of the step before, which are still cached."""
         return self.f.select((t & 1) == 0, number, self.panels - 1 - number)
 
     def _run_in_team(self, arguments: TeamArguments) -> None:
@@ -224,7 +225,7 @@ class _Block:
             self.ahead.find_coming((t // self.cell.ahead + 1) * self.cell.ahead)
 
     def _find_times(self, t: Value) -> None:
-        """Which step of its sequence each row is at: those who go backwards begin at their own end, and stand still behind it."""
+        """Note at which step of its sequence each row is. Backwards, a row begins at its own end and stands still behind it."""
         f, layer = self.f, self.layer
         with f.loop(0, self.rows) as row:
             end = f.load(layer.ends, row, I64) if self.cell.lengths else self.a.steps

@@ -19,8 +19,8 @@ MEMBERS = 2
 LINE = 8
 """Words of a cache line; what different threads write keeps this distance."""
 PATIENCE = 2000
-"""How often a leader looks in vain for the end of a turn before it goes on without help: the system has put a helper to sleep in the midst
-of a piece, and as the machine is busy that would happen again."""
+"""How often a leader looks in vain for the end of a turn before it goes on without helpers. The system has then put a helper to sleep
+inside a piece; on such a busy machine that would happen again."""
 _TURN, _DONE, _CLAIMS = 0, LINE, 2 * LINE
 _PAUSE = {"x86_64": "llvm.x86.sse2.pause", "AMD64": "llvm.x86.sse2.pause"}.get(platform.machine())
 
@@ -32,11 +32,11 @@ def team_words(pieces: int) -> int:
 
 class TeamArguments(Arguments):
     words: Pointer
-    """Of all teams."""
+    """The words of all teams."""
     team_words: Size
-    """How many of them a team has."""
+    """How many words a team has."""
     pieces: Size
-    """Of a turn."""
+    """Pieces of a turn."""
     members: Size
     swings: Size
     """1 if a leader without helpers swings to and fro, else 0."""
@@ -45,7 +45,7 @@ class TeamArguments(Arguments):
 class Team:
     """The words of one team in a kernel. Turns count from 1; each has the same number of pieces, which any member may do.
 
-    A turn opens when all pieces of the one before are done. Who has taken a piece has written the turn over the one before as its claim.
+    A turn opens when all pieces of the turn before are done. A member claims a piece by writing the number of the turn into its word.
     """
 
     def __init__(self, f: KernelFunction, a: TeamArguments, team: Value):
