@@ -51,7 +51,7 @@ def check_moved(moved: Sequence[Node], assigned: Assigned) -> None:
 
 
 def _can_move(node: Node) -> bool:
-    """MaxPool's indices count in the layout, so a node that gives them stays."""
+    """Whether a node may be moved. MaxPool's indices depend on the layout, so a MaxPool that outputs them stays."""
     image = node.inputs[0] if node.inputs else None
     return (
         not node.domain
@@ -95,7 +95,7 @@ def _wrap(node: Node) -> None:
 
 
 def _give_back(node: Node) -> None:
-    """Let a node make its first output with channels last, and a Transpose after it what it made before."""
+    """Let a node make its first output with channels last, and add a Transpose that restores the former order."""
     assert node.graph is not None
     rank = _rank(node.outputs[0])
     output = edit.replace_output(node, 0, _permuted(node.outputs[0], _to_last(rank)))
@@ -120,7 +120,7 @@ def _push_down(graph: Graph) -> None:
 
 
 def _pass_through(node: Node) -> None:
-    """Let a node that goes element by element read what was there before the Transposes, if all else that it reads are numbers."""
+    """Let an elementwise node read the values before their Transposes, if its other operands are single numbers."""
     sources = [_source(value) for value in node.inputs]
     others = [value for value, source in zip(node.inputs, sources, strict=True) if value is not None and source is None]
     ranks = {_rank(source) for source in sources if source is not None}

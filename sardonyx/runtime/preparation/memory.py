@@ -281,7 +281,7 @@ class _Planner:
             self._record(slot, Kind.ALLOCATE, position)
 
     def _leaving(self, position: int, step: Step, index: int, slot: int, size: Dim) -> None:
-        """An output, or what an output will be an alias of: computed where the caller will find it."""
+        """Memory of an output, or of a value that an output is an alias of: it belongs to the caller."""
         is_output = slot in self.outputs
         source = next(iter(self._aliased(step, index)), None)
         number = None if source is None else self.buffer_of.get(source)
@@ -321,7 +321,7 @@ class _Planner:
         return None
 
     def _holds_too_much(self, position: int, step: Step, slot: int, source: int) -> bool:
-        """Whether a view would keep a larger buffer for longer than a copy of it would stand beside that."""
+        """Whether a view would keep a larger buffer alive, so that a copy takes less memory."""
         number = self.buffer_of.get(source)
         size = bytes_of(self.values[slot].type)
         if number is None or size is None or self.buffers[number].outside:
@@ -333,7 +333,7 @@ class _Planner:
         return (whole - part) * (self.last.get(slot, position) - until) > COPY_COST * part * (until - position + 1)
 
     def _overwritten(self, position: int, step: Step, index: int, size: Dim) -> int | None:
-        """An operand of the same size that nobody reads after this step, and of which the step reads no alias besides."""
+        """An operand of the same size that may be overwritten: no later step reads it, and this step reads no other alias of it."""
         readings = Counter(self.buffer_of.get(slot) for slot in {*step.inputs, *step.captured})
         taken = {self.buffer_of.get(slot) for slot in step.outputs[:index]}
         for source in _paired(step, step.call.sharing.inplace, index):
@@ -357,7 +357,7 @@ def _last_reads(steps: Sequence[Step]) -> dict[int, int]:
 
 
 def _held(steps: Sequence[Step], values: Sequence[Value]) -> set[int]:
-    """Values that end up in a sequence or an optional: nobody knows for how long."""
+    """Values that end up in a sequence or an optional. How long they live is not known."""
     return {
         slot
         for step in steps

@@ -64,7 +64,7 @@ class Units:
             yield from node.implicit_inputs()
 
     def made(self, index: int) -> Iterator[Value]:
-        """What leaves a unit."""
+        """The outputs of a unit."""
         assignment = self.assignments[index]
         yield from assignment.nodes[0].outputs if assignment.cluster is None else assignment.cluster.outputs
 
@@ -109,7 +109,7 @@ def priority_based(units: Units) -> list[int]:
 
 
 def with_shapes_after_parents(units: Units, order: Iterable[int]) -> list[int]:
-    """`order` with each Shape and Size moved to right after the unit whose result it reads, which may be given up the sooner."""
+    """`order` with each Shape and Size right behind the unit whose result it reads. That result may then be freed sooner."""
     moved: list[int] = []
     done = [False] * len(units)
     for index in order:

@@ -34,7 +34,7 @@ class Originals:
         self._lock = threading.Lock()
 
     def release(self, prepared: Prepared) -> None:
-        """Let go of those that were packed and that no step of the plan reads as they are. No more weights are packed then."""
+        """Release the weights that were packed, unless a step of the plan reads the originals. Nothing is packed after that."""
         plan, packing = prepared.plan, prepared.recipe.packing
         assert plan is not None
         if not any(provider.standard_ops_only for provider in prepared.recipe.providers):
@@ -81,7 +81,7 @@ def _tensors(model: Model) -> Iterator[Tensor]:
 
 
 def _is_heap(tensor: Tensor) -> bool:
-    """Whether a tensor holds an array of its own, and one that is worth the trouble."""
+    """Whether a tensor holds an array of its own that is large enough to be worth releasing."""
     if tensor.nbytes < WORTH_RELEASING or not tensor.is_loaded:  # who fetches it each time does not hold it
         return False
     array = tensor.peek()

@@ -33,7 +33,7 @@ Expand = Callable[[Sequence[Node]], bool]
 
 @dataclass(frozen=True)
 class Assignment:
-    """One step of the run to be: a single node with a kernel, or a cluster to compile, with its provider."""
+    """A future step with its provider: a single node with a kernel, or a cluster to compile."""
 
     provider: ExecutionProvider
     nodes: Sequence[Node]
@@ -86,7 +86,7 @@ def partition_graphs(
 
 
 def _with_reason(assignment: Assignment, providers: Sequence[ExecutionProvider], refused: Refused) -> Assignment:
-    """A node with what the providers before its own say of it."""
+    """An assignment with the reasons why the providers before its own refused the node."""
     if assignment.cluster is not None:
         return assignment
     (node,) = assignment.nodes
@@ -235,7 +235,7 @@ class _Compiler:
         self._rounds = 0
 
     def compile(self, assigned: Assigned) -> bool:
-        """Compile what is not compiled yet; False if providers must be asked again, because they could not have all that they claimed."""
+        """Compile what is not compiled yet. False if a cluster could not be compiled, so that providers must be asked again."""
         self._rounds += 1
         is_complete = True
         for assignment in (
@@ -254,7 +254,7 @@ class _Compiler:
         return is_complete
 
     def _refuse(self, assignment: Assignment, error: CannotCompile) -> None:
-        """Take the nodes that are in the way from a provider, or all of the cluster if it cannot tell."""
+        """Take the nodes that cannot be compiled from a provider; all of the cluster if it does not know which."""
         assert assignment.cluster is not None
         members = set(assignment.nodes)
         reasons = {node: reason or repr(error) for node, reason in error.reasons.items() if node in members}
@@ -283,7 +283,7 @@ def _by_reason(reasons: Mapping[Node, str]) -> list[tuple[str, list[Node]]]:
 
 
 def _entering(nodes: Sequence[Node]) -> tuple[list[Value], list[Value]]:
-    """What nodes use and do not make: values of the run, and constants."""
+    """What nodes read and do not compute: values of the run, and constants."""
     outputs = {id(output) for node in nodes for output in node.outputs}
     used = dict.fromkeys(value for node in nodes for value in (*node.inputs, *node.implicit_inputs()) if value is not None)
     entering = [value for value in used if id(value) not in outputs]
@@ -291,7 +291,7 @@ def _entering(nodes: Sequence[Node]) -> tuple[list[Value], list[Value]]:
 
 
 class _Borders:
-    """What tells the outputs of a cluster: where nodes stand, what the graph gives out, what subgraphs give on as outputs of theirs."""
+    """What decides which values of a cluster are outputs: positions of nodes, outputs of the graph, values that subgraphs return."""
 
     def __init__(self, graph: Graph):
         self.graph = graph

@@ -231,7 +231,7 @@ def _with_releases(steps: Sequence[Step], kept: Iterable[int], template: Sequenc
 
 
 def _with_memory(steps: Sequence[Step], values: Sequence[Value], memory: MemoryPlan) -> list[Step]:
-    """Tell each step what its kernel may overwrite, if it can write where it is told to, and which of its results to copy."""
+    """Tell each step which operand its kernel may overwrite, if the kernel takes `out`, and which results to copy."""
     source = {
         allocation.slot: allocation.source
         for allocation in memory.allocations

@@ -84,7 +84,7 @@ def _from_packages() -> Mapping[str, Any]:
 
 
 def _may_announce(folder: str) -> bool:
-    """Whether packages in a folder may bring providers. To look takes a millisecond, to have `importlib.metadata` look many."""
+    """Whether packages in a folder may bring providers. This look takes a millisecond; `importlib.metadata` takes many."""
     if not os.path.isdir(folder or "."):
         return os.path.exists(folder)  # an archive, which has its own ways
     try:
@@ -160,7 +160,7 @@ def _open(name: str, options: Mapping[str, str]) -> ExecutionProvider | None:
 
 
 def _open_cpu(options: Mapping[str, str], threads: int, spinning: bool, context: Context | None) -> list[ExecutionProvider]:
-    """The CPU's two: native code, unless the option "native" is "0" or there is no compiler, and NumPy for all the rest."""
+    """The two providers of the CPU: native code, unless the option "native" is "0" or there is no compiler; and NumPy for the rest."""
     Accuracy.of(options)  # NumPy's sums are exact at every level, and wrong names are refused all the same
     if context is not None:
         from sardonyx.providers.native.aot.provider import ContextExecutionProvider

@@ -18,7 +18,7 @@ def bytes_of(type: Type | None) -> Dim | None:
 
 
 def size_with(size: Dim, sizes: Mapping[str, int]) -> int | None:
-    """A symbolic size as a number; None if a symbol in it has no value. No tensor has less than no bytes."""
+    """A symbolic size as a number, at least 0; None if a symbol in it has no value."""
     try:
         return max(dim.evaluate(size, sizes), 0)
     except KeyError:

@@ -29,7 +29,7 @@ logger = logging.getLogger("sardonyx.runtime")
 
 
 class Specialized:
-    """Makes plans when inputs come for the second time. `make` prepares the model once more, with given shapes and some given values."""
+    """Makes plans when shapes come for the second time. `make` prepares the model again for these shapes, and for some values."""
 
     def __init__(self, plan: Plan, make: Make):
         self._make = make

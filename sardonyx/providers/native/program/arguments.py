@@ -62,7 +62,7 @@ class Slot:
 
 
 class WrongArguments(TypeError):
-    """A lowering does not give a kernel what this declares. Always a fault of the lowering, never of a model."""
+    """A lowering gave a kernel other arguments than it declares. That is always a fault of the lowering, never of a model."""
 
 
 # --- rules: what of a record there is
@@ -86,7 +86,7 @@ class _Group(_Rule):
 
 
 def each(count: Callable[..., int | Sequence[object]]) -> Any:
-    """A field that is a sequence, of so many elements, or of one for each element of another sequence."""
+    """A field that is a sequence: of a number of elements, or of one element for each of another sequence."""
     return _Each(count)
 
 
@@ -173,7 +173,7 @@ class Declaration:
         return list(_slots(self, ""))
 
     def words(self, title: str, arguments: Arguments) -> list[Argument]:
-        """What a lowering gives, in the order of the words, after a check of each; `title` is the kernel's."""
+        """The values of a record in the order of the words, each checked; `title` is the kernel's."""
         return list(_words(self, arguments, title, ""))
 
     def read(self, next: Callable[[Type], Value]) -> Any:
@@ -185,7 +185,7 @@ Part = Union[Kind, Absent, Several, Declaration]
 
 
 def declare(record: type[Arguments], shaping: Mapping[str, Any]) -> Declaration:
-    """What a kernel with these parameters is given."""
+    """The declaration of a kernel's arguments for these parameters."""
     return Declaration(record, {name: _part(field, shaping) for name, field in record.__declared__.items()})
 
 
@@ -242,7 +242,7 @@ def _words(part: Part, value: Any, title: str, path: str) -> Iterator[Argument]:
 
 
 def _values(part: Several | Declaration, value: Any, title: str, path: str) -> Sequence[Any]:
-    """What there is for each inner part of one, which must be as many."""
+    """The values of the inner parts, which must be as many as are declared."""
     where = f"argument {path!r}" if path else "its record"
     if isinstance(part, Declaration):
         if not isinstance(value, part.record):

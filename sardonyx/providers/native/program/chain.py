@@ -98,7 +98,7 @@ class Chain:
 
     @property
     def is_zero_beyond(self) -> bool:
-        """Whether its element is 0 in lanes beyond the last column, as that of a load along the row is."""
+        """Whether its elements are 0 in lanes beyond the last column, as those of a load along the row are."""
         last = self.items[-1]
         return isinstance(last, Load) and last.strides[-1:] in (("1",), ("n",))
 
@@ -131,7 +131,7 @@ def _strides_text(strides: Strides) -> str:
 
 
 def pattern(strides: Sequence[Dim]) -> Strides:
-    """What of an operand's strides shapes the code."""
+    """The part of an operand's strides that shapes the code."""
     inner = tuple("0" if stride == 0 else "n" for stride in strides[:-1])
     last = strides[-1] if strides else 0
     return inner + (("0" if last == 0 else "1" if last == 1 else "n"),) if strides else ()
@@ -143,7 +143,7 @@ def _operand_slots(name: str, strides: Strides) -> list[Slot]:
 
 
 def slots_of(chain: Chain | None) -> list[Slot]:
-    """What the code of a chain is given that may be absent."""
+    """The arguments of a chain's code; none if there is no chain."""
     return [] if chain is None else chain.slots
 
 
@@ -228,7 +228,7 @@ class ChainRow:
                 self.f.prefetch(self._loads[n], column + step, operand.type)
 
     def is_aligned(self, start: Value | int, bytes: int) -> Value | None:
-        """Whether results that may go past the caches lie at multiples of so many bytes from a column on; None if there are none."""
+        """Whether streamed results are aligned to so many bytes from a column on; None if no result is streamed."""
         addresses: Value | None = None
         for store, place in zip(self.code.chain.stores, self._stores):
             if store.streams:
@@ -270,7 +270,7 @@ class ChainRow:
         item: int = -1,
         given: Sequence[Value] = (),
     ) -> Value:
-        """The elements for a kernel in which each lane goes its own way, to a store that takes the same mask or to a `Fold`.
+        """The elements for a kernel that keeps lanes apart: they go to a store with the same mask, or to a `Fold`.
 
         Lanes beyond `remaining` hold anything: loads are 0 there, but not what a chain makes of them.
         """

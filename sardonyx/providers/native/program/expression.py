@@ -57,7 +57,7 @@ class Expression:
         return len(self.items) - 1
 
     def give(self, value: Value, operations: Sequence[Operation] = ()) -> None:
-        """Begin with a value that the kernel around makes, up to some operations."""
+        """Begin with a value that the surrounding kernel makes, and apply some operations to it."""
         type = element_of(value)
         assert type is not None
         number = self._new(None, Given(type))
@@ -82,7 +82,7 @@ class Expression:
         return self._new(None, Apply(name_of(entry), tuple(inputs), type, operation.attributes))
 
     def add(self, value: Value) -> int:
-        """The number of the item that a value is: computed here if it is pending and has this shape, else loaded."""
+        """The number of a value's item. The value is computed here if it is pending and has this shape; else it is loaded."""
         if value in self.numbers:
             return self.numbers[value]
         node = self.lowerer.pending_node(value)

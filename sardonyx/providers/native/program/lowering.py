@@ -186,7 +186,7 @@ class Lowerer:
                 self.output(value)
 
     def _wait(self, node: Node) -> None:
-        """Put an elementwise node off until somebody needs its value, unless it keeps too many others in memory."""
+        """Postpone an elementwise node until its value is needed, unless that keeps too many other values in memory."""
         value, shape = node.outputs[0], shape_of(node.outputs[0])
         self._pending[value] = node
         held: set[Value] = set()
@@ -200,7 +200,7 @@ class Lowerer:
             self._compute(value)
 
     def _check_declared(self, node: Node) -> None:
-        """Sizes that the model declares where inference finds others: memory is laid out for them, so they must be true."""
+        """Require that sizes which the model declares, and inference does not confirm, are true at run time: memory is planned for them."""
         for value in node.outputs:
             inferred = value.inferred
             if inferred is None or not isinstance(inferred, TensorType):
@@ -223,7 +223,7 @@ class Lowerer:
     # --- what lowerings ask
 
     def view(self, value: Value) -> View:
-        """How a value lies in memory; if it is still to be computed, the step that does so is added."""
+        """How a value lies in memory. If it is pending, the step that computes it is added."""
         view = self._views.get(value)
         if view is not None:
             return view
@@ -370,7 +370,7 @@ class Lowerer:
         self._elementwise(target.shape, items, views, [(len(items) - 1, target)])
 
     def store(self, value: Value, target: View) -> None:
-        """Have a value in a part of a larger buffer: computed right there if it is still to be computed and nobody else needs it."""
+        """Put a value into a part of a larger buffer. A pending value that nobody else needs is computed right there."""
         if value not in self._pending or not self.is_private(value):
             self.copy(self.view(value), target)
             return
@@ -383,14 +383,14 @@ class Lowerer:
             self._elementwise(expression.shape, expression.items, expression.views, results)
 
     def require(self, left: Dim, right: Dim) -> None:
-        """Have NumPy compute the cluster whenever two sizes differ."""
+        """Require two sizes to be equal. NumPy computes the cluster in runs where they differ."""
         if isinstance(left - right, int) and left != right:
             raise CannotCompile(f"the sizes {left} and {right} differ")
         if left != right:
             self.program.conditions.setdefault((left, right), tuple(self._nodes))
 
     def require_fit(self, size: Dim, wanted: Dim) -> Dim:
-        """Have NumPy compute the cluster whenever a size is neither 1 nor the one that is wanted; what it is to be taken for."""
+        """Require a size to be 1 or the wanted one, else NumPy computes the cluster; returns the size that kernels may assume."""
         if size == wanted or size == 1:
             return size
         if _is_alike(size, wanted):
@@ -515,7 +515,7 @@ class Lowerer:
         return view, strides
 
     def _absorb(self, expression: Expression, value: Value, groups: Sequence[int], axes: Sequence[int]) -> None:
-        """Take elementwise nodes behind `value` into the expression, for as long as there are any that fit."""
+        """Take elementwise nodes that follow `value` into the expression, as long as some fit."""
         shape = expression.shape
         pending = list(value.users)
         while pending:
@@ -539,7 +539,7 @@ class Lowerer:
             pending += node.outputs[0].users
 
     def _is_at_hand(self, operand: Value | None, expression: Expression, groups: Sequence[int], axes: Sequence[int]) -> bool:
-        """Whether an operand is in the expression already or can be read where the kernel runs."""
+        """Whether an operand is part of the expression, or can be read in the kernel's domain."""
         if operand is None or operand in expression.numbers:
             return True
         if operand not in self._views and not operand.is_constant and operand not in self._pending:
@@ -618,6 +618,6 @@ class Lowerer:
 
 
 def _is_alike(size: Dim, wanted: Dim) -> bool:
-    """Whether two sizes are computed from the same ones, so that they are rather equal than 1 and something else."""
+    """Whether two sizes depend on the same symbols. Then they are probably equal, and not 1 and something else."""
     symbols = set(dim.symbols(size))
     return bool(symbols) and symbols == set(dim.symbols(wanted))

@@ -29,7 +29,7 @@ class Failure:
 
     @property
     def is_fatal(self) -> bool:
-        """Whether no other provider may hide it."""
+        """Whether the error must reach the user instead of another provider taking the node."""
         return isinstance(self.error, WrongArguments)
 
     @property

@@ -44,7 +44,7 @@ class UnboundSymbol(Exception):
 
 
 class ShapeMismatch(Exception):
-    """The shapes that came are not of the form that was compiled for."""
+    """The shapes of a run contradict those that the program was compiled for."""
 
     def __init__(self, expected: str, shapes: Shapes):
         super().__init__(f"{expected}, but the inputs have the shapes {', '.join(map(str, map(list, shapes)))}")
@@ -102,7 +102,7 @@ class Sizes:
             self._places[name] = (number, axis, 0, 1)
 
     def _told(self, size: Dim) -> Dim:
-        """A size in symbols that shapes tell, as far as it can be said in them."""
+        """A size rewritten in symbols that shapes tell, as far as possible."""
         for whole, name in self._named:
             if self._unknown(size):
                 size = dim.with_name(size, whole, name)
@@ -116,7 +116,7 @@ class Sizes:
         return set().union(*(self._unknown(size) for size in sizes))
 
     def __call__(self, size: Dim) -> int:
-        """The number under which a size will be found."""
+        """The number of a size, by which steps refer to it."""
         number = self._numbers.get(size)
         if number is None:
             if not self.knows(size):
@@ -125,7 +125,7 @@ class Sizes:
         return number
 
     def require(self, left: Dim, right: Dim) -> None:
-        """Have shapes refused for which two sizes differ."""
+        """Refuse shapes for which two sizes differ."""
         self(left)
         self(right)
         self._conditions.append((left, right))
@@ -139,7 +139,7 @@ class Sizes:
         return is_known
 
     def rules(self) -> SizeRules:
-        """How all that was asked for is computed."""
+        """The rules by which all collected sizes are computed."""
         symbols = {name: number for number, name in enumerate([*self._places, THREADS_NAME])}
 
         def terms(size: Dim) -> SizeTerms:

@@ -34,7 +34,7 @@ def streamed(lowerer: Lowerer, chain: Chain, views: Sequence[View | None]) -> Ch
 
 
 def in_streams(f: KernelFunction, row: ChainRow, start: Value | int, body: Callable[[], None]) -> None:
-    """Emit the loop that writes a row from a column on: twice if it streams, as memory that the caller gave may not be aligned."""
+    """Emit the loop that writes a row from a column on. A streaming loop is emitted twice: the caller's memory may not be aligned."""
     aligned = row.is_aligned(start, f.target.caches.line)
     if aligned is None:
         body()
