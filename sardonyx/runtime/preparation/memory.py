@@ -281,7 +281,7 @@ class _Planner:
             self._record(slot, Kind.ALLOCATE, position)
 
     def _leaving(self, position: int, step: Step, index: int, slot: int, size: Dim) -> None:
-        """Memory of an output, or of a value that an output is an alias of: it belongs to the caller."""
+        """Give an output, or a value that an output is an alias of, memory that belongs to the caller."""
         is_output = slot in self.outputs
         source = next(iter(self._aliased(step, index)), None)
         number = None if source is None else self.buffer_of.get(source)
