@@ -37,6 +37,10 @@ class Setting(str):
         """Whether a value is among those that there are. "" is where it is the default."""
         return not isinstance(self.values, tuple) or value in self.values or value == self.default
 
+    def complaint(self, value: str) -> str:
+        """What to say of a value that it does not take."""
+        return f"{self} must be one of {', '.join(self.values)}, not {value!r}"
+
 
 Table = dict[str, Setting]
 
@@ -144,6 +148,8 @@ VERIFY_COMPILED_CONSTANTS = _setting(
 WINOGRAD = _setting(
     SESSION, "session.winograd", "auto", ("off", "auto"), "An old name: `off` means `exact` of `sardonyx.accuracy`."
 )
+OURS = frozenset(SESSION)
+"""Keys that onnxruntime does not have."""
 
 # --- keys of sessions: onnxruntime's
 

@@ -16,6 +16,9 @@ import pytest
 import sardonyx
 from sardonyx import settings
 from sardonyx.errors import InvalidArgument
+from sardonyx.providers.cpu.provider import CPUExecutionProvider
+from sardonyx.providers.null.provider import NullExecutionProvider
+from sardonyx.providers.openvino.provider import OpenVINOExecutionProvider
 from sardonyx.settings import Setting
 
 ROOT = Path(sardonyx.__file__).parent
@@ -104,7 +107,7 @@ def test_a_value_that_a_key_of_ours_does_not_list_is_refused(owner: Any, add: st
         assert setting.of(options._config.entries) == value
     before = dict(options._config.entries)
     for wrong in ("maybe", "True", " 1", setting.values[0] + "0", *([""] if setting.default else [])):
-        if setting.startswith(settings.PREFIX):
+        if setting in settings.OURS:
             with pytest.raises(InvalidArgument, match=f"{setting} must be one of {', '.join(setting.values)}, not '{wrong}'"):
                 getattr(options, add)(setting, wrong)
             assert options._config.entries == before
@@ -112,9 +115,10 @@ def test_a_value_that_a_key_of_ours_does_not_list_is_refused(owner: Any, add: st
             getattr(owner(), add)(setting, wrong)
 
 
-def test_a_key_of_sessions_is_none_of_runs() -> None:
-    with pytest.raises(InvalidArgument, match="RunOptions has no config key 'sardonyx.accuracy'"):
-        sardonyx.RunOptions().add_run_config_entry("sardonyx.accuracy", "exact")
+@pytest.mark.parametrize("key", ["sardonyx.accuracy", "session.map_files"])
+def test_a_key_of_sessions_is_none_of_runs(key: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"RunOptions has no config key '{key}'"):
+        sardonyx.RunOptions().add_run_config_entry(key, "1")
 
 
 @pytest.mark.parametrize("key", ["session.use_env_allocators", "session.later", "optimization.x", "ep.mine.option", "anything"])
@@ -129,6 +133,30 @@ def test_keys_of_others_are_kept(key: str) -> None:
 def test_an_unknown_option_of_the_cpu_is_refused_with_the_nearest(native: str) -> None:
     with pytest.raises(InvalidArgument, match="CPUExecutionProvider has no option 'acuracy'; the nearest is 'accuracy'"):
         sardonyx.InferenceSession(MODEL, providers=[("CPUExecutionProvider", {"native": native, "acuracy": "exact"})])
+
+
+PROVIDERS: dict[str, Any] = {one.name: one for one in (CPUExecutionProvider, NullExecutionProvider, OpenVINOExecutionProvider)}
+OPTIONS = [
+    pytest.param(provider, setting, id=f"{provider}-{setting}")
+    for provider, table in settings.PROVIDER_OPTIONS.items()
+    for setting in table.values()
+    if isinstance(setting.values, tuple)
+]
+"""Every option that lists its values."""
+
+
+@pytest.mark.parametrize(("provider", "setting"), OPTIONS)
+def test_a_value_that_an_option_does_not_list_is_refused(provider: str, setting: Setting) -> None:
+    for wrong in ("maybe", "True", " 1", setting.values[0] + "0", ""):
+        with pytest.raises(InvalidArgument, match=f"{provider}: {setting} must be one of {', '.join(setting.values)}, not '{wrong}'"):
+            PROVIDERS[provider]({setting: wrong})
+    for value in setting.values:
+        assert PROVIDERS[provider]({setting: value}).options == {setting: value}
+
+
+def test_a_session_refuses_a_switch_that_is_neither_on_nor_off() -> None:
+    with pytest.raises(InvalidArgument, match="CPUExecutionProvider: native must be one of 0, 1, not 'off'"):
+        sardonyx.InferenceSession(MODEL, providers=[("CPUExecutionProvider", {"native": "off"})])
 
 
 def test_options_of_other_providers_are_theirs() -> None:

@@ -8,15 +8,6 @@ from docs.pages.text import NOTE, joined, table
 from sardonyx import settings
 from sardonyx.settings import Setting
 
-OURS = {*(name for name in settings.SESSION if name.startswith(settings.PREFIX))} | {
-    settings.ALLOW_COMPILED_CODE,
-    settings.MAP_FILES,
-    settings.SAVE_PORTABLE_ORT,
-    settings.VERIFY_COMPILED_CONSTANTS,
-    settings.WINOGRAD,
-}
-"""Keys that onnxruntime does not have."""
-
 OPENING = """
 # Configuration
 
@@ -31,20 +22,20 @@ KEYS = """
 table is refused, and the error names the nearest that is. Other keys that are not here are kept
 without effect, for they may be onnxruntime's or a provider's.
 
-Our own:
+Our own, which take no other values than these:
 """
 OPTIONS = """
 ## Options of providers
 
 `providers=[(name, {option: value})]`, or `provider_options=`. An option that one of these providers
-does not have is refused, and the error names the nearest that it has. Providers of other packages
-check their own.
+does not have is refused, and the error names the nearest that it has. So is a value where all are
+listed. Providers of other packages check their own.
 """
 
 
 def page() -> str:
-    ours = [setting for name, setting in settings.SESSION.items() if name in OURS]
-    theirs = [setting for name, setting in settings.SESSION.items() if name not in OURS]
+    ours = [setting for name, setting in settings.SESSION.items() if name in settings.OURS]
+    theirs = [setting for name, setting in settings.SESSION.items() if name not in settings.OURS]
     return joined(
         NOTE,
         OPENING,

@@ -109,9 +109,13 @@ class ExecutionProvider:
     def _refuse_unknown_options(self) -> None:
         """Options of our own providers are declared; others check theirs."""
         declared = settings.PROVIDER_OPTIONS.get(self.public_name)
-        unknown = None if declared is None else next((name for name in self.options if name not in declared), None)
-        if declared is not None and unknown is not None:
-            raise InvalidArgument(settings.refusal(self.public_name, "option", unknown, declared))
+        if declared is None:
+            return
+        for name, value in self.options.items():
+            if name not in declared:
+                raise InvalidArgument(settings.refusal(self.public_name, "option", name, declared))
+            if not declared[name].takes(value):
+                raise InvalidArgument(f"{self.public_name}: {declared[name].complaint(value)}")
 
     @property
     def constant_limit(self) -> int | None:

@@ -66,12 +66,7 @@ def _core() -> Any:
 
 
 def _settings(name: str, options: Mapping[str, str]) -> dict[str, Any]:
-    precision = settings.OPENVINO_PRECISION.of(options)
-    if precision not in PRECISIONS:
-        raise InvalidArgument(
-            f"{name}: {settings.OPENVINO_PRECISION} must be one of {', '.join(PRECISIONS)}, not {precision!r}"
-        )
-    properties: dict[str, Any] = {"INFERENCE_PRECISION_HINT": PRECISIONS[precision]}
+    properties: dict[str, Any] = {"INFERENCE_PRECISION_HINT": PRECISIONS[settings.OPENVINO_PRECISION.of(options)]}
     threads = settings.OPENVINO_THREADS.of(options)
     if not threads.isdecimal():
         raise InvalidArgument(f"{name}: {settings.OPENVINO_THREADS} must be a number, not {threads!r}")

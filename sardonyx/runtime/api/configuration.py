@@ -35,7 +35,7 @@ class Configuration:
             raise RuntimeError(f"Config key is empty or longer than maximum length {MAX_KEY_LENGTH}")
         if len(value) > MAX_VALUE_LENGTH:
             raise RuntimeError(f"Config value is longer than maximum length: {MAX_VALUE_LENGTH}")
-        if key.startswith(settings.PREFIX):
+        if key.startswith(settings.PREFIX) or key in settings.OURS:
             self._refuse_unknown(key, value)
         if key in self.entries:
             with log.scope("Default", -1):
@@ -47,11 +47,11 @@ class Configuration:
     def _refuse_unknown(self, key: str, value: str) -> None:
         table = TABLES[self.owner]
         if key not in table:
-            ours = {name: setting for name, setting in table.items() if name.startswith(settings.PREFIX)}
+            ours = {name: setting for name, setting in table.items() if name in settings.OURS}
             raise InvalidArgument(settings.refusal(self.owner, "config key", key, ours))
         setting = table[key]
         if not setting.takes(value):
-            raise InvalidArgument(f"{key} must be one of {', '.join(setting.values)}, not {value!r}")
+            raise InvalidArgument(setting.complaint(value))
 
     def require(self, function: str, key: object) -> str:
         """The value of a key that must be there."""

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sardonyx import settings
-from sardonyx.providers.accuracy import Accuracy
 from sardonyx.providers.provider import ExecutionProvider
 
 if TYPE_CHECKING:
@@ -161,7 +160,6 @@ def _open(name: str, options: Mapping[str, str]) -> ExecutionProvider | None:
 
 def _open_cpu(options: Mapping[str, str], threads: int, spinning: bool, context: Context | None) -> list[ExecutionProvider]:
     """The two providers of the CPU: native code, unless the option "native" is "0" or there is no compiler; and NumPy for the rest."""
-    Accuracy.of(options)  # NumPy's sums are exact at every level, and wrong names are refused all the same
     if context is not None:
         from sardonyx.providers.native.aot.provider import ContextExecutionProvider
 
@@ -172,7 +170,7 @@ def _open_cpu(options: Mapping[str, str], threads: int, spinning: bool, context:
 
     if context is not None:
         return [compiled, CPUExecutionProvider(options)]
-    native = None if settings.NATIVE.of(options) == "0" else _open_native(options, threads, spinning)
+    native = _open_native(options, threads, spinning) if settings.NATIVE.is_on(options) else None
     return [*filter(None, [native]), CPUExecutionProvider(options)]
 
 

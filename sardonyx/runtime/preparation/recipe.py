@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sardonyx import settings
-from sardonyx.errors import InvalidArgument, door
+from sardonyx.errors import door
 from sardonyx.formats.files import Files
 from sardonyx.ir import Model
 from sardonyx.providers.accuracy import Accuracy
@@ -124,7 +124,7 @@ def _open_code(
     compiled = Compiled.of(model, options)
     if compiled is None:
         return None, source, model
-    is_wanted = cpu_options.get("native", "1") != "0" and not writes_context
+    is_wanted = settings.NATIVE.is_on(cpu_options) and not writes_context
     if is_wanted and compiled.open({**_cpu_defaults(options), **cpu_options}, files):
         return compiled, source, model
     origin = compiled.source()
@@ -149,12 +149,7 @@ def _open_providers(providers: ProviderList, options: SessionOptions, compiled: 
 def _cpu_defaults(options: SessionOptions) -> dict[str, str]:
     """Options of the CPU where the user gives none."""
     entries = options._config.entries
-    winograd = settings.WINOGRAD.of(entries)
-    if winograd not in ("off", "auto"):
-        raise InvalidArgument(
-            f"{settings.WINOGRAD} is off or auto, not {winograd!r}; it is an old name, use {settings.ACCURACY}"
-        )
-    accuracy = entries.get(settings.ACCURACY, "exact" if winograd == "off" else None)
+    accuracy = entries.get(settings.ACCURACY, "exact" if settings.WINOGRAD.of(entries) == "off" else None)
     return {} if accuracy is None else {settings.CPU_ACCURACY: str(Accuracy.read(accuracy, settings.ACCURACY))}
 
 
