@@ -95,6 +95,21 @@ UNBOUNDED = ["Relu", "Affine", "LeakyRelu", "ThresholdedRelu", "Elu", "Softplus"
 """Through many steps these may grow without end, and every rounding with them."""
 
 
+@pytest.mark.parametrize("op", ["LSTM", "RNN"])
+def test_a_slope_of_minus_zero_is_not_that_of_zero(op: str) -> None:
+    """One after the other, as kernels are remembered. A negative number times 0 is -0, and one divided by that shows it."""
+    signs = []
+    for slope in (0.0, -0.0):
+        count = ACTIVATIONS[op]
+        given = {"activations": ["LeakyRelu"] * count, "activation_alpha": [slope] * count}
+        model, feeds = layer(op, 2, 2, 3, 5, outputs=(True, False, False), **given)
+        model.graph.node.append(helper.make_node("Reciprocal", ["Y"], ["inverse"]))
+        model.graph.output[0].name = "inverse"
+        assert_agrees(model, feeds)
+        signs.append(np.sign(execute(native_plan(model), feeds)[0]))
+    assert (signs[0] != signs[1]).any()
+
+
 @st.composite
 def layers(draw: st.DrawFn) -> tuple[str, tuple[int, ...], dict[str, Any]]:
     op = draw(st.sampled_from(list(GATES)))

@@ -54,7 +54,8 @@ class NegativeZero(float):
         return hash(NegativeZero)
 
 
-def _told_apart(value: Any) -> Any:
+def told_apart(value: Any) -> Any:
+    """A value for the key of a kernel, in which -0.0 is not 0.0."""
     return NegativeZero(value) if isinstance(value, float) and value == 0 and math.copysign(1, value) < 0 else value
 
 
@@ -66,5 +67,5 @@ def scalar_attributes(node: Node, entry: Scalar) -> tuple[tuple[str, Any], ...]:
         attribute = node.attributes.get(name)
         value = attribute_value(attribute.value) if attribute is not None else definition.default
         if name in entry.parameters and value is not None:
-            attributes[name] = _told_apart(value)
+            attributes[name] = told_apart(value)
     return tuple(sorted(attributes.items()))

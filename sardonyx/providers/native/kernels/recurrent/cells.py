@@ -20,8 +20,8 @@ Function = Callable[[Value], Value]
 class Activation:
     name: str
     """In lower case."""
-    alpha: float | None = None
-    beta: float | None = None
+    alpha: float = 0.0
+    beta: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def activation_function(activation: Activation, clip: float | None) -> Function:
 
 def _with(make: Callable[[Value, float, float], Value]) -> Callable[[Activation], Function]:
     """A function of x, alpha and beta as one of the activation that holds them."""
-    return lambda activation: lambda x: make(x, activation.alpha or 0.0, activation.beta or 0.0)
+    return lambda activation: lambda x: make(x, activation.alpha, activation.beta)
 
 
 ACTIVATIONS: dict[str, Callable[[Activation], Function]] = {

@@ -30,6 +30,7 @@ from sardonyx.providers.native.kernels.recurrent.state import BeginArguments, St
 from sardonyx.providers.native.kernels.recurrent.team import MEMBERS, TeamArguments, team_words
 from sardonyx.providers.native.program.chain import Chain, Given, Store, pattern, stride_arguments
 from sardonyx.providers.native.program.lowering import Lowerer
+from sardonyx.providers.native.program.scalars import told_apart
 from sardonyx.providers.native.program.sizes import THREADS
 from sardonyx.providers.native.program.steps import Buffer
 from sardonyx.providers.native.program.table import lower
@@ -77,13 +78,12 @@ def activations_of(node: Node) -> list[tuple[Activation, ...]] | None:
         return None
     alphas = iter(operand(node, "activation_alpha") or ())
     betas = iter(operand(node, "activation_beta") or ())
-    states = []
+    activations = []
     for name in names[: count * directions]:
-        alpha, beta = PARAMETERS.get(name, (None, None))
-        states.append(
-            Activation(name, None if alpha is None else next(alphas, alpha), None if beta is None else next(betas, beta))
-        )
-    return [tuple(states[k * count : (k + 1) * count]) for k in range(directions)]
+        both = zip((alphas, betas), PARAMETERS.get(name, (None, None)))
+        numbers = (0.0 if default is None else told_apart(next(listed, default)) for listed, default in both)
+        activations.append(Activation(name, *numbers))
+    return [tuple(activations[k * count : (k + 1) * count]) for k in range(directions)]
 
 
 def _claims(node: Node) -> bool:
