@@ -78,6 +78,12 @@ case(
     **ALONE,
     expect=lambda X: np.stack([X[0], X[1] * np.nan]),
 )
+case(
+    "Inverse",
+    X=np.stack([np.diag([1, 1e-9]), np.ones((2, 2))]).astype(np.float32),
+    **ALONE,
+    expect=lambda X: np.stack([np.diag([1, 1e9]), X[1] * np.nan]),
+)
 refuse("Inverse", X=f32(2, 3), **ALONE, match="differ")
 refuse("Inverse", X=f32(3), **ALONE, match="at least two axes")
 
