@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,13 @@ from tests.attack.reference import captured, is_float
 Values = Mapping[str, Any]
 PAST = {"GroupQueryAttention": 3, "MultiHeadAttention": 6}
 """Which input is the past keys; the present ones are the second and third output."""
+PARAMETERS = {"affine": 2, "scaledtanh": 2, "hardsigmoid": 2, "thresholdedrelu": 1, "leakyrelu": 1, "elu": 1}
+"""How many parameters an activation of a recurrent layer has: alpha, or alpha and beta."""
+WITHOUT_DEFAULTS = {"affine", "scaledtanh", "thresholdedrelu"}
+"""Those whose parameters are 0 in onnxruntime if none are given."""
+CPU = Path("/proc/cpuinfo")
+HAS_VNNI = CPU.exists() and "vnni" in CPU.read_text()
+"""Whether the CPU adds four products of bytes at once. Where it does not, onnxruntime adds two in 16 bits."""
 
 
 def always(node: onnx.NodeProto, values: Values) -> bool:
@@ -80,13 +88,40 @@ def beyond_integers(node: onnx.NodeProto, values: Values) -> bool:
     return bool(bound > np.iinfo(values[node.input[0]].dtype).max)
 
 
+LARGEST_OF_DOUBLES = 2**53
+"""All integers up to here are doubles."""
+
+
 def power_beyond_integers(node: onnx.NodeProto, values: Values) -> bool:
     if not of_integers(node, values):
         return False
     base, exponent = (np.asarray(values[name]).astype(np.float64) for name in node.input)
     with np.errstate(all="ignore"):
         bound = np.max(np.abs(base) ** exponent, initial=0)
-    return bool(bound > np.iinfo(values[node.input[0]].dtype).max)
+    return bool(bound > min(np.iinfo(values[node.input[0]].dtype).max, LARGEST_OF_DOUBLES))
+
+
+def with_full_pairs(node: onnx.NodeProto, values: Values) -> bool:
+    """Whether two products of uint8 and int8 may exceed 16 bits. What a node quantizes itself has all bytes."""
+    arrays = [values[name] for name in node.input if isinstance(values.get(name), np.ndarray)]
+    signed = max((np.abs(one.astype(np.int64)).max(initial=0) for one in arrays if one.dtype == np.int8), default=0)
+    unsigned = max((one.max(initial=0) for one in arrays if one.dtype == np.uint8 and one.ndim), default=255)
+    return not HAS_VNNI and bool(2 * signed * int(unsigned) > np.iinfo(np.int16).max)
+
+
+def with_parameters_left_out(node: onnx.NodeProto, values: Values) -> bool:
+    names = [name.decode().lower() for name in attribute_of(node, "activations", [])]
+    counts = [len(attribute_of(node, f"activation_{letter}", [])) for letter in ("alpha", "beta")]
+    needed = [sum(PARAMETERS.get(name, 0) > at for name in names) for at in range(2)]
+    return bool(WITHOUT_DEFAULTS.intersection(names)) and any(count < wanted for count, wanted in zip(counts, needed))
+
+
+def of_smoothed_bytes(node: onnx.NodeProto, values: Values) -> bool:
+    return attribute_of(node, "antialias", 0) == 1 and of_integers(node, values)
+
+
+def cropped(node: onnx.NodeProto, values: Values) -> bool:
+    return attribute_of(node, "coordinate_transformation_mode", b"") == b"tf_crop_and_resize"
 
 
 def in_no_order(node: onnx.NodeProto, values: Values) -> bool:
@@ -121,6 +156,19 @@ def to_shifted_float8(node: onnx.NodeProto, values: Values) -> bool:
     return isinstance(zero, np.ndarray) and zero.dtype.kind not in "iu" and bool((zero.astype(np.float32) != 0).any())
 
 
+def with_precision(node: onnx.NodeProto, values: Values) -> bool:
+    return attribute_of(node, "precision", 0) != 0
+
+
+def of_singular_matrices(node: onnx.NodeProto, values: Values) -> bool:
+    matrices = values.get(node.input[0])
+    return is_float(matrices) and bool((np.linalg.slogdet(matrices.astype(np.float64))[0] == 0).any())
+
+
+def not_transposed(node: onnx.NodeProto, values: Values) -> bool:
+    return attribute_of(node, "transB", 1) == 0
+
+
 def of_a_lone_row(node: onnx.NodeProto, values: Values) -> bool:
     """Whether corners are to be aligned along an axis of one pixel."""
     size = values.get(node.input[1])
@@ -130,6 +178,11 @@ def of_a_lone_row(node: onnx.NodeProto, values: Values) -> bool:
 
 def softmax_or_logistic(node: onnx.NodeProto, values: Values) -> bool:
     return attribute_of(node, "post_transform", 0) in (1, 2)
+
+
+def of_two_weighted_classes(node: onnx.NodeProto, values: Values) -> bool:
+    labels = [attribute_of(node, f"classlabels_{kind}", []) for kind in ("int64s", "strings")]
+    return any(len(one) == 2 for one in labels) and len(set(attribute_of(node, "class_ids", []))) == 2
 
 
 def tanh_of_doubles(node: onnx.NodeProto, values: Values) -> bool:
@@ -162,19 +215,38 @@ class Difference:
 
 
 OVERFLOWING = ("ReduceSum", "ReduceProd", "ReduceSumSquare", "ReduceMean", "ReduceL1", "ReduceL2", "ReduceLogSum")
+LOSSES = ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")
+BYTES = {
+    "": ("MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv"),
+    "com.microsoft": ("MatMulIntegerToFloat", "DynamicQuantizeMatMul", "QAttention", "QGemm", "DynamicQuantizeLSTM"),
+}
+"""Products of bytes."""
 WINDOWS = ("HannWindow", "HammingWindow", "BlackmanWindow")
 KNOWN = (
     Difference("ConvTranspose", "gives fewer elements than input · stride", same_size_with_gaps),
     *(Difference(op, "saturates, where NumPy's integers wrap around", beyond_integers) for op in OVERFLOWING),
-    Difference(
-        "Pow", "makes the least integer of what is too large, where NumPy's integers wrap around", power_beyond_integers
+    Difference("Pow", "computes integers in double, and makes the least one of what is too large", power_beyond_integers),
+    *(
+        Difference(op, "lets sums of two products of uint8 and int8 end at 16 bits, without VNNI", with_full_pairs, domain)
+        for domain, ops in BYTES.items()
+        for op in ops
     ),
+    *(
+        Difference("DequantizeLinear", "becomes a product of uint8 and int8", with_full_pairs, before=op)
+        for op in ("MatMul", "Gemm", "Conv")
+    ),
+    *(Difference(op, "takes 0 for parameters that are left out", with_parameters_left_out) for op in ("LSTM", "GRU", "RNN")),
+    *(Difference(op, "passes over NaN", of_no_numbers) for op in ("ReduceMax", "ReduceMin")),
+    Difference("Resize", "smooths bytes by integers", of_smoothed_bytes),
+    Difference("Resize", "does not crop where no size changes", cropped),
     Difference("TopK", "has another order where none is asked for", in_no_order),
     Difference("OneHot", "finds no place for indices with fractions, which the standard cuts off", of_fractions),
     Difference("ReduceLogSumExp", "takes each exponential of an integer for an integer", of_integers),
     *(Difference(window, "computes doubles in float", in_doubles) for window in WINDOWS),
     *(Difference(window, "divides 0 by 0 for the place of the only element", of_one_symmetric_element) for window in WINDOWS),
     Difference("QuantizeLinear", "does not add the zero point of float8", to_shifted_float8),
+    Difference("QuantizeLinear", "does not heed the precision", with_precision),
+    *(Difference(op, "has 0 for the mean of nothing", over_nothing) for op in LOSSES),
     Difference("GridSample", "finds places for coordinates that are no numbers", of_no_numbers),
     Difference("AffineGrid", "puts a lone pixel into the corner behind it", of_a_lone_row),
     Difference("DFT", "mirrors frequencies about another one than the middle", from_other_than_half),
@@ -182,6 +254,12 @@ KNOWN = (
     Difference("Gelu", "has constants of float's precision for doubles", tanh_of_doubles),
     Difference("FastGelu", "has constants of float's precision for doubles", of_doubles, "com.microsoft"),
     Difference("TreeEnsemble", "takes 1 for LOGISTIC and 2 for SOFTMAX", softmax_or_logistic, "ai.onnx.ml"),
+    Difference(
+        "TreeEnsembleClassifier",
+        "goes by the sign of the second score, where both classes have weights",
+        of_two_weighted_classes,
+        "ai.onnx.ml",
+    ),
     Difference("NonZero", "takes a scalar for a vector; the standard has the shape [0, N]", of_a_scalar),
     *(
         Difference(op, "pads by less than nothing, so that windows begin behind the first element", same_size_with_gaps)
@@ -211,6 +289,8 @@ KNOWN = (
     Difference(
         "QMoE", "rounds tokens to 8 bits where weights and scales are constant", with_rounded_activations, "com.microsoft"
     ),
+    Difference("MatMulBnb4", "takes the weights for transposed ones", not_transposed, "com.microsoft"),
+    Difference("Inverse", "has infinities among NaN where there is none", of_singular_matrices, "com.microsoft"),
     Difference("MatMulNBits", "does not heed g_idx for 2 bits, nor zero points beside it", with_group_indices, "com.microsoft"),
 )
 

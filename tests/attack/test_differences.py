@@ -10,7 +10,7 @@ import pytest
 
 from sardonyx import formats
 from tests import onnxruntime_peer
-from tests.attack.differences import WINDOWS, known
+from tests.attack.differences import HAS_VNNI, WINDOWS, known
 from tests.attack.subject import session_of
 
 HEADER = '<ir_version: 10, opset_import: ["": 21, "com.microsoft": 1, "ai.onnx.ml": 5]> g '
@@ -21,6 +21,9 @@ HARDMAX_BODY = """{ n = Constant<value = int64 {1}>() on = Constant<value = bool
 STUMP = """<nodes_splits = float[1] {0}, nodes_featureids = [0], nodes_modes = uint8[1] {0}, nodes_truenodeids = [0],
     nodes_falsenodeids = [1], nodes_trueleafs = [1], nodes_falseleafs = [1], leaf_targetids = [0, 1], leaf_weights = float[2] {1, 1},
     tree_roots = [0], n_targets = 2, post_transform = 1>"""
+BOTH_CLASSES = """<nodes_treeids = [0], nodes_nodeids = [0], nodes_featureids = [0], nodes_values = [0.0], nodes_modes = ["LEAF"],
+    nodes_truenodeids = [0], nodes_falsenodeids = [0], class_treeids = [0, 0], class_nodeids = [0, 0], class_ids = [0, 1],
+    class_weights = [0.75, 0.25], classlabels_int64s = [0, 1]>"""
 CAUSAL = "{ y = com.microsoft.MultiHeadAttention<num_heads = 1, unidirectional = 1>(q, k, k) }"
 FREQUENCIES = np.array([[[1, 0], [0.5, 0.25]]], np.float32)
 TOKENS = np.array([[1.0] * 15 + [0.003]], np.float32)  # the last element is less than half of a 127th
@@ -34,8 +37,9 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
     (
         "(int32[1] x, int32 n) => (int32[1] y) { y = Pow(x, n) }",
         {"x": np.array([-1581], np.int32), "n": np.int32(3)},
-        343161355,
+        [343161355],
     ),
+    ("(int64[1] x, int64 n) => (int64[1] y) { y = Pow(x, n) }", {"x": np.array([3]), "n": np.array(39)}, np.array([3**39])),
     (
         "(float[1] x, int64 d, int64[2] v) => (int64[1,2] y) { y = OneHot(x, d, v) }",
         {"x": np.array([0.75], np.float32), "d": np.array(2), "v": np.array([2, 7])},
@@ -80,9 +84,50 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
         [[[[0, 0]]]],
     ),
     (
+        "(float[0,3] x, int64[0] t) => (float y) { y = NegativeLogLikelihoodLoss(x, t) }",
+        {"x": np.zeros((0, 3), np.float32), "t": np.zeros(0, np.int64)},
+        np.nan,  # as in PyTorch
+    ),
+    (
+        "(float[1,2,2] x) => (float[1,2,2] y) { y = com.microsoft.Inverse(x) }",
+        {"x": np.zeros((1, 2, 2), np.float32)},
+        np.full((1, 2, 2), np.nan),
+    ),
+    (
+        """(float[1,4] x) => (float[1,4] y) <uint8[8] b = {1, 0, 0, 0, 0, 0, 0, 0}, float[1] s = {1}>
+        { y = com.microsoft.MatMulBnb4<K = 4, N = 4, block_size = 16, quant_type = 0, transB = 0>(x, b, s) }""",
+        {"x": np.array([[1, 2, 3, 4]], np.float32)},
+        [[0, 0.005208333, 0, 0]],  # the second weight of the first row is the only one that is not 0
+    ),
+    (
         "(float[2,0] a, float[0,2] b, float[2] c) => (float[2,2] y) { y = Gemm<beta = 2.0>(a, b, c) }",
         {"a": np.zeros((2, 0), np.float32), "b": np.zeros((0, 2), np.float32), "c": np.array([1, 2], np.float32)},
         np.array([[2, 4], [2, 4]]),
+    ),
+    *(
+        (f"(float[3] x) => (float y) {{ y = {op}<keepdims = 0>(x) }}", {"x": np.array([1, np.nan, 2], np.float32)}, np.nan)
+        for op in ("ReduceMax", "ReduceMin")
+    ),
+    *(
+        (
+            f"""(float[1,1,1] x) => (float[1,1,1,1] y) <float[1,1,1] w = {{1}}, float[1,1,1] r = {{0}}>
+            {{ y = RNN<hidden_size = 1, activations = ["{activation}"]>(x, w, r) }}""",
+            {"x": np.full((1, 1, 1), 0.5, np.float32)},
+            [[[[result]]]],
+        )
+        for activation, result in (("ThresholdedRelu", 0), ("Affine", 0.5), ("ScaledTanh", np.tanh(0.5)))
+    ),
+    (
+        """(uint8[1,8] x) => (uint8[1,4] y) <int64[2] sizes = {1, 4}>
+        { y = Resize<mode = "linear", antialias = 1>(x, "", "", sizes) }""",
+        {"x": np.array([[8, 222, 56, 117, 63, 132, 211, 65]], np.uint8)},
+        [[94, 100, 114, 128]],  # the second is 100.5
+    ),
+    (
+        """(float[1,3] x) => (float[1,3] y) <float[4] roi = {0, 1, 1, 0}, int64[2] sizes = {1, 3}>
+        { y = Resize<mode = "linear", coordinate_transformation_mode = "tf_crop_and_resize">(x, roi, "", sizes) }""",
+        {"x": np.arange(3, dtype=np.float32).reshape(1, 3)},
+        [[2, 1, 0]],
     ),
     ("(float x) => (int64[N, M] y) { y = NonZero(x) }", {"x": np.float32(2)}, np.zeros((0, 1), np.int64)),
     ("(float[3] x) => (float[3] y) { y = Hardmax(x) }", {"x": NAN_FIRST}, [1, 0, 0]),
@@ -135,9 +180,15 @@ def assert_differs(model: onnx.ModelProto, feeds: dict[str, Any], expected: Any,
     (theirs,) = onnxruntime_peer.run(formats.load(model.SerializeToString()), feeds)
     wanted = np.asarray(expected)
     tolerance = 1e-6 if ours.dtype == np.float32 else 1e-12
-    np.testing.assert_allclose(ours, wanted, rtol=tolerance)
+    assert ours.shape == wanted.shape and _equal(ours, wanted, tolerance)
     assert known(model, {**feeds, **inner})
-    assert theirs.shape != wanted.shape or not np.allclose(theirs, wanted, rtol=tolerance, atol=0)
+    assert theirs.shape != wanted.shape or not _equal(theirs, wanted, tolerance)
+
+
+def _equal(a: np.ndarray, b: np.ndarray, tolerance: float) -> bool:
+    if a.dtype.kind in "iu":
+        return np.array_equal(a, b)
+    return np.allclose(a, b, rtol=tolerance, atol=0, equal_nan=True)
 
 
 def test_onnxruntime_does_not_add_zero_points_of_float8() -> None:
@@ -145,6 +196,33 @@ def test_onnxruntime_does_not_add_zero_points_of_float8() -> None:
         { w = Cast<to = 17>(z) q = QuantizeLinear(x, s, w) y = Cast<to = 1>(q) }"""
     feeds = {"x": np.array([5], np.float32), "s": np.float32(1), "z": np.float32(1)}
     assert_differs(onnx.parser.parse_model(HEADER + text), feeds, [6], w=np.array(1.0))
+
+
+def test_onnxruntime_goes_by_the_sign_of_the_second_of_two_classes() -> None:
+    text = f"(float[1,1] x) => (int64[1] y) {{ y, scores = ai.onnx.ml.TreeEnsembleClassifier {BOTH_CLASSES} (x) }}"
+    model = onnx.parser.parse_model(HEADER.replace('"ai.onnx.ml": 5', '"ai.onnx.ml": 3') + text)
+    assert_differs(model, {"x": np.zeros((1, 1), np.float32)}, [0])  # of 0.75 and 0.25
+
+
+def test_onnxruntime_does_not_heed_the_precision_of_a_quantization() -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 11, opset_import: ["": 23]> g (float[1] x) => (int8[1] y) <float s = {0.33333334}, int8 z = {1}>
+        { y = QuantizeLinear<precision = 10>(x, s, z) }"""
+    )
+    assert_differs(model, {"x": np.array([-26.494991], np.float32)}, [-79])  # -79.5 in float16, and 1
+
+
+@pytest.mark.skipif(HAS_VNNI, reason="this CPU adds four products of bytes in 32 bits")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{ y = MatMulInteger(a, b) }",
+        """<float one = {1}> { x = DequantizeLinear(a, one) w = DequantizeLinear(b, one) z = MatMul(x, w) y = Cast<to = 6>(z) }""",
+    ],
+)
+def test_onnxruntime_adds_two_products_of_bytes_in_16_bits(text: str) -> None:
+    model = onnx.parser.parse_model(f"{HEADER} (uint8[1,2] a, int8[2,1] b) => (int32[1,1] y) {text}")
+    assert_differs(model, {"a": np.full((1, 2), 255, np.uint8), "b": np.full((2, 1), 127, np.int8)}, [[2 * 255 * 127]])
 
 
 def test_onnxruntime_is_asked_about_the_same_ops_elsewhere() -> None:
