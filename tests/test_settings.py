@@ -148,7 +148,9 @@ OPTIONS = [
 @pytest.mark.parametrize(("provider", "setting"), OPTIONS)
 def test_a_value_that_an_option_does_not_list_is_refused(provider: str, setting: Setting) -> None:
     for wrong in ("maybe", "True", " 1", setting.values[0] + "0", ""):
-        with pytest.raises(InvalidArgument, match=f"{provider}: {setting} must be one of {', '.join(setting.values)}, not '{wrong}'"):
+        with pytest.raises(
+            InvalidArgument, match=f"{provider}: {setting} must be one of {', '.join(setting.values)}, not '{wrong}'"
+        ):
             PROVIDERS[provider]({setting: wrong})
     for value in setting.values:
         assert PROVIDERS[provider]({setting: value}).options == {setting: value}
