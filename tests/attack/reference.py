@@ -82,6 +82,10 @@ class Noise:
         self._generator = np.random.default_rng(seed)
         self._sign = sign
 
+    @property
+    def is_negative(self) -> bool:
+        return self._sign < 0
+
     def __call__(self, shape: tuple[int, ...]) -> np.ndarray:
         return self._sign * self._generator.uniform(-1, 1, shape)
 
@@ -137,7 +141,11 @@ def _stepped(node: onnx.NodeProto, given: Mapping[str, Any], noise: Noise) -> di
 
 
 def _shaken(value: Any, noise: Noise, absolute: float = 0) -> Any:
-    """A value with noise of some units in the last place of each element, and of `absolute` units of 1."""
+    """A value with noise of some units in the last place of each element, and of `absolute` units of 1.
+
+    Noise of one sign leaves nothing of elements that are smaller than `absolute`, as it happens to 1 + erf(x): a quantization of zeros
+    alone has another scale than that of any small numbers.
+    """
     if isinstance(value, list):
         return [_shaken(item, noise) for item in value]
     if not is_float(value):
@@ -147,6 +155,7 @@ def _shaken(value: Any, noise: Noise, absolute: float = 0) -> Any:
         moved = value.astype(np.float64) * (1 + ULPS * unit * noise(value.shape))
         if absolute:
             moved += absolute * unit * noise(value.shape)
+            moved = np.where(noise.is_negative & (np.abs(value) < absolute * unit), 0, moved)
         return moved.astype(value.dtype)
 
 

@@ -110,3 +110,14 @@ def test_a_gelu_may_round_where_its_error_function_is_nearly_minus_1() -> None:
     expectation.check([np.float32(rounded)], "a sum of float32")
     with pytest.raises(Problem):
         expectation.check([np.float32(rounded * 4)], "a wrong sum")
+
+
+def test_a_gelu_may_leave_nothing_to_quantize() -> None:
+    model = onnx.parser.parse_model(
+        f"{HEADER} g (float[1] x) => (float s) {{ y = Gelu(x) q, s, z = DynamicQuantizeLinear(y) }}"
+    )
+    expectation = Expectation(Reference(model), {"x": np.array([-10], np.float32)})
+    assert 0 < expectation.values["s"] < 1e-20
+    expectation.check([np.float32(1)], "the scale of zeros")
+    with pytest.raises(Problem):
+        Expectation(Reference(model), {"x": np.array([-3], np.float32)}).check([np.float32(1)], "the scale of something")
