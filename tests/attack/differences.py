@@ -56,6 +56,13 @@ def causal_of_other_length(node: onnx.NodeProto, values: Values) -> bool:
     return bool(queries[1] != (keys[2] if len(keys) == 4 else keys[1]))
 
 
+def padded_in_windows(node: onnx.NodeProto, values: Values) -> bool:
+    """Whether there are more queries than a row has tokens, and each sees a few keys."""
+    query, last = (values.get(node.input[at]) for at in (0, 5))
+    ragged = isinstance(query, np.ndarray) and isinstance(last, np.ndarray) and bool((last + 1 < query.shape[1]).any())
+    return ragged and attribute_of(node, "local_window_size", -1) > 0
+
+
 def with_negative_router_weights(node: onnx.NodeProto, values: Values) -> bool:
     return any(is_float(values.get(name)) and bool((values[name] < 0).any()) for name in node.input[14:15])
 
@@ -285,6 +292,7 @@ KNOWN = (
     Difference("QLinearConv", "does not set a product over no elements", over_nothing),
     *(Difference(op, "forgets the past if nobody wants the present", past_without_present, "com.microsoft") for op in PAST),
     Difference("MultiHeadAttention", "lets the last query see all keys", causal_of_other_length, "com.microsoft"),
+    Difference("GroupQueryAttention", "sees other keys from behind the end of a row", padded_in_windows, "com.microsoft"),
     Difference("QMoE", "passes over experts of negative weight", with_negative_router_weights, "com.microsoft"),
     Difference(
         "QMoE", "rounds tokens to 8 bits where weights and scales are constant", with_rounded_activations, "com.microsoft"

@@ -25,6 +25,7 @@ BOTH_CLASSES = """<nodes_treeids = [0], nodes_nodeids = [0], nodes_featureids = 
     nodes_truenodeids = [0], nodes_falsenodeids = [0], class_treeids = [0, 0], class_nodeids = [0, 0], class_ids = [0, 1],
     class_weights = [0.75, 0.25], classlabels_int64s = [0, 1]>"""
 CAUSAL = "{ y = com.microsoft.MultiHeadAttention<num_heads = 1, unidirectional = 1>(q, k, k) }"
+QUERIES = np.arange(24, dtype=np.float32).reshape(1, 3, 8) / 24
 FREQUENCIES = np.array([[[1, 0], [0.5, 0.25]]], np.float32)
 TOKENS = np.array([[1.0] * 15 + [0.003]], np.float32)  # the last element is less than half of a 127th
 UNITS = ", ".join(
@@ -158,6 +159,12 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
         f"(float[1,1] x) => (float[1,2] y) {{ y = ai.onnx.ml.TreeEnsemble {STUMP} (x) }}",
         {"x": np.zeros((1, 1), np.float32)},
         [[np.e / (1 + np.e), 1 / (1 + np.e)]],  # SOFTMAX of [1, 0]
+    ),
+    (
+        """(float[1,3,8] q, int32[1] last) => (float[1,3,8] y) <int32[1] total = {3}>
+        { y = com.microsoft.GroupQueryAttention<num_heads = 1, kv_num_heads = 1, local_window_size = 1>(q, q, q, "", "", last, total) }""",
+        {"q": QUERIES, "last": np.array([1], np.int32)},
+        [[*QUERIES[0, :2], np.zeros(8)]],  # the row has two tokens
     ),
     (
         """(float[1,1,2] q, float[1,1,2,2] past) => (float[1,1,2] y)
