@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 
-from sardonyx.compiler.target import Target
-from sardonyx.compiler.types import BOOL, Type
+from sardonyx.compiler.target import X86_LEVELS, Target
+from sardonyx.compiler.types import BOOL, I32, Type
 from sardonyx.compiler.values import Number, Value, literal, mangled
 
 ATTRIBUTES = (
@@ -195,6 +195,13 @@ class Instructions:
         with self.exact():
             rounded = (magnitude + large) - large
         return self.copysign(self.select(magnitude < large, rounded, magnitude), x)
+
+    def nearest(self, x: Value) -> Value:
+        """A float of 32 bits as the nearest int32, of two the even one. It must be in that type's range."""
+        type = I32.vector(x.type.lanes)
+        if self.target is not None and self.target.name in X86_LEVELS:
+            return self.intrinsic("lrint", type, x, overload=f"{mangled(type)}.{mangled(x.type)}")
+        return self.convert(self.round_even(x), I32)
 
     @property
     def _has_rounding(self) -> bool:

@@ -39,16 +39,19 @@ class Product:
     def column_group(self) -> Type:
         return self.column if self.depth == 1 else {16: U16, 32: I32}[self.column.bits * self.depth]
 
+    def widened(self, f: Instructions, columns: Value) -> Value:
+        """Groups of columns as they were loaded, for `add`."""
+        if self.depth == 1:
+            return columns
+        elements = f.bitcast(columns, self.column.vector(columns.type.lanes * self.depth))
+        return elements if self.row.bits == 8 else f.convert(elements, I16)
+
     def add(self, f: Instructions, row: Value, columns: Value, sums: Value) -> Value:
         """Sums with the products of a row's group, in all lanes, and the groups of columns."""
         if self.depth == 1:
             return f.fma(row, columns, sums)
-        lanes = sums.type.lanes
-        left = f.bitcast(row, self.row.vector(lanes * self.depth))
-        right = f.bitcast(columns, self.column.vector(lanes * self.depth))
-        return (
-            _add_bytes(f, left, right, sums) if self.row.bits == 8 else sums + _multiply_words(f, left, f.convert(right, I16))
-        )
+        left = f.bitcast(row, self.row.vector(sums.type.lanes * self.depth))
+        return _add_bytes(f, left, columns, sums) if self.row.bits == 8 else sums + _multiply_words(f, left, columns)
 
 
 def real(type: Type) -> Product:

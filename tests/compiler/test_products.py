@@ -26,7 +26,9 @@ def _sums(target: Target, product: Product, lanes: int, rows: np.ndarray, column
     total = f.variable(f.const(I32.vector(lanes), 0x7FFFFF00))
     with f.loop(0, f["count"]) as k:
         group = f.splat(f.load(f["rows"], k, product.row_group), lanes)
-        total.set(product.add(f, group, f.load(f["columns"], k * lanes, product.column_group, lanes), total.get()))
+        total.set(
+            product.add(f, group, product.widened(f, f.load(f["columns"], k * lanes, product.column_group, lanes)), total.get())
+        )
     f.store(total.get(), f["sums"], 0, I32)
     sums = np.zeros(lanes, np.int32)
     address = jit(target).addresses([Kernel("test", f.text(PLACEHOLDER))])[0]
@@ -64,7 +66,7 @@ def _assembly(level: str, product: Product, lanes: int) -> str:
     target = X86_LEVELS[level]
     f = Function([("x", PTR), ("y", PTR)], target=target)
     group = f.splat(f.load(f["x"], 0, product.row_group), lanes)
-    columns = f.load(f["y"], 0, product.column_group, lanes)
+    columns = product.widened(f, f.load(f["y"], 0, product.column_group, lanes))
     f.store(product.add(f, group, columns, f.load(f["y"], 64, I32, lanes)), f["y"], 64, I32)
     return jit(target).assembly(Kernel("test", f.text(PLACEHOLDER)))
 

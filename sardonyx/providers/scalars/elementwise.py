@@ -178,13 +178,13 @@ for _functions, _types in ((OF_SINGLES, SINGLES), (OF_FLOATS, FLOATS)):
         scalar(_op, types=_types)(_of_one(_function))
 
 
-def least(a, b):
+def least(a: Value, b: Value) -> Value:
     """The smaller one, NaN if either is."""
     smallest = a.f.minimum(a, b)
     return a.f.select(a.f.is_nan(a), a, smallest) if a.type.is_float else smallest
 
 
-def greatest(a, b):
+def greatest(a: Value, b: Value) -> Value:
     """The larger one, NaN if either is."""
     largest = a.f.maximum(a, b)
     return a.f.select(a.f.is_nan(a), a, largest) if a.type.is_float else largest

@@ -22,6 +22,7 @@ from sardonyx.startup.parameters import Parameters
 from sardonyx.startup.records import dataclass
 
 Claims = Callable[[Node], bool]
+Trailing = Callable[[Node, int], int]
 
 SINGLES = frozenset({dtypes.float16, dtypes.bfloat16, dtypes.float32})
 """Types whose values are computed in float32."""
@@ -43,6 +44,8 @@ class Scalar(Entry):
     claims: Claims | None
     """Asked last, whether it serves a node: of divisions of integers say those that cannot fail."""
     case: str
+    trailing: Trailing | None = None
+    """How many axes of size 1 an operand gets behind its own before it broadcasts, by its number. None if none ever does."""
 
     def overlaps(self, other: Entry) -> bool:
         assert isinstance(other, Scalar)
@@ -60,6 +63,7 @@ def scalar(
     types: Collection[ElementType] | None = None,
     claims: Claims | None = None,
     case: str = "",
+    trailing: Trailing | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register the function of one element of `ops`. Keyword-only parameters are attributes, and `type`. `case` is that of `Entry`."""
 
@@ -70,7 +74,8 @@ def scalar(
         for op in ops:
             scalars.add(
                 Scalar(
-                    *(domain, op, since, until, function, narrowed, keywords, asks.positional, asks.takes_more, claims, case)
+                    *(domain, op, since, until, function, narrowed, keywords, asks.positional, asks.takes_more, claims, case),
+                    trailing,
                 )
             )
         return function
@@ -78,12 +83,19 @@ def scalar(
     return register
 
 
-def newest_scalar(op: str, domain: str = "", attributes: Collection[str] = ()) -> Scalar:
-    """The function of an op's newest version that has these attributes, for floats: kernels apply it to their own results."""
+def unlisted(function: Callable[..., Any]) -> Scalar:
+    """A function of one element that is no op, for kernels to apply to their own results."""
+    asks = Parameters.of(function)
+    positional, keywords = asks.positional, frozenset(asks.keyword_only)
+    return Scalar("", function.__name__, 1, NEWEST, function, None, keywords, positional, asks.takes_more, None, "")
+
+
+def newest_scalar(op: str, domain: str = "", attributes: Collection[str] = (), dtype: ElementType = dtypes.float32) -> Scalar:
+    """The function of an op's newest version that has these attributes, for a type: kernels apply it to their own results."""
     fitting = (
         entry
         for entry in scalars.candidates(domain, op)
-        if not entry.case and entry.parameters.issuperset(attributes) and (entry.types is None or dtypes.float32 in entry.types)
+        if not entry.case and entry.parameters.issuperset(attributes) and (entry.types is None or dtype in entry.types)
     )
     return max(fitting, key=lambda entry: entry.until)
 

@@ -75,6 +75,13 @@ def matrix(op: str, domain: str = "", **attributes) -> Build:
     return build
 
 
+def quantized_product(graph: Graph, x: str):
+    """A product of what is quantized on the way, with constant weights of 8 bits."""
+    weights = np.random.default_rng(1).integers(0, 255, (int(graph.columns), 5)).astype(np.uint8)
+    scale = graph.constant(np.float32(0.01))
+    return graph.op("DynamicQuantizeMatMul", x, graph.constant(weights), scale, domain=CONTRIB)
+
+
 def recurrent(op: str, gates: int) -> Build:
     def build(graph: Graph, x: str):
         rng = np.random.default_rng(2)
@@ -302,13 +309,15 @@ CASES = [
         types=("float32",),
         note="keys",
     ),
+    Case("DynamicQuantizeMatMul", quantized_product, domain=CONTRIB, is_open=False, types=("float32",)),
+    Case("DynamicQuantizeLinear", node("DynamicQuantizeLinear", outputs=3), types=("float32",)),
     Case("DFT", node("DFT"), (2, "C", 1), types=("float32",), is_open=False),
 ]
 
 NOT_REDUCING = {
     "each result is made of one element, or of as many operands as there are inputs": """
         BatchNormalization ai.onnx.ml.Scaler ai.onnx.ml.Imputer ai.onnx.ml.LabelEncoder ai.onnx.ml.OneHotEncoder
-        RotaryEmbedding com.microsoft.RotaryEmbedding AffineGrid
+        RotaryEmbedding com.microsoft.RotaryEmbedding AffineGrid QuantizeLinear DequantizeLinear
     """,
     "elements are moved, not combined": """
         Gather GatherElements GatherND com.microsoft.GatherND Reshape Squeeze Unsqueeze Flatten Identity
@@ -329,6 +338,9 @@ NOT_REDUCING = {
         com.microsoft.Attention com.microsoft.MultiHeadAttention com.microsoft.GroupQueryAttention
     """,
     "the kernels of DFT, which is here": "STFT",
+    "the kernels of DynamicQuantizeMatMul, which is here; operands are whole numbers in groups": """
+        MatMulInteger QLinearMatMul com.microsoft.MatMulIntegerToFloat com.microsoft.QGemm
+    """,
     "the kernels of FusedConv, which is here, on images with their channels last": "com.microsoft.NhwcFusedConv",
 }
 

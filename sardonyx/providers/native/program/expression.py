@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Union
 from sardonyx.compiler.types import Type
 from sardonyx.ir import Node, Value, dim
 from sardonyx.providers.native.program.chain import Apply, Chain, Given, Item, Load, Number, Store, pattern, stride_arguments
-from sardonyx.providers.native.program.scalars import find_scalar, scalar_attributes
+from sardonyx.providers.native.program.scalars import find_scalar, scalar_attributes, trailing_axes
 from sardonyx.providers.native.program.steps import Argument
 from sardonyx.providers.native.program.values import dims, element_of
 from sardonyx.providers.native.program.views import Dims, View, memory_order
-from sardonyx.providers.scalars.table import name_of, newest_scalar
+from sardonyx.providers.scalars.table import Scalar, name_of, newest_scalar
 from sardonyx.startup.records import dataclass
 
 if TYPE_CHECKING:
@@ -29,11 +29,14 @@ class Operation:
     It is that of the op's newest version that has the attributes.
     """
 
-    op_type: str
-    operands: Sequence[Union[Value, float, Operation, None]]
+    op: Union[str, Scalar]
+    """An op of the table, or a function that is none."""
+    operands: Sequence[Union[Value, View, float, Operation, None]]
     """None stands for what the kernel computes, or for the result of the operation before."""
     attributes: tuple[tuple[str, Any], ...] = ()
     domain: str = ""
+    type: Type | None = None
+    """Of its result; that of the node's output if it is not told."""
 
 
 class Expression:
@@ -46,6 +49,8 @@ class Expression:
         self.views: list[View] = []
         """What the loads read, in their order."""
         self.numbers: dict[Value, int] = {}
+        self._spread: dict[tuple[Value, int], int] = {}
+        """The numbers of what was loaded with axes behind its own."""
         self.made: dict[Value, int] = {}
         """Values that are computed here."""
         self.nodes: list[Node] = []
@@ -56,33 +61,49 @@ class Expression:
             self.numbers[value] = len(self.items) - 1
         return len(self.items) - 1
 
-    def give(self, value: Value, operations: Sequence[Operation] = ()) -> None:
-        """Begin with a value that the surrounding kernel makes, and apply some operations to it."""
+    def give(self, value: Value, operations: Sequence[Operation] = (), given: Type | None = None) -> None:
+        """Begin with a value that the kernel around makes, up to some operations; `given` is the type of what it makes, if another."""
         type = element_of(value)
         assert type is not None
-        number = self._new(None, Given(type))
+        number = self._new(None, Given(given or type))
         for operation in operations:
-            number = self._operate(operation, number, type)
+            number = self.operate(operation, number, type)
         self.numbers[value] = self.made[value] = number
 
-    def _operate(self, operation: Operation, before: int, type: Type) -> int:
+    def operate(self, operation: Operation, before: int, type: Type) -> int:
         """The number of an operation's result; `before` is what the kernel made, or the operation before."""
         inputs = []
         for operand in operation.operands:
             if operand is None:
                 inputs.append(before)
             elif isinstance(operand, Operation):
-                inputs.append(self._operate(operand, before, type))
+                inputs.append(self.operate(operand, before, type))
             elif isinstance(operand, Value):
                 self.lowerer.view(operand)
                 inputs.append(self.add(operand))
+            elif isinstance(operand, View):
+                inputs.append(self.load(operand))
             else:
-                inputs.append(self._new(None, Number(type, repr(operand))))
-        entry = newest_scalar(operation.op_type, operation.domain, dict(operation.attributes))
-        return self._new(None, Apply(name_of(entry), tuple(inputs), type, operation.attributes))
+                inputs.append(self._new(None, Number(operation.type or type, repr(operand))))
+        entry = (
+            operation.op
+            if isinstance(operation.op, Scalar)
+            else newest_scalar(operation.op, operation.domain, dict(operation.attributes))
+        )
+        return self._new(None, Apply(name_of(entry), tuple(inputs), operation.type or type, operation.attributes))
 
-    def add(self, value: Value) -> int:
-        """The number of a value's item. The value is computed here if it is pending and has this shape; else it is loaded."""
+    def load(self, view: View) -> int:
+        """The number of the item that a view's elements are."""
+        self.views.append(view)
+        return self._new(None, Load(view.type, ()))
+
+    def add(self, value: Value, trailing: int = 0) -> int:
+        """The number of the item that a value is: computed here if it is pending and has this shape, else loaded.
+
+        It is loaded with so many axes of size 1 behind its own.
+        """
+        if trailing:
+            return self._add_spread(value, trailing)
         if value in self.numbers:
             return self.numbers[value]
         node = self.lowerer.pending_node(value)
@@ -95,11 +116,18 @@ class Expression:
         self.views.append(view)
         return self._new(value, Load(view.type, ()))
 
+    def _add_spread(self, value: Value, trailing: int) -> int:
+        if (value, trailing) not in self._spread:
+            self._spread[value, trailing] = self.load(self.lowerer.view(value).with_axes_behind(trailing))
+        return self._spread[value, trailing]
+
     def apply(self, node: Node) -> int:
         entry = find_scalar(node)
         type = element_of(node.outputs[0])
         assert entry is not None and type is not None
-        inputs = tuple(-1 if value is None else self.add(value) for value in node.inputs)
+        inputs = tuple(
+            -1 if value is None else self.add(value, trailing_axes(node, number)) for number, value in enumerate(node.inputs)
+        )
         self.nodes.append(node)
         number = self._new(node.outputs[0], Apply(name_of(entry), inputs, type, scalar_attributes(node, entry)))
         self.made[node.outputs[0]] = number

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx.compiler.target import Target
+from sardonyx.compiler.types import Type
 from sardonyx.ir import Dim, Node, TensorType, Value, dim
 from sardonyx.ops import checking
 from sardonyx.providers.native.execution.digest import content_digest
@@ -25,7 +26,7 @@ from sardonyx.providers.native.program.expression import MAX_OPERANDS, Expressio
 from sardonyx.providers.native.program.kernel import DeclaredKernel
 from sardonyx.providers.native.program.known import is_symbolic, known_sizes, sizes_step
 from sardonyx.providers.native.program.refusals import Failure, LoweringFailed
-from sardonyx.providers.native.program.scalars import find_scalar
+from sardonyx.providers.native.program.scalars import find_scalar, trailing_axes
 from sardonyx.providers.native.program.steps import Argument, Buffer, Program, Step
 from sardonyx.providers.native.program.streaming import streamed
 from sardonyx.providers.native.program.table import lowering_of
@@ -382,6 +383,19 @@ class Lowerer:
         with self._lowering(expression.nodes):
             self._elementwise(expression.shape, expression.items, expression.views, results)
 
+    def store_through(self, value: Value, operations: Sequence[Operation], target: View) -> None:
+        """Have what operations make of a value in a view of its shape. It is computed on the way as in `store`."""
+        is_computed = value in self._pending and self.is_private(value)
+        expression = self._expression(value) if is_computed else Expression(self, dims(value))
+        item = expression.numbers[value] if is_computed else expression.load(self.view(value))
+        others = [(number, self.output(result)) for result, number in self._results(expression) if result is not value]
+        self._finish(expression)
+        self._label = "+".join([*(node.op_type for node in expression.nodes), self._label])
+        for operation in operations:
+            item = expression.operate(operation, item, target.type)
+        with self._lowering([*expression.nodes, *self._nodes]):
+            self._elementwise(expression.shape, expression.items, expression.views, [*others, (item, target)])
+
     def require(self, left: Dim, right: Dim) -> None:
         """Require two sizes to be equal. NumPy computes the cluster in runs where they differ."""
         if isinstance(left - right, int) and left != right:
@@ -462,18 +476,20 @@ class Lowerer:
         output: int = 0,
         operations: Sequence[Operation] = (),
         order: Sequence[int] | None = None,
+        given: Type | None = None,
     ) -> Sink:
         """Where a node's output goes. Elementwise nodes that follow are taken along, if all else that they need is there.
 
         `groups` says how many axes of the output each axis of the kernel's domain stands for: (2, 1) for rows and columns of a
         tensor with three axes. `operations` make the output out of what the kernel computes. With `order` the results lie in memory
-        with their axes so (channels last, say), and `groups` counts the axes in that order.
+        with their axes so (channels last, say), and `groups` counts the axes in that order. `given` is the type of what the kernel
+        computes, if `operations` make another one of it.
         """
         value = node.outputs[output]
         shape = dims(value)
         axes = range(len(shape)) if order is None else order
         expression = Expression(self, shape)
-        expression.give(value, operations)
+        expression.give(value, operations, given)
         self._absorb(expression, value, groups, axes)
         results = self._results(expression)
         loaded = [self._loaded(view, shape, groups, axes) for view in expression.views]
@@ -527,9 +543,9 @@ class Lowerer:
                 or node.outputs[0] in expression.numbers
             ):
                 continue
-            if dims(node.outputs[0]) != shape or not all(
-                self._is_at_hand(operand, expression, groups, axes) for operand in node.inputs
-            ):
+            operands = [(one, trailing_axes(node, number)) for number, one in enumerate(node.inputs)]
+            at_hand = (self._is_at_hand(one, trailing, expression, groups, axes) for one, trailing in operands)
+            if dims(node.outputs[0]) != shape or not all(at_hand):
                 continue
             if len(expression.views) + len(node.inputs) > MAX_OPERANDS:
                 continue
@@ -538,13 +554,15 @@ class Lowerer:
             self._nodes.append(node)
             pending += node.outputs[0].users
 
-    def _is_at_hand(self, operand: Value | None, expression: Expression, groups: Sequence[int], axes: Sequence[int]) -> bool:
-        """Whether an operand is part of the expression, or can be read in the kernel's domain."""
+    def _is_at_hand(
+        self, operand: Value | None, trailing: int, expression: Expression, groups: Sequence[int], axes: Sequence[int]
+    ) -> bool:
+        """Whether an operand, with so many axes behind its own, is in the expression already or can be read where the kernel runs."""
         if operand is None or operand in expression.numbers:
             return True
         if operand not in self._views and not operand.is_constant and operand not in self._pending:
             return False
-        view = self.view(operand)
+        view = self.view(operand).with_axes_behind(trailing)
         strides = permuted(self.broadcast(view, expression.shape).strides, axes)
         return regrouped(permuted(expression.shape, axes), strides, groups) is not None
 

@@ -44,6 +44,12 @@ def _attributes_fit(node: Node, entry: Scalar) -> bool:
     )
 
 
+def trailing_axes(node: Node, number: int) -> int:
+    """How many axes of size 1 an operand of an elementwise node gets behind its own before it broadcasts."""
+    entry = find_scalar(node)
+    return 0 if entry is None or entry.trailing is None else entry.trailing(node, number)
+
+
 class NegativeZero(float):
     """-0.0, equal to no other zero: kernels are remembered by their attributes, and that of 0.0 computes something else."""
 

@@ -45,6 +45,16 @@ class View:
         )
         return replace(self, shape=shape, strides=strides)
 
+    def split(self, axis: int, size: int) -> View:
+        """With an axis, a multiple of `size`, as two: parts of that size, and what is in them."""
+        count, stride = dim.floordiv(self.shape[axis], size), self.strides[axis]
+        shape = (*self.shape[:axis], count, size, *self.shape[axis + 1 :])
+        return replace(self, shape=shape, strides=(*self.strides[:axis], stride * size, stride, *self.strides[axis + 1 :]))
+
+    def with_axes_behind(self, count: int) -> View:
+        """With so many axes of size 1 behind the others."""
+        return replace(self, shape=(*self.shape, *(1,) * count), strides=(*self.strides, *(0,) * count))
+
     def sliced(self, axis: int, start: Dim, size: Dim, step: Dim = 1) -> View:
         """`size` elements of an axis, from `start` on, each `step` after the one before; backward if that is negative."""
         shape, strides = list(self.shape), list(self.strides)

@@ -216,7 +216,7 @@ def product_steps(lowerer: Lowerer, node: Node, operations: Sequence[Operation])
     if _dot_steps(lowerer, node, A, B, operations):
         return
     a, b_shape = _arranged(lowerer.view(A), node, 0), _arranged_shape(node, 1)
-    flat = _with_flat_rows(a) if all(size == 1 for size in b_shape[:-2]) else None
+    flat = with_flat_rows(a) if all(size == 1 for size in b_shape[:-2]) else None
     a = flat or a
     batch = () if flat else (shape_of(node.outputs[0]) or ())[: max(len(a.shape), len(b_shape)) - 2]
 
@@ -257,8 +257,16 @@ def tiled_product(
     right = right_factor(vectors * lanes, isinstance(rows, int) and rows <= height)
     tile = Tile(left.type, right.type, height, vectors, lanes, left.along, right.along == "panels")
     sink = lowerer.sink(node, groups, operations=operations, order=order)
+    gemm_step(lowerer, tile, left, right, batch, (rows, inner, columns), sink)
+
+
+def gemm_step(
+    lowerer: Lowerer, tile: Tile, left: Factor, right: Factor, batch: Dims, extents: tuple[Dim, Dim, Dim], sink: Sink
+) -> None:
+    """Add the step of a product of factors as the kernel reads them, of so many rows, k and columns."""
+    rows, inner, columns = extents
     sizes, steps = collapse(batch, [left.batch, right.batch])
-    total = dim.product(batch)
+    total, depth = dim.product(batch), tile.multiply.depth
     lowerer.call(
         gemm_kernel(lowerer.target, tile, len(sizes), sink.chain),
         GemmArguments(
@@ -272,8 +280,9 @@ def tiled_product(
         ),
         total * dim.ceildiv(rows, tile.rows) * dim.ceildiv(columns, tile.width),
         grain_of(tile, rows, inner),
-        flops=total * rows * inner * columns * 2,
-        traffic=total * (rows * inner + inner * columns + rows * columns) * a.type.bytes,
+        flops=total * rows * inner * columns * (2 * depth),
+        traffic=total
+        * (rows * inner * left.type.bytes + inner * columns * right.type.bytes + rows * columns * tile.left.bytes),
     )
 
 
@@ -298,7 +307,7 @@ def _dot_steps(lowerer: Lowerer, node: Node, A: Value, B: Value, operations: Seq
         return False
     inner = inner_size(lowerer, few.shape[-1], many.shape[-1])
     is_flat = _has_no_batch(few) and (is_column or _has_no_batch(many))
-    flat = _with_flat_rows(many) if is_flat else None
+    flat = with_flat_rows(many) if is_flat else None
     groups = _groups(node, flat=False)
     batch = () if flat else (shape_of(node.outputs[0]) or ())[: groups[0]]
     if few.shape[-2] == 1:  # one result per column: the columns are all axes there are
@@ -312,7 +321,7 @@ def _dot_steps(lowerer: Lowerer, node: Node, A: Value, B: Value, operations: Seq
 def _dot_step(lowerer: Lowerer, few: View, many: View, inner: Dim, batch: Dims, sink: Sink) -> None:
     """Add the step of the products of few rows with many columns, both along K."""
     rows, columns = fixed(few.shape[-2], "the number of rows"), many.shape[-2]
-    sizes, steps = collapse(batch, [_batch_steps(few, batch), _batch_steps(many, batch)])
+    sizes, steps = collapse(batch, [batch_steps(few, batch), batch_steps(many, batch)])
     lanes, total = lowerer.target.lanes(few.type), dim.product(batch)
     lowerer.call(
         dot_kernel(lowerer.target, Dots(few.type, many.type, rows, len(sizes)), sink.chain),
@@ -341,7 +350,7 @@ def _turned(view: View) -> View:
     return view.transposed([*range(rank - 2), rank - 1, rank - 2])
 
 
-def _with_flat_rows(view: View) -> View | None:
+def with_flat_rows(view: View) -> View | None:
     """All axes but the last as one; None if they do not step evenly."""
     sizes, (steps,) = collapse(view.shape[:-1], [view.strides[:-1]])
     if len(sizes) > 1:
@@ -363,9 +372,9 @@ def _left_factor(lowerer: Lowerer, view: View, batch: Dims, columns: Dim, rows: 
     row_step, inner_step = view.strides[-2:]
     few = isinstance(columns, int) and columns < WORTH_PACKING
     if not view.type.is_narrow_float and inner_step == 1 and (few or not _collides(lowerer, view)):
-        return Factor(view.place, view.type, "k", row_step * rows, row_step, _batch_steps(view, batch))
+        return Factor(view.place, view.type, "k", row_step * rows, row_step, batch_steps(view, batch))
     if not view.type.is_narrow_float and row_step == 1 and (few or _is_near(lowerer, inner_step, view.type)):
-        return Factor(view.place, view.type, "rows", rows, inner_step, _batch_steps(view, batch))
+        return Factor(view.place, view.type, "rows", rows, inner_step, batch_steps(view, batch))
     lanes = lowerer.target.lanes(view.type)
     width = -(-rows // lanes) * lanes
     packed = packed_view(lowerer, view, view.type.computed, width, rows)
@@ -415,7 +424,7 @@ def packed_factor(shape: Dims, packed: Packed, batch: Dims, width: int) -> Facto
 def viewed_factor(lowerer: Lowerer, view: View, batch: Dims, width: int, is_once: bool) -> Factor:
     """A view (batch…, k, columns) packed by a step, or as it is where that is about as good."""
     if _is_readable(lowerer, view, width, is_once):
-        return Factor(view.place, view.type, "columns", 0, view.strides[-2], _batch_steps(view, batch))
+        return Factor(view.place, view.type, "columns", 0, view.strides[-2], batch_steps(view, batch))
     return packed_factor(view.shape, packed_view(lowerer, _turned(view), view.type, width, width), batch, width)
 
 
@@ -427,7 +436,7 @@ def _is_readable(lowerer: Lowerer, view: View, width: int, is_once: bool) -> boo
     return is_once or _is_near(lowerer, step, view.type)
 
 
-def _batch_steps(view: View, batch: Dims) -> Dims:
+def batch_steps(view: View, batch: Dims) -> Dims:
     """How an operand moves along the axes of the batch, in elements."""
     if not batch:
         return ()

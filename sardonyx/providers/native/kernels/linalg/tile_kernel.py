@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sardonyx.compiler.builder import Value, Variable
+from sardonyx.compiler.products import Product, real
 from sardonyx.compiler.target import Target
 from sardonyx.compiler.types import I8, I64, Type
 from sardonyx.ir import Dim, dim
@@ -48,6 +49,12 @@ class Tile:
     """Which axis of A lies without gaps: "k" or "rows"."""
     packed_right: bool
     """Whether B is packed in panels; else its columns lie without gaps."""
+    product: Product | None = None
+    """How groups of small integers are multiplied, which `left` and `right` then stand for; None for floats."""
+
+    @property
+    def multiply(self) -> Product:
+        return self.product or real(self.right)
 
     @property
     def width(self) -> int:
@@ -130,7 +137,7 @@ class _Product:
         self.f = f
         self.a = a
         self.shape = tile
-        self.sum_type = tile.right.computed
+        self.sum_type = tile.multiply.sum
         self.epilogue = ChainCode(f, chain, a.sink)
         self.is_light = chain_weight(f.target, chain, tile.lanes) <= LIGHT
         self.spilled = f.stack(self.sum_type, (tile.rows + 1) * tile.width)
@@ -268,15 +275,23 @@ class _Product:
         sums = [[[f.variable(zero) for _ in range(shape.vectors)] for _ in range(rows)] for _ in range(apart)]
         walk = _Walk(self, rows, left, right)
         whole = inner - inner % unroll
-        with f.loop(0, whole, PART) as first:
-            with f.if_(first > 0):
-                self._end_part(sums, first)
-            with f.loop(first, f.minimum(first + PART, whole), unroll):
+
+        def steps(first: Value | int, stop: Value) -> None:
+            with f.loop(first, stop, unroll):
                 walk.step([sums[number % apart] for number in range(unroll)])
+
+        if self.sum_type.is_float:
+            with f.loop(0, whole, PART) as first:
+                with f.if_(first > 0):
+                    self._end_part(sums, first)
+                steps(first, f.minimum(first + PART, whole))
+        else:
+            steps(0, whole)
         with f.loop(whole, inner):
             walk.step(sums[:1])
-        with f.if_(whole > PART):
-            self._add_parts(sums[0])
+        if self.sum_type.is_float:
+            with f.if_(whole > PART):
+                self._add_parts(sums[0])
         return _totals(sums)
 
     def _end_part(self, sums: Sequence[list[list[Variable]]], first: Value) -> None:
@@ -326,18 +341,18 @@ class _Walk:
             for row, vectors in enumerate(tile):
                 factor = f.splat(self._element(pointers, row, k), shape.lanes)
                 for vector, column in zip(vectors, columns):
-                    vector.set(f.fma(factor, column, vector.get()))
+                    vector.set(shape.multiply.add(f, factor, column, vector.get()))
         ahead = len(sums) if shape.along == "k" else a.left.stride * len(sums)
         for pointer, variable in zip(pointers, self.left):
             variable.set(f.address(pointer, ahead, shape.left))
         self.right.set(f.address(right, right_step * len(sums), shape.right))
 
     def _columns(self, place: Value) -> list[Value]:
-        shape = self.shape
+        f, shape = self.f, self.shape
         align = shape.lanes * shape.right.bytes if shape.packed_right else 0
-        return [
-            self.f.load(place, number * shape.lanes, shape.right, shape.lanes, align=align) for number in range(shape.vectors)
-        ]
+        starts = [number * shape.lanes for number in range(shape.vectors)]
+        loaded = [f.load(place, start, shape.right, shape.lanes, align=align) for start in starts]
+        return [shape.multiply.widened(f, one) for one in loaded]
 
     def _element(self, pointers: Sequence[Value], row: int, k: int) -> Value:
         f, shape = self.f, self.shape
@@ -345,7 +360,7 @@ class _Walk:
             return f.load(f.address(pointers[0], self.a.left.stride * k if k else 0, shape.left), row, shape.left)
         group, number = divmod(row, ROWS_PER_POINTER)
         place = f.address(pointers[group], self.row_bytes * number, I8) if number else pointers[group]
-        return f.load(place, k, shape.left)
+        return f.load(place, k, shape.left, align=shape.multiply.row.bytes)
 
 
 def _totals(sums: Sequence[list[list[Variable]]]) -> list[list[Value]]:

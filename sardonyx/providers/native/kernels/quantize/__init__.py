@@ -1,0 +1,1 @@
+"""Native kernels of quantized numbers: ranges, products and convolutions of 8-bit integers."""

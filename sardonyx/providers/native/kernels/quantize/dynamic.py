@@ -1,0 +1,106 @@
+"""DynamicQuantizeLinear: the range of a tensor, from it a scale and a zero point, then one loop over the elements."""
+
+from __future__ import annotations
+
+from sardonyx.compiler.types import F32, U8
+from sardonyx.ir import Node, Value, dim
+from sardonyx.providers.native.program.arguments import Arguments, Pointer, Size
+from sardonyx.providers.native.program.chain import Apply, Load
+from sardonyx.providers.native.program.kernel import KernelFunction, kernel
+from sardonyx.providers.native.program.lowering import Lowerer
+from sardonyx.providers.native.program.table import lower
+from sardonyx.providers.native.program.values import required
+from sardonyx.providers.native.program.views import View, dense_order
+from sardonyx.providers.scalars.elementwise import greatest, least
+from sardonyx.providers.scalars.quantize import saturated
+from sardonyx.providers.scalars.table import name_of, newest_scalar
+
+PIECE = 8192
+"""Elements whose range is one item."""
+LEVELS = 255.0
+
+
+@lower("DynamicQuantizeLinear")
+def dynamic_quantize_linear(lowerer: Lowerer, node: Node) -> None:
+    x = dense_view(lowerer, required(node.inputs[0]))
+    scale, zero_point = (lowerer.output(value) for value in node.outputs[1:3])
+    parameters_steps(lowerer, x, scale, zero_point)
+    apply = Apply(name_of(newest_scalar("QuantizeLinear")), (0, 1, 2), U8)
+    target = lowerer.output(node.outputs[0], dense_order(x))
+    lowerer.combine([Load(F32, ()), Load(F32, ()), Load(U8, ()), apply], [x, scale, zero_point], target)
+
+
+def dense_view(lowerer: Lowerer, value: Value) -> View:
+    """A value without gaps, its axes in any order."""
+    view = lowerer.view(value)
+    return view if dense_order(view) is not None else lowerer.contiguous(value)
+
+
+def parameters_steps(lowerer: Lowerer, x: View, scale: View, zero_point: View) -> None:
+    """Add the steps that find the scale and the zero point of a tensor without gaps."""
+    count = dim.product(x.shape)
+    pieces = dim.ceildiv(count, PIECE)
+    lanes = lowerer.target.lanes(F32)
+    ranges = lowerer.scratch(dim.maximum(pieces, 1) * (2 * lanes * F32.bytes))
+    lowerer.call(
+        range_kernel(lowerer.target),
+        RangeArguments(x=x.place, ranges=ranges, count=count),
+        pieces,
+        4,
+        flops=count * 2,
+        traffic=count * F32.bytes,
+    )
+    lowerer.call(
+        parameters_kernel(lowerer.target),
+        ParameterArguments(ranges=ranges, scale=scale.place, zero_point=zero_point.place, pieces=pieces),
+        1,
+    )
+
+
+class RangeArguments(Arguments):
+    x: Pointer
+    ranges: Pointer
+    """For each piece a vector of least and one of greatest numbers."""
+    count: Size
+
+
+@kernel("range", RangeArguments)
+def range_kernel(f: KernelFunction, a: RangeArguments) -> None:
+    """Items are pieces. The range has 0 in it; where there is a NaN its ends are NaN."""
+    lanes = f.lanes(F32)
+    with f.loop(f.begin, f.end) as piece:
+        low, high = (f.variable(f.const(F32.vector(lanes), 0.0)) for _ in range(2))
+        start, stop = piece * PIECE, f.minimum((piece + 1) * PIECE, a.count)
+        whole = stop - (stop - start) % lanes
+        with f.loop(start, whole, lanes) as i:
+            numbers = f.load(a.x, i, F32, lanes)
+            low.set(least(numbers, low.get()))
+            high.set(greatest(numbers, high.get()))
+        with f.if_(whole < stop):
+            numbers = f.load(a.x, whole, F32, lanes, remaining=stop - whole)
+            low.set(least(numbers, low.get()))
+            high.set(greatest(numbers, high.get()))
+        f.store(low.get(), a.ranges, piece * (2 * lanes), F32)
+        f.store(high.get(), a.ranges, piece * (2 * lanes) + lanes, F32)
+
+
+class ParameterArguments(Arguments):
+    ranges: Pointer
+    scale: Pointer
+    zero_point: Pointer
+    pieces: Size
+
+
+@kernel("scale of a range", ParameterArguments)
+def parameters_kernel(f: KernelFunction, a: ParameterArguments) -> None:
+    lanes = f.lanes(F32)
+    with f.loop(f.begin, f.end):
+        low, high = (f.variable(f.const(F32, 0.0)) for _ in range(2))
+        with f.loop(0, a.pieces) as piece, f.loop(0, lanes) as lane:
+            place = piece * (2 * lanes) + lane
+            low.set(least(f.load(a.ranges, place, F32), low.get()))
+            high.set(greatest(f.load(a.ranges, place + lanes, F32), high.get()))
+        with f.exact():
+            scale = f.select(high.get() > low.get(), (high.get() - low.get()) / LEVELS, 1.0)
+            f.store(scale, a.scale, 0, F32)
+            f.store(saturated(-low.get() / scale, None, U8), a.zero_point, 0, U8)

@@ -1,0 +1,121 @@
+"""Quantized numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.fuzz.edges.table import CONTRIB, audit, floats, int32s
+
+
+def whole(*shape: int, dtype: type = np.uint8) -> np.ndarray:
+    """Bytes from end to end of their type."""
+    count = int(np.prod(shape, dtype=np.int64))
+    return (np.arange(count) * 7919 % 256).astype(np.uint8).view(dtype).reshape(shape)
+
+
+x, scale = floats(3, 8), np.abs(floats(3, 2)) + 0.1
+
+audit("DynamicQuantizeLinear", {"x": x}, outputs=3)
+audit(
+    "QuantizeLinear",
+    {"x": x, "y_scale": scale, "y_zero_point": whole(3, 2)},
+    "axis=inference block_size=claims saturate=flag output_dtype=inference precision=inference y_zero_point=data",
+    axis=1,
+    block_size=4,
+)
+audit(
+    "DequantizeLinear",
+    {"x": whole(3, 8), "x_scale": scale, "x_zero_point": whole(3, 2)},
+    "axis=inference block_size=claims output_dtype=inference x=data x_zero_point=data",
+    axis=1,
+    block_size=4,
+)
+p, q = np.float32(0.05), np.array(3, np.uint8)
+audit(
+    "QLinearAdd QLinearMul",
+    {
+        "A": whole(3, 8),
+        "A_scale": p,
+        "A_zero_point": q,
+        "B": whole(8),
+        "B_scale": p,
+        "B_zero_point": q,
+        "C_scale": p,
+        "C_zero_point": q,
+    },
+    "A=data A_zero_point=data B=data B_zero_point=data C_zero_point=data",
+    domain=CONTRIB,
+)
+audit(
+    "QLinearSigmoid QLinearLeakyRelu",
+    {"X": whole(3, 8), "X_scale": p, "X_zero_point": q, "Y_scale": p, "Y_zero_point": q},
+    "X=data X_zero_point=data Y_zero_point=data",
+    domain=CONTRIB,
+)
+audit(
+    "QLinearWhere",
+    {
+        "condition": whole(3, 8) > 99,
+        "X": whole(3, 8),
+        "x_scale": p,
+        "x_zero_point": q,
+        "Y": whole(8),
+        "y_scale": p,
+        "y_zero_point": q,
+        "z_scale": p,
+        "z_zero_point": q,
+    },
+    "X=data x_zero_point=data Y=data y_zero_point=data z_zero_point=data",
+    domain=CONTRIB,
+)
+channels = np.abs(floats(8)) + 0.1
+audit(
+    "QuantizeLinear",
+    {"x": x, "y_scale": channels, "y_zero_point": whole(8)},
+    "axis=inference y_zero_point=data",
+    domain=CONTRIB,
+    axis=1,
+)
+audit(
+    "DequantizeLinear",
+    {"x": whole(3, 8), "x_scale": channels, "x_zero_point": whole(8)},
+    "axis=inference x=data x_zero_point=data",
+    domain=CONTRIB,
+    axis=1,
+)
+
+one, zero = np.float32(0.05), np.array(3, np.uint8)
+A, B = whole(4, 6), whole(6, 5, dtype=np.int8)
+b_scale, b_zero = np.abs(floats(5)) + 0.1, whole(5, dtype=np.int8)
+audit(
+    "MatMulInteger",
+    {"A": A, "B": B, "a_zero_point": zero, "b_zero_point": b_zero},
+    "A=data B=data a_zero_point=data b_zero_point=data",
+)
+quantized = {"a": A, "a_scale": one, "a_zero_point": zero, "b": B, "b_scale": b_scale, "b_zero_point": b_zero}
+points = "a_zero_point=data b_zero_point=data y_zero_point=data"
+audit("QLinearMatMul", {**quantized, "y_scale": one, "y_zero_point": zero}, f"a=data b=data {points}")
+audit(
+    "MatMulIntegerToFloat",
+    {"A": A, "B": B, "a_scale": one, "b_scale": b_scale, "a_zero_point": zero, "b_zero_point": b_zero, "bias": floats(5)},
+    "A=data B=data a_zero_point=data b_zero_point=data",
+    domain=CONTRIB,
+)
+audit(
+    "DynamicQuantizeMatMul",
+    {"A": floats(4, 6), "B": B, "b_scale": b_scale, "b_zero_point": b_zero, "bias": floats(5)},
+    "B=data b_zero_point=data",
+    domain=CONTRIB,
+)
+audit(
+    "QGemm",
+    {
+        **{name.upper() if len(name) == 1 else name: array for name, array in quantized.items()},
+        "C": int32s(1, 2, 3, 4, 5),
+        "y_scale": one,
+        "y_zero_point": zero,
+    },
+    f"A=data B=data C=data {points} transA=flag transB=flag",
+    domain=CONTRIB,
+    constants="B b_zero_point",
+)
