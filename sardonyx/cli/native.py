@@ -37,6 +37,7 @@ def program_text(plan: Plan) -> str:
             size = f"{step.items} items by {step.grain}"
             lines.append(f"{number:5} {_name(step.kernel)} [{step.label}] {size}: {', '.join(_argument_texts(step))}")
             lines += _estimate_lines(step)
+            lines += [f"        may go on with {number + step.jump}"] if step.jump else []
     for kernel in kernels.values():
         lines += ["", f"{_name(kernel)}: {len(kernel.text.splitlines())} lines of LLVM IR", *_indented(kernel.about)]
     left = [f"    {node}{_because(reason)}" for node, reason in left_to_numpy(plan)]

@@ -22,8 +22,11 @@ from typing import Any
 import numpy as np
 
 STEP_WORDS = 6
-"""A step in memory: kernel, its arguments, number of items, items per piece, ticks it took, unused."""
-KERNEL, ARGUMENTS, TOTAL, GRAIN, TICKS = range(5)
+"""A step in memory: kernel, its arguments, number of items, items per piece, ticks it took, steps to jump.
+
+A step that may jump says so by a word to which its first argument points: set, the run goes on so many steps further on, or back.
+"""
+KERNEL, ARGUMENTS, TOTAL, GRAIN, TICKS, JUMP = range(6)
 
 CALL_WORDS = 16
 """A call in memory, the one argument of a run. What a run of small steps costs is the way from Python to them, so little goes over it."""

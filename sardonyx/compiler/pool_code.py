@@ -33,6 +33,7 @@ from sardonyx.compiler.pool import (
     JOB_STOP,
     JOB_TOTAL,
     JOB_WIDTH,
+    JUMP,
     KERNEL,
     LOCK,
     MAX_THREADS,
@@ -163,12 +164,14 @@ def _run(timed: bool) -> str:
     mine = f.variable(0, I64)
     with f.if_(width > 1):
         mine.set(f.select(pool.swap(LOCK, 1) == 0, width, 0))
-    with f.loop(0, count) as index:
-        step = f.address(steps, index * STEP_WORDS, I64)
+    index = f.variable(0, I64)
+    with f.while_() as remaining:
+        remaining.leave_if((index.get() >= count) | _is_set(f, words))
+        step = f.address(steps, index.get() * STEP_WORDS, I64)
         kernel, arguments = f.load(step, KERNEL, PTR), f.load(step, ARGUMENTS, PTR)
         total, grain = f.load(step, TOTAL, I64), f.load(step, GRAIN, I64)
         start = _ticks(f) if timed else None
-        with f.if_(~_is_set(f, words)), f.if_else((mine.get() > 1) & (total > grain)) as otherwise:
+        with f.if_else((mine.get() > 1) & (total > grain)) as otherwise:
             _open(f, pool, kernel, arguments, total, grain, mine.get(), words)
             with f.if_((quiet == 0) & (pool.get(SLEEPERS) > 0)):
                 _futex(f, pool, 129, f.const(I64, MAX_THREADS))
@@ -177,10 +180,20 @@ def _run(timed: bool) -> str:
             otherwise()
             _run_alone(f, kernel, arguments, total, f.maximum(grain, 1), words)
         if start is not None:
-            f.store(_ticks(f) - start, step, TICKS, I64)
+            f.store(f.load(step, TICKS, I64) + _ticks(f) - start, step, TICKS, I64)
+        index.set(index.get() + _distance(f, step, arguments))
     with f.if_(mine.get() > 1):
         pool.set(LOCK, 0)
     return f.text(PLACEHOLDER)
+
+
+def _distance(f: Function, step: Value, arguments: Value) -> Value:
+    """How many steps further on the next one is: 1, unless this one jumps."""
+    distance = f.variable(1, I64)
+    jump = f.load(step, JUMP, I64)
+    with f.if_(jump != 0), f.if_(f.load(f.load(arguments, 0, PTR), 0, I64) != 0):
+        distance.set(jump)
+    return distance.get()
 
 
 def _run_alone(f: Function, kernel: Value, arguments: Value, total: Value, grain: Value, words: Sequence[Value]) -> None:

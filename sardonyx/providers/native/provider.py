@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from sardonyx.compiler.jit import jit
 from sardonyx.compiler.pool import available_threads, pool
-from sardonyx.errors import NodeFailed, is_strict
+from sardonyx.errors import is_strict
 from sardonyx.ir import Dim, Graph, Model, Node, Value, described
 from sardonyx.ir.dim import Expression
 from sardonyx.ir.edit import all_graphs
 from sardonyx.ops import checking
 from sardonyx.providers.clustering import maximal_clusters
-from sardonyx.providers.cpu.provider import CPUExecutionProvider
 from sardonyx.providers.native.execution.argument_table import ArgumentTable, Tables
 from sardonyx.providers.native.execution.compiled import CompiledProgram
 from sardonyx.providers.native.execution.digest import content_digest
+from sardonyx.providers.native.execution.interpreted import Interpreted
 from sardonyx.providers.native.execution.placing import tabulate
 from sardonyx.providers.native.program.batches import batch_of
 from sardonyx.providers.native.program.known import is_symbolic, known_sizes
@@ -101,9 +99,7 @@ class NativeExecutionProvider(ExecutionProvider):
             return reason_of(error)
 
     def _first_obstacle(self, node: Node) -> str | None:
-        if next(node.subgraphs, None) is not None:
-            return "graphs inside a node are run by themselves"
-        foreign = next((value for value in (*node.inputs, *node.outputs) if not is_plain(value)), None)
+        foreign = next((value for value in (*node.inputs, *node.outputs, *_handed(node)) if not is_plain(value)), None)
         if foreign is not None:
             return f"{foreign.name} is {described(foreign.type)}"
         if is_symbolic(node) or find_scalar(node) is not None:
@@ -114,7 +110,8 @@ class NativeExecutionProvider(ExecutionProvider):
             return f"there is no native code for {node.op_type}{limits}"
         if entry.packs and self.prepacking is not None and not self.prepacking.enabled:
             return "weights may not be packed before runs"
-        return None
+        inner = ((one, self._obstacle(one)) for graph in node.subgraphs for one in graph.nodes)
+        return next((f"{one} inside: {obstacle}" for one, obstacle in inner if obstacle is not None), None)
 
     def reason(self, node: Node) -> str:
         return self._obstacle(node) or self._left.get(node, "")
@@ -188,11 +185,10 @@ class NativeExecutionProvider(ExecutionProvider):
         """Why some nodes cannot be compiled as a cluster of their own; "" if they can."""
         members = set(nodes)
         outputs = [value for node in nodes for value in node.outputs]
-        used = dict.fromkeys(value for node in nodes for value in node.inputs if value is not None and not value.is_constant)
         graph = nodes[0].graph
         results = set(graph.outputs) if graph is not None else set()
         leaving = [value for value in outputs if value in results or any(user not in members for user in value.users)]
-        inputs = [value for value in used if value.producer not in members]
+        inputs = _entering(nodes)
         inputs += _witnesses(graph, nodes, inputs) if graph is not None else []
         try:
             self._compile(Cluster(f"{self.name}_trial", nodes, inputs, leaving or outputs[-1:]))
@@ -233,9 +229,16 @@ def _unbound(graph: Graph, cluster: Sequence[Node]) -> list[Node]:
 
 
 def _entering(nodes: Sequence[Node]) -> list[Value]:
-    outputs = {value for node in nodes for value in node.outputs}
-    used = dict.fromkeys(value for node in nodes for value in node.inputs if value is not None)
-    return [value for value in used if value not in outputs and not value.is_constant]
+    made = {value for node in nodes for value in node.outputs}
+    used = dict.fromkeys(value for node in nodes for value in (*node.inputs, *node.implicit_inputs()) if value is not None)
+    return [value for value in used if value not in made and not value.is_constant]
+
+
+def _handed(node: Node) -> Iterator[Value]:
+    """What graphs inside a node are given, and give."""
+    for graph in node.subgraphs:
+        yield from graph.inputs
+        yield from graph.outputs
 
 
 def _witnesses(graph: Graph, nodes: Sequence[Node], inputs: Sequence[Value]) -> list[Value]:
@@ -264,6 +267,11 @@ def _sizes_of(node: Node) -> Iterator[Dim]:
         yield from getattr(value.inferred, "shape", None) or ()
     for value in filter(None, node.inputs):
         yield from known_sizes(value) or ()
+    for graph in node.subgraphs:
+        for value in graph.inputs:
+            yield from shape_of(value) or ()
+        for inner in graph.nodes:
+            yield from _sizes_of(inner)
 
 
 def _is_costly(node: Node) -> bool:
@@ -271,33 +279,3 @@ def _is_costly(node: Node) -> bool:
         return False
     entry = None if find_scalar(node) else lowering_of(node, checking.signature_of(node).since_version)
     return entry is None or entry.costly
-
-
-class Interpreted:
-    """A cluster computed node by node in NumPy: for shapes of another form than the model says."""
-
-    def __init__(self, cluster: Cluster):
-        self._cluster = cluster
-
-    @functools.cached_property
-    def _steps(self) -> list[tuple[Node, Any]]:
-        provider = CPUExecutionProvider()
-        return [(node, provider.bind_kernel(node)) for node in self._cluster.nodes]
-
-    def __call__(self, inputs: Sequence[Any]) -> list[Any]:
-        values: dict[Value, Any] = dict(zip(self._cluster.inputs, inputs))
-        for node, kernel in self._steps:
-            operands = [
-                None if value is None else values[value] if value in values else _constant(value) for value in node.inputs
-            ]
-            try:
-                results = kernel(operands)
-            except Exception as error:
-                raise NodeFailed(node, operands) from error
-            values.update(zip(node.outputs, results))
-        return [values[value] for value in self._cluster.outputs]
-
-
-def _constant(value: Value) -> Any:
-    assert value.constant is not None
-    return value.constant.numpy()

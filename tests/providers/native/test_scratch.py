@@ -154,10 +154,10 @@ def test_keys_of_trees_are_for_as_many_rows_as_go_at_once():
 def test_inputs_that_are_read_no_more_when_an_output_begins():
     words = np.array([(0, 0), (1, 1), (2, 2), (4, 2), (5, 3), (6, 1), (7, 4)])  # steps of 3, 3 and 2 words; 2 inputs, 3 outputs
     counts = np.array([3, 3, 2])
-    assert outlived_inputs(words, counts, 2) == ((0, 1), (0, 2))
-    assert outlived_inputs(words[:-2], counts, 2) == ((0, 1), (1, 1))
-    assert outlived_inputs(words[:-2], counts, 2, Batch("N", [4, 0, 4, 4, 4], 0)) == ((0, 1),)
-    assert outlived_inputs(words[:0], counts[:0], 2) == ()
+    assert outlived_inputs(words, counts, 0 * counts, 2) == ((0, 1), (0, 2))
+    assert outlived_inputs(words[:-2], counts, 0 * counts, 2) == ((0, 1), (1, 1))
+    assert outlived_inputs(words[:-2], counts, 0 * counts, 2, Batch("N", [4, 0, 4, 4, 4], 0)) == ((0, 1),)
+    assert outlived_inputs(words[:0], counts[:0], counts[:0], 2) == ()
 
 
 CLUSTER = """g (float[N,8,8] x) => (float[N] d, float[N] e) {

@@ -26,6 +26,7 @@ _COLUMNS = {
     "grains": 1,
     "work": 2,
     "counts": 1,
+    "jumps": 1,
     "fixed": 1,
     "numbers": 2,
     "arena": 2,
@@ -200,6 +201,7 @@ class Stored:
             (tables.constants[:, 1], len(self.container.description["constants"])),
             (tables.workspace.spans, steps),
             (tables.counts, words + 1),
+            (np.arange(steps) + tables.jumps, steps + 1),
             (tables.kernels, kernel_count),
         ]
         columns = [np.asarray(column, np.int64).reshape(-1) for column, _ in bounds]
@@ -207,8 +209,16 @@ class Stored:
         values = np.concatenate(columns)
         if (values < 0).any() or (values >= limits).any():
             raise BadContext(f"{self.name}: its tables point at what is not there")
-        same = len(tables.items) == len(tables.grains) == len(tables.work) == len(tables.counts) == len(self.labels) == steps
-        if not same or tables.counts.sum() != words:
+        same = (
+            len(tables.items)
+            == len(tables.grains)
+            == len(tables.work)
+            == len(tables.counts)
+            == len(tables.jumps)
+            == len(self.labels)
+            == steps
+        )
+        if not same or tables.counts.sum() != words or not tables.counts[tables.jumps != 0].all():
             raise BadContext(f"{self.name}: its tables do not fit each other")
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sardonyx.compiler.arrays import TUPLE_ITEMS, WORD
-from sardonyx.compiler.pool import GRAIN, KERNEL, STEP_WORDS, TOTAL
+from sardonyx.compiler.pool import GRAIN, JUMP, KERNEL, STEP_WORDS, TOTAL
 from sardonyx.dtypes import ElementType
 from sardonyx.providers import memory_limit
 from sardonyx.providers.arena import ALIGNMENT, Placement
@@ -78,6 +78,8 @@ class Tables:
     """Of each step: arithmetic operations and bytes."""
     counts: np.ndarray
     """Of each step: how many argument words it has."""
+    jumps: np.ndarray
+    """Of each step: how many steps further on, or back, it may let the run go on; 0 for the next one."""
     fixed: np.ndarray
     """All argument words of all steps, as far as they are always the same."""
     numbers: np.ndarray
@@ -129,7 +131,8 @@ class ArgumentTable:
         self._outside = np.ascontiguousarray(tables.outside[:, 0])
         self._outside_places = np.stack([self._outside, TUPLE_ITEMS + WORD * tables.outside[:, 1], self._outside], axis=1)
         self._steps = np.zeros((len(self._kernels), STEP_WORDS), np.int64)
-        self._steps[:, KERNEL] = self._kernels
+        self._steps[:, KERNEL], self._steps[:, JUMP] = self._kernels, tables.jumps
+        self._has_loops = bool((tables.jumps < 0).any())
         self.workspace = tables.workspace
         self.workspace.threads = threads
         self._placed: tuple[Sequence[int], Placement] | None = None
@@ -227,7 +230,7 @@ class ArgumentTable:
         pieces = np.maximum(shares, np.maximum(flops // PIECE_FLOPS, traffic // PIECE_TRAFFIC))
         steps[:, TOTAL], steps[:, GRAIN] = items, np.maximum(grains, -(-items // pieces))
         shared = items > steps[:, GRAIN]
-        if (items[shared] // grains[shared]).sum() >= SHORT_PIECES:
+        if self._has_loops or (items[shared] // grains[shared]).sum() >= SHORT_PIECES:
             return steps, False
         flops, traffic = flops[shared], traffic[shared]
         is_told = ((flops > 0) | (traffic > 0)).all()

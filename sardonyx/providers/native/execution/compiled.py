@@ -227,6 +227,7 @@ class CompiledProgram(StepCall):
         if times is None:
             threads.enter(state.address)
         else:
+            state.steps[:, TICKS] = 0
             threads.enter_timed(state.address)
             times.extend(state.steps[:, TICKS].reshape(shape.parts, -1).sum(axis=0).tolist())
         if shape.is_quiet and shape.width > 1:
@@ -301,7 +302,7 @@ def _sharing(tables: Tables) -> Sharing:
     """Which outputs may be written over which inputs. None may where NumPy might have to compute again from the inputs."""
     if len(tables.status):
         return NO_SHARING
-    return Sharing(inplace=outlived_inputs(tables.outside, tables.counts, len(tables.rules.ranks), tables.batch))
+    return Sharing(inplace=outlived_inputs(tables.outside, tables.counts, tables.jumps, len(tables.rules.ranks), tables.batch))
 
 
 def _laid_over(outputs: OutputShapes, arrays: Sequence[np.ndarray], over: Sequence[tuple[int, int]]) -> list[np.ndarray | None]:

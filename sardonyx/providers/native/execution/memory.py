@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -14,13 +14,26 @@ from sardonyx.providers.native.program.sizes import THREADS_NAME
 from sardonyx.providers.native.program.steps import Buffer, Step
 
 
+def loops_of(jumps: Iterable[int]) -> list[Span]:
+    """The first and the last steps of a program's loops, inner ones before those around them."""
+    return [(step + jump, step) for step, jump in enumerate(jumps) if jump < 0]
+
+
+def _outlasting(first: int, last: int, loops: Sequence[Span]) -> int:
+    """The last step that needs what is there from before a loop and is read inside: each turn of the loop reads it again."""
+    for start, end in loops:
+        if first < start <= last < end:
+            last = end
+    return last
+
+
 def outlived_inputs(
-    arrays: np.ndarray, counts: np.ndarray, inputs: int, batch: Batch | None = None
+    arrays: np.ndarray, counts: np.ndarray, jumps: np.ndarray, inputs: int, batch: Batch | None = None
 ) -> tuple[tuple[int, int], ...]:
     """Inputs and outputs of a program, in pairs, of which the one is read for the last time before the other is first written.
 
-    `arrays` are the argument words that are arrays and which those are, the outputs behind the inputs; `counts` are the words of each step.
-    In parts, a program comes back to what all parts read.
+    `arrays` are the argument words that are arrays and which those are, the outputs behind the inputs; `counts` are the words of each
+    step, `jumps` where it may go on. In parts, a program comes back to what all parts read.
     """
     first: dict[int, int] = {}
     last: dict[int, int] = {}
@@ -28,6 +41,8 @@ def outlived_inputs(
     for step, array in zip(np.searchsorted(ends, arrays[:, 0], side="right").tolist(), arrays[:, 1].tolist()):
         first[array] = min(step, first.get(array, step))
         last[array] = max(step, last.get(array, step))
+    loops = loops_of(jumps.tolist())
+    last = {array: _outlasting(-1, step, loops) for array, step in last.items()}
     return tuple(
         (source, result - inputs)
         for result, begun in sorted(first.items())
@@ -50,7 +65,8 @@ class Workspace:
         for index, buffer in enumerate(first):
             buffer.index = index
         self.sizes: Sequence[Dim] = [buffer.bytes for buffer in first]
-        self.spans: Sequence[Span] = [(first[buffer], last[buffer]) for buffer in first]
+        loops = loops_of(step.jump for step in steps)
+        self.spans: Sequence[Span] = [(first[one], _outlasting(first[one], last[one], loops)) for one in first]
         self.flops: Dim = sum((step.flops for step in steps), start=0)
         self.batch: Batch | None = None
         """The batch along which the program may be cut. The arena is then only as large as one part needs."""

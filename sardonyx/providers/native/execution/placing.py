@@ -40,6 +40,7 @@ def tabulate(program: Program, sizes: Sizes) -> Tables:
         grains=np.array(grains, np.int64),
         work=_pairs(work),
         counts=np.array([len(step.arguments) for step in steps], np.int64),
+        jumps=np.array([step.jump for step in steps], np.int64),
         fixed=words.fixed,
         numbers=_pairs(words.numbers),
         arena=_pairs(words.arena),

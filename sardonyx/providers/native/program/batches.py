@@ -18,6 +18,8 @@ from sardonyx.providers.provider import Cluster
 
 def batch_of(cluster: Cluster, weights: int) -> Batch | None:
     """The batch of a cluster all of whose outputs are computed row by row; None if it has none. `weights` are its constants' bytes."""
+    if any(next(node.subgraphs, None) for node in cluster.nodes):  # what these read from outside is not among their inputs
+        return None
     symbols = {_first_symbol(value) for value in cluster.outputs}
     size = symbols.pop() if len(symbols) == 1 else None
     if size is None or not all(_is_batched(value, size) for value in cluster.outputs):

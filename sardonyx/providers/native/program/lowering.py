@@ -11,7 +11,7 @@ import numpy as np
 
 from sardonyx.compiler.target import Target
 from sardonyx.compiler.types import Type
-from sardonyx.ir import Dim, Node, TensorType, Value, dim
+from sardonyx.ir import Dim, Graph, Node, TensorType, Value, dim
 from sardonyx.ops import checking
 from sardonyx.providers.native.execution.digest import content_digest
 from sardonyx.providers.native.kernels.elementwise import elementwise_step
@@ -50,6 +50,8 @@ from sardonyx.startup.records import dataclass, replace
 
 MAPPED_BYTES = 1 << 20
 """Constants of at least so many bytes are read where the file has them, aligned or not. All our CPUs can read them so."""
+SCOPED = ("_views", "joints", "packed_views", "_pending", "_held", "expansions", "_members", "_wanted", "_places")
+"""What is another inside of a node's graph."""
 MAX_HELD = 4
 """How many values of full size may wait in memory for a pending one, as the terms of a long sum do."""
 
@@ -124,7 +126,10 @@ class Lowerer:
         self._failures: list[Failure] = []
         for index, value in enumerate(cluster.inputs):
             self._views[value] = self._contiguous_view(value, Buffer(value.name, self._bytes(value), "input", index))
-        self._outputs = {value: index for index, value in enumerate(cluster.outputs)}
+        self._places = {
+            value: Buffer(value.name, self._bytes(value), "output", index) for index, value in enumerate(cluster.outputs)
+        }
+        """Where values are wanted."""
 
     def _bytes(self, value: Value) -> Dim:
         type, shape = element_of(value), shape_of(value)
@@ -158,7 +163,7 @@ class Lowerer:
         for value in self.cluster.outputs:
             self._nodes = [node for node in [value.producer] if node is not None]
             try:
-                self._deliver(value)
+                self.deliver(value, self._places[value])
             except Exception as error:
                 self._fail(error)
         if self._failures:
@@ -212,14 +217,38 @@ class Lowerer:
             for size, declared in zip(inferred.shape, shape):
                 self.require(size, declared)
 
-    def _deliver(self, value: Value) -> None:
-        """Make sure that an output of the cluster lies in its own buffer."""
+    def deliver(self, value: Value, place: Buffer) -> None:
+        """Have a value in a buffer without gaps: one of a cluster's outputs, say."""
         view = self.view(value)
-        if view.buffer.kind != "output" or view.buffer.index != self._outputs[value] or not view.is_contiguous:
+        if view.buffer is not place or not view.is_contiguous:
             self._label = "copy"
-            self.copy(
-                view, self._contiguous_view(value, Buffer(value.name, self._bytes(value), "output", self._outputs[value]))
-            )
+            self.copy(view, self._contiguous_view(value, place))
+
+    @contextlib.contextmanager
+    def inside(self, graph: Graph, places: Mapping[Value, Buffer]) -> Iterator[None]:
+        """Lower nodes of a graph that a node has inside; `places` say where its outputs are wanted.
+
+        The steps may run never or often. So what they read of the graphs around must be in memory before, and the steps behind do not
+        know what they have left there.
+        """
+        scope = vars(self).copy()
+        self._views, self.joints, self.packed_views = dict(self._views), dict(self.joints), dict(self.packed_views)
+        self._pending, self._held, self.expansions = {}, {}, {}
+        self._members, self._wanted, self._places = set(graph.nodes), set(graph.outputs), dict(places)
+        try:
+            yield
+        finally:
+            for name in SCOPED:
+                setattr(self, name, scope[name])
+            self._nodes = self._nodes[:1]
+
+    def lower_graph(self, graph: Graph) -> None:
+        """Add the steps of a graph that the node at hand has inside. Whatever fails there is that node's fault."""
+        outermost = self._nodes[0]
+        for node in graph.nodes:
+            self._nodes = [outermost]
+            self._lower(node)
+        self._nodes = [outermost]
 
     # --- what lowerings ask
 
@@ -317,11 +346,8 @@ class Lowerer:
                     return part
             view = self._views[value] = self._dense_output(value, order)
             return view
-        index = self._outputs.get(final_form(value, self._members, self._wanted))
-        buffer = (
-            Buffer(value.name, self._bytes(value)) if index is None else Buffer(value.name, self._bytes(value), "output", index)
-        )
-        view = self._views[value] = self._contiguous_view(value, buffer)
+        place = self._places.get(final_form(value, self._members, self._wanted))
+        view = self._views[value] = self._contiguous_view(value, place or Buffer(value.name, self._bytes(value)))
         return view
 
     def _dense_output(self, value: Value, order: Sequence[int]) -> View:

@@ -63,6 +63,8 @@ class Step:
     """The nodes that it computes. Where several share it, the one that asked first."""
     estimates: Sequence[tuple[str, float]] = ()
     """Algorithms that there were to choose from, with the cycles that they would take; for people."""
+    jump: int = 0
+    """How many steps further on, or back, a run goes on if the word is set to which the kernel's first argument points; 0 for none."""
 
     def sizes(self) -> Iterator[Dim]:
         """All sizes that a run must know for it."""
