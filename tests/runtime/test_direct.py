@@ -20,12 +20,12 @@ CLASSIFIER = """g (float[N,2] x) => (int64[N] label, seq(map(int64, float)) shar
 NAMED = CLASSIFIER.replace("int64[N] label", "string[N] label").replace(
     "classlabels_ints=[5, 3]", 'classlabels_strings=["b", "a"]'
 )
-BRANCHES = """g (float[N,4] x) => (float[N,4] y) {
+BRANCHES = """g (float[N,4] x) => (float[M,4] y) {
     zero = Constant<value_float=0.0>()
     doubled = Add(x, x)
     total = ReduceSum<keepdims=0>(doubled)
     positive = Greater(total, zero)
-    y = If(positive)<then_branch = a () => (float[N,4] p) { p = Mul(doubled, x) },
+    y = If(positive)<then_branch = a () => (float[P,4] p) { p = Concat<axis=0>(doubled, x) },
                      else_branch = b () => (float[N,4] q) { q = Identity(doubled) }> }"""
 INPUT_BACK = BRANCHES.replace("Identity(doubled)", "Identity(x)")
 ENCODED = """g (string[N,2] x) => (float[N,2,3] y) { y = ai.onnx.ml.OneHotEncoder<cats_strings=["a", "b", "c"]>(x) }"""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 
 import numpy as np
 import onnx.parser
@@ -38,6 +39,12 @@ LOOP = f"""
     g (float[1] x) => (float[1] y) <int64 M = {{{ENDLESS}}}, bool more = {{1}}>
     {{ y = Loop (M, more, x) <body = b (int64 i, bool c, float[1] state) => (bool c, float[1] state) {{ }}> }}
 """
+COUNTING = LOOP.replace("(bool c, float[1] state) { }", "(bool c, float[1] next) { next = Exp(state) }")
+NESTED = f"""
+    g (float[1] x) => (float[1] y) <int64 M = {{{ENDLESS}}}, bool more = {{1}}> {{
+        y = Loop (, more, x) <body = b (int64 i, bool c, float[1] s) => (bool c, float[1] t) {{
+            t = Loop (M, more, s) <body = d (int64 j, bool e, float[1] u) => (bool e, float[1] v) {{ v = Tanh(u) }}> }}> }}
+"""
 KERNELS = {
     "LRN": ("g (float[1,40,1,1] x) => (y) { y = LRN<size=1152921504606846977>(x) }", {"x": pixels(1, 40, 1, 1)}),
     "MaxPool": (
@@ -71,12 +78,30 @@ def test_kernels_that_loop_in_python_hear_that_their_run_shall_end(op: str) -> N
 
 
 def test_a_loop_whose_body_has_no_nodes_can_be_ended() -> None:
-    session = sardonyx.InferenceSession(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {LOOP}'))
+    session = session_of(LOOP, native="0")
+    assert "terminate flag" in failure_of(session, {"x": pixels(1)})
+
+
+@pytest.mark.parametrize("text", [COUNTING, NESTED])
+def test_native_loops_can_be_ended(text: str) -> None:
+    session = session_of(text)
+    assert [step.compiled for step in session._sess.plan.steps] == [True]
+    for _ in range(2):
+        assert "terminate flag" in failure_of(session, {"x": pixels(1)})
+
+
+def session_of(text: str, native: str = "1") -> sardonyx.InferenceSession:
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {text}')
+    return sardonyx.InferenceSession(model, providers=[("CPUExecutionProvider", {"native": native})])
+
+
+def failure_of(session: sardonyx.InferenceSession, feeds: Mapping[str, np.ndarray]) -> str:
+    """What a run says that is ended from another thread."""
     options, failures = sardonyx.RunOptions(), []
 
     def run() -> None:
         try:
-            session.run(None, {"x": pixels(1)}, options)
+            session.run(None, feeds, options)
         except Fail as error:
             failures.append(str(error))
 
@@ -84,7 +109,7 @@ def test_a_loop_whose_body_has_no_nodes_can_be_ended() -> None:
     thread.start()
     options.terminate = True
     thread.join()
-    assert "terminate flag" in failures[0]
+    return failures[0]
 
 
 def test_a_window_over_channels_is_cut_to_those_that_there_are() -> None:

@@ -159,7 +159,7 @@ class NativeExecutionProvider(ExecutionProvider):
             if len(cluster.nodes) == 1:
                 reasons[cluster.nodes[0]] = failure.reason
                 continue
-            nodes = failure.nodes or [self._culprit(cluster.nodes)]
+            nodes = _members(cluster, failure.nodes) or [self._culprit(cluster.nodes)]
             guilty = {node: fault for node in nodes if (fault := self._fault_of([node]))}
             reasons |= guilty
             if not guilty:
@@ -204,6 +204,17 @@ class NativeExecutionProvider(ExecutionProvider):
         argument_table = ArgumentTable(tables, functions.addresses, addresses, (constants, functions), self.threads)
         labels = [(step.label, step.kernel.title) for step in program.steps]
         return CompiledProgram(argument_table, labels, fallback, program, self.jit)
+
+
+def _members(cluster: Cluster, nodes: Sequence[Node]) -> list[Node]:
+    """The nodes of a cluster that these are, or inside of which they stand."""
+    members = set(cluster.nodes)
+    found: dict[Node, None] = {}
+    for node in nodes:
+        while node not in members and node.graph is not None and node.graph.parent is not None:
+            node = node.graph.parent
+        found[node] = None
+    return list(found)
 
 
 def _unknown_sizes(program: Program, sizes: Sizes) -> Iterator[Failure]:

@@ -143,7 +143,7 @@ class CompiledProgram(StepCall):
         destinations: Sequence[np.ndarray | None] | None = None,
         over: Sequence[tuple[int, int]] = (),
     ) -> Sequence[Any]:
-        arrays = [array if _is_readable(array) else np.array(array, order="C") for array in inputs]
+        arrays = list(map(_readable, inputs))
         shapes = tuple(map(_shape_of, arrays))
         shape = self._shapes.get(shapes) or self._remember(shapes)
         if shape is None:
@@ -272,7 +272,7 @@ class CompiledProgram(StepCall):
 
     def run_timed(self, inputs: Sequence[Any]) -> tuple[Sequence[Any], list[StepTime]]:
         """One run, and how long each step took; no times if NumPy had to compute it."""
-        arrays = [np.ascontiguousarray(array) for array in inputs]
+        arrays = list(map(_readable, inputs))
         shapes = tuple([array.shape for array in arrays])
         shape = self._shapes.get(shapes) or self._remember(shapes)
         if shape is None:
@@ -327,6 +327,7 @@ def _limits(threads: int, ticks: float) -> Roofline:
         return Roofline(math.inf, math.inf, max(ticks, 1.0))
 
 
-def _is_readable(array: Any) -> bool:
-    """Whether generated code can read an array as it is."""
-    return array.__class__ is np.ndarray and array.flags.c_contiguous and array.flags.aligned
+def _readable(array: Any) -> np.ndarray:
+    """An array as generated code can read it; scalars stay scalars."""
+    is_readable = array.__class__ is np.ndarray and array.flags.c_contiguous and array.flags.aligned
+    return array if is_readable else np.array(array, order="C")
