@@ -326,6 +326,7 @@ NOT_REDUCING = {
         com.microsoft.Pad Trilu com.microsoft.Trilu ReverseSequence MaxUnpool ai.onnx.ml.ArrayFeatureExtractor
         ai.onnx.ml.FeatureVectorizer
     """,
+    "nodes of the graphs inside are lowered one by one": "If Loop Scan",
     "results do not depend on the elements of an operand": "Range com.microsoft.Range EyeLike OneHot ConstantOfShape",
     "updates are added one by one, at places that are checked": "ScatterElements Scatter ScatterND",
     "pixels are read by their coordinates, so that no vector reaches beyond a row": """

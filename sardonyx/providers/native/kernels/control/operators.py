@@ -26,7 +26,7 @@ from sardonyx.providers.native.program.known import known_sizes
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.steps import Buffer
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import dims, present, stored
+from sardonyx.providers.native.program.values import dims, required, stored
 from sardonyx.providers.native.program.views import View, collapse, contiguous_strides
 from sardonyx.providers.provider import CannotCompile
 from sardonyx.startup.records import dataclass, replace
@@ -71,7 +71,7 @@ def _skip(lowerer: Lowerer, condition: View | None = None) -> int:
 
 @lower("If")
 def lower_if(lowerer: Lowerer, node: Node) -> None:
-    condition = _single(lowerer, present(node.inputs[0]))
+    condition = _single(lowerer, required(node.inputs[0]))
     _compute_captured(lowerer, node)
     outputs = [lowerer.output(value) for value in node.outputs]
     known = len(lowerer.program.conditions)
@@ -143,8 +143,8 @@ class _Loop:
         self.turn = View(lowerer.scratch(8), I64, (), ())
         _compute_captured(lowerer, node)
         for given, value, place in zip(initial, state, self.state, strict=True):
-            _require_equal(lowerer, present(given), dims(value))
-            lowerer.deliver(present(given), place.buffer)
+            _require_equal(lowerer, required(given), dims(value))
+            lowerer.deliver(required(given), place.buffer)
 
     def give(self, value: Value, view: View) -> None:
         """Let an input of the body be a view of what is there."""
@@ -282,7 +282,7 @@ def lower_scan(lowerer: Lowerer, node: Node) -> None:
     count = len(node.inputs) - scanned
     loop = _Loop(lowerer, node, body.inputs[:count], node.inputs[:count])
     axes, backward = _for_each(node, "scan_input", scanned)
-    wholes = [lowerer.view(present(value)) for value in node.inputs[count:]]
+    wholes = [lowerer.view(required(value)) for value in node.inputs[count:]]
     taken = [
         _Rows(value, whole, axis % len(whole.shape), bool(is_backward))
         for value, whole, axis, is_backward in zip(body.inputs[count:], wholes, axes, backward, strict=True)
