@@ -212,7 +212,7 @@ def test_scans_over_several_inputs_and_matrices_agree() -> None:
     text = """g (float[B,H] h, float[T,B,H] x, float[B,T,H] z, float[H,H] w) => (float[B,H] s, float[B,T,H] y) {
         s, y = Scan<num_scan_inputs = 2, scan_input_axes = [0, 1], scan_output_axes = [1],
             body = b (float[E,F] a, float[E,F] r, float[E,F] q)
-                => (float[E,F] a2, float[E,F] o) { p = MatMul(a, w) u = Add(p, r) v = Mul(u, q) a2 = Tanh(v) o = Softmax(a2) }>(h, x, z) }"""
+            => (float[E,F] a2, float[E,F] o) { p = MatMul(a, w) u = Add(p, r) v = Mul(u, q) a2 = Tanh(v) o = Softmax(a2) }>(h, x, z) }"""
     feeds = [
         {"h": floats(b, k), "x": floats(t, b, k, seed=1), "z": floats(b, t, k, seed=2), "w": floats(k, k, seed=3) / (4 * k)}
         for t, b, k in [(5, 2, 3), (1, 1, 8), (40, 3, 17)]
