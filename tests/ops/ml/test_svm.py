@@ -47,6 +47,14 @@ for kernel_type in KERNELS:
             regressed(X, support_vectors, coefficients, rho, kernel_type) > 0, 1, -1
         ),
     )
+case(
+    "SVMRegressor",
+    X=np.array([[0, np.inf, 1], [-np.inf, 0, np.inf]], np.float32),
+    **REGRESSOR,
+    kernel_type="RBF",
+    against_onnxruntime=True,
+    expect=np.full((2, 1), 0.25),  # all vectors are infinitely far away
+)
 LINEAR = {"coefficients": [1.0, -2.0, 0.5], "rho": [0.25], "domain": ML}
 case("SVMRegressor", X=f32(5, 3), **LINEAR, types={"T": INPUTS}, expect=lambda X: X @ np.array([[1], [-2], [0.5]]) + 0.25)
 case("SVMRegressor", X=f32(3), **LINEAR, expect=lambda X: X[None] @ np.array([[1], [-2], [0.5]]) + 0.25)

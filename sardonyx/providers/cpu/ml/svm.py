@@ -101,10 +101,13 @@ def kernel_values(rows, vectors, kernel_type, kernel_params):
 
 
 def _squared_distances(rows, vectors):
-    """|a - b|² through the products, in double precision because the terms cancel."""
+    """|a - b|² through the products, in double precision because the terms cancel; infinities do not, and are subtracted one by one."""
     rows, vectors = rows.astype(np.float64), vectors.astype(np.float64)
     squares = np.square(rows).sum(axis=1)[:, None] + np.square(vectors).sum(axis=1)
-    return np.maximum(squares - 2 * (rows @ vectors.T), 0).astype(np.float32)
+    distances = np.maximum(squares - 2 * (rows @ vectors.T), 0)
+    for row in np.flatnonzero(~np.isfinite(distances).all(axis=1)):
+        distances[row] = np.square(rows[row] - vectors).sum(axis=1)
+    return distances.astype(np.float32)
 
 
 def duel_weights(coefficients, vectors_per_class):
