@@ -99,6 +99,18 @@ refuse("FeatureVectorizer", X=[f32(2, 3), f32(1, 3)], inputdimensions=[3, 3], do
 
 
 @pytest.mark.parametrize("native", ["0", "1"])
+@pytest.mark.parametrize("rows", [0, 2])
+def test_fed_indices_are_checked_without_rows(native, rows):
+    text = f"""<ir_version: 10, opset_import: ["" : 21, "ai.onnx.ml" : 1]> g (float[{rows},3] x, int64[2] i) => (float[{rows},2] y)
+        {{ y = ai.onnx.ml.ArrayFeatureExtractor(x, i) }}"""
+    session = sardonyx.InferenceSession(
+        onnx.parser.parse_model(text).SerializeToString(), providers=[("CPUExecutionProvider", {"native": native})]
+    )
+    with pytest.raises(errors.InvalidArgument, match=r"Y\[0\] \(2147483647\) must be in \[0, 3\)"):
+        session.run(None, {"x": np.zeros((rows, 3), np.float32), "i": np.array([2147483647, 0])})
+
+
+@pytest.mark.parametrize("native", ["0", "1"])
 def test_constant_indices_are_checked_without_rows(native):
     text = """<ir_version: 10, opset_import: ["" : 21, "ai.onnx.ml" : 1]> g (float[0,3] x) => (float[0,2] y)
         <int64[2] i = {2147483647, 0}> { y = ai.onnx.ml.ArrayFeatureExtractor(x, i) }"""

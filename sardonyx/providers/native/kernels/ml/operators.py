@@ -407,6 +407,8 @@ def array_feature_extractor(lowerer: Lowerer, node: Node) -> None:
     output = lowerer.output(node.outputs[0])
     count = dim.product(Y.shape)
     rows = dim.product(X.shape[:-1])
+    checked = CheckArguments(columns=X.shape[-1], Y=Y.place, status=lowerer.status())
+    lowerer.call(column_check_kernel(lowerer.target), checked, count, PIECE_ELEMENTS)
     lowerer.call(
         extract_kernel(lowerer.target, X.type),
         ExtractArguments(X=X.place, columns=X.shape[-1], Y=Y.place, count=count, output=output.place, status=lowerer.status()),
@@ -419,6 +421,22 @@ def array_feature_extractor(lowerer: Lowerer, node: Node) -> None:
 def _extracts(node: Node) -> bool:
     shape = None if node.inputs[1] is None else shape_of(node.inputs[1])
     return shape is not None and isinstance(dim.product(shape), int) and dim.product(shape) != 0
+
+
+class CheckArguments(Arguments):
+    columns: Size
+    Y: Pointer
+    """The numbers of the columns that are wanted."""
+    status: Pointer
+
+
+@kernel("check columns", CheckArguments)
+def column_check_kernel(f: KernelFunction, a: CheckArguments) -> None:
+    """Items are numbers of columns. They are wrong even where there are no rows to take them from."""
+    with f.loop(f.begin, f.end) as place:
+        column = f.load(a.Y, place, I64)
+        with f.if_((column < 0) | (column >= a.columns)):
+            f.store(1, a.status, 0, I64)
 
 
 class ExtractArguments(Arguments):
