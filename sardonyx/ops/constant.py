@@ -83,10 +83,8 @@ def range_of_numbers(start, limit, delta):
 def one_hot(indices, depth, axis):
     if indices.shape is None:
         return None
-    size = dim.fresh()
-    if depth.value is not None:
-        size = depth.dims[0]
-        if isinstance(size, int) and size < 0:
-            raise InferenceError(f"depth is negative: {size}")
+    size = depth.as_size("depth")
+    if isinstance(size, int) and size < 0:
+        raise InferenceError(f"depth is negative: {size}")
     axis = axis_index(axis, len(indices.shape) + 1)
     return (*indices.shape[:axis], size, *indices.shape[axis:])

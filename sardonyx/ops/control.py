@@ -153,7 +153,7 @@ def _trip_count(M, cond, condition):
     always = condition.is_concrete and bool(condition.item) and (cond is None or (cond.is_concrete and bool(cond.item)))
     if M is None or M.value is None or not always:
         return dim.fresh()
-    return dim.maximum(0, M.dims[0])
+    return dim.maximum(0, M.as_size("M"))
 
 
 def _stacked(type, count, initial, axis=0):

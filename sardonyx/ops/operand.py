@@ -8,6 +8,7 @@ import numpy as np
 
 from sardonyx.dtypes import ElementType
 from sardonyx.errors import InferenceError
+from sardonyx.ir import dim
 from sardonyx.ir.dim import Dim, Expression
 from sardonyx.ir.types import SequenceType, Shape, SparseTensorType, TensorType, Type, described
 from sardonyx.startup.records import dataclass
@@ -62,6 +63,13 @@ class Operand:
     def item(self) -> Any:
         """The only element, None if it is unknown or there are several."""
         return self.value.reshape(-1)[0] if self.value is not None and self.value.size == 1 else None
+
+    def as_size(self, name: str) -> Dim:
+        """The only element as a size, a fresh one if it is not known; refused if there are none or several."""
+        count = None if self.shape is None else dim.product(self.shape)
+        if isinstance(count, int) and count != 1:
+            raise InferenceError(f"{name} must be one number, it is {described(self.type)}")
+        return dim.fresh() if self.dims is None else self.dims[0]
 
     def require_rank(self, *ranks: int, name: str = "input") -> Shape | None:
         """The shape, refused if its rank is known and none of these."""

@@ -11,7 +11,7 @@ from sardonyx.ops.table import infer
 
 @infer("TopK", since=10, precision=exact)
 def top_k(X, K, axis):
-    return _ranked(X, dim.fresh() if K.value is None else K.dims[0], axis)
+    return _ranked(X, K.as_size("K"), axis)
 
 
 @infer("TopK", until=9, precision=exact)

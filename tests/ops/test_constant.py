@@ -147,6 +147,8 @@ case(
     values=OFF_ON,
     expect=np.array([[2, 2], [2, 2], [2, 7]]),
 )
+for depth in (np.zeros(0, np.int64), np.array([1, 2])):
+    refuse("OneHot", indices=np.array([1]), depth=depth, values=OFF_ON, match="depth must be one number")
 refuse("OneHot", indices=np.array([1]), depth=np.int64(-1), values=OFF_ON, match="negative")
 refuse("OneHot", indices=np.array([1]), depth=np.int64(HUGE), values=OFF_ON, match="bytes")
 

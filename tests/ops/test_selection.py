@@ -18,6 +18,8 @@ NUMBERS = {t for t in dtypes.NUMERIC if t.bits >= 8}
 case("TopK", X=TIES, K=[3], expect=(np.array([5, 5, 3], np.float32), np.array([1, 3, 0])))
 case("TopK", X=TIES, k=3, expect=(np.array([5, 5, 3], np.float32), np.array([1, 3, 0])))
 case("TopK", X=TIES, K=[3], largest=0, expect=(np.array([1, 3, 3], np.float32), np.array([4, 0, 2])))
+for several in (np.zeros(0, np.int64), np.array([1, 2])):
+    refuse("TopK", X=TIES, K=several, match="K must be one number")
 case("TopK", X=TIES, K=[0], expect=(np.zeros(0, np.float32), np.zeros(0, np.int64)))
 case(
     "TopK",

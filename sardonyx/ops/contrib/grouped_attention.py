@@ -61,7 +61,7 @@ def group_query_attention(
         if (kind != "NONE" or scale is not None) and (scale is None or past is None):
             raise InferenceError(f"a {kind} quantized cache needs past_key, past_value and their scales")
     batch, length, size = _sizes(query, key, num_heads, kv_num_heads)
-    total = total_sequence_length.dims[0] if total_sequence_length.dims else dim.fresh()
+    total = total_sequence_length.as_size("total_sequence_length")
     before = None if past_key is None else past_key.require_rank(4, name="past_key") or fresh_shape(4)
     if before is None:
         rows, columns = total, size

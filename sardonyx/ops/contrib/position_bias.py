@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from sardonyx.dtypes import float16, float32, int32, int64
-from sardonyx.ir import dim
 from sardonyx.ops.schemas import define
 from sardonyx.ops.shapes import fresh_shape
 from sardonyx.ops.table import in_domain
@@ -32,7 +31,7 @@ define(
 @contrib("RelativePositionBias")
 def relative_position_bias(bias_table, query_length, key_length):
     _, heads = bias_table.require_rank(2, name="bias_table") or fresh_shape(2)
-    return (1, heads, *(lengths.dims[0] if lengths.dims else dim.fresh() for lengths in (query_length, key_length)))
+    return (1, heads, *(query_length.as_size("query_length"), key_length.as_size("key_length")))
 
 
 @contrib("GatedRelativePositionBias")

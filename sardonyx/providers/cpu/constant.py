@@ -8,7 +8,7 @@ import numpy as np
 
 from sardonyx import dtypes
 from sardonyx.errors import InvalidArgument, KernelError
-from sardonyx.providers.cpu.shape import bounded, braced, integers, normal_axis
+from sardonyx.providers.cpu.shape import bounded, braced, normal_axis, whole
 from sardonyx.providers.cpu.table import cpu
 
 
@@ -86,7 +86,7 @@ def _count_of_floats(start: float, limit: float, delta: float) -> int:
 
 @cpu.kernel("OneHot")
 def one_hot(indices, depth, values, axis=-1):
-    depth = integers(depth)[0]
+    depth = whole(depth, "depth")
     if depth < 0:
         raise KernelError(f"Depth is negative: {depth}", InvalidArgument)
     axis = normal_axis(axis, indices.ndim + 1)

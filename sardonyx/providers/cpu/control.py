@@ -10,7 +10,7 @@ import itertools
 import numpy as np
 
 from sardonyx.errors import InvalidArgument, KernelError
-from sardonyx.providers.cpu.shape import braced, integers, normal_axis
+from sardonyx.providers.cpu.shape import braced, integers, normal_axis, whole
 from sardonyx.providers.cpu.table import cpu
 
 
@@ -35,7 +35,7 @@ def loop(body, v_initial, M=None, cond=None, *, output_count, output_types):
     scans: list[list[np.ndarray]] = [[] for _ in range(output_count - count)]
     going = cond is None or _is_true(cond)
     number_shape, condition_shape = _counter_shapes(body)
-    for iteration in itertools.count() if M is None else range(integers(M)[0]):
+    for iteration in itertools.count() if M is None else range(whole(M, "M")):
         if not going:
             break
         outputs = body(np.full(number_shape, iteration, np.int64), np.full(condition_shape, True), *state)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sardonyx.errors import KernelError
-from sardonyx.providers.cpu.shape import braced, integers, normal_axis
+from sardonyx.providers.cpu.shape import braced, normal_axis, whole
 from sardonyx.providers.cpu.table import cpu
 from sardonyx.providers.kernel_table import widened
 from sardonyx.providers.termination import watched
@@ -15,7 +15,7 @@ from sardonyx.providers.termination import watched
 
 @cpu.kernel("TopK", since=10)
 def top_k(X, K, axis, largest=1, sorted=1):
-    axis, count = normal_axis(axis, X.ndim), integers(K)[0]
+    axis, count = normal_axis(axis, X.ndim), whole(K, "K")
     size = X.shape[axis]
     if count < 0:
         raise KernelError(f"value of k must not be negative: {count}")
@@ -118,7 +118,7 @@ def non_max_suppression(
     images, _, count = scores.shape
     if boxes.shape != (images, count, 4):
         raise KernelError(f"boxes must have the shape {braced((images, count, 4))}, for scores {braced(scores.shape)}")
-    limit = 0 if max_output_boxes_per_class is None else integers(max_output_boxes_per_class)[0]
+    limit = 0 if max_output_boxes_per_class is None else whole(max_output_boxes_per_class, "max_output_boxes_per_class")
     overlap = np.float32(0 if iou_threshold is None else np.reshape(iou_threshold, ()))
     if not 0 <= overlap <= 1:
         raise KernelError(f"iou_threshold must be in range [0, 1], it is {overlap}")

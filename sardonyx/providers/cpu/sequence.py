@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sardonyx.errors import InvalidArgument, KernelError
-from sardonyx.providers.cpu.shape import braced, cut, integers, normal_axis
+from sardonyx.providers.cpu.shape import braced, cut, integers, normal_axis, whole
 from sardonyx.providers.cpu.table import cpu
 
 
@@ -40,7 +40,7 @@ def sequence_erase(input_sequence, position=None):
 
 def _index(position, size: int, end: int) -> int:
     """`position` counted from the front of a sequence of `size`; it must be below `end`."""
-    index = integers(position)[0]
+    index = whole(position, "position")
     if not -size <= index < end:
         raise KernelError(f"Invalid sequence index ({index}) specified for sequence of size ({size})", InvalidArgument)
     return index + size if index < 0 else index

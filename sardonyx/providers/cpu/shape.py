@@ -20,6 +20,14 @@ def integers(values) -> tuple[int, ...]:
     return tuple(int(value) for value in np.asarray(values).ravel().tolist())
 
 
+def whole(values, name: str) -> int:
+    """The only number of an operand."""
+    numbers = integers(values)
+    if len(numbers) != 1:
+        raise KernelError(f"{name} must be one number, it has {len(numbers)}", InvalidArgument)
+    return numbers[0]
+
+
 def normal_axis(axis, rank: int) -> int:
     """`axis` counted from the front."""
     if not -rank <= axis < rank:
@@ -150,7 +158,7 @@ def tile(input, repeats):
 def tile_one_axis(input, repeats, axis):
     """At first one axis was tiled, both numbers given as tensors of the data's type."""
     counts = [1] * input.ndim
-    counts[normal_axis(integers(axis)[0], input.ndim)] = integers(repeats)[0]
+    counts[normal_axis(whole(axis, "axis"), input.ndim)] = whole(repeats, "tiles")
     return tile(input, counts)
 
 
