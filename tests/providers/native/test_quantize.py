@@ -6,6 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from sardonyx import errors
+from sardonyx.runtime.execution.executor import execute
 from tests.providers.native.agreement import assert_agrees, native_plan, programs
 
 SMALL = {"uint8": np.uint8, "int8": np.int8, "uint16": np.uint16, "int16": np.int16}
@@ -128,6 +130,7 @@ def test_quantized_activations_of_all_numbers(whole: str) -> None:
 
 def test_scales_that_do_not_fit_are_refused() -> None:
     source = "g (float[3,5] x, float[N] s) => (uint8[3,5] y) { y = QuantizeLinear<axis=1>(x, s) }"
-    (program,) = programs(native_plan(source))
-    with pytest.raises(Exception, match="a scale or zero point has 4 elements, but axis 1 has 5"):
-        program([_numbers(3, 5), _scales("float", 4)])
+    plan = native_plan(source)
+    assert programs(plan)
+    with pytest.raises(errors.CODED, match="a scale or zero point has 4 elements, but axis 1 has 5"):
+        execute(plan, {"x": _numbers(3, 5), "s": _scales("float", 4)})
