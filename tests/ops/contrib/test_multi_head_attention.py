@@ -248,7 +248,8 @@ def quantized(
 
 X, BIAS = array(np.uint8, 2, 3, 5, low=0, high=256), f32(3 * HIDDEN)
 for dtype in (np.uint8, np.int8):
-    low, high = (0, 256) if dtype == np.uint8 else (-128, 128)
+    # on CPUs without VNNI onnxruntime adds two products with uint8 in 16 bits, which saturate for weights of 8 bits
+    low, high = (0, 256) if dtype == np.uint8 else (-64, 64)
     weights = {"weight": array(dtype, 5, 3 * HIDDEN, low=low, high=high), "bias": BIAS, "input_scale": 0.02}
     QUANTIZED = {"input": X, **weights, "num_heads": HEADS, **BOTH, "expect": quantized, "rtol": 1e-4, "atol": 1e-5}
     points = {"input_zero_point": np.array(120, np.uint8), "weight_zero_point": np.array(9, dtype)}
