@@ -22,6 +22,7 @@ from sardonyx.providers.native.kernels.shape.transposing import transposed_step
 from sardonyx.providers.native.program import budgets
 from sardonyx.providers.native.program.arguments import Arguments
 from sardonyx.providers.native.program.chain import Chain, Item, Load
+from sardonyx.providers.native.program.composition import Composition
 from sardonyx.providers.native.program.expression import MAX_OPERANDS, Expression, Operation, common_order, placed
 from sardonyx.providers.native.program.kernel import DeclaredKernel
 from sardonyx.providers.native.program.known import is_symbolic, known_sizes, sizes_step
@@ -123,6 +124,9 @@ class Lowerer:
         self._label = ""
         self._nodes: list[Node] = []
         """The nodes that are being lowered: one with a kernel, and those of chains before and behind it."""
+        self._compositions: list[Composition] = []
+        self._origins: dict[Node, Node] = {}
+        """The node of the cluster for which a composed one stands."""
         self._failures: list[Failure] = []
         for index, value in enumerate(cluster.inputs):
             self._views[value] = self._contiguous_view(value, Buffer(value.name, self._bytes(value), "input", index))
@@ -154,6 +158,13 @@ class Lowerer:
 
     def lower(self) -> Program:
         """The program of all nodes. One pass finds every node that cannot be lowered: later nodes are lowered as if it had been."""
+        try:
+            return self._lower_all()
+        finally:
+            for composition in self._compositions:
+                composition.discard()
+
+    def _lower_all(self) -> Program:
         for node in self.cluster.nodes:
             self._nodes = [node]
             try:
@@ -183,10 +194,41 @@ class Lowerer:
         self._label = node.op_type
         entry.function(self, node)
 
+    def lower_as(self, composition: Composition) -> None:
+        """Lower the nodes that stand for another one; its outputs are theirs."""
+        self._compositions.append(composition)
+        node, pairs = composition.node, composition.outputs
+        self._members.update(composition.nodes)
+        self._origins |= dict.fromkeys(composition.nodes, self._origins.get(node, node))
+        for output, result in pairs:
+            self._wanted.add(result)
+            if output in self._outputs:
+                self._outputs.setdefault(result, self._outputs[output])
+        for left, right in composition.equal_sizes:
+            self.require(left, right)
+        for part in composition.nodes:
+            self._nodes = [node]
+            self._lower(part)
+        self._nodes = [node]
+        for output, result in pairs:
+            self._stand_for(output, result)
+
+    def _stand_for(self, output: Value, result: Value) -> None:
+        """Let an output be what a composed node made, in the sizes that it is known by."""
+        view = self.view(result)
+        for found, size in zip(view.shape, dims(output), strict=True):
+            self.require(found, size)
+        self._views[output] = replace(view, shape=dims(output))
+
+    def _originals(self) -> tuple[Node, ...]:
+        """The nodes of the cluster that are being lowered."""
+        return tuple(dict.fromkeys(self._origins.get(node, node) for node in self._nodes))
+
     def _fail(self, error: Exception) -> None:
         """Note what could not be lowered, and go on as if another step had made it."""
-        self._failures.append(Failure(tuple(self._nodes), error))
-        for value in (value for node in self._nodes for value in node.outputs):
+        nodes = self._originals()
+        self._failures.append(Failure(nodes, error))
+        for value in (value for node in nodes for value in node.outputs):
             self._pending.pop(value, None)
             if value not in self._views and shape_of(value) is not None and element_of(value) is not None:
                 self.output(value)
@@ -383,7 +425,7 @@ class Lowerer:
     ) -> None:
         """Add a step: a kernel with the record that it declares."""
         words = kernel.declaration.words(kernel.title, arguments)
-        self.program.steps.append(Step(kernel, words, items, grain, self._label, flops, traffic, scratch, tuple(self._nodes)))
+        self.program.steps.append(Step(kernel, words, items, grain, self._label, flops, traffic, scratch, self._originals()))
 
     def copy(self, source: View, target: View) -> None:
         """Add a step that copies elements between views of one shape, converting them if the types differ."""
@@ -427,7 +469,7 @@ class Lowerer:
         if isinstance(left - right, int) and left != right:
             raise CannotCompile(f"the sizes {left} and {right} differ")
         if left != right:
-            self.program.conditions.setdefault((left, right), tuple(self._nodes))
+            self.program.conditions.setdefault((left, right), self._originals())
 
     def require_fit(self, size: Dim, wanted: Dim) -> Dim:
         """Require a size to be 1 or the wanted one, else NumPy computes the cluster; returns the size that kernels may assume."""

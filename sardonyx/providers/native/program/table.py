@@ -39,6 +39,12 @@ class Lowering(Entry):
     """Whether it must pack constants before runs."""
     strided: bool
     """Whether it reads pixels with gaps between them as well as without."""
+    composed: bool
+    """Whether other nodes stand for it: see `composition`. It is asked after those with kernels."""
+
+    def overlaps(self, other: Entry) -> bool:
+        assert isinstance(other, Lowering)
+        return super().overlaps(other) and self.composed == other.composed
 
 
 lowerings: Table[Lowering] = Table("lowerings", Families("sardonyx.providers.native", "lowerings"))
@@ -54,12 +60,13 @@ def lower(
     costly: bool = True,
     packs: bool = False,
     strided: bool = False,
+    composed: bool = False,
 ) -> Callable[[Lower], Lower]:
     """Register the lowering of `ops`. `claims(node)` says whether this node's types, shapes and attributes are supported."""
 
     def register(function: Lower) -> Lower:
         for op in ops:
-            facts = claims or (lambda node: True), case, costly, packs, strided
+            facts = claims or (lambda node: True), case, costly, packs, strided, composed
             lowerings.add(Lowering(domain, op, since, until, function, *facts))
         return function
 
@@ -68,7 +75,7 @@ def lower(
 
 def lowering_of(node: Node, since_version: int) -> Lowering | None:
     """The lowering that takes a node, None if there is none."""
-    for entry in lowerings.candidates(node.domain, node.op_type):
+    for entry in sorted(lowerings.candidates(node.domain, node.op_type), key=lambda entry: entry.composed):
         if entry.covers(since_version) and entry.claims(node):
             return entry
     return None

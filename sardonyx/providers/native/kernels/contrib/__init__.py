@@ -1,0 +1,1 @@
+"""Lowerings of com.microsoft's ops that belong to no other family."""
