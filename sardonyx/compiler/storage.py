@@ -11,6 +11,11 @@ LARGEST_VECTOR = 64
 """Bytes; longer ones are several."""
 
 
+def _alignment(type: Type) -> int:
+    """At multiples of how many bytes elements lie: complex numbers at those of their parts."""
+    return type.bytes // 2 if type.format.startswith("complex") else type.bytes
+
+
 class Storage(Instructions):
     """The part of a function being written that touches memory."""
 
@@ -28,7 +33,7 @@ class Storage(Instructions):
         """Elements of a storage type from memory, `lanes` in a row. With `remaining`, lanes from there on are not read and are 0."""
         memory = self._memory_type(type).vector(lanes)
         place = self.address(pointer, index, type)
-        alignment = align or type.bytes
+        alignment = align or _alignment(type)
         if remaining is None or lanes == 1:
             raw = self.emit(memory, f"load {memory}, {place}, align {alignment}")
         else:
@@ -53,7 +58,7 @@ class Storage(Instructions):
         value = value if isinstance(value, Value) else self.const(type.computed, value)
         raw = self._stored(value, type)
         place = self.address(pointer, index, type)
-        alignment = align or type.bytes
+        alignment = align or _alignment(type)
         if streams:
             self.declare("!0 = !{i32 1}")
             alignment = min(raw.type.lanes * raw.type.bytes, LARGEST_VECTOR)
@@ -95,7 +100,7 @@ class Storage(Instructions):
         self.declare(f"declare {memory} @{name}(<{lanes} x ptr>, i32, {mask.type}, {memory})")
         zero = self.const(memory, 0)
         raw = self.emit(
-            memory, f"call {memory} @{name}(<{lanes} x ptr> {places.ref}, i32 {align or type.bytes}, {mask}, {zero})"
+            memory, f"call {memory} @{name}(<{lanes} x ptr> {places.ref}, i32 {align or _alignment(type)}, {mask}, {zero})"
         )
         return self._computed(raw, type)
 
@@ -110,7 +115,7 @@ class Storage(Instructions):
         mask = self.const(BOOL.vector(lanes), True)
         name = f"llvm.masked.scatter.{mangled(raw.type)}.v{lanes}p0"
         self.declare(f"declare void @{name}({raw.type}, <{lanes} x ptr>, i32, {mask.type})")
-        self.line(f"call void @{name}({raw}, <{lanes} x ptr> {places.ref}, i32 {type.bytes}, {mask})")
+        self.line(f"call void @{name}({raw}, <{lanes} x ptr> {places.ref}, i32 {_alignment(type)}, {mask})")
 
     def rounded(self, x: Value, type: Type) -> Value:
         """A value as it is when it has been stored as `type` and loaded again."""

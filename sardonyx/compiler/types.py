@@ -11,13 +11,18 @@ from sardonyx.startup.records import dataclass
 
 @dataclass(frozen=True)
 class Type:
-    """A scalar (`lanes` is 1) or a vector. `kind` is "float", "int" (signed), "uint", "bool" or "pointer"."""
+    """A scalar (`lanes` is 1) or a vector. `kind` is "float", "int" (signed), "uint", "bool", "bits" or "pointer".
+
+    Elements of "bits" are moved as they are; `small_types` converts those that stand for numbers.
+    """
 
     kind: str
     bits: int
     lanes: int = 1
     brain: bool = False
     """Whether the 16 bits of a float are bfloat16's."""
+    format: str = ""
+    """What bits stand for: the name of the element type."""
 
     @property
     def is_float(self) -> bool:
@@ -30,6 +35,11 @@ class Type:
     @property
     def is_signed(self) -> bool:
         return self.kind == "int"
+
+    @property
+    def is_number(self) -> bool:
+        """Whether code computes with it."""
+        return self.is_float or self.is_integer
 
     @property
     def is_narrow_float(self) -> bool:
@@ -51,7 +61,7 @@ class Type:
         return F32.vector(self.lanes) if self.is_narrow_float else self
 
     def vector(self, lanes: int) -> Type:
-        return self if lanes == self.lanes else _type(self.kind, self.bits, lanes, self.brain)
+        return self if lanes == self.lanes else _type(self.kind, self.bits, lanes, self.brain, self.format)
 
     def __str__(self) -> str:
         return self._text
@@ -70,9 +80,9 @@ class Type:
 
 
 @functools.cache
-def _type(kind: str, bits: int, lanes: int, brain: bool) -> Type:
+def _type(kind: str, bits: int, lanes: int, brain: bool, format: str) -> Type:
     """There are few, and code names them again and again."""
-    return Type(kind, bits, lanes, brain)
+    return Type(kind, bits, lanes, brain, format)
 
 
 F16 = Type("float", 16)
@@ -100,8 +110,10 @@ _OF_ELEMENTS = {
     dtypes.uint64: U64,
     dtypes.bool_: BOOL,
 }
+_OF_ELEMENTS |= {dtype: Type("bits", 8, format=dtype.name) for dtype in (*dtypes.SMALL_FLOATS, *dtypes.SUB_BYTE_INTS)}
+_OF_ELEMENTS |= {dtype: Type("bits", dtype.bits, format=dtype.name) for dtype in dtypes.COMPLEX}
 
 
 def of_elements(dtype: ElementType | None) -> Type | None:
-    """The type for a tensor's elements, None for those that generated code does not know (strings, complex, sub-byte, float8)."""
+    """The type for a tensor's elements, None for those that generated code does not know (strings)."""
     return None if dtype is None else _OF_ELEMENTS.get(dtype)

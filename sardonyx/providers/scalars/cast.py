@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
+from sardonyx import dtypes
+from sardonyx.compiler.small_types import SMALL_INTEGERS, decoded, encoded
 from sardonyx.compiler.types import F32, F64, I32, I64, U32
 from sardonyx.ir import Node, TensorType
+from sardonyx.providers.provider import element_type
 from sardonyx.providers.scalars.table import scalar
 
 
-@scalar("Cast", since=6)
+def _is_of_numbers(node: Node) -> bool:
+    """Whether code computes with both types: complex numbers are only moved."""
+    types = [element_type(value) for value in (node.inputs[0], node.outputs[0]) if value is not None]
+    return not any(dtype in dtypes.COMPLEX for dtype in types)
+
+
+@scalar("Cast", since=6, claims=_is_of_numbers)
 def cast(input, *, type, to, saturate=1, round_mode="up"):
     """As in C on x86, where it leaves floats beyond an integer's range undefined."""
     f = input.f
+    if input.type.kind == "bits":
+        input = decoded(input)
+    if type.kind == "bits":
+        return encoded(_before_rounding(input, type), type, saturate, round_mode)
     if type.is_integer and input.type.is_float:
         return _whole(input, type)
     if type.is_narrow_float:
         narrowed = _to_odd(input) if input.type.bits == 64 and input.type.is_float and not type.brain else f.convert(input, F32)
         return f.rounded(narrowed, type)
     return f.convert(input, type)
+
+
+def _before_rounding(x, type):
+    """A number as it is encoded from: float32, int32 for small integers."""
+    if type.format in SMALL_INTEGERS:
+        return x.f.convert(x, I32)
+    return _to_odd(x) if x.type.is_float and x.type.bits == 64 else x.f.convert(x, F32)
 
 
 def _whole(x, type):
@@ -53,18 +73,4 @@ def _is_one_element(node: Node) -> bool:
 
 @scalar("CastLike", claims=_is_one_element)
 def cast_like(input, target_type, *, type, saturate=1, round_mode="up"):
-    return cast(input, type=type, to=0)
-
-
-def _is_of_words(node: Node) -> bool:
-    values = (node.inputs[0], node.outputs[0])
-    types = [value.type.dtype for value in values if value is not None and isinstance(value.type, TensorType)]
-    return (
-        all(dtype is not None and dtype.bits in (32, 64) for dtype in types)
-        and len({dtype.bits for dtype in types if dtype}) == 1
-    )
-
-
-@scalar("BitCast", claims=_is_of_words)
-def bit_cast(input, *, type, to):
-    return input.f.bitcast(input, type.vector(input.type.lanes))
+    return cast(input, type=type, to=0, saturate=saturate, round_mode=round_mode)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from sardonyx import dtypes
+from sardonyx.compiler.small_types import decoded
 from sardonyx.compiler.types import BOOL
 from sardonyx.providers.scalars.table import FLOATS, scalar
 from sardonyx.startup.records import replace
@@ -69,14 +71,21 @@ def shift(X, Y, *, direction):
     return f.select(inside, X << amount if direction == "LEFT" else X >> amount, f.const(X.type, 0))
 
 
-@scalar("IsNaN", types=FLOATS)
+TESTED = FLOATS | dtypes.FLOAT8
+
+
+def _number(X):
+    return decoded(X) if X.type.kind == "bits" else X
+
+
+@scalar("IsNaN", types=TESTED)
 def is_nan(X):
-    return X.f.is_nan(X)
+    return X.f.is_nan(_number(X))
 
 
-@scalar("IsInf", types=FLOATS)
+@scalar("IsInf", types=TESTED)
 def is_inf(X, *, detect_negative=1, detect_positive=1):
-    f = X.f
+    f, X = X.f, _number(X)
     if detect_negative and detect_positive:
         return f.abs(X) == math.inf
     if detect_negative or detect_positive:

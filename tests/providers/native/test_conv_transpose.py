@@ -120,3 +120,37 @@ def test_results_may_lie_in_a_larger_one():
     ]
     for size in (2, 3):
         assert_agrees(transposed_model(6, 20, [size, size], strides=[2, 2], then=then), images(2, 6, 5, 7))
+
+
+def with_computed_filters(model, feeds):
+    """The same model with filters and bias for inputs, and what it is to be fed."""
+    arrays = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    for tensor in model.graph.initializer:
+        model.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+    del model.graph.initializer[:]
+    return model, {**feeds, **arrays}
+
+
+@pytest.mark.parametrize("dtype", CODES)
+@pytest.mark.parametrize(
+    ("channels", "filters", "group", "kernel", "attributes"),
+    [
+        (5, 11, 1, (3, 3), {"strides": [2, 2], "pads": [1, 1, 1, 1], "output_padding": [1, 1]}),
+        (16, 24, 1, (2, 2), {"strides": [2, 2]}),
+        (8, 8, 8, (3, 3), {"strides": [2, 2]}),
+        (6, 4, 2, (4, 1), {"strides": [3, 1], "dilations": [2, 1]}),
+        (4, 3, 1, (5,), {"strides": [2]}),
+        (3, 9, 1, (1, 2, 3), {}),
+    ],
+)
+def test_computed_filters(channels, filters, group, kernel, attributes, dtype):
+    model = transposed_model(channels, filters, kernel, group=group, dtype=dtype, **attributes)
+    assert_agrees(*with_computed_filters(model, images(2, channels, *(5, 4, 3)[: len(kernel)], dtype=dtype)), opset=22)
+
+
+def test_computed_filters_without_bias_behind_other_nodes():
+    model = transposed_model(4, 6, (3, 3), bias=False, strides=[2, 2])
+    model, feeds = with_computed_filters(model, images(1, 4, 5, 6))
+    model.graph.node[0].input[1] = "scaled"
+    model.graph.node.insert(0, helper.make_node("Tanh", ["W"], ["scaled"]))
+    assert_agrees(model, feeds, opset=22)

@@ -137,7 +137,7 @@ class Expression:
 def _number_of(value: Value) -> Number | None:
     """A constant of one element as a number in the code."""
     type = element_of(value)
-    if not value.is_constant or value.constant is None or type is None or dim.product(dims(value)) != 1:
+    if not value.is_constant or value.constant is None or type is None or type.kind == "bits" or dim.product(dims(value)) != 1:
         return None
     number = value.constant.numpy().reshape(()).item()
     if isinstance(number, float) and number != number:

@@ -13,7 +13,7 @@ import numpy as np
 from sardonyx.compiler.builder import Value as Register
 from sardonyx.compiler.types import F64, I64, Type, of_elements
 from sardonyx.dtypes import from_numpy
-from sardonyx.ir import Value
+from sardonyx.ir import Value, dim
 from sardonyx.providers.native.execution.immediate import memory_of, run_now
 from sardonyx.providers.native.kernels.conv.form import Geometry
 from sardonyx.providers.native.kernels.conv.tiles import grain_for
@@ -21,6 +21,7 @@ from sardonyx.providers.native.program.arguments import Arguments, Pointer, Size
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.steps import Buffer
+from sardonyx.providers.native.program.views import View, contiguous_strides
 from sardonyx.providers.native.program.weights import aligned_empty
 from sardonyx.providers.prepacking import PackedFormat
 from sardonyx.startup.records import dataclass
@@ -90,11 +91,13 @@ class Filters:
     """How the filters are made of W, if not as they are."""
     arrange: Callable[[np.ndarray], np.ndarray] | None = None
     """The same as a function of W's array: (M, C, …)."""
+    arrange_view: Callable[[View], View] | None = None
+    """The same for filters that are computed: of a view of W without gaps, (…, C)."""
 
     def panels(self, lowerer: Lowerer, geometry: Geometry, width: int, type: Type) -> tuple[Buffer, Buffer]:
         """Filters and bias in panels: packed now if they may be, else by steps."""
-        if self.arrange is None and not lowerer.can_pack(self.W):
-            filters = _panels_step(lowerer, self.W, geometry.groups, width, type)
+        if not lowerer.can_pack(self.W):
+            filters = _panels_step(lowerer, self._computed(lowerer), geometry.groups, width, type)
             return filters, _bias_panels(lowerer, self.B, geometry, width, type)
         known = self.B is not None and lowerer.can_pack(self.B)
         count = geometry.groups * -(-geometry.filters // width) * width * type.bytes
@@ -107,6 +110,19 @@ class Filters:
         )
         return filters, bias[0] if known else _bias_panels(lowerer, self.B, geometry, width, type)
 
+    def _computed(self, lowerer: Lowerer) -> View:
+        """Filters of this run, (M, C, …) without gaps."""
+        view = lowerer.contiguous(self.W)
+        if self.arrange_view is None:
+            return view
+        view = self.arrange_view(view)
+        bytes = dim.product(view.shape) * view.type.bytes
+        made = View(lowerer.scratch(bytes), view.type, view.shape, contiguous_strides(view.shape))
+        lowerer.copy(view, made)
+        filters = made.reshaped((dim.product(view.shape[:-1]), view.shape[-1], 1))
+        assert filters is not None
+        return filters
+
     def _packed(
         self, lowerer: Lowerer, groups: int, width: int, type: Type, W: np.ndarray, B: np.ndarray | None = None
     ) -> list[np.ndarray]:
@@ -118,7 +134,7 @@ def _bias_panels(lowerer: Lowerer, B: Value | None, geometry: Geometry, width: i
     """A bias as filters of one tap and channel."""
     if B is None:
         return lowerer.constant(np.zeros(geometry.groups * -(-geometry.filters // width) * width, f"f{type.bytes}"))
-    return _panels_step(lowerer, B, geometry.groups, width, type)
+    return _panels_step(lowerer, lowerer.contiguous(B), geometry.groups, width, type)
 
 
 def pack_bias(bias: np.ndarray | None, groups: int, filters: int, width: int, dtype: np.dtype) -> np.ndarray:
@@ -131,9 +147,8 @@ def pack_bias(bias: np.ndarray | None, groups: int, filters: int, width: int, dt
     return packed
 
 
-def _panels_step(lowerer: Lowerer, value: Value, groups: int, width: int, type: Type) -> Buffer:
+def _panels_step(lowerer: Lowerer, view: View, groups: int, width: int, type: Type) -> Buffer:
     """Filters that a step packs in each run."""
-    view = lowerer.contiguous(value)
     count, channels, *kernel = (*(int(size) for size in view.shape), 1, 1)[: max(3, len(view.shape))]  # type: ignore[arg-type]
     taps, panels = int(np.prod(kernel)), -(-(count // groups) // width)
     panel_size = channels * width * taps

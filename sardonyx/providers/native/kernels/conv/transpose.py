@@ -102,9 +102,9 @@ def _begin(
 
 
 def _claims(node: Node) -> bool:
-    """Floats, filters and bias that are constant, sizes that fit."""
+    """Floats, filters of known sizes, all sizes that fit."""
     X, W, B = (*node.inputs, None, None)[:3]
-    if X is None or W is None or W.constant is None or (B is not None and B.constant is None):
+    if X is None or W is None:
         return False
     types = {element_of(value) for value in (X, W, B, node.outputs[0]) if value is not None}
     type = types.pop()
@@ -129,7 +129,7 @@ def _sizes_fit(node: Node, X: Value, W: Value, B: Value | None) -> bool:
     return shape[1] == sizes[0] and min(steps, default=1) > 0 and (B is None or shape_of(B) == (sizes[1] * group,))
 
 
-@lower("ConvTranspose", claims=_claims, packs=True, strided=True)
+@lower("ConvTranspose", claims=_claims, strided=True)
 def conv_transpose(lowerer: Lowerer, node: Node) -> None:
     sizes = transposed_of(node)
     for size in sizes.output:
@@ -167,7 +167,8 @@ def _tiled(lowerer: Lowerer, node: Node, sizes: Transposed, view: View) -> None:
     rows = replace(view, shape=(*lines, view.shape[1], *image), strides=(*steps, view.strides[1], view.strides[-1]))
     geometry = pointwise(sizes, lines[0], image, sizes.filters)
     for tap in range(sizes.taps):
-        filters = Filters(W, B, ("tap", tap), functools.partial(_filters_of_tap, sizes, tap))
+        arrange = functools.partial(_filters_of_tap, sizes, tap)
+        filters = Filters(W, B, ("tap", tap), arrange, functools.partial(_tap_of_view, sizes, tap))
         target = every(sink, (tap // width, tap % width), (sizes.taps // width, width))
         product_step(lowerer, geometry, rows, filters, target)
 
@@ -175,6 +176,13 @@ def _tiled(lowerer: Lowerer, node: Node, sizes: Transposed, view: View) -> None:
 def _filters_of_tap(sizes: Transposed, tap: int, weights: np.ndarray) -> np.ndarray:
     taken = weights.reshape(sizes.channels, sizes.filters, sizes.taps)[:, :, tap]
     return np.ascontiguousarray(taken.T).reshape(sizes.filters, sizes.channels, 1)
+
+
+def _tap_of_view(sizes: Transposed, tap: int, view: View) -> View:
+    """The same of filters that are computed."""
+    apart = view.reshaped((sizes.channels, sizes.filters, sizes.taps))
+    assert apart is not None
+    return apart.sliced(2, tap, 1).transposed((2, 1, 0))
 
 
 def every(sink: Sink, first: tuple[int, int], step: tuple[int, int]) -> Sink:
@@ -216,8 +224,11 @@ def _spread(lowerer: Lowerer, node: Node, sizes: Transposed, view: View) -> None
     dtype = np.dtype(f"f{type.bytes}")
     if B is None:
         bias = lowerer.constant(np.zeros(channels, dtype))
-    else:
+    elif lowerer.can_pack(B):
         (bias,) = lowerer.packed([B], WIDENED, (dtype.str,), [channels * type.bytes], lambda array: [array.astype(dtype)])
+    else:
+        bias = lowerer.scratch(channels * type.bytes)
+        lowerer.copy(lowerer.view(B), View(bias, type, (channels,), (1,)))
     pixels = dim.product(sizes.output)
     if in_rows:
         lowerer.require(dim.minimum(sizes.output[-1], LONGEST_ROW), sizes.output[-1])
@@ -251,9 +262,8 @@ def _products(lowerer: Lowerer, node: Node, sizes: Transposed, view: View) -> Vi
     chain = Chain(3, (Given(view.type),), (Store(0, view.type, pattern(products.strides)),))
     sink = Sink(shape, chain, stride_arguments(products, products.strides))
     geometry = pointwise(sizes, view.shape[0], view.shape[2:], filters)
-    product_step(
-        lowerer, geometry, view, Filters(filters_of(node)[0], None, ("taps",), functools.partial(_all_taps, sizes)), sink
-    )
+    arrange, arrange_view = functools.partial(_all_taps, sizes), functools.partial(_taps_of_view, sizes)
+    product_step(lowerer, geometry, view, Filters(filters_of(node)[0], None, ("taps",), arrange, arrange_view), sink)
     return products
 
 
@@ -261,6 +271,13 @@ def _all_taps(sizes: Transposed, weights: np.ndarray) -> np.ndarray:
     """Each tap of a filter as a filter of its own."""
     taps = weights.reshape(sizes.groups, sizes.channels, sizes.filters, sizes.taps).transpose(0, 3, 2, 1)
     return np.ascontiguousarray(taps).reshape(-1, sizes.channels, *(1,) * len(sizes.kernel))
+
+
+def _taps_of_view(sizes: Transposed, view: View) -> View:
+    """The same of filters that are computed."""
+    taps = view.reshaped((sizes.groups, sizes.channels, sizes.filters, sizes.taps))
+    assert taps is not None
+    return taps.transposed((0, 3, 2, 1))
 
 
 def _axes(lowerer: Lowerer, sizes: Transposed, products: View) -> list[TransposedAxis]:

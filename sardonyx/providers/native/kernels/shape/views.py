@@ -9,12 +9,13 @@ import numpy as np
 from sardonyx.ir import Dim, Node, TensorType, Value, dim
 from sardonyx.ops.reading import input_named, operand
 from sardonyx.ops.shape import INFINITE, slice_end
+from sardonyx.providers.native.program.composition import Composer, compose
 from sardonyx.providers.native.program.known import known_sizes
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import dims, element_of, required
+from sardonyx.providers.native.program.values import dims, element_of, required, stored
 from sardonyx.providers.native.program.views import View
-from sardonyx.providers.provider import CannotCompile
+from sardonyx.providers.provider import CannotCompile, element_type
 from sardonyx.startup.records import dataclass, replace
 
 
@@ -74,6 +75,29 @@ def _channels_last(lowerer: Lowerer, view: View, result: Value) -> View | None:
         return None
     lowerer.copy(view, back)
     return lowerer.view(result)
+
+
+def _keeps_width(node: Node) -> bool:
+    types = [value.type.dtype for value in (node.inputs[0], node.outputs[0]) if value and isinstance(value.type, TensorType)]
+    return len({dtype.bits for dtype in types if dtype is not None}) == 1
+
+
+@lower("BitCast", claims=_keeps_width, costly=False)
+def bit_cast(lowerer: Lowerer, node: Node) -> None:
+    """The same bits as elements of another type."""
+    lowerer.set_view(node.outputs[0], replace(lowerer.view(required(node.inputs[0])), type=stored(node.outputs[0])))
+
+
+def _code_of(value: Value) -> int:
+    dtype = element_type(value)
+    assert dtype is not None
+    return dtype.code
+
+
+@compose("CastLike")
+def cast_like(op: Composer, input: Value, target_type: Value, saturate: int | None, round_mode: str | None) -> Value:
+    made: Value = op.Cast(input, to=_code_of(target_type), saturate=saturate, round_mode=round_mode)
+    return made
 
 
 @lower("Transpose")
