@@ -247,3 +247,17 @@ def test_a_run_can_be_stopped_between_two_steps_of_a_sequence(op: str, hidden: i
     program(list(feeds.values()), stop=Y[last].ctypes.data, destinations=[Y])
     np.testing.assert_array_equal(Y[: last + 1], whole[: last + 1])
     assert not Y[last + 1 :].any() and whole[last + 1 :].any()
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+@pytest.mark.parametrize("op", GATES)
+def test_weights_that_are_computed(op: str, direction: str, dtype: Any) -> None:
+    for bias in (True, False):
+        assert_agrees(*layer(op, 5, 3, 7, 11, constant=False, bias=bias, direction=direction, dtype=dtype))
+
+
+def test_computed_weights_beside_the_gates() -> None:
+    assert_agrees(*layer("LSTM", 4, 2, 5, 9, constant=False, peepholes=True))
+    for bias in (True, False):
+        assert_agrees(*layer("GRU", 4, 2, 5, 9, constant=False, bias=bias, linear_before_reset=1))

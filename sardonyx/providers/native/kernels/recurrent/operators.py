@@ -25,6 +25,7 @@ from sardonyx.providers.native.kernels.recurrent.loop import (
     RecurrenceArguments,
     recurrence_kernel,
 )
+from sardonyx.providers.native.kernels.recurrent.computed_weights import pack_in_runs
 from sardonyx.providers.native.kernels.recurrent.product import BLOCK_ROWS, aligned, packed, packed_units, padded_size
 from sardonyx.providers.native.kernels.recurrent.state import BeginArguments, StateArguments, WordArguments, state_kernel
 from sardonyx.providers.native.kernels.recurrent.team import MEMBERS, TeamArguments, team_words
@@ -87,7 +88,7 @@ def activations_of(node: Node) -> list[tuple[Activation, ...]] | None:
 
 
 def _claims(node: Node) -> bool:
-    """Constant weights whose shapes fit together, and attributes that mean something."""
+    """Weights of known sizes that fit together, and attributes that mean something."""
     X, W, R = inputs_named(node, "X", "W", "R")
     if X is None or W is None or R is None or operand(node, "layout") not in (None, 0, 1):
         return False
@@ -114,10 +115,9 @@ def _weights_fit(node: Node, W: Value, R: Value) -> bool:
     if node.op_type == "LSTM":
         wanted.append((input_named(node, "P"), (directions, 3 * hidden)))
     declared = operand(node, "hidden_size")
-    return declared in (None, 0, hidden) and all(
-        value is None or (value.is_constant and value.constant is not None and shape_of(value) == shape)
-        for value, shape in wanted
-    )
+    if not isinstance(depth, int) or declared not in (None, 0, hidden):
+        return False
+    return all(value is None or (shape_of(value) == shape and element_of(value) == element_of(W)) for value, shape in wanted)
 
 
 def _states_fit(node: Node) -> bool:
@@ -167,13 +167,17 @@ class _Weights:
         sizes = [cell.gates * column * self.depth, cell.gates * column, *self.recurrent_bytes]
         if cell.linear_before_reset or cell.peepholes:
             sizes.append(column * (1 if cell.linear_before_reset else 3))
-        self.inputs, self.bias, *rest = lowerer.packed(
-            list(weights.values()),
-            RECURRENT,
-            (cell.op, cell.input_vectors, cell.products, cell.linear_before_reset, *weights, self._dtype.str, lanes),
-            sizes,
-            lambda *arrays: self._pack(**dict(zip(weights, arrays))),
-        )
+        if lowerer.can_pack(*weights.values()):
+            buffers = lowerer.packed(
+                list(weights.values()),
+                RECURRENT,
+                (cell.op, cell.input_vectors, cell.products, cell.linear_before_reset, *weights, self._dtype.str, lanes),
+                sizes,
+                lambda *arrays: self._pack(**dict(zip(weights, arrays))),
+            )
+        else:
+            buffers = pack_in_runs(lowerer, weights, self._pack, cell.type.computed)
+        self.inputs, self.bias, *rest = buffers
         self.recurrent = rest[: len(cell.products)]
         self.beside = rest[len(cell.products)] if len(rest) > len(cell.products) else None
 
@@ -208,14 +212,13 @@ class _Weights:
 
 
 def _last_size(value: Value | None) -> int:
-    assert value is not None and value.constant is not None
-    return value.constant.shape[-1]
+    return fixed(dims(required(value))[-1], "the last size of a weight")
 
 
 # --- steps
 
 
-@lower("LSTM", "GRU", "RNN", claims=_claims, packs=True)
+@lower("LSTM", "GRU", "RNN", claims=_claims)
 def recurrent(lowerer: Lowerer, node: Node) -> None:
     """Project the inputs, set up the state, then run through time."""
     activations = activations_of(node)
