@@ -161,8 +161,10 @@ class Instructions:
         self._declared.setdefault(text)
 
     def fma(self, a: Value | Number, b: Value | Number, c: Value) -> Value:
-        """a·b + c, in one rounding where the CPU has that; elsewhere in two."""
+        """a·b + c, in one rounding where the CPU has that; elsewhere in two. Integers wrap."""
         a, b = self.as_value(a, c.type), self.as_value(b, c.type)
+        if c.type.is_integer:
+            return a * b + c
         return self.intrinsic("fmuladd", c.type, a, b, c)
 
     def sqrt(self, x: Value) -> Value:

@@ -14,7 +14,7 @@ import math
 import struct
 from collections.abc import Callable, Sequence
 
-from sardonyx.compiler import registers
+from sardonyx.compiler import error_fit, registers
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import F32, F64, I32, I64, U32, U64, Type
 
@@ -218,10 +218,10 @@ def _split(x: Value) -> tuple[Value, Value]:
     bits = _words(x) - offset
     exponent = f.bitcast(bits, format.signed.vector(x.type.lanes)) >> format.fraction
     m = f.bitcast((bits & ((1 << format.fraction) - 1)) + offset, x.type)
-    return _small_to_double(exponent) if x.type.bits == 64 else f.convert(exponent, F32), m
+    return small_to_double(exponent) if x.type.bits == 64 else f.convert(exponent, F32), m
 
 
-def _small_to_double(n: Value) -> Value:
+def small_to_double(n: Value) -> Value:
     """A small int64 as float64, without the conversion that CPUs before AVX-512 lack."""
     f = n.f
     bits = f.bitcast(n, U64.vector(n.type.lanes)) + _DOUBLE.shifter_bits
@@ -237,7 +237,7 @@ def _with_log_edges(x: Value, result: Value) -> Value:
     return f.select(f.is_nan(x), x, f.select(x == 0.0, f.const(x.type, -math.inf), result))
 
 
-def _parts(x: Value) -> tuple[Value, Value]:
+def exponent_and_fraction(x: Value) -> tuple[Value, Value]:
     """Exponent and m - 1 for any positive finite x."""
     f, format = x.f, _format(x)
     tiny = x < 2.0 ** (1 - format.bias)
@@ -264,7 +264,7 @@ def _assembled(exponent: Value, fraction: Value, correction: Value | None = None
 
 def log(x: Value) -> Value:
     """The natural logarithm."""
-    return _with_log_edges(x, _assembled(*_parts(x)))
+    return _with_log_edges(x, _assembled(*exponent_and_fraction(x)))
 
 
 def log1p(x: Value) -> Value:
@@ -273,7 +273,7 @@ def log1p(x: Value) -> Value:
     with f.exact():
         whole = x + 1.0
         lost = f.select(x > 1.0, 1.0 - (whole - x), x - (whole - 1.0))
-    result = _assembled(*_parts(whole), lost / whole)
+    result = _assembled(*exponent_and_fraction(whole), lost / whole)
     return copysign(_with_log_edges(whole, result), x)
 
 
@@ -296,23 +296,6 @@ def rsqrt(x: Value) -> Value:
     return 1.0 / x.f.sqrt(x)
 
 
-def pow(x: Value, y: Value) -> Value:
-    """x to the power of y in float32, as C has it at all edges."""
-    f = x.f
-    if x.type.bits != 32:
-        raise TypeError(f"powers of {x.type} need more precise logarithms than there are here")
-    base, exponent = f.convert(f.abs(x), F64), f.convert(y, F64)
-    result = f.convert(exp(log(base) * exponent), F32)
-    whole = f.trunc(y) == y
-    halved = y * 0.5
-    odd = whole & (f.trunc(halved) != halved)
-    result = f.select(odd, copysign(result, x), result)
-    undefined = (x < 0.0) & (x != -math.inf) & ~whole
-    result = f.select(undefined, f.const(x.type, math.nan), result)
-    is_one = (y == 0.0) | (x == 1.0) | ((x == -1.0) & (f.abs(y) == math.inf))
-    return f.select(is_one, f.const(x.type, 1.0), result)
-
-
 # --- the error function
 
 _ERF_NEAR = (-0.000611129391, 0.00501622865, -0.0267819576, 0.112822302, -0.376125336, 0.128379151)
@@ -322,10 +305,10 @@ _ERF_FAR = (0.000197181405, -0.00305560464, 0.0222770758, -0.104037337, -0.63705
 
 
 def erf(x: Value) -> Value:
-    """The error function in float32."""
+    """The error function."""
     f = x.f
-    if x.type.bits != 32:
-        raise TypeError(f"the error function of {x.type} is not here")
+    if x.type.bits == 64:
+        return _erf_double(x)
     if registers.fits(x):
         return registers.erf(x)
     magnitude = f.minimum(4.0, f.abs(x))
@@ -334,6 +317,19 @@ def erf(x: Value) -> Value:
     power = _power_of_two(shifted)
     far = 1.0 - f.fma(power, _exp_of_rest(r), power)
     return f.select(magnitude < 0.9, near, copysign(far, x))
+
+
+def _erf_double(x: Value) -> Value:
+    f = x.f
+    x = within(-30.0, x, 30.0)
+    near = f.fma(polynomial(x * x, error_fit.NEAR), x, x)
+    return f.select(f.abs(x) < 1.0, near, copysign(1.0 - erfc(f.abs(x)), x))
+
+
+def erfc(x: Value) -> Value:
+    """1 - erf(x) in float64, for finite x ≥ 0."""
+    t = (x - error_fit.PIVOT) / (x + error_fit.PIVOT)
+    return polynomial(t, error_fit.FAR) * exp(-(x * x)) / (x * 2.0 + 1.0)
 
 
 # --- hyperbolic functions and their inverses

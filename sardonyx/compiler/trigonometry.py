@@ -1,12 +1,13 @@
 """Circular functions and their inverses of vectors in generated code; `math` has the others and says what holds for all of them.
 
-Sine, cosine and tangent are there for float32 alone: they take their argument modulo a right angle in float64.
+Sine, cosine and tangent of a float32 take their argument modulo a right angle in float64; `angles` does so for float64.
 """
 
 from __future__ import annotations
 
 import math
 
+from sardonyx.compiler.angles import reduced_angle
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.math import copysign, in_double, polynomial
 from sardonyx.compiler.types import F32, F64, I32, Type
@@ -54,14 +55,15 @@ def _reduced(x: Value) -> tuple[Value, Value]:
     quadrant = f.variable(f.convert(n, I32))
     rest = f.variable(f.fma(n, -low, f.fma(n, -high, wide)))
     far = f.abs(x) >= _NEAR
-    with f.if_(_any(far)):
+    with f.if_(any_lane(far)):
         other, more = _reduced_far(wide)
         quadrant.set(f.select(far, other, quadrant.get()))
         rest.set(f.select(far, more, rest.get()))
     return quadrant.get(), rest.get()
 
 
-def _any(mask: Value) -> Value:
+def any_lane(mask: Value) -> Value:
+    """Whether a mask has one."""
     if mask.type.lanes == 1:
         return mask
     return mask.f.bitcast(mask, Type("uint", mask.type.lanes)) != 0
@@ -100,40 +102,35 @@ def _sin_cos(r: Value) -> tuple[Value, Value]:
 
 
 def sin(x: Value) -> Value:
-    """The sine of a float32."""
     f = x.f
-    quadrant, rest = _reduced(_single(x))
-    return f.select(f.abs(x) < 1e-4, x, _of_quadrant(quadrant, rest))
+    quadrant, rest = _reduced_any(x)
+    return f.select(f.abs(x) < (1e-8 if x.type.bits == 64 else 1e-4), x, _of_quadrant(quadrant, rest, x.type.scalar))
 
 
 def cos(x: Value) -> Value:
-    """The cosine of a float32."""
-    quadrant, rest = _reduced(_single(x))
-    return _of_quadrant(quadrant + 1, rest)
+    quadrant, rest = _reduced_any(x)
+    return _of_quadrant(quadrant + 1, rest, x.type.scalar)
 
 
-def _of_quadrant(quadrant: Value, rest: Value) -> Value:
-    """The sine of a float32 at so many right angles and a rest."""
+def _reduced_any(x: Value) -> tuple[Value, Value]:
+    return reduced_angle(x, any_lane) if x.type.bits == 64 else _reduced(x)
+
+
+def _of_quadrant(quadrant: Value, rest: Value, type: Type) -> Value:
+    """The sine at so many right angles and a rest."""
     f = rest.f
-    sine, cosine = _sin_cos(f.convert(rest, F32))
-    magnitude = f.select((quadrant & 1) == 0, sine, cosine)
-    return f.select((quadrant & 2) == 0, magnitude, -magnitude)
+    sine, cosine = _sin_cos(f.convert(rest, type))
+    found = f.select((quadrant & 1) == 0, sine, cosine)
+    return f.select((quadrant & 2) == 0, found, -found)
 
 
 def tan(x: Value) -> Value:
-    """The tangent of a float32."""
     f = x.f
-    quadrant, rest = _reduced(_single(x))
+    quadrant, rest = _reduced_any(x)
     sine, cosine = _sin_cos(rest)
     even = (quadrant & 1) == 0
     result = f.select(even, sine, -cosine) / f.select(even, cosine, sine)
-    return f.select(f.abs(x) < 1e-4, x, f.convert(result, F32))
-
-
-def _single(x: Value) -> Value:
-    if x.type.bits != 32:
-        raise TypeError(f"circular functions of {x.type} need a longer π than there is here")
-    return x
+    return f.select(f.abs(x) < (1e-8 if x.type.bits == 64 else 1e-4), x, f.convert(result, x.type.scalar))
 
 
 @in_double

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-from sardonyx.compiler.math import erf, exp, expm1, tanh
+from sardonyx.compiler.math import erf, erfc, exp, expm1, tanh
 from sardonyx.compiler.math import sigmoid as logistic
 from sardonyx.compiler.math import softplus as soft_plus
 from sardonyx.ir import Node, TensorType
-from sardonyx.providers.scalars.table import FLOATS, SINGLES, scalar
+from sardonyx.providers.scalars.table import FLOATS, scalar
 
 
 @scalar("Relu")
@@ -89,13 +89,16 @@ def mish(X):
     return X * (weights / (weights + 2.0))
 
 
-@scalar("Gelu", types=SINGLES)
+@scalar("Gelu", types=FLOATS)
 def gelu(X, *, approximate="none"):
     return gelu_of_tanh(X) if approximate == "tanh" else gelu_of_erf(X)
 
 
 def gelu_of_erf(x):
     """Below -40 it is 0, at -inf too."""
+    if x.type.bits == 64:
+        magnitude = x.f.minimum(40.0, x.f.abs(x))
+        return x.f.maximum(0.0, x) - erfc(magnitude * math.sqrt(0.5)) * (magnitude * 0.5)
     return x.f.maximum(-40.0, x) * 0.5 * (erf(x * math.sqrt(0.5)) + 1.0)
 
 

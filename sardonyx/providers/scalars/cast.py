@@ -25,7 +25,7 @@ def cast(input, *, type, to, saturate=1, round_mode="up"):
     if type.kind == "bits":
         return encoded(_before_rounding(input, type), type, saturate, round_mode)
     if type.is_integer and input.type.is_float:
-        return _whole(input, type)
+        return whole(input, type)
     if type.is_narrow_float:
         narrowed = _to_odd(input) if input.type.bits == 64 and input.type.is_float and not type.brain else f.convert(input, F32)
         return f.rounded(narrowed, type)
@@ -39,7 +39,7 @@ def _before_rounding(x, type):
     return _to_odd(x) if x.type.is_float and x.type.bits == 64 else x.f.convert(x, F32)
 
 
-def _whole(x, type):
+def whole(x, type):
     """A float as an integer: small types wrap around those in which CPUs convert, large unsigned ones are converted in two halves."""
     f = x.f
     if type.bits < 32:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from sardonyx.providers.scalars.activation import gelu_of_erf, gelu_of_tanh, swish
-from sardonyx.providers.scalars.table import FLOATS, SINGLES, scalar
+from sardonyx.providers.scalars.activation import gelu_of_erf, gelu_of_tanh, sigmoid, swish
+from sardonyx.providers.scalars.table import FLOATS, scalar
 
 DOMAIN = "com.microsoft"
 
 
-@scalar("Gelu", domain=DOMAIN, types=SINGLES)
+@scalar("Gelu", domain=DOMAIN, types=FLOATS)
 def exact_gelu(X):
     return gelu_of_erf(X)
 
 
-@scalar("BiasGelu", domain=DOMAIN, types=SINGLES)
+@scalar("BiasGelu", domain=DOMAIN, types=FLOATS)
 def bias_gelu(A, B):
     return gelu_of_erf(A + B)
 
@@ -31,3 +31,17 @@ def quick_gelu(X, *, alpha=1.702):
 @scalar("BiasAdd", domain=DOMAIN, types=FLOATS)
 def bias_add(X, bias, skip):
     return X + bias + skip
+
+
+@scalar("GatedAdd", domain=DOMAIN, types=FLOATS)
+def gated_add(X, Y, gate, *, type):
+    """The product is rounded before it is added."""
+    return X + X.f.rounded(Y * gate, type)
+
+
+@scalar("ScaledSiLU", domain=DOMAIN, types=FLOATS)
+def scaled_silu(X, scale=None, *, type, alpha=1.0):
+    """Each step is rounded."""
+    f = X.f
+    scaled = f.rounded(X * (alpha if scale is None else f.convert(scale, X.type.scalar)), type)
+    return scaled * f.rounded(sigmoid(scaled), type)

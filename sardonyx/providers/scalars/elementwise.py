@@ -7,10 +7,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from sardonyx.compiler import math, trigonometry
+from sardonyx.compiler import math, powers, remainders, trigonometry
 from sardonyx.compiler.builder import Value
+from sardonyx.compiler.types import F64, I64
 from sardonyx.ir import Node
-from sardonyx.providers.scalars.table import FLOATS, INTEGERS, SINGLES, scalar
+from sardonyx.providers.scalars.cast import whole
+from sardonyx.providers.scalars.table import FLOATS, INTEGERS, scalar
 
 Function = Callable[[Value], Value]
 
@@ -61,6 +63,11 @@ def modulo(A, B, *, fmod):
     return f.select((rest != 0) & ((rest ^ B) < 0), rest + B, rest)
 
 
+@scalar("Mod", types=FLOATS)
+def float_modulo(A, B, *, fmod):
+    return remainders.fmod(A, B) if fmod else remainders.modulo(A, B)
+
+
 def _power_of(wanted: float):
     """Register the function of Pow where the exponent is a constant number."""
 
@@ -101,9 +108,18 @@ def root(X, Y):
     return f.select(-float("inf") == X, -X, f.sqrt(X + 0.0))
 
 
-@scalar("Pow", since=7, types=SINGLES)
+@scalar("Pow", since=7, types=FLOATS)
 def power(X, Y):
-    return math.pow(X, X.f.convert(Y, X.type.scalar))
+    return powers.pow(X, X.f.convert(Y, X.type.scalar))
+
+
+@scalar("Pow", since=7, types=INTEGERS)
+def integer_power(X, Y):
+    """Whole exponents are exact and wrap. A float's result is cut off."""
+    f = X.f
+    if Y.type.is_integer:
+        return powers.integer_power(X, f.convert(Y, I64))
+    return whole(powers.pow(f.convert(X, F64), f.convert(Y, F64)), X.type.scalar)
 
 
 @scalar("Neg")
@@ -159,7 +175,6 @@ def _of_one(function):
     return element
 
 
-OF_SINGLES: dict[str, Function] = {"Cos": trigonometry.cos, "Erf": math.erf, "Sin": trigonometry.sin, "Tan": trigonometry.tan}
 OF_FLOATS: dict[str, Function] = {
     "Acos": trigonometry.acos,
     "Acosh": math.acosh,
@@ -167,15 +182,18 @@ OF_FLOATS: dict[str, Function] = {
     "Asinh": math.asinh,
     "Atan": trigonometry.atan,
     "Atanh": math.atanh,
+    "Cos": trigonometry.cos,
     "Cosh": math.cosh,
+    "Erf": math.erf,
     "Exp": math.exp,
     "Log": math.log,
+    "Sin": trigonometry.sin,
     "Sinh": math.sinh,
+    "Tan": trigonometry.tan,
     "Tanh": math.tanh,
 }
-for _functions, _types in ((OF_SINGLES, SINGLES), (OF_FLOATS, FLOATS)):
-    for _op, _function in _functions.items():
-        scalar(_op, types=_types)(_of_one(_function))
+for _op, _function in OF_FLOATS.items():
+    scalar(_op, types=FLOATS)(_of_one(_function))
 
 
 def least(a: Value, b: Value) -> Value:

@@ -228,7 +228,7 @@ def test_an_initial_state_of_unknown_batch_is_checked_by_the_run() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"constant": False}, {"activations": ["Swish"]}, {"activations": ["Tanh"], "direction": "bidirectional"}]
+    "options", [{"activations": ["Swish"]}, {"activations": ["Tanh"], "direction": "bidirectional"}]
 )
 def test_what_is_not_known_is_left_to_numpy(options: dict[str, Any]) -> None:
     model, _ = layer("RNN", 3, 2, 3, 4, **options)

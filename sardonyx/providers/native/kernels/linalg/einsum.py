@@ -152,7 +152,7 @@ def einsum(lowerer: Lowerer, node: Node) -> None:
     equation = equation_of(node)
     assert equation is not None
     terms = [Term(lowerer, required(value), own, equation.sizes) for value, own in zip(node.inputs, equation.operands)]
-    plan = _product_of(equation, terms) if len(terms) == 2 and stored(node.outputs[0]).is_float else None
+    plan = _product_of(equation, terms) if len(terms) == 2 else None
     if not equation.summed:
         _without_sums(lowerer, node, equation, terms)
     elif plan is None:

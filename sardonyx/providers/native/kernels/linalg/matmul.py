@@ -32,7 +32,7 @@ from sardonyx.providers.native.program.expression import Operation
 from sardonyx.providers.native.program.lowering import Lowerer, Sink
 from sardonyx.providers.native.program.steps import Argument
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import dims, element_of, fixed, shape_of
+from sardonyx.providers.native.program.values import dims, element_of, fixed, shape_of, stored
 from sardonyx.providers.native.program.views import Dims, View, broadcast_stride, collapse
 from sardonyx.providers.scalars.table import newest_scalar
 from sardonyx.startup.records import dataclass
@@ -80,11 +80,11 @@ def _arranged(view: View, node: Node, number: int) -> View:
 
 
 def claims_product(node: Node) -> bool:
-    """Floats whose inner sizes may be equal, and whose batches may broadcast."""
+    """Numbers whose inner sizes may be equal, and whose batches may broadcast."""
     if len(node.inputs) < 2 or any(value is None for value in node.inputs[:2]):
         return False
     types = {element_of(value) for value in (*node.inputs, *node.outputs) if value is not None}
-    if len(types) != 1 or not _is_float(types.pop()) or any(not shape_of(value) for value in node.inputs[:2] if value):
+    if len(types) != 1 or not _is_number(types.pop()) or any(not shape_of(value) for value in node.inputs[:2] if value):
         return False
     a, b = _arranged_shape(node, 0), _arranged_shape(node, 1)
     pairs = zip(reversed(a[:-2]), reversed(b[:-2]))
@@ -95,11 +95,15 @@ def _may_agree(size: Dim, other: Dim) -> bool:
     return size == other or not isinstance(size - other, int)
 
 
-def _is_float(type: Type | None) -> bool:
-    return type is not None and type.is_float
+def _is_number(type: Type | None) -> bool:
+    return type is not None and type.is_number
 
 
 def _claims_gemm(node: Node) -> bool:
+    """Factors of integers must be whole."""
+    factors = [float(operand(node, name)) for name in ("alpha", "beta")]
+    if not stored(node.outputs[0]).is_float and not all(map(float.is_integer, factors)):
+        return False
     if not claims_product(node) or any(len(shape_of(value) or ()) != 2 for value in node.inputs[:2] if value):
         return False
     C = node.inputs[2] if len(node.inputs) > 2 else None
@@ -176,7 +180,11 @@ def gemm_fast_gelu(lowerer: Lowerer, node: Node) -> None:
 
 def _scaled(node: Node) -> list[Operation]:
     alpha = float(operand(node, "alpha"))
-    return [] if alpha == 1 else [Operation("Mul", (None, alpha))]
+    return [] if alpha == 1 else [Operation("Mul", (None, _factor(node, alpha)))]
+
+
+def _factor(node: Node, number: float) -> float:
+    return number if stored(node.outputs[0]).is_float else int(number)
 
 
 def _gemm_operations(node: Node) -> list[Operation]:
@@ -185,7 +193,7 @@ def _gemm_operations(node: Node) -> list[Operation]:
     C = node.inputs[2] if len(node.inputs) > 2 else None
     if C is None or beta == 0:
         return _scaled(node)
-    return [*_scaled(node), Operation("Add", (None, C if beta == 1 else Operation("Mul", (C, beta))))]
+    return [*_scaled(node), Operation("Add", (None, C if beta == 1 else Operation("Mul", (C, _factor(node, beta)))))]
 
 
 # --- steps

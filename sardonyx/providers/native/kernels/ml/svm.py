@@ -9,6 +9,7 @@ import numpy as np
 
 from sardonyx.compiler import math
 from sardonyx.compiler.builder import Value, Variable
+from sardonyx.compiler.powers import pow
 from sardonyx.compiler.types import F32, I64, Type
 from sardonyx.ir import Dim, Node, dim
 from sardonyx.ops.reading import all_attributes
@@ -227,7 +228,7 @@ def _kernel_value(total: Value, parameters: list[Value], kernel: str) -> Value:
     if kernel == "RBF":
         return math.exp(-gamma * total)
     if kernel == "POLY":
-        return math.pow(gamma * total + coef0, degree)
+        return pow(gamma * total + coef0, degree)
     return math.tanh(gamma * total + coef0) if kernel == "SIGMOID" else total
 
 

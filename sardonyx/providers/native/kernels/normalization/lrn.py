@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sardonyx.compiler.builder import Value
-from sardonyx.compiler.math import pow
+from sardonyx.compiler.powers import pow
 from sardonyx.compiler.types import F64, I64, Type
 from sardonyx.ir import Node, dim
 from sardonyx.ops.reading import operand

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from sardonyx.compiler.builder import Value, Variable
-from sardonyx.compiler.math import pow
+from sardonyx.compiler.powers import pow
 from sardonyx.compiler.types import I64
 from sardonyx.providers.native.kernels.conv.tiles import WindowAxis
 from sardonyx.providers.native.kernels.image.image import Image
