@@ -7,8 +7,10 @@ import math
 from sardonyx.compiler.math import erf, erfc, exp, expm1, tanh
 from sardonyx.compiler.math import sigmoid as logistic
 from sardonyx.compiler.math import softplus as soft_plus
+from sardonyx.compiler.types import F64
 from sardonyx.ir import Node, TensorType
-from sardonyx.providers.scalars.table import FLOATS, scalar
+from sardonyx.providers.scalars.cast import whole
+from sardonyx.providers.scalars.table import FLOATS, INTEGERS, scalar
 
 
 @scalar("Relu")
@@ -114,6 +116,12 @@ def softplus(X):
 @scalar("Softsign", types=FLOATS)
 def softsign(input):
     return input / (input.f.abs(input) + 1.0)
+
+
+@scalar("Shrink", types=INTEGERS)
+def integer_shrink(input, *, type, bias=0.0, lambd=0.5):
+    """Computed in float64 and cut off."""
+    return whole(shrink(input.f.convert(input, F64), bias=bias, lambd=lambd), type)
 
 
 @scalar("Shrink", types=FLOATS)

@@ -129,7 +129,9 @@ def _operands(op: Composer, node: Node, function: Compose, widen: bool) -> dict[
 
 
 def _widened(op: Composer, operand: Any) -> Any:
-    """An operand of a narrow float type in float32."""
+    """An operand of a narrow float type in float32, or several of them."""
+    if isinstance(operand, list):
+        return [_widened(op, one) for one in operand]
     if not isinstance(operand, Value) or not isinstance(operand.type, TensorType) or operand.type.dtype not in dtypes.HALVES:
         return operand
     return op.cast_to(operand, dtypes.float32)

@@ -215,13 +215,16 @@ def _stride(argument: Argument) -> Dim:
 
 def _spread(lowerer: Lowerer, node: Node, sizes: Transposed, view: View) -> None:
     """All products into memory; then each pixel of the result adds up its own."""
-    products = _products(lowerer, node, sizes, view)
-    rank, type = len(view.shape), view.type
+    spread_step(lowerer, node, sizes, _products(lowerer, node, sizes, view), view.shape[0], filters_of(node)[1])
+
+
+def spread_step(lowerer: Lowerer, node: Node, sizes: Transposed, products: View, batch: Dim, B: Value | None) -> None:
+    """Add up the products (images, pixels, groups · taps · filters) that each pixel of the result is given."""
+    rank, type = 2 + len(sizes.input), products.type
     in_rows = sizes.filters < FEW_CHANNELS
     sink = lowerer.sink(node, (1, 1, rank - 2) if in_rows else (1, rank - 2, 1), order=None if in_rows else last_order(rank))
-    B = filters_of(node)[1]
     channels = sizes.groups * sizes.filters
-    dtype = np.dtype(f"f{type.bytes}")
+    dtype = np.dtype(f"{'f' if type.is_float else 'i'}{type.bytes}")
     if B is None:
         bias = lowerer.constant(np.zeros(channels, dtype))
     elif lowerer.can_pack(B):
@@ -234,7 +237,7 @@ def _spread(lowerer: Lowerer, node: Node, sizes: Transposed, view: View) -> None
         lowerer.require(dim.minimum(sizes.output[-1], LONGEST_ROW), sizes.output[-1])
     kernel, items = (spread_rows_kernel, channels * dim.product(sizes.output[:-1])) if in_rows else (spread_kernel, pixels)
     each = sizes.output[-1] if in_rows else channels
-    total = view.shape[0] * pixels * channels
+    total = batch * pixels * channels
     lowerer.call(
         kernel(lowerer.target, Spread(type, len(sizes.kernel)), sink.chain),
         SpreadArguments(
@@ -247,7 +250,7 @@ def _spread(lowerer: Lowerer, node: Node, sizes: Transposed, view: View) -> None
             axes=_axes(lowerer, sizes, products),
             sink=sink.arguments,
         ),
-        view.shape[0] * items,
+        batch * items,
         dim.maximum(1, dim.floordiv(PIECE_ELEMENTS, dim.maximum(1, each))),
         flops=dim.product(products.shape),
         traffic=(dim.product(products.shape) + total) * type.bytes,
