@@ -1,0 +1,57 @@
+"""Ops that move elements, composed of others that do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sardonyx import dtypes
+from sardonyx.ir import Dim, Value, dim
+from sardonyx.providers.native.program.composition import Composer, compose
+from sardonyx.providers.native.program.known import known_sizes
+from sardonyx.providers.native.program.values import dims, rank_of
+from sardonyx.providers.provider import CannotCompile
+
+
+@compose("CenterCropPad")
+def center_crop_pad(op: Composer, input_data: Value, shape: Value, axes: Sequence[int] | None) -> Value:
+    wanted = known_sizes(shape)
+    if wanted is None:
+        raise CannotCompile("the sizes of the result depend on data", quiet=True)
+    rank, sizes = rank_of(input_data), dims(input_data)
+    places = range(rank) if axes is None else [axis % rank for axis in axes]
+    starts: list[Dim] = [0] * rank
+    kept, before, after = list(sizes), [0] * rank, [0] * rank
+    for axis, target in zip(places, wanted, strict=True):
+        size = sizes[axis]
+        surplus, missing = dim.maximum(0, size - target), dim.maximum(0, target - size)
+        starts[axis], kept[axis] = dim.floordiv(surplus, 2), dim.minimum(size, target)
+        before[axis] = dim.floordiv(missing, 2)
+        after[axis] = missing - before[axis]
+    ends = [start + size for start, size in zip(starts, kept)]
+    middle = op.Slice(input_data, op.sizes(*starts), op.sizes(*ends), op.constant(list(range(rank))))
+    made: Value = op.Pad(middle, op.sizes(*before, *after))
+    return made
+
+
+@compose("TensorScatter")
+def tensor_scatter(
+    op: Composer, past_cache: Value, update: Value, write_indices: Value | None, axis: int, mode: str
+) -> Value:
+    rank = rank_of(past_cache)
+    axis %= rank
+    if axis == 0:
+        raise CannotCompile("axis is that of the batch", quiet=True)
+    batch, room, length = dims(past_cache)[0], dims(past_cache)[axis], dims(update)[axis]
+    places = op.Range(op.constant(0), op.reshape(op.sizes(length)), op.constant(1))
+    first = op.reshape(write_indices if write_indices is not None else op.Expand(op.constant(0), op.sizes(batch)), batch, 1)
+    first = op.cast_to(first, dtypes.int64)
+    positions = op.Add(first, places)
+    end = op.sizes(room)
+    if mode == "circular":
+        positions = op.Sub(positions, op.Where(op.GreaterOrEqual(positions, end), end, op.constant([0])))
+    # a negative index, which would count from behind, is one beyond the last: it is refused as it must be
+    positions = op.Where(op.Less(first, op.constant([0])), end, positions)
+    shape = [batch, *(length if number == axis else 1 for number in range(1, rank))]
+    indices = op.Expand(op.reshape(positions, *shape), op.sizes(*dims(update)))
+    made: Value = op.ScatterElements(past_cache, indices, update, axis=axis)
+    return made
