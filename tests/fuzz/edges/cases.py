@@ -13,8 +13,8 @@ from sardonyx import ops
 from sardonyx.ir.attribute import Kind
 from sardonyx.ops import schemas
 from sardonyx.startup.records import dataclass
-from tests.fuzz.edges import chains, images, models, movement, products, quantized  # noqa: F401 - they fill the table
-from tests.fuzz.edges.table import CONTRIB, ENTRIES, ML, Entry
+from tests.fuzz.edges import chains, composed, images, models, movement, products, quantized  # noqa: F401 - they fill the table
+from tests.fuzz.edges.table import CONTRIB, ENTRIES, ML, TRAINING, Entry
 
 NUMBERS = (0, -1, 1, -2, 5, 300, 2**31 - 1, -(2**31), 2**31, 2**32 + 1, 2**40, 2**62, 2**63 - 1, -(2**63))
 FLOATS = (0.0, -1.0, 1e9, 1e30, -1e30, float("nan"), float("inf"), float("-inf"))
@@ -159,7 +159,7 @@ def _version(entry: Entry) -> int:
     """The version of the entry's domain that its model asks for."""
     if entry.domain == ML:
         return 5 if entry.op == "TreeEnsemble" else 3
-    return 1 if entry.domain == CONTRIB else entry.opset
+    return 1 if entry.domain in (CONTRIB, TRAINING) else entry.opset
 
 
 def _behind(value: str, opset: int) -> NodeProto:

@@ -48,7 +48,7 @@ class Entry:
 
 ENTRIES: list[Entry] = []
 
-CONTRIB, ML = "com.microsoft", "ai.onnx.ml"
+CONTRIB, ML, TRAINING = "com.microsoft", "ai.onnx.ml", "ai.onnx.preview.training"
 
 
 def audit(

@@ -227,9 +227,7 @@ def test_an_initial_state_of_unknown_batch_is_checked_by_the_run() -> None:
         execute(native_plan(model), feeds | {"initial_h": numbers(1, 1, 40)})
 
 
-@pytest.mark.parametrize(
-    "options", [{"activations": ["Swish"]}, {"activations": ["Tanh"], "direction": "bidirectional"}]
-)
+@pytest.mark.parametrize("options", [{"activations": ["Swish"]}, {"activations": ["Tanh"], "direction": "bidirectional"}])
 def test_what_is_not_known_is_left_to_numpy(options: dict[str, Any]) -> None:
     model, _ = layer("RNN", 3, 2, 3, 4, **options)
     assert not programs(native_plan(model))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sardonyx import dtypes
+from sardonyx.errors import CODED, InferenceError
 from sardonyx.ir import Dim, Graph, Model, Node, TensorType, Value, edit
 from sardonyx.ops import checking
 from sardonyx.ops.builder import Builder
@@ -102,6 +103,9 @@ class Composition:
             results = made if isinstance(made, (list, tuple)) else [made]
             self.outputs = [(output, op.cast(result, output)) for output, result in zip(node.outputs, results) if output.name]
             """Those that are wanted, each with the value that stands for it."""
+        except (*CODED, InferenceError) as error:
+            edit.discard(op.made)
+            raise CannotCompile(str(error), quiet=True) from error
         except Exception:
             edit.discard(op.made)
             raise

@@ -9,12 +9,21 @@ from collections.abc import Sequence
 from sardonyx import dtypes
 from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.ops import checking
+from sardonyx.ops.reading import operand
 from sardonyx.providers.native.program.composition import Composer, compose
 from sardonyx.providers.native.program.values import dims, rank_of
 from sardonyx.providers.provider import CannotCompile, element_type
 
 
-@compose("Attention", claims=lambda node: element_type(node.outputs[0]) is not dtypes.bfloat16, widen=True)
+def _is_rounded_once(node: Node) -> bool:
+    """Whether no step is rounded to fewer digits than it is computed with: that leaves no room for sums in another order."""
+    precision = operand(node, "softmax_precision")
+    return element_type(node.outputs[0]) is not dtypes.bfloat16 and (
+        not precision or dtypes.from_code(precision) not in dtypes.HALVES
+    )
+
+
+@compose("Attention", claims=_is_rounded_once, widen=True)
 def attention(
     op: Composer,
     Q: Value,

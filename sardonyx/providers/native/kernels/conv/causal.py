@@ -1,0 +1,72 @@
+"""CausalConvWithState: a convolution along a sequence that begins with the end of what came before, composed of a plain one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sardonyx.ir import Value, dim
+from sardonyx.providers.native.program.composition import Composer, compose
+from sardonyx.providers.native.program.values import dims, rank_of
+from sardonyx.providers.provider import CannotCompile
+
+CONTRIB = "com.microsoft"
+
+
+@compose("CausalConvWithState", widen=True)
+def causal_conv_with_state(
+    op: Composer, input: Value, weight: Value, bias: Value | None, past_state: Value | None, activation: str
+) -> Sequence[Value]:
+    return _convolved(op, input, weight, bias, past_state, activation, dilation=1)
+
+
+def _convolved(
+    op: Composer, input: Value, weight: Value, bias: Value | None, past: Value | None, activation: str, dilation: int
+) -> Sequence[Value]:
+    batch, channels, _ = dims(input)
+    taps = dims(weight)[-1]
+    if not isinstance(channels, int) or not isinstance(taps, int) or activation not in ("none", "silu", "swish"):
+        raise CannotCompile("channels and taps must be known", quiet=True)
+    kept = (taps - 1) * dilation
+    if past is None:
+        past = op.Expand(op.number(0, input), op.sizes(batch, channels, kept))
+    op.require_shape(past, (batch, channels, kept))
+    sequence = op.Concat(past, input, axis=2)
+    length = dims(sequence)[2]
+    output = op.Conv(sequence, weight, bias, group=channels, dilations=[dilation])
+    state = op.Slice(sequence, op.sizes(length - kept), op.sizes(length), op.constant([2]))
+    return output if activation == "none" else op.Swish(output), state
+
+
+@compose("CausalConvWithState", domain=CONTRIB, widen=True)
+def contrib_causal_conv_with_state(
+    op: Composer,
+    input: Value,
+    weight: Value,
+    bias: Value | None,
+    past_state: Value | None,
+    activation: str,
+    ndim: int,
+    dilation: int | None,
+    channels_last: int | None,
+    state_window: int | None,
+) -> Sequence[Value]:
+    if ndim != 1 or (dilation or 1) < 1 or state_window:
+        raise CannotCompile("states of several tokens are left to NumPy", quiet=True)
+    if not channels_last:
+        return _convolved(op, input, weight, bias, past_state, activation, dilation or 1)
+    past = None if past_state is None else _channels_first(op, past_state)
+    output, state = _convolved(op, _channels_first(op, input), weight, bias, past, activation, dilation or 1)
+    return _channels_last(op, output, input), _channels_last(op, state, input)
+
+
+def _channels_first(op: Composer, tensor: Value) -> Value:
+    """(batch, sequence, channels…) as (batch, channels, sequence)."""
+    batch, length, *channels = dims(tensor)
+    flat = tensor if rank_of(tensor) == 3 else op.reshape(tensor, batch, length, dim.product(channels))
+    made: Value = op.Transpose(flat, perm=[0, 2, 1])
+    return made
+
+
+def _channels_last(op: Composer, tensor: Value, like: Value) -> Value:
+    batch, _, length = dims(tensor)
+    return op.reshape(op.Transpose(tensor, perm=[0, 2, 1]), batch, length, *dims(like)[2:])
