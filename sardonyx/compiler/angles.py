@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable
 from fractions import Fraction
@@ -87,9 +88,7 @@ def _reduced_far(x: Value) -> tuple[Value, Value]:
     quadrant = f.convert(top >> 62, I32) + f.convert(is_upper, I32)
     signed = f.bitcast(fraction, I64.vector(x.type.lanes))
     with f.exact():
-        turns = small_to_double(signed >> 32) * 2.0**-32 + (
-            _low_half(fraction) * 2.0**-64 + _low_half(rest >> 32) * 2.0**-96
-        )
+        turns = small_to_double(signed >> 32) * 2.0**-32 + (_low_half(fraction) * 2.0**-64 + _low_half(rest >> 32) * 2.0**-96)
     is_negative = x < 0.0
     angle = turns * (math.pi / 2)
     return f.select(is_negative, -quadrant, quadrant), f.select(is_negative, -angle, angle)
@@ -111,7 +110,7 @@ def _window(start: Value) -> tuple[Value, Value, Value]:
         for index in range(1, _WORDS - offset):
             word = f.select(number == index, f.const(start.type, _signed(words[index + offset])), word)
         found.append(word)
-    first, second, third = ((a << shift) | ((b >> 1) >> (63 - shift)) for a, b in zip(found, found[1:]))
+    first, second, third = ((a << shift) | ((b >> 1) >> (63 - shift)) for a, b in itertools.pairwise(found))
     return first, second, third
 
 
@@ -128,4 +127,3 @@ def _high_product(a: Value, b: Value) -> Value:
     second = a1 * b0 + (first >> 32)
     third = a0 * b1 + (second & low)
     return a1 * b1 + (second >> 32) + (third >> 32)
-

@@ -10,7 +10,7 @@ import math
 from sardonyx.compiler.angles import reduced_angle
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.math import copysign, in_double, polynomial
-from sardonyx.compiler.types import F32, F64, I32, Type
+from sardonyx.compiler.types import F64, I32, Type
 
 _RIGHT_ANGLE = (1.5707963267341256, 6.077100506506192e-11)
 """π/2 in two parts, the first of 33 bits."""

@@ -181,4 +181,3 @@ def _has_code(node: Node) -> bool:
 
 def _version(node: Node) -> int:
     return checking.signature_of(node).since_version
-

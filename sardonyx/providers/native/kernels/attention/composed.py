@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-
 from sardonyx import dtypes
 from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.ops import checking
@@ -159,9 +158,7 @@ def _visible(
     return allowed
 
 
-def _masked(
-    op: Composer, scores: Value, allowed: Value | None, mask: Value, pads: bool
-) -> tuple[Value, Value | None]:
+def _masked(op: Composer, scores: Value, allowed: Value | None, mask: Value, pads: bool) -> tuple[Value, Value | None]:
     """Add a mask of numbers to the scores, or let one of truth values decide with `allowed`.
 
     From opset 24 on a mask that is too short is padded with "no"; before, one of length 1 was broadcast.

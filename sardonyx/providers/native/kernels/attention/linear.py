@@ -15,7 +15,7 @@ from sardonyx.providers.native.program.composition import Composer, compose
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import dims, present, rank_of, stored
+from sardonyx.providers.native.program.values import dims, rank_of, required, stored
 from sardonyx.providers.provider import CannotCompile
 from sardonyx.records import dataclass
 
@@ -39,7 +39,7 @@ class Recurrence:
 
 def _sizes(node: Node) -> tuple[Dim, Dim, int, int, int, int]:
     """Batch, steps, heads of keys, queries of each, and sizes of a key and a value."""
-    query, key, value = (dims(present(one)) for one in node.inputs[:3])
+    query, key, value = (dims(required(one)) for one in node.inputs[:3])
     heads, queries = int(operand(node, "kv_num_heads")), int(operand(node, "q_num_heads"))
     if not 0 < heads <= queries or queries % heads:
         raise CannotCompile(f"{queries} heads of queries are not a multiple of {heads} of keys", quiet=True)
@@ -57,7 +57,7 @@ def _claims(node: Node) -> bool:
     if rule not in RULES or (rule.startswith("gated") and decay is None) or (rule.endswith("delta") and beta is None):
         return False
     tensors = [value for value in (*node.inputs, *node.outputs) if value is not None]
-    if any(stored(value) != F32 for value in tensors) or any(rank_of(present(value)) != 3 for value in node.inputs[:3]):
+    if any(stored(value) != F32 for value in tensors) or any(rank_of(required(value)) != 3 for value in node.inputs[:3]):
         return False
     try:
         return _recurrence(node) is not None
@@ -70,14 +70,14 @@ def _recurrence(node: Node) -> Recurrence | None:
     rule, decay, beta = str(operand(node, "update_rule")), input_named(node, "decay"), input_named(node, "beta")
     gates = ""
     if rule.startswith("gated"):
-        width = dims(present(decay))[-1]
+        width = dims(required(decay))[-1]
         if width not in (heads, heads * size):
             return None
         gates = "key" if width == heads * size and size > 1 else "head"
     is_delta = rule.endswith("delta")
-    if is_delta and dims(present(beta))[-1] not in (heads, 1):
+    if is_delta and dims(required(beta))[-1] not in (heads, 1):
         return None
-    shared = is_delta and heads > 1 and dims(present(beta))[-1] == 1
+    shared = is_delta and heads > 1 and dims(required(beta))[-1] == 1
     return Recurrence(input_named(node, "past_state") is not None, gates, is_delta, shared)
 
 
@@ -151,17 +151,17 @@ def linear_attention_kernel(f: KernelFunction, a: LinearArguments, form: Recurre
     """Items are heads of batch entries. Vectors run along the values."""
     with f.loop(f.begin, f.end) as item:
         state = f.address(a.state, item * a.size * a.width, F32)
-        _begin(f, a, form, item, state)
+        _begin(f, a, item, state)
         with f.loop(0, a.steps) as step:
             row = ((item // a.heads) * a.steps + step) * a.heads + item % a.heads
             _Token(f, a, form, state, row).run()
 
 
-def _begin(f: KernelFunction, a: LinearArguments, form: Recurrence, item: Register, state: Register) -> None:
+def _begin(f: KernelFunction, a: LinearArguments, item: Register, state: Register) -> None:
     lanes, count = f.lanes(F32), a.size * a.width
     with f.loop(0, count, lanes) as place:
         zero = f.const(F32.vector(lanes), 0.0)
-        found = f.load(a.past, item * count + place, F32, lanes, remaining=count - place) if form.has_past else zero
+        found = zero if a.past is None else f.load(a.past, item * count + place, F32, lanes, remaining=count - place)
         f.store(found, state, place, F32, remaining=count - place)
 
 
@@ -172,9 +172,9 @@ class _Token:
         self.f, self.a, self.form, self.state, self.row = f, a, form, state, row
         self.lanes = f.lanes(F32)
         self.key = f.address(a.key, row * a.size, F32)
-        if form.is_delta:
+        if a.beta is not None:
             self.rate = f.load(a.beta, row // a.heads if form.shared_rate else row, F32)
-        if form.gates == "head":
+        if a.decay is not None and form.gates == "head":
             self.gate = exp(f.load(a.decay, row, F32))
 
     def run(self) -> None:
@@ -194,6 +194,7 @@ class _Token:
         """By what a row of the state decays."""
         if self.form.gates == "head":
             return self.gate
+        assert self.a.decay is not None
         return exp(self.f.load(self.a.decay, self.row * self.a.size + number, F32))
 
     def _rows(

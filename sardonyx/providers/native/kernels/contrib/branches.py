@@ -50,9 +50,7 @@ def _spread(op: Composer, mix: Value, streams: Value) -> Value:
 
 
 @compose("HyperConnectionPreMix", domain=CONTRIB, widen=True)
-def hyper_connection_pre_mix(
-    op: Composer, streams: Value, pre_mix: Value, num_branches: int, reduction_scale: float
-) -> Value:
+def hyper_connection_pre_mix(op: Composer, streams: Value, pre_mix: Value, num_branches: int, reduction_scale: float) -> Value:
     streams = _apart(op, streams, num_branches)
     total = op.ReduceSum(op.Mul(streams, _spread(op, pre_mix, streams)), axes=[-2], keepdims=0)
     made: Value = op.Mul(total, op.number(reduction_scale, streams))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from sardonyx.ir import Node, dim
 from sardonyx.ops.reading import operand
 from sardonyx.ops.window import output_sizes, per_axis, split_pads
@@ -10,31 +12,31 @@ from sardonyx.providers.native.kernels.conv.transpose import LONGEST_STRIDE, Tra
 from sardonyx.providers.native.kernels.shape.views import content
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import dims, element_of, present, stored
+from sardonyx.providers.native.program.values import dims, element_of, required, stored
 from sardonyx.providers.native.program.views import View, contiguous_strides
 
 
 def _sizes_of(node: Node) -> Transposed | None:
     """None if blocks and channels are not known, or do not fit."""
     image, block = content(node, "image_shape"), content(node, "block_shape")
-    depth = dims(present(node.inputs[0]))[1]
+    depth = dims(required(node.inputs[0]))[1]
     if image is None or block is None or not isinstance(depth, int) or not 1 <= len(image) <= MAX_SPATIAL:
         return None
     kernel = tuple(size for size in block if isinstance(size, int) and size > 0)
     steps = [*(operand(node, "strides") or ()), *(operand(node, "dilations") or ())]
-    taps = int(dim.product(kernel))
+    taps = math.prod(kernel)
     if len(kernel) < len(image) or depth % taps or not 0 < min(steps, default=1) <= max(steps, default=1) <= LONGEST_STRIDE:
         return None
     strides = tuple(per_axis(operand(node, "strides"), len(image), "strides"))
     dilations = tuple(per_axis(operand(node, "dilations"), len(image), "dilations"))
     pads = operand(node, "pads")
-    counts = tuple(output_sizes(image, kernel, strides, dilations, pads, "NOTSET"))
+    counts = tuple(output_sizes(tuple(image), kernel, strides, dilations, pads, "NOTSET"))
     begin = tuple(split_pads(pads, len(image))[0])
     return Transposed(1, 1, depth // taps, kernel, strides, dilations, begin, counts, tuple(image))
 
 
 def _claims(node: Node) -> bool:
-    type, shape = element_of(present(node.inputs[0])), dims(present(node.inputs[0]))
+    type, shape = element_of(required(node.inputs[0])), dims(required(node.inputs[0]))
     return type is not None and type.is_number and len(shape) == 3 and _sizes_of(node) is not None
 
 
@@ -42,7 +44,7 @@ def _claims(node: Node) -> bool:
 def col2im(lowerer: Lowerer, node: Node) -> None:
     sizes = _sizes_of(node)
     assert sizes is not None
-    value = present(node.inputs[0])
+    value = required(node.inputs[0])
     batch, depth, count = dims(value)
     for size in (*sizes.output, *sizes.input):
         lowerer.require(dim.maximum(size, 0), size)

@@ -19,13 +19,13 @@ from sardonyx.ops.reading import input_named, inputs_named, operand
 from sardonyx.providers.native.kernels.linalg.equality import check_equal
 from sardonyx.providers.native.kernels.linalg.tile_kernel import FactorArguments, GemmArguments, Tile, gemm_kernel, grain_of
 from sardonyx.providers.native.kernels.recurrent.cells import ACTIVATIONS, Activation, Cell
+from sardonyx.providers.native.kernels.recurrent.computed_weights import pack_in_runs
 from sardonyx.providers.native.kernels.recurrent.loop import (
     AheadArguments,
     OutputArguments,
     RecurrenceArguments,
     recurrence_kernel,
 )
-from sardonyx.providers.native.kernels.recurrent.computed_weights import pack_in_runs
 from sardonyx.providers.native.kernels.recurrent.product import BLOCK_ROWS, aligned, packed, packed_units, padded_size
 from sardonyx.providers.native.kernels.recurrent.state import BeginArguments, StateArguments, WordArguments, state_kernel
 from sardonyx.providers.native.kernels.recurrent.team import MEMBERS, TeamArguments, team_words

@@ -19,8 +19,10 @@ def center_crop_pad(op: Composer, input_data: Value, shape: Value, axes: Sequenc
         raise CannotCompile("the sizes of the result depend on data", quiet=True)
     rank, sizes = rank_of(input_data), dims(input_data)
     places = range(rank) if axes is None else [axis % rank for axis in axes]
+    kept = list(sizes)
     starts: list[Dim] = [0] * rank
-    kept, before, after = list(sizes), [0] * rank, [0] * rank
+    before: list[Dim] = [0] * rank
+    after: list[Dim] = [0] * rank
     for axis, target in zip(places, wanted, strict=True):
         size = sizes[axis]
         surplus, missing = dim.maximum(0, size - target), dim.maximum(0, target - size)
@@ -34,9 +36,7 @@ def center_crop_pad(op: Composer, input_data: Value, shape: Value, axes: Sequenc
 
 
 @compose("TensorScatter")
-def tensor_scatter(
-    op: Composer, past_cache: Value, update: Value, write_indices: Value | None, axis: int, mode: str
-) -> Value:
+def tensor_scatter(op: Composer, past_cache: Value, update: Value, write_indices: Value | None, axis: int, mode: str) -> Value:
     rank = rank_of(past_cache)
     axis %= rank
     if axis == 0:
