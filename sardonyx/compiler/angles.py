@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable
 from fractions import Fraction
 
 from sardonyx.compiler.builder import Value
@@ -53,8 +52,8 @@ def _inverse_words() -> tuple[int, ...]:
     return tuple((kept >> (64 * (_WORDS - 1 - number))) & (2**64 - 1) for number in range(_WORDS))
 
 
-def reduced_angle(x: Value, any_lane: Callable[[Value], Value]) -> tuple[Value, Value]:
-    """x as a count of right angles, modulo 4 (int32), and the rest in radians. `any_lane` tells whether a mask has any."""
+def reduced_angle(x: Value) -> tuple[Value, Value]:
+    """x as a count of right angles, modulo 4 (int32), and the rest in radians."""
     f = x.f
     high, middle, low = _right_angle()
     with f.exact():
@@ -65,7 +64,7 @@ def reduced_angle(x: Value, any_lane: Callable[[Value], Value]) -> tuple[Value, 
         rest = rest + (((start - rest) - part) - n * low)
     quadrant, angle = f.variable(f.convert(n, I32)), f.variable(rest)
     far = f.abs(x) >= _NEAR
-    with f.if_(any_lane(far)):
+    with f.if_(f.any_lane(far)):
         other, more = _reduced_far(x)
         quadrant.set(f.select(far, other, quadrant.get()))
         angle.set(f.select(far, more, angle.get()))

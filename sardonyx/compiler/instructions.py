@@ -280,6 +280,12 @@ class Instructions:
         mask = ", ".join(f"i32 {lane}" for lane in lanes)
         return self.emit(x.type.vector(len(lanes)), f"shufflevector {x}, {y}, <{len(lanes)} x i32> <{mask}>")
 
+    def any_lane(self, mask: Value) -> Value:
+        """Whether a mask has one lane at least."""
+        if mask.type.lanes == 1:
+            return mask
+        return self.bitcast(mask, Type("uint", mask.type.lanes)) != 0
+
     def reduce(self, how: str, x: Value) -> Value:
         """All lanes as one: add, mul, min, max, and, or. The order of float sums is LLVM's choice: halves are added."""
         while x.type.lanes > 1:

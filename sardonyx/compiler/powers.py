@@ -10,7 +10,6 @@ from fractions import Fraction
 
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.math import copysign, exp, exponent_and_fraction, log, polynomial
-from sardonyx.compiler.trigonometry import any_lane
 from sardonyx.compiler.types import F32, F64
 
 Pair = tuple[Value, Value]
@@ -40,7 +39,7 @@ def integer_power(x: Value, y: Value) -> Value:
     result, base, exponent = f.variable(f.const(x.type, 1)), f.variable(x), f.variable(f.maximum(y, 0))
     with f.while_() as more:
         left = exponent.get()
-        more.leave_if(~any_lane(left != 0))
+        more.leave_if(~f.any_lane(left != 0))
         factor = base.get()
         result.set(f.select((left & 1) != 0, result.get() * factor, result.get()))
         base.set(factor * factor)

@@ -6,7 +6,6 @@ import math
 
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.math import copysign
-from sardonyx.compiler.trigonometry import any_lane
 from sardonyx.compiler.types import I64, U32, U64, Type
 
 _FRACTION = {32: 23, 64: 52}
@@ -23,7 +22,7 @@ def fmod(a: Value, b: Value) -> Value:
     step = 63 - fraction
     with f.while_() as more:
         left = difference.get()
-        more.leave_if(~any_lane(left > 0))
+        more.leave_if(~f.any_lane(left > 0))
         shift = f.minimum(left, step)
         rest.set((rest.get() << f.bitcast(shift, rest.get().type)) % divisor)
         difference.set(left - shift)

@@ -55,18 +55,11 @@ def _reduced(x: Value) -> tuple[Value, Value]:
     quadrant = f.variable(f.convert(n, I32))
     rest = f.variable(f.fma(n, -low, f.fma(n, -high, wide)))
     far = f.abs(x) >= _NEAR
-    with f.if_(any_lane(far)):
+    with f.if_(f.any_lane(far)):
         other, more = _reduced_far(wide)
         quadrant.set(f.select(far, other, quadrant.get()))
         rest.set(f.select(far, more, rest.get()))
     return quadrant.get(), rest.get()
-
-
-def any_lane(mask: Value) -> Value:
-    """Whether a mask has one."""
-    if mask.type.lanes == 1:
-        return mask
-    return mask.f.bitcast(mask, Type("uint", mask.type.lanes)) != 0
 
 
 def _reduced_far(x: Value) -> tuple[Value, Value]:
@@ -113,7 +106,7 @@ def cos(x: Value) -> Value:
 
 
 def _reduced_any(x: Value) -> tuple[Value, Value]:
-    return reduced_angle(x, any_lane) if x.type.bits == 64 else _reduced(x)
+    return reduced_angle(x) if x.type.bits == 64 else _reduced(x)
 
 
 def _of_quadrant(quadrant: Value, rest: Value, type: Type) -> Value:

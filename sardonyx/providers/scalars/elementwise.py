@@ -37,13 +37,13 @@ def divide(A, B):
     return A / B
 
 
-def _divides_by_constant(node: Node) -> bool:
-    """Whether the divisor is known and nowhere 0, which would be an error."""
+def _may_divide(node: Node) -> bool:
+    """Whether the divisor is not known to be 0 somewhere, which is an error; one that is computed is looked at in each run."""
     divisor = node.inputs[1]
-    return divisor is not None and divisor.constant is not None and bool(divisor.constant.numpy().all())
+    return divisor is not None and (divisor.constant is None or bool(divisor.constant.numpy().all()))
 
 
-@scalar("Div", since=7, types=INTEGERS, claims=_divides_by_constant)
+@scalar("Div", since=7, types=INTEGERS, claims=_may_divide, divisor=1)
 def integer_quotient(A, B):
     """Toward zero. The quotient of the least integer and -1 wraps, where CPUs would stop, as they would in lanes that hold no element."""
     f = A.f
@@ -53,7 +53,7 @@ def integer_quotient(A, B):
     return f.select(negating, -A, A // f.select(negating | (B == 0), f.const(B.type, 1), B))
 
 
-@scalar("Mod", types=INTEGERS, claims=_divides_by_constant)
+@scalar("Mod", types=INTEGERS, claims=_may_divide, divisor=1)
 def modulo(A, B, *, fmod):
     """The remainder with the divisor's sign, with `fmod` the dividend's."""
     f = A.f

@@ -46,6 +46,8 @@ class Scalar(Entry):
     case: str
     trailing: Trailing | None = None
     """How many axes of size 1 an operand gets behind its own before it broadcasts, by its number. None if none ever does."""
+    divisor: int | None = None
+    """The position of an operand in which a 0 is an error."""
 
     def overlaps(self, other: Entry) -> bool:
         assert isinstance(other, Scalar)
@@ -64,6 +66,7 @@ def scalar(
     claims: Claims | None = None,
     case: str = "",
     trailing: Trailing | None = None,
+    divisor: int | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register the function of one element of `ops`. Keyword-only parameters are attributes, and `type`. `case` is that of `Entry`."""
 
@@ -75,7 +78,7 @@ def scalar(
             scalars.add(
                 Scalar(
                     *(domain, op, since, until, function, narrowed, keywords, asks.positional, asks.takes_more, claims, case),
-                    trailing,
+                    *(trailing, divisor),
                 )
             )
         return function

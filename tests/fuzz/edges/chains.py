@@ -24,6 +24,8 @@ audit("BitwiseAnd BitwiseOr BitwiseXor", {"A": numbers, "B": ints(3, -1, 6)}, "A
 audit("BitwiseNot", {"X": numbers}, "X=data")
 audit("Div", {"A": numbers, "B": ints(3, -1, 6)}, "B=claims", constants="B")
 audit("Mod", {"A": numbers, "B": ints(3, -1, 6)}, "B=claims fmod=flag", constants="B", fmod=0)
+audit("Div Mod", {"A": numbers, "B": ints(3, -1, 6)}, "A=data B=status")
+audit("Pow", {"X": numbers, "Y": ints(3, -1, 6)}, "X=data Y=data")
 audit("Cast", {"input": x}, "to=inference saturate=flag", to=7, saturate=1)
 audit("CastLike", {"input": x, "target_type": ints(1)}, "saturate=flag", opset=19, saturate=1)
 audit("BitCast", {"input": x}, "to=inference", opset=26, to=6)

@@ -53,6 +53,11 @@ audit(
 )
 audit("BitCast", {"input": floats(3, 4)}, "to=inference", opset=26, to=6)
 
+# --- matrices
+
+audit("Det", {"X": floats(2, 3, 3)})
+audit("Inverse", {"X": floats(2, 3, 3)}, domain=CONTRIB)
+
 # --- layers
 
 query, key, value = floats(2, 3, 8), floats(2, 3, 4), floats(2, 3, 6)

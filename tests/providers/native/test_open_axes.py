@@ -55,7 +55,9 @@ def _models(case: Case) -> Iterator[tuple[Model, Model, dict]]:
     for types in coverage._choices(signature)[:1]:
         if takes(signature, case, types):
             inputs, wanted = inputs_of(signature, case, types), wanted_outputs(case, signature, None)
-            closed, opened = (build(signature, signature.since_version, case, inputs, wanted, view) for view in ("", "symbolic"))
+            closed, opened = (
+                build(signature, signature.since_version, case, inputs, wanted, view) for view in ("", "symbolic")
+            )
             for model in (closed, opened):
                 ops.infer(model, evaluate)
             yield closed, opened, feeds_of(inputs)

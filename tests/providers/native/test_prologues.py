@@ -327,7 +327,7 @@ NOT_REDUCING = {
         ai.onnx.ml.FeatureVectorizer
     """,
     "nodes of the graphs inside are lowered one by one": "If Loop Scan",
-    "operands are copied before they are summed up": "Col2Im LinearAttention",
+    "operands are copied before they are combined": "Col2Im LinearAttention Det com.microsoft.Inverse",
     "results do not depend on the elements of an operand": "Range com.microsoft.Range EyeLike OneHot ConstantOfShape",
     "updates are added one by one, at places that are checked": "ScatterElements Scatter ScatterND",
     "pixels are read by their coordinates, so that no vector reaches beyond a row": """

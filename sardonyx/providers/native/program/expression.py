@@ -125,6 +125,8 @@ class Expression:
         entry = find_scalar(node)
         type = element_of(node.outputs[0])
         assert entry is not None and type is not None
+        if entry.divisor is not None:
+            self.lowerer.require_nonzero(node.inputs[entry.divisor])
         inputs = tuple(
             -1 if value is None else self.add(value, trailing_axes(node, number)) for number, value in enumerate(node.inputs)
         )

@@ -15,6 +15,7 @@ from sardonyx.ir import Dim, Graph, Node, TensorType, Value, dim
 from sardonyx.ops import checking
 from sardonyx.providers.native.execution.digest import content_digest
 from sardonyx.providers.native.kernels.elementwise import elementwise_step
+from sardonyx.providers.native.kernels.linalg.nonzero import check_nonzero
 from sardonyx.providers.native.kernels.shape.copying import copy_step
 from sardonyx.providers.native.kernels.shape.interleaving import interleaved_rows
 from sardonyx.providers.native.kernels.shape.joining import final_form, part_of
@@ -124,6 +125,8 @@ class Lowerer:
         self._label = ""
         self._nodes: list[Node] = []
         """The nodes that are being lowered: one with a kernel, and those of chains before and behind it."""
+        self._divisors: set[Value] = set()
+        """Those that a step looks at."""
         self._compositions: list[Composition] = []
         self._origins: dict[Node, Node] = {}
         """The node of the cluster for which a composed one stands."""
@@ -470,6 +473,12 @@ class Lowerer:
             raise CannotCompile(f"the sizes {left} and {right} differ")
         if left != right:
             self.program.conditions.setdefault((left, right), self._originals())
+
+    def require_nonzero(self, value: Value | None) -> None:
+        """Have NumPy compute the cluster whenever a divisor that is computed holds a 0."""
+        if value is not None and not value.is_constant and value not in self._divisors:
+            self._divisors.add(value)
+            check_nonzero(self, self.contiguous(value))
 
     def require_fit(self, size: Dim, wanted: Dim) -> Dim:
         """Require a size to be 1 or the wanted one, else NumPy computes the cluster; returns the size that kernels may assume."""
