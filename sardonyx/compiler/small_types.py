@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import F32, I32, Type
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -24,12 +24,12 @@ from sardonyx.ops.builder import Builder
 from sardonyx.ops.entries import NEWEST
 from sardonyx.ops.inference import Driver
 from sardonyx.ops.reading import attribute_value
-from sardonyx.parameters import Parameters
 from sardonyx.providers.native.program.known import is_symbolic
 from sardonyx.providers.native.program.scalars import find_scalar
 from sardonyx.providers.native.program.table import Claims, lower, lowering_of
 from sardonyx.providers.native.program.values import dims, is_plain
 from sardonyx.providers.provider import CannotCompile
+from sardonyx.startup.parameters import Parameters
 
 if TYPE_CHECKING:
     from sardonyx.providers.native.program.lowering import Lowerer

@@ -17,7 +17,7 @@ from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import dims, rank_of, required, stored
 from sardonyx.providers.provider import CannotCompile
-from sardonyx.records import dataclass
+from sardonyx.startup.records import dataclass
 
 CONTRIB = "com.microsoft"
 RULES = ("linear", "gated", "delta", "gated_delta")
