@@ -330,7 +330,7 @@ def build(
         elif isinstance(value, np.ndarray) and (value.ndim <= 1 if view == "known" else index and view == "weights"):
             values.append(graph.add_initializer(name, Tensor.of(value, name)))
         else:
-            values.append(graph.add_input(Value(name, _symbolic(name, type) if view == "symbolic" else type)))
+            values.append(graph.add_input(Value(name, symbolic(name, type) if view == "symbolic" else type)))
     outputs = [Value(f"out{index}" if is_wanted else "") for index, is_wanted in enumerate(wanted)]
     node = Node(one.op, values, outputs, _attributes(signature, one, opsets), domain=one.domain, version=version, name="case")
     graph.append(node)
@@ -338,7 +338,8 @@ def build(
     return Model(graph, opsets, ir_version=execution.ir_version(opsets))
 
 
-def _symbolic(name: str, type: Type) -> Type:
+def symbolic(name: str, type: Any) -> Any:
+    """A type with a name of its own for every size."""
     if isinstance(type, TensorType) and type.shape is not None:
         return TensorType(type.dtype, tuple(dim.symbol(f"{name}.{axis}") for axis in range(len(type.shape))))
     return type

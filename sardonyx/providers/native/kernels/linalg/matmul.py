@@ -112,7 +112,7 @@ def _claims_gemm(node: Node) -> bool:
 
 def _broadcasts(shape: Dims, target: Dims) -> bool:
     pairs = zip(reversed(shape), reversed(target))
-    return len(shape) <= len(target) and all(size in (1, other) for size, other in pairs)
+    return len(shape) <= len(target) and all(size == 1 or _may_agree(size, other) for size, other in pairs)
 
 
 # --- the ops

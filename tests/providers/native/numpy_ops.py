@@ -1,0 +1,58 @@
+"""What NumPy may compute: ops, or some of their types, for which there is no native code, with the reasons. `test_numpy_ops` compares."""
+
+from __future__ import annotations
+
+OPS = {
+    "pictures are decoded by Pillow": "ImageDecoder",
+    "numbers are drawn from the generator of the node or the process": """
+        Bernoulli Dropout Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike
+    """,
+    "graphs inside a node, sequences and optional values": """
+        If Loop Scan SequenceMap SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength
+        SplitToSequence ConcatFromSequence Optional OptionalGetElement OptionalHasElement ai.onnx.preview:FlexAttention
+    """,
+    "how much is given depends on data": """
+        NonZero Unique Compress NonMaxSuppression TopK Range com.microsoft:Range com.microsoft:Unique
+        com.microsoft:RemovePadding com.microsoft:NGramRepeatBlock
+    """,
+    "the size of the result is a number among the data, or the edges of bands must be NumPy's to the last bit": """
+        HannWindow HammingWindow BlackmanWindow MelWeightMatrix CenterCropPad Col2Im
+    """,
+    "texts and maps": """
+        StringConcat StringNormalizer StringSplit RegexFullMatch TfIdfVectorizer com.microsoft:Tokenizer Constant
+        ai.onnx.ml:CastMap ai.onnx.ml:CategoryMapper ai.onnx.ml:DictVectorizer ai.onnx.ml:LabelEncoder
+        ai.onnx.ml:OneHotEncoder ai.onnx.ml:ZipMap ai.onnx.ml:ArrayFeatureExtractor ai.onnx.ml:FeatureVectorizer
+        ai.onnx.ml:Imputer ai.onnx.ml:LinearClassifier ai.onnx.ml:SVMClassifier ai.onnx.ml:SVMRegressor ai.onnx.ml:Scaler
+        com.microsoft:MurmurHash3
+    """,
+    "quantized numbers": """
+        QuantizeLinear DequantizeLinear DynamicQuantizeLinear MatMulInteger ConvInteger QLinearConv QLinearMatMul
+        com.microsoft:QuantizeLinear com.microsoft:DequantizeLinear com.microsoft:QLinearConv com.microsoft:QLinearAdd
+        com.microsoft:QLinearMul com.microsoft:QLinearAveragePool com.microsoft:QLinearGlobalAveragePool
+        com.microsoft:QLinearConcat com.microsoft:QLinearLeakyRelu com.microsoft:QLinearSigmoid com.microsoft:QLinearSoftmax
+        com.microsoft:QLinearReduceMean com.microsoft:QLinearWhere com.microsoft:QGemm com.microsoft:QAttention
+        com.microsoft:QEmbedLayerNormalization com.microsoft:QMoE com.microsoft:MatMulInteger16
+        com.microsoft:MatMulIntegerToFloat com.microsoft:DynamicQuantizeMatMul com.microsoft:DynamicQuantizeLSTM
+        com.microsoft:MatMulNBits com.microsoft:MatMulNBitsMlp com.microsoft:MatMulNBitsQkv com.microsoft:MatMulBnb4
+        com.microsoft:GatherBlockQuantized com.microsoft:NhwcMaxPool
+    """,
+    "blocks of channels, which only onnxruntime's own files have": """
+        com.microsoft.nchwc:AveragePool com.microsoft.nchwc:GlobalAveragePool com.microsoft.nchwc:GlobalMaxPool
+        com.microsoft.nchwc:MaxPool com.microsoft.nchwc:ReorderInput com.microsoft.nchwc:ReorderOutput
+        com.microsoft.nchwc:Upsample
+    """,
+    "still to be done": """
+        MaxRoiPool DeformConv GridSample com.microsoft:GridSample Resize MaxUnpool OneHot Pad ScatterElements ScatterND
+        LRN LpPool GlobalLpPool DFT STFT Conv Cast Attention BatchNormalization Where ConstantOfShape Identity
+        LayerNormalization SimplifiedLayerNormalization
+        com.microsoft:Attention com.microsoft:CDist com.microsoft:CausalConvWithState com.microsoft:LinearAttention
+        com.microsoft:ConvTransposeWithDynamicPads com.microsoft:CropAndResize com.microsoft:DynamicTimeWarping
+        com.microsoft:DecoderMaskedMultiHeadAttention com.microsoft:GatedRelativePositionBias
+        com.microsoft:GroupQueryAttention com.microsoft:MRotaryEmbedding com.microsoft:MoE
+        com.microsoft:MultiHeadAttention com.microsoft:PackedAttention com.microsoft:PackedMultiHeadAttention
+        com.microsoft:RelativePositionBias com.microsoft:RestorePadding com.microsoft:SparseAttention
+    """,
+}
+"""Ops of which some forms or types, or all, are left to NumPy, by reason."""
+TYPES = {"string": "texts are objects of Python"}
+"""Element types that are left to NumPy wherever they may stand."""
