@@ -205,8 +205,8 @@ class Lowerer:
         self._origins |= dict.fromkeys(composition.nodes, self._origins.get(node, node))
         for output, result in pairs:
             self._wanted.add(result)
-            if output in self._outputs:
-                self._outputs.setdefault(result, self._outputs[output])
+            if output in self._places:
+                self._places.setdefault(result, self._places[output])
         for left, right in composition.equal_sizes:
             self.require(left, right)
         for part in composition.nodes:
