@@ -1,0 +1,1 @@
+"""The flatbuffers of TensorRT's calibration tables."""

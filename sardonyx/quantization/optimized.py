@@ -1,0 +1,18 @@
+"""A model through sardonyx's own optimizer, written back as ONNX. Pre-processing calls it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sardonyx.runtime.api.enums import GraphOptimizationLevel
+from sardonyx.runtime.api.options import SessionOptions
+from sardonyx.runtime.api.session import InferenceSession
+
+
+def optimize_model(model_path: Path, opt_model_path: Path) -> None:
+    """Write the model with constants folded and nodes fused that a quantized model would otherwise stumble over."""
+    options = SessionOptions()
+    options.optimized_model_filepath = Path(opt_model_path).as_posix()
+    options.graph_optimization_level = GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.add_session_config_entry("session.optimized_model_external_initializers_file_name", f"{Path(opt_model_path).name}.data")
+    InferenceSession(Path(model_path).as_posix(), options, providers=["CPUExecutionProvider"])
