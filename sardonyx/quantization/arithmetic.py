@@ -116,7 +116,7 @@ def compute_scale_zp(
         zero = np.round((float(qmin) + float(qmax)) / 2.0)
     else:
         zero = np.round(float(qmin) - low.astype(np.float64) / scale)
-    return [np.asarray(zero).astype(code), scale.astype(dtype)]
+    return [np.array(zero).astype(code), np.array(scale, dtype=dtype)]
 
 
 def snap_zero_point_to_uint8(
@@ -125,18 +125,19 @@ def snap_zero_point_to_uint8(
     """[zero point, scale] with the zero point at one end or in the middle of uint8: what some accelerators ask for."""
     low, high = np.minimum(rmin, 0), np.maximum(rmax, 0)
     if low >= 0:
-        zero, span, steps = qmin, high, qmax - qmin
+        zero = qmin
     elif high <= 0:
-        zero, span, steps = qmax, -low, qmax - qmin
+        zero = qmax
     else:
-        zero, span, steps = (qmin + qmax + 1) // 2, np.maximum(-low, high), (qmax - qmin) // 2
+        zero = (qmin + qmax + 1) // 2
+    below, above = max(zero - qmin, 1), max(qmax - zero, 1)
+    scale = np.maximum(-np.asarray(low, np.float64) / below, np.asarray(high, np.float64) / above)
     if min_real_range is not None:
-        span = np.maximum(span, min_real_range)
-    scale = np.asarray(span, dtype=np.float64) / steps
+        scale = np.maximum(scale, min_real_range / (qmax - qmin))
     dtype = np.asarray(rmax).dtype if np.asarray(rmax).dtype.kind == "f" else np.dtype(np.float32)
     if scale < np.finfo(dtype).tiny:
         scale = np.array(1.0)
-    return [np.array(zero, dtype=np.uint8), scale.astype(dtype)]
+    return [np.array(zero, dtype=np.uint8), np.array(scale, dtype=dtype)]
 
 
 def float8_values(element_type: int) -> np.ndarray:
@@ -172,7 +173,7 @@ def compute_data_quant_params(
         if reduce_range:
             raise RuntimeError("float8 has no reduced range")
         zero_point, scale = compute_scale_zp_float8(quant_type, np.std(data) if data.size else np.array(1, data.dtype))
-        return zero_point, scale.astype(data.dtype)
+        return zero_point, np.array(scale, dtype=data.dtype)
     low = _extreme(data, np.min, rmin_override)
     high = _extreme(data, np.max, rmax_override)
     qmin, qmax = get_qmin_qmax_for_qType(quant_type, reduce_range, symmetric)

@@ -214,7 +214,7 @@ class BaseQuantizer:
         return self._add_quantized(weight, element_type, zero_points, scales, axis, keep_float_weight)
 
     def channel_params(
-        self, weight: TensorProto, element_type: Any, axis: int, reduce_range: bool
+        self, weight: TensorProto, element_type: Any, axis: int, reduce_range: bool, symmetric: bool | None = None
     ) -> tuple[Any, int, np.ndarray, np.ndarray]:
         """(type, axis from the front, zero points, scales) for the channels of a weight; overrides may change type and axis."""
         data = arithmetic.tensor_proto_to_array(weight)
@@ -229,7 +229,7 @@ class BaseQuantizer:
             element_type = overrides[0]["quant_type"].tensor_type
         per_channel = overrides if len(overrides) == channels else overrides * channels
         pairs = [
-            self.initializer_params(weight.name, data.take(index, axis), element_type, reduce_range, wanted)
+            self.initializer_params(weight.name, data.take(index, axis), element_type, reduce_range, wanted, symmetric)
             for index, wanted in enumerate(per_channel)
         ]
         zero_points = np.array([pair[0] for pair in pairs], dtype=arithmetic.ONNX_TYPE_TO_NP_TYPE[element_type])
@@ -250,7 +250,7 @@ class BaseQuantizer:
         if self.tensors_range is None:
             return
         readers = self.model.input_name_to_nodes()
-        for node in self.model.nodes():
+        for node in filter(self.should_quantize_node, self.model.nodes()):
             if node.op_type in ("Clip", "Relu"):
                 self._narrow(node, readers)
             elif node.op_type == "Softmax" and node.output[0] in self.tensors_range:
@@ -271,7 +271,8 @@ class BaseQuantizer:
             zero_point, scale = arithmetic.compute_scale_zp_float8(element_type, data.avg_std[1])
         else:
             zero_point, scale = self._range_params(name, data, element_type, overrides)
-        return QuantizationParams(zero_point=zero_point.reshape(()), scale=scale.reshape(()), quant_type=int(element_type))
+        parameters = {"zero_point": np.asarray(zero_point).reshape(()), "scale": np.asarray(scale).reshape(())}
+        return QuantizationParams(**parameters, quant_type=int(element_type))
 
     def _range_params(self, name: str, data: TensorData, element_type: Any, overrides: dict[str, Any]) -> list[np.ndarray]:
         low, high = float_range(name, data)

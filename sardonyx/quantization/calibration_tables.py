@@ -12,28 +12,28 @@ from sardonyx.quantization.ranges import CalibrationCacheEncoder, TensorData
 
 
 def write_calibration_table(calibration_cache: Any, dir: str | Path = ".") -> None:
-    """Write the largest magnitude of each tensor into a folder: calibration.json, calibration.flatbuffers, calibration.cache."""
+    """Write the highest value of each tensor into a folder: calibration.json, calibration.flatbuffers, calibration.cache."""
     folder = Path(dir)
     (folder / "calibration.json").write_text(json.dumps(calibration_cache, cls=CalibrationCacheEncoder), encoding="utf-8")
-    magnitudes = {name: _magnitude(calibration_cache[name]) for name in sorted(calibration_cache)}
-    (folder / "calibration.flatbuffers").write_bytes(_flatbuffer(magnitudes))
-    lines = "".join(f"{name} {value}\n" for name, value in magnitudes.items())
+    highest = {name: _highest(calibration_cache[name]) for name in sorted(calibration_cache)}
+    (folder / "calibration.flatbuffers").write_bytes(_flatbuffer(highest))
+    lines = "".join(f"{name} {value}\n" for name, value in highest.items())
     (folder / "calibration.cache").write_text(lines, encoding="utf-8")
 
 
-def _magnitude(data: Any) -> float:
+def _highest(data: Any) -> float:
     low, high = data.range_value if isinstance(data, TensorData) else data[:2]
-    return float(max(np.max(np.abs(low)), np.max(np.abs(high))))
+    return float(max(np.max(low), np.max(high)))
 
 
-def _flatbuffer(magnitudes: dict[str, float]) -> bytes:
+def _flatbuffer(highest: dict[str, float]) -> bytes:
     import flatbuffers
 
     from sardonyx.quantization.CalTableFlatBuffers import KeyValue, TrtTable
 
     builder = flatbuffers.Builder(1024)
     entries = []
-    for name, value in magnitudes.items():
+    for name, value in highest.items():
         key, text = builder.CreateString(name), builder.CreateString(str(value))
         KeyValue.Start(builder)
         KeyValue.AddKey(builder, key)

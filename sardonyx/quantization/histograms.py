@@ -144,17 +144,13 @@ class HistogramCollector(CalibrationDataCollector):
         share = np.cumsum(counts / counts.sum())
         top = self.percentile / 100.0
         if self.symmetric:
-            end = edges[min(int(np.searchsorted(share, top)), len(edges) - 1)]
-            ends = -end, end
+            end = np.array(_edge(edges, share, top))
+            ends: tuple[Any, Any] = -end, end
         else:
             rest = (1.0 - top) / 2.0
-            ends = (
-                edges[min(int(np.searchsorted(share, rest)), len(edges) - 1)],
-                edges[min(int(np.searchsorted(share, 1.0 - rest)), len(edges) - 1)],
-            )
-        dtype = edges.dtype
-        lowest = low if ends[0] < low else np.array(ends[0], dtype=dtype)
-        highest = high if ends[1] > high else np.array(ends[1], dtype=dtype)
+            ends = np.array(_edge(edges, share, rest)), np.array(_edge(edges, share, 1.0 - rest))
+        lowest = low if ends[0] < low else ends[0]
+        highest = high if ends[1] > high else ends[1]
         # onnxruntime keeps the first two counts here, and files of its caches show them
         return lowest, highest, counts[0], counts[1] if len(counts) > 1 else counts[0]
 
@@ -204,6 +200,11 @@ class HistogramCollector(CalibrationDataCollector):
         return TensorData(avg=mean, std=deviation, hist=counts, hist_edges=edges, lowest=edges.min(), highest=edges.max())
 
 
+def _edge(edges: np.ndarray, shares: np.ndarray, share: float) -> Any:
+    """The edge below which at least that share of the values lies."""
+    return edges[min(int(np.searchsorted(shares, share)), len(edges) - 1)]
+
+
 def _flat(arrays: Any) -> np.ndarray:
     """All values of an array or of a list of them, which need not have one shape."""
     if isinstance(arrays, (list, tuple)):
@@ -240,10 +241,11 @@ def _quantization_loss(counts: np.ndarray, start: int, stop: int, quantized_bins
     width = len(inside) // quantized_bins
     starts = np.arange(quantized_bins) * width
     is_used = real != 0
-    sums, used = np.add.reduceat(inside, starts), np.add.reduceat(is_used.astype(np.int64), starts)
-    lengths = np.diff(np.append(starts, len(inside)))
-    even = np.repeat(np.where(used > 0, sums / np.maximum(used, 1), 0.0), lengths)
-    smooth_real, smooth_even = smooth_distribution(real), smooth_distribution(np.where(is_used, even, 0.0))
+    sums = np.add.reduceat(inside, starts)
+    used = is_used[: quantized_bins * width].reshape(quantized_bins, width).sum(axis=1)
+    even = np.zeros_like(inside)
+    even[: quantized_bins * width] = np.repeat(np.where(used > 0, sums // np.maximum(used, 1), 0), width)
+    smooth_real, smooth_even = smooth_distribution(real), smooth_distribution(even)
     if smooth_real is None or smooth_even is None:
         return float("inf")
     return float(entropy(smooth_real, smooth_even))

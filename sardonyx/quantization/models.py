@@ -213,8 +213,8 @@ def converted(model: ModelProto, opset: int) -> ModelProto:
     return skeleton
 
 
-WIDE_TYPES = {QuantType.QInt16, QuantType.QUInt16, QuantType.QInt4, QuantType.QUInt4}
-"""QuantizeLinear has them from opset 21 on."""
+SIXTEEN_BITS = {QuantType.QInt16, QuantType.QUInt16}
+"""QuantizeLinear has them from opset 21 on. So it does 4 bits, which are written with the ops of com.microsoft below that."""
 
 
 def _types(weight_type: QuantType, activation_type: QuantType | None, overrides: dict[str, Any]) -> set[QuantType]:
@@ -226,7 +226,7 @@ def _types(weight_type: QuantType, activation_type: QuantType | None, overrides:
 
 
 def _wanted_opset(present: int, types: set[QuantType], block_size: int) -> int:
-    if (block_size or types & WIDE_TYPES) and present < 21:
+    if (block_size or types & SIXTEEN_BITS) and present < 21:
         return 21
     if QuantType.QFLOAT8E4M3FN in types and present < 19:
         return 19

@@ -260,7 +260,7 @@ class QDQQuantizer(BaseQuantizer):
         is_weight = info.tensor_type is QDQQuantTensorType.WEIGHT
         element_type = self.weight_qType if is_weight else self.activation_qType
         if info.axis is not None:
-            element_type, axis, zero_points, scales = self.channel_params(tensor, element_type, info.axis, is_weight)
+            element_type, axis, zero_points, scales = self.channel_params(tensor, element_type, info.axis, is_weight, True)
             return QuantizationParams(zero_point=zero_points, scale=scales, quant_type=int(element_type), axis=axis)
         overrides = self.tensor_quant_overrides.get_per_tensor_overrides(tensor.name, default_val={}) or {}
         if is_weight and not overrides and self._is_blocked(tensor):

@@ -17,12 +17,10 @@ from sardonyx.quantization.onnx_quantizer import ONNXQuantizer
 from sardonyx.quantization.qdq_quantizer import QDQQuantizer
 from sardonyx.quantization.ranges import TensorsData, load_tensors_data, save_tensors_data
 from sardonyx.quantization.registry import IntegerOpsRegistry, QDQRegistry, QLinearOpsRegistry
-from sardonyx.quantization.tensor_quant_overrides import TensorQuantOverridesHelper
 from sardonyx.quantization.types import CalibrationMethod, QuantFormat, QuantizationMode, QuantType
 
 Source = str | Path | ModelProto
 LOG = logging.getLogger(__name__)
-SIXTEEN_BITS = (QuantType.QInt16, QuantType.QUInt16)
 CALIBRATION_OPTIONS = {
     "CalibTensorRangeSymmetric": "symmetric",
     "CalibMovingAverage": "moving_average",
@@ -43,7 +41,7 @@ def check_static_quant_arguments(quant_format: QuantFormat, activation_type: Qua
         raise ValueError(f"float8 is the type of activations and weights or of neither: {types}")
     if activation_type is float8 and weight_type is float8 and quant_format is not QuantFormat.QDQ:
         raise ValueError(f"float8 is written as QDQ alone, quant_format is {quant_format}")
-    if quant_format is not QuantFormat.QDQ and {activation_type, weight_type} & set(SIXTEEN_BITS):
+    if quant_format is not QuantFormat.QDQ and {activation_type, weight_type} & models.SIXTEEN_BITS:
         raise ValueError(f"16 bits are written as QDQ alone, quant_format is {quant_format}: {types}")
     if activation_type in (QuantType.QInt4, QuantType.QUInt4):
         raise ValueError(f"4 bits are a type of weights, not of activations: {types}")
@@ -271,8 +269,10 @@ def get_qdq_config(
 ) -> StaticQuantConfig:
     """A config that quantizes all ops of a model as QDQ. `nodes_to_exclude` may be a function of model and node."""
     model = model_input if isinstance(model_input, ModelProto) else onnx.load(str(model_input), load_external_data=False)
-    ops = {node.op_type for node in model.graph.node}
-    wanted = ops if op_types_to_quantize is None else ops & set(op_types_to_quantize)
+    excluded = _excluded(model, nodes_to_exclude)
+    wanted = {node.op_type for node in model.graph.node if node.name not in excluded} - NEVER_QUANTIZED
+    if op_types_to_quantize is not None:
+        wanted &= set(op_types_to_quantize)
     options = {
         "MinimumRealRange": min_real_range,
         "QDQKeepRemovableActivations": keep_removable_activations,
@@ -280,7 +280,6 @@ def get_qdq_config(
         "WeightSymmetric": weight_symmetric,
         "ForceQuantizeNoInputCheck": True,
         "TensorQuantOverrides": tensor_quant_overrides or {},
-        **_contrib_option(model, activation_type, weight_type, tensor_quant_overrides),
         **_calibration_options(calibrate_args),
         **(extra_options or {}),
     }
@@ -290,8 +289,8 @@ def get_qdq_config(
         quant_format=QuantFormat.QDQ,
         activation_type=activation_type,
         weight_type=weight_type,
-        op_types_to_quantize=sorted(wanted - NEVER_QUANTIZED),
-        nodes_to_exclude=_excluded(model, nodes_to_exclude),
+        op_types_to_quantize=sorted(wanted),
+        nodes_to_exclude=excluded,
         per_channel=per_channel,
         reduce_range=reduce_range,
         use_external_data_format=_is_large(model_input),
@@ -312,12 +311,6 @@ def _excluded(model: ModelProto, wanted: Any) -> list[str]:
 def _calibration_options(arguments: dict[str, Any] | None) -> dict[str, Any]:
     """Options of a calibrator under the names they have in `extra_options`."""
     return {name: arguments[own] for name, own in CALIBRATION_OPTIONS.items() if arguments and own in arguments}
-
-
-def _contrib_option(model: ModelProto, activation_type: Any, weight_type: Any, overrides: Any) -> dict[str, bool]:
-    types = TensorQuantOverridesHelper(overrides or {}).get_quant_types() | {activation_type, weight_type}
-    is_wide = bool(types & models.WIDE_TYPES)
-    return {"UseQDQContribOps": True} if is_wide and models.get_opset_version(model) < 21 else {}
 
 
 def _is_large(source: Source) -> bool:

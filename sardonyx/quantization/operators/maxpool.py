@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from onnx import TensorProto
+
 from sardonyx.quantization.operators.direct_q8 import Direct8BitOp, QDQDirect8BitOp
 
 INTEGERS_SINCE = 12
@@ -17,5 +19,6 @@ class QMaxPool(Direct8BitOp):
 
 class QDQMaxPool(QDQDirect8BitOp):
     def quantize(self) -> None:
-        if self.quantizer.opset_version >= INTEGERS_SINCE:
+        is_integer = self.quantizer.activation_qType != TensorProto.FLOAT8E4M3FN
+        if self.quantizer.opset_version >= INTEGERS_SINCE and is_integer:
             super().quantize()
