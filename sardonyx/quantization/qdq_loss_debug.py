@@ -139,7 +139,7 @@ def dequantized(node: Any, tensors: dict[str, TensorProto]) -> np.ndarray:
         shape = [-1 if index == axis % codes.ndim else 1 for index in range(codes.ndim)]
         scale, zero_point = scale.reshape(shape), np.broadcast_to(zero_point, scale.shape).reshape(shape)
     wide = np.float64 if codes.dtype == np.int32 else np.float32
-    return np.asarray((codes.astype(wide) - zero_point.astype(wide)) * scale, dtype=scale.dtype)
+    return np.asarray((codes.astype(wide) - zero_point.astype(wide)) * scale)
 
 
 def compute_signal_to_quantization_noice_ratio(x: Arrays | np.ndarray, y: Arrays | np.ndarray) -> float:
