@@ -27,6 +27,7 @@ from sardonyx.quantization.quantize import (
     quantize_dynamic,
     quantize_static,
 )
+from sardonyx.quantization.shape_inference import quant_pre_process
 from sardonyx.quantization.types import QuantizationMode
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "create_calibrator",
     "get_qdq_config",
     "load_tensors_data",
+    "quant_pre_process",
     "quantize",
     "quantize_dynamic",
     "quantize_static",

@@ -130,6 +130,7 @@ def save(model: ModelProto, path: str | Path, external: bool = False, **options:
     if external or model_size(model) >= MODEL_SIZE_THRESHOLD - LARGE_TENSOR:
         location = options.pop("location", None) or f"{target.name}.data"
         (target.parent / location).unlink(missing_ok=True)  # the onnx package appends to what is there
+        options.setdefault("size_threshold", LARGE_TENSOR)
         external_data_helper.convert_model_to_external_data(model, location=location, **options)
     onnx.save_model(model, str(target))
 

@@ -72,8 +72,7 @@ def round_to_nearest(weight: np.ndarray, bits: int, block_size: int, symmetric: 
     inverse = np.divide(np.float32(1), scales, out=np.zeros_like(scales), where=scales != 0)
     top = 2**bits - 1
     codes = np.clip(round_away(values * inverse[:, :, None] + zero_points[:, :, None]), 0, top).astype(np.uint8)
-    used = -(-weight.shape[1] // (8 // bits)) * (8 // bits)
-    codes.reshape(len(codes), -1)[:, used:] = 0  # onnxruntime leaves the bytes beyond the end alone
+    _fill_padding(codes, weight.shape[1], 8 // bits)
     return Blocks(codes, stored, None if symmetric else zero_points.astype(np.uint8), bits, weight.shape[1])
 
 
@@ -92,6 +91,17 @@ def _asymmetric(values: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
     scales = (high - low) / top
     zero = np.divide(-low, scales, out=np.zeros_like(scales), where=scales != 0)
     return scales, np.clip(round_away(zero), 0, top)
+
+
+def _fill_padding(codes: np.ndarray, columns: int, per_byte: int) -> None:
+    """What nobody reads, as onnxruntime leaves it: the last byte repeats the one before, and zeros follow."""
+    flat = codes.reshape(len(codes), -1)
+    used = -(-columns // per_byte) * per_byte
+    block_start = (columns - 1) // codes.shape[2] * codes.shape[2]
+    for column in range(columns, used):
+        if column - per_byte >= block_start:
+            flat[:, column] = flat[:, column - per_byte]
+    flat[:, used:] = 0
 
 
 def pack(codes: np.ndarray, bits: int) -> np.ndarray:

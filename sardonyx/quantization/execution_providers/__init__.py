@@ -1,0 +1,1 @@
+"""Helpers for models that go to other execution providers."""

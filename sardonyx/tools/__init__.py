@@ -1,0 +1,1 @@
+"""Tools around models under the names of `onnxruntime.tools`."""
