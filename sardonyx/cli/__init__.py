@@ -1,4 +1,4 @@
-"""The command `sardonyx`: run, inspect, check, bench, compile and convert models from a terminal. One module per command.
+"""The command `sardonyx`: run, inspect, check, bench, compile, convert and quantize models from a terminal. One module per command.
 
 Exit codes: 0 all right, 1 something is wrong with the model, its inputs or its run, 2 the command line itself is wrong.
 """
@@ -10,10 +10,10 @@ import sys
 from collections.abc import Sequence
 
 from sardonyx import __version__
-from sardonyx.cli import bench, check, compile, convert, inspect, run
+from sardonyx.cli import bench, check, compare, compile, convert, inspect, quantize, run
 from sardonyx.cli.terminal import Terminal, UsageError, one_line
 
-COMMANDS = (run, inspect, check, bench, compile)
+COMMANDS = (run, inspect, check, bench, compile, quantize)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,4 +51,5 @@ def make_parser() -> argparse.ArgumentParser:
     for command in COMMANDS:
         command.add_parser(commands, shared)
     convert.add_parser(commands, common)
+    compare.add_parser(commands, common)
     return parser

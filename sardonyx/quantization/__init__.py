@@ -17,6 +17,7 @@ from sardonyx.quantization.calibrate import (
     load_tensors_data,
     save_tensors_data,
 )
+from sardonyx.quantization.cuda_quantizer import CudaQuantizer
 from sardonyx.quantization.qdq_quantizer import QDQQuantizer
 from sardonyx.quantization.quant_utils import QuantFormat, QuantType, write_calibration_table
 from sardonyx.quantization.quantize import (
@@ -34,6 +35,7 @@ __all__ = [
     "CalibraterBase",
     "CalibrationDataReader",
     "CalibrationMethod",
+    "CudaQuantizer",
     "DynamicQuantConfig",
     "MinMaxCalibrater",
     "QDQQuantizer",

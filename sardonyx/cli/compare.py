@@ -1,0 +1,81 @@
+"""`sardonyx compare`: how far a quantized model is from its float one, and in which layers accuracy is lost.
+
+Ratios are signal to noise in decibels: 20 more mean a tenth of the error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from sardonyx.cli.quantize import data_reader
+from sardonyx.cli.terminal import Terminal, UsageError
+
+
+def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
+    parser = commands.add_parser(
+        "compare", parents=[common], help="compare a quantized model with its float one", description=__doc__
+    )
+    parser.add_argument("model", metavar="A.onnx", help="path of the float model")
+    parser.add_argument("quantized", metavar="B.onnx", help="path of the quantized model")
+    parser.add_argument("--data", type=Path, required=True, metavar="PATH", help="a .npz file, or a folder of them or of input_*.pb")
+    parser.add_argument("--layers", type=int, default=20, metavar="N", help="rows of the tables of layers and weights (default 20)")
+    parser.add_argument("--suggest", action="store_true", help="name the nodes to leave in float until --wanted is reached")
+    parser.add_argument("--wanted", type=float, default=30.0, metavar="DB", help="ratio that --suggest aims at (default 30)")
+    parser.set_defaults(execute=execute)
+
+
+def execute(options: argparse.Namespace, terminal: Terminal) -> int:
+    for path in (options.model, options.quantized):
+        if not Path(path).exists():
+            raise UsageError(f"there is no model {path}")
+    from sardonyx.quantization.comparison import compare_models
+
+    reader = data_reader(options.model, options.data)
+    with terminal.working("comparing"):
+        found = compare_models(options.model, options.quantized, reader)
+    _show(found, options.layers, terminal)
+    result: dict[str, Any] = {
+        "outputs": [asdict(output) for output in found.outputs],
+        "layers": [asdict(layer) for layer in found.layers],
+        "weights": found.weights,
+    }
+    if options.suggest:
+        result["suggestion"] = _suggest(options, reader, found, terminal)
+    terminal.result(result)
+    return 0
+
+
+def _show(found: Any, rows: int, terminal: Terminal) -> None:
+    outputs = [(one.name, f"{one.largest:.3g}", f"{one.mean:.3g}", _text(one.ratio)) for one in found.outputs]
+    terminal.table("outputs", ("output", "largest error", "mean error", "dB"), outputs, right=(1, 2, 3))
+    worst = sorted(found.layers, key=lambda layer: -layer.drop)[:rows]
+    layers = [(one.node, one.op_type, one.tensor, _text(one.ratio), _text(one.drop)) for one in worst]
+    terminal.table("layers that lose most", ("node", "op", "tensor", "dB", "lost here"), layers, right=(3, 4))
+    weights = [(name, _text(ratio)) for name, ratio in list(found.weights.items())[:rows]]
+    terminal.table("weights, the worst first", ("weight", "dB"), weights, right=(1,))
+
+
+def _text(ratio: float) -> str:
+    return f"{ratio:.1f}" if math.isfinite(ratio) else "-"
+
+
+def _suggest(options: argparse.Namespace, reader: Any, found: Any, terminal: Terminal) -> dict[str, Any]:
+    from sardonyx.quantization.comparison import suggest
+
+    try:
+        with terminal.working("looking for layers to leave in float"):
+            made = suggest(options.model, options.quantized, reader, options.wanted, found)
+    except ValueError as error:
+        raise UsageError(f"--suggest: {error}") from error
+    if not made.nodes:
+        terminal.line(f"nothing has to stay in float: {_text(made.ratio)} dB are reached")
+    else:
+        reached = "reach" if made.is_enough else "only reach"
+        terminal.line(f"{len(made.nodes)} nodes in float {reached} {_text(made.ratio)} dB:")
+        for name in made.nodes:
+            terminal.line(f"  --exclude {name}")
+    return asdict(made)
