@@ -22,6 +22,7 @@ LAYERS = (
     {"ops"},
     {"optimizer", "providers"},  # how a node is read stands in ops, so neither needs the other
     {"runtime"},
+    {"tools"},
     {"quantization", "training", "serving", "datasets"},
     {"sardonyx", "backend", "capi", "compat"},  # the package's face: the names that users import
     {"cli"},
@@ -34,6 +35,8 @@ VERSION = "sardonyx.__version__"
 """Everybody may ask for it: the package itself is there before any of its modules."""
 FOREIGN = {"onnxruntime", "scipy", "torch", "tensorflow"}
 ONLY_WHEN_NEEDED = {"onnx", "google", "openvino", "PIL", "llvmlite", "flatbuffers"}
+ON_ONNX = {"backend", "quantization", "tools"}
+"""What works on the onnx package's own classes; it is loaded by whoever wants that interface."""
 
 
 def modules() -> list[Path]:
@@ -180,6 +183,7 @@ FORMAT = "a model has one of the two formats"
 SAVING = "few sessions write anything"
 RECURSIVE = "a graph has attributes, which have graphs"
 SHOWN = "made when somebody looks at it"
+QUANTIZING = "few commands quantize"
 DOORS = {
     "sardonyx.compiler.jit": COMPILED,
     "sardonyx.compiler.pool_code": COMPILED,
@@ -206,6 +210,13 @@ DOORS = {
     "sardonyx.providers.native.aot.writing": SAVING,
     "sardonyx.providers.native.kernels.selection.suppression_kernel": COMPILED,
     "sardonyx.providers.native.provider": COMPILED,
+    "sardonyx.quantization": QUANTIZING,
+    "sardonyx.quantization.comparison": QUANTIZING,
+    "sardonyx.quantization.data_files": QUANTIZING,
+    "sardonyx.quantization.matmul_nbits_quantizer": QUANTIZING,
+    "sardonyx.quantization.models": QUANTIZING,
+    "sardonyx.quantization.shape_inference": QUANTIZING,
+    "sardonyx.quantization.weight_only": QUANTIZING,
     "sardonyx.runtime.api.explanation": SHOWN,
     "sardonyx.runtime.api.memory_picture": SHOWN,
     "sardonyx.runtime.api.memory_report": SHOWN,
@@ -244,7 +255,7 @@ SEEN = {
     "sardonyx.ops.ml": set(),
     "sardonyx.optimizer.passes": set(),
     "sardonyx.optimizer.rules": set(),
-    "sardonyx.providers.cpu": {"provider", "table"},
+    "sardonyx.providers.cpu": {"contrib", "provider", "table"},  # contrib: what codes of four bits stand for
     "sardonyx.providers.native": {"aot", "execution", "program", "provider"},
     "sardonyx.providers.null": {"provider"},
     "sardonyx.providers.openvino": {"provider"},
@@ -301,8 +312,7 @@ def test_foreign_and_heavy_packages_stay_out(path: Path) -> None:
     for name, line, when in imports(path):
         package = name.split(".")[0]
         assert package not in FOREIGN, f"{path.relative_to(ROOT)}:{line}: the product never imports {package}"
-        # the backend is derived from the onnx package's own base classes; it is loaded by whoever wants that interface
-        heavy = package in ONLY_WHEN_NEEDED and part_of(path) != "backend"
+        heavy = package in ONLY_WHEN_NEEDED and part_of(path) not in ON_ONNX
         assert not (when is When.AT_ONCE and heavy), f"{path.relative_to(ROOT)}:{line}: import {package} inside a function"
 
 

@@ -21,8 +21,12 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("model", metavar="A.onnx", help="path of the float model")
     parser.add_argument("quantized", metavar="B.onnx", help="path of the quantized model")
-    parser.add_argument("--data", type=Path, required=True, metavar="PATH", help="a .npz file, or a folder of them or of input_*.pb")
-    parser.add_argument("--layers", type=int, default=20, metavar="N", help="rows of the tables of layers and weights (default 20)")
+    parser.add_argument(
+        "--data", type=Path, required=True, metavar="PATH", help="a .npz file, or a folder of them or of input_*.pb"
+    )
+    parser.add_argument(
+        "--layers", type=int, default=20, metavar="N", help="rows of the tables of layers and weights (default 20)"
+    )
     parser.add_argument("--suggest", action="store_true", help="name the nodes to leave in float until --wanted is reached")
     parser.add_argument("--wanted", type=float, default=30.0, metavar="DB", help="ratio that --suggest aims at (default 30)")
     parser.set_defaults(execute=execute)

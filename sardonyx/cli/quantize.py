@@ -19,15 +19,25 @@ def add_parser(commands: Any, shared: argparse.ArgumentParser) -> None:
     how.add_argument("--dynamic", action="store_true", help="8 bits, ranges of activations seen in each run (the default)")
     how.add_argument("--static", action="store_true", help="8 bits, ranges of activations found with --data")
     how.add_argument("--weights", type=int, metavar="BITS", choices=(2, 4, 8), help="weights of MatMul alone: 2, 4 or 8 bits")
-    parser.add_argument("--data", type=Path, metavar="PATH", help="calibration data: a .npz file, or a folder of them or of input_*.pb")
+    parser.add_argument(
+        "--data", type=Path, metavar="PATH", help="calibration data: a .npz file, or a folder of them or of input_*.pb"
+    )
     parser.add_argument("--per-channel", action="store_true", help="a scale for each channel of a weight")
-    parser.add_argument("--format", choices=("qdq", "qoperator"), default="qdq", help="how --static writes the model (default qdq)")
+    parser.add_argument(
+        "--format", choices=("qdq", "qoperator"), default="qdq", help="how --static writes the model (default qdq)"
+    )
     parser.add_argument("--calibration", choices=METHODS, default="minmax", help="how --static finds ranges (default minmax)")
-    parser.add_argument("--activations", choices=("uint8", "int8", "uint16", "int16"), default="uint8", help="type with --static")
-    parser.add_argument("--block", type=int, default=32, metavar="N", help="weights that share a scale with --weights (default 32)")
+    parser.add_argument(
+        "--activations", choices=("uint8", "int8", "uint16", "int16"), default="uint8", help="type with --static"
+    )
+    parser.add_argument(
+        "--block", type=int, default=32, metavar="N", help="weights that share a scale with --weights (default 32)"
+    )
     parser.add_argument("--algorithm", choices=ALGORITHMS, default="default", help="how --weights rounds; gptq needs --data")
     parser.add_argument("--symmetric", action="store_true", help="no zero points with --weights")
-    parser.add_argument("--accuracy-level", type=int, choices=range(5), help="least precision of activations with --weights; 4 is int8")
+    parser.add_argument(
+        "--accuracy-level", type=int, choices=range(5), help="least precision of activations with --weights; 4 is int8"
+    )
     parser.add_argument("--exclude", action="append", default=[], metavar="NODE", help="node that stays in float (repeatable)")
     parser.add_argument("--external", action="store_true", help="put the tensors into a file beside the model")
     parser.add_argument("--no-preprocess", action="store_true", help="do not fold and fuse first")

@@ -67,7 +67,7 @@ def type_name(element_type: int) -> str:
         return str(element_type)
 
 
-def get_qmin_qmax_for_qType(qType: int, reduce_range: bool = False, symmetric: bool = False) -> Range:  # noqa: N802
+def get_qmin_qmax_for_qType(qType: int, reduce_range: bool = False, symmetric: bool = False) -> Range:
     """The lowest and the highest code of an integer type, as arrays of that type."""
     if qType == TensorProto.FLOAT8E4M3FN:
         raise NotImplementedError("float8 has no range of codes: its scale follows from the distribution of the values")
@@ -81,7 +81,7 @@ def get_qmin_qmax_for_qType(qType: int, reduce_range: bool = False, symmetric: b
     return ONNX_INT_TYPE_RANGE[qType]
 
 
-def get_qrange_for_qType(qType: int, reduce_range: bool = False, symmetric: bool = False) -> Any:  # noqa: N802
+def get_qrange_for_qType(qType: int, reduce_range: bool = False, symmetric: bool = False) -> Any:
     """How many steps lie between the lowest and the highest code."""
     low, high = get_qmin_qmax_for_qType(qType, reduce_range, symmetric)
     return int(high) - int(low)
@@ -211,7 +211,7 @@ def quantize_nparray(qType: int, arr: Any, scale: Any, zero_point: Any, low: Any
     if qType in FLOAT8_TYPES:
         if np.any(np.asarray(zero_point).astype(np.float32) != 0):
             raise NotImplementedError(f"the zero point of float8 is 0, got {zero_point}")
-        top = float(ml_dtypes.finfo(ml_dtypes.float8_e4m3fn).max)
+        top = float8_values(TensorProto.FLOAT8E4M3FN).max()
         scaled = values.astype(np.float32) / np.asarray(scale).astype(np.float32)
         return np.clip(scaled, -top, top).astype(ml_dtypes.float8_e4m3fn)
     qmin, qmax = get_qmin_qmax_for_qType(qType)
@@ -303,7 +303,9 @@ def tensor_of_codes(codes: np.ndarray, element_type: int, name: str, dims: Any =
     tensor.name, tensor.data_type = name, element_type
     tensor.dims.extend(codes.shape if dims is None else dims)
     if element_type in (TensorProto.INT4, TensorProto.UINT4):
-        tensor.raw_data = bytes(pack_bytes_to_4bit(codes.astype(np.int8 if element_type == TensorProto.INT4 else np.uint8).tobytes()))
+        tensor.raw_data = bytes(
+            pack_bytes_to_4bit(codes.astype(np.int8 if element_type == TensorProto.INT4 else np.uint8).tobytes())
+        )
     else:
         tensor.raw_data = np.ascontiguousarray(codes).tobytes()
     return tensor

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
 from sardonyx.quantization import arithmetic, models
 from sardonyx.quantization.onnx_model import ONNXModel
@@ -140,7 +139,9 @@ class BaseQuantizer:
             zero_point = np.asarray(wanted["zero_point"], dtype=arithmetic.ONNX_TYPE_TO_NP_TYPE[element_type])
             return zero_point, np.asarray(wanted["scale"], dtype=data.dtype)
         if not np.isfinite(data).all():
-            raise ValueError(f"initializer {name!r} holds NaN or infinity and cannot be quantized; list its nodes in nodes_to_exclude")
+            raise ValueError(
+                f"initializer {name!r} holds NaN or infinity and cannot be quantized; list its nodes in nodes_to_exclude"
+            )
         return arithmetic.compute_data_quant_params(
             data,
             element_type,
@@ -183,7 +184,7 @@ class BaseQuantizer:
         bias = np.abs(arithmetic.tensor_proto_to_array(self.initializers[bias_name]).astype(np.float64))
         needed = BIAS_MARGIN * 2.0 * bias / (float(INT32.max) - float(INT32.min + 1))
         if weight_scale.size == 1:
-            needed = np.max(needed, initial=0.0)
+            needed = np.asarray(np.max(needed, initial=0.0))
         elif needed.size != weight_scale.size:
             return None
         present = np.asarray(input_scale, np.float64).reshape(-1) * weight_scale.astype(np.float64).reshape(-1) * beta
@@ -224,7 +225,9 @@ class BaseQuantizer:
             raise ValueError(f"weight {weight.name!r} of shape {list(data.shape)} has no axis {overrides[0]['axis']}")
         channels = data.shape[axis]
         if len(overrides) not in (1, channels):
-            raise ValueError(f"weight {weight.name!r} has {channels} channels along axis {axis}, and overrides for {len(overrides)}")
+            raise ValueError(
+                f"weight {weight.name!r} has {channels} channels along axis {axis}, and overrides for {len(overrides)}"
+            )
         if "quant_type" in overrides[0]:
             element_type = overrides[0]["quant_type"].tensor_type
         per_channel = overrides if len(overrides) == channels else overrides * channels
@@ -303,6 +306,3 @@ def _checked_ranges(ranges: Any) -> Any:
         if not isinstance(data, TensorData):
             raise TypeError(f"the range of {name!r} is {type(data)}, a TensorData was expected: see TensorsData")
     return ranges
-
-
-__all__ = ["BaseQuantizer", "QuantizationParams", "helper", "onnx"]

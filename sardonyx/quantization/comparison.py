@@ -150,7 +150,9 @@ def _run_both(
         batches = 0
         for feed in progress(iter(reader.get_next, None), None, "comparing"):
             batches += 1
-            pairs = zip(names, left.run([name + SEEN for name in names], feed), right.run([name + SEEN for name in names], feed))
+            pairs = zip(
+                names, left.run([name + SEEN for name in names], feed), right.run([name + SEEN for name in names], feed)
+            )
             for name, expected, got in pairs:
                 if np.asarray(expected).dtype.kind == "f":
                     sums[name].add(expected, got)
@@ -194,7 +196,11 @@ class Suggestion:
 
 
 def suggest(
-    float_model: str | Path | ModelProto, qdq_model: str | Path | ModelProto, reader: Any, wanted: float, found: Comparison | None = None
+    float_model: str | Path | ModelProto,
+    qdq_model: str | Path | ModelProto,
+    reader: Any,
+    wanted: float,
+    found: Comparison | None = None,
 ) -> Suggestion:
     """The fewest nodes, those that lose most first, that must stay in float for the wanted ratio. The reader must be able to rewind."""
     reference, quantized = models.load(float_model), models.load(qdq_model)

@@ -33,7 +33,9 @@ class CudaQuantizer:
         codes, scales = blocks.codes, blocks.scales
         if symmetric and abs_scales:
             flipped = scales < 0
-            codes = np.where(flipped[:, :, None], np.clip(2**bits - codes.astype(np.int16), 0, 2**bits - 1), codes).astype(np.uint8)
+            codes = np.where(flipped[:, :, None], np.clip(2**bits - codes.astype(np.int16), 0, 2**bits - 1), codes).astype(
+                np.uint8
+            )
             scales = np.abs(scales)
         packed = pack(codes, bits)
         packed = packed.reshape(len(packed), -1) if flatten_qweight else packed
@@ -49,6 +51,8 @@ class CudaQuantizer:
 
     @staticmethod
     def matmulnbits_prepacked_blockwise_quantize(*arguments: Any, **options: Any) -> Any:
-        raise NotImplementedError("weights are packed for CUDA by its own library; matmulnbits_blockwise_quantize packs for ONNX")
+        raise NotImplementedError(
+            "weights are packed for CUDA by its own library; matmulnbits_blockwise_quantize packs for ONNX"
+        )
 
     qmoe_prepacked_blockwise_quantize = qmoe_per_channel_quantize = matmulnbits_prepacked_blockwise_quantize

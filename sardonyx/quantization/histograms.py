@@ -14,8 +14,8 @@ import numpy as np
 from onnx import helper
 
 from sardonyx.quantization.arithmetic import smooth_distribution
-from sardonyx.quantization.calibrate import CalibraterBase, CalibrationDataReader
-from sardonyx.quantization.ranges import TensorsData, TensorData
+from sardonyx.quantization.calibraters import CalibraterBase, CalibrationDataReader
+from sardonyx.quantization.ranges import TensorData, TensorsData
 from sardonyx.quantization.types import CalibrationMethod
 
 BUDGET = 1 << 28
@@ -60,9 +60,7 @@ class CalibrationDataCollector:
 class HistogramCollector(CalibrationDataCollector):
     """Counts values in bins between minus and plus the largest magnitude; bins are added at both ends when it grows."""
 
-    def __init__(
-        self, method: str, symmetric: bool, num_bins: int, num_quantized_bins: int, percentile: float, scenario: str
-    ):
+    def __init__(self, method: str, symmetric: bool, num_bins: int, num_quantized_bins: int, percentile: float, scenario: str):
         self.histogram_dict: dict[str, Histogram] = {}
         self.method, self.symmetric = method, symmetric
         self.num_bins, self.num_quantized_bins = num_bins, num_quantized_bins
@@ -107,7 +105,9 @@ class HistogramCollector(CalibrationDataCollector):
             counts, edges = np.histogram(values, bins=self.num_bins, range=(-threshold, threshold))
             self.histogram_dict[name] = (counts, edges.astype(values.dtype), low, high, threshold)
 
-    def merge_histogram(self, old_histogram: Histogram, data_arr: Any, new_min: Any, new_max: Any, new_threshold: Any) -> Histogram:
+    def merge_histogram(
+        self, old_histogram: Histogram, data_arr: Any, new_min: Any, new_max: Any, new_threshold: Any
+    ) -> Histogram:
         """A histogram with more values; it keeps the width of its bins and gets more of them where they are needed."""
         counts, edges, low, high, threshold = old_histogram
         low, high = np.minimum(low, new_min), np.maximum(high, new_max)
@@ -127,7 +127,11 @@ class HistogramCollector(CalibrationDataCollector):
     def compute_collection_result(self) -> Any:
         if not self.histogram_dict:
             raise ValueError("there is no histogram: collect comes first")
-        compute = {"entropy": self.compute_entropy, "percentile": self.compute_percentile, "distribution": self.compute_distribution}
+        compute = {
+            "entropy": self.compute_entropy,
+            "percentile": self.compute_percentile,
+            "distribution": self.compute_distribution,
+        }
         if self.method not in compute:
             raise ValueError(f"{self.method!r} is no method of histograms; there are {', '.join(compute)}")
         logging.getLogger(__name__).info("ranges of %d tensors by %s", len(self.histogram_dict), self.method)

@@ -23,9 +23,7 @@ class MatMulBnb4Quantizer:
     FP4 = 0
     NF4 = 1
 
-    def __init__(
-        self, model: ModelProto, quant_type: int, block_size: int, nodes_to_exclude: Sequence[str] | None = None
-    ):
+    def __init__(self, model: ModelProto, quant_type: int, block_size: int, nodes_to_exclude: Sequence[str] | None = None):
         if quant_type not in (self.FP4, self.NF4):
             raise ValueError(f"quant_type is 0 for FP4 or 1 for NF4, got {quant_type}")
         if block_size < 16 or block_size & (block_size - 1):

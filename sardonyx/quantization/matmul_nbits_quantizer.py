@@ -194,7 +194,9 @@ class MatMulNBitsQuantizer:
     def _gathered(self, node: NodeProto, weight: TensorProto, graph: Any) -> list[NodeProto]:
         config = self.algo_config
         if not isinstance(config, DefaultWeightOnlyQuantConfig) or config.quant_format is QuantFormat.QDQ:
-            LOG.warning("Gather %r stays in float: only the default algorithm, written as QOperator, has an op for it", node.name)
+            LOG.warning(
+                "Gather %r stays in float: only the default algorithm, written as QOperator, has an op for it", node.name
+            )
             return [node]
         axis = config.quant_axes.get("Gather", 1) % 2
         array = numpy_helper.to_array(weight)

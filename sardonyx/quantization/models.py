@@ -1,4 +1,4 @@
-"""Models as files and protos: loading with inferred shapes, saving above 2 GB, metadata, opsets. Every tool here begins and ends with it."""
+"""Models as files and protos: loading with shapes, saving above 2 GB, metadata, opsets. Every tool here begins and ends with it."""
 
 from __future__ import annotations
 
@@ -203,7 +203,9 @@ def converted(model: ModelProto, opset: int) -> ModelProto:
         skeleton = onnx.version_converter.convert_version(_without_large_tensors(model), opset)
     except Exception as error:
         present = get_opset_version(model)
-        raise RuntimeError(f"the model of opset {present} cannot be converted to {opset}, which its quantization needs: {error}") from error
+        raise RuntimeError(
+            f"the model of opset {present} cannot be converted to {opset}, which its quantization needs: {error}"
+        ) from error
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}
     for tensor in skeleton.graph.initializer:
         if tensor.data_location == TensorProto.EXTERNAL and tensor.name in tensors:

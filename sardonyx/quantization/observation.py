@@ -50,4 +50,6 @@ def second_reader(reader: Any) -> Any:
     except Exception as error:
         if hasattr(reader, "rewind"):
             return reader
-        raise ValueError(f"two passes over the data are needed, and the reader can be neither copied nor rewound: {error}") from error
+        raise ValueError(
+            f"two passes over the data are needed, and the reader can be neither copied nor rewound: {error}"
+        ) from error

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from sardonyx.quantization import models
@@ -135,7 +133,9 @@ class ONNXModel:
         writers = self.output_name_to_node() if output_name_to_node is None else output_name_to_node
         return [writers[name] for name in node.input if name in writers]
 
-    def get_parent(self, node: NodeProto, idx: int, output_name_to_node: dict[str, NodeProto] | None = None) -> NodeProto | None:
+    def get_parent(
+        self, node: NodeProto, idx: int, output_name_to_node: dict[str, NodeProto] | None = None
+    ) -> NodeProto | None:
         if idx >= len(node.input):
             return None
         writers = self.output_name_to_node() if output_name_to_node is None else output_name_to_node
@@ -337,7 +337,9 @@ def _transposed(node: NodeProto, graph_path: list[Any], nodes: list[NodeProto]) 
     tensor, graph = find_initializer(name, graph_path)
     if tensor is None:
         turned = f"{name}_Transposed"
-        nodes.append(helper.make_node("Transpose", [name], [turned], f"{node.name}_Transpose" if node.name else "", perm=[1, 0]))
+        nodes.append(
+            helper.make_node("Transpose", [name], [turned], f"{node.name}_Transpose" if node.name else "", perm=[1, 0])
+        )
         return turned
     array = np.ascontiguousarray(numpy_helper.to_array(tensor).T)
     if _is_read_once(name, graph):
@@ -367,10 +369,3 @@ def find_initializer(name: str, graph_path: list[Any]) -> tuple[TensorProto | No
 def is_quantized_model(model: ModelProto) -> bool:
     """Whether pairs of QuantizeLinear and DequantizeLinear are there already."""
     return any(node.op_type in (QUANT_OP_NAME, DEQUANT_OP_NAME) for node in model.graph.node)
-
-
-def copy_of(node: NodeProto) -> NodeProto:
-    return copy.deepcopy(node)
-
-
-__all__ = ["ONNXModel", "find_initializer", "names_read", "onnx", "topological_order"]

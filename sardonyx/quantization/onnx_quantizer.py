@@ -16,7 +16,7 @@ from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, helper, num
 from sardonyx.quantization import arithmetic, models
 from sardonyx.quantization.base_quantizer import FLOAT_TYPES, BaseQuantizer
 from sardonyx.quantization.dynamic_params import signed_quantize_nodes
-from sardonyx.quantization.onnx_model import ONNXModel, is_quantized_model
+from sardonyx.quantization.onnx_model import is_quantized_model
 from sardonyx.quantization.registry import CreateOpQuantizer
 from sardonyx.quantization.types import QuantizationMode, QuantizedValueType
 from sardonyx.quantization.values import (
@@ -118,7 +118,7 @@ class ONNXQuantizer(BaseQuantizer):
                     graph.CopyFrom(self.quantize_subgraph(graph, f"{key}:{index}"))
         return quantized
 
-    def has_QDQ_nodes(self) -> bool:  # noqa: N802
+    def has_QDQ_nodes(self) -> bool:
         return is_quantized_model(self.model.model)
 
     def find_initializer_in_path(self, initializer_name: str) -> TensorProto | None:
@@ -422,6 +422,3 @@ class ONNXQuantizer(BaseQuantizer):
     def _dequantize_outputs(self) -> None:
         for output in self.model.graph().output:
             self.dequantize(output.name)
-
-
-__all__ = ["ONNXModel", "ONNXQuantizer"]

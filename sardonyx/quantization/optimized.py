@@ -16,7 +16,9 @@ def optimize_model(model_path: Path, opt_model_path: Path) -> None:
     options = SessionOptions()
     options.optimized_model_filepath = Path(opt_model_path).as_posix()
     options.graph_optimization_level = GraphOptimizationLevel.ORT_ENABLE_BASIC
-    options.add_session_config_entry("session.optimized_model_external_initializers_file_name", f"{Path(opt_model_path).name}.data")
+    options.add_session_config_entry(
+        "session.optimized_model_external_initializers_file_name", f"{Path(opt_model_path).name}.data"
+    )
     InferenceSession(Path(model_path).as_posix(), options, providers=["CPUExecutionProvider"])
 
 

@@ -1,7 +1,7 @@
 """Where accuracy is lost: activations and weights of a float model beside those of its QDQ form, as signal-to-noise ratios.
 
-    modify_model_output_intermediate_tensors(float, …); collect_activations(…)      for both models
-    create_activation_matching(…), compute_activation_error(…)                      and the same for weights
+modify_model_output_intermediate_tensors(float, …); collect_activations(…)      for both models
+create_activation_matching(…), compute_activation_error(…)                      and the same for weights
 """
 
 from __future__ import annotations
@@ -67,7 +67,10 @@ def collect_activations(
 
 
 def activations_of_batches(
-    augmented_model: str | Path, input_reader: Any, session_options: Any = None, execution_providers: Sequence[str] | None = None
+    augmented_model: str | Path,
+    input_reader: Any,
+    session_options: Any = None,
+    execution_providers: Sequence[str] | None = None,
 ) -> Iterator[dict[str, np.ndarray]]:
     """The same batch by batch, for those who need not keep them."""
     if session_options is None:
@@ -134,7 +137,9 @@ def dequantized(node: Any, tensors: dict[str, TensorProto]) -> np.ndarray:
     attributes = {attribute.name: attribute.i for attribute in node.attribute}
     axis, block_size = attributes.get("axis", 1), attributes.get("block_size", 0)
     if block_size:
-        scale, zero_point = (np.repeat(one, block_size, axis).take(range(codes.shape[axis]), axis) for one in (scale, zero_point))
+        scale, zero_point = (
+            np.repeat(one, block_size, axis).take(range(codes.shape[axis]), axis) for one in (scale, zero_point)
+        )
     elif scale.ndim and scale.size > 1:
         shape = [-1 if index == axis % codes.ndim else 1 for index in range(codes.ndim)]
         scale, zero_point = scale.reshape(shape), np.broadcast_to(zero_point, scale.shape).reshape(shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -93,8 +94,7 @@ def generate_identified_filename(filename: Path, identifier: str) -> Path:
 
 def apply_plot(hist: Any, hist_edges: Any) -> None:
     """Show a histogram; needs matplotlib."""
-    import matplotlib.pyplot as plot
-
+    plot = importlib.import_module("matplotlib.pyplot")
     plot.stairs(hist, hist_edges, fill=True)
     plot.title("values seen by calibration")
     plot.show()

@@ -19,7 +19,8 @@ from sardonyx.quantization.ranges import TensorsData, load_tensors_data, save_te
 from sardonyx.quantization.registry import IntegerOpsRegistry, QDQRegistry, QLinearOpsRegistry
 from sardonyx.quantization.types import CalibrationMethod, QuantFormat, QuantizationMode, QuantType
 
-Source = str | Path | ModelProto
+Source = Any
+"""A path or an `onnx.ModelProto`."""
 LOG = logging.getLogger(__name__)
 CALIBRATION_OPTIONS = {
     "CalibTensorRangeSymmetric": "symmetric",
@@ -81,9 +82,24 @@ def quantize_static(
     if options.get("SmoothQuant", False):
         model = _smoothed(model, calibration_data_reader, options)
     ranges = _ranges(
-        model, op_types, calibration_data_reader, calibrate_method, calibration_providers, options, cache, use_external_data_format
+        model,
+        op_types,
+        calibration_data_reader,
+        calibrate_method,
+        calibration_providers,
+        options,
+        cache,
+        use_external_data_format,
     )
-    common = (weight_type, activation_type, ranges, list(nodes_to_quantize or []), list(nodes_to_exclude or []), op_types, options)
+    common = (
+        weight_type,
+        activation_type,
+        ranges,
+        list(nodes_to_quantize or []),
+        list(nodes_to_exclude or []),
+        op_types,
+        options,
+    )
     quantizer: QDQQuantizer | ONNXQuantizer
     if quant_format is QuantFormat.QOperator:
         quantizer = ONNXQuantizer(model, per_channel, reduce_range, QuantizationMode.QLinearOps, True, *common)
@@ -106,7 +122,9 @@ def _prepared(source: Source, weight_type: QuantType, activation_type: QuantType
 
 def _hint_at_pre_processing(model: ModelProto) -> None:
     if not models.model_has_pre_process_metadata(model):
-        LOG.warning("the model was not pre-processed: quant_pre_process infers shapes and folds what quantization stumbles over")
+        LOG.warning(
+            "the model was not pre-processed: quant_pre_process infers shapes and folds what quantization stumbles over"
+        )
 
 
 def _smoothed(model: ModelProto, reader: Any, options: dict[str, Any]) -> ModelProto:

@@ -131,7 +131,9 @@ def float_range(name: str, data: TensorData) -> tuple[np.ndarray, np.ndarray]:
     if low.size != 1 or high.size != 1:
         low, high = np.min(low), np.max(high)
     if not (np.isfinite(low) and np.isfinite(high)):
-        raise ValueError(f"the range of {name!r} is {low} … {high}: the calibration data or the model give NaN or infinity there")
+        raise ValueError(
+            f"the range of {name!r} is {low} … {high}: the calibration data or the model give NaN or infinity there"
+        )
     if low > high:
         raise ValueError(f"the range of {name!r} is {low} … {high}: the lowest value comes first")
     return low.reshape(()), high.reshape(())

@@ -81,12 +81,12 @@ QDQRegistry: dict[str, Any] = {
 }
 
 
-def CreateDefaultOpQuantizer(onnx_quantizer: Any, node: NodeProto) -> QuantOperatorBase:  # noqa: N802
+def CreateDefaultOpQuantizer(onnx_quantizer: Any, node: NodeProto) -> QuantOperatorBase:
     """What leaves a node in float."""
     return QuantOperatorBase(onnx_quantizer, node)
 
 
-def CreateOpQuantizer(onnx_quantizer: Any, node: NodeProto) -> QuantOperatorBase:  # noqa: N802
+def CreateOpQuantizer(onnx_quantizer: Any, node: NodeProto) -> QuantOperatorBase:
     """What quantizes a node in the quantizer's mode, or leaves it in float."""
     is_integer = onnx_quantizer.mode == QuantizationMode.IntegerOps
     registry = IntegerOpsRegistry if is_integer else QLinearOpsRegistry
@@ -97,7 +97,7 @@ def CreateOpQuantizer(onnx_quantizer: Any, node: NodeProto) -> QuantOperatorBase
     return QuantOperatorBase(onnx_quantizer, node)
 
 
-def CreateQDQQuantizer(onnx_quantizer: Any, node: NodeProto) -> QDQOperatorBase:  # noqa: N802
+def CreateQDQQuantizer(onnx_quantizer: Any, node: NodeProto) -> QDQOperatorBase:
     """What marks the tensors of a node for pairs of QuantizeLinear and DequantizeLinear."""
     quantizer: QDQOperatorBase = QDQRegistry.get(node.op_type, QDQOperatorBase)(onnx_quantizer, node)
     return quantizer

@@ -36,8 +36,9 @@ class QuantTypeInfo:
         default_symmetric: bool | None = None,
         default_reduce_range: bool | None = None,
     ) -> QuantTypeInfo:
+        quant_type: Any = raw_dict.get("quant_type", default_qtype)
         return QuantTypeInfo(
-            raw_dict.get("quant_type", default_qtype),
+            quant_type,
             raw_dict.get("symmetric", default_symmetric),
             raw_dict.get("reduce_range", default_reduce_range),
             raw_dict.get("axis"),
@@ -81,15 +82,15 @@ class TensorQuantOverridesHelper(MutableMapping[str, list[Overrides]]):
         return f"{super().__repr__()}, TensorQuantOverridesHelper({self.overrides})"
 
     def has_per_tensor_overrides(self, tensor_name: str) -> bool:
-        wanted = self.overrides.get(tensor_name)
+        wanted = self.overrides.get(tensor_name) or []
         return bool(wanted) and "axis" not in wanted[0]
 
     def has_per_channel_overrides(self, tensor_name: str) -> bool:
-        wanted = self.overrides.get(tensor_name)
+        wanted = self.overrides.get(tensor_name) or []
         return bool(wanted) and "axis" in wanted[0]
 
     def overrides_scale_zp(self, tensor_name: str) -> bool:
-        wanted = self.overrides.get(tensor_name)
+        wanted = self.overrides.get(tensor_name) or []
         return bool(wanted) and all(name in wanted[0] for name in PARAMETERS)
 
     def get_per_tensor_overrides(self, tensor_name: str, default_val: Overrides | None = None) -> Overrides | None:
@@ -101,9 +102,7 @@ class TensorQuantOverridesHelper(MutableMapping[str, list[Overrides]]):
             raise ValueError(f"{tensor_name!r} is quantized as a whole, but its overrides are for channels")
         return wanted[0]
 
-    def get_per_channel_overrides(
-        self, tensor_name: str, default_val: list[Overrides] | None = None
-    ) -> list[Overrides] | None:
+    def get_per_channel_overrides(self, tensor_name: str, default_val: list[Overrides] | None = None) -> list[Overrides] | None:
         """The dicts of a tensor's channels; a dict without axis is an error."""
         wanted = self.overrides.get(tensor_name)
         if not wanted:
@@ -196,7 +195,9 @@ def _check_tensor(name: str, wanted: Any, initializers: dict[str, Any], activati
     if "axis" in wanted[0]:
         _check_channels(name, wanted, initializers)
     elif len(wanted) > 1:
-        raise ValueError(f"TensorQuantOverrides: {name!r} has {len(wanted)} dicts; the first needs an axis if they are for channels")
+        raise ValueError(
+            f"TensorQuantOverrides: {name!r} has {len(wanted)} dicts; the first needs an axis if they are for channels"
+        )
     elif "convert" in wanted[0]:
         _check_convert(name, wanted[0], initializers, default_type)
 
@@ -209,7 +210,9 @@ def _check_entry(name: str, entry: Overrides) -> None:
     if given and both:
         raise ValueError(f"TensorQuantOverrides: {name!r} has scale and zero_point, so {', '.join(both)} must not be there")
     if "quant_type" in entry and not isinstance(entry["quant_type"], QuantType):
-        raise ValueError(f"TensorQuantOverrides: the quant_type of {name!r} is {entry['quant_type']!r}, a QuantType was expected")
+        raise ValueError(
+            f"TensorQuantOverrides: the quant_type of {name!r} is {entry['quant_type']!r}, a QuantType was expected"
+        )
     if "scale" in entry and not (float(entry["scale"]) > 0):
         raise ValueError(f"TensorQuantOverrides: the scale of {name!r} is {entry['scale']}; it must be above 0")
 
@@ -222,7 +225,9 @@ def _check_channels(name: str, wanted: list[Overrides], initializers: dict[str, 
     if not -rank <= axis < rank:
         raise ValueError(f"TensorQuantOverrides: {name!r} of shape {list(tensor.dims)} has no axis {axis}")
     if len(wanted) not in (1, tensor.dims[axis]):
-        raise ValueError(f"TensorQuantOverrides: {name!r} has {tensor.dims[axis]} channels along axis {axis} and {len(wanted)} dicts")
+        raise ValueError(
+            f"TensorQuantOverrides: {name!r} has {tensor.dims[axis]} channels along axis {axis} and {len(wanted)} dicts"
+        )
     for setting in ("axis", "quant_type", "symmetric", "reduce_range"):
         if any(entry.get(setting, wanted[0].get(setting)) != wanted[0].get(setting) for entry in wanted):
             raise ValueError(f"TensorQuantOverrides: all channels of {name!r} have one {setting}")

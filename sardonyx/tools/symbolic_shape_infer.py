@@ -25,7 +25,12 @@ class SymbolicShapeInference:
     """`infer_shapes` is all that others call; the arguments of the constructor are kept for them."""
 
     def __init__(
-        self, int_max: int = 2**31 - 1, auto_merge: bool = False, guess_output_rank: bool = False, verbose: int = 0, prefix: str = ""
+        self,
+        int_max: int = 2**31 - 1,
+        auto_merge: bool = False,
+        guess_output_rank: bool = False,
+        verbose: int = 0,
+        prefix: str = "",
     ):
         self.int_max_, self.auto_merge_ = int_max, auto_merge
         self.guess_output_rank_, self.verbose_, self.prefix_ = guess_output_rank, verbose, prefix

@@ -15,22 +15,22 @@ DICT = 4
 
 class TrtTable:
     @classmethod
-    def GetRootAs(cls, buf: bytes, offset: int = 0) -> TrtTable:  # noqa: N802
+    def GetRootAs(cls, buf: bytes, offset: int = 0) -> TrtTable:
         table = cls()
         table.Init(buf, flatbuffers.encode.Get(TEXT.packer_type, buf, offset) + offset)
         return table
 
     @classmethod
-    def GetRootAsTrtTable(cls, buf: bytes, offset: int = 0) -> TrtTable:  # noqa: N802
+    def GetRootAsTrtTable(cls, buf: bytes, offset: int = 0) -> TrtTable:
         return cls.GetRootAs(buf, offset)
 
-    def Init(self, buf: bytes, pos: int) -> None:  # noqa: N802
+    def Init(self, buf: bytes, pos: int) -> None:
         self._tab = Table(buf, pos)
 
     def _offset(self) -> Any:
         return TEXT.py_type(self._tab.Offset(DICT))
 
-    def Dict(self, j: int) -> KeyValue | None:  # noqa: N802
+    def Dict(self, j: int) -> KeyValue | None:
         if self.DictIsNone():
             return None
         entry = KeyValue()
@@ -38,26 +38,26 @@ class TrtTable:
         entry.Init(self._tab.Bytes, self._tab.Indirect(place))
         return entry
 
-    def DictLength(self) -> int:  # noqa: N802
+    def DictLength(self) -> int:
         return 0 if self.DictIsNone() else int(self._tab.VectorLen(self._offset()))
 
-    def DictIsNone(self) -> bool:  # noqa: N802
+    def DictIsNone(self) -> bool:
         return bool(self._offset() == 0)
 
 
-def Start(builder: Any) -> None:  # noqa: N802
+def Start(builder: Any) -> None:
     builder.StartObject(1)
 
 
-def AddDict(builder: Any, dict: int) -> None:  # noqa: N802
+def AddDict(builder: Any, dict: int) -> None:
     builder.PrependUOffsetTRelativeSlot(0, TEXT.py_type(dict), 0)
 
 
-def StartDictVector(builder: Any, numElems: int) -> Any:  # noqa: N802
+def StartDictVector(builder: Any, numElems: int) -> Any:
     return builder.StartVector(OFFSET, numElems, OFFSET)
 
 
-def End(builder: Any) -> Any:  # noqa: N802
+def End(builder: Any) -> Any:
     return builder.EndObject()
 
 

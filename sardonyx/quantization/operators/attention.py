@@ -22,7 +22,9 @@ class AttentionQuant(QuantOperatorBase):
             return
         inputs = [codes[0], weight[0][0], self._optional(2), scales[0], weight[2][0], self._optional(MASK)]
         inputs += [zero_points[0], weight[1][0], self._optional(PAST)]
-        node = helper.make_node("QAttention", inputs, list(self.node.output), self.quantized_name, domain=ms_domain, **self.attributes())
+        node = helper.make_node(
+            "QAttention", inputs, list(self.node.output), self.quantized_name, domain=ms_domain, **self.attributes()
+        )
         self.quantizer.new_nodes += [*nodes, *weight[3], node]
 
     def _optional(self, index: int) -> str:

@@ -45,13 +45,20 @@ class QuantOperatorBase:
         value = self.quantizer.find_quantized_value(self.node.input[source])
         output = self.node.output[0]
         self.quantizer.quantized_value_map[output] = QuantizedValue(
-            output, output + TENSOR_NAME_QUANT_SUFFIX, value.scale_name, value.zp_name, QuantizedValueType.Input, scale_type=value.scale_type
+            output,
+            output + TENSOR_NAME_QUANT_SUFFIX,
+            value.scale_name,
+            value.zp_name,
+            QuantizedValueType.Input,
+            scale_type=value.scale_type,
         )
         self.node.input[source] = value.q_name
         self.node.output[0] = output + TENSOR_NAME_QUANT_SUFFIX
         self.quantizer.new_nodes.append(self.node)
 
-    def write(self, op_type: str, inputs: Sequence[str], before: Sequence[NodeProto], output: tuple[str, str], **more: Any) -> None:
+    def write(
+        self, op_type: str, inputs: Sequence[str], before: Sequence[NodeProto], output: tuple[str, str], **more: Any
+    ) -> None:
         """Put an op of codes behind the nodes it needs; `output` names its scale and zero point."""
         name = self.node.output[0]
         codes = name + TENSOR_NAME_QUANT_SUFFIX

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from onnx import NodeProto, TensorProto, helper, numpy_helper
+from onnx import NodeProto, helper, numpy_helper
 
 from sardonyx.quantization.operators.base_operator import QuantOperatorBase
 from sardonyx.quantization.operators.integer_product import product_nodes
@@ -84,6 +84,3 @@ class QDQConv(QDQOperatorBase):
         self.mark_weight(node.input[1], 0 if node.op_type == "Conv" else 1)
         if len(node.input) > 2 and node.input[2]:
             self.quantizer.quantize_bias_tensor(node.name, node.input[2], node.input[0], node.input[1])
-
-
-__all__ = ["ConvInteger", "QDQConv", "QLinearConv", "TensorProto"]

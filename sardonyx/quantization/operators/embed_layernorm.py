@@ -29,6 +29,11 @@ class EmbedLayerNormalizationQuant(QuantOperatorBase):
         mask = self.node.input[MASK] if len(self.node.input) > MASK else ""
         inputs = [*self.node.input[:2], *codes, mask, *scales, *zero_points]
         made = helper.make_node(
-            "QEmbedLayerNormalization", inputs, list(self.node.output), self.quantized_name, domain=ms_domain, **self.attributes()
+            "QEmbedLayerNormalization",
+            inputs,
+            list(self.node.output),
+            self.quantized_name,
+            domain=ms_domain,
+            **self.attributes(),
         )
         self.quantizer.new_nodes += [*nodes, made]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from onnx import TensorProto
-
 from sardonyx.quantization.operators.base_operator import QuantOperatorBase
 from sardonyx.quantization.operators.qdq_base_operator import QDQOperatorBase
 
@@ -32,6 +30,3 @@ class QDQGather(QDQOperatorBase):
             return
         if not self.disable_qdq_for_node_output:
             self.quantizer.quantize_output_same_as_input(result, source, self.node.name)
-
-
-__all__ = ["GatherQuant", "QDQGather", "TensorProto"]

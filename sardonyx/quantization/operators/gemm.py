@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from onnx import NodeProto, helper
+from onnx import NodeProto
 
-from sardonyx.quantization.operators.base_operator import QuantOperatorBase
 from sardonyx.quantization.operators.matmul import QOpMatMul
 from sardonyx.quantization.operators.qdq_base_operator import QDQOperatorBase
 
 
-def is_B_transposed(gemm_node: NodeProto) -> bool:  # noqa: N802
+def is_B_transposed(gemm_node: NodeProto) -> bool:
     return any(attribute.name == "transB" and attribute.i for attribute in gemm_node.attribute)
 
 
@@ -37,7 +36,11 @@ class QLinearGemm(QOpMatMul):
             return
         codes, zero_points, scales, nodes = self.quantizer.quantize_activation(node, [0])
         weight = self.quantizer.quantize_weight(
-            node, [1], reduce_range=self.quantizer.reduce_range, op_level_per_channel=True, axis=0 if is_B_transposed(node) else 1
+            node,
+            [1],
+            reduce_range=self.quantizer.reduce_range,
+            op_level_per_channel=True,
+            axis=0 if is_B_transposed(node) else 1,
         )
         if codes is None or weight[0] is None:
             self.keep_float()
@@ -65,6 +68,3 @@ class QDQGemm(QDQOperatorBase):
                 set_default_beta(node)
             else:
                 self.quantizer.quantize_activation_tensor(node.input[2])
-
-
-__all__ = ["QDQGemm", "QLinearGemm", "QuantOperatorBase", "get_beta", "helper", "is_B_transposed", "set_default_beta"]

@@ -17,7 +17,9 @@ LAST_INPUT = 8
 class LSTMQuant(QuantOperatorBase):
     def quantize(self) -> None:
         weights = [self.quantizer.find_initializer_in_path(self.node.input[index]) for index in (1, 2)]
-        is_usable = all(tensor is not None and len(tensor.dims) == 3 and tensor.data_type == TensorProto.FLOAT for tensor in weights)
+        is_usable = all(
+            tensor is not None and len(tensor.dims) == 3 and tensor.data_type == TensorProto.FLOAT for tensor in weights
+        )
         if not is_usable:
             self.keep_float()
             return
@@ -29,7 +31,9 @@ class LSTMQuant(QuantOperatorBase):
                 self.quantizer.dequantize(name)
         inputs += [*names[0][1:], *names[1][1:]]
         attributes = {name: value for name, value in self.attributes().items() if name != "layout"}
-        made = helper.make_node("DynamicQuantizeLSTM", inputs, list(self.node.output), self.quantized_name, domain=ms_domain, **attributes)
+        made = helper.make_node(
+            "DynamicQuantizeLSTM", inputs, list(self.node.output), self.quantized_name, domain=ms_domain, **attributes
+        )
         self.quantizer.new_nodes.append(made)
 
     def _quantized(self, tensor: TensorProto) -> tuple[str, str, str]:
@@ -40,7 +44,11 @@ class LSTMQuant(QuantOperatorBase):
         data = numpy_helper.to_array(tensor)
         axes: tuple[int, ...] = (2,) if self.quantizer.is_per_channel() else (1, 2)
         top = np.abs(data).max(axis=axes, keepdims=True)
-        scale = np.where(top > 0, 2.0 * top.astype(np.float64) / arithmetic.get_qrange_for_qType(TensorProto.INT8, self.quantizer.reduce_range, True), 1.0)
+        scale = np.where(
+            top > 0,
+            2.0 * top.astype(np.float64) / arithmetic.get_qrange_for_qType(TensorProto.INT8, self.quantizer.reduce_range, True),
+            1.0,
+        )
         scale = scale.astype(np.float32)
         codes = arithmetic.quantize_nparray(TensorProto.INT8, data, scale, np.int8(0))
         name = tensor.name + TENSOR_NAME_QUANT_SUFFIX
@@ -48,6 +56,8 @@ class LSTMQuant(QuantOperatorBase):
         self.quantizer.add_initializer(numpy_helper.from_array(np.ascontiguousarray(codes.swapaxes(1, 2)), name))
         self.quantizer.add_initializer(numpy_helper.from_array(flat, f"{tensor.name}_scale"))
         self.quantizer.add_initializer(numpy_helper.from_array(np.zeros(flat.shape, np.int8), f"{tensor.name}_zero_point"))
-        value = QuantizedValue(tensor.name, name, f"{tensor.name}_scale", f"{tensor.name}_zero_point", QuantizedValueType.Initializer)
+        value = QuantizedValue(
+            tensor.name, name, f"{tensor.name}_scale", f"{tensor.name}_zero_point", QuantizedValueType.Initializer
+        )
         self.quantizer.quantized_value_map[tensor.name] = value
         return value.q_name, value.scale_name, value.zp_name

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
-from onnx import helper
-
 from sardonyx.quantization.operators.base_operator import QuantOperatorBase
 from sardonyx.quantization.operators.integer_product import product_nodes
 from sardonyx.quantization.operators.qdq_base_operator import QDQOperatorBase
@@ -51,7 +47,7 @@ class QLinearMatMul(QOpMatMul):
 
 class QDQMatMul(QDQOperatorBase):
     def quantize(self) -> None:
-        for name in itertools.chain(self.node.input):
+        for name in self.node.input:
             if self.quantizer.is_input_a_initializer(name):
                 self.mark_weight(name, self._column_axis(name))
             else:
@@ -60,6 +56,3 @@ class QDQMatMul(QDQOperatorBase):
 
     def _column_axis(self, name: str) -> int:
         return max(len(self.quantizer.initializers[name].dims) - 1, 0)
-
-
-__all__ = ["MatMulInteger", "QDQMatMul", "QLinearMatMul", "QOpMatMul", "helper"]

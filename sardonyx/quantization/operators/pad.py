@@ -41,7 +41,10 @@ class QPad(QuantOperatorBase):
         else:
             codes = f"{name}_quantized"
             number = arithmetic.quantize_nparray(
-                zero_point.data_type, numpy_helper.to_array(tensor), numpy_helper.to_array(scale), numpy_helper.to_array(zero_point)
+                zero_point.data_type,
+                numpy_helper.to_array(tensor),
+                numpy_helper.to_array(scale),
+                numpy_helper.to_array(zero_point),
             )
             codes = self._own_name(codes, number)
             self.quantizer.add_initializer(numpy_helper.from_array(np.asarray(number).reshape(tuple(tensor.dims)), codes))
@@ -58,7 +61,9 @@ class QPad(QuantOperatorBase):
 class QDQPad(QDQOperatorBase):
     def quantize(self) -> None:
         node = self.node
-        is_constant = next((attribute.s for attribute in node.attribute if attribute.name == "mode"), b"constant") == b"constant"
+        is_constant = (
+            next((attribute.s for attribute in node.attribute if attribute.name == "mode"), b"constant") == b"constant"
+        )
         if not is_constant:
             self._share()
             return

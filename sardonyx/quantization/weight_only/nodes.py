@@ -16,7 +16,10 @@ def matmul_node(
     node: NodeProto, blocks: Blocks, accuracy_level: int | None, names: tuple[str, str, str]
 ) -> tuple[NodeProto, list[TensorProto]]:
     """MatMulNBits in the place of a MatMul, and its tensors under the names of codes, scales and zero points."""
-    tensors = [numpy_helper.from_array(pack(blocks.codes, blocks.bits), names[0]), numpy_helper.from_array(blocks.scales, names[1])]
+    tensors = [
+        numpy_helper.from_array(pack(blocks.codes, blocks.bits), names[0]),
+        numpy_helper.from_array(blocks.scales, names[1]),
+    ]
     if blocks.zero_points is not None:
         is_float = blocks.zero_points.dtype.kind == "f"
         zero_points = blocks.zero_points if is_float else pack_zero_points(blocks.zero_points, blocks.bits)
