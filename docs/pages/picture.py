@@ -99,7 +99,7 @@ def _layers() -> list[str]:
     return parts
 
 
-ABSENT = frozenset({"quantization", "training", "serving"})
+ABSENT = frozenset({"training", "serving"})
 """Have a layer, and are still to be written."""
 
 

@@ -26,4 +26,4 @@ def test_command_is_told(command: str) -> None:
 
 
 def _is_named(action: argparse.Action, usage: str) -> bool:
-    return not action.option_strings or any(re.search(rf"\[{option}\b", usage) for option in action.option_strings)
+    return not action.option_strings or any(re.search(rf"[\[ ]{option}\b", usage) for option in action.option_strings)
