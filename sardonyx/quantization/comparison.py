@@ -115,10 +115,12 @@ def quantized_forms(reference: ModelProto, quantized: ModelProto) -> dict[str, s
     forms = {}
     for node in reference.graph.node:
         for name in node.output:
-            for candidate in (add_dequant_output_suffix(name), name, f"{name}_quantized"):
-                if candidate in there:
-                    forms[name] = candidate
-                    break
+            candidates = (add_dequant_output_suffix(name), name, f"{name}_quantized")
+            held = next((candidate for candidate in candidates if candidate in there), None)
+            if held is not None:
+                forms[name] = held
+            elif node.op_type in ("Relu", "Clip") and node.input[0] in forms:
+                forms[name] = forms.pop(node.input[0])  # the node is gone, and its input holds what it gave
     return forms
 
 
