@@ -160,6 +160,15 @@ def test_what_turns_give_is_collected() -> None:
     assert_agrees(text, [{"x": floats(n, k)} for n, k in [(1, 3), (4, 3), (300, 1), (2, 0)]])
 
 
+def test_what_was_collected_stays_while_others_are_computed() -> None:
+    text = """g (float[N,K] x, float[K] h) => (float[K] y, float[N] z) <bool yes = {1}, int64[1] second = {1}> {
+        n = Shape<start=0, end=1>(x) m = Squeeze(n)
+        y, rows = Loop(m, yes, h) <body = b (int64 i, bool c, float[A] s) => (bool c, float[A] t, float[A] u) {
+            r = Gather(x, i) e = Softmax(r) p = Add(s, e) q = Softmax(p) t = Tanh(q) u = Exp(t) }>
+        z = ReduceSum<keepdims=0>(rows, second) }"""
+    assert_agrees(text, [{"x": floats(n, k), "h": floats(k, seed=1)} for n, k in [(1, 3), (4, 3), (9, 40)]])
+
+
 def test_a_loop_without_turns_collects_nothing() -> None:
     text = """g (int64 m, float[N] x) => (float[N] y, float[T,N] rows) <bool yes = {1}> {
         y, rows = Loop(m, yes, x) <body = b (int64 i, bool c, float[A] s)

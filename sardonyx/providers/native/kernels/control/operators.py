@@ -164,6 +164,8 @@ class _Loop:
             _require_equal(lowerer, value, place.shape)
         to_end = turns.add(lowerer, is_first=True)
         first = len(lowerer.program.steps)
+        # rows stay where they are put while the turns come that put others
+        lowerer.program.steps[to_end].scratch = [rows.whole.buffer for rows in put]
         with lowerer.inside(self.body, {} if asked is None or turns.going is None else {asked: turns.going}):
             for value, view in self._given:
                 lowerer.set_view(value, view)
