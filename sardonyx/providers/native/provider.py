@@ -19,6 +19,7 @@ from sardonyx.providers.native.execution.digest import content_digest
 from sardonyx.providers.native.execution.interpreted import Interpreted
 from sardonyx.providers.native.execution.placing import tabulate
 from sardonyx.providers.native.program.batches import batch_of
+from sardonyx.providers.native.program.data_sizes import sizes_in
 from sardonyx.providers.native.program.known import is_symbolic, known_sizes
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.refusals import Failure, LoweringFailed, reason_of
@@ -130,8 +131,8 @@ class NativeExecutionProvider(ExecutionProvider):
             raise self._refusal(cluster, failed.failures) from failed
 
     def _compile(self, cluster: Cluster) -> CompiledProgram:
-        program = Lowerer(cluster, self.jit.target, self.threads, self.options, self.prepacking).lower()
-        sizes = Sizes(cluster.inputs)
+        lowerer = Lowerer(cluster, self.jit.target, self.threads, self.options, self.prepacking)
+        program, sizes = lowerer.lower(), lowerer.sizes
         unknown = list(_unknown_sizes(program, sizes))
         if unknown:
             raise LoweringFailed(unknown)
@@ -235,7 +236,7 @@ def _capability(graph: Graph, nodes: Sequence[Node]) -> Capability:
 def _unbound(graph: Graph, cluster: Sequence[Node]) -> list[Node]:
     """Nodes with sizes that neither the shapes of the cluster's inputs tell nor those of the graph's."""
     inputs = _entering(cluster)
-    sizes = Sizes([*inputs, *_witnesses(graph, cluster, inputs)])
+    sizes = sizes_in([*inputs, *_witnesses(graph, cluster, inputs)], cluster)
     return [node for node in cluster if not all(map(sizes.knows, _sizes_of(node)))]
 
 
@@ -255,7 +256,7 @@ def _handed(node: Node) -> Iterator[Value]:
 def _witnesses(graph: Graph, nodes: Sequence[Node], inputs: Sequence[Value]) -> list[Value]:
     """Inputs of the graph whose shapes tell what those of a cluster's inputs do not: how long a sequence is, not only past and sequence."""
     sizes = [*(size for value in inputs for size in dims(value)), *(size for node in nodes for size in _sizes_of(node))]
-    untold = Sizes(inputs).untold(sizes)
+    untold = sizes_in(inputs, nodes).untold(sizes)
     witnesses: list[Value] = []
     for value in graph.inputs if untold else ():
         symbols = {size.symbol.name for size in shape_of(value) or () if isinstance(size, Expression) and size.symbol}

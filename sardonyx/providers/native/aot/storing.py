@@ -33,6 +33,8 @@ _COLUMNS = {
     "outside": 2,
     "constants": 2,
     "status": 1,
+    "run": 2,
+    "loose": 2,
 }
 """The arrays among the tables, in the order in which they are stored, and how many numbers a row of each has."""
 
@@ -120,7 +122,7 @@ class Stored:
             conditions=[(left, right) for left, right in stored["conditions"]],
             numbers=list(stored["numbers"]),
         )
-        if len(ranks) != inputs or len(rules.places) != len(rules.symbols) or any(place[3] < 1 for place in rules.places):
+        if len(ranks) != inputs or len(rules.places) > len(rules.symbols) or any(place[3] < 1 for place in rules.places):
             raise BadContext(f"{self.name}: its sizes do not fit its inputs")
         for number, axis, *_ in (*rules.places, *rules.caps, *rules.checks):
             if not (0 <= number < inputs and 0 <= axis < ranks[number]):
@@ -195,6 +197,10 @@ class Stored:
             *((column, sizes) for column in (tables.items, tables.grains, tables.work, tables.buffers, flat)),
             *((column[:, 0], words) for column in (tables.numbers, tables.arena, tables.outside, tables.constants)),
             (tables.status, words),
+            (tables.run[:, 0], words),
+            (tables.run[:, 1], 3),
+            (tables.loose[:, 0], len(tables.outputs)),
+            (tables.loose[:, 1], len(tables.buffers)),
             (tables.numbers[:, 1], sizes),
             (tables.arena[:, 1], len(tables.buffers)),
             (tables.outside[:, 1], outside),

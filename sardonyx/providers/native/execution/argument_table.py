@@ -18,6 +18,7 @@ from sardonyx.providers.memory_limit import LARGEST_BYTES, LARGEST_NUMBER
 from sardonyx.providers.native.execution.memory import Workspace
 from sardonyx.providers.native.execution.outputs import OutputShapes
 from sardonyx.providers.native.program.parts import Batch, entries_at_once
+from sardonyx.providers.native.program.settled import SCRATCH
 from sardonyx.providers.native.program.sizes import ShapeMismatch, Shapes, SizeFunction, SizeRules
 from sardonyx.startup.records import dataclass
 
@@ -30,13 +31,15 @@ SHORT_PIECES, SHORT_FLOPS, SHORT_TRAFFIC = 12, 4_000_000, 2_000_000
 microseconds."""
 GROWTH = 8
 """Buffers that have grown by at most this fraction (one part in so many) get room to grow by as much again."""
+FIRST_CAPACITY = 256
+"""How large a size that runs settle may be, until one is larger."""
 POSSIBLE_SIZES = "sizes must be 0 or more, and values no larger than memory can be"
 
 
 class ShapeWords:
     """What one set of input shapes decides: step words, argument words, and the shapes of the outputs."""
 
-    __slots__ = ("steps", "arguments", "outputs", "arena", "places", "width", "is_quiet", "parts")
+    __slots__ = ("steps", "arguments", "outputs", "arena", "places", "width", "is_quiet", "parts", "given", "table", "loose")
 
     def __init__(
         self,
@@ -63,6 +66,12 @@ class ShapeWords:
         """Whether it is too short to wake threads for it."""
         self.parts = parts
         """How often the steps run: once for each part of the batch, with argument words of its own."""
+        self.given: Shapes = ()
+        """The shapes of the inputs, where a run settles sizes."""
+        self.table: np.ndarray | None = None
+        """The words by which a run settles sizes."""
+        self.loose: Sequence[int] = ()
+        """Places in the arena of outputs whose sizes a run settles."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +101,10 @@ class Tables:
     """Argument words that are addresses of constants, and of which."""
     status: np.ndarray
     """Argument words that are the address of the status word."""
+    run: np.ndarray
+    """Argument words that are addresses of what a run has by itself, and of what: argument words, steps, table of sizes."""
+    loose: np.ndarray
+    """Outputs whose sizes runs settle, and the buffers of the arena in which they lie."""
     buffers: Sequence[int]
     """The sizes of the arena's buffers."""
     workspace: Workspace
@@ -137,6 +150,10 @@ class ArgumentTable:
         self.workspace.threads = threads
         self._placed: tuple[Sequence[int], Placement] | None = None
         """The lengths of buffers that places were found for, and these."""
+        self.capacities = [FIRST_CAPACITY] * (len(tables.rules.symbols) - len(tables.rules.places))
+        """How large sizes may become that runs settle."""
+        self.first_size = SCRATCH + 2 * len(self.capacities) + buffers
+        """Where the sizes begin in the table of a run."""
 
     @functools.cached_property
     def _sizes(self) -> SizeFunction:
@@ -144,7 +161,7 @@ class ArgumentTable:
 
     def words_for(self, shapes: Shapes) -> ShapeWords:
         """The words for these shapes of the inputs; ShapeMismatch if the program is not for them."""
-        numbers = self._sizes(shapes, self.threads)
+        numbers = self._sizes(shapes, self.threads, self.capacities)
         whole, batch = self._whole(shapes, numbers), self.tables.batch
         if batch is None:
             return whole
@@ -193,9 +210,26 @@ class ArgumentTable:
         arguments += words[self._arena]
         arguments += self._fixed
         places[:, 2] = arguments[self._outside]
+        for output in self.tables.loose[:, 0].tolist():
+            outputs[output] = (0,)  # stands in for it until its size is known
         output_shapes = OutputShapes(outputs, self._output_types)
         steps, is_quiet = self._step_words(words)
-        return ShapeWords(steps, arguments, output_shapes, placement.size, places, self.threads, is_quiet)
+        shape = ShapeWords(steps, arguments, output_shapes, placement.size, places, self.threads, is_quiet)
+        if self.capacities:
+            pairs = [word for capacity in self.capacities for word in (capacity, 0)]
+            shape.given, shape.table = shapes, np.array([0] * SCRATCH + pairs + lengths + list(numbers), np.int64)
+            shape.loose = [placement.offsets[buffer] for buffer in self.tables.loose[:, 1].tolist()]
+        return shape
+
+    def grow(self, table: np.ndarray) -> None:
+        """Give sizes more room, at least what a run would have needed."""
+        needed = table[SCRATCH + 1 : SCRATCH + 2 * len(self.capacities) : 2].tolist()
+        grown = [max(before, 2 * more) for before, more in zip(self.capacities, needed)]
+        self.capacities = grown if grown != self.capacities else [2 * before for before in grown]
+
+    def settled(self, table: np.ndarray, output: int) -> tuple[int, ...]:
+        """The shape of an output after a run."""
+        return tuple([int(table[self.first_size + number]) for number in self.tables.outputs[output]])
 
     def _are_possible(self, outputs: Sequence[tuple[int, ...]], lengths: Sequence[int], numbers: Sequence[int]) -> bool:
         """Whether results and buffers can be had, and all numbers fit their words."""
@@ -238,6 +272,6 @@ class ArgumentTable:
 
     def work(self, shapes: Shapes) -> list[tuple[int, int]]:
         """Arithmetic operations and bytes of each step; none of one that these shapes leave nothing to do."""
-        numbers = self._sizes(shapes, self.threads)
+        numbers = self._sizes(shapes, self.threads, self.capacities)
         pairs = zip(self.tables.items.tolist(), self.tables.work.tolist())
         return [(numbers[flops], numbers[traffic]) if numbers[items] else (0, 0) for items, (flops, traffic) in pairs]

@@ -37,6 +37,7 @@ from sardonyx.providers.arena import ALIGNMENT
 from sardonyx.providers.native.execution.argument_table import ArgumentTable, ShapeWords, Tables
 from sardonyx.providers.native.execution.memory import outlived_inputs
 from sardonyx.providers.native.execution.outputs import Outputs, OutputShapes
+from sardonyx.providers.native.program.settled import TOO_SMALL
 from sardonyx.providers.native.program.sizes import ShapeMismatch, Shapes
 from sardonyx.providers.steps import NO_SHARING, FastPath, Sharing, StepCall
 from sardonyx.startup.records import dataclass
@@ -62,7 +63,7 @@ _shape_of = operator.attrgetter("shape")
 class _State:
     """Memory of one run at a time."""
 
-    __slots__ = ("arena", "base", "steps", "arguments", "places", "call", "words", "address", "shape", "pool")
+    __slots__ = ("arena", "base", "steps", "arguments", "places", "table", "call", "words", "address", "shape", "pool")
 
     def __init__(self) -> None:
         self.arena = np.empty(0, np.uint8)
@@ -70,6 +71,7 @@ class _State:
         self.steps = np.empty((0, STEP_WORDS), np.int64)
         self.arguments = np.empty(0, np.int64)
         self.places = np.empty((0, PLACE_WORDS), np.int64)
+        self.table = np.empty(0, np.int64)
         self.call = np.zeros(CALL_WORDS, np.int64)
         self.words: Any = self.call.data
         self.address = self.call.ctypes.data
@@ -151,7 +153,7 @@ class CompiledProgram(StepCall):
         if over:
             destinations = _laid_over(shape.outputs, arrays, over)
         outputs = self._memory.empty(shape.outputs, destinations)
-        if self._run(shape, (*arrays, *outputs), stop):
+        if self._run(shape, arrays, outputs, stop):
             self._note_refusal(BAD_DATA)
             return self._fallback(inputs)
         return outputs
@@ -202,12 +204,36 @@ class CompiledProgram(StepCall):
     def _results(self, shape: ShapeWords, arrays: Sequence[np.ndarray]) -> list[Any] | None:
         try:
             outputs = self._memory.empty(shape.outputs)
-            return None if self._run(shape, (*arrays, *outputs)) else outputs
+            return None if self._run(shape, arrays, outputs) else outputs
         except MemoryError:
             return None  # whoever runs it again says for which node there is no memory
 
-    def _run(self, shape: ShapeWords, arrays: Arrays, stop: int = 0, times: list[int] | None = None) -> bool:
-        """Run on memory that nobody else uses at this moment; whether a kernel has set the status word."""
+    def _run(
+        self,
+        shape: ShapeWords,
+        inputs: Sequence[np.ndarray],
+        outputs: list[np.ndarray],
+        stop: int = 0,
+        times: list[int] | None = None,
+    ) -> bool:
+        """Run, with more room if sizes turn out larger than there is; whether data is not as it must be."""
+        arrays = (*inputs, *outputs)
+        status = self._run_once(shape, arrays, outputs, stop, times)
+        while status == TOO_SMALL:
+            self._shapes.pop(shape.given, None)
+            grown = self._remember(shape.given)
+            if grown is None:
+                break
+            shape = grown
+            if times is not None:
+                times.clear()
+            status = self._run_once(shape, arrays, outputs, stop, times)
+        return status != 0
+
+    def _run_once(
+        self, shape: ShapeWords, arrays: Arrays, outputs: list[np.ndarray], stop: int, times: list[int] | None
+    ) -> int:
+        """Run on memory that nobody else uses at this moment; what a kernel has set the status word to."""
         try:
             state = self._idle.pop()
         except IndexError:
@@ -232,11 +258,24 @@ class CompiledProgram(StepCall):
             times.extend(state.steps[:, TICKS].reshape(shape.parts, -1).sum(axis=0).tolist())
         if shape.is_quiet and shape.width > 1:
             threads.note_end()
-        failed = bool(words[CALL_STATUS])
-        if failed or stop:
+        status = int(words[CALL_STATUS])
+        if status == TOO_SMALL:
+            self.argument_table.grow(state.table)
+        elif shape.table is not None:
+            self._take_loose(state, shape, outputs)
+        if status or stop or shape.table is not None:
             state.shape = None
         self._idle.append(state)
-        return failed
+        return status
+
+    def _take_loose(self, state: _State, shape: ShapeWords, outputs: list[np.ndarray]) -> None:
+        """Copy results whose sizes the run has settled out of the arena."""
+        start = state.base - state.arena.ctypes.data
+        for (output, _), offset in zip(self.argument_table.tables.loose.tolist(), shape.loose):
+            sizes, dtype = self.argument_table.settled(state.table, output), outputs[output].dtype
+            first = start + offset
+            end = first + math.prod(sizes) * dtype.itemsize
+            outputs[output] = state.arena[first:end].view(dtype).reshape(sizes).copy()
 
     def _prepare(self, state: _State, shape: ShapeWords, threads: Pool) -> None:
         """Lay out a run's memory for other shapes."""
@@ -249,11 +288,20 @@ class CompiledProgram(StepCall):
         np.copyto(state.arguments, shape.arguments)
         state.arguments[argument_table.in_all_parts(argument_table.arena_words, shape)] += state.base
         state.arguments[argument_table.in_all_parts(argument_table.tables.status, shape)] = state.status
+        if shape.table is not None:
+            self._prepare_table(state, shape.table)
         state.places[:, 2] = shape.places[:, 2]
         state.steps[:, TOTAL : GRAIN + 1] = shape.steps[:, TOTAL : GRAIN + 1]
         words[CALL_POOL], words[CALL_WIDTH], words[CALL_QUIET] = threads.address, shape.width, shape.is_quiet
         words[CALL_STATUS], words[CALL_STOP] = 0, state.status
         state.shape, state.pool = shape, threads
+
+    def _prepare_table(self, state: _State, table: np.ndarray) -> None:
+        """Let the steps that settle sizes find what they change."""
+        state.table = table.copy()
+        addresses = [one.ctypes.data for one in (state.arguments, state.steps, state.table)]
+        run = self.argument_table.tables.run
+        state.arguments[run[:, 0]] = np.array(addresses, np.int64)[run[:, 1]]
 
     def _make_words(self, state: _State, shape: ShapeWords) -> None:
         """Memory for the words of a run, with the addresses of some among others."""
@@ -280,7 +328,7 @@ class CompiledProgram(StepCall):
         outputs = self._memory.empty(shape.outputs)
         ticks: list[int] = []
         started = time.perf_counter()
-        if self._run(shape, (*arrays, *outputs), times=ticks):
+        if self._run(shape, arrays, outputs, times=ticks):
             return self._fallback(inputs), []
         limits = _limits(self.threads, sum(ticks) / (time.perf_counter() - started))
         times = []

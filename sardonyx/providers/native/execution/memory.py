@@ -54,7 +54,7 @@ def outlived_inputs(
 class Workspace:
     """The arena of a program: its buffers, each with the steps during which it is in use. Buffers get their index here."""
 
-    def __init__(self, steps: Sequence[Step]):
+    def __init__(self, steps: Sequence[Step], kept: Iterable[Buffer] = ()):
         first: dict[Buffer, int] = {}
         last: dict[Buffer, int] = {}
         for number, step in enumerate(steps):
@@ -62,6 +62,7 @@ class Workspace:
                 if buffer.kind == "arena":
                     first.setdefault(buffer, number)
                     last[buffer] = number
+        last.update(dict.fromkeys(kept, len(steps) - 1))
         for index, buffer in enumerate(first):
             buffer.index = index
         self.sizes: Sequence[Dim] = [buffer.bytes for buffer in first]

@@ -11,6 +11,7 @@ from sardonyx.dtypes import ElementType
 from sardonyx.ir import TensorType, Value
 from sardonyx.providers.native.execution.argument_table import Tables
 from sardonyx.providers.native.execution.memory import Workspace
+from sardonyx.providers.native.program.settling import Uses, script_of
 from sardonyx.providers.native.program.sizes import Sizes
 from sardonyx.providers.native.program.steps import Argument, At, Buffer, Program
 from sardonyx.providers.native.program.values import dims
@@ -20,7 +21,7 @@ def tabulate(program: Program, sizes: Sizes) -> Tables:
     """The tables of a program. Kernels count as `Program.kernels` has them, constants as `Program.constants`."""
     steps = program.steps
     numbers = {kernel.symbol: number for number, kernel in enumerate(program.kernels)}
-    workspace = Workspace(steps)
+    workspace = Workspace(steps, program.loose.values())
     workspace.batch = program.batch
     buffers = [sizes(size) for size in workspace.sizes]
     items, grains = (
@@ -29,10 +30,14 @@ def tabulate(program: Program, sizes: Sizes) -> Tables:
     work = [(sizes(step.flops), sizes(step.traffic)) for step in steps]
     outputs = [[sizes(size) for size in dims(value)] for value in program.outputs]
     for left, right in program.conditions:
-        sizes.require(left, right)
+        if not sizes.data_sizes_in((left, right)):
+            sizes.require(left, right)
     words = _Words(program, sizes)
     for place, argument in enumerate(argument for step in steps for argument in step.arguments):
         words.place(place, argument)
+    _write_scripts(
+        program, sizes, Uses(words.by_number(), list(zip(items, grains)), buffers, [one for shape in outputs for one in shape])
+    )
     return Tables(
         rules=sizes.rules(),
         kernels=np.array([numbers[step.kernel.symbol] for step in steps], np.int64),
@@ -47,6 +52,8 @@ def tabulate(program: Program, sizes: Sizes) -> Tables:
         outside=_pairs(words.outside),
         constants=_pairs(words.constants),
         status=np.array(words.status, np.int64),
+        run=_pairs(words.run),
+        loose=_pairs([(output, buffer.index) for output, buffer in program.loose.items()]),
         buffers=buffers,
         workspace=workspace,
         outputs=outputs,
@@ -54,6 +61,15 @@ def tabulate(program: Program, sizes: Sizes) -> Tables:
         batch=program.batch,
         shared=program.shared,
     )
+
+
+def _write_scripts(program: Program, sizes: Sizes, uses: Uses) -> None:
+    settled: set[str] = set()
+    for step in program.steps:
+        if step.settles is not None:
+            settled |= {name for name, _ in step.settles.sources}
+            conditions = [pair for pair in program.conditions if sizes.data_sizes_in(pair) <= settled]
+            step.settles.script.array = script_of(step.settles.sources, sizes, uses, conditions)
 
 
 class _Words:
@@ -68,6 +84,14 @@ class _Words:
         self.outside: list[tuple[int, int]] = []
         self.constants: list[tuple[int, int]] = []
         self.status: list[int] = []
+        self.run: list[tuple[int, int]] = []
+
+    def by_number(self) -> dict[int, list[int]]:
+        """Words by the sizes that are added to them."""
+        found: dict[int, list[int]] = {}
+        for word, number in self.numbers:
+            found.setdefault(number, []).append(word)
+        return found
 
     def place(self, place: int, argument: Argument) -> None:
         if isinstance(argument, At):
@@ -86,6 +110,8 @@ class _Words:
             self.arena.append((place, buffer.index))
         elif buffer.kind == "constant":
             self.constants.append((place, buffer.index))
+        elif buffer.kind == "run":
+            self.run.append((place, buffer.index))
         elif buffer.kind == "status":
             self.status.append(place)
         else:

@@ -24,11 +24,14 @@ from sardonyx.providers.native.program import budgets
 from sardonyx.providers.native.program.arguments import Arguments
 from sardonyx.providers.native.program.chain import Chain, Item, Load
 from sardonyx.providers.native.program.composition import Composition
+from sardonyx.providers.native.program.data_sizes import sizes_in
 from sardonyx.providers.native.program.expression import MAX_OPERANDS, Expression, Operation, common_order, placed
 from sardonyx.providers.native.program.kernel import DeclaredKernel
 from sardonyx.providers.native.program.known import is_symbolic, known_sizes, sizes_step
 from sardonyx.providers.native.program.refusals import Failure, LoweringFailed
 from sardonyx.providers.native.program.scalars import find_scalar, trailing_axes
+from sardonyx.providers.native.program.settling import Origin, SettleArguments, Settlement, settle_kernel
+from sardonyx.providers.native.program.sizes import THREADS
 from sardonyx.providers.native.program.steps import Argument, Buffer, Program, Step
 from sardonyx.providers.native.program.streaming import streamed
 from sardonyx.providers.native.program.table import lowering_of
@@ -54,6 +57,8 @@ MAPPED_BYTES = 1 << 20
 """Constants of at least so many bytes are read where the file has them, aligned or not. All our CPUs can read them so."""
 SCOPED = ("_views", "joints", "packed_views", "_pending", "_held", "expansions", "_members", "_wanted", "_places")
 """What is another inside of a node's graph."""
+PIECES_PER_THREAD = 4
+"""Into how many pieces per thread a step is cut whose items a run tells, if its grain allows."""
 MAX_HELD = 4
 """How many values of full size may wait in memory for a pending one, as the terms of a long sum do."""
 
@@ -133,10 +138,41 @@ class Lowerer:
         self._failures: list[Failure] = []
         for index, value in enumerate(cluster.inputs):
             self._views[value] = self._contiguous_view(value, Buffer(value.name, self._bytes(value), "input", index))
-        self._places = {
-            value: Buffer(value.name, self._bytes(value), "output", index) for index, value in enumerate(cluster.outputs)
-        }
+        self.sizes = sizes_in(cluster.inputs, cluster.nodes)
+        self._places = {value: self._place_of(value, index) for index, value in enumerate(cluster.outputs)}
         """Where values are wanted."""
+
+    def _place_of(self, value: Value, index: int) -> Buffer:
+        """Where an output of the cluster is to be; in the arena if only a run tells how large it is."""
+        if self.is_settled(*dims(value)):
+            return self.program.loose.setdefault(index, Buffer(value.name, self._bytes(value)))
+        return Buffer(value.name, self._bytes(value), "output", index)
+
+    def is_settled(self, *sizes: Dim) -> bool:
+        """Whether only a run tells some of these sizes."""
+        return bool(self.sizes.data_sizes_in(sizes))
+
+    def settle(self, sources: Sequence[tuple[str, Origin]]) -> None:
+        """Add a step by which sizes become other sizes, or numbers in memory, for all steps behind it."""
+        if not sources:
+            return
+        script = Buffer("script", 0, "constant", len(self.program.constants), np.empty(0, np.int64))
+        self.program.constants.append(script)
+        data = [source for _, source in sources if isinstance(source, Buffer)]
+        arguments, steps, table = (
+            Buffer(name, 0, "run", number) for number, name in enumerate(("arguments", "steps", "table"))
+        )
+        record = SettleArguments(
+            script=script,
+            arguments=arguments,
+            steps=steps,
+            table=table,
+            pieces=THREADS * PIECES_PER_THREAD,
+            status=self.status(),
+            data=data,
+        )
+        self.call(settle_kernel(self.target, len(data)), record, 1)
+        self.program.steps[-1].settles = Settlement(sources, script)
 
     def _bytes(self, value: Value) -> Dim:
         type, shape = element_of(value), shape_of(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from sardonyx.ir import Dim, Value, dim
@@ -36,6 +36,9 @@ class ScratchSlots:
         return ScratchSlotArguments(pieces=self.pieces, grain=self.grain, threads=THREADS)
 
 
+MAX_ALIASES = 8
+"""How often a name may stand for another one."""
+
 Shapes = tuple[tuple[int, ...], ...]
 
 
@@ -53,7 +56,11 @@ class ShapeMismatch(Exception):
 class Sizes:
     """Collects sizes while a program is made; `compile` gives the function that computes them all."""
 
-    def __init__(self, inputs: Sequence[Value]):
+    def __init__(self, inputs: Sequence[Value], data_sizes: Iterable[str] = (), aliases: Mapping[str, Dim] | None = None):
+        self._aliases: Mapping[str, Dim] = {}
+        """Names that a model gives to sizes which it does not otherwise tell, and what these are."""
+        self.data_sizes: Sequence[str] = ()
+        """Symbols that runs settle."""
         self._places: dict[str, tuple[int, int, int, int]] = {}
         """Symbol: input, axis, and what to subtract from and divide that size by."""
         self._checks: list[tuple[int, int, Dim]] = []
@@ -70,6 +77,9 @@ class Sizes:
         for number, axis, size in later:
             self._solve(number, axis, size)
             self._checks.append((number, axis, size))
+        self.data_sizes = [name for name in data_sizes if name not in self._places]
+        told = {*self._places, *self.data_sizes}
+        self._aliases = {name: size for name, size in (aliases or {}).items() if name not in told}
         self._named: list[tuple[dim.Expression, str]] = []
         """Sizes of inputs from which the symbols in them cannot be told: each is a symbol by itself, which stands in for them."""
         for number, axis, size in later:
@@ -96,24 +106,28 @@ class Sizes:
             self._places[name] = (number, axis, offset, factor)
 
     def _name(self, number: int, axis: int, size: Dim) -> None:
-        if self._unknown(self._told(size)) and not isinstance(size, int):
+        if self._unknown(self.told(size)) and not isinstance(size, int):
             name = f"?size {number} {axis}"
             self._named.append((size, name))
             self._places[name] = (number, axis, 0, 1)
 
-    def _told(self, size: Dim) -> Dim:
-        """A size rewritten in symbols that shapes tell, as far as possible."""
+    def told(self, size: Dim) -> Dim:
+        """A size in symbols that shapes or runs tell, as far as it can be said in them."""
+        for _ in range(MAX_ALIASES if self._aliases else 0):
+            if self._unknown(size).isdisjoint(self._aliases):
+                break
+            size = dim.substitute(size, self._aliases)
         for whole, name in self._named:
             if self._unknown(size):
                 size = dim.with_name(size, whole, name)
         return size
 
     def _unknown(self, size: Dim) -> set[str]:
-        return {symbol.name for symbol in dim.symbols(size)} - self._places.keys() - {THREADS_NAME}
+        return {symbol.name for symbol in dim.symbols(size)} - self._places.keys() - {THREADS_NAME, *self.data_sizes}
 
     def untold(self, sizes: Iterable[Dim]) -> set[str]:
         """The symbols in some sizes that no input's shape tells by itself."""
-        return set().union(*(self._unknown(size) for size in sizes))
+        return set().union(*(self._unknown(size) for size in sizes)) - self._aliases.keys()
 
     def __call__(self, size: Dim) -> int:
         """The number of a size, by which steps refer to it."""
@@ -123,6 +137,17 @@ class Sizes:
                 raise UnboundSymbol(f"no input's shape tells {', '.join(sorted(self._unknown(size)))}")
             number = self._numbers[size] = len(self._numbers)
         return number
+
+    def depending(self, names: Collection[str]) -> list[tuple[dim.Expression, int]]:
+        """The sizes that were asked for and depend on some symbols, with their numbers."""
+        return [(size, number) for size, number in self._numbers.items() if self._depends(size, names)]  # type: ignore[misc]
+
+    def _depends(self, size: Dim, names: Collection[str]) -> bool:
+        return any(symbol.name in names for symbol in dim.symbols(self.told(size)))
+
+    def data_sizes_in(self, given: Iterable[Dim]) -> set[str]:
+        """Those of the symbols in some sizes that a run settles."""
+        return {symbol.name for size in given for symbol in dim.symbols(self.told(size))} & {*self.data_sizes}
 
     def require(self, left: Dim, right: Dim) -> None:
         """Refuse shapes for which two sizes differ."""
@@ -135,28 +160,29 @@ class Sizes:
             return True
         is_known = self._known.get(size)
         if is_known is None:
-            is_known = self._known[size] = not self._unknown(self._told(size))
+            is_known = self._known[size] = not self._unknown(self.told(size))
         return is_known
 
     def rules(self) -> SizeRules:
         """The rules by which all collected sizes are computed."""
-        symbols = {name: number for number, name in enumerate([*self._places, THREADS_NAME])}
+        symbols = {name: number for number, name in enumerate([*self._places, *self.data_sizes, THREADS_NAME])}
 
         def terms(size: Dim) -> SizeTerms:
-            return terms_of(self._told(size), symbols)
+            return terms_of(self.told(size), symbols)
 
         checks = [(number, axis, terms(size)) for number, axis, size in self._checks if self.knows(size)]
         conditions = [(terms(left), terms(right)) for left, right in self._conditions]
         numbers = [terms(size) for size in self._numbers]
         places = list(self._places.values())
-        return SizeRules(list(self._places), self._ranks, places, self._caps, checks, conditions, numbers)
+        names = [*self._places, *self.data_sizes]
+        return SizeRules(names, self._ranks, places, self._caps, checks, conditions, numbers)
 
     def compile(self) -> SizeFunction:
         return self.rules().function()
 
 
 SizeFunction = Callable[..., list[int]]
-"""(shapes of the inputs, number of threads) -> sizes; ShapeMismatch if the shapes are of another form."""
+"""(shapes of the inputs, number of threads, capacities) -> sizes; ShapeMismatch if the shapes are of another form."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +190,7 @@ class SizeRules:
     """How sizes are computed from the shapes of inputs: plain lists, which `aot` stores."""
 
     symbols: Sequence[str]
-    """Names; the number of threads is the symbol after them."""
+    """Names: of those that `places` tell, then of those that a run settles. The number of threads is the symbol after them."""
     ranks: Sequence[int]
     places: Sequence[Sequence[int]]
     """Of each symbol: input, axis, and what to subtract from and divide that size by."""
@@ -179,12 +205,13 @@ class SizeRules:
 
     def function(self) -> SizeFunction:
         """Python code that computes them."""
-        names = [*(f"s{number}" for number in range(len(self.places))), "threads"]
-        lines = ["def sizes(shapes, threads=1):"]
+        names = [*(f"s{number}" for number in range(len(self.symbols))), "threads"]
+        lines = ["def sizes(shapes, threads=1, capacities=()):"]
         ranks = list(self.ranks)
         lines.append(f"    if [len(shape) for shape in shapes] != {ranks!r}: {_refusal(f'the ranks must be {ranks}')}")
         for name, (number, axis, offset, factor) in zip(names, self.places):
             lines.append(f"    {name} = (shapes[{number}][{axis}] - {offset}) // {factor}")
+        lines += [f"    {name} = capacities[{number}]" for number, name in enumerate(names[len(self.places) : -1])]
         for number, axis, cap in self.caps:
             expected = f"axis {axis} of input {number} must be below {cap}"
             lines.append(f"    if shapes[{number}][{axis}] >= {cap}: {_refusal(expected)}")

@@ -13,6 +13,7 @@ from sardonyx.startup.records import dataclass, field
 
 if TYPE_CHECKING:
     from sardonyx.compiler.jit import Kernel
+    from sardonyx.providers.native.program.settling import Settlement
 
 
 class Buffer:
@@ -24,7 +25,7 @@ class Buffer:
         self.name = name
         self.bytes = bytes
         self.kind = kind
-        """input, output, constant, status or arena."""
+        """input, output, constant, status, run or arena; "run" for what a run has beside its arena, which `index` tells."""
         self.index = index
         """The number of the input, output or constant. Of the arena: the number of the buffer, once `memory` has counted them."""
         self.array = array
@@ -65,6 +66,8 @@ class Step:
     """Algorithms that there were to choose from, with the cycles that they would take; for people."""
     jump: int = 0
     """How many steps further on, or back, a run goes on if the word is set to which the kernel's first argument points; 0 for none."""
+    settles: Settlement | None = None
+    """Sizes that it settles."""
 
     def sizes(self) -> Iterator[Dim]:
         """All sizes that a run must know for it."""
@@ -75,6 +78,8 @@ class Step:
             elif not isinstance(argument, (Buffer, float)):
                 yield argument
         yield from (buffer.bytes for buffer in (*self.buffers(), *self.scratch))
+        if self.settles is not None:
+            yield from (source for _, source in self.settles.sources if not isinstance(source, Buffer))
 
     def buffers(self) -> list[Buffer]:
         return [
@@ -100,6 +105,8 @@ class Program:
     """The batch along which it may be cut into parts that run one after the other."""
     shared: list[tuple[int, int]] = field(default_factory=list)
     """Inputs and outputs, by their places, that may be one memory: the steps that read the one and write the other are made for it."""
+    loose: dict[int, Buffer] = field(default_factory=dict)
+    """Outputs whose sizes runs settle, and where they lie in the arena until they are copied into arrays."""
 
     @property
     def constant_bytes(self) -> int:

@@ -38,11 +38,15 @@ class TurnArguments(Arguments):
     """How many turns there are at most."""
     going: Pointer | None = when(lambda is_asked: is_asked)
     """Whether the last turn wants another one."""
+    status: Pointer | None = when(lambda must_turn: must_turn)
 
 
 @kernel("turn", TurnArguments)
-def turn_kernel(f: KernelFunction, a: TurnArguments, is_first: bool, limit: str, is_asked: bool) -> None:
-    """Begin a turn. Before the first one the decision is whether to jump behind the loop, later whether to jump back to its first step."""
+def turn_kernel(f: KernelFunction, a: TurnArguments, is_first: bool, limit: str, is_asked: bool, must_turn: bool) -> None:
+    """Begin a turn. Before the first one the decision is whether to jump behind the loop, later whether to jump back to its first step.
+
+    With `must_turn`, a loop without turns is left to NumPy.
+    """
     number = f.const(I64, 0) if is_first else f.load(a.turn, 0, I64) + 1
     goes_on = f.const(BOOL, True)
     if a.count is not None:
@@ -51,6 +55,9 @@ def turn_kernel(f: KernelFunction, a: TurnArguments, is_first: bool, limit: str,
         goes_on = number < f.load(a.limit, 0, I64)
     if a.going is not None:
         goes_on = goes_on & f.load(a.going, 0, BOOL)
+    if a.status is not None:
+        with f.if_(~goes_on):
+            f.store(1, a.status, 0, I64)
     f.store(number, a.turn, 0, I64)
     f.store(f.select(goes_on, f.const(I64, int(not is_first)), int(is_first)), a.decision, 0, I64)
 

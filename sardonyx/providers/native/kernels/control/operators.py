@@ -45,13 +45,30 @@ def _single(lowerer: Lowerer, value: Value) -> View:
     return lowerer.view(value)
 
 
-def _require_equal(lowerer: Lowerer, value: Value, shape: Sequence[Dim]) -> None:
-    """Have NumPy compute whenever a value has not this shape."""
+def _require_equal(lowerer: Lowerer, value: Value, shape: Sequence[Dim]) -> list[tuple[str, Dim]]:
+    """Have NumPy compute whenever a value has not this shape. Sizes of the shape that a run settles are to become the value's."""
     sizes = dims(value)
     if len(sizes) != len(shape):
         raise CannotCompile(f"{value.name} has {len(sizes)} axes and not {len(shape)}", quiet=True)
+    found = []
     for size, wanted in zip(sizes, shape):
-        lowerer.require(size, wanted)
+        symbol = None if isinstance(wanted, int) else wanted.symbol
+        if symbol is not None and lowerer.is_settled(wanted):
+            found.append((symbol.name, size))
+        else:
+            lowerer.require(size, wanted)
+    return found
+
+
+def _shapes_of(value: Value) -> list[Sequence[Dim]]:
+    """The shape of a value as it is known, and as it was inferred where the model declares another."""
+    inferred = getattr(value.inferred, "shape", None)
+    return [dims(value)] if inferred is None else [dims(value), inferred]
+
+
+def _in(buffer: Buffer, value: Value) -> View:
+    """A value without gaps in a buffer."""
+    return View(buffer, stored(value), dims(value), contiguous_strides(dims(value)))
 
 
 def _land(lowerer: Lowerer, step: int) -> None:
@@ -76,22 +93,31 @@ def lower_if(lowerer: Lowerer, node: Node) -> None:
     outputs = [lowerer.output(value) for value in node.outputs]
     known = len(lowerer.program.conditions)
     to_else = _skip(lowerer, condition)
-    _lower_branch(lowerer, node.attributes["then_branch"].value, outputs)
+    _lower_branch(lowerer, node.attributes["then_branch"].value, node.outputs, outputs)
     to_end = _skip(lowerer)
     _land(lowerer, to_else)
-    _lower_branch(lowerer, node.attributes["else_branch"].value, outputs)
+    _lower_branch(lowerer, node.attributes["else_branch"].value, node.outputs, outputs)
     _land(lowerer, to_end)
     if len(lowerer.program.conditions) > known:
         raise CannotCompile("a branch is for other shapes than the graph around it", quiet=True)
 
 
-def _lower_branch(lowerer: Lowerer, branch: Graph, outputs: Sequence[View]) -> None:
-    for value, output in zip(branch.outputs, outputs, strict=True):
-        _require_equal(lowerer, value, output.shape)
-    with lowerer.inside(branch, {value: output.buffer for value, output in zip(branch.outputs, outputs)}):
+def _lower_branch(lowerer: Lowerer, branch: Graph, made: Sequence[Value], outputs: Sequence[View]) -> None:
+    pairs = list(zip(branch.outputs, outputs, strict=True))
+    settled = [
+        pair
+        for value, output in zip(branch.outputs, made, strict=True)
+        for shape in _shapes_of(output)
+        for pair in _require_equal(lowerer, value, shape)
+    ]
+    places = {value: output.buffer for value, output in pairs if not lowerer.is_settled(*output.shape)}
+    with lowerer.inside(branch, places):
         lowerer.lower_graph(branch)
-        for value, output in zip(branch.outputs, outputs):
-            lowerer.deliver(value, output.buffer)
+        views = [lowerer.view(value) for value in branch.outputs]
+        lowerer.settle(_consistent(lowerer, settled))
+        for (value, output), view in zip(pairs, views):
+            if view.buffer is not output.buffer or not view.is_contiguous:
+                lowerer.copy(view, _in(output.buffer, value))
 
 
 # --- what goes round
@@ -103,6 +129,8 @@ class _Rows:
 
     value: Value
     """The row."""
+    output: Value
+    """All of them."""
     whole: View
     axis: int
     is_backward: bool = False
@@ -116,7 +144,7 @@ class _Turns:
     limit: Dim | View | None
     going: Buffer | None
 
-    def add(self, lowerer: Lowerer, is_first: bool) -> int:
+    def add(self, lowerer: Lowerer, is_first: bool, must_turn: bool = False) -> int:
         """Add the step that begins a turn; its number."""
         is_data = isinstance(self.limit, View)
         kind = "none" if self.limit is None else "data" if is_data else "size"
@@ -126,43 +154,53 @@ class _Turns:
             count=self.limit if kind == "size" else None,
             limit=self.limit.place if isinstance(self.limit, View) else None,
             going=self.going,
+            status=lowerer.status() if must_turn else None,
         )
-        lowerer.call(turn_kernel(lowerer.target, is_first, kind, self.going is not None), arguments, 1)
+        lowerer.call(turn_kernel(lowerer.target, is_first, kind, self.going is not None, must_turn), arguments, 1)
         return len(lowerer.program.steps) - 1
 
 
 class _Loop:
     """A body and its state on their way into a program."""
 
-    def __init__(self, lowerer: Lowerer, node: Node, state: Sequence[Value], initial: Sequence[Value | None]):
+    def __init__(
+        self,
+        lowerer: Lowerer,
+        node: Node,
+        state: Sequence[Value],
+        initial: Sequence[Value | None],
+        following: Sequence[Value],
+    ):
         self.lowerer = lowerer
         self.node = node
         self.body: Graph = node.attributes["body"].value
-        self.state = [_contiguous(value, lowerer) for value in state]
+        self.state = [_in(lowerer.scratch(_most_bytes(pair)), pair[0]) for pair in zip(state, following, strict=True)]
         self._given = list(zip(state, self.state))
+        self._following = following
         self.turn = View(lowerer.scratch(8), I64, (), ())
         _compute_captured(lowerer, node)
-        for given, value, place in zip(initial, state, self.state, strict=True):
-            _require_equal(lowerer, required(given), dims(value))
-            lowerer.deliver(required(given), place.buffer)
+        settled = []
+        views = [lowerer.view(required(given)) for given in initial]
+        for given, value in zip(initial, state, strict=True):
+            settled += _require_equal(lowerer, required(given), dims(value))
+        lowerer.settle(_consistent(lowerer, settled))
+        for given, view, place in zip(initial, views, self.state):
+            lowerer.copy(view, _in(place.buffer, required(given)))
 
     def give(self, value: Value, view: View) -> None:
         """Let an input of the body be a view of what is there."""
         self._given.append((value, replace(view, shape=dims(value), strides=contiguous_strides(dims(value)))))
 
-    def lower(
-        self,
-        turns: _Turns,
-        following: Sequence[Value],
-        taken: Sequence[_Rows],
-        put: Sequence[_Rows],
-        asked: Value | None = None,
-    ) -> None:
-        """Add the steps. `following` is the next state, `asked` tells whether another turn is wanted."""
+    def lower(self, turns: _Turns, taken: Sequence[_Rows], put: Sequence[_Rows], asked: Value | None = None) -> None:
+        """Add the steps. `asked` tells whether another turn is wanted."""
         lowerer = self.lowerer
-        for value, place in zip(following, self.state, strict=True):
-            _require_equal(lowerer, value, place.shape)
-        to_end = turns.add(lowerer, is_first=True)
+        pairs = zip(self._following, self.state)
+        settled = [pair for value, place in pairs for pair in _require_equal(lowerer, value, place.shape)]
+        counted = _counted(lowerer, put)
+        lowerer.settle([(name, 0) for name in counted])
+        # what would have been collected without any turn has no size where the body does not declare one
+        is_open = any(not isinstance(size, int) for rows in put for size in dims(rows.value))
+        to_end = turns.add(lowerer, is_first=True, must_turn=is_open)
         first = len(lowerer.program.steps)
         # rows stay where they are put while the turns come that put others
         lowerer.program.steps[to_end].scratch = [rows.whole.buffer for rows in put]
@@ -176,9 +214,12 @@ class _Loop:
             lowerer.lower_graph(self.body)
             if asked is not None and turns.going is not None:
                 lowerer.deliver(asked, turns.going)
-            for rows in put:
-                self._move(rows, lowerer.view(rows.value), is_put=True)
-            self._hand_on([lowerer.view(value) for value in following])
+            views = [lowerer.view(rows.value) for rows in put]
+            lowerer.settle([(name, dim.symbol(name) + 1) for name in counted])
+            for rows, view in zip(put, views):
+                self._move(rows, view, is_put=True)
+            self._hand_on([lowerer.view(value) for value in self._following])
+            lowerer.settle(_consistent(lowerer, settled))
         back = turns.add(lowerer, is_first=False)
         lowerer.program.steps[back].jump = first - back
         _land(lowerer, to_end)
@@ -186,7 +227,8 @@ class _Loop:
     def _hand_on(self, views: Sequence[View]) -> None:
         """Put the next state where the last one is; what is itself a part of that is copied first."""
         lowerer, places = self.lowerer, {place.buffer for place in self.state}
-        moves = [(view, place) for view, place in zip(views, self.state) if view.buffer is not place.buffer or view != place]
+        following = [(view, _in(place.buffer, value)) for view, value, place in zip(views, self._following, self.state)]
+        moves = [(view, place) for view, place in following if view != place]
         kept = [(_apart(lowerer, view) if view.buffer in places else view, place) for view, place in moves]
         for view, place in kept:
             lowerer.copy(view, place)
@@ -217,15 +259,36 @@ class _Loop:
 
     def finish(self, outputs: Iterable[Value]) -> None:
         """The last state is what the node gives."""
-        for value, place in zip(outputs, self.state):
-            _require_equal(self.lowerer, value, place.shape)
-            self.lowerer.set_view(value, replace(place, shape=dims(value)))
+        lowerer = self.lowerer
+        settled = []
+        for value, (state, place) in zip(outputs, self._given[: len(self.state)]):
+            settled += [pair for shape in _shapes_of(value) for pair in _require_equal(lowerer, state, shape)]
+            lowerer.set_view(value, _in(place.buffer, value))
+        lowerer.settle(_consistent(lowerer, settled))
+
+
+def _consistent(lowerer: Lowerer, settled: Sequence[tuple[str, Dim]]) -> list[tuple[str, Dim]]:
+    """What sizes become, each once: where two axes have one name, both must become the same."""
+    found: dict[str, Dim] = {}
+    for name, size in settled:
+        lowerer.require(found.setdefault(name, size), size)
+    return list(found.items())
+
+
+def _counted(lowerer: Lowerer, put: Sequence[_Rows]) -> list[str]:
+    """Names of sizes that count the rows which turns have put somewhere."""
+    sizes = [size for rows in put for shape in _shapes_of(rows.output) if lowerer.is_settled(size := shape[rows.axis])]
+    return list(dict.fromkeys(size.symbol.name for size in sizes if not isinstance(size, int) and size.symbol is not None))
+
+
+def _most_bytes(values: Iterable[Value]) -> Dim:
+    """Memory for any of some values."""
+    return dim.maximum(*(dim.product(dims(value)) * stored(value).bytes for value in values))
 
 
 def _contiguous(value: Value, lowerer: Lowerer) -> View:
     """Memory for a value inside of a loop."""
-    type, shape = stored(value), dims(value)
-    return View(lowerer.scratch(dim.product(shape) * type.bytes), type, shape, contiguous_strides(shape))
+    return _in(lowerer.scratch(_most_bytes([value])), value)
 
 
 def _apart(lowerer: Lowerer, view: View) -> View:
@@ -244,8 +307,9 @@ def _collected(
     for output, row, axis, is_backward in zip(outputs, rows, axes, backward):
         whole = lowerer.output(output)
         axis %= len(whole.shape)
-        _require_equal(lowerer, row, (*whole.shape[:axis], *whole.shape[axis + 1 :]))
-        found.append(_Rows(row, whole, axis, bool(is_backward)))
+        for size, wanted in zip(dims(row), (*whole.shape[:axis], *whole.shape[axis + 1 :]), strict=True):
+            lowerer.require(size, wanted)
+        found.append(_Rows(row, output, whole, axis, bool(is_backward)))
     return found
 
 
@@ -255,7 +319,7 @@ def lower_loop(lowerer: Lowerer, node: Node) -> None:
     count = len(node.inputs) - 2
     most, condition = node.inputs[:2]
     asked = body.outputs[0]
-    loop = _Loop(lowerer, node, body.inputs[2:], node.inputs[2:])
+    loop = _Loop(lowerer, node, body.inputs[2:], node.inputs[2:], body.outputs[1 : 1 + count])
     loop.give(body.inputs[0], loop.turn)
     loop.give(body.inputs[1], View(lowerer.constant(np.ones(1, np.bool_)), BOOL, (), ()))
     going = None
@@ -267,7 +331,7 @@ def lower_loop(lowerer: Lowerer, node: Node) -> None:
     turns = _Turns(loop.turn, None if most is None else _single(lowerer, most), going)
     scans = len(node.outputs) - count
     collected = _collected(lowerer, node.outputs[count:], body.outputs[1 + count :], [0] * scans, [0] * scans)
-    loop.lower(turns, body.outputs[1 : 1 + count], [], collected, asked)
+    loop.lower(turns, [], collected, asked)
     loop.finish(node.outputs)
 
 
@@ -282,12 +346,14 @@ def lower_scan(lowerer: Lowerer, node: Node) -> None:
     body: Graph = node.attributes["body"].value
     scanned = int(operand(node, "num_scan_inputs"))
     count = len(node.inputs) - scanned
-    loop = _Loop(lowerer, node, body.inputs[:count], node.inputs[:count])
+    loop = _Loop(lowerer, node, body.inputs[:count], node.inputs[:count], body.outputs[:count])
     axes, backward = _for_each(node, "scan_input", scanned)
     wholes = [lowerer.view(required(value)) for value in node.inputs[count:]]
     taken = [
-        _Rows(value, whole, axis % len(whole.shape), bool(is_backward))
-        for value, whole, axis, is_backward in zip(body.inputs[count:], wholes, axes, backward, strict=True)
+        _Rows(value, required(given), whole, axis % len(whole.shape), bool(is_backward))
+        for value, given, whole, axis, is_backward in zip(
+            body.inputs[count:], node.inputs[count:], wholes, axes, backward, strict=True
+        )
     ]
     lengths = [rows.whole.shape[rows.axis] for rows in taken]
     for length in lengths[1:]:
@@ -297,7 +363,7 @@ def lower_scan(lowerer: Lowerer, node: Node) -> None:
     )
     for rows in put:
         lowerer.require(rows.whole.shape[rows.axis], lengths[0])
-    loop.lower(_Turns(loop.turn, lengths[0], None), body.outputs[:count], taken, put)
+    loop.lower(_Turns(loop.turn, lengths[0], None), taken, put)
     loop.finish(node.outputs)
 
 

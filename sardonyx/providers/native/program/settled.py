@@ -1,0 +1,8 @@
+"""What a run and the code that settles its sizes have agreed on: see `settling`, which compiled models are run without."""
+
+from __future__ import annotations
+
+WRONG, TOO_SMALL = 1, 2
+"""What the status word says: NumPy has to compute, or a size is beyond its capacity."""
+SCRATCH = 64
+"""Words at the beginning of the table of sizes, for what is computed on the way."""
