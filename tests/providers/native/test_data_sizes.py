@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from sardonyx.providers.native.execution import argument_table
 from sardonyx.runtime.execution.executor import execute
 from sardonyx.runtime.preparation.plan import make_plan
 from tests.providers.native.agreement import CPUExecutionProvider, assert_agrees, compare, model_of, native_plan
+from tests.providers.native.aot_models import check, write
 
 CONSTANTS = """<bool yes = {1}, float half = {0.5}, float zero = {0}, int64 two = {2}, int64 one = {1}, int64 none = {0},
     int64[1] first = {0}, int64[1] second = {1}, int64[1] rest = {9223372036854775807}>"""
@@ -136,3 +138,8 @@ def test_sizes_that_contradict_are_left_to_numpy() -> None:
         compare(execute(plan, feeds(turns, 1)), execute(reference, feeds(turns, 1)))
     with pytest.raises(Exception, match=r"Add"):
         execute(plan, feeds(2, 3))
+
+
+def test_it_is_compiled_ahead_of_time(tmp_path: Path) -> None:
+    path = write(tmp_path / "model.onnx", graph(GROWING["by a row that others read"]))
+    check(path, feeds(3, 2), feeds(0, 1), feeds(300, 2))

@@ -222,10 +222,10 @@ class ArgumentTable:
         return shape
 
     def grow(self, table: np.ndarray) -> None:
-        """Give sizes more room, at least what a run would have needed."""
-        needed = table[SCRATCH + 1 : SCRATCH + 2 * len(self.capacities) : 2].tolist()
+        """Give sizes more room, at least what a run would have needed. Another run may have done so meanwhile."""
+        had, needed = table[SCRATCH : SCRATCH + 2 * len(self.capacities)].reshape(-1, 2).T.tolist()
         grown = [max(before, 2 * more) for before, more in zip(self.capacities, needed)]
-        self.capacities = grown if grown != self.capacities else [2 * before for before in grown]
+        self.capacities = grown if grown != had else [2 * before for before in grown]
 
     def settled(self, table: np.ndarray, output: int) -> tuple[int, ...]:
         """The shape of an output after a run."""

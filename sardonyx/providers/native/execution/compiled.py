@@ -217,12 +217,14 @@ class CompiledProgram(StepCall):
         times: list[int] | None = None,
     ) -> bool:
         """Run, with more room if sizes turn out larger than there is; whether data is not as it must be."""
-        arrays = (*inputs, *outputs)
+        arrays, capacities = (*inputs, *outputs), self.argument_table.capacities
         status = self._run_once(shape, arrays, outputs, stop, times)
         while status == TOO_SMALL:
             self._shapes.pop(shape.given, None)
             grown = self._remember(shape.given)
-            if grown is None:
+            if grown is None:  # there is no such memory; smaller runs may come again
+                self._foreign.discard(shape.given)
+                self.argument_table.capacities = capacities
                 break
             shape = grown
             if times is not None:
