@@ -114,6 +114,7 @@ def quantizes_singly(node: Node) -> bool:
     types=SINGLES | {dtypes.int32},
     claims=lambda node: quantizes_singly(node) and _is_spread(node),
     trailing=axes_behind,
+    varies=True,
 )
 @scalar(
     "QuantizeLinear",
@@ -121,6 +122,7 @@ def quantizes_singly(node: Node) -> bool:
     types=SINGLES | {dtypes.int32},
     claims=lambda node: quantizes_singly(node) and _is_spread(node),
     trailing=axes_behind,
+    varies=True,
 )
 def quantize_linear(
     x, y_scale, y_zero_point=None, *, type, axis=1, saturate=1, block_size=0, output_dtype=0, precision=0
@@ -144,6 +146,7 @@ def _quantizes_in(dtype: ElementType):
     types={dtypes.float16},
     claims=_quantizes_in(dtypes.float16),
     trailing=axes_behind,
+    varies=True,
     case="the scale is float16",
 )
 def quantize_half(x, y_scale, y_zero_point=None, *, type, axis=1, saturate=1, block_size=0, output_dtype=0, precision=0):
@@ -155,6 +158,7 @@ def quantize_half(x, y_scale, y_zero_point=None, *, type, axis=1, saturate=1, bl
     types={dtypes.bfloat16},
     claims=_quantizes_in(dtypes.bfloat16),
     trailing=axes_behind,
+    varies=True,
     case="the scale is bfloat16",
 )
 def quantize_brain(x, y_scale, y_zero_point=None, *, type, axis=1, saturate=1, block_size=0, output_dtype=0, precision=0):
@@ -170,6 +174,7 @@ def dequantizes(node: Node) -> bool:
     types=SMALL | {dtypes.int32},
     claims=lambda node: dequantizes(node) and _is_spread(node),
     trailing=axes_behind,
+    varies=True,
 )
 @scalar(
     "DequantizeLinear",
@@ -177,6 +182,7 @@ def dequantizes(node: Node) -> bool:
     types=SMALL | {dtypes.int32},
     claims=lambda node: dequantizes(node) and _is_spread(node),
     trailing=axes_behind,
+    varies=True,
 )
 def dequantize_linear(x, x_scale, x_zero_point=None, *, axis=1, block_size=0, output_dtype=0):
     return real(x, x_scale, x_zero_point)
@@ -205,13 +211,13 @@ def _shifted(values: Value, scale: Value, zero_point: Value | None, type: Type) 
     return saturated(quotient, None, type)
 
 
-@scalar("QLinearAdd", domain=CONTRIB, claims=_of_bytes(0, 3))
+@scalar("QLinearAdd", domain=CONTRIB, claims=_of_bytes(0, 3), varies=True)
 def q_linear_add(A, A_scale, A_zero_point, B, B_scale, B_zero_point, C_scale, C_zero_point=None, *, type):
     with A.f.exact():
         return _shifted(real(A, A_scale, A_zero_point) + real(B, B_scale, B_zero_point), C_scale, C_zero_point, type)
 
 
-@scalar("QLinearMul", domain=CONTRIB, claims=_of_bytes(0, 3))
+@scalar("QLinearMul", domain=CONTRIB, claims=_of_bytes(0, 3), varies=True)
 def q_linear_mul(A, A_scale, A_zero_point, B, B_scale, B_zero_point, C_scale, C_zero_point=None, *, type):
     f = A.f
     with f.exact():
@@ -219,17 +225,17 @@ def q_linear_mul(A, A_scale, A_zero_point, B, B_scale, B_zero_point, C_scale, C_
         return _shifted(product * (A_scale * B_scale), C_scale, C_zero_point, type)
 
 
-@scalar("QLinearSigmoid", domain=CONTRIB, claims=_of_bytes(0))
+@scalar("QLinearSigmoid", domain=CONTRIB, claims=_of_bytes(0), varies=True)
 def q_linear_sigmoid(X, X_scale, X_zero_point=None, Y_scale=None, Y_zero_point=None, *, type):
     return saturated(sigmoid(real(X, X_scale, X_zero_point)) / Y_scale, Y_zero_point, type)
 
 
-@scalar("QLinearLeakyRelu", domain=CONTRIB, claims=_of_bytes(0))
+@scalar("QLinearLeakyRelu", domain=CONTRIB, claims=_of_bytes(0), varies=True)
 def q_linear_leaky_relu(X, X_scale, X_zero_point=None, Y_scale=None, Y_zero_point=None, *, type, alpha=0.01):
     return saturated(leaky_relu(real(X, X_scale, X_zero_point), alpha=alpha) / Y_scale, Y_zero_point, type)
 
 
-@scalar("QLinearWhere", domain=CONTRIB, claims=_of_bytes(1, 4, condition=0))
+@scalar("QLinearWhere", domain=CONTRIB, claims=_of_bytes(1, 4, condition=0), varies=True)
 def q_linear_where(
     condition, X, x_scale, x_zero_point, Y, y_scale, y_zero_point, z_scale, z_zero_point, *, type
 ):  # fmt: skip

@@ -48,6 +48,8 @@ class Scalar(Entry):
     """How many axes of size 1 an operand gets behind its own before it broadcasts, by its number. None if none ever does."""
     divisor: int | None = None
     """The position of an operand in which a 0 is an error."""
+    varies: bool = False
+    """Whether constants of one element differ from node to node, as scales do: they are loaded, so that nodes share their code."""
 
     def overlaps(self, other: Entry) -> bool:
         assert isinstance(other, Scalar)
@@ -67,6 +69,7 @@ def scalar(
     case: str = "",
     trailing: Trailing | None = None,
     divisor: int | None = None,
+    varies: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register the function of one element of `ops`. Keyword-only parameters are attributes, and `type`. `case` is that of `Entry`."""
 
@@ -78,7 +81,7 @@ def scalar(
             scalars.add(
                 Scalar(
                     *(domain, op, since, until, function, narrowed, keywords, asks.positional, asks.takes_more, claims, case),
-                    *(trailing, divisor),
+                    *(trailing, divisor, varies),
                 )
             )
         return function

@@ -119,3 +119,36 @@ audit(
     domain=CONTRIB,
     constants="B b_zero_point",
 )
+
+image, filters = whole(1, 4, 5, 5), whole(6, 2, 3, 3, dtype=np.int8)
+f_scale, f_zero = np.abs(floats(6)) + 0.1, whole(6, dtype=np.int8)
+window = "auto_pad=inference dilations=inference group=inference kernel_shape=inference pads=inference strides=inference"
+audit(
+    "ConvInteger",
+    {"x": image, "w": filters, "x_zero_point": zero, "w_zero_point": f_zero},
+    f"x=data w=data x_zero_point=data w_zero_point=data {window}",
+    constants="w w_zero_point",
+    group=2,
+    pads=[1, 1, 0, 0],
+)
+for domain in ("", CONTRIB):
+    audit(
+        "QLinearConv",
+        {
+            "x": image,
+            "x_scale": one,
+            "x_zero_point": zero,
+            "w": filters,
+            "w_scale": f_scale,
+            "w_zero_point": f_zero,
+            "y_scale": one,
+            "y_zero_point": zero,
+            "B": int32s(1, 2, 3, 4, 5, 6),
+        },
+        f"x=data w=data B=data x_zero_point=data w_zero_point=data y_zero_point=data {window}"
+        + (" channels_last=claims" if domain else ""),
+        domain=domain,
+        constants="w w_zero_point",
+        group=2,
+        pads=[1, 1, 0, 0],
+    )

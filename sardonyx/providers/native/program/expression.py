@@ -97,12 +97,12 @@ class Expression:
         self.views.append(view)
         return self._new(None, Load(view.type, ()))
 
-    def add(self, value: Value, trailing: int = 0) -> int:
+    def add(self, value: Value, trailing: int = 0, varies: bool = False) -> int:
         """The number of the item that a value is: computed here if it is pending and has this shape, else loaded.
 
-        It is loaded with so many axes of size 1 behind its own.
+        It is loaded with so many axes of size 1 behind its own. A constant of one element is a part of the code, unless it varies.
         """
-        if trailing:
+        if trailing or (varies and _number_of(value) is not None):
             return self._add_spread(value, trailing)
         if value in self.numbers:
             return self.numbers[value]
@@ -128,7 +128,8 @@ class Expression:
         if entry.divisor is not None:
             self.lowerer.require_nonzero(node.inputs[entry.divisor])
         inputs = tuple(
-            -1 if value is None else self.add(value, trailing_axes(node, number)) for number, value in enumerate(node.inputs)
+            -1 if value is None else self.add(value, trailing_axes(node, number), entry.varies)
+            for number, value in enumerate(node.inputs)
         )
         self.nodes.append(node)
         number = self._new(node.outputs[0], Apply(name_of(entry), inputs, type, scalar_attributes(node, entry)))

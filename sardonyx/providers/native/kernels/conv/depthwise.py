@@ -24,6 +24,7 @@ from sardonyx.providers.native.program.chain import Chain, ChainCode
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer, Sink
 from sardonyx.providers.native.program.steps import Buffer
+from sardonyx.providers.native.program.views import View
 from sardonyx.providers.native.program.weights import aligned_empty
 from sardonyx.providers.prepacking import PackedFormat
 from sardonyx.startup.records import dataclass
@@ -57,19 +58,28 @@ def candidates(convolution: Convolution) -> Iterator[Candidate]:
     """Itself, if vectors hold whole groups."""
     geometry, lanes = convolution.geometry, convolution.lowerer.target.lanes(convolution.view.type)
     filters = geometry.filters
-    is_small = geometry.groups > 1 and geometry.channels <= filters and filters < lanes and lanes % filters == 0
-    if is_small and convolution.packs:
+    if has_small_groups(geometry, lanes) and convolution.packs:
         cycles = convolution.direct_cycles * filters / lanes  # no lane is empty
         yield Candidate("depthwise", cycles, lambda sink: depthwise_step(convolution, sink))
+
+
+def has_small_groups(geometry: Geometry, lanes: int) -> bool:
+    """Whether vectors hold whole groups."""
+    filters = geometry.filters
+    return geometry.groups > 1 and geometry.channels <= filters and filters < lanes and lanes % filters == 0
 
 
 def depthwise_step(convolution: Convolution, sink: Sink) -> None:
     """Add the step of a convolution of small groups."""
     lowerer, geometry, view = convolution.lowerer, convolution.geometry, convolution.view
-    W, B = convolution.filters.W, convolution.filters.B
+    w, bias = _packed(lowerer, geometry, view.type, convolution.filters.W, convolution.filters.B)
+    packed_step(lowerer, geometry, view, w, bias, sink)
+
+
+def packed_step(lowerer: Lowerer, geometry: Geometry, view: View, w: Buffer, bias: Buffer, sink: Sink) -> None:
+    """The same with filters and a bias as the kernel reads them."""
     inputs, outputs = geometry.channels, geometry.filters
     channels = geometry.groups * outputs
-    w, bias = _packed(lowerer, geometry, view.type, W, B)
     *outer, row = axes_of(geometry, view)
     pixels = dim.product(geometry.input) * inputs + geometry.positions * outputs
     lowerer.call(

@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Sequence
 
 from sardonyx.compiler.builder import Value, Variable
+from sardonyx.compiler.products import Product, real
 from sardonyx.compiler.target import Target
 from sardonyx.compiler.types import BOOL, I32, I64, PTR, Type
 from sardonyx.ir import Dim, dim
@@ -48,6 +49,12 @@ class Tile:
     lanes: int
     axes: int
     """How many spatial axes a window moves along; 0 if every pixel makes one alone, all of them evenly spaced."""
+    product: Product | None = None
+    """How groups of small integers are multiplied, which `type` then stands for; None for floats."""
+
+    @property
+    def multiply(self) -> Product:
+        return self.product or real(self.type)
 
     @property
     def width(self) -> int:
@@ -109,6 +116,8 @@ class ConvArguments(Arguments):
     filters: Size
     positions: Size
     """Pixels of an image of the result."""
+    group_step: Size
+    """From the first channel of a group to that of the next."""
     block: Size
     """How many tiles pass by a panel of filters before the next panel comes."""
     image_step: Size
@@ -230,7 +239,7 @@ class _PixelTable:
     def _addresses(self, image: Value, offsets: Value) -> Value:
         f = self.f
         base = f.emit(I64, f"ptrtoint {image} to i64")
-        return offsets * self.shape.type.bytes + f.splat(base, offsets.type.lanes)
+        return offsets * self.shape.multiply.row.bytes + f.splat(base, offsets.type.lanes)
 
     def _origins(self, start: Value, height: Value) -> tuple[list[Value], Value]:
         """Of each pixel of the tile: where its window begins along each axis, and as an offset into the image."""
@@ -312,7 +321,9 @@ class _PixelTable:
         """One tap's row of the table, if it is among those that have a place now and any pixel has something under it."""
         f, lanes = self.f, self.shape.row
         bits = Type("uint", lanes)
-        wanted = (f.bitcast(inside, bits) != 0) & (tap >= first) & (tap < first + TABLE_TAPS)
+        wanted = (tap >= first) & (tap < first + TABLE_TAPS)
+        if self.shape.multiply.row.bits > 8:  # sums of bytes are corrected as if all taps had been there
+            wanted = wanted & (f.bitcast(inside, bits) != 0)
         with f.if_(wanted):
             zeros = f.emit(I64, f"ptrtoint {self.a.zeros} to i64")
             row = self.used.get()
@@ -348,8 +359,9 @@ class _Direct:
         self.table = _PixelTable(f, a, tile)
         self.epilogue = ChainCode(f, chain, a.sink)
         self.is_light = is_light(f.target, chain, tile.lanes)
-        self.spilled = f.stack(tile.type, tile.pixels * tile.width)
-        self.parts = f.stack(tile.type, tile.pixels * tile.width)
+        self.sum_type, self.column_type = tile.multiply.sum, tile.multiply.column_group
+        self.spilled = f.stack(self.sum_type, tile.pixels * tile.width)
+        self.parts = f.stack(self.sum_type, tile.pixels * tile.width)
         """The sum of the parts of long sums, if `part_count` says that there are some."""
         self.part_count, self.summed = f.variable(0, I64), f.variable(0, I64)
         self.taps = f.const(I64, 1)
@@ -359,7 +371,7 @@ class _Direct:
     def tile(self, spot: _Spot) -> None:
         """Compute one tile and hand it on: as many taps at a time as the table holds."""
         f, shape, table = self.f, self.shape, self.table
-        image = f.address(self.a.x, spot.image * self.a.image_step + spot.group * self.a.channels, shape.type)
+        image = f.address(self.a.x, spot.image * self.a.image_step + spot.group * self.a.group_step, shape.multiply.row)
         panel = self._panel(spot)
         is_whole = (panel.left >= shape.width) & (spot.height == shape.pixels)
         with f.loop(0, self.taps, TABLE_TAPS) as first:
@@ -372,8 +384,8 @@ class _Direct:
 
     def _panel(self, spot: _Spot) -> _Panel:
         f, a, shape = self.f, self.a, self.shape
-        filters = f.address(a.w, spot.panel * (self.taps * a.channels * shape.width), shape.type)
-        bias = f.address(a.bias, spot.panel * shape.width, shape.type)
+        filters = f.address(a.w, spot.panel * (self.taps * a.channels * shape.width), self.column_type)
+        bias = f.address(a.bias, spot.panel * shape.width, self.sum_type)
         return _Panel(filters, bias, spot.filter + spot.group * a.filters, a.filters - spot.filter, spot.passed)
 
     def _round(self, spot: _Spot, panel: _Panel, first: Value, is_final: Value) -> None:
@@ -396,7 +408,7 @@ class _Direct:
     def _products(self, panel: _Panel, pixels: int, first: Value) -> list[list[Value]]:
         """The sums of a tile of so many pixels, from the bias on or from where the round before left it."""
         f, shape = self.f, self.shape
-        sums = zero_sums(f, pixels, shape.vectors, shape.type, shape.lanes)
+        sums = zero_sums(f, pixels, shape.vectors, self.sum_type, shape.lanes)
         self._begin(sums[0], panel, first)
         self.part_count.set(0)
         self.summed.set(0)
@@ -411,7 +423,7 @@ class _Direct:
 
     def _begin(self, sums: list[list[Variable]], panel: _Panel, first: Value) -> None:
         f, shape = self.f, self.shape
-        biases = [f.load(panel.bias, vector * shape.lanes, shape.type, shape.lanes) for vector in range(shape.vectors)]
+        biases = [f.load(panel.bias, vector * shape.lanes, self.sum_type, shape.lanes) for vector in range(shape.vectors)]
         for registers in sums:
             for register, bias in zip(registers, biases):
                 register.set(bias)
@@ -426,17 +438,20 @@ class _Direct:
         """The inner loop: all channels of one tap, whose pixels are in a row of the table."""
         f, shape, channels = self.f, self.shape, self.a.channels
         places = self.table.pixels(row, len(sums[0]))
-        filters = f.address(panel.filters, tap * (channels * shape.width), shape.type)
-        row_bytes = shape.width * shape.type.bytes
-        following = f.address(filters, channels * shape.width, shape.type)
+        filters = f.address(panel.filters, tap * (channels * shape.width), self.column_type)
+        row_bytes = shape.width * self.column_type.bytes
+        following = f.address(filters, channels * shape.width, self.column_type)
         fetched = to_fetch(f, filters, following, channels, row_bytes, panel.passed)
+        if not self.sum_type.is_float:
+            add_products(f, sums, places, filters, channels, shape.multiply, shape.lanes, fetched)
+            return
         with f.loop(0, channels, PART) as first:
             with f.if_(self.summed.get() >= PART):
                 self._end_part(sums)
             count = f.minimum(PART, channels - first)
             pixels = [f.address(place, first, shape.type) for place in places]
             part, ahead = f.address(filters, first * shape.width, shape.type), fetched_from(f, fetched, first, row_bytes)
-            add_products(f, sums, pixels, part, count, shape.type, shape.lanes, ahead)
+            add_products(f, sums, pixels, part, count, shape.multiply, shape.lanes, ahead)
             self.summed.set(self.summed.get() + count)
 
     def _end_part(self, sums: Sums) -> None:
@@ -445,7 +460,7 @@ class _Direct:
         with f.if_(self.part_count.get() > 0):
             self._add_parts(sums)
         self._store(totals_of(sums), self.parts)
-        zero = f.const(self.shape.type.vector(self.shape.lanes), 0)
+        zero = f.const(self.sum_type.vector(self.shape.lanes), 0)
         for register in itertools.chain.from_iterable(itertools.chain.from_iterable(sums)):
             register.set(zero)
         self.part_count.set(self.part_count.get() + 1)
@@ -459,13 +474,13 @@ class _Direct:
     def _load(self, place: Value, pixel: int, vector: int) -> Value:
         """A vector of a tile on the stack."""
         shape = self.shape
-        return self.f.load(place, pixel * shape.width + vector * shape.lanes, shape.type, shape.lanes)
+        return self.f.load(place, pixel * shape.width + vector * shape.lanes, self.sum_type, shape.lanes)
 
     def _store(self, sums: Sequence[Sequence[Value]], place: Value) -> None:
         """A tile to the stack."""
         for pixel, vectors in enumerate(sums):
             for number, vector in enumerate(vectors):
-                self.f.store(vector, place, pixel * self.shape.width + number * self.shape.lanes, self.shape.type)
+                self.f.store(vector, place, pixel * self.shape.width + number * self.shape.lanes, self.sum_type)
 
     # --- the epilogue
 
@@ -492,7 +507,7 @@ class _Direct:
         with f.loop(0, spot.height) as pixel:
             target = self.epilogue.row([spot.image, spot.start + pixel])
             with f.loop(0, stop, shape.lanes) as first:
-                vector = f.load(self.spilled, pixel * shape.width + first, shape.type, shape.lanes)
+                vector = f.load(self.spilled, pixel * shape.width + first, self.sum_type, shape.lanes)
                 target.emit(panel.column + first, shape.lanes, stop - first, given=[vector])
 
 

@@ -73,6 +73,13 @@ def _spatial_first(shape: Dims, last: bool) -> Dims:
     return (shape[0], shape[-1], *shape[1:-1]) if last else shape
 
 
+def factors_of(node: Node) -> tuple[Value | None, Value | None]:
+    """The image and the filters."""
+    numbers = (0, 3) if node.op_type == "QLinearConv" else (0, 1)
+    first, second = (node.inputs[number] if number < len(node.inputs) else None for number in numbers)
+    return first, second
+
+
 def filters_of(node: Node) -> tuple[Value, Value | None]:
     """Filters and bias."""
     W, B = (*node.inputs, None)[1:3]
@@ -88,7 +95,7 @@ def _pads_of(node: Node, rank: int) -> tuple[Dims, Dims]:
 def geometry_of(node: Node) -> Geometry:
     """All sizes of a convolution that `claims_convolution` took."""
     last = is_channels_last(node)
-    X, W = node.inputs[:2]
+    X, W = factors_of(node)
     assert X is not None and W is not None
     shape, filters = shape_of(X), shape_of(W)
     assert shape is not None and filters is not None
@@ -121,14 +128,14 @@ def claims_convolution(node: Node) -> bool:
         return False
     X, W, B, Z = (*node.inputs, None, None)[:4]
     assert X is not None and W is not None
-    return _sizes_fit(node, X, W, B) and _is_known_activation(node) and (Z is None or shape_of(Z) == shape_of(node.outputs[0]))
+    return sizes_fit(node, X, W, B) and _is_known_activation(node) and (Z is None or shape_of(Z) == shape_of(node.outputs[0]))
 
 
 def _is_float(type: Type | None) -> bool:
     return type is not None and type.is_float
 
 
-def _sizes_fit(node: Node, X: Value, W: Value, B: Value | None) -> bool:
+def sizes_fit(node: Node, X: Value, W: Value, B: Value | None) -> bool:
     shape, filters = shape_of(X), shape_of(W)
     if shape is None or filters is None or len(shape) != len(filters) or not 3 <= len(shape) <= 2 + MAX_SPATIAL:
         return False

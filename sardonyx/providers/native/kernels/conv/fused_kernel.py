@@ -16,6 +16,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from sardonyx.compiler.builder import Value, Variable
+from sardonyx.compiler.products import real
 from sardonyx.compiler.types import I64, PTR
 from sardonyx.providers.native.kernels.conv.direct import Tile
 from sardonyx.providers.native.kernels.conv.tiles import EvenTiles, add_products, is_light, sizes_up_to, totals_of, zero_sums
@@ -285,7 +286,7 @@ class _Expansion:
                 register.set(bias)
         filters = f.address(a.w, panel.panel * (a.depth * tile.width), tile.type)
         rows = [f.load(self.sources, pixel, PTR) for pixel in range(pixels)]
-        add_products(f, sums, rows, filters, a.depth, tile.type, tile.lanes)
+        add_products(f, sums, rows, filters, a.depth, real(tile.type), tile.lanes)
         return totals_of(sums)
 
     def _store(self, panel: _Piece, sums: Sequence[Sequence[Value]], position: Value, count: Value, is_final: bool) -> None:

@@ -25,6 +25,7 @@ from sardonyx.providers.native.kernels.conv.form import (
     operations_of,
 )
 from sardonyx.providers.native.kernels.conv.rows import padded_rows
+from sardonyx.providers.native.program.arguments import Pointer
 from sardonyx.providers.native.program.lowering import Lowerer, Sink
 from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.views import View
@@ -123,6 +124,22 @@ def direct_step(convolution: Convolution, sink: Sink) -> None:
     axes = 0 if flat is not None else len(geometry.kernel)
     tile = tile_for(lowerer.target, view.type, geometry.filters, axes, view.strides[-1] * geometry.strides[-1])
     packed, bias = convolution.filters.panels(lowerer, geometry, tile.width, view.type)
+    zeros = lowerer.constant(np.zeros(geometry.channels, f"f{view.type.bytes}"))
+    conv_step(lowerer, geometry, view, flat, tile, (packed, bias, zeros), geometry.channels, sink)
+
+
+def conv_step(
+    lowerer: Lowerer,
+    geometry: Geometry,
+    view: View,
+    flat: Dim | None,
+    tile: Tile,
+    constants: tuple[Pointer, Pointer, Pointer],
+    group_step: Dim,
+    sink: Sink,
+) -> None:
+    """Add the step of a direct sum; `constants` are filters, bias and a pixel of the padding, channels are counted as the tile's type."""
+    packed, bias, zeros = constants
     tiles = dim.ceildiv(geometry.positions, tile.pixels)
     lowerer.call(
         conv_kernel(lowerer.target, tile, sink.chain),
@@ -130,11 +147,12 @@ def direct_step(convolution: Convolution, sink: Sink) -> None:
             x=view.place,
             w=packed,
             bias=bias,
-            zeros=lowerer.constant(np.zeros(geometry.channels, f"f{view.type.bytes}")),
+            zeros=zeros,
             groups=geometry.groups,
             channels=geometry.channels,
             filters=geometry.filters,
             positions=geometry.positions,
+            group_step=group_step,
             block=_block(lowerer, geometry, tile),
             image_step=view.strides[0],
             pixel_step=flat,
@@ -143,8 +161,8 @@ def direct_step(convolution: Convolution, sink: Sink) -> None:
         ),
         geometry.batch * tiles * (geometry.groups * -(-geometry.filters // tile.width)),
         grain_of(tile, geometry.positions, geometry.channels * geometry.taps),
-        flops=geometry.flops,
-        traffic=_traffic(geometry, view.type.bytes),
+        flops=geometry.flops * tile.multiply.depth,
+        traffic=_traffic(geometry, tile.type.bytes),
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 
 from sardonyx.compiler.builder import Value
+from sardonyx.compiler.products import real
 from sardonyx.compiler.types import F32
 from sardonyx.providers.native.kernels.conv.tiles import EvenTiles, Sums, add_products, to_fetch, zero_sums
 from sardonyx.providers.native.program.arguments import Arguments, Operands, Pointer, ScratchSlotArguments, Size, group
@@ -152,7 +153,7 @@ class _Strassen:
             panel = f.address(self.a.u, (pair * PRODUCTS + number) * size, F32)
             following = f.address(panel, size * PRODUCTS, F32)
             fetched = to_fetch(f, panel, following, self.a.depth, form.width * F32.bytes, passed)
-            add_products(f, sums, rows, panel, self.a.depth, F32, form.lanes, fetched)
+            add_products(f, sums, rows, panel, self.a.depth, real(F32), form.lanes, fetched)
 
         first, shared, lower = self.kept
         column = pair * (2 * form.width)

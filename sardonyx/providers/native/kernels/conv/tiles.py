@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sardonyx.compiler.builder import Value, Variable
+from sardonyx.compiler.products import Product
 from sardonyx.compiler.target import Target
 from sardonyx.compiler.types import I8, I64, Type
 from sardonyx.ir import Dim, dim
@@ -103,15 +104,15 @@ def add_products(
     rows: Sequence[Value],
     panel: Value,
     depth: Value,
-    type: Type,
+    product: Product,
     lanes: int,
     fetched: Value | None = None,
 ) -> None:
-    """Add the product of rows, each a pointer to `depth` elements, and a panel of as many rows of vectors.
+    """Add the product of rows, each a pointer to `depth` elements or groups, and a panel of as many rows of vectors.
 
     `fetched` is what is fetched meanwhile, see `to_fetch`; else it is what lies behind the panel.
     """
-    vectors = len(sums[0][0])
+    vectors, type = len(sums[0][0]), product.column_group
     lines = _lines_of(vectors * lanes * type.bytes)
     fetched = f.address(panel, depth * (vectors * lanes), type) if fetched is None else fetched
     unroll = len(sums) if len(rows) * vectors > FEW_REGISTERS else max(len(sums), 2)
@@ -125,10 +126,11 @@ def add_products(
         ]
         for line in range(lines):
             f.prefetch(fetched, (k * lines + line) * (LINE // type.bytes), type, near=False)
+        columns = [product.widened(f, column) for column in columns]
         for place, row in zip(rows, registers):
-            factor = f.splat(f.load(place, k, type), lanes)
+            factor = f.splat(f.load(place, k, product.row_group, align=product.row.bytes), lanes)
             for register, column in zip(row, columns):
-                register.set(f.fma(factor, column, register.get()))
+                register.set(product.add(f, factor, column, register.get()))
 
     with f.loop(0, whole, unroll) as k:
         for number in range(unroll):

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 from sardonyx.compiler.builder import Value
+from sardonyx.compiler.products import real
 from sardonyx.compiler.types import F32, I64, PTR
 from sardonyx.providers.native.kernels.conv.tiles import (
     EvenTiles,
@@ -371,7 +372,7 @@ class _Products:
             filters = f.address(tile.filters, first * self.width, F32)
             sums = zero_sums(f, count, form.vectors, F32, form.lanes)
             ahead = fetched_from(f, fetched, first, self.width * F32.bytes)
-            add_products(f, sums, part, filters, f.minimum(PART, tile.depth - first), F32, form.lanes, ahead)
+            add_products(f, sums, part, filters, f.minimum(PART, tile.depth - first), real(F32), form.lanes, ahead)
             with f.if_(tile.has_begun | (first > 0)):
                 self._add_stored(sums, targets)
             for target, vectors in zip(targets, totals_of(sums)):

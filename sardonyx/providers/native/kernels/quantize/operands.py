@@ -14,7 +14,7 @@ import numpy as np
 
 from sardonyx.compiler.products import Product, integers
 from sardonyx.compiler.target import Target
-from sardonyx.compiler.types import I8, I16, I32, U8
+from sardonyx.compiler.types import I8, I16, I32, U8, Type
 from sardonyx.ir import Dim, Value, dim
 from sardonyx.providers.native.kernels.linalg.tile_kernel import tile_vectors
 from sardonyx.providers.native.kernels.quantize.interleaving import interleaved_panels
@@ -30,6 +30,11 @@ from sardonyx.startup.records import dataclass, replace
 
 PANELS = PackedFormat("integer-panels")
 SUMS = PackedFormat("integer-sums")
+
+
+def product_for(target: Target, column: Type) -> Product:
+    """What multiplies rows of 8-bit numbers by columns of a type."""
+    return integers(target, column)
 
 
 # --- rows
@@ -118,26 +123,26 @@ def constant_columns(
     """A constant in panels; `arrange` makes the factor (…, K, N) of its array, and gives zero points the same axes."""
     assert value.constant is not None
     factor = arrange(value.constant.peek())
-    column = I8 if _fits_bytes(factor, _zero_array(zero_point)) else I16
-    product = integers(lowerer.target, column)
+    column = I8 if fits_bytes(factor, zero_array(zero_point), _less_zero) else I16
+    product = product_for(lowerer.target, column)
     *batch, inner, count = factor.shape
     groups, panels = -(-inner // product.depth), -(-count // width)
     size = math.prod(batch) * panels * groups * width * product.depth * column.bytes
     sources = [value] if zero_point is None else [value, zero_point]
 
     def pack(array: np.ndarray, zero: np.ndarray | None = None) -> list[np.ndarray]:
-        return [pack_groups(less_zero(arrange(array), zero), product, width)]
+        return [pack_groups(_less_zero(arrange(array), zero), product, width)]
 
     (buffer,) = lowerer.packed(sources, PANELS, (arrangement, width, product.depth, str(column)), [size], pack)
     sums = _column_sums(lowerer, sources, arrangement, arrange, factor.shape) if product.row == U8 else None
     return Columns(buffer, product, groups * width, panels * groups * width, sums)
 
 
-def _zero_array(zero_point: Value | None) -> np.ndarray | None:
+def zero_array(zero_point: Value | None) -> np.ndarray | None:
     return None if zero_point is None or zero_point.constant is None else zero_point.constant.numpy()
 
 
-def _fits_bytes(array: np.ndarray, zero: np.ndarray | None) -> bool:
+def fits_bytes(array: np.ndarray, zero: np.ndarray | None, less_zero: Callable[..., np.ndarray]) -> bool:
     """Whether numbers less their zero points have 8 bits and a sign."""
     if array.dtype == np.int8 and (zero is None or not zero.any()):
         return True
@@ -147,7 +152,7 @@ def _fits_bytes(array: np.ndarray, zero: np.ndarray | None) -> bool:
     return bool(found.min(initial=0) >= -128 and found.max(initial=0) <= 127)
 
 
-def less_zero(array: np.ndarray, zero: np.ndarray | None) -> np.ndarray:
+def _less_zero(array: np.ndarray, zero: np.ndarray | None) -> np.ndarray:
     """Numbers of 8 bits less zero points that broadcast, in 16."""
     wide = array.astype(np.int16)
     return wide if zero is None else wide - (zero.reshape(()) if zero.size == 1 else zero).astype(np.int16)
@@ -178,7 +183,7 @@ def _column_sums(
     *batch, _, count = shape
 
     def pack(array: np.ndarray, zero: np.ndarray | None = None) -> list[np.ndarray]:
-        total = less_zero(arrange(array), zero).sum(axis=-2, dtype=np.int64)
+        total = _less_zero(arrange(array), zero).sum(axis=-2, dtype=np.int64)
         return [total.astype(np.int32)]
 
     (buffer,) = lowerer.packed(sources, SUMS, (arrangement,), [math.prod(batch) * count * 4], pack)
@@ -188,7 +193,7 @@ def _column_sums(
 
 def computed_columns(lowerer: Lowerer, value: Value, axes: Sequence[int], zero_point: View | None, width: int) -> Columns:
     """A value, with its axes in this order (…, K, N), in panels of words less their zero points, packed in each run."""
-    product = integers(lowerer.target, I16)
+    product = product_for(lowerer.target, I16)
     shape = tuple(dims(value)[axis] for axis in axes)
     flat = View(lowerer.scratch(dim.product(shape) * I16.bytes), I16, shape, contiguous_strides(shape))
     back = flat.transposed([list(axes).index(axis) for axis in range(len(axes))])

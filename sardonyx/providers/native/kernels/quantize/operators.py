@@ -25,6 +25,7 @@ from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import dims, element_of, required, shape_of, stored
 from sardonyx.providers.native.program.views import View, contiguous_strides
 from sardonyx.providers.scalars.quantize import added, requantize, scaled
+from sardonyx.records import replace
 
 CONTRIB = "com.microsoft"
 BYTES = (I8, U8)
@@ -95,7 +96,7 @@ def _claims_q_linear(node: Node) -> bool:
 def q_linear_mat_mul(lowerer: Lowerer, node: Node) -> None:
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = map(required, node.inputs)
     ratio = ratio_of(lowerer, [a_scale, b_scale], y_scale)
-    operations = [requantization(ratio, y_zero, node)]
+    operations = [requantization(ratio, single(lowerer, y_zero), node)]
     integer_product(lowerer, node, Operand(a, a_zero), Operand(b, b_zero), operations)
 
 
@@ -144,7 +145,7 @@ def dynamic_quantize_mat_mul(lowerer: Lowerer, node: Node) -> None:
     parameters_steps(lowerer, x, scale, zero)
     columns = columns_of(lowerer, b)
     rows = quantized_rows(lowerer, columns.product, a, scale, zero)
-    product = Operation("Mul", (scale, required(b_scale)), type=F32)
+    product = Operation("Mul", (scale, spread_scale(lowerer, required(b_scale), 0)), type=F32)
     operations = [*corrections_of(columns, zero, 0), *_real_operations(product, bias)]
     product_step(lowerer, node, rows, columns, dims(a), b.shape, operations)
 
@@ -177,8 +178,9 @@ def q_gemm(lowerer: Lowerer, node: Node) -> None:
     scale = ratio_of(lowerer, [required(a_scale), required(b_scale)], first=alpha)
     operations.append(Operation(scaled, (None, scale), type=F32))
     if y_scale is not None:
-        zero: list[Value | float] = [0] if y_zero is None else [y_zero]
-        operations.append(Operation("QuantizeLinear", (None, y_scale, *zero), type=stored(node.outputs[0])))
+        zero = single(lowerer, y_zero)
+        last = (None, single(lowerer, y_scale), 0 if zero is None else zero)
+        operations.append(Operation("QuantizeLinear", last, type=stored(node.outputs[0])))
     left = Operand(required(A), a_zero, bool(operand(node, "transA")))
     integer_product(lowerer, node, left, Operand(required(B), b_zero, bool(operand(node, "transB"))), operations)
 
@@ -228,6 +230,11 @@ def _flat(value: Value) -> np.ndarray:
     return array.reshape(()) if array.size == 1 else array
 
 
-def requantization(ratio: Scale, zero_point: Value | None, node: Node) -> Operation:
+def requantization(ratio: Scale, zero_point: View | None, node: Node) -> Operation:
     """Sums in the scale of the result."""
     return Operation(requantize, (None, ratio, 0 if zero_point is None else zero_point), type=stored(node.outputs[0]))
+
+
+def single(lowerer: Lowerer, value: Value | None) -> View | None:
+    """One number for all, to be loaded: as a part of the code each layer's would make a kernel of its own."""
+    return None if value is None else replace(lowerer.view(value), shape=(), strides=())

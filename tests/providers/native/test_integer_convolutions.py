@@ -1,0 +1,150 @@
+"""Convolutions of 8-bit integers: every bit as exact arithmetic has it, for all signs, zero points, windows, groups and feature sets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sardonyx.runtime.execution.executor import execute
+from tests.providers.native.agreement import assert_agrees, native_plan, programs
+from tests.providers.native.levels import EVERY, use_level
+from tests.providers.native.test_integer_products import CODES, DTYPES, _bytes, _model, _scales, both_signs
+
+WINDOWS: list[tuple[str, tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
+    ("1x1", (2, 5, 6, 7), (9, 5, 1, 1), {}),
+    ("1x1 of many", (1, 64, 9, 9), (40, 64, 1, 1), {}),
+    ("1x1 with a stride", (1, 8, 9, 7), (16, 8, 1, 1), {"strides": [2, 2]}),
+    ("3x3", (2, 6, 8, 9), (20, 6, 3, 3), {"pads": [1, 1, 1, 1]}),
+    ("few channels", (1, 3, 20, 20), (16, 3, 7, 7), {"pads": [3, 3, 3, 3], "strides": [2, 2]}),
+    ("dilated", (1, 4, 11, 12), (8, 4, 3, 3), {"pads": [2, 1, 0, 2], "dilations": [2, 3]}),
+    ("only padding", (1, 4, 1, 1), (8, 4, 3, 3), {"pads": [5, 5, 5, 5]}),
+    ("groups", (1, 12, 7, 7), (18, 4, 3, 3), {"group": 3, "pads": [1, 0, 0, 1]}),
+    ("odd groups", (2, 9, 7, 7), (33, 3, 3, 3), {"group": 3, "pads": [1, 1, 1, 1]}),
+    ("depthwise", (2, 21, 9, 10), (21, 1, 3, 3), {"group": 21, "pads": [1, 1, 1, 1]}),
+    ("depthwise with a stride", (1, 40, 9, 10), (40, 1, 5, 5), {"group": 40, "pads": [2, 2, 2, 2], "strides": [2, 2]}),
+    ("a wide depthwise window", (1, 8, 20, 20), (8, 1, 17, 17), {"group": 8}),
+    ("1-D", (2, 5, 30), (7, 5, 4), {"pads": [2, 1], "strides": [3]}),
+    ("3-D", (1, 3, 4, 5, 6), (5, 3, 2, 3, 2), {"pads": [1, 1, 1, 0, 0, 0]}),
+    ("empty", (0, 3, 5, 5), (4, 3, 3, 3), {}),
+    ("auto_pad", (1, 4, 8, 9), (6, 4, 3, 4), {"auto_pad": "SAME_LOWER", "strides": [2, 2]}),
+]
+each_window = pytest.mark.parametrize(
+    ("shape", "filters", "attributes"), [one[1:] for one in WINDOWS], ids=[one[0] for one in WINDOWS]
+)
+
+
+@pytest.fixture
+def level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    use_level(monkeypatch, request.param)
+    yield request.param
+
+
+on_each_level = pytest.mark.parametrize("level", EVERY, indirect=True)
+
+
+def _pads(shape: tuple[int, ...], kernel: tuple[int, ...], attributes: dict[str, Any]) -> list[tuple[int, int]]:
+    rank = len(kernel)
+    if attributes.get("auto_pad") == "SAME_LOWER":
+        strides = attributes["strides"]
+        totals = [max(0, (-(-size // step) - 1) * step + taps - size) for size, step, taps in zip(shape[2:], strides, kernel)]
+        return [(total - total // 2, total // 2) for total in totals]
+    pads = attributes.get("pads", [0] * (2 * rank))
+    return list(zip(pads[:rank], pads[rank:]))
+
+
+def _exact(x: np.ndarray, w: np.ndarray, attributes: dict[str, Any]) -> np.ndarray:
+    """The sums of whole numbers less their zero points, in 64 bits, tap by tap."""
+    kernel, group = w.shape[2:], attributes.get("group", 1)
+    rank = len(kernel)
+    strides, dilations = (attributes.get(name, [1] * rank) for name in ("strides", "dilations"))
+    padded = np.pad(x, [(0, 0), (0, 0), *_pads(x.shape, kernel, attributes)])
+    sizes = [
+        (size - (taps - 1) * gap - 1) // step + 1 for size, taps, gap, step in zip(padded.shape[2:], kernel, dilations, strides)
+    ]
+    total = np.zeros((len(x), len(w), *sizes), np.int64)
+    for tap in np.ndindex(*kernel):
+        cut = [
+            slice(k * gap, k * gap + (size - 1) * step + 1, step) for k, gap, size, step in zip(tap, dilations, sizes, strides)
+        ]
+        seen = padded[(slice(None), slice(None), *cut)]
+        for number in range(group):
+            channels, count = w.shape[1], len(w) // group
+            image = seen[:, number * channels : (number + 1) * channels]
+            rows = w[number * count : (number + 1) * count][(slice(None), slice(None), *tap)]
+            total[:, number * count : (number + 1) * count] += np.einsum("nc...,mc->nm...", image, rows)
+    return total
+
+
+@on_each_level
+@both_signs
+@each_window
+def test_sums_are_exact(level: str, a_type: str, b_type: str, shape: Any, filters: Any, attributes: dict[str, Any]) -> None:
+    if (a_type == "int8") != (b_type == "int8") and level != "bytes":
+        pytest.skip("two of four signs show that rows and filters are widened rightly where no byte is flipped")
+    rng = np.random.default_rng(1)
+    inputs = {
+        "x": _bytes(rng, a_type, *shape),
+        "w": _bytes(rng, b_type, *filters),
+        "x_zero": _bytes(rng, a_type),
+        "w_zero": _bytes(rng, b_type, filters[0]),
+    }
+    image = inputs["x"].astype(np.int64) - int(inputs["x_zero"])
+    for zero in (inputs["w_zero"], np.array(128 if b_type == "uint8" else 0, DTYPES[b_type])):
+        inputs["w_zero"] = zero
+        rows = inputs["w"].astype(np.int64) - (zero.reshape(-1, *(1,) * (len(filters) - 1)) if zero.ndim else int(zero))
+        wanted = _exact(image, rows, attributes).astype(np.int32)
+        for constants in ({"w", "w_zero"}, {"w", "w_zero", "x_zero"}):
+            plan = native_plan(_model("ConvInteger", inputs, constants, 6, **attributes), threads=1 + len(constants) % 2)
+            assert len(programs(plan)) == len(plan.steps) == 1, "left to NumPy"
+            (found,) = execute(plan, {name: array for name, array in inputs.items() if name not in constants})
+            np.testing.assert_array_equal(found, wanted)
+
+
+@on_each_level
+@pytest.mark.parametrize(("a_type", "b_type"), [("uint8", "int8"), ("int8", "int8")])
+@each_window
+def test_quantized_convolutions(
+    level: str, a_type: str, b_type: str, shape: Any, filters: Any, attributes: dict[str, Any]
+) -> None:
+    rng = np.random.default_rng(2)
+    inputs = {
+        "x": _bytes(rng, a_type, *shape),
+        "x_scale": _scales(rng),
+        "x_zero": _bytes(rng, a_type),
+        "w": _bytes(rng, b_type, *filters),
+        "w_scale": _scales(rng, filters[0]),
+        "w_zero": np.zeros(filters[0], DTYPES[b_type]),
+        "y_scale": _scales(rng) * 40,
+        "y_zero": _bytes(rng, a_type),
+        "B": rng.integers(-(2**20), 2**20, filters[0]).astype(np.int32),
+    }
+    result = CODES[np.dtype(DTYPES[a_type])]
+    for constants in (set(inputs) - {"x"}, {"w", "w_zero"}):
+        feeds = {name: array for name, array in inputs.items() if name not in constants}
+        assert_agrees(_model("QLinearConv", inputs, constants, result, **attributes), feeds)
+
+
+def test_images_stay_whole_numbers_between_convolutions() -> None:
+    """A block with a residual: nothing but convolutions, and what brings images into groups."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    rng = np.random.default_rng(3)
+    scale, zero = numpy_helper.from_array(np.float32(0.05), "s"), numpy_helper.from_array(np.array(3, np.uint8), "z")
+    none = numpy_helper.from_array(np.array(0, np.int8), "n")
+    weights = [numpy_helper.from_array(_bytes(rng, "int8", 16, 16, 3, 3) // 8, f"w{number}") for number in range(2)]
+    nodes = [
+        helper.make_node("QLinearConv", ["x", "s", "z", "w0", "s", "n", "s", "z"], ["a"], pads=[1, 1, 1, 1]),
+        helper.make_node("QLinearConv", ["a", "s", "z", "w1", "s", "n", "s", "z"], ["b"], pads=[1, 1, 1, 1]),
+        helper.make_node("QLinearAdd", ["b", "s", "z", "x", "s", "z", "s", "z"], ["y"], domain="com.microsoft"),
+    ]
+    image = helper.make_tensor_value_info("x", TensorProto.UINT8, [1, 16, 9, 9])
+    result = helper.make_tensor_value_info("y", TensorProto.UINT8, [1, 16, 9, 9])
+    graph = helper.make_graph(nodes, "g", [image], [result], [scale, zero, none, *weights])
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    assert_agrees(model, {"x": _bytes(rng, "uint8", 1, 16, 9, 9)})
+    (program,) = programs(native_plan(model))
+    assert sum(step.kernel.title == "conv" for step in program.program.steps) == 2
