@@ -71,7 +71,8 @@ def _questions() -> str:
             "Where is MatMul of int8?",
             f"{_link('sardonyx.providers.native.kernels.quantize.operators')} lowers MatMulInteger and its relatives, "
             f"{_link('sardonyx.compiler.products')} has the innermost step ([quantization](quantization.md)); "
-            f"{_numpy('MatMulInteger')} has them in NumPy, and {_link('sardonyx.optimizer.rules.quantize_units')} makes QLinearMatMul from QuantizeLinear and DequantizeLinear.",
+            f"{_numpy('MatMulInteger')} has them in NumPy, and {_link('sardonyx.optimizer.rules.quantize_units')} makes "
+            "QLinearMatMul from QuantizeLinear and DequantizeLinear.",
         ),
         (
             "In which order do passes run?",

@@ -41,7 +41,7 @@ from sardonyx.providers.native.program.weights import aligned_empty
 from sardonyx.providers.prepacking import PackedFormat
 from sardonyx.providers.scalars.quantize import added, center, flip, uncentered
 from sardonyx.providers.scalars.table import name_of
-from sardonyx.records import dataclass, replace
+from sardonyx.startup.records import dataclass, replace
 
 FILTERS = PackedFormat("integer-filters")
 DEPTHWISE = PackedFormat("integer-depthwise")

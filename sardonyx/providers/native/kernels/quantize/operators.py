@@ -25,7 +25,7 @@ from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import dims, element_of, required, shape_of, stored
 from sardonyx.providers.native.program.views import View, contiguous_strides
 from sardonyx.providers.scalars.quantize import added, requantize, scaled
-from sardonyx.records import replace
+from sardonyx.startup.records import replace
 
 CONTRIB = "com.microsoft"
 BYTES = (I8, U8)
