@@ -9,6 +9,7 @@ from __future__ import annotations
 from sardonyx import dtypes
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.math import sigmoid
+from sardonyx.compiler.small_types import SMALL_FLOATS, SMALL_INTEGERS, can_decode, decoded
 from sardonyx.compiler.types import BF16, F16, F32, I32, Type
 from sardonyx.dtypes import ElementType
 from sardonyx.ir import Node, TensorType
@@ -20,6 +21,9 @@ CONTRIB = "com.microsoft"
 BYTES = frozenset({dtypes.int8, dtypes.uint8})
 SMALL = BYTES | {dtypes.int16, dtypes.uint16}
 """What reals are quantized to."""
+FEW_BITS = frozenset(getattr(dtypes, name) for name in (*SMALL_INTEGERS, *SMALL_FLOATS))
+"""What weights may be besides, a byte each in memory."""
+DEQUANTIZED = SMALL | {dtypes.int32} | FEW_BITS
 
 
 def limits(type: Type) -> tuple[int, int]:
@@ -40,10 +44,13 @@ def saturated(values: Value, zero_point: Value | None, type: Type) -> Value:
 
 
 def centered(values, zero_point):
-    """Whole numbers less their zero point, in 32 bits."""
-    f = values.f
-    wide = f.convert(values, I32)
-    return wide if zero_point is None else wide - f.convert(zero_point, I32)
+    """Numbers less their zero point, in 32 bits."""
+    return _wide(values) if zero_point is None else _wide(values) - _wide(zero_point)
+
+
+def _wide(values):
+    """Numbers in 32 bits: int32, or float32 for floats of few bits."""
+    return decoded(values) if can_decode(values.type) else values.f.convert(values, I32)
 
 
 def real(values, scale, zero_point):
@@ -166,12 +173,14 @@ def quantize_brain(x, y_scale, y_zero_point=None, *, type, axis=1, saturate=1, b
 
 
 def dequantizes(node: Node) -> bool:
-    return _dtype(node, 1) in SINGLES and _output_dtype(node) in SINGLES and _dtype(node, 2) in (None, _dtype(node, 0))
+    dtype = _dtype(node, 0)
+    is_single = _dtype(node, 1) in SINGLES and _output_dtype(node) in SINGLES
+    return is_single and dtype in DEQUANTIZED and _dtype(node, 2) in (None, dtype)
 
 
 @scalar(
     "DequantizeLinear",
-    types=SMALL | {dtypes.int32},
+    types=DEQUANTIZED,
     claims=lambda node: dequantizes(node) and _is_spread(node),
     trailing=axes_behind,
     varies=True,
@@ -179,7 +188,7 @@ def dequantizes(node: Node) -> bool:
 @scalar(
     "DequantizeLinear",
     domain=CONTRIB,
-    types=SMALL | {dtypes.int32},
+    types=DEQUANTIZED,
     claims=lambda node: dequantizes(node) and _is_spread(node),
     trailing=axes_behind,
     varies=True,

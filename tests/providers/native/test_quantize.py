@@ -6,7 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from sardonyx import errors
+from sardonyx import dtypes, errors
+from sardonyx.providers.scalars.quantize import FEW_BITS
 from sardonyx.runtime.execution.executor import execute
 from tests.providers.native.agreement import assert_agrees, native_plan, programs
 
@@ -66,6 +67,23 @@ def test_a_scale_for_each_block(whole: str, axis: int) -> None:
     source = f"""g (float[4,6,8] x, float[{sizes}] s, {whole}[{sizes}] p) => ({whole}[4,6,8] y, float[4,6,8] z) {{
         y = QuantizeLinear<axis={axis}, block_size=2>(x, s, p) z = DequantizeLinear<axis={axis}, block_size=2>(y, s, p) }}"""
     assert_agrees(source, {"x": _numbers(*shape), "s": _scales("float", *blocks), "p": _points(whole, *blocks)}, tolerance=0.0)
+
+
+@pytest.mark.parametrize("few", sorted(dtype.name for dtype in FEW_BITS))
+@pytest.mark.parametrize("form", ["one scale", "a scale for each column", "a scale for each block"])
+def test_numbers_of_few_bits_are_dequantized(few: str, form: str) -> None:
+    """All codes that there are. Zero points of floats are 0, as the standard has it."""
+    dtype = getattr(dtypes, few)
+    codes = (np.arange(256).reshape(16, 16) % (1 << dtype.bits)).astype(np.uint8)
+    scales, attributes = {"one scale": ((), ""), "a scale for each column": ((16,), "<axis=1>")}.get(
+        form, ((4, 16), "<axis=0, block_size=4>")
+    )
+    point = codes.reshape(-1)[: int(np.prod(scales))].reshape(scales) * ("float" not in few)
+    sizes = f"[{','.join(map(str, scales))}]" if scales else ""
+    source = f"""g ({few}[16,16] x, float{sizes} s, {few}{sizes} p) => (float[16,16] y, float[16,16] z) {{
+        y = DequantizeLinear{attributes}(x, s, p) z = DequantizeLinear{attributes}(x, s) }}"""
+    feeds = {"x": codes.view(dtype.numpy), "s": _scales("float", *scales), "p": point.astype(np.uint8).view(dtype.numpy)}
+    assert_agrees(source, feeds, opset=28, tolerance=0.0)
 
 
 def test_without_zero_points() -> None:
