@@ -39,6 +39,11 @@ class Symbol:
     def is_anonymous(self) -> bool:
         return self.name.startswith("?")
 
+    @property
+    def mark(self) -> str | None:
+        """What a model has in place of a name."""
+        return (self.name.partition(" ")[2] or None) if self.is_anonymous else None
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Symbol) and other.name == self.name
 
@@ -271,7 +276,9 @@ def symbol(name: str) -> Expression:
 
 def named(name: str) -> Expression:
     """A size by what a model calls it. A mark like ? or -1 is no name: wherever it stands it is another unknown size."""
-    return symbol(name) if name != "-1" and any(letter.isalnum() or letter == "_" for letter in name) else fresh()
+    if name != "-1" and any(letter.isalnum() or letter == "_" for letter in name):
+        return symbol(name)
+    return _of_atom(Symbol(f"?{next(_fresh_numbers)} {name}")) if name else fresh()
 
 
 def fresh() -> Expression:

@@ -27,7 +27,14 @@ BRANCHES = """g (float[N,4] x) => (float[M,4] y) {
     positive = Greater(total, zero)
     y = If(positive)<then_branch = a () => (float[P,4] p) { p = Concat<axis=0>(doubled, x) },
                      else_branch = b () => (float[N,4] q) { q = Identity(doubled) }> }"""
-INPUT_BACK = BRANCHES.replace("Identity(doubled)", "Identity(x)")
+CHOICE = """g (bool c, string[N,2] x) => (string[N,2] y) {
+    y = If(c)<then_branch = a () => (string[N,2] p) {
+                  p = ai.onnx.ml.LabelEncoder<keys_strings=["a", "b"], values_strings=["c", "d"]>(x) },
+              else_branch = b () => (string[N,2] q) {
+                  q = ai.onnx.ml.LabelEncoder<keys_strings=["a", "b"], values_strings=["e", "f"]>(x) }> }"""
+INPUT_BACK = CHOICE.replace('LabelEncoder<keys_strings=["a", "b"], values_strings=["e", "f"]>', "Identity").replace(
+    "ai.onnx.ml.Identity", "Identity"
+)
 ENCODED = """g (string[N,2] x) => (float[N,2,3] y) { y = ai.onnx.ml.OneHotEncoder<cats_strings=["a", "b", "c"]>(x) }"""
 
 
@@ -71,6 +78,14 @@ def test_the_direct_way_agrees_with_the_ordinary_one(text: str, feeds: list[Mapp
     assert all(quick._sess.direct(dict(one)) is not None for one in feeds)
 
 
+def test_choices_go_the_direct_way() -> None:
+    quick = session(CHOICE)
+    assert quick._sess.direct is not None
+    for c, wanted in ((True, texts("c", "_Unused", "_Unused", "d")), (False, texts("e", "_Unused", "_Unused", "f"))):
+        feeds = {"c": np.array(c), "x": texts("a", "c", "?", "b")}
+        assert same(quick.run(None, feeds)[0], wanted) and same(quick._sess.direct(feeds)[0], wanted)
+
+
 def test_results_belong_to_the_caller() -> None:
     quick = session(BRANCHES)
     for sign in (1, -1):
@@ -83,8 +98,8 @@ def test_results_belong_to_the_caller() -> None:
 def test_what_would_give_an_input_back_goes_the_ordinary_way() -> None:
     ordinary = session(INPUT_BACK)
     assert ordinary._sess.direct is None
-    x = -np.ones((3, 4), np.float32)
-    (y,) = [ordinary.run(None, {"x": x})[0] for _ in range(2)][-1:]
+    x = texts("a", "b")
+    (y,) = [ordinary.run(None, {"c": np.array(False), "x": x})[0] for _ in range(2)][-1:]
     assert not np.shares_memory(x, y)
 
 

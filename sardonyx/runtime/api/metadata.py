@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sardonyx.ir import Dim, Model, Node, OptionalType, SparseTensorType, TensorType, Type, Value, dim
+from sardonyx.ir import Dim, Model, Node, OptionalType, SparseTensorType, TensorType, Type, Value
 
 UNKNOWN_VERSION = 2**63 - 1
 """What the original shows for a model file without a version."""
@@ -69,9 +69,10 @@ def _visible_dim(inferred: Dim, declared: Dim) -> int | str | None:
             return size
     for size in (declared, inferred):
         symbol = None if isinstance(size, int) else size.symbol
-        if symbol is not None and not dim.is_anonymous(size):
+        if symbol is not None and not symbol.is_anonymous:
             return symbol.name
-    return None
+    symbol = None if isinstance(declared, int) else declared.symbol
+    return None if symbol is None else symbol.mark
 
 
 class ModelMetadata:

@@ -59,13 +59,15 @@ def test_a_size_whose_symbols_cannot_be_told_is_one_by_itself() -> None:
 
 
 def test_the_body_of_a_loop_is_compiled_where_sizes_cannot_be_told() -> None:
-    """Inside, only the product of two sizes is seen."""
+    """Inside, only the product of two sizes is seen. A text among the state keeps the loop in NumPy."""
     model = """
         <ir_version: 9, opset_import: ["" : 21]>
-        g (float[H,W] x, int64 trips) => (float[] total) <bool yes = {1}, int64[1] flat = {-1}, float zero = {0}> {
+        g (float[H,W] x, int64 trips, string label) => (float[] total) <bool yes = {1}, int64[1] flat = {-1}, float zero = {0}> {
             row = Reshape (x, flat)
-            total = Loop (trips, yes, zero) <body = b (int64 i, bool go, float sum) => (bool next, float more) {
+            total, last = Loop (trips, yes, zero, label)
+                <body = b (int64 i, bool go, float sum, string text) => (bool next, float more, string same) {
                 next = Identity (go)
+                same = Identity (text)
                 bent = Tanh (row)
                 scaled = Mul (bent, row)
                 part = ReduceSum <keepdims = 0> (scaled)
@@ -77,7 +79,7 @@ def test_the_body_of_a_loop_is_compiled_where_sizes_cannot_be_told() -> None:
     plan = native_plan(model)
     found = [program for step in plan.steps for body in step.bodies.values() for program in programs(body)]
     assert [step.kernel.title for program in found for step in program.program.steps] != []
-    (total,) = execute(plan, {"x": x, "trips": np.array(3)})
+    (total,) = execute(plan, {"x": x, "trips": np.array(3), "label": np.array("a", object)})
     np.testing.assert_allclose(total, 3 * (np.tanh(x) * x).sum(), rtol=1e-5)
 
 
