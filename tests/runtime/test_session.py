@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import io
 import multiprocessing
 import os
@@ -287,6 +288,23 @@ def test_free_dimensions_can_be_fixed() -> None:
     assert_same(lambda ort: use(ort, "add_free_dimension_override_by_name", "N"))
     assert_same(lambda ort: use(ort, "add_free_dimension_override_by_name", "other"))
     assert_same(lambda ort: use(ort, "add_free_dimension_override_by_denotation", "DATA_BATCH"))
+
+
+def test_sizes_without_a_name_are_shown_as_onnxruntime_does() -> None:
+    relu = helper.make_node("Relu", ["x"], ["y"])
+    shapes = (["?", 3], ["-1", 3], [None, 3], ["", 3], ["*", "N"])
+
+    def shown(ort: ModuleType, shape: Any, result: Any) -> Any:
+        ends = [
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, sizes)] for name, sizes in (("x", shape), ("y", result))
+        ]
+        model = helper.make_model(helper.make_graph([relu], "g", *ends), ir_version=8)
+        session = ort.InferenceSession(model.SerializeToString())
+        return [arg.shape for arg in (*session.get_inputs(), *session.get_outputs())]
+
+    for shape in shapes:
+        for result in (shape, None, [None, None]):
+            assert_same(functools.partial(shown, shape=shape, result=result))
 
 
 def run_weighted(ort: ModuleType, model: bytes, configure: Any) -> Any:

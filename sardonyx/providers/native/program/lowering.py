@@ -55,7 +55,7 @@ from sardonyx.startup.records import dataclass, replace
 
 MAPPED_BYTES = 1 << 20
 """Constants of at least so many bytes are read where the file has them, aligned or not. All our CPUs can read them so."""
-SCOPED = ("_views", "joints", "packed_views", "_pending", "_held", "expansions", "_members", "_wanted", "_places")
+SCOPED = ("_views", "joints", "packed_views", "_pending", "_held", "expansions", "_members", "_wanted", "_places", "_divisors")
 """What is another inside of a node's graph."""
 PIECES_PER_THREAD = 4
 """Into how many pieces per thread a step is cut whose items a run tells, if its grain allows."""
@@ -314,7 +314,7 @@ class Lowerer:
         """
         scope = vars(self).copy()
         self._views, self.joints, self.packed_views = dict(self._views), dict(self.joints), dict(self.packed_views)
-        self._pending, self._held, self.expansions = {}, {}, {}
+        self._pending, self._held, self.expansions, self._divisors = {}, {}, {}, set(self._divisors)
         self._members, self._wanted, self._places = set(graph.nodes), set(graph.outputs), dict(places)
         try:
             yield
