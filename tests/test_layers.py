@@ -216,7 +216,7 @@ DOORS = {
     "sardonyx.quantization.matmul_nbits_quantizer": QUANTIZING,
     "sardonyx.quantization.models": QUANTIZING,
     "sardonyx.quantization.shape_inference": QUANTIZING,
-    "sardonyx.quantization.weight_only": QUANTIZING,
+    "sardonyx.quantization.weight_only.configs": QUANTIZING,
     "sardonyx.runtime.api.explanation": SHOWN,
     "sardonyx.runtime.api.memory_picture": SHOWN,
     "sardonyx.runtime.api.memory_report": SHOWN,

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from sardonyx import formats
 from sardonyx.cli.terminal import Terminal, UsageError, size_text
 
 ALGORITHMS = ("default", "rtn", "k-quant", "hqq", "gptq")
@@ -150,7 +151,6 @@ def _algorithm(options: argparse.Namespace) -> Any:
 
 def data_reader(model: str | Path, data: Path) -> Any:
     """What reads `--data` for a model; `compare` uses it too."""
-    from sardonyx import formats
     from sardonyx.quantization.data_files import FileDataReader
 
     inputs = formats.load(str(model)).graph.inputs

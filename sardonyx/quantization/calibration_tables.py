@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import flatbuffers
 import numpy as np
 
+from sardonyx.quantization.CalTableFlatBuffers import KeyValue, TrtTable
 from sardonyx.quantization.ranges import CalibrationCacheEncoder, TensorData
 
 
@@ -27,10 +29,6 @@ def _highest(data: Any) -> float:
 
 
 def _flatbuffer(highest: dict[str, float]) -> bytes:
-    import flatbuffers
-
-    from sardonyx.quantization.CalTableFlatBuffers import KeyValue, TrtTable
-
     builder = flatbuffers.Builder(1024)
     entries = []
     for name, value in highest.items():

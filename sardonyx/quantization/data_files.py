@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto, numpy_helper
 
 from sardonyx.quantization.calibrate import CalibrationDataReader
 
@@ -47,8 +48,6 @@ class FileDataReader(CalibrationDataReader):
             return {key.removeprefix(prefix): archive[key] for key in keys}
 
     def _from_folder(self, folder: Path) -> dict[str, Any]:
-        from sardonyx.quantization.static_quantize_runner import read_tensor
-
         return {name: read_tensor(folder / f"input_{index}.pb") for index, name in enumerate(self.names)}
 
 
@@ -69,3 +68,8 @@ def _batches_of(file: Path) -> list[tuple[Path, str]]:
         if numbers and all(number.isdecimal() for number in numbers):
             return [(file, f"{number}/") for number in sorted(numbers, key=int)]
         return [(file, "")] if archive.files else []
+
+
+def read_tensor(file: str | Path) -> np.ndarray:
+    """The array of a file that holds a TensorProto."""
+    return np.asarray(numpy_helper.to_array(TensorProto.FromString(Path(file).read_bytes())))

@@ -13,11 +13,14 @@ from onnx import ModelProto
 from sardonyx.quantization import models
 from sardonyx.quantization.calibrate import CalibrationDataReader, create_calibrator
 from sardonyx.quantization.configs import DynamicQuantConfig, Names, QuantConfig, StaticQuantConfig
+from sardonyx.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 from sardonyx.quantization.onnx_quantizer import ONNXQuantizer
 from sardonyx.quantization.qdq_quantizer import QDQQuantizer
 from sardonyx.quantization.ranges import TensorsData, load_tensors_data, save_tensors_data
 from sardonyx.quantization.registry import IntegerOpsRegistry, QDQRegistry, QLinearOpsRegistry
+from sardonyx.quantization.smooth_quant import smooth_model
 from sardonyx.quantization.types import CalibrationMethod, QuantFormat, QuantizationMode, QuantType
+from sardonyx.quantization.weight_only.configs import WeightOnlyQuantConfig
 
 Source = Any
 """A path or an `onnx.ModelProto`."""
@@ -128,8 +131,6 @@ def _hint_at_pre_processing(model: ModelProto) -> None:
 
 
 def _smoothed(model: ModelProto, reader: Any, options: dict[str, Any]) -> ModelProto:
-    from sardonyx.quantization.smooth_quant import smooth_model
-
     if reader is None:
         raise ValueError("SmoothQuant looks at activations and needs a calibration_data_reader")
     alpha, folding = options.get("SmoothQuantAlpha", 0.5), options.get("SmoothQuantFolding", True)
@@ -255,12 +256,8 @@ def quantize(model_input: Source, model_output: str | Path, quant_config: QuantC
 
 
 def _quantize_weights(source: Source, target: str | Path, config: Any) -> None:
-    from sardonyx.quantization.weight_only.configs import WeightOnlyQuantConfig
-
     if not isinstance(config, WeightOnlyQuantConfig):
         raise TypeError(f"a config is a StaticQuantConfig, a DynamicQuantConfig or a WeightOnlyQuantConfig, got {type(config)}")
-    from sardonyx.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
-
     quantizer = MatMulNBitsQuantizer(models.load(source), algo_config=config)
     quantizer.process()
     quantizer.model.save_model_to_file(target, True)
@@ -311,7 +308,7 @@ def get_qdq_config(
         nodes_to_exclude=excluded,
         per_channel=per_channel,
         reduce_range=reduce_range,
-        use_external_data_format=_is_large(model_input),
+        use_external_data_format=is_large(model_input),
         calibration_providers=calibration_providers,
         extra_options=options,
     )
@@ -331,7 +328,8 @@ def _calibration_options(arguments: dict[str, Any] | None) -> dict[str, Any]:
     return {name: arguments[own] for name, own in CALIBRATION_OPTIONS.items() if arguments and own in arguments}
 
 
-def _is_large(source: Source) -> bool:
+def is_large(source: Source) -> bool:
+    """Whether a model's tensors are, or have to be, in a file beside it."""
     if isinstance(source, ModelProto):
         return models.model_size(source) >= models.MODEL_SIZE_THRESHOLD
     return models.model_has_external_data(Path(source))

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
 
 from sardonyx.quantization.calibrate import CalibrationDataReader
+from sardonyx.quantization.data_files import read_tensor
 from sardonyx.quantization.quantize import quantize_static
 from sardonyx.quantization.types import CalibrationMethod, QuantFormat, QuantType, member_named
 
@@ -45,11 +45,6 @@ class OnnxModelCalibrationDataReader(CalibrationDataReader):
 
     def read_onnx_pb_data(self, file_pb: str | Path) -> np.ndarray:
         return read_tensor(file_pb)
-
-
-def read_tensor(file: str | Path) -> np.ndarray:
-    """The array of a file that holds a TensorProto."""
-    return np.asarray(numpy_helper.to_array(onnx.TensorProto.FromString(Path(file).read_bytes())))
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:

@@ -18,7 +18,7 @@ from sardonyx.quantization.configs import StaticQuantConfig
 from sardonyx.quantization.execution_providers.qnn.mixed_precision_overrides_utils import (
     MixedPrecisionTensorQuantOverridesFixer,
 )
-from sardonyx.quantization.quantize import _is_large
+from sardonyx.quantization.quantize import is_large
 from sardonyx.quantization.tensor_quant_overrides import TensorQuantOverridesHelper
 from sardonyx.quantization.types import CalibrationMethod, QuantFormat, QuantType
 
@@ -101,7 +101,7 @@ def get_qnn_qdq_config(
         op_types_to_quantize=sorted(op_types - OP_TYPES_TO_EXCLUDE),
         nodes_to_exclude=list(nodes_to_exclude or []),
         per_channel=per_channel,
-        use_external_data_format=_is_large(model_input),
+        use_external_data_format=is_large(model_input),
         calibration_providers=calibration_providers,
         extra_options=options,
     )
