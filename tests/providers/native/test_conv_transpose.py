@@ -154,3 +154,24 @@ def test_computed_filters_without_bias_behind_other_nodes():
     model.graph.node[0].input[1] = "scaled"
     model.graph.node.insert(0, helper.make_node("Tanh", ["W"], ["scaled"]))
     assert_agrees(model, feeds, opset=22)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize(
+    ("kernel", "attributes"),
+    [
+        ((3, 3), {"strides": [2, 2], "pads": [1, 1, 1, 1], "output_padding": [1, 1]}),
+        ((3, 3), {"strides": [2, 2]}),
+        ((2, 2), {"strides": [4, 4]}),
+        ((4,), {"strides": [2], "pads": [1, 2]}),
+        ((3, 2), {"strides": [1, 3], "auto_pad": "SAME_UPPER"}),
+        ((5, 3), {"strides": [3, 2], "output_shape": [9, 11]}),
+        ((3, 3), {"strides": [2, 2], "dilations": [2, 1]}),
+    ],
+)
+def test_depthwise(kernel, attributes, dtype):
+    """Each phase of the stride is a convolution of its own, with constant filters and with computed ones."""
+    feeds = images(2, 8, *(5, 4)[: len(kernel)], dtype=dtype)
+    assert_agrees(transposed_model(8, 8, kernel, group=8, dtype=dtype, **attributes), feeds, opset=22)
+    model = transposed_model(8, 8, kernel, group=8, dtype=dtype, bias=False, **attributes)
+    assert_agrees(*with_computed_filters(model, feeds), opset=22)

@@ -24,7 +24,7 @@ from sardonyx.providers.native.program.chain import Chain, ChainCode
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer, Sink
 from sardonyx.providers.native.program.steps import Buffer
-from sardonyx.providers.native.program.views import View
+from sardonyx.providers.native.program.views import View, contiguous_strides
 from sardonyx.providers.native.program.weights import aligned_empty
 from sardonyx.providers.prepacking import PackedFormat
 from sardonyx.startup.records import dataclass
@@ -58,7 +58,7 @@ def candidates(convolution: Convolution) -> Iterator[Candidate]:
     """Itself, if vectors hold whole groups."""
     geometry, lanes = convolution.geometry, convolution.lowerer.target.lanes(convolution.view.type)
     filters = geometry.filters
-    if has_small_groups(geometry, lanes) and convolution.packs:
+    if has_small_groups(geometry, lanes) and convolution.filters.arrange is None:
         cycles = convolution.direct_cycles * filters / lanes  # no lane is empty
         yield Candidate("depthwise", cycles, lambda sink: depthwise_step(convolution, sink))
 
@@ -112,7 +112,27 @@ def _packed(lowerer: Lowerer, geometry: Geometry, type: Type, W: Constant, B: Co
         return [ordered, np.zeros(channels, dtype) if bias is None else bias.astype(dtype)]
 
     sizes = [geometry.taps * inputs * channels * type.bytes, channels * type.bytes]
+    if not lowerer.can_pack(W, B):
+        return _packed_in_runs(lowerer, geometry, type, W, B)
     return lowerer.packed([W] if B is None else [W, B], DEPTHWISE, (inputs, channels, dtype.str), sizes, pack)
+
+
+def _packed_in_runs(lowerer: Lowerer, geometry: Geometry, type: Type, W: Constant, B: Constant | None) -> list[Buffer]:
+    """The same of filters or a bias that are computed."""
+    inputs, channels = geometry.channels, geometry.groups * geometry.filters
+    filters = lowerer.contiguous(W).reshaped((channels, inputs, geometry.taps))
+    assert filters is not None
+    buffers = [_copied(lowerer, filters.transposed((2, 1, 0)), type)]
+    if B is None:
+        return [*buffers, lowerer.constant(np.zeros(channels, f"f{type.bytes}"))]
+    return [*buffers, _copied(lowerer, lowerer.view(B), type)]
+
+
+def _copied(lowerer: Lowerer, view: View, type: Type) -> Buffer:
+    """What a view shows, without gaps and in another type."""
+    buffer = lowerer.scratch(dim.product(view.shape) * type.bytes)
+    lowerer.copy(view, View(buffer, type, view.shape, contiguous_strides(view.shape)))
+    return buffer
 
 
 def _rows_of(lowerer: Lowerer, geometry: Geometry, type: Type) -> Rows:

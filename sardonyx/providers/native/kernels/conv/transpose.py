@@ -43,6 +43,8 @@ PIECE_ELEMENTS = 16384
 """How many sums are worth handing to another thread."""
 FEW_CHANNELS = 8
 """Below so many channels vectors run along rows."""
+MAX_PHASES = 4
+"""Up to this stride the phases of a depthwise one are convolutions of their own."""
 LONGEST_STRIDE = 1 << 16
 """Beyond this the table of a stride's phases is not worth its memory."""
 LONGEST_ROW = 1 << 22
@@ -102,15 +104,27 @@ def _begin(
 
 
 def _claims(node: Node) -> bool:
-    """Floats, filters of known sizes, all sizes that fit."""
+    """Floats, filters of known sizes, all sizes that fit; depthwise ones are composed."""
     X, W, B = (*node.inputs, None, None)[:3]
-    if X is None or W is None:
+    if X is None or W is None or has_phases(node):
         return False
     types = {element_of(value) for value in (X, W, B, node.outputs[0]) if value is not None}
     type = types.pop()
     if types or type is None or not type.is_float:
         return False
     return _sizes_fit(node, X, W, B)
+
+
+def has_phases(node: Node) -> bool:
+    """Whether each filter sees one channel, and strides are so short that all their phases can be computed apart."""
+    filters, group = shape_of(required(node.inputs[1])), int(operand(node, "group") or 1)
+    strides, dilations = operand(node, "strides") or (), operand(node, "dilations") or ()
+    if filters is None or not all(isinstance(size, int) and size > 0 for size in filters) or len(filters) > 4:
+        return False
+    if operand(node, "output_shape"):
+        return False
+    is_depthwise = group >= FEW_CHANNELS and filters[0] == group and filters[1] == 1
+    return is_depthwise and all(0 < step <= MAX_PHASES for step in strides) and all(step == 1 for step in dilations)
 
 
 def _sizes_fit(node: Node, X: Value, W: Value, B: Value | None) -> bool:
