@@ -25,6 +25,11 @@ OPS = {
         ai.onnx.ml:Imputer ai.onnx.ml:LinearClassifier ai.onnx.ml:SVMClassifier ai.onnx.ml:SVMRegressor ai.onnx.ml:Scaler
         com.microsoft:MurmurHash3
     """,
+    "a constant divisor that holds a 0 is an error, and so are factors of integers that are no integers": """
+        Div Mod Gemm com.microsoft:FusedGemm
+    """,
+    "texts among the types to be cast to": "CastLike",
+    "the op that would scatter them does not take float8 and 4-bit types": "TensorScatter",
     "quantized numbers": """
         QuantizeLinear DequantizeLinear DynamicQuantizeLinear MatMulInteger ConvInteger QLinearConv QLinearMatMul
         com.microsoft:QuantizeLinear com.microsoft:DequantizeLinear com.microsoft:QLinearConv com.microsoft:QLinearAdd

@@ -33,8 +33,13 @@ OPEN = {
         com.microsoft:RotaryEmbedding com.microsoft:EmbedLayerNormalization
     """,
     "lengths of transforms: these shape the code": "DFT STFT",
-    "how many axes the result has depends on a size": "GatherND ScatterND com.microsoft:GatherND",
-    "whether operands have one shape is known in a run only": "SwiGLU LayerNormalization SimplifiedLayerNormalization",
+    "how many axes the result has depends on a size": "GatherND ScatterND com.microsoft:GatherND Squeeze",
+    "whether operands have one shape is known in a run only": """
+        SwiGLU LayerNormalization SimplifiedLayerNormalization com.microsoft:SkipLayerNormalization
+        com.microsoft:SkipSimplifiedLayerNormalization
+    """,
+    "coordinates must be known to be as many as an image has axes": "AffineGrid RoiAlign",
+    "which axes change, or how many channels there are, shapes the code": "Resize Col2Im",
     "features are counted when the session is made": """
         ai.onnx.ml:ArrayFeatureExtractor ai.onnx.ml:FeatureVectorizer ai.onnx.ml:Imputer ai.onnx.ml:LinearClassifier
         ai.onnx.ml:LinearRegressor ai.onnx.ml:SVMClassifier ai.onnx.ml:SVMRegressor ai.onnx.ml:Scaler
