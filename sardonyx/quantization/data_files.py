@@ -16,7 +16,7 @@ class FileDataReader(CalibrationDataReader):
     """Batches from a path; each is read when its turn comes.
 
     A .npz file has arrays under the names of inputs, or under `0/name`, `1/name`, … for several batches. A folder holds such files, or
-    folders with a TensorProto for each input: `input_0.pb`, `input_1.pb`, …
+    folders with a TensorProto for each input: `input_0.pb` and so on.
     """
 
     def __init__(self, path: str | Path, input_names: Sequence[str]):
