@@ -298,7 +298,8 @@ def test_sizes_without_a_name_are_shown_as_onnxruntime_does() -> None:
         ends = [
             [helper.make_tensor_value_info(name, TensorProto.FLOAT, sizes)] for name, sizes in (("x", shape), ("y", result))
         ]
-        model = helper.make_model(helper.make_graph([relu], "g", *ends), ir_version=8)
+        opsets = [helper.make_opsetid("", 17)]
+        model = helper.make_model(helper.make_graph([relu], "g", *ends), opset_imports=opsets, ir_version=8)
         session = ort.InferenceSession(model.SerializeToString())
         return [arg.shape for arg in (*session.get_inputs(), *session.get_outputs())]
 

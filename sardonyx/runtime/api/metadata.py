@@ -67,12 +67,9 @@ def _visible_dim(inferred: Dim, declared: Dim) -> int | str | None:
     for size in (inferred, declared):
         if isinstance(size, int):
             return size
-    for size in (declared, inferred):
-        symbol = None if isinstance(size, int) else size.symbol
-        if symbol is not None and not symbol.is_anonymous:
-            return symbol.name
-    symbol = None if isinstance(declared, int) else declared.symbol
-    return None if symbol is None else symbol.mark
+    symbols = [size.symbol for size in (declared, inferred) if not isinstance(size, int) and size.symbol is not None]
+    names = (symbol.name for symbol in symbols if not symbol.is_anonymous)
+    return next(names, None) or next((symbol.mark for symbol in symbols if symbol.mark), None)
 
 
 class ModelMetadata:
