@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from sardonyx.errors import InferenceError
 from sardonyx.ir import Node, dim
 from sardonyx.ops.reading import operand
 from sardonyx.ops.window import output_sizes, per_axis, split_pads
@@ -37,7 +38,10 @@ def _sizes_of(node: Node) -> Transposed | None:
 
 def _claims(node: Node) -> bool:
     type, shape = element_of(required(node.inputs[0])), dims(required(node.inputs[0]))
-    return type is not None and type.is_number and len(shape) == 3 and _sizes_of(node) is not None
+    try:
+        return type is not None and type.is_number and len(shape) == 3 and _sizes_of(node) is not None
+    except InferenceError:
+        return False
 
 
 @lower("Col2Im", claims=_claims)
