@@ -7,17 +7,20 @@ from collections.abc import Callable, Sequence
 from sardonyx.dtypes import float64
 from sardonyx.ir import Value
 from sardonyx.providers.native.program.composition import Composer, compose
+from sardonyx.providers.native.program.values import dims
 from sardonyx.providers.provider import CannotCompile
 
 TRAINING = "ai.onnx.preview.training"
 Step = Callable[..., tuple[Value, ...]]
 
 
-def _each(step: Step, inputs: Sequence[Value], groups: int) -> list[Value]:
+def _each(op: Composer, step: Step, inputs: Sequence[Value], groups: int) -> list[Value]:
     """Apply `step` to each optimized tensor; `inputs` holds all tensors, then all gradients, then all of each further state."""
     if len(inputs) % groups:
         raise CannotCompile(f"{len(inputs)} tensors cannot be divided into {groups} groups", quiet=True)
     count = len(inputs) // groups
+    for number, value in enumerate(inputs):
+        op.require_shape(value, dims(inputs[number % count]))
     results = [step(*inputs[number::count]) for number in range(count)]
     return [result[part] for part in range(groups - 1) for result in results]
 
@@ -50,7 +53,7 @@ def adagrad(
         moved = op.Div(op.Mul(op.cast(rate, X), gradient), op.Add(op.Sqrt(squares), op.number(epsilon, X)))
         return op.Sub(X, moved), squares
 
-    return _each(step, inputs, groups=3)
+    return _each(op, step, inputs, groups=3)
 
 
 @compose("Adam", domain=TRAINING)
@@ -74,7 +77,7 @@ def adam(
         moved = op.Div(op.Mul(op.cast(rate, X), momentum), op.Add(op.Sqrt(squares), op.number(epsilon, X)))
         return _scaled(op, op.Sub(X, moved), 1 - norm_coefficient_post), momentum, squares
 
-    return _each(step, inputs, groups=4)
+    return _each(op, step, inputs, groups=4)
 
 
 def _adam_rate(op: Composer, R: Value, T: Value, alpha: float, beta: float) -> Value:
@@ -106,4 +109,4 @@ def momentum(
         direction = op.Add(gradient, _scaled(op, following, alpha)) if mode == "nesterov" else following
         return op.Sub(X, op.Mul(op.cast(R, X), direction)), following
 
-    return _each(step, inputs, groups=3)
+    return _each(op, step, inputs, groups=3)

@@ -22,6 +22,8 @@ def causal_conv_with_state(
 def _convolved(
     op: Composer, input: Value, weight: Value, bias: Value | None, past: Value | None, activation: str, dilation: int
 ) -> Sequence[Value]:
+    if rank_of(input) != 3 or rank_of(weight) != 3:
+        raise CannotCompile("sequences have three axes", quiet=True)
     batch, channels, _ = dims(input)
     taps = dims(weight)[-1]
     if not isinstance(channels, int) or not isinstance(taps, int) or activation not in ("none", "silu", "swish"):
@@ -52,7 +54,7 @@ def contrib_causal_conv_with_state(
 ) -> Sequence[Value]:
     if ndim != 1 or (dilation or 1) < 1 or state_window:
         raise CannotCompile("states of several tokens are left to NumPy", quiet=True)
-    if not channels_last:
+    if rank_of(input) < 3 or not channels_last:
         return _convolved(op, input, weight, bias, past_state, activation, dilation or 1)
     past = None if past_state is None else _channels_first(op, past_state)
     output, state = _convolved(op, _channels_first(op, input), weight, bias, past, activation, dilation or 1)
