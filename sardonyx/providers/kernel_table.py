@@ -27,6 +27,9 @@ IGNORED_ATTRIBUTES = frozenset({"consumed_inputs"})
 """Hints of opset 1 that never changed a result."""
 
 
+Joint = Callable[[Mapping[str, Any], Mapping[str, Any]], "FastPath | None"]
+
+
 @dataclass(frozen=True)
 class Kernel(Entry):
     """A function that computes one op in a range of versions for some types."""
@@ -40,10 +43,12 @@ class Kernel(Entry):
     takes_everything: bool
     sharing: Sharing = NO_SHARING
     plain: bool = False
-    """Whether it looks up rather than computes, one output from inputs that are its first parameters, and what it returns is new: then a
-    run need not watch over it."""
+    """Whether it looks up rather than computes, its inputs are its first parameters, and what it returns is new, or an alias that
+    `sharing` tells of: then a run need not watch over it."""
     derived: tuple[tuple[str, Callable[..., Any]], ...] = ()
     """Parameters that a function of attributes gives, which is called once for each node."""
+    joint: Mapping[str, Joint] = {}
+    """By an op whose only result is this one's only input: what makes one fast path of both, given what is fixed of each of them."""
 
     def overlaps(self, other: Entry) -> bool:
         assert isinstance(other, Kernel)
@@ -69,14 +74,15 @@ class KernelTable(Table[Kernel]):
         inplace: Pairs = (),
         plain: bool = False,
         derive: Mapping[str, Callable[..., Any]] | None = None,
+        joint: Mapping[str, Joint] | None = None,
         **constraints: Collection[ElementType],
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Register a function as the kernel of `ops` for op versions `since`…`until`.
 
         `widen` computes narrow types (float16, bfloat16, float8, 4-bit…) in float32 or int32 and rounds the outputs once. `alias`,
         `view` and `inplace` are those of `Sharing`; a kernel that takes `out` may write it over any input of the same size. `plain` is
-        that of `Kernel`. `derive` gives parameters by functions of attributes, which are called before a node's first run. The other
-        keywords narrow a type constraint of the schema: `T=FLOATS`.
+        that of `Kernel`, and so is `joint`. `derive` gives parameters by functions of attributes, which are called before a node's first
+        run. The other keywords narrow a type constraint of the schema: `T=FLOATS`.
         """
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -87,7 +93,7 @@ class KernelTable(Table[Kernel]):
             for op in ops:
                 entry = Kernel(
                     *(domain, op, since, until, function, narrowed, widen),
-                    *(needed, asks.defaulted, asks.takes_everything, sharing, plain, derived),
+                    *(needed, asks.defaulted, asks.takes_everything, sharing, plain, derived, joint or {}),
                 )
                 self.add(entry)
             return function
@@ -234,13 +240,31 @@ class BoundKernel(StepCall):
         return self(inputs, None, out)
 
     def fast_path(self) -> FastPath | None:
-        return self._look_up if self.kernel.plain else None
+        if not self.kernel.plain or self._widens:
+            return None
+        return self._look_up_all if self._slots[0].variadic else self._look_up
+
+    def fast_path_into(self, reader: StepCall) -> FastPath | None:
+        make = reader.kernel.joint.get(self.kernel.op) if isinstance(reader, BoundKernel) else None
+        if make is None or not isinstance(reader, BoundKernel):
+            return None
+        for one in (self, reader):
+            if not one._is_settled:
+                one._settle()
+        return make(self._fixed, reader._fixed)
 
     def _look_up(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        """One run of a plain kernel, whose inputs are its first parameters and which has one output."""
+        """One run of a plain kernel."""
         if not self._is_settled:
             self._settle()
-        return (conform(self.kernel.function(*inputs, **self._fixed), self._output_types[0]),)
+        result = self.kernel.function(*inputs, **self._fixed)
+        if result.__class__ is tuple:
+            return tuple(map(conform, result, self._output_types))
+        return (conform(result, self._output_types[0]),)
+
+    def _look_up_all(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """The same for a kernel that takes any number of inputs as one list."""
+        return self._look_up([inputs])
 
     def _settle(self) -> None:
         """Put what is derived from attributes in their place. Two threads may both do it."""

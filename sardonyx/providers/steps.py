@@ -117,6 +117,10 @@ class StepCall:
         """The fast path for plain arrays; None if there is none."""
         return None
 
+    def fast_path_into(self, reader: StepCall) -> FastPath | None:
+        """A shorter way through this call and the only one that reads its only result; None if there is none."""
+        return None
+
     def fast_path_for_any_shape(self) -> Callable[[list[Any]], list[Any] | None] | None:
         """The fast path of a call that checks the shapes of its inputs itself. The list may go to the user as it is."""
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 import sardonyx
 
-OPSETS = '<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3]>'
+OPSETS = '<ir_version: 10, opset_import: ["" : 21, "ai.onnx.ml" : 3]>'
 
 CLASSIFIER = """g (float[N,2] x) => (int64[N] label, seq(map(int64, float)) shares) {
     label, scores = ai.onnx.ml.LinearClassifier<classlabels_ints=[5, 3], coefficients=[1.0, 2.0, -1.0, 0.5], intercepts=[0.0, 0.1],
@@ -36,6 +37,16 @@ INPUT_BACK = CHOICE.replace('LabelEncoder<keys_strings=["a", "b"], values_string
     "ai.onnx.ml.Identity", "Identity"
 )
 ENCODED = """g (string[N,2] x) => (float[N,2,3] y) { y = ai.onnx.ml.OneHotEncoder<cats_strings=["a", "b", "c"]>(x) }"""
+
+
+WORDS = """g (string[N,2] x) => (string[M] y, string[N,2] z, string[N,2] w, bool[N,2] e) {
+    shape = Constant<value_ints=[-1]>()
+    twice = StringConcat(x, x)
+    y = Reshape(twice, shape)
+    z = Identity(x)
+    w = Concat<axis=0>(x)
+    e = Equal(x, z) }"""
+SEVERAL = """g (float[N,2] x) => (seq(float[N,2]) y) { a = Add(x, x) b = Mul(x, x) y = SequenceConstruct(a, b) }"""
 
 
 def session(text: str, native: str = "1") -> sardonyx.InferenceSession:
@@ -67,11 +78,14 @@ def texts(*items: str) -> np.ndarray:
         (NAMED, [{"x": np.float32([[1, 2], [-3, 1], [0, 0]])}]),
         (BRANCHES, [{"x": np.ones((2, 4), np.float32)}, {"x": -np.ones((2, 4), np.float32)}]),
         (ENCODED, [{"x": texts("a", "c", "?", "b")}, {"x": texts("b", "b")}]),
+        (WORDS, [{"x": texts("a", "c", "?", "b")}, {"x": texts("", "é\0")}]),
+        (SEVERAL, [{"x": np.float32([[1, 2], [-3, 1]])}]),
     ],
 )
 def test_the_direct_way_agrees_with_the_ordinary_one(text: str, feeds: list[Mapping[str, Any]]) -> None:
     quick, plain = session(text), session(text, native="0")
-    assert quick._sess.direct is not None and plain._sess.direct is None
+    assert quick._sess.direct is not None
+    plain._sess.direct = None
     for _ in range(3):
         for one in feeds:
             assert same(quick.run(None, one), plain.run(None, one))
@@ -95,9 +109,37 @@ def test_results_belong_to_the_caller() -> None:
         assert not any(np.shares_memory(one, other) for one in results for other in (x, *results) if one is not other)
 
 
-def test_what_would_give_an_input_back_goes_the_ordinary_way() -> None:
+@pytest.mark.parametrize(
+    ("text", "x"),
+    [
+        ("g (float[N,2] x) => (float[N,2] y) { y = Identity(x) }", np.ones((3, 2), np.float32)),
+        ("g (string[N,2] x) => (string[1,N,2] y) { a = Constant<value_ints=[0]>() y = Unsqueeze(x, a) }", texts("a", "b")),
+        ("g (string[N,2] x) => (string[N,1] y, string[N,1] z) { y, z = Split<axis=1, num_outputs=2>(x) }", texts("a", "b")),
+        ("g (string[N,2] x) => (string[2] y) { i = Constant<value_int=0>() y = Gather(x, i) }", texts("a", "b", "c", "d")),
+        ("g (float[N,2] x) => (seq(float[N,2]) y) { y = SequenceConstruct(x, x) }", np.ones((3, 2), np.float32)),
+    ],
+)
+def test_no_result_is_in_the_memory_of_a_feed(text: str, x: np.ndarray) -> None:
+    made = session(text)
+    for _ in range(2):
+        results = [one for value in made.run(None, {"x": x}) for one in (value if isinstance(value, list) else [value])]
+        assert all(one.flags.writeable and one.flags.c_contiguous and not np.shares_memory(one, x) for one in results)
+        assert len(results) == 1 or not np.shares_memory(*results)
+
+
+def test_unpickled_arrays_go_the_direct_way() -> None:
+    quick = session(CLASSIFIER)
+    x = np.float32([[1, 2]])
+    wanted = quick.run(None, {"x": x})
+    unpickled = pickle.loads(pickle.dumps(x))
+    assert unpickled.dtype is not x.dtype
+    found = quick._sess.direct({"x": unpickled})
+    assert found is not None and same(found, wanted)
+
+
+def test_what_would_give_an_input_back_is_copied() -> None:
     ordinary = session(INPUT_BACK)
-    assert ordinary._sess.direct is None
+    assert ordinary._sess.direct is not None
     x = texts("a", "b")
     (y,) = [ordinary.run(None, {"c": np.array(False), "x": x})[0] for _ in range(2)][-1:]
     assert not np.shares_memory(x, y)

@@ -29,13 +29,13 @@ def _out_of_bounds(index, size: int) -> str:
 # --- taking ---------------------------------------------------------------------------------------------------------
 
 
-@cpu.kernel("Gather")
+@cpu.kernel("Gather", plain=True)
 def gather(data, indices, axis):
     axis = normal_axis(axis, data.ndim)
     before = (slice(None),) * axis
     try:
         if indices.ndim == 0:
-            return data[(*before, int(indices), ...)]
+            return data[(*before, int(indices), ...)].copy()
         # take is quicker than indexing, but copies data that is not contiguous as a whole
         return np.take(data, indices, axis=axis) if data.flags.c_contiguous else data[(*before, indices)]
     except IndexError:

@@ -38,7 +38,7 @@ for _op, _ufunc in (OF_ALL_OPSETS | OF_NEW_OPSETS).items():
         cpu.kernel(_op, until=6, widen=True)(limited(_kernel))
 
 
-@cpu.kernel("Equal", since=7, widen=True)
+@cpu.kernel("Equal", since=7, widen=True, plain=True)
 @broadcasts
 def equal(A, B):
     return A == B  # unlike np.equal, this is Boolean for strings too

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol, cast
+
+import numpy as np
 
 from sardonyx.errors import InvalidArgument, KernelError
+from sardonyx.providers.cpu.regex_lockstep import in_lockstep
 from sardonyx.providers.cpu.regex_machine import Machine
-from sardonyx.providers.cpu.regex_sets import Ranges
+from sardonyx.providers.cpu.regex_sets import Ranges, contains
 from sardonyx.providers.cpu.regex_syntax import Code, Jump, Split, Take, parse
 
 
@@ -23,8 +26,40 @@ class Matcher(Protocol):
     def fullmatch(self, text: str) -> bool:
         """Whether the whole text matches."""
 
+    def fullmatches(self, texts: Sequence[str]) -> np.ndarray:
+        """The same of many texts."""
+
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
         """The longest matches one after the other, from the left; empty ones are passed over."""
+
+    def findall(self, text: str) -> list[str]:
+        """What matches, instead of where."""
+
+    def findall_with(self, other: str) -> Callable[[str], list[str]] | None:
+        """What finds matches, and one more character wherever it stands; None where matches may hold that."""
+
+    def split(self, text: str) -> list[str]:
+        """What is between the matches."""
+
+
+class _BySpans:
+    """Lists of texts, by what one text and spans are."""
+
+    def fullmatches(self, texts: Sequence[str]) -> np.ndarray:
+        return np.fromiter(map(self.fullmatch, texts), bool, len(texts))  # type: ignore[attr-defined]
+
+    def findall(self, text: str) -> list[str]:
+        return [text[first:last] for first, last in self.spans(text)]  # type: ignore[attr-defined]
+
+    def findall_with(self, other: str) -> Callable[[str], list[str]] | None:
+        return None
+
+    def split(self, text: str) -> list[str]:
+        pieces, start = [], 0
+        for first, last in self.spans(text):  # type: ignore[attr-defined]
+            pieces.append(text[start:first])
+            start = last
+        return [*pieces, text[start:]]
 
 
 @functools.lru_cache(maxsize=256)
@@ -39,9 +74,17 @@ def matcher(pattern: str) -> Matcher:
         return _Re2(package, pattern, None)  # which knows more classes of characters
     plain = _plain(code)
     if plain is not None:
-        return _Plain(plain)
-    machine = Machine(code)
+        return _Plain(plain, [one.characters for one in code if isinstance(one, Take)])
+    machine = _Machine(code)
     return machine if package is None else _Re2(package, pattern, machine)
+
+
+class _Machine(_BySpans, Machine):
+    """A pattern in our own matcher."""
+
+    def fullmatches(self, texts: Sequence[str]) -> np.ndarray:
+        found = in_lockstep(self, texts)
+        return super().fullmatches(texts) if found is None else found
 
 
 def _package() -> Any:
@@ -70,11 +113,35 @@ def _written(characters: Ranges) -> str:
     return f"[{runs}]" if runs else ""
 
 
-class _Plain:
-    """A pattern in which Python's `re` finds the longest match at once."""
+class _Plain(_BySpans):
+    """A pattern in which Python's `re` finds the longest match at once, and never an empty one."""
 
-    def __init__(self, compiled: re.Pattern[str]):
+    def __init__(self, compiled: re.Pattern[str], sets: Sequence[Ranges]):
         self._compiled = compiled
+        self._sets = sets
+
+    def findall(self, text: str) -> list[str]:
+        return self._compiled.findall(text)
+
+    def split(self, text: str) -> list[str]:
+        return cast(list[str], self._compiled.split(text))
+
+    def findall_with(self, other: str) -> Callable[[str], list[str]] | None:
+        if any(contains(one, ord(other)) for one in self._sets):
+            return None
+        found = re.compile(f"{self._compiled.pattern}|{re.escape(other)}").findall
+        words = self._words_with(other)
+        return found if words is None else lambda text: words(text) if text.isascii() else found(text)
+
+    def _words_with(self, other: str) -> Callable[[str], list[str]] | None:
+        """The same in ASCII, for characters of one set, one and more: all others become blanks, at which is split."""
+        first, *rest = self._sets
+        blanks = [code for code in range(128) if chr(code).isspace()]
+        if rest != [first] or any(contains(first, code) for code in blanks) or other.isspace():
+            return None
+        kept = [code for code in range(128) if contains(first, code) or code == ord(other)]
+        table = "".join(chr(code) if code in kept else " " for code in range(128))
+        return lambda text: text.replace(other, f" {other} ").translate(table).split()
 
     def fullmatch(self, text: str) -> bool:
         return self._compiled.fullmatch(text) is not None
@@ -83,7 +150,7 @@ class _Plain:
         return (match.span() for match in self._compiled.finditer(text))
 
 
-class _Re2:
+class _Re2(_BySpans):
     """A pattern in RE2 itself. Spans are left to our matcher if that takes the pattern: RE2 looks ahead anew for each of them."""
 
     def __init__(self, package: Any, pattern: str, machine: Machine | None):
@@ -98,6 +165,12 @@ class _Re2:
 
     def fullmatch(self, text: str) -> bool:
         return self._compiled.fullmatch(_writable(text)) is not None
+
+    def fullmatches(self, texts: Sequence[str]) -> np.ndarray:
+        whole = "".join(texts) if self._machine is not None else ""
+        is_written = self._machine is not None and _writable(whole) is whole
+        found = in_lockstep(self._machine, texts) if self._machine is not None and is_written else None
+        return super().fullmatches(texts) if found is None else found
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
         if self._machine is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from bisect import bisect_right
 from collections.abc import Iterator
+from typing import Any
 
 from sardonyx.providers.cpu import regex_sets
 from sardonyx.providers.cpu.regex_sets import contains
@@ -63,6 +64,8 @@ class Machine:
         self._classes: dict[str, int] = {}
         self._states: dict[tuple[frozenset[int], Kind], State] = {}
         self._held = 0
+        self.table: Any = False
+        """All states at once, for many texts: False before it is made, None where there are too many states."""
 
     def fullmatch(self, text: str) -> bool:
         """Whether the whole text matches."""

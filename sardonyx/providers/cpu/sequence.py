@@ -6,10 +6,10 @@ import numpy as np
 
 from sardonyx.errors import InvalidArgument, KernelError
 from sardonyx.providers.cpu.shape import braced, cut, integers, normal_axis, whole
-from sardonyx.providers.cpu.table import cpu
+from sardonyx.providers.cpu.table import OVER_ANY, cpu
 
 
-@cpu.kernel("SequenceConstruct")
+@cpu.kernel("SequenceConstruct", alias=OVER_ANY, plain=True)
 def sequence_construct(inputs):
     return list(inputs)
 

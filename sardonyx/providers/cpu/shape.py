@@ -60,9 +60,11 @@ def braced(shape) -> str:
 # --- views and sizes ------------------------------------------------------------------------------------------------
 
 
-@cpu.kernel("Reshape", alias=FIRST)
+@cpu.kernel("Reshape", alias=FIRST, plain=True)
 def reshape(data, shape, allowzero=0):
     requested = integers(shape)
+    if requested == (-1,):
+        return data.reshape(-1)
     if allowzero and 0 in requested and -1 in requested:
         raise KernelError(f"with allowzero=1 a shape may not hold both 0 and -1, requested shape:{braced(requested)}")
     if not allowzero and 0 in requested[data.ndim :]:
@@ -94,7 +96,7 @@ def flatten(input, axis):
     return input.reshape(math.prod(input.shape[:axis]), math.prod(input.shape[axis:]))
 
 
-@cpu.kernel("Squeeze", alias=FIRST)
+@cpu.kernel("Squeeze", alias=FIRST, plain=True)
 def squeeze(data, axes=None):
     if axes is None or len(integers(axes)) == 0:
         return np.squeeze(data)
@@ -105,7 +107,7 @@ def squeeze(data, axes=None):
     return data.reshape([size for axis, size in enumerate(data.shape) if axis not in normal])
 
 
-@cpu.kernel("Unsqueeze", alias=FIRST)
+@cpu.kernel("Unsqueeze", alias=FIRST, plain=True)
 def unsqueeze(data, axes):
     rank = data.ndim + len(integers(axes))
     added = set(normal_axes(axes, rank))
@@ -165,13 +167,13 @@ def tile_one_axis(input, repeats, axis):
 # --- joining and cutting --------------------------------------------------------------------------------------------
 
 
-@cpu.kernel("Concat")
+@cpu.kernel("Concat", plain=True)
 def concat(inputs, axis=1):
     first = inputs[0]
     axis = normal_axis(axis, first.ndim)
     for other in inputs[1:]:
         _check_joins(first, other, axis)
-    return np.concatenate(inputs, axis=axis) if len(inputs) > 1 else first
+    return np.concatenate(inputs, axis=axis)
 
 
 def _check_joins(first, other, axis: int) -> None:
@@ -188,7 +190,7 @@ def _check_joins(first, other, axis: int) -> None:
             )
 
 
-@cpu.kernel("Split", view=EVERY)
+@cpu.kernel("Split", view=EVERY, plain=True)
 def split(input, split=None, axis=0, num_outputs=None, *, output_count, domain_version):
     axis = normal_axis(axis, input.ndim)
     size = input.shape[axis]

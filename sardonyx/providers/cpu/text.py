@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +12,6 @@ from sardonyx.errors import InvalidArgument, KernelError
 from sardonyx.providers.cpu.re2 import matcher
 from sardonyx.providers.cpu.shape import bounded, braced
 from sardonyx.providers.cpu.table import cpu
-from sardonyx.providers.termination import watched
 
 
 def strings(items, shape) -> np.ndarray:
@@ -21,7 +20,18 @@ def strings(items, shape) -> np.ndarray:
     return array if array.shape == shape else array.reshape(shape)
 
 
-@cpu.kernel("StringConcat")
+def padded(rows, pad_value, shape) -> np.ndarray:
+    """Lists of strings as a tensor whose last axis is as long as the longest."""
+    longest = max(map(len, rows), default=0)
+    if len(rows) == 1:
+        return strings(rows[0], (*shape, longest))
+    bounded((len(rows), longest), np.dtype(object))
+    columns = itertools.chain.from_iterable(itertools.zip_longest(*rows, fillvalue=pad_value))
+    array = np.fromiter(columns, object, len(rows) * longest).reshape(longest, len(rows))
+    return np.ascontiguousarray(array.T).reshape(*shape, longest)
+
+
+@cpu.kernel("StringConcat", plain=True)
 def string_concat(X, Y):
     return np.asarray(np.add(X, Y), dtype=object)
 
@@ -56,86 +66,25 @@ def string_normalizer(X, changes):
     return strings(kept, (len(kept),) if X.ndim == 1 else (1, len(kept)))
 
 
-@cpu.kernel("StringSplit")
+@cpu.kernel("StringSplit", plain=True)
 def string_split(X, delimiter=None, maxsplit=None):
     limit = -1 if maxsplit is None else maxsplit
     # an empty string has no parts, also with a delimiter, for which Python would count one
+    texts = X.reshape(-1).tolist()
     if delimiter:
-        parts = [text.split(delimiter, limit) if text else [] for text in X.reshape(-1).tolist()]
+        parts = [text.split(delimiter, limit) if text else [] for text in texts]
+    elif limit < 0:
+        parts = list(map(str.split, texts))
     else:
-        parts = [text.strip().split(None, limit) for text in X.reshape(-1).tolist()]
-    longest = max(map(len, parts), default=0)
-    padded = [part for row in parts for part in (*row, *[""] * (longest - len(row)))]
-    return strings(padded, (*X.shape, longest)), np.array([len(row) for row in parts], dtype=np.int64).reshape(X.shape)
+        parts = [text.strip().split(None, limit) for text in texts]
+    counts = np.fromiter(map(len, parts), np.int64, len(parts)).reshape(X.shape)
+    return padded(parts, "", X.shape), counts
 
 
-@cpu.kernel("RegexFullMatch")
-def regex_full_match(X, pattern=""):
-    match = matcher(pattern).fullmatch
-    return np.array([match(text) for text in X.reshape(-1).tolist()], dtype=bool).reshape(X.shape)
+def _full_matches(pattern=""):
+    return matcher(pattern).fullmatches
 
 
-# --- TfIdfVectorizer ------------------------------------------------------------------------------------------------
-
-
-class _Gram:
-    """A known n-gram, or the beginning of one: its column, and by their last token those that are longer by one."""
-
-    __slots__ = ("column", "longer")
-
-    def __init__(self) -> None:
-        self.column = -1
-        self.longer: dict[Any, _Gram] = {}
-
-
-def _known_grams(ngram_counts, ngram_indexes, pool_int64s=None, pool_strings=None):
-    """The known n-grams by their first token, and how many columns there are. Of equal ones the first counts."""
-    pool = pool_int64s if pool_strings is None else pool_strings
-    root, columns = _Gram(), iter(ngram_indexes)
-    for length, (start, end) in enumerate(zip(ngram_counts, [*ngram_counts[1:], len(pool)], strict=True), start=1):
-        for place, column in zip(range(start, end, length), columns):
-            gram = root
-            for token in pool[place : place + length]:
-                gram = gram.longer.setdefault(token, _Gram())
-            gram.column = column if gram.column < 0 else gram.column
-    return root.longer, max(ngram_indexes, default=-1) + 1
-
-
-@cpu.kernel("TfIdfVectorizer", plain=True, derive={"grams": _known_grams})
-def tf_idf_vectorizer(X, mode, grams, min_gram_length, max_gram_length, max_skip_count, ngram_indexes, weights=None):
-    if X.ndim not in (1, 2):
-        raise KernelError(f"Input shape must have either [C] or [B,C] dimensions, it is {braced(X.shape)}", InvalidArgument)
-    if mode not in ("TF", "IDF", "TFIDF"):
-        raise KernelError(f"the mode is TF, IDF or TFIDF, not {mode!r}", InvalidArgument)
-    first, width = grams
-    rows = (X if X.ndim == 2 else X[None]).tolist()
-    counts = np.zeros(bounded((len(rows), width), np.dtype(np.float32)), np.float32)
-    flat = counts.reshape(-1).data
-    for distance in watched(range(1, min(max_skip_count, X.shape[-1]) + 2)):
-        # a single token is no further from itself, whatever the distance
-        shortest = min_gram_length if distance == 1 else max(min_gram_length, 2)
-        for row, tokens in watched(enumerate(rows)):
-            for column in _columns(first, tokens, distance, shortest, max_gram_length):
-                flat[row * width + column] += 1
-    weighted = _weighted(counts, mode, ngram_indexes, weights)
-    return weighted if X.ndim == 2 else weighted[0]
-
-
-def _columns(first, tokens, distance, shortest, longest):
-    """The columns of the n-grams of a row whose tokens are `distance` apart."""
-    for start, gram in enumerate(map(first.get, tokens)):
-        length = 1
-        while gram is not None:
-            if length >= shortest and gram.column >= 0:
-                yield gram.column
-            place, length = start + length * distance, length + 1
-            gram = gram.longer.get(tokens[place]) if length <= longest and place < len(tokens) else None
-
-
-def _weighted(counts, mode: str, columns, weights):
-    if mode != "TF":
-        factors = np.ones(counts.shape[-1], np.float32)
-        if weights is not None:
-            factors[columns] = weights
-        counts = (np.minimum(counts, 1) if mode == "IDF" else counts) * factors
-    return counts
+@cpu.kernel("RegexFullMatch", plain=True, derive={"matches": _full_matches})
+def regex_full_match(X, matches):
+    return matches(X.reshape(-1).tolist()).reshape(X.shape)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from sardonyx.ir import TensorType, Value
-from sardonyx.providers.steps import FastPath
+from sardonyx.providers.steps import ANY, FastPath
 from sardonyx.runtime.api.value import of_strings
 from sardonyx.runtime.execution.feeds import fits
 from sardonyx.runtime.preparation.plan import ABSENT, Plan, Step
@@ -57,7 +57,9 @@ class Direct:
         arrays = []
         for name, dtype in self._inputs:
             array = feeds.get(name)
-            if array.__class__ is not np.ndarray or array.dtype is not dtype or not array.flags.carray:
+            if array.__class__ is not np.ndarray or not array.flags.carray:
+                return None
+            if array.dtype is not dtype and array.dtype != dtype:  # what was unpickled has a dtype of its own
                 return None
             arrays.append(array)
         try:
@@ -82,19 +84,25 @@ class Direct:
         return all(arrays[place] is not None for place in self._texts)
 
 
+class _Call(NamedTuple):
+    """What computes a step, or two, without the executor's help."""
+
+    call: FastPath
+    operands: Sequence[int]
+    """Slots of what it is given."""
+    outputs: Sequence[int]
+
+
 class _Block:
     """The steps of a plan. Each adds its results to a list, which begins with what is given and the constants."""
 
     __slots__ = ("steps", "_constants", "_outputs")
 
-    def __init__(self, plan: Plan, inputs: Sequence[int], calls: Sequence[tuple[FastPath, Sequence[int]]]):
+    def __init__(self, plan: Plan, inputs: Sequence[int], calls: Sequence[_Call]):
         constants = [slot for slot, value in enumerate(plan.template) if value is not None]
-        slots = [*inputs, *constants, *(slot for step in plan.steps for slot in step.outputs)]
+        slots = [*inputs, *constants, *(slot for call in calls for slot in call.outputs)]
         places = {slot: place for place, slot in enumerate(slots)}
-        self.steps = [
-            (call, [places[slot] for slot in operands], len(step.outputs))
-            for (call, operands), step in zip(calls, plan.steps, strict=True)
-        ]
+        self.steps = [(one.call, [places[slot] for slot in one.operands], len(one.outputs)) for one in calls]
         """What to call, on which values, and how many come out."""
         self._constants = [plan.template[slot] for slot in constants]
         self._outputs = [places[slot] for slot in plan.outputs]
@@ -102,13 +110,18 @@ class _Block:
     @classmethod
     def of(cls, plan: Plan, inputs: Sequence[int], own: set[int]) -> _Block | None:
         """None if there is another kind of step, or an output that somebody else may hold. `own` are slots given that nobody does."""
-        calls = []
-        for step in plan.steps:
-            call = None if ABSENT in step.inputs else _call_of(step, own)
+        calls: list[_Call] = []
+        steps = iter([*zip(plan.steps, [*plan.steps[1:], None])])
+        for step, following in steps:
+            if ABSENT in step.inputs:
+                return None
+            joint = None if following is None else _joint_call(plan, step, following, own)
+            call = joint or _call_of(step, own, {*plan.outputs})
             if call is None:
                 return None
             calls.append(call)
-            own |= {*step.outputs}
+            if joint is not None:
+                next(steps)
         distinct = len(set(plan.outputs)) == len(plan.outputs)
         return cls(plan, inputs, calls) if distinct and own.issuperset(plan.outputs) else None
 
@@ -139,21 +152,65 @@ class _Choice:
         return self._then(operands[1 : self._end]) if operands[0].item() else self._other(operands[self._end :])
 
 
-def _call_of(step: Step, own: set[int]) -> tuple[FastPath, Sequence[int]] | None:
-    """What computes a step without the executor's help, and the slots of its operands.
+def _call_of(step: Step, own: set[int], results: set[int]) -> _Call | None:
+    """What computes a step; None if it needs the executor.
 
-    A result that is an operand takes it away from `own`, the slots that nobody else holds.
+    What it makes becomes part of `own`, the slots that nobody else holds. A result that is an operand takes that one away; if that was
+    not of them, the result is not either, unless it is one of the plan's `results`, which are copied.
     """
     fast = step.call.fast_path()
+    found = None
     if fast is not None:
-        return fast, step.inputs
-    if step.node.op_type == "Identity" and not step.compiled and step.inputs[0] in own:
-        own -= {*step.inputs}
-        return list, step.inputs
-    return _choice_of(step, own) if step.node.op_type == "If" and step.bodies else None
+        if not step.compiled and not _takes_over(step, own):
+            if results.isdisjoint(step.outputs):
+                return _Call(fast, step.inputs, step.outputs)
+            fast = _Copying(fast)
+        found = _Call(fast, step.inputs, step.outputs)
+    elif step.node.op_type == "If" and step.bodies:
+        found = _choice_of(step, own)
+    own |= {*step.outputs}
+    return found
 
 
-def _choice_of(step: Step, own: set[int]) -> tuple[FastPath, Sequence[int]] | None:
+def _joint_call(plan: Plan, step: Step, following: Step, own: set[int]) -> _Call | None:
+    """What computes two steps at once, of which the second alone reads what the first makes."""
+    is_only = len(step.outputs) == 1 and following.inputs == step.outputs and step.outputs[0] not in plan.outputs
+    readers = [other for other in plan.steps if {*other.inputs, *other.captured} & {*step.outputs}]
+    call = step.call.fast_path_into(following.call) if is_only and readers == [following] else None
+    if call is None:
+        return None
+    own |= {*following.outputs}
+    return _Call(call, step.inputs, following.outputs)
+
+
+def _takes_over(step: Step, own: set[int]) -> bool:
+    """Whether nobody holds what a kernel's results are in the memory of; from now on, the results do."""
+    sharing = step.call.sharing
+    places = {given for given, _ in sharing.alias}
+    held = {*step.inputs} if ANY in places else {step.inputs[given] for given in places}
+    is_told = ANY not in places or len(held) == len(step.inputs)
+    if sharing.view or not is_told or not held <= own:
+        return False
+    own -= held
+    return True
+
+
+class _Copying:
+    """A kernel whose results may be in memory that somebody else holds."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: FastPath):
+        self._call = call
+
+    def __call__(self, operands: list[Any]) -> list[Any] | None:
+        outputs = self._call(operands)
+        if outputs is None or not all(isinstance(value, np.ndarray) for value in outputs):
+            return None
+        return [value.copy() for value in outputs]
+
+
+def _choice_of(step: Step, own: set[int]) -> _Call | None:
     blocks, captured = [], []
     for name in ("then_branch", "else_branch"):
         body = step.bodies[name]
@@ -164,7 +221,8 @@ def _choice_of(step: Step, own: set[int]) -> tuple[FastPath, Sequence[int]] | No
     then, other = blocks
     if then is None or other is None:
         return None
-    return _Choice(then, other, 1 + len(captured[0])), [step.inputs[0], *captured[0], *captured[1]]
+    operands = [step.inputs[0], *captured[0], *captured[1]]
+    return _Call(_Choice(then, other, 1 + len(captured[0])), operands, step.outputs)
 
 
 def _is_plain(value: Value) -> bool:

@@ -196,6 +196,18 @@ refuse("ZipMap", X=f32(1, 3), domain=ML, match="one of classlabels_strings and c
 
 
 def test_a_map_comes_out_in_the_order_of_its_keys():
-    from sardonyx.providers.cpu.ml.encoders import _sorted_labels, zip_map
+    from sardonyx.providers.cpu.ml.encoders import _zipper, zip_map
 
-    assert [list(row) for row in zip_map(CHANCES, labels=_sorted_labels(["b", "a"]))] == [["a", "b"], ["a", "b"]]
+    assert [list(row) for row in zip_map(CHANCES, zipper=_zipper(["b", "a"]))] == [["a", "b"], ["a", "b"]]
+
+
+def test_maps_of_few_and_of_many_keys_hold_plain_numbers():
+    from sardonyx.providers.cpu.ml.encoders import MAX_SPELLED, _zipper, zip_map
+
+    for count in (1, 2, MAX_SPELLED, MAX_SPELLED + 1):
+        for rows in (0, 1, 3):
+            X = np.arange(rows * count, dtype=np.float32).reshape(rows, count)
+            labels = [f"{place:03}" for place in range(count)]
+            made = zip_map(X, zipper=_zipper(labels))
+            assert made == [dict(zip(labels, row, strict=True)) for row in X.tolist()]
+            assert all(type(value) is float for row in made for value in row.values())

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from sardonyx.errors import InvalidArgument
+from sardonyx.errors import Fail, InvalidArgument
 from sardonyx.runtime.execution.executor import execute
 from tests.providers.native.agreement import assert_agrees, native_plan, programs
 
@@ -153,6 +153,22 @@ def test_svm_classifier(kernel, classes):
         assert_agrees(source, feeds(make=finite), tolerance=3e-5)
 
 
+@pytest.mark.parametrize("classes", [12, 24])
+def test_svm_classifier_of_many_classes(classes):
+    pairs = classes * (classes - 1) // 2
+    chances = {"prob_a": [-1.5 + 0.001 * k for k in range(pairs)], "prob_b": [0.001 * k for k in range(pairs)]}
+    source = model("SVMClassifier", outputs=(INT64, FLOAT), **support_vectors("RBF", classes, each=3, **chances))
+    assert programs(native_plan(source))
+    assert_agrees(source, feeds(make=finite), tolerance=3e-5)
+
+
+@pytest.mark.parametrize("degree", [0.0, 1.0, 3.0, 8.0, 9.0])
+def test_polynomials_of_any_degree(degree):
+    polynomial = support_vectors("POLY", 3) | {"kernel_params": [0.1, 1.5, degree]}
+    X = {"X": np.abs(finite((9, 5)))}
+    assert_agrees(model("SVMClassifier", outputs=(INT64, FLOAT), **polynomial), X, tolerance=1e-4)
+
+
 @pytest.mark.parametrize("type", [FLOAT, INT64])
 def test_svm_classifier_of_faulty_rows(type):
     """NaN gives no class an advantage; whole numbers are rows as well. (Of infinite rows NumPy's way to distances makes NaN.)"""
@@ -188,12 +204,50 @@ def test_one_hot_encoder(type):
         assert_agrees(model("OneHotEncoder", inputs=type, cats_int64s=categories), feeds(type))
 
 
+@pytest.mark.parametrize("type", [FLOAT, DOUBLE])
+def test_one_hot_encoder_of_floats(type):
+    for categories in ([0], [2, 0, -3, 1], [2**62, 0, -(2**62)]):
+        source = model("OneHotEncoder", inputs=type, cats_int64s=categories)
+        X = np.array([[0.9, -0.9, 2.5, -3.0, np.nan], [np.inf, -np.inf, 1e30, -1e30, 2.0**62]], rows((1, 1), type).dtype)
+        assert_agrees(source, {"X": X})
+
+
+def test_one_hot_encoder_without_zeros_refuses_what_it_does_not_know():
+    text = "g (int64[N,2] X) => (float[N,2,3] Y) { Y = ai.onnx.ml.OneHotEncoder<cats_int64s=[1, 2, 7], zeros=0>(X) }"
+    plan = native_plan(text)
+    assert programs(plan)
+    assert_agrees(text, [{"X": np.array([[1, 7], [2, 2]])}, {"X": np.zeros((0, 2), np.int64)}])
+    with pytest.raises(Fail, match="Unknown Category and zeros = 0"):
+        execute(plan, {"X": np.array([[1, 7], [2, 0]])})
+
+
+@pytest.mark.parametrize("version", [2, 4])
+@pytest.mark.parametrize("keys", [[0, 1, 2], [-5, 2, 400], [5], [0, 2**62], [-(2**63), 2**63 - 1]])
+def test_label_encoder_of_integers_far_and_near(keys, version):
+    source = model("LabelEncoder", 5, INT64, (INT64,), version, keys_int64s=keys, values_int64s=keys[::-1], default_int64=-7)
+    near = [key + offset for key in keys for offset in (-1, 0, 1) if -(2**63) <= key + offset < 2**63]
+    X = np.resize(np.array([*near, 0, -(2**63), 2**63 - 1]), (7, 5))
+    assert_agrees(source, [{"X": X}, {"X": X[:0]}, {"X": X[:1]}])
+
+
 @pytest.mark.parametrize("type", ["float", "double", "int64", "int32"])
 def test_array_feature_extractor(type):
     text = f"g ({type}[N,5] X, int64[K] Y) => ({type}[N,K] Z) {{ Z = ai.onnx.ml.ArrayFeatureExtractor(X, Y) }}"
     constant = text.replace(", int64[K] Y", "").replace("{", "<int64[3] Y = {4,0,4}> {", 1).replace("[N,K]", "[N,3]")
     X = rows((6, 5), {"float": FLOAT, "double": DOUBLE, "int64": INT64, "int32": INT32}[type])
     assert_agrees(constant, [{"X": X}, {"X": X[:0]}])
+    for count in (1, 3, 40):
+        assert_agrees(text, [{"X": X[:size], "Y": np.arange(count) % 5} for size in (6, 1, 0)])
+
+
+def test_elements_of_one_row_by_any_number_of_places():
+    text = "g (int64[N] Y) => (float[1,N] Z) <float[1,3] X = {5, 6, 7}> { Z = ai.onnx.ml.ArrayFeatureExtractor(X, Y) }"
+    plan = native_plan(text)
+    assert programs(plan)
+    assert_agrees(text, [{"Y": np.arange(count) % 3} for count in (1, 7, 8, 1000)])
+    for wrong, message in (([1, 3], r"Y\[1\] \(3\) must be in"), ([-1], r"Y\[0\] \(-1\)"), ([], "num_indices = 0")):
+        with pytest.raises(InvalidArgument, match=message):
+            execute(plan, {"Y": np.array(wrong, np.int64)})
 
 
 def test_columns_that_are_not_there_are_refused():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 
@@ -18,13 +19,14 @@ def _places_of(classes_strings=()):
     return {label: place for place, label in enumerate(classes_strings)}
 
 
-@ml("LabelEncoder", until=1, plain=True, derive={"places": _places_of})
-def label_encoder_of_classes(X, *, places, classes_strings=(), default_int64=-1, default_string="_Unused"):
+def _strings_by_place(classes_strings=(), default_string="_Unused"):
+    return _Dense(dict(enumerate(classes_strings or [default_string])), default_string)
+
+
+@ml("LabelEncoder", until=1, plain=True, derive={"places": _places_of, "by_place": _strings_by_place})
+def label_encoder_of_classes(X, *, places, by_place, default_int64=-1):
     """Version 1 maps strings to their place in one list, or places to strings."""
-    if X.dtype == object:
-        return _mapped(X, places, default_int64, np.int64)
-    known = np.logical_and(X >= 0, np.less(X, len(classes_strings)))
-    return np.array([*classes_strings, default_string], dtype=object)[np.where(known, X, len(classes_strings))]
+    return _mapped(X, places, default_int64, np.int64) if X.dtype == object else by_place.find(X)
 
 
 def _label_mapping(
@@ -53,12 +55,15 @@ def _label_mapping(
         keys, values = keys[::-1], values[::-1]
     if keys.dtype.kind == "f" or object not in (keys.dtype, values.dtype):
         return _Places(keys), values, default
-    return dict(zip(keys.tolist(), values.tolist())), values, default
+    table = dict(zip(keys.tolist(), values.tolist()))
+    return _Dense.of(table, default) if keys.dtype.kind == "i" else table, values, default
 
 
 @ml("LabelEncoder", since=2, plain=True, derive={"mapping": _label_mapping})
 def label_encoder(X, *, mapping):
     keys, values, default = mapping
+    if isinstance(keys, _Dense):
+        return keys.find(X)
     if isinstance(keys, dict):
         return _mapped(X, keys, default, values.dtype)
     if not len(values):
@@ -95,20 +100,53 @@ class _Places:
         return np.where(equal, self._places[near], -1)
 
 
+DENSE_SPAN = 1024
+"""Integers that lie no further apart are places in a table."""
+
+
+class _Dense:
+    """Objects by integers that lie near each other, with the default before and behind them."""
+
+    def __init__(self, table, default):
+        self._table, self._default = table, default
+        low, high = min(table), max(table)
+        self._low = low - 1
+        self._objects = np.array([default, *(table.get(key, default) for key in range(low, high + 1)), default], dtype=object)
+
+    @classmethod
+    def of(cls, table, default):
+        """The table itself if its keys are too far apart."""
+        is_near = table and max(table) - min(table) < DENSE_SPAN and min(table) > -(2**62)
+        return cls(table, default) if is_near else table
+
+    def find(self, X):
+        if X.size == 1:  # one row is asked for most often, and by itself
+            label = np.empty(X.shape, object)
+            label[...] = self._table.get(X.item(), self._default)
+            return label
+        return self._objects.take(X.astype(np.int64, copy=False) - self._low, mode="clip")
+
+
 def _mapped(X, table, default, dtype):
     """Every element of an array of objects looked up in a dict."""
     encoded = map(table.get, X.ravel().tolist(), itertools.repeat(default))
     return np.fromiter(encoded, dtype, count=X.size).reshape(X.shape)
 
 
-@ml("CategoryMapper")
-def category_mapper(X, *, cats_int64s=None, cats_strings=None, default_int64=-1, default_string="_Unused"):
+def _category_pairs(cats_int64s=None, cats_strings=None):
+    """Integers by their strings, and strings by their integers."""
     integers, strings = cats_int64s or (), cats_strings or ()
     if len(integers) != len(strings):
         raise KernelError(f"cats_int64s has {len(integers)} and cats_strings {len(strings)} entries", InvalidArgument)
-    if X.dtype == object:
-        return _mapped(X, dict(zip(strings, integers, strict=True)), default_int64, np.int64)
-    return _mapped(X, dict(zip(integers, strings, strict=True)), default_string, object)
+    return dict(zip(strings, integers)), dict(zip(integers, strings))
+
+
+@ml("CategoryMapper", plain=True, derive={"pairs": _category_pairs})
+def category_mapper(X, *, pairs, default_int64=-1, default_string="_Unused"):
+    by_string, by_integer = pairs
+    return (
+        _mapped(X, by_string, default_int64, np.int64) if X.dtype == object else _mapped(X, by_integer, default_string, object)
+    )
 
 
 def _categories(cats_int64s=None, cats_strings=None):
@@ -117,7 +155,7 @@ def _categories(cats_int64s=None, cats_strings=None):
     return _Places(integers), _places_of(strings), len(strings) or len(integers)
 
 
-@ml("OneHotEncoder", derive={"categories": _categories})
+@ml("OneHotEncoder", plain=True, derive={"categories": _categories})
 def one_hot_encoder(X, *, categories, zeros=1):
     integers, strings, count = categories
     if X.dtype == object:
@@ -130,7 +168,7 @@ def one_hot_encoder(X, *, categories, zeros=1):
     return (places[..., None] == np.arange(count)).astype(np.float32)
 
 
-@ml("DictVectorizer")
+@ml("DictVectorizer", plain=True)
 def dict_vectorizer(X, *, int64_vocabulary=None, string_vocabulary=None, output_types=(None,)):
     vocabulary = string_vocabulary or int64_vocabulary or ()
     sample = next(iter(X.values()), 0.0)
@@ -181,17 +219,38 @@ _CASTS = {
 }
 
 
-def _sorted_labels(classlabels_strings=None, classlabels_int64s=None):
-    """The labels sorted, for a map is in order of its keys, and where they stand in the list; None for "as they come"."""
+def _zipper(classlabels_strings=None, classlabels_int64s=None):
+    """How many labels there are, and what makes a list of maps out of rows. A map is in the order of its keys."""
     labels = class_labels(classlabels_strings or None, classlabels_int64s or None).tolist()
     order = sorted(range(len(labels)), key=labels.__getitem__)
-    return [labels[place] for place in order], None if order == list(range(len(order))) else order
+    names, places = [labels[place] for place in order], None if order == list(range(len(order))) else order
+    zipped = _function_for(len(names))(*names) if 0 < len(names) <= MAX_SPELLED else functools.partial(_zipped, names)
+    return len(names), places, zipped
 
 
-@ml("ZipMap", plain=True, derive={"labels": _sorted_labels})
-def zip_map(X, *, labels):
-    names, order = labels
+MAX_SPELLED = 32
+"""Maps of so many keys are made by a function that spells them out, which takes half the time."""
+
+
+@functools.cache
+def _function_for(count):
+    """A function of so many keys, which makes of a matrix the list of its rows as maps."""
+    keys, values = ([f"{letter}{place}" for place in range(count)] for letter in "kv")
+    pairs = ", ".join(map("{}: {}".format, keys, values))
+    columns = "zip(*matrix.T.tolist())"
+    source = f"lambda {', '.join(keys)}: lambda matrix: [{{{pairs}}} for {', '.join(values)}, in {columns}]"
+    return eval(source, {"zip": zip})
+
+
+def _zipped(names, matrix):
+    values = iter(matrix.reshape(-1).tolist())
+    return [dict(zip(names, values)) for _ in range(len(matrix))]
+
+
+@ml("ZipMap", plain=True, derive={"zipper": _zipper})
+def zip_map(X, *, zipper):
+    count, places, zipped = zipper
     rows = X.reshape(1, -1) if X.ndim == 1 else X
-    if rows.shape[1] != len(names):
-        raise KernelError(f"Input features_per_batch[{rows.shape[1]}] != number of classlabels[{len(names)}]", InvalidArgument)
-    return [dict(zip(names, row)) for row in (rows if order is None else rows[:, order]).tolist()]
+    if rows.shape[1] != count:
+        raise KernelError(f"Input features_per_batch[{rows.shape[1]}] != number of classlabels[{count}]", InvalidArgument)
+    return zipped(rows if places is None else rows[:, places])

@@ -68,21 +68,22 @@ def binarizer(X, *, threshold=0.0):
     return np.greater(X, np.float32(threshold)).astype(X.dtype)
 
 
-@ml("ArrayFeatureExtractor")
+@ml("ArrayFeatureExtractor", plain=True)
 def array_feature_extractor(X, Y):
     if not X.ndim:
         raise KernelError("Invalid argument: X input has empty dimensions.", InvalidArgument)
     indices, size = Y.ravel(), X.shape[-1]
     if not indices.size:
         raise KernelError("Invalid Y argument: num_indices = 0", InvalidArgument)
-    outside = np.flatnonzero((indices < 0) | (indices >= size))
-    if outside.size:
-        place = outside[0]
+    rows = X[None] if X.ndim == 1 else X
+    if indices.size == 1 and 0 <= (place := indices.item()) < size:
+        return rows[..., place : place + 1].copy()
+    if indices.view(np.uint64).max() >= size:  # negative ones are large ones then
+        place = np.flatnonzero((indices < 0) | (indices >= size))[0]
         raise KernelError(
             f"Invalid Y argument: index is out of range: Y[{place}] ({indices[place]}) must be in [0, {size})", InvalidArgument
         )
-    picked = X[..., indices]
-    return picked[None] if X.ndim == 1 else picked
+    return rows.take(indices, axis=-1)
 
 
 @ml("FeatureVectorizer")

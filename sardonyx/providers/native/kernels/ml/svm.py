@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,10 +28,12 @@ from sardonyx.startup.records import dataclass
 KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
 ROWS = 4
 """How many rows are computed together."""
-MAX_SUMS = 64
+MAX_SUMS = 276
 """How many sums a row may have: they are kept on the stack."""
-MAX_CLASSES = 11
+MAX_CLASSES = 24
 """So that there are no more pairs of them than that."""
+MAX_PRODUCTS = 8
+"""Up to this degree powers are products."""
 PRODUCTS_PER_PIECE = 100_000
 ITERATIONS = 100
 _weights_of_pairs: Callable[..., np.ndarray] = duel_weights
@@ -41,6 +45,8 @@ TOLERANCE = 0.005
 class SupportSpec:
     input: Type
     kernel: str
+    degree: int
+    """Of a polynomial, if it is a small whole number; else 0."""
 
 
 def _claims(node: Node) -> bool:
@@ -146,7 +152,7 @@ def _sums(lowerer: Lowerer, node: Node, attributes: dict[str, Any], weights: np.
     )
     work = max(1, (features + sums + 8) * count * ROWS)
     lowerer.call(
-        support_kernel(lowerer.target, SupportSpec(X.type, attributes["kernel_type"])),
+        support_kernel(lowerer.target, SupportSpec(X.type, attributes["kernel_type"], _whole_degree(parameters))),
         arguments,
         dim.ceildiv(rows, ROWS),
         max(1, PRODUCTS_PER_PIECE // work),
@@ -213,7 +219,7 @@ def _kernel_values(
             x = f.splat(f.convert(f.load(start, feature, spec.input), F32), lanes)
             _add_feature(f, total, x, vector, spec.kernel)
     there = f.first_lanes(a.count - column, lanes)
-    return [f.select(there, _kernel_value(total.get(), parameters, spec.kernel), 0.0) for total in totals]
+    return [f.select(there, _kernel_value(total.get(), parameters, spec), 0.0) for total in totals]
 
 
 def _add_feature(f: KernelFunction, total: Variable, x: Value, vector: Value, kernel: str) -> None:
@@ -223,13 +229,19 @@ def _add_feature(f: KernelFunction, total: Variable, x: Value, vector: Value, ke
     total.set(f.fma(x, vector, total.get()))
 
 
-def _kernel_value(total: Value, parameters: list[Value], kernel: str) -> Value:
+def _kernel_value(total: Value, parameters: list[Value], spec: SupportSpec) -> Value:
     gamma, coef0, degree = parameters
-    if kernel == "RBF":
+    if spec.kernel == "RBF":
         return math.exp(-gamma * total)
-    if kernel == "POLY":
-        return pow(gamma * total + coef0, degree)
-    return math.tanh(gamma * total + coef0) if kernel == "SIGMOID" else total
+    if spec.kernel == "POLY":
+        base = gamma * total + coef0
+        return functools.reduce(operator.mul, [base] * spec.degree) if spec.degree else pow(base, degree)
+    return math.tanh(gamma * total + coef0) if spec.kernel == "SIGMOID" else total
+
+
+def _whole_degree(parameters: np.ndarray) -> int:
+    degree = float(parameters[2])
+    return int(degree) if degree in range(1, MAX_PRODUCTS + 1) else 0
 
 
 # --- votes and probabilities
