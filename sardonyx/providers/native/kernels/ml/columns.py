@@ -38,20 +38,15 @@ def array_feature_extractor(lowerer: Lowerer, node: Node) -> None:
         return
     rows, count = dim.product(X.shape[:-1]), dim.product(Y.shape)
     is_one_row = rows == 1
-    arguments = ExtractArguments(
-        X=X.place,
-        rows=rows,
-        columns=X.shape[-1],
-        Y=Y.place,
-        count=count,
-        output=output.place,
-        status=lowerer.status(),
-    )
+    checked = CheckArguments(columns=X.shape[-1], Y=Y.place, count=count, status=lowerer.status())
     # where nothing is asked for, a first item says so
-    items = dim.maximum(1, count) if is_one_row else rows
-    grain = PIECE_ELEMENTS if is_one_row else row_grain(count)
+    lowerer.call(column_check_kernel(lowerer.target), checked, dim.maximum(1, count), PIECE_ELEMENTS)
     lowerer.call(
-        extract_kernel(lowerer.target, X.type, is_one_row), arguments, items, grain, traffic=rows * count * 2 * X.type.bytes
+        extract_kernel(lowerer.target, X.type, is_one_row),
+        ExtractArguments(X=X.place, columns=X.shape[-1], Y=Y.place, count=count, output=output.place),
+        count if is_one_row else rows,
+        PIECE_ELEMENTS if is_one_row else row_grain(count),
+        traffic=rows * count * 2 * X.type.bytes,
     )
 
 
