@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Callable
 
@@ -26,9 +25,11 @@ def padded(rows, pad_value, shape) -> np.ndarray:
     if len(rows) == 1:
         return strings(rows[0], (*shape, longest))
     bounded((len(rows), longest), np.dtype(object))
-    columns = itertools.chain.from_iterable(itertools.zip_longest(*rows, fillvalue=pad_value))
-    array = np.fromiter(columns, object, len(rows) * longest).reshape(longest, len(rows))
-    return np.ascontiguousarray(array.T).reshape(*shape, longest)
+    flat = []
+    for row in rows:
+        flat += row
+        flat += [pad_value] * (longest - len(row))
+    return np.fromiter(flat, object, len(flat)).reshape(*shape, longest)
 
 
 @cpu.kernel("StringConcat", plain=True)
