@@ -98,7 +98,7 @@ def _contents(array: np.ndarray) -> Iterator[np.ndarray]:
     """Other contents of an input: its first or last element, or all of them."""
     numbers = FLOATS if array.dtype.kind == "f" else NUMBERS
     bounds = None if array.dtype.kind == "f" else np.iinfo(array.dtype)
-    largest = array.max()
+    largest = array.max().item()
     for number in (*numbers, *(() if bounds is None else (largest + 1, largest + 2))):
         if bounds is not None and not bounds.min <= number <= bounds.max:
             continue
