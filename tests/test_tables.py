@@ -163,6 +163,7 @@ LISTS = {
     "providers/native/kernels/recurrent/cells.py": "the kernel behind each of its own ops",
     "providers/native/kernels/recurrent/operators.py": "the kernel behind each of its own ops",
     "providers/native/kernels/reduction/operators.py": "the kernel behind each of its own ops",
+    "providers/native/program/data_sizes.py": "the ops whose graphs are looked into",
     "providers/openvino/support.py": "which ops OpenVINO is given",
     "runtime/saving/required_operators.py": "which types the original's build files count",
 }

@@ -9,6 +9,7 @@ from onnx import ModelProto, helper
 from sardonyx.runtime.api.enums import GraphOptimizationLevel
 from sardonyx.runtime.api.options import SessionOptions
 from sardonyx.runtime.api.session import InferenceSession
+from sardonyx.settings import OPTIMIZED_MODEL_EXTERNAL_FILE
 
 
 def optimize_model(model_path: Path, opt_model_path: Path) -> None:
@@ -16,9 +17,7 @@ def optimize_model(model_path: Path, opt_model_path: Path) -> None:
     options = SessionOptions()
     options.optimized_model_filepath = Path(opt_model_path).as_posix()
     options.graph_optimization_level = GraphOptimizationLevel.ORT_ENABLE_BASIC
-    options.add_session_config_entry(
-        "session.optimized_model_external_initializers_file_name", f"{Path(opt_model_path).name}.data"
-    )
+    options.add_session_config_entry(OPTIMIZED_MODEL_EXTERNAL_FILE, f"{Path(opt_model_path).name}.data")
     InferenceSession(Path(model_path).as_posix(), options, providers=["CPUExecutionProvider"])
 
 

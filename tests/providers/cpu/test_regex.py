@@ -98,8 +98,8 @@ def test_letters_of_other_cases_are_those_of_re2(peer):
 @given(SOUND, st.text("ab\n", max_size=8))
 def test_patterns_without_peculiarities_match_as_in_pythons_re(pattern, text):
     mine = Machine(parse(pattern))
-    plain = engines._plain(parse(pattern))
-    for matcher in (mine,) if plain is None else (mine, engines._Plain(plain)):
+    plain = engines.matcher(pattern) if engines._plain(parse(pattern)) is not None else mine
+    for matcher in (mine, plain):
         assert matcher.fullmatch(text) == (re.fullmatch(pattern, text) is not None)
         assert list(matcher.spans(text)) == longest_spans(pattern, text)
     assert [mine._longest(text, first) for first in range(len(text) + 1)] == mine._all_ends(text)
