@@ -355,6 +355,5 @@ def test_without_packing_results_are_the_same(name: str) -> None:
     session = session_of(FAMILIES[name], session_disable_prepacking="1")
     given = feeds_for(session)
     assert session.prepacking_counts().packed == 0
-    needs_packing = onnx.load_model_from_string(FAMILIES[name]).graph.node[0].op_type in ("LSTM", "GRU", "RNN", "ConvTranspose")
-    assert is_native(session) != needs_packing
+    assert is_native(session), "weights that nobody packed are read as they are, or laid out in each run"
     compare(session.run(None, given), session_of(FAMILIES[name], native="0").run(None, given), 2e-5)
