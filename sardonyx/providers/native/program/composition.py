@@ -129,6 +129,9 @@ def _operands(op: Composer, node: Node, function: Compose, widen: bool) -> dict[
     if signature.inputs and signature.inputs[-1].variadic:
         found[names[-1]] = list(node.inputs[len(names) - 1 :])
     wanted = {name: found.get(name) for name in Parameters.of(function).positional[1:]}
+    for name, value in wanted.items():
+        if value is None and function.__annotations__.get(name) == "Value":
+            raise CannotCompile(f"the input {name} is missing", quiet=True)
     return {name: _widened(op, value) for name, value in wanted.items()} if widen else wanted
 
 

@@ -73,8 +73,8 @@ def batch_normalization_by_outputs(
     X: Value,
     scale: Value,
     B: Value,
-    mean: Value,
-    var: Value,
+    input_mean: Value,
+    input_var: Value,
     epsilon: float,
     momentum: float,
     spatial: int | None,
@@ -84,8 +84,8 @@ def batch_normalization_by_outputs(
     """Up to opset 13 a node trains if it has the outputs for it."""
     if spatial == 0 or is_test or len(node.outputs) < 2 or rank_of(X) < 2:
         raise CannotCompile("it does not train", quiet=True)
-    Y, *running = batch_normalization(op, X, scale, B, mean, var, epsilon, momentum, 1)
-    saved = [op.reshape(value, *dims(mean)) for value in _statistics(op, X)]
+    Y, *running = batch_normalization(op, X, scale, B, input_mean, input_var, epsilon, momentum, 1)
+    saved = [op.reshape(value, *dims(input_mean)) for value in _statistics(op, X)]
     return Y, *running, *saved
 
 
