@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from sardonyx.compiler.jit import Kernel
     from sardonyx.compiler.target import Target
 
-OPERANDS = ("boxes", "scores", "max_output_boxes_per_class", "iou_threshold", "score_threshold")
+THRESHOLDS = ("iou_threshold", "score_threshold")
+NUMBERS = ("max_output_boxes_per_class", *THRESHOLDS)
+"""Operands of one element each; NumPy says what is wrong with others."""
+OPERANDS = ("boxes", "scores", *NUMBERS)
 MOST_KEPT = 1 << 22
 """Boxes for which room is made; beyond, NumPy computes."""
 
@@ -84,11 +87,13 @@ class Suppression(StepCall):
         from sardonyx.providers.cpu.selection import corners_of, non_max_suppression
 
         operands = {name: self._value(value, inputs) for name, value in self._operands.items()}
+        if any(operands[name] is not None and np.size(operands[name]) != 1 for name in NUMBERS):
+            return [non_max_suppression(**operands, center_point_box=self._center)]  # type: ignore[no-untyped-call]
         boxes, scores, most = operands["boxes"], operands["scores"], operands["max_output_boxes_per_class"]
         limit = 0 if most is None else min(int(np.reshape(most, -1)[0]), scores.shape[2])
         overlap, threshold = (
             None if operands[name] is None else float(np.reshape(operands[name], ()))
-            for name in ("iou_threshold", "score_threshold")
+            for name in THRESHOLDS
         )
         largest = scores.shape[0] * scores.shape[1] * limit
         is_usual = (
