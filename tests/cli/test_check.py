@@ -28,10 +28,11 @@ def test_bytes_that_are_no_model_are_a_problem_of_loading(tmp_path, call):
 
 def test_what_is_left_to_numpy_is_listed_with_the_reason(tmp_path, call):
     net = Network()
-    (tmp_path / "det.onnx").write_bytes(net.model(net.Relu(net.Det(net.input("x", ["N", 3, 3])))))
-    result = call("check", tmp_path / "det.onnx", "--json")
+    pooled = net.MaxRoiPool(net.input("x", ["N", 3, 8, 8]), net.input("rois", ["K", 5]), pooled_shape=[2, 2])
+    (tmp_path / "pool.onnx").write_bytes(net.model(net.Relu(pooled)))
+    result = call("check", tmp_path / "pool.onnx", "--json")
     assert result.code == 0
     (left,) = result.json["numpy"]
-    assert left["where"] == "Det 'Det_0'" and "no native code" in left["reason"]
-    assert "no native code" in call("inspect", tmp_path / "det.onnx", "--after", "native").out
-    assert "no native code" in call("inspect", tmp_path / "det.onnx", "--after", "partition").out
+    assert left["where"] == "MaxRoiPool 'MaxRoiPool_0'" and "no native code" in left["reason"]
+    assert "no native code" in call("inspect", tmp_path / "pool.onnx", "--after", "native").out
+    assert "no native code" in call("inspect", tmp_path / "pool.onnx", "--after", "partition").out

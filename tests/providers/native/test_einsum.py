@@ -161,5 +161,11 @@ def test_one_that_repeats_itself_is_computed_by_numpy():
     assert_agrees(text, [arrays(np.random.RandomState(0), [(2, 3), (1, 5)])], tolerance=1e-5)
 
 
-def test_three_operands_are_left_to_numpy():
-    assert not programs(native_plan(einsum_text("ij,jk,kl->il", ["ij", "jk", "kl"])))
+@pytest.mark.parametrize("equation", ["ij,jk,kl->il", "i,j,k->kji", "bi,bij,bj->b"])
+def test_three_operands_agree(equation):
+    operands = equation.split("->")[0].split(",")
+    text = einsum_text(equation, operands)
+    assert programs(native_plan(text))
+    sizes = {"b": 2, "i": 4, "j": 7, "k": 5, "l": 3}
+    feeds = arrays(np.random.RandomState(0), [[sizes[axis] for axis in one] for one in operands])
+    assert_agrees(text, [feeds], tolerance=1e-5)
