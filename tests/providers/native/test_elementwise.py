@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sardonyx import dtypes
 from sardonyx.compiler.jit import host
 from sardonyx.compiler.target import X86_LEVELS
+from sardonyx.errors import CODED
 from sardonyx.providers.cpu.cast import convert
 from sardonyx.providers.cpu.provider import CPUExecutionProvider
 from sardonyx.providers.native.execution.compiled import CompiledProgram
@@ -265,9 +266,19 @@ def test_old_clip_has_its_bounds_as_attributes():
     assert_agrees(source, {"x": numbers("float", 33)}, opset=10)
 
 
-def test_division_of_integers_that_may_fail_is_left_to_numpy():
-    plan = native_plan("g (int32[N] x, int32[N] y) => (int32[N] z) { z = Div(x, y) }")
-    assert not programs(plan)
+@pytest.mark.parametrize("op", ["Div", "Mod"])
+def test_division_by_computed_integers_is_refused_at_zeros_alone(op):
+    source = f"g (int32[N] x, int32[N] y) => (int32[N] z) {{ z = {op}(x, y) }}"
+    x, y = np.arange(-20, 20, dtype=np.int32), np.tile(np.int32([1, -1, 3, -7]), 10)
+    assert_elements_agree(source, [{"x": x, "y": y}])
+    plan = native_plan(source)
+    assert programs(plan)
+    y[33] = 0
+    with pytest.raises(CODED) as native:
+        execute(plan, {"x": x, "y": y})
+    with pytest.raises(CODED) as reference:
+        execute(make_plan(model_of(source).graph, [CPUExecutionProvider()]), {"x": x, "y": y})
+    assert str(native.value) == str(reference.value)
 
 
 @pytest.mark.parametrize("kind", ["int32", "uint8"])
