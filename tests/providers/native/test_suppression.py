@@ -1,9 +1,11 @@
 """Generated suppression of overlapping boxes keeps those that NumPy's keeps."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sardonyx.errors import CODED
 from sardonyx.providers.cpu.provider import CPUExecutionProvider
 from sardonyx.providers.native.kernels.selection.suppression import Suppression
 from sardonyx.runtime.execution.executor import execute
@@ -53,3 +55,23 @@ def test_what_is_not_finite_is_left_to_numpy():
         "threshold": np.array([0.1], np.float32),
     }
     assert_keeps_the_same(feeds)
+
+
+@pytest.mark.parametrize("name", ["most", "overlap", "threshold"])
+@pytest.mark.parametrize("count", [0, 2])
+def test_what_has_not_one_number_is_refused_as_by_numpy(name, count):
+    source = text().replace("[1]", "[]")
+    feeds = {
+        "boxes": np.array([[[0, 0, 1, 1], [2, 2, 3, 3]]], np.float32),
+        "scores": np.array([[[0.5, 0.9]]], np.float32),
+        "most": np.array([3]),
+        "overlap": np.array([0.5], np.float32),
+        "threshold": np.array([0.1], np.float32),
+    }
+    feeds[name] = np.repeat(feeds[name], count)
+    said = []
+    for plan in (native_plan(source), make_plan(model_of(source).graph, [CPUExecutionProvider()])):
+        with pytest.raises(CODED) as raised:
+            execute(plan, feeds)
+        said.append(str(raised.value))
+    assert said[0] == said[1]
