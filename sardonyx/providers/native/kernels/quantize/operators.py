@@ -8,7 +8,7 @@ from typing import Union
 import numpy as np
 
 from sardonyx.compiler.types import F32, I8, I32, U8
-from sardonyx.ir import Node, Value
+from sardonyx.ir import Dim, Node, Value
 from sardonyx.ops.reading import operand
 from sardonyx.providers.native.kernels.quantize.dynamic import dense_view, parameters_steps
 from sardonyx.providers.native.kernels.quantize.operands import quantized_rows
@@ -49,6 +49,20 @@ def is_one_or_each(value: Value | None, size: object) -> bool:
     return is_one(value) or (value is not None and shape_of(value) == (size,))
 
 
+def may_be_one_or_each(value: Value | None, size: object) -> bool:
+    """Whether it is, or is if an open size is that of this vector: `require_each` has a run tell."""
+    shape = None if value is None else shape_of(value)
+    is_vector = shape is not None and len(shape) == 1 and isinstance(shape[0], int)
+    return is_one_or_each(value, size) or (is_vector and not isinstance(size, int))
+
+
+def require_each(lowerer: Lowerer, size: Dim, *values: Value | None) -> None:
+    """Have NumPy compute where numbers for each row or column are not as many."""
+    for value in values:
+        if value is not None and not is_one(value):
+            lowerer.require(dims(value)[0], size)
+
+
 def _claims_factors(A: Value | None, B: Value | None, a_zero: Value | None, b_zero: Value | None) -> bool:
     """8-bit integers, with zero points of their types."""
     if A is None or B is None or not shape_of(A) or not shape_of(B):
@@ -68,14 +82,17 @@ def _claims_integers(node: Node) -> bool:
     if not _claims_factors(A, B, a_zero, b_zero) or A is None or B is None:
         return False
     a, b = shape_of(A) or (), shape_of(B) or ()
-    rows = is_one_or_each(a_zero, a[-2]) if len(a) > 1 and len(b) > 1 else is_one(a_zero)
-    columns = is_one_or_each(b_zero, b[-1]) if len(b) > 1 else is_one(b_zero)
+    rows = may_be_one_or_each(a_zero, a[-2]) if len(a) > 1 and len(b) > 1 else is_one(a_zero)
+    columns = may_be_one_or_each(b_zero, b[-1]) if len(b) > 1 else is_one(b_zero)
     return rows and columns and _has_inner(a, b)
 
 
 @lower("MatMulInteger", claims=_claims_integers)
 def mat_mul_integer(lowerer: Lowerer, node: Node) -> None:
     A, B = Operand(required(node.inputs[0]), input_of(node, 2)), Operand(required(node.inputs[1]), input_of(node, 3))
+    if len(A.shape) > 1:
+        require_each(lowerer, A.shape[-2], A.zero_point)
+    require_each(lowerer, B.shape[-1], B.zero_point)
     integer_product(lowerer, node, A, B, ())
 
 
@@ -87,7 +104,7 @@ def _claims_q_linear(node: Node) -> bool:
     scales = [a_scale, b_scale, y_scale]
     is_single = all(one is not None and element_of(one) == F32 for one in scales)
     is_narrow = is_one(a_scale) and is_one(a_zero) and is_one(y_scale) and is_one(y_zero)
-    is_wide = is_one_or_each(b_scale, columns) and is_one_or_each(b_zero, columns)
+    is_wide = may_be_one_or_each(b_scale, columns) and may_be_one_or_each(b_zero, columns)
     result = element_of(node.outputs[0]) in BYTES
     return is_single and is_narrow and is_wide and result and _has_inner(shape_of(a) or (), shape_of(b) or ())
 
@@ -95,9 +112,14 @@ def _claims_q_linear(node: Node) -> bool:
 @lower("QLinearMatMul", claims=_claims_q_linear)
 def q_linear_mat_mul(lowerer: Lowerer, node: Node) -> None:
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = map(required, node.inputs)
+    require_each(lowerer, dims(b)[-1], b_scale, b_zero)
     ratio = ratio_of(lowerer, [a_scale, b_scale], y_scale)
     operations = [requantization(ratio, single(lowerer, y_zero), node)]
     integer_product(lowerer, node, Operand(a, a_zero), Operand(b, b_zero), operations)
+
+
+def _may_be_bias(bias: Value | None, columns: object) -> bool:
+    return bias is None or shape_of(bias) == (columns,) or (not is_one(bias) and may_be_one_or_each(bias, columns))
 
 
 def _claims_to_float(node: Node) -> bool:
@@ -107,13 +129,14 @@ def _claims_to_float(node: Node) -> bool:
     columns = (shape_of(B) or ())[-1]
     scales = [one for one in (a_scale, b_scale, bias, node.outputs[0]) if one is not None]
     is_single = all(element_of(one) == F32 for one in scales) and is_one(a_scale) and is_one(a_zero)
-    wide = all(is_one_or_each(one, columns) for one in (b_scale, b_zero)) and (bias is None or shape_of(bias) == (columns,))
+    wide = all(may_be_one_or_each(one, columns) for one in (b_scale, b_zero)) and _may_be_bias(bias, columns)
     return is_single and wide and _has_inner(shape_of(A) or (), shape_of(B) or ())
 
 
 @lower("MatMulIntegerToFloat", domain=CONTRIB, claims=_claims_to_float)
 def mat_mul_integer_to_float(lowerer: Lowerer, node: Node) -> None:
     A, B, a_scale, b_scale, a_zero, b_zero, bias = (*node.inputs, None, None, None)[:7]
+    require_each(lowerer, dims(required(B))[-1], b_scale, b_zero, bias)
     scale = ratio_of(lowerer, [required(a_scale), required(b_scale)])
     operations = _real_operations(scale, bias)
     integer_product(lowerer, node, Operand(required(A), a_zero), Operand(required(B), b_zero), operations)
@@ -131,7 +154,7 @@ def _claims_dynamic(node: Node) -> bool:
     columns = (shape_of(B) or ())[-1]
     is_single = all(one is None or element_of(one) == F32 for one in (A, b_scale, bias))
     zero = b_zero is None or element_of(b_zero) == element_of(B)
-    wide = all(is_one_or_each(one, columns) for one in (b_scale, b_zero)) and (bias is None or shape_of(bias) == (columns,))
+    wide = all(may_be_one_or_each(one, columns) for one in (b_scale, b_zero)) and _may_be_bias(bias, columns)
     return is_single and element_of(B) in BYTES and zero and wide and _has_inner(shape_of(A) or (), shape_of(B) or ())
 
 
@@ -140,6 +163,7 @@ def dynamic_quantize_mat_mul(lowerer: Lowerer, node: Node) -> None:
     """A is quantized into rows of groups at once."""
     A, B, b_scale, b_zero, bias = (*node.inputs, None, None)[:5]
     a, b = required(A), Operand(required(B), b_zero)
+    require_each(lowerer, b.shape[-1], b_scale, b_zero, bias)
     x = dense_view(lowerer, a)
     scale, zero = (View(lowerer.scratch(type.bytes), type, (), ()) for type in (F32, U8))
     parameters_steps(lowerer, x, scale, zero)
@@ -159,7 +183,7 @@ def _claims_gemm(node: Node) -> bool:
         return False
     scales = [one for one in (a_scale, b_scale, y_scale) if one is not None]
     is_single = all(element_of(one) == F32 for one in scales) and all(map(is_one, (a_scale, a_zero, y_scale, y_zero)))
-    wide = all(is_one_or_each(one, shape[-1]) for one in (b_scale, b_zero))
+    wide = all(may_be_one_or_each(one, shape[-1]) for one in (b_scale, b_zero))
     if operand(node, "transB") and not is_one(b_zero) and not B.is_constant:
         return False  # the zero point would have to lie along the rows of what is packed in each run
     return (
@@ -173,6 +197,7 @@ def _claims_gemm(node: Node) -> bool:
 @lower("QGemm", domain=CONTRIB, claims=_claims_gemm)
 def q_gemm(lowerer: Lowerer, node: Node) -> None:
     A, a_scale, a_zero, B, b_scale, b_zero, C, y_scale, y_zero = (*node.inputs, None, None, None)[:9]
+    require_each(lowerer, dims(node.outputs[0])[-1], b_scale, b_zero)
     alpha = np.float32(operand(node, "alpha"))
     operations = [] if C is None else [Operation(added, (None, C), type=I32)]
     scale = ratio_of(lowerer, [required(a_scale), required(b_scale)], first=alpha)
