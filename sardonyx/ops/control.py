@@ -170,15 +170,25 @@ def _stacked(type, count, initial, axis=0):
 
 
 @infer("Scan", since=9)
-def scan(initial_state_and_scan_inputs, body, num_scan_inputs, scan_input_axes, scan_output_axes):
+def scan(
+    initial_state_and_scan_inputs,
+    body,
+    num_scan_inputs,
+    scan_input_axes,
+    scan_input_directions,
+    scan_output_axes,
+    scan_output_directions,
+):
     count = _state_count(initial_state_and_scan_inputs, num_scan_inputs)
     inputs = initial_state_and_scan_inputs[count:]
     axes = _one_for_each(scan_input_axes, num_scan_inputs, "scan_input_axes")
+    _check_directions(scan_input_directions, num_scan_inputs, "scan_input_directions")
     length, elements = _scanned([operand.type for operand in inputs], axes)
     initial = [operand.type for operand in initial_state_and_scan_inputs[:count]]
     state, outputs = _settled_outputs(lambda *state: body(*state, *map(Operand, elements)), initial)
     types = [*initial, *elements]
     axes = _one_for_each(scan_output_axes, len(outputs) - count, "scan_output_axes")
+    _check_directions(scan_output_directions, len(outputs) - count, "scan_output_directions")
     scans = [_stacked(output.type, length, types, axis) for output, axis in zip(outputs[count:], axes, strict=True)]
     return [*_final_state(state, outputs, initial), *scans]
 
@@ -187,6 +197,11 @@ def _one_for_each(axes, count, name):
     if axes and len(axes) != count:
         raise InferenceError(f"{name} has {len(axes)} entries, there must be {count}")
     return axes or [0] * count
+
+
+def _check_directions(directions, count, name):
+    if any(direction not in (0, 1) for direction in _one_for_each(directions, count, name)):
+        raise InferenceError(f"Invalid values in '{name}'. 0 == forward. 1 == reverse.")
 
 
 def _state_count(operands, num_scan_inputs):
@@ -210,9 +225,10 @@ def _scanned(types, axes):
 
 
 @infer("Scan", until=8)
-def scan_batches(initial_state_and_scan_inputs, body, num_scan_inputs):
+def scan_batches(initial_state_and_scan_inputs, body, num_scan_inputs, directions):
     """At first all operands had a batch axis in front, before the axis to walk along."""
     count = _state_count(initial_state_and_scan_inputs, num_scan_inputs)
+    _check_directions(directions, num_scan_inputs, "directions")
     batch, rows = _scanned(
         [operand.type for operand in initial_state_and_scan_inputs], [0] * len(initial_state_and_scan_inputs)
     )

@@ -370,4 +370,6 @@ def lower_scan(lowerer: Lowerer, node: Node) -> None:
 def _for_each(node: Node, kind: str, count: int) -> tuple[list[int], list[int]]:
     """The axes and the directions of what is scanned."""
     axes, directions = (operand(node, f"{kind}_{name}") or [0] * count for name in ("axes", "directions"))
+    if len(axes) != count or len(directions) != count:
+        raise CannotCompile(f"axes or directions are not those of {count} tensors", quiet=True)
     return list(axes), list(directions)
