@@ -220,6 +220,7 @@ class _Loop:
                 self._move(rows, view, is_put=True)
             self._hand_on([lowerer.view(value) for value in self._following])
             lowerer.settle(_consistent(lowerer, settled))
+        _check_rows(lowerer, put, first)
         back = turns.add(lowerer, is_first=False)
         lowerer.program.steps[back].jump = first - back
         _land(lowerer, to_end)
@@ -279,6 +280,16 @@ def _counted(lowerer: Lowerer, put: Sequence[_Rows]) -> list[str]:
     """Names of sizes that count the rows which turns have put somewhere."""
     sizes = [size for rows in put for shape in _shapes_of(rows.output) if lowerer.is_settled(size := shape[rows.axis])]
     return list(dict.fromkeys(size.symbol.name for size in sizes if not isinstance(size, int) and size.symbol is not None))
+
+
+def _check_rows(lowerer: Lowerer, put: Sequence[_Rows], first: int) -> None:
+    """Leave to NumPy, which refuses it, a loop whose turns since a step may change the size of the rows that it collects."""
+    settlements = [step.settles for step in lowerer.program.steps[first:] if step.settles is not None]
+    changed = {name for one in settlements for name, size in one.sources if size != dim.symbol(name)}
+    for rows in put:
+        sizes = [size for axis, size in enumerate(rows.whole.shape) if axis != rows.axis]
+        if changed & lowerer.sizes.data_sizes_in(sizes):
+            raise CannotCompile(f"{rows.output.name} may have rows of several sizes", quiet=True)
 
 
 def _most_bytes(values: Iterable[Value]) -> Dim:
