@@ -106,9 +106,10 @@ def scan(
     state, scans = _run_scan(body, state, steps, len(steps[0]), output_count)
     axes = scan_output_axes or [0] * len(scans)
     backward = scan_output_directions or [0] * len(scans)
+    # axes and directions may be of more outputs than the node has
     outputs = [
         _stacked(rows[::-1] if reverse else rows, dtype, _declared_shape(body, count + index), axis)
-        for index, (rows, dtype, axis, reverse) in enumerate(zip(scans, output_types[count:], axes, backward, strict=True))
+        for index, (rows, dtype, axis, reverse) in enumerate(zip(scans, output_types[count:], axes, backward, strict=False))
     ]
     return (*state, *outputs)
 

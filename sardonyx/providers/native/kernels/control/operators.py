@@ -192,11 +192,11 @@ class _Loop:
         self._given.append((value, replace(view, shape=dims(value), strides=contiguous_strides(dims(value)))))
 
     def lower(self, turns: _Turns, taken: Sequence[_Rows], put: Sequence[_Rows], asked: Value | None = None) -> None:
-        """Add the steps. `asked` tells whether another turn is wanted."""
+        """Add the steps. `asked` tells whether another turn is wanted. Turns count the rows put if nothing is taken."""
         lowerer = self.lowerer
         pairs = zip(self._following, self.state)
         settled = [pair for value, place in pairs for pair in _require_equal(lowerer, value, place.shape)]
-        counted = _counted(lowerer, put)
+        counted = [] if taken else _counted(lowerer, put)
         lowerer.settle([(name, 0) for name in counted])
         # what would have been collected without any turn has no size where the body does not declare one
         is_open = any(not isinstance(size, int) for rows in put for size in dims(rows.value))
@@ -372,8 +372,12 @@ def lower_scan(lowerer: Lowerer, node: Node) -> None:
     put = _collected(
         lowerer, node.outputs[count:], body.outputs[count:], *_for_each(node, "scan_output", len(body.outputs) - count)
     )
+    named = [(name, lengths[0]) for name in _counted(lowerer, put) if dim.symbol(name) not in lengths]
+    lowerer.settle(named)
     for rows in put:
-        lowerer.require(rows.whole.shape[rows.axis], lengths[0])
+        length = rows.whole.shape[rows.axis]
+        if (length, lengths[0]) not in [(dim.symbol(name), size) for name, size in named]:
+            lowerer.require(length, lengths[0])
     loop.lower(_Turns(loop.turn, lengths[0], None), taken, put)
     loop.finish(node.outputs)
 
