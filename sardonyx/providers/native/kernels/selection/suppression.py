@@ -91,10 +91,7 @@ class Suppression(StepCall):
             return [non_max_suppression(**operands, center_point_box=self._center)]  # type: ignore[no-untyped-call]
         boxes, scores, most = operands["boxes"], operands["scores"], operands["max_output_boxes_per_class"]
         limit = 0 if most is None else min(int(np.reshape(most, -1)[0]), scores.shape[2])
-        overlap, threshold = (
-            None if operands[name] is None else float(np.reshape(operands[name], ()))
-            for name in THRESHOLDS
-        )
+        overlap, threshold = (None if operands[name] is None else float(np.reshape(operands[name], ())) for name in THRESHOLDS)
         largest = scores.shape[0] * scores.shape[1] * limit
         is_usual = (
             boxes.shape == (scores.shape[0], scores.shape[2], 4)
