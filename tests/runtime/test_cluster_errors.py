@@ -87,9 +87,9 @@ CASES: dict[str, tuple[str, dict[str, np.ndarray], str]] = {
         "GroupNormalization node. Name:'norm'",
     ),
     "a branch": (
-        "g (float[N,3] x, int64[K] i, bool c) => (y) { [choose] y = If (c) <"
-        "then_branch = t () => (u) { a = Abs(x) [pick] b = Gather(a, i) u = Exp(b) }, "
-        "else_branch = e () => (v) { v = Neg(x) }> }",
+        "g (float[N,3] x, int64[K] i, bool c) => (y) { w = Abs(x) [choose] z = If (c) <"
+        "then_branch = t () => (u) { a = Abs(w) [pick] b = Gather(a, i) u = Exp(b) }, "
+        "else_branch = e () => (v) { v = Neg(w) }> y = Exp(z) }",
         {"x": X, "i": np.array([9], I), "c": np.array(True)},
         "If 'choose' > Gather 'pick'",
     ),

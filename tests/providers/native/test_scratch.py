@@ -160,14 +160,14 @@ def test_inputs_that_are_read_no_more_when_an_output_begins():
     assert outlived_inputs(words[:0], counts[:0], counts[:0], 2) == ()
 
 
-CLUSTER = """g (float[N,8,8] x) => (float[N] d, float[N] e) {
+CLUSTER = """g (float[N,8,8] x) => (float[N,8,8] d, float[N,8,8] e) {
     r = RandomNormalLike<seed=3.0>(x)
     n = Softmax(r)
     t = Transpose<perm=[0,2,1]>(n)
-    d = Det(t)
-    e = Det(n)
+    d = Bernoulli<seed=4.0>(t)
+    e = Bernoulli<seed=5.0>(n)
 }"""
-"""Det and random numbers are NumPy's; the transposed result may lie where the random numbers were."""
+"""Random numbers are NumPy's; the transposed result may lie where the first ones were."""
 
 
 def test_a_cluster_writes_over_an_operand_that_nobody_needs():
