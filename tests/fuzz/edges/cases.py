@@ -13,7 +13,7 @@ from sardonyx import ops
 from sardonyx.ir.attribute import Kind
 from sardonyx.ops import schemas
 from sardonyx.startup.records import dataclass
-from tests.fuzz.edges import chains, composed, images, models, movement, products, quantized  # noqa: F401 - they fill the table
+from tests.fuzz.edges import chains, composed, control, images, models, movement, products, quantized  # noqa: F401 - they fill the table
 from tests.fuzz.edges.table import CONTRIB, ENTRIES, ML, TRAINING, Entry
 
 NUMBERS = (0, -1, 1, -2, 5, 300, 2**31 - 1, -(2**31), 2**31, 2**32 + 1, 2**40, 2**62, 2**63 - 1, -(2**63))
@@ -131,7 +131,7 @@ def model_of(case: Case) -> tuple[bytes, dict[str, np.ndarray]]:
     elif case.operand:
         arrays[case.operand] = case.value
         constants = constants | {case.operand} if case.where == "initializer" else constants - {case.operand}
-    names = [name if array is not None else "" for name, array in entry.inputs.items()]
+    names = [name if array is not None else "" for name, array in entry.inputs.items() if name not in entry.captured]
     while names and not names[-1]:
         names.pop()
     outputs = [f"out{index}" for index in range(entry.outputs)]

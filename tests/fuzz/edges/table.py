@@ -40,6 +40,8 @@ class Entry:
     outputs: int = 1
     constants: Sequence[str] = ()
     """Inputs that are initializers unless a case says otherwise."""
+    captured: Sequence[str] = ()
+    """Inputs that only graphs inside of the node read."""
 
     @property
     def name(self) -> str:
@@ -60,12 +62,13 @@ def audit(
     opset: int = 21,
     outputs: int = 1,
     constants: str = "",
+    captured: str = "",
     **attributes: Any,
 ) -> None:
     """Enter ops, names with spaces between them; `checks` reads `axis=inference indices=status`."""
     told = dict(item.split("=") for item in checks.split())
     for op in ops.split():
-        ENTRIES.append(Entry(op, inputs, told, attributes, domain, opset, outputs, constants.split()))
+        ENTRIES.append(Entry(op, inputs, told, attributes, domain, opset, outputs, constants.split(), captured.split()))
 
 
 def floats(*shape: int) -> np.ndarray:

@@ -310,6 +310,16 @@ def _apart(lowerer: Lowerer, view: View) -> View:
     return made
 
 
+def _require_row(lowerer: Lowerer, rows: _Rows) -> None:
+    """Have NumPy compute whenever a row has not the shape that those of the whole have."""
+    sizes = dims(rows.value)
+    wanted = (*rows.whole.shape[: rows.axis], *rows.whole.shape[rows.axis + 1 :])
+    if len(sizes) != len(wanted):
+        raise CannotCompile(f"{rows.value.name} has {len(sizes)} axes and not {len(wanted)}", quiet=True)
+    for size, other in zip(sizes, wanted):
+        lowerer.require(size, other)
+
+
 def _collected(
     lowerer: Lowerer, outputs: Sequence[Value], rows: Sequence[Value], axes: Sequence[int], backward: Sequence[int]
 ) -> list[_Rows]:
@@ -318,9 +328,8 @@ def _collected(
     for output, row, axis, is_backward in zip(outputs, rows, axes, backward):
         whole = lowerer.output(output)
         axis %= len(whole.shape)
-        for size, wanted in zip(dims(row), (*whole.shape[:axis], *whole.shape[axis + 1 :]), strict=True):
-            lowerer.require(size, wanted)
         found.append(_Rows(row, output, whole, axis, bool(is_backward)))
+        _require_row(lowerer, found[-1])
     return found
 
 
@@ -366,6 +375,8 @@ def lower_scan(lowerer: Lowerer, node: Node) -> None:
             body.inputs[count:], node.inputs[count:], wholes, axes, backward, strict=True
         )
     ]
+    for rows in taken:
+        _require_row(lowerer, rows)
     lengths = [rows.whole.shape[rows.axis] for rows in taken]
     for length in lengths[1:]:
         lowerer.require(length, lengths[0])
