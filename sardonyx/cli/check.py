@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from sardonyx import errors
-from sardonyx.cli.native import left_to_numpy
 from sardonyx.cli.preparing import prepared, session_options
 from sardonyx.cli.terminal import Terminal, one_line
 from sardonyx.ir import Graph, Node
@@ -86,14 +85,14 @@ def planned(source: Any) -> Plan | None:
 
 def uncompiled(plan: Plan) -> list[Problem]:
     """The nodes that run without native code in a session, and why: no mistake, but slow."""
-    return [Problem("native", place(node), reason) for node, reason in left_to_numpy(plan) if reason]
+    return [Problem("native", place(step.node), step.reason) for step in numpy_steps(plan) if step.reason]
 
 
 def placed(plan: Plan) -> str:
     """Who runs how many nodes of the optimized model."""
     compiled, left = compiled_steps(plan), numpy_steps(plan)
-    others = [step for step in all_steps(plan) if step not in compiled and step not in left]
-    counts = (sum(len(step.nodes) for step in compiled), len(left), len(others))
+    other_count = sum(1 for _ in all_steps(plan)) - len(compiled) - len(left)
+    counts = (sum(len(step.nodes) for step in compiled), len(left), other_count)
     names = (f"machine code ({len(compiled)} program{'s' * (len(compiled) != 1)})", "NumPy", "other providers")
     return "optimized to " + ", ".join(f"{count} in {name}" for count, name in zip(counts, names) if count)
 

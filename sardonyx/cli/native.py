@@ -7,7 +7,6 @@ from typing import Any
 
 from sardonyx.cli.terminal import Terminal, UsageError, size_text, time_text
 from sardonyx.compiler.jit import Jit, Kernel
-from sardonyx.ir import Node
 from sardonyx.providers.native.execution.compiled import CompiledProgram, StepTime
 from sardonyx.providers.native.program.kernel import DeclaredKernel
 from sardonyx.providers.native.program.steps import Argument, At, Buffer, Program, Step
@@ -40,7 +39,7 @@ def program_text(plan: Plan) -> str:
             lines += [f"        may go on with {number + step.jump}"] if step.jump else []
     for kernel in kernels.values():
         lines += ["", f"{_name(kernel)}: {len(kernel.text.splitlines())} lines of LLVM IR", *_indented(kernel.about)]
-    left = [f"    {node}{_because(reason)}" for node, reason in left_to_numpy(plan)]
+    left = [f"    {step.node}{_because(step.reason)}" for step in numpy_steps(plan)]
     return "\n".join([*lines, "", "in NumPy:" if left else "in NumPy: nothing", *left])
 
 
@@ -49,11 +48,6 @@ def _estimate_lines(step: Step) -> list[str]:
     shown = [f"{name} {cycles:.2g}" for name, cycles in step.estimates[:SHOWN_ESTIMATES]]
     more = len(step.estimates) - len(shown)
     return [f"        cycles: {', '.join(shown)}{f' and {more} more' if more else ''}"] if len(step.estimates) > 1 else []
-
-
-def left_to_numpy(plan: Plan) -> list[tuple[Node, str]]:
-    """The nodes that NumPy computes, and why."""
-    return [(step.node, step.reason) for step in numpy_steps(plan)]
 
 
 def _because(reason: str) -> str:

@@ -79,11 +79,15 @@ class QLinearOperator(QuantOperatorBase):
     def extra_attributes(self) -> dict[str, Any]:
         return {}
 
+    def leading_inputs(self) -> list[str]:
+        """Inputs before the activations, which stay as they are."""
+        return []
+
     def quantize(self) -> None:
         output = self.quantizer.parameter_names(self.node.output[0])
         codes, zero_points, scales, nodes = self.quantizer.quantize_activation(self.node, self.sources)
         if output is None or codes is None:
             self.keep_float()
             return
-        inputs = [name for triple in zip(codes, scales, zero_points) for name in triple]
+        inputs = [*self.leading_inputs(), *(name for triple in zip(codes, scales, zero_points) for name in triple)]
         self.write(self.op_type or f"QLinear{self.node.op_type}", [*inputs, *output], nodes, output, **self.extra_attributes())

@@ -17,10 +17,4 @@ class Direct8BitOp(QuantOperatorBase):
 
 class QDQDirect8BitOp(QDQOperatorBase):
     def quantize(self) -> None:
-        source, result = self.node.input[0], self.node.output[0]
-        if self.quantizer.force_quantize_no_input_check:
-            self.quantizer.quantize_activation_tensor(source)
-        elif not self.quantizer.is_tensor_quantized(source):
-            return
-        if not self.disable_qdq_for_node_output:
-            self.quantizer.quantize_output_same_as_input(result, source, self.node.name)
+        self.share_parameters()

@@ -64,17 +64,7 @@ class QDQPad(QDQOperatorBase):
         is_constant = (
             next((attribute.s for attribute in node.attribute if attribute.name == "mode"), b"constant") == b"constant"
         )
-        if not is_constant:
-            self._share()
+        if not is_constant:  # mirrored or repeated numbers need no parameters of their own
+            self.share_parameters()
             return
         super().quantize()
-
-    def _share(self) -> None:
-        """Mirrored or repeated numbers need no parameters of their own."""
-        source, result = self.node.input[0], self.node.output[0]
-        if self.quantizer.force_quantize_no_input_check:
-            self.quantizer.quantize_activation_tensor(source)
-        elif not self.quantizer.is_tensor_quantized(source):
-            return
-        if not self.disable_qdq_for_node_output:
-            self.quantizer.quantize_output_same_as_input(result, source, self.node.name)

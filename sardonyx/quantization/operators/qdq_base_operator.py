@@ -22,6 +22,16 @@ class QDQOperatorBase:
         for name in itertools.chain(self.node.input, outputs):
             self.quantizer.quantize_activation_tensor(name)
 
+    def share_parameters(self) -> None:
+        """Let the first output have the parameters of the first input, if that has some."""
+        source, result = self.node.input[0], self.node.output[0]
+        if self.quantizer.force_quantize_no_input_check:
+            self.quantizer.quantize_activation_tensor(source)
+        elif not self.quantizer.is_tensor_quantized(source):
+            return
+        if not self.disable_qdq_for_node_output:
+            self.quantizer.quantize_output_same_as_input(result, source, self.node.name)
+
     def mark_output(self, index: int = 0) -> None:
         """Mark an output, unless the user wants none of this op quantized."""
         if not self.disable_qdq_for_node_output:

@@ -17,13 +17,10 @@ class QLinearWhere(QLinearOperator):
         if not self.quantizer.force_quantize_no_input_check and not all(known):
             self.keep_float()
             return
-        output = self.quantizer.parameter_names(self.node.output[0])
-        codes, zero_points, scales, nodes = self.quantizer.quantize_activation(self.node, self.sources)
-        if output is None or codes is None:
-            self.keep_float()
-            return
-        inputs = [name for triple in zip(codes, scales, zero_points) for name in triple]
-        self.write("QLinearWhere", [self.node.input[0], *inputs, *output], nodes, output)
+        super().quantize()
+
+    def leading_inputs(self) -> list[str]:
+        return [self.node.input[0]]
 
 
 class QDQWhere(QDQOperatorBase):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sardonyx import settings
@@ -165,8 +165,10 @@ class Engine:
         stop = 0 if run_options is None else ctypes.addressof(run_options._stop)
         try:
             if self._profiler is None:
-                with self._first_run_measured() as shares:
-                    values = execute(plan, feeds, terminated=terminated, stop=stop, destinations=destinations, shares=shares)
+                shares = TimeShares() if self._measures else None
+                values = execute(plan, feeds, terminated=terminated, stop=stop, destinations=destinations, shares=shares)
+                if shares is not None and self._measures:
+                    self._keep_first(shares)
                 return release(values, destinations.values() if destinations else ())
             with self._event("model_run"):
                 with self._event(_EXECUTORS[self.session_options.execution_mode == ExecutionMode.ORT_PARALLEL]):
@@ -186,15 +188,11 @@ class Engine:
             if run_options is not None and run_options._config.get(settings.ARENA_SHRINKAGE):
                 shrink(plan)
 
-    @contextlib.contextmanager
-    def _first_run_measured(self) -> Iterator[TimeShares | None]:
-        """Measures the first run that succeeds of a model which is not machine code throughout."""
-        shares = TimeShares() if self._measures else None
-        yield shares
-        if shares is not None and self._measures:
-            self._measures, self.shares = False, shares
-            with self._scope():
-                shares.warn()
+    def _keep_first(self, shares: TimeShares) -> None:
+        """Keep how the time of the first run that succeeds divided, and tell users if much of it was NumPy's."""
+        self._measures, self.shares = False, shares
+        with self._scope():
+            shares.warn()
 
     def _run_scope(self, run_options: RunOptions | None) -> contextlib.AbstractContextManager[None]:
         options = self.session_options
