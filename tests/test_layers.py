@@ -147,6 +147,8 @@ PROVIDERS = (
     {"native/execution"},
     {
         "native/kernels",
+        "native/program/value_lowering",
+        "native/program/chain_lowering",
         "native/program/lowering",
     },  # which knows kernels: elementwise nodes and copies have no lowering of their own
     {"native"},

@@ -16,7 +16,7 @@ from sardonyx.providers.native.program.steps import Argument
 from sardonyx.providers.native.program.streaming import in_streams
 
 if TYPE_CHECKING:
-    from sardonyx.providers.native.program.lowering import Lowerer
+    from sardonyx.providers.native.program.building import ProgramBuilder
 
 MANY = 8
 """Vectors that a long chain takes at a time where there are registers for them: their instructions alternate."""
@@ -26,7 +26,7 @@ PIECE_WORK = 65536
 """How many operations on elements, loading counted as one, are worth handing to another thread."""
 
 
-def elementwise_step(lowerer: Lowerer, domain: Sequence[Dim], chain: Chain, arguments: Sequence[Argument]) -> None:
+def elementwise_step(lowerer: ProgramBuilder, domain: Sequence[Dim], chain: Chain, arguments: Sequence[Argument]) -> None:
     """Add the step that computes a chain over a domain."""
     total = dim.product(domain)
     moved = sum(item.type.bytes for item in chain.items if isinstance(item, Load)) + sum(

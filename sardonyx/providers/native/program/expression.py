@@ -16,7 +16,7 @@ from sardonyx.providers.scalars.table import Scalar, name_of, newest_scalar
 from sardonyx.startup.records import dataclass
 
 if TYPE_CHECKING:
-    from sardonyx.providers.native.program.lowering import Lowerer
+    from sardonyx.providers.native.program.chain_lowering import ChainLowerer
 
 MAX_OPERANDS = 24
 """How many buffers one loop may read and write: beyond that addresses no longer fit into registers."""
@@ -42,7 +42,7 @@ class Operation:
 class Expression:
     """A chain being collected over one shape."""
 
-    def __init__(self, lowerer: Lowerer, shape: Dims):
+    def __init__(self, lowerer: ChainLowerer, shape: Dims):
         self.lowerer = lowerer
         self.shape = shape
         self.items: list[Item] = []

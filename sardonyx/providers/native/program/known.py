@@ -12,7 +12,7 @@ from sardonyx.providers.native.program.arguments import Arguments, Pointer, Size
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 
 if TYPE_CHECKING:
-    from sardonyx.providers.native.program.lowering import Lowerer
+    from sardonyx.providers.native.program.building import ProgramBuilder
     from sardonyx.providers.native.program.views import View
 
 MAX_SIZES = 64
@@ -37,7 +37,7 @@ def is_symbolic(node: Node) -> bool:
     return bool(node.outputs) and all(known_sizes(value) is not None for value in node.outputs)
 
 
-def sizes_step(lowerer: Lowerer, sizes: Sequence[Dim], target: View) -> None:
+def sizes_step(lowerer: ProgramBuilder, sizes: Sequence[Dim], target: View) -> None:
     """Add the step that stores sizes."""
     lowerer.call(sizes_kernel(lowerer.target, target.type, len(sizes)), SizesArguments(target=target.place, sizes=sizes), 1)
 

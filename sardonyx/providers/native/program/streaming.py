@@ -15,16 +15,16 @@ from sardonyx.providers.native.program.views import View
 from sardonyx.startup.records import replace
 
 if TYPE_CHECKING:
-    from sardonyx.providers.native.program.lowering import Lowerer
+    from sardonyx.providers.native.program.building import ProgramBuilder
 
 
-def is_streamed(lowerer: Lowerer, view: View) -> bool:
+def is_streamed(lowerer: ProgramBuilder, view: View) -> bool:
     """Whether a view is a large output; one whose size is not known before runs is taken for a small one."""
     size = view.buffer.bytes
     return view.buffer.kind == "output" and isinstance(size, int) and size >= lowerer.budgets.far
 
 
-def streamed(lowerer: Lowerer, chain: Chain, views: Sequence[View | None]) -> Chain:
+def streamed(lowerer: ProgramBuilder, chain: Chain, views: Sequence[View | None]) -> Chain:
     """The chain with those stores marked whose results, in `views`, go past the caches."""
     stores = tuple(
         replace(store, streams=view is not None and is_streamed(lowerer, view) and store.strides[-1:] == ("1",))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sardonyx.compiler.types import Type, of_elements
-from sardonyx.ir import Dim, TensorType, Value
+from sardonyx.ir import Dim, TensorType, Value, dim
 from sardonyx.providers.provider import CannotCompile
 
 if TYPE_CHECKING:
@@ -66,3 +66,8 @@ def stored(value: Value) -> Type:
 def computed(value: Value) -> Type:
     """The type that they are computed in."""
     return stored(value).computed
+
+
+def bytes_of(value: Value) -> Dim:
+    """How much memory a value takes."""
+    return dim.product(dims(value)) * stored(value).bytes

@@ -6,8 +6,9 @@ import functools
 from collections.abc import Sequence
 
 from sardonyx.compiler.types import Type
-from sardonyx.ir import Dim, dim
+from sardonyx.ir import Dim, Value, dim
 from sardonyx.providers.native.program.steps import At, Buffer
+from sardonyx.providers.native.program.values import dims, stored
 from sardonyx.startup.records import dataclass, replace
 
 Dims = tuple[Dim, ...]
@@ -143,6 +144,11 @@ def dense_strides(shape: Sequence[Dim], order: Sequence[int]) -> Dims:
     """Strides of elements that lie without gaps with the axes in this order, the outermost first."""
     strides = dict(zip(order, contiguous_strides(permuted(shape, order))))
     return tuple(strides[axis] for axis in range(len(shape)))
+
+
+def contiguous_view(value: Value, buffer: Buffer) -> View:
+    """A value without gaps in a buffer."""
+    return View(buffer, stored(value), dims(value), contiguous_strides(dims(value)))
 
 
 def contiguous_strides(shape: Sequence[Dim]) -> Dims:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from sardonyx.ir import Dim
 from sardonyx.providers.native.kernels.conv.filters import Filters
 from sardonyx.providers.native.kernels.conv.form import Geometry, even_step
-from sardonyx.providers.native.program.lowering import Lowerer, Sink
+from sardonyx.providers.native.program.chain_lowering import Sink
+from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.views import View
 from sardonyx.startup.records import dataclass
 

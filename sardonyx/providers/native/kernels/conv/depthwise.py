@@ -21,8 +21,9 @@ from sardonyx.providers.native.kernels.conv.form import Geometry, axes_of
 from sardonyx.providers.native.kernels.conv.tiles import Axis, grain_for, is_light
 from sardonyx.providers.native.program.arguments import Arguments, Operands, Pointer, Size, each, group
 from sardonyx.providers.native.program.chain import Chain, ChainCode
+from sardonyx.providers.native.program.chain_lowering import Sink
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
-from sardonyx.providers.native.program.lowering import Lowerer, Sink
+from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.steps import Buffer
 from sardonyx.providers.native.program.views import View, contiguous_strides
 from sardonyx.providers.native.program.weights import aligned_empty

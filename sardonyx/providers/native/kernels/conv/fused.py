@@ -1,6 +1,6 @@
 """A 1×1 convolution computed by the depthwise one that alone reads its result: the expanded image never goes through memory.
 
-Lowerings of convolutions ask here. The first convolution is put off: what it needs waits in `Lowerer.expansions` until the second comes.
+Lowerings of convolutions ask here. The first convolution is put off: what it needs waits in `Scope.expansions` until the second comes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from sardonyx.providers.native.kernels.conv.form import Geometry, even_step, fil
 from sardonyx.providers.native.kernels.conv.fused_kernel import PIXELS, Bands, FusedArguments, FusedForm, fused_kernel
 from sardonyx.providers.native.kernels.conv.tiles import grain_for
 from sardonyx.providers.native.program.chain import Chain
-from sardonyx.providers.native.program.lowering import Lowerer, Sink
+from sardonyx.providers.native.program.chain_lowering import Sink
+from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.sizes import THREADS, ScratchSlots
 from sardonyx.providers.native.program.steps import Argument
 from sardonyx.providers.native.program.views import View
@@ -64,7 +65,7 @@ def put_off(lowerer: Lowerer, node: Node, geometry: Geometry, view: View, sink: 
     (store,) = sink.chain.stores
     arguments = sink.arguments[: len(sink.arguments) - 1 - store.strides.count("n")]
     chain = replace(sink.chain, stores=())
-    lowerer.expansions[sink.results[0]] = Expansion(
+    lowerer.scope.expansions[sink.results[0]] = Expansion(
         geometry, view, Filters(*filters_of(node)), step, chain, store.item, arguments
     )
     return True
@@ -95,7 +96,7 @@ def _fits(geometry: Geometry, depthwise: Geometry) -> bool:
 def expansion_of(lowerer: Lowerer, node: Node) -> Expansion | None:
     """What was put off until this convolution."""
     X = node.inputs[0]
-    return None if X is None else lowerer.expansions.pop(X, None)
+    return None if X is None else lowerer.scope.expansions.pop(X, None)
 
 
 def fused_steps(lowerer: Lowerer, node: Node, geometry: Geometry, expansion: Expansion, sink: Sink) -> None:

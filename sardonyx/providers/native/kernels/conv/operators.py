@@ -26,7 +26,8 @@ from sardonyx.providers.native.kernels.conv.form import (
 )
 from sardonyx.providers.native.kernels.conv.rows import padded_rows
 from sardonyx.providers.native.program.arguments import Pointer
-from sardonyx.providers.native.program.lowering import Lowerer, Sink
+from sardonyx.providers.native.program.chain_lowering import Sink
+from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.views import View
 from sardonyx.startup.records import replace

@@ -30,7 +30,8 @@ from sardonyx.providers.native.kernels.conv.transpose_kernels import (
     spread_rows_kernel,
 )
 from sardonyx.providers.native.program.chain import Chain, Given, Load, Store, pattern, stride_arguments
-from sardonyx.providers.native.program.lowering import Lowerer, Sink
+from sardonyx.providers.native.program.chain_lowering import Sink
+from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.steps import Argument, At, Buffer
 from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import dims, element_of, required, shape_of

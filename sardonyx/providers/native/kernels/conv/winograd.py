@@ -39,7 +39,8 @@ from sardonyx.providers.native.kernels.conv.winograd_kernel import (
     WinogradForm,
     winograd_kernel,
 )
-from sardonyx.providers.native.program.lowering import Lowerer, Sink
+from sardonyx.providers.native.program.chain_lowering import Sink
+from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.sizes import ScratchSlots
 from sardonyx.providers.native.program.steps import Buffer
 from sardonyx.providers.native.program.views import View

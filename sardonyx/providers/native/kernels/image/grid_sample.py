@@ -15,8 +15,9 @@ from sardonyx.providers.native.kernels.image.stencil import MOST_PIXELS, Axis, I
 from sardonyx.providers.native.kernels.reduction.passes import items
 from sardonyx.providers.native.program.arguments import Arguments, Operands, Pointer, Size, each, group
 from sardonyx.providers.native.program.chain import Chain, ChainCode
+from sardonyx.providers.native.program.chain_lowering import Sink
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
-from sardonyx.providers.native.program.lowering import Lowerer, Sink
+from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import dims, element_of, required, shape_of
 from sardonyx.providers.native.program.views import Dims, View, regrouped

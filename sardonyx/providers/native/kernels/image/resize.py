@@ -14,8 +14,9 @@ from sardonyx.providers.native.kernels.reduction.passes import items
 from sardonyx.providers.native.kernels.shape.walking import runs
 from sardonyx.providers.native.program.arguments import Arguments, Operands, Size, each, group
 from sardonyx.providers.native.program.chain import Chain, ChainCode, ChainRow
+from sardonyx.providers.native.program.chain_lowering import Sink
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
-from sardonyx.providers.native.program.lowering import Lowerer, Sink
+from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import dims, required
 from sardonyx.providers.native.program.views import View

@@ -22,7 +22,8 @@ from sardonyx.providers.native.kernels.linalg.packing import packed_weights
 from sardonyx.providers.native.kernels.reduction.kernels import Reduction
 from sardonyx.providers.native.kernels.reduction.operators import fold_steps
 from sardonyx.providers.native.program.chain import Apply, Chain, Item, Load, pattern, stride_arguments
-from sardonyx.providers.native.program.lowering import Lowerer, Source
+from sardonyx.providers.native.program.chain_lowering import Source
+from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.steps import Argument
 from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import dims, element_of, required, stored

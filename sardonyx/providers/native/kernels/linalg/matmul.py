@@ -28,8 +28,9 @@ from sardonyx.providers.native.kernels.linalg.tile_kernel import (
     tile_rows,
     tile_vectors,
 )
+from sardonyx.providers.native.program.chain_lowering import Sink
 from sardonyx.providers.native.program.expression import Operation
-from sardonyx.providers.native.program.lowering import Lowerer, Sink
+from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.steps import Argument
 from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import dims, element_of, fixed, shape_of, stored

@@ -11,12 +11,12 @@ from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.views import View
 
 if TYPE_CHECKING:
-    from sardonyx.providers.native.program.lowering import Lowerer
+    from sardonyx.providers.native.program.building import ProgramBuilder
 
 GRAIN = 1 << 14
 
 
-def check_nonzero(lowerer: Lowerer, view: View) -> None:
+def check_nonzero(lowerer: ProgramBuilder, view: View) -> None:
     """Have NumPy compute the program again, and complain, if one of the elements, which lie without gaps, is 0."""
     count = dim.product(view.shape)
     lanes = lowerer.target.lanes(view.type)

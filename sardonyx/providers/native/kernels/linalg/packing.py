@@ -167,9 +167,9 @@ def pack_columns(weights: np.ndarray, width: int) -> np.ndarray:
 def packed_view(lowerer: Lowerer, view: View, type: Type, width: int, limit: int) -> Packed:
     """A view (batch…, outer, k) in tiles of `limit`, packed by a step that is added when it is first wanted."""
     key = (view, type, width, limit)
-    if key not in lowerer.packed_views:
-        lowerer.packed_views[key] = _pack_step(lowerer, view, type, width, limit)
-    packed: Packed = lowerer.packed_views[key]
+    if key not in lowerer.scope.packed_views:
+        lowerer.scope.packed_views[key] = _pack_step(lowerer, view, type, width, limit)
+    packed: Packed = lowerer.scope.packed_views[key]
     return packed
 
 

@@ -37,7 +37,8 @@ from sardonyx.providers.native.kernels.reduction.domain import (
 )
 from sardonyx.providers.native.kernels.reduction.passes import stage_memory, streamed_rows
 from sardonyx.providers.native.program.chain import Chain, Given, Load, Store, pattern, stride_arguments
-from sardonyx.providers.native.program.lowering import Lowerer, Sink, Source
+from sardonyx.providers.native.program.chain_lowering import Sink, Source
+from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import computed, dims, element_of, required, stored
 from sardonyx.providers.native.program.views import Dims, View, contiguous_strides, grouped_shape

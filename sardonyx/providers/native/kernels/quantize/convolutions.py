@@ -31,8 +31,9 @@ from sardonyx.providers.native.kernels.quantize.operators import (
     single,
 )
 from sardonyx.providers.native.program.chain import Apply, Item, Load
+from sardonyx.providers.native.program.chain_lowering import Sink
 from sardonyx.providers.native.program.expression import Operation
-from sardonyx.providers.native.program.lowering import Lowerer, Sink
+from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.steps import Buffer
 from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import dims, element_of, required, shape_of, stored

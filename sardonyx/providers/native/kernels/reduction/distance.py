@@ -9,7 +9,8 @@ from sardonyx.ops.reading import constant, operand
 from sardonyx.providers.native.kernels.reduction.kernels import Reduction
 from sardonyx.providers.native.kernels.reduction.operators import fold_steps
 from sardonyx.providers.native.program.chain import Apply, Chain, Load, pattern, stride_arguments
-from sardonyx.providers.native.program.lowering import Lowerer, Source
+from sardonyx.providers.native.program.chain_lowering import Source
+from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import dims, element_of, required, shape_of
 from sardonyx.providers.native.program.views import View

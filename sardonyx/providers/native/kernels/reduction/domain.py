@@ -11,7 +11,8 @@ from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.ops.reading import operand
 from sardonyx.providers.native.kernels.reduction.passes import StripArguments
 from sardonyx.providers.native.program.chain import Apply, Chain, Load, pattern, stride_arguments
-from sardonyx.providers.native.program.lowering import Lowerer, Sink, Source
+from sardonyx.providers.native.program.chain_lowering import Sink, Source
+from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.scalars import find_scalar
 from sardonyx.providers.native.program.values import dims, element_of
 from sardonyx.providers.native.program.views import Dims, regrouped

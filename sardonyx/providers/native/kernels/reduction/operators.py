@@ -19,7 +19,8 @@ from sardonyx.providers.native.kernels.reduction.kernels import (
     reduce_strips_kernel,
 )
 from sardonyx.providers.native.program.chain import Chain, Given, Load, Store, pattern, stride_arguments
-from sardonyx.providers.native.program.lowering import Lowerer, Sink, Source
+from sardonyx.providers.native.program.chain_lowering import Sink, Source
+from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.steps import Argument
 from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import element_of, shape_of

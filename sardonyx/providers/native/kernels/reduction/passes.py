@@ -19,7 +19,8 @@ from sardonyx.providers.native.program.streaming import streamed
 from sardonyx.startup.records import dataclass
 
 if TYPE_CHECKING:
-    from sardonyx.providers.native.program.lowering import Lowerer, Sink
+    from sardonyx.providers.native.program.chain_lowering import Sink
+    from sardonyx.providers.native.program.lowering import Lowerer
 
 BLOCK = 4096
 """Terms of a float32 sum that are added in that precision; the sums of such blocks are added in double precision."""

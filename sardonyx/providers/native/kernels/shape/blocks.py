@@ -29,7 +29,7 @@ def concat(lowerer: Lowerer, node: Node) -> None:
         for position, size in enumerate(dims(value)):
             if position != axis:
                 lowerer.require(size, shape[position])
-    target = joint_of(lowerer, node, lowerer.joints)
+    target = joint_of(lowerer, node, lowerer.scope.joints)
     start: Dim = 0
     for value in parts:
         size = dims(value)[axis]

@@ -18,7 +18,7 @@ from sardonyx.providers.native.program.views import View, collapse, dense_order,
 from sardonyx.startup.records import replace
 
 if TYPE_CHECKING:
-    from sardonyx.providers.native.program.lowering import Lowerer
+    from sardonyx.providers.native.program.building import ProgramBuilder
 
 PIECE_BYTES = 65536
 """How many bytes are worth handing to another thread."""
@@ -29,7 +29,7 @@ def raw(type: Type) -> Type:
     return Type("uint", 8 * type.bytes)
 
 
-def copy_step(lowerer: Lowerer, source: View, target: View) -> None:
+def copy_step(lowerer: ProgramBuilder, source: View, target: View) -> None:
     """Add the step that copies elements between views of one shape and type."""
     type = raw(target.type)
     source = replace(lowerer.broadcast(source, target.shape), type=type)

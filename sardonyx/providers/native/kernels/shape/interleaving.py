@@ -18,7 +18,7 @@ from sardonyx.providers.native.program.views import Dims, View
 from sardonyx.startup.records import dataclass
 
 if TYPE_CHECKING:
-    from sardonyx.providers.native.program.lowering import Lowerer
+    from sardonyx.providers.native.program.building import ProgramBuilder
 
 MOST_ROWS = 7
 """From here on tiles are better: every vector of the result takes as many shuffles as there are rows."""
@@ -61,7 +61,7 @@ def _is_one(stride: Dim) -> bool:
     return isinstance(stride, int) and stride == 1
 
 
-def interleaved_step(lowerer: Lowerer, domain: Dims, source: View, target: View, strides: Sequence[Dims]) -> bool:
+def interleaved_step(lowerer: ProgramBuilder, domain: Dims, source: View, target: View, strides: Sequence[Dims]) -> bool:
     """Add the step that copies between views with these strides, if it puts rows together or takes them apart; else False."""
     read, written = strides
     rows = interleaved_rows(domain, read, written)

@@ -1,4 +1,4 @@
-"""Values that are computed right into the tensor that joins them. `Lowerer.output` and the lowering of Concat ask here.
+"""Values that are computed right into the tensor that joins them. `ValueLowerer.output` and the lowering of Concat ask here.
 
 A kernel that writes with strides puts the channels of its result between those of its neighbours; nothing is left for Concat to copy.
 """
@@ -18,14 +18,14 @@ from sardonyx.providers.scalars.table import scalars
 from sardonyx.startup.records import replace
 
 if TYPE_CHECKING:
-    from sardonyx.providers.native.program.lowering import Lowerer
+    from sardonyx.providers.native.program.value_lowering import ValueLowerer
 
 
 DEPTH = 8
 """How far back the operands of elementwise nodes are followed."""
 
 
-def part_of(lowerer: Lowerer, value: Value, order: Sequence[int], members: Container[Node]) -> View | None:
+def part_of(lowerer: ValueLowerer, value: Value, order: Sequence[int], members: Container[Node]) -> View | None:
     """The place of a value in the result of a Concat, if one takes it and nobody else minds; None if there is none."""
     users = list(dict.fromkeys(value.users))
     if not all(user in members and (takes_strides(user) or scalars.candidates(user.domain, user.op_type)) for user in users):
@@ -45,17 +45,17 @@ def part_of(lowerer: Lowerer, value: Value, order: Sequence[int], members: Conta
     return None
 
 
-def _place_in(lowerer: Lowerer, node: Node, parts: Sequence[Value], order: Sequence[int]) -> View | None:
+def _place_in(lowerer: ValueLowerer, node: Node, parts: Sequence[Value], order: Sequence[int]) -> View | None:
     """Where values that a Concat takes side by side stand in its result; None if it takes one of them elsewhere too."""
     sizes, axis = _sizes_of(node)
     inputs = list(node.inputs)
     first = inputs.index(parts[0]) if parts[0] in inputs else len(inputs)
     if sizes is None or inputs[first : first + len(parts)] != list(parts) or any(inputs.count(part) != 1 for part in parts):
         return None
-    if node not in lowerer.joints:
-        lowerer.joints[node] = lowerer.output(node.outputs[0], order)
+    if node not in lowerer.scope.joints:
+        lowerer.scope.joints[node] = lowerer.output(node.outputs[0], order)
     start, size = sum(sizes[:first], start=0), sum(sizes[first : first + len(parts)], start=0)
-    return part_view(lowerer.joints[node], axis, start, (*dims(parts[0])[:axis], size, *dims(parts[0])[axis + 1 :]))
+    return part_view(lowerer.scope.joints[node], axis, start, (*dims(parts[0])[:axis], size, *dims(parts[0])[axis + 1 :]))
 
 
 def part_view(joint: View, axis: int, start: Dim, shape: Dims) -> View:
@@ -98,7 +98,7 @@ def _sizes_of(node: Node) -> tuple[list[Dim] | None, int]:
     return [shape[axis] for shape in shapes if shape is not None], axis
 
 
-def joint_of(lowerer: Lowerer, node: Node, joints: dict[Node, View]) -> View:
+def joint_of(lowerer: ValueLowerer, node: Node, joints: dict[Node, View]) -> View:
     """Where the result of a Concat is: where some part of it has been put already, else in the order of all its parts."""
     if node in joints:
         return joints[node]
@@ -106,7 +106,7 @@ def joint_of(lowerer: Lowerer, node: Node, joints: dict[Node, View]) -> View:
     return lowerer.output(node.outputs[0], orders.pop() if len(orders) == 1 else None)
 
 
-def _order_of(lowerer: Lowerer, value: Value, depth: int) -> tuple[int, ...] | None:
+def _order_of(lowerer: ValueLowerer, value: Value, depth: int) -> tuple[int, ...] | None:
     """The order of a value's axes in memory; of one that is still to be computed, that of what it is computed from."""
     view = lowerer.known_view(value)
     if view is not None:

@@ -29,7 +29,7 @@ from sardonyx.providers.native.program.streaming import streamed
 from sardonyx.providers.native.program.views import Dims, View
 
 if TYPE_CHECKING:
-    from sardonyx.providers.native.program.lowering import Lowerer
+    from sardonyx.providers.native.program.building import ProgramBuilder
 
 MAX_WIDTH = 16
 """Tiles have at most so many rows and columns: more do not fit into registers."""
@@ -42,7 +42,7 @@ SHORT = 4
 
 
 def transposed_step(
-    lowerer: Lowerer,
+    lowerer: ProgramBuilder,
     domain: Dims,
     items: Sequence[Item],
     views: Sequence[View],
@@ -102,7 +102,7 @@ def _supposed(size: Dim) -> int:
     return size if isinstance(size, int) else 1 << 62
 
 
-def _width(lowerer: Lowerer, chain: Chain, rows: Dim, columns: Dim) -> int:
+def _width(lowerer: ProgramBuilder, chain: Chain, rows: Dim, columns: Dim) -> int:
     """How many rows and columns a tile has: no more than fit into registers, or than there are."""
     width = min(MAX_WIDTH, chain_lanes(KernelFunction(lowerer.target), chain))
     if lowerer.target.vector_registers < 32:
