@@ -83,6 +83,29 @@ def short_waits(path: Path) -> Iterator[str]:
                 yield f"line {node.lineno}: {ast.unparse(node)}"
 
 
+MEASURED = ("percent", "percent_of_limit", "dur", "seconds", "min", "median", "creation")
+"""Keys and attributes under which we report what a clock has told."""
+CERTAIN = (0, 100)
+"""Bounds of such figures that hold on any machine, if equality is allowed."""
+
+
+def bets(path: Path) -> Iterator[str]:
+    """Where a file compares a figure that was measured with a number that it happens to keep to."""
+    for node in parts(path):
+        if isinstance(node, ast.Compare) and any(map(_is_measured, ast.walk(node))):
+            terms = [node.left, *node.comparators]
+            for left, sign, right in zip(terms, node.ops, terms[1:]):
+                numbers = [term.value for term in (left, right) if isinstance(term, ast.Constant)]
+                if numbers and not (isinstance(sign, (ast.LtE, ast.GtE)) and numbers[0] in CERTAIN):
+                    yield f"line {node.lineno}: {ast.unparse(node)}"
+
+
+def _is_measured(node: ast.AST) -> bool:
+    key = node.slice if isinstance(node, ast.Subscript) else None
+    is_key = isinstance(key, ast.Constant) and key.value in MEASURED
+    return is_key or (isinstance(node, ast.Attribute) and node.attr == "seconds")
+
+
 def _is_below(node: ast.expr, seconds: float) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, (int, float)) and node.value < seconds
 
@@ -101,6 +124,19 @@ def test_what_waits_waits_long_enough_for_any_machine() -> None:
     waiting = {path.relative_to(HERE).as_posix(): list(short_waits(path)) for path in files()}
     assert {name: places for name, places in waiting.items() if places and name not in PACED} == {}
     assert [name for name in PACED if not waiting.get(name)] == []
+
+
+def test_no_figure_that_was_measured_is_bet_on() -> None:
+    betting = {path.relative_to(HERE).as_posix(): list(bets(path)) for path in files()}
+    assert {name: places for name, places in betting.items() if places} == {}
+
+
+@pytest.mark.parametrize(
+    "text", ['float(event["percent"]) < 300', '0 < run["dur"]', "step.seconds > 0", '0 < ours["min"] <= 1']
+)
+def test_a_bet_is_seen(text: str, tmp_path: Path) -> None:
+    (tmp_path / "test.py").write_text(text)
+    assert list(bets(tmp_path / "test.py"))
 
 
 def test_examples_have_no_deadline(request: pytest.FixtureRequest) -> None:
