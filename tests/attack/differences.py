@@ -288,6 +288,7 @@ KNOWN = (
     Difference("Gemm", "does not multiply C by beta where there is nothing to sum", over_nothing),
     Difference("MatMulInteger", "does not set a product over no elements", over_nothing),
     Difference("QLinearMatMul", "does not set a product over no elements", over_nothing),
+    Difference("Conv", "does not set a product of float16 over no elements", over_nothing),
     Difference("ConvInteger", "does not set a product over no elements", over_nothing),
     Difference("QLinearConv", "does not set a product over no elements", over_nothing),
     *(Difference(op, "forgets the past if nobody wants the present", past_without_present, "com.microsoft") for op in PAST),

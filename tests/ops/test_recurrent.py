@@ -15,7 +15,8 @@ def sigmoid(x):
 
 
 def clipped(function, clip):
-    return function if clip is None else lambda x: function(np.clip(x, -clip, clip))
+    """A bound that is no positive number is none."""
+    return function if clip is None or not clip > 0 else lambda x: function(np.clip(x, -clip, clip))
 
 
 def lengths_of(X, sequence_lens):
@@ -132,6 +133,7 @@ for op, plain, gates in LAYERS:
         case(op, X=X, **layer, sequence_lens=np.array([5, 5, 5], np.int32), expect=plain)
         case(op, X=X, **layer, sequence_lens=np.array([2, 0, 4], np.int32), **states(op, directions), expect=plain)
         case(op, X=X, **layer, clip=0.5, expect=plain)
+        case(op, X=X, **layer, clip=math.nan, expect=plain)
     case(op, X=f32(0, BATCH, INPUT), **weights(gates), expect=plain)
     case(op, X=f32(STEPS, 0, INPUT), **weights(gates), expect=plain)
     case(op, X=f32(1, 1, INPUT), **weights(gates), expect=plain)

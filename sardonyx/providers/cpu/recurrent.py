@@ -279,7 +279,7 @@ def _activation(name, alphas, betas, clip):
     if beta is not None:
         parameters["beta"] = next(betas, beta)
     function = functools.partial(function, **parameters) if parameters else function
-    return function if clip is None or clip <= 0 else lambda x: function(np.clip(x, -clip, clip))
+    return function if clip is None or not clip > 0 else lambda x: function(np.clip(x, -clip, clip))
 
 
 _ACTIVATIONS = {

@@ -72,4 +72,6 @@ BIG = {
     "a_zero_point": np.array(0, np.uint8),
 }
 case("QGemm", **{**BIG, "b_zero_point": np.array(0, np.int8)}, domain=CONTRIB, expect=[[300 * 255 * -128 / 32]])
+FULL = {"A": np.array([[4]], np.uint8), "B": np.array([[4]], np.uint8), "C": np.array([2**31 - 1], np.int32)}
+case("QGemm", **FULL, **LEFT, domain=CONTRIB, expect=[[-(2**31) / 32]])  # 1 is added to the largest sum of 32 bits
 refuse("QGemm", A=u8(3, 5), B=u8(4, 4), **LEFT, domain=CONTRIB, match="inner sizes differ")

@@ -61,7 +61,7 @@ def q_gemm(
     right = _centered(B.T if transB else B, b_zero_point)
     product = integer_product(left, right)
     if C is not None:
-        product = product + C
+        product = (product.astype(np.int64) + C).astype(np.int32)  # which wraps, as sums of 32 bits do
     values = product.astype(np.float32) * (np.float32(alpha) * a_scale.reshape(()) * b_scale)
     if y_scale is None:
         return values
