@@ -11,7 +11,6 @@ import functools
 import itertools
 import json
 import sys
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -25,6 +24,7 @@ from sardonyx.compiler.target import REQUIRED, X86_LEVELS, Target, wanted_level
 from sardonyx.errors import InvalidArgument
 from sardonyx.settings import CPU_LEVEL
 from sardonyx.startup.hashing import blake2b
+from sardonyx.startup.locks import LockThatForksWaitFor
 from sardonyx.startup.records import dataclass, replace
 
 if TYPE_CHECKING:
@@ -260,7 +260,7 @@ class Jit:
         """What was asked for last stays, even if nobody uses it at this moment."""
         self._recent_bytes = 0
         self._pinned: set[Code] = set()
-        self._lock = threading.Lock()
+        self._lock = LockThatForksWaitFor()
         self._version = f"{LAYOUT_VERSION}/{target.cpu}/{target.features}/{this_machine().version}"
 
     def load(self, kernels: Sequence[Kernel]) -> Functions:

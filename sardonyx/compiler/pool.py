@@ -21,6 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from sardonyx.startup.locks import Lock
+
 STEP_WORDS = 6
 """A step in memory: kernel, its arguments, number of items, items per piece, ticks it took, steps to jump.
 
@@ -80,7 +82,7 @@ class Pool:
         self._caller = -1
         self._last = 0.0
         self._threads: list[threading.Thread] = []
-        self._lock = threading.Lock()
+        self._lock = Lock()
         run, timed, work = _code or _generated()
         self.enter = _RUN(run)
         """Run the call at an address."""
@@ -164,7 +166,7 @@ _current_cpu = _cpu_function()
 _code: Sequence[int] = ()
 _kept: object = None
 _pool: Pool | None = None
-_pool_lock = threading.Lock()
+_pool_lock = Lock()
 
 
 def use_code(addresses: Sequence[int], kept: object) -> None:
@@ -193,8 +195,8 @@ def pool() -> Pool:
 
 def _forget() -> None:
     """A forked child has none of its parent's threads."""
-    global _pool, _pool_lock
-    _pool, _pool_lock = None, threading.Lock()
+    global _pool
+    _pool = None
 
 
 def _finish() -> None:

@@ -11,7 +11,6 @@ import contextlib
 import functools
 import os
 import sys
-import threading
 import weakref
 from collections.abc import Iterator
 from typing import overload
@@ -23,6 +22,7 @@ from sardonyx.errors import Fail
 from sardonyx.formats import mapping
 from sardonyx.formats.mapping import Contents, FileIdentity
 from sardonyx.ir import Tensor, packing
+from sardonyx.startup.locks import Lock
 
 ALIGNMENT = 64
 WORTH_SHARING = 1 << 12
@@ -45,7 +45,7 @@ class Files:
     def __init__(self, mapped: bool = False):
         self.mapped = mapped
         self._opened: dict[tuple[str, bool], File] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def open(self, path: str | os.PathLike[str], follow: bool = True, mapped: bool = False) -> File:
         """The file at a path as it was when it was first opened. With `follow=False` it must not be a symbolic link.
@@ -238,7 +238,7 @@ def _read_some(descriptor: int, target: memoryview, start: int) -> int:
         return file.readinto(target) or 0
 
 
-_seeking = threading.Lock()
+_seeking = Lock()
 
 
 def _is_sealed(descriptor: int) -> bool:

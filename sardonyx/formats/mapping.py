@@ -11,11 +11,12 @@ import errno
 import mmap
 import os
 import stat
-import threading
 import weakref
 from typing import NamedTuple
 
 import numpy as np
+
+from sardonyx.startup.locks import Lock
 
 READ_BELOW = 16 << 20
 """Smaller files are read whole and closed; larger ones are read in parts, and hold a file descriptor."""
@@ -50,7 +51,7 @@ class Contents(np.ndarray):
 
 
 _maps: weakref.WeakValueDictionary[FileIdentity, _Map] = weakref.WeakValueDictionary()
-_lock = threading.Lock()
+_lock = Lock()
 
 
 def open_regular(path: str | os.PathLike[str], follow: bool = True) -> int:

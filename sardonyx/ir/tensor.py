@@ -6,7 +6,6 @@ Formats make them from bytes without copying, or read them from files; `numpy()`
 from __future__ import annotations
 
 import math
-import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 from sardonyx import dtypes
 from sardonyx.dtypes import ElementType
 from sardonyx.ir.types import SparseTensorType, TensorType
+from sardonyx.startup.locks import Lock
 from sardonyx.startup.records import dataclass
 
 
@@ -67,7 +67,7 @@ class Tensor:
         """Whether `fetch` reads a file, and can do so again."""
         self._array: np.ndarray | None = None
         self._fetch: Callable[[], np.ndarray] | None = fetch
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     @staticmethod
     def of(array: Any, name: str = "") -> Tensor:

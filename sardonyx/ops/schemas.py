@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from types import MappingProxyType
@@ -17,6 +16,7 @@ from sardonyx.dtypes import ElementType
 from sardonyx.ir import opsets
 from sardonyx.ops import signatures, standard
 from sardonyx.ops.signatures import Signature
+from sardonyx.startup.locks import Lock
 from sardonyx.startup.records import replace
 
 STANDARD_DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview.training", "ai.onnx.preview")
@@ -34,7 +34,7 @@ _unread: dict[tuple[str, str], list[tuple[int, Callable[[], Signature]]]] = {}
 """Signatures that nobody has asked for yet: their versions, and what reads their text."""
 _session: ContextVar[Mapping[tuple[str, str], Mapping[int, Signature]]] = ContextVar("_session", default=MappingProxyType({}))
 """Signatures that only the session knows which is being prepared in this thread."""
-_lock = threading.Lock()
+_lock = Lock()
 _found: dict[tuple[str, str, int], Signature] = {}
 """What `find` has found among signatures that everybody knows."""
 

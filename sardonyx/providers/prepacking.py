@@ -22,6 +22,7 @@ from sardonyx.formats import mapping
 from sardonyx.ir import PackedLocation, Tensor
 from sardonyx.providers.native.program.weights import ALIGNMENT, aligned_empty
 from sardonyx.startup.hashing import blake2b
+from sardonyx.startup.locks import Lock
 from sardonyx.startup.records import dataclass
 
 PREFIX = "sardonyx"
@@ -112,7 +113,7 @@ class PrepackedWeightsContainer:
 
     def __init__(self) -> None:
         self._entries: dict[Hashable, Arrays] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def __len__(self) -> int:
         """How many packed weights there are."""
@@ -396,7 +397,7 @@ class _Check:
         self._source = source
         self._location = location
         self._digest = digest
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._result: bool | None = None
         self.nbytes = sum(length for _, length, _ in location.buffers)
 

@@ -5,11 +5,11 @@ NumPy's legacy generator is used because the ONNX suite's expected Dropout masks
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 
-_lock = threading.Lock()
+from sardonyx.startup.locks import Lock
+
+_lock = Lock()
 _process: np.random.RandomState | None = None
 """Made when it is first asked: NumPy takes its time to import generators."""
 

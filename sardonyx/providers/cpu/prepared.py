@@ -5,12 +5,13 @@ Kernels stay functions without state of their own; what `prepared` remembers is 
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
+
+from sardonyx.startup.locks import Lock
 
 Result = TypeVar("Result")
 
@@ -18,7 +19,7 @@ CAPACITY = 1 << 29
 """How many bytes of results are remembered; the one not used for longest goes first."""
 
 _kept: OrderedDict[tuple[Any, ...], tuple[tuple[Any, ...], Any, int]] = OrderedDict()
-_lock = threading.Lock()
+_lock = Lock()
 
 
 def prepared(make: Callable[..., Result], *operands: Any, size: int = 1 << 16) -> Result:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -20,6 +19,7 @@ from sardonyx.ops.signatures import AttributeDef, Signature
 from sardonyx.providers.cpu.table import cpu
 from sardonyx.providers.kernel_table import RUNTIME_PARAMETERS, KernelTable
 from sardonyx.startup import families
+from sardonyx.startup.locks import Lock
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -123,7 +123,7 @@ def add_once(custom: list[CustomOp], op: object) -> None:
 # --- the whole process
 
 _registered: dict[tuple[str, str, int], CustomOp] = {}
-_lock = threading.Lock()
+_lock = Lock()
 
 
 def register_custom_op(op: CustomOp) -> CustomOp:

@@ -11,11 +11,11 @@ import contextvars
 import logging
 import os
 import sys
-import threading
 import time
 from collections.abc import Iterator
 
 from sardonyx.runtime.api import arguments
+from sardonyx.startup.locks import Lock
 from sardonyx.startup.records import dataclass
 
 LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
@@ -36,7 +36,7 @@ class Scope:
 
 _default = Scope("Default", 2)
 _scope: contextvars.ContextVar[Scope | None] = contextvars.ContextVar("sardonyx_log_scope", default=None)
-_lock = threading.Lock()
+_lock = Lock()
 
 
 class _Format(logging.Formatter):

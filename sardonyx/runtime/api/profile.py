@@ -16,6 +16,7 @@ import numpy as np
 from sardonyx import dtypes
 from sardonyx.runtime.execution.shares import TimeShares
 from sardonyx.runtime.preparation.plan import Step
+from sardonyx.startup.locks import Lock
 
 MAX_EVENTS = 1_000_000
 """A session that runs for days must not fill the memory with events."""
@@ -35,7 +36,7 @@ class Profiler:
         self.path = f"{prefix}_{stamp}_{now // 10**6 % 1000:03d}.json"
         self._events: list[dict[str, Any]] = []
         self._finished = False
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     @contextlib.contextmanager
     def event(self, name: str) -> Iterator[None]:

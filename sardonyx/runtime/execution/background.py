@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+from sardonyx.startup.locks import Lock
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-_lock = threading.Lock()
+_lock = Lock()
 _pool: tuple[int, ThreadPoolExecutor] | None = None
 
 
@@ -23,13 +24,3 @@ def submit(function: Callable[..., None], *arguments: Any) -> None:
         if _pool is None or _pool[0] != os.getpid():
             _pool = os.getpid(), ThreadPoolExecutor(thread_name_prefix="sardonyx-run")
         _pool[1].submit(function, *arguments)
-
-
-def _forget_lock() -> None:
-    """A child must not inherit a lock that another thread of its parent held."""
-    global _lock
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_lock)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import copy
 import logging
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from sardonyx.runtime.api.options import SessionOptions
 from sardonyx.runtime.preparation.plan import Plan
 from sardonyx.runtime.preparation.prepare import planned
 from sardonyx.runtime.preparation.recipe import Recipe, Shapes, Values
+from sardonyx.startup.locks import Lock
 
 if TYPE_CHECKING:
     from sardonyx.runtime.execution.engine import Engine
@@ -38,8 +38,8 @@ class Alternatives:
         self._with_all_inputs: Engine | None = None
         self.of_source: Engine | None = None
         """An engine of the model that compiled code was made from, if data came that the code does not take."""
-        self._lock = threading.Lock()
-        self._inputs_lock = threading.Lock()
+        self._lock = Lock()
+        self._inputs_lock = Lock()
 
     def for_inputs(self, shapes: Shapes, values: Values) -> Plan:
         """A plan for inputs of these shapes and values alone."""

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import threading
 from collections.abc import Iterator
+
+from sardonyx.startup.locks import Lock
 
 ENOUGH = 200_000
 """How many new objects trigger a collection of the youngest generation."""
 
-_lock = threading.Lock()
+_lock = Lock()
 _inside = 0
 _usual = gc.get_threshold()
 

@@ -7,7 +7,6 @@ computes a cluster on data that compiled code does not take, the model is loaded
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -19,6 +18,7 @@ from sardonyx.ir.edit import all_graphs
 from sardonyx.providers.prepacking import Prepacking
 from sardonyx.runtime.preparation.plan import Plan
 from sardonyx.runtime.preparation.prepare import Prepared, prepare
+from sardonyx.startup.locks import Lock
 
 WORTH_RELEASING = 1 << 16
 """Smaller tensors stay."""
@@ -31,7 +31,7 @@ class Originals:
         self._recipe = prepared.recipe.for_weights()
         self._tensors = set(_tensors(prepared.model))
         self._model: Model | None = None
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def release(self, prepared: Prepared) -> None:
         """Release the weights that were packed, unless a step of the plan reads the originals. Nothing is packed after that."""

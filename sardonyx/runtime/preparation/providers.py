@@ -9,13 +9,13 @@ import functools
 import logging
 import os
 import sys
-import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sardonyx import settings
 from sardonyx.providers.provider import ExecutionProvider
+from sardonyx.startup.locks import Lock
 
 if TYPE_CHECKING:
     from sardonyx.providers.native.aot.opening import Context
@@ -56,7 +56,7 @@ _OPTIONAL = {"OpenVINOExecutionProvider": ("openvino", "sardonyx.providers.openv
 logger = logging.getLogger("sardonyx.runtime")
 
 _registered: dict[str, Factory] = {}
-_lock = threading.Lock()
+_lock = Lock()
 
 
 def register_provider(name: str, factory: Factory) -> None:

@@ -5,7 +5,6 @@ model gives one name to sizes that are not equal. Engines ask for such plans.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,6 +16,7 @@ from sardonyx.ops.table import facts_of
 from sardonyx.runtime.preparation.plan import Plan, all_steps
 from sardonyx.runtime.preparation.recipe import Shapes, Values
 from sardonyx.runtime.preparation.sizes import given_symbols
+from sardonyx.startup.locks import Lock
 
 MAX_PLANS = 4
 MAX_SEEN = 64
@@ -39,7 +39,7 @@ class Specialized:
         self._named = [(value.name, axis, symbol) for value in self._inputs for symbol, axis in given_symbols(value.type)]
         self._plans: dict[tuple[Any, ...], Plan | None] = {}
         self._seen: set[tuple[Any, ...]] = set()
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     @classmethod
     def of(cls, plan: Plan, make: Make) -> Specialized | None:
