@@ -20,10 +20,11 @@ from sardonyx.providers.termination import watched
 def average_pool(X, kernel_shape, auto_pad="NOTSET", ceil_mode=0, count_include_pad=0, dilations=None, pads=None, strides=None):
     window = make_window(X.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     total = slide(np.add, X, window, 0)
+    counts = np.ones((), np.int64)
     for axis, size in enumerate(X.shape[2:]):
-        counts = _tap_counts(window, axis, size, count_include_pad)
-        # a window that lies in the padding alone has nothing to average
-        total /= np.maximum(counts, 1).astype(X.dtype).reshape(-1, *(1,) * (len(window.kernel) - axis - 1))
+        counts = counts[..., np.newaxis] * _tap_counts(window, axis, size, count_include_pad)
+    # a window that lies in the padding alone has nothing to average
+    total /= np.maximum(counts, 1).astype(X.dtype)
     return total
 
 

@@ -91,8 +91,8 @@ def q_linear_average_pool(
     X, x_scale, x_zero_point=None, y_scale=None, y_zero_point=None, *, kernel_shape, channels_last=0, **attributes
 ):
     """Means are rounded together with the zero point: with an odd one ties fall otherwise than in QuantizeLinear."""
-    values = real_values(np.moveaxis(X, -1, 1) if channels_last else X, x_scale, x_zero_point)
-    quotient = average_pool(values, kernel_shape, **attributes) / y_scale.reshape(())
+    numbers = real_values(np.moveaxis(X, -1, 1) if channels_last else X, np.float32(1), x_zero_point)
+    quotient = average_pool(numbers, kernel_shape, **attributes) * x_scale.reshape(()) / y_scale.reshape(())
     if y_zero_point is not None:
         quotient = quotient + y_zero_point.reshape(()).astype(np.float32)
     Y = requantized(quotient, None, dtypes.from_numpy(X.dtype))
