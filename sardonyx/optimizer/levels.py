@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sardonyx import settings
-from sardonyx.optimizer.passes.constants import fold_constants, remove_unused, share_constants
+from sardonyx.optimizer.passes.constants import fold_constants, fold_dequantized, remove_unused, share_constants
 from sardonyx.optimizer.passes.subexpressions import eliminate_common_subexpressions
 from sardonyx.optimizer.pipeline import Late, Level, Stage
 from sardonyx.optimizer.rules import (
@@ -163,6 +163,7 @@ LEVELS: dict[Level, list[Stage]] = {
         TRANSPOSES,
     ],
     Level.LAYOUT: [
+        Stage("ConstantFolding", run=fold_dequantized, unless=NO_QDQ, ops=DEQUANTIZE),
         Stage("ConvAddActivationFusion", [epilogue.fuse_sum, epilogue.fuse_activation_of_sum, epilogue.fuse_clip_of_sum]),
         Stage("NchwcTransformer", run=Late("nchwc", "block_convolutions"), switch=settings.NCHWC_TRANSFORMER),
         Stage("NhwcTransformer", run=Late("nhwc", "convolve_channels_last"), switch=settings.NHWC_TRANSFORMER),

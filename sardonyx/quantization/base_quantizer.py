@@ -232,7 +232,9 @@ class BaseQuantizer:
             element_type = overrides[0]["quant_type"].tensor_type
         per_channel = overrides if len(overrides) == channels else overrides * channels
         pairs = [
-            self.initializer_params(weight.name, data.take(index, axis), element_type, reduce_range, wanted, symmetric)
+            self.initializer_params(
+                weight.name, np.asarray(data.take(index, axis)), element_type, reduce_range, wanted, symmetric
+            )
             for index, wanted in enumerate(per_channel)
         ]
         zero_points = np.array([pair[0] for pair in pairs], dtype=arithmetic.ONNX_TYPE_TO_NP_TYPE[element_type])

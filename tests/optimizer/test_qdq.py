@@ -14,6 +14,7 @@ from sardonyx import ops as infer
 from sardonyx.errors import InvalidArgument
 from sardonyx.ir import Graph, Model, Node, TensorType, Value, edit, verify
 from sardonyx.ops.builder import Builder
+from sardonyx.optimizer.passes.constants import fold_dequantized
 from sardonyx.optimizer.passes.qdq import merge_dequantization, quantize_weights_and_biases, unique_dequantization
 from sardonyx.optimizer.passes.qdq_bits import multiply_few_bits, pack
 from sardonyx.optimizer.pipeline import Level, optimize
@@ -57,6 +58,16 @@ def test_a_consumer_that_uses_it_twice_gets_two():
     assert unique_dequantization(model.graph, Rewriting(model, evaluate, {}, Journal(strict=True)))
     first, second = model.graph.outputs[0].producer.inputs
     assert first is not second
+
+
+def test_constants_that_no_op_takes_quantized_are_dequantized_once():
+    assert_quantizes(
+        fold_dequantized,
+        f"g (float[2] x, uint8[2] v) => (y) <{PARAMETERS}, uint8[2] w = {{120, 130}}> {{"
+        " d = DequantizeLinear(w, s, z) a = DequantizeLinear(v, s, z) b = Mul(x, d) y = Add(a, b) }",
+        f"g (float[2] x, uint8[2] v) => (y) <{PARAMETERS}, float[2] d = {{0, 0.5}}> {{"
+        " a = DequantizeLinear(v, s, z) b = Mul(x, d) y = Add(a, b) }",
+    )
 
 
 # --- weights and biases ---------------------------------------------------------------------------------------------

@@ -63,6 +63,23 @@ def test_what_moves_numbers_moves_whole_ones(name):
 
 
 @pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("Pad(d, pads)", "Pad(x, pads, z)"),
+        ("Pad(d, pads, high)", "Pad(x, pads, top)"),
+        ("Pad(d, two, low, last)", "Pad(x, two, bottom, last)"),
+        ('Pad<mode="reflect">(d, pads)', 'Pad<mode="reflect">(x, pads, z)'),
+    ],
+)
+def test_padding_is_quantized(before, after):
+    inputs = f"g (uint8[1,4,4,4] x) => (y) <{PARAMETERS}, int64[8] pads = {{0,0,1,1,0,0,2,0}}, int64[2] two = {{1,2}}, float low = {{-1}},"
+    inputs += " float high = {100}, int64[1] last = {3}, uint8 bottom = {100}, uint8 top = {255}>"
+    assert_quantizes(
+        UNITS, f"{inputs} {{ {X} m = {before} y = QuantizeLinear(m, s, z) }}", f"{inputs} {{ y = {after} }}", steps=0
+    )
+
+
+@pytest.mark.parametrize(
     ("opset", "mover"),
     [
         (10, "Squeeze<axes=[0]>({x})"),
@@ -254,6 +271,19 @@ def test_a_bias_in_floats_is_brought_to_the_scale_of_the_product():
     )
 
 
+@pytest.mark.parametrize("bias", ["r", "a"])
+def test_a_convolution_whose_result_stays_real(bias):
+    """Quantized behind an activation, too."""
+    graph = CONV[:-1] + ", float[2,1,1] t = {0.0005, 0.0015}, float[2,1,1] rr = {0.05, -0.45}>"
+    assert_quantizes(
+        UNITS,
+        f"{graph} {{ {X} e = DequantizeLinear<axis=0>(w, vs, os) a = DequantizeLinear<axis=0>(b, bv)"
+        f" f = Conv<pads=[1,1,1,1]>(d, e, {bias}) h = Tanh(f) y = QuantizeLinear(h, s2, z2) }}",
+        f"{graph} {{ c = ConvInteger<pads=[1,1,1,1]>(x, w, z, os) g = Cast<to=1>(c) l = Mul(g, t) f = Add(l, rr) h = Tanh(f)"
+        " y = QuantizeLinear(h, s2, z2) }",
+    )
+
+
 @pytest.mark.parametrize(
     ("inputs", "body", "reason"),
     [
@@ -341,7 +371,22 @@ def test_products_that_stay(body, reason):
     text = f"g (uint8[5,4] x) => (y) <{PARAMETERS}, {MATRIX}, {extra}> {{ {X} {body} }}"
     journal = Journal(strict=True)
     assert not apply_rules(typed(text), UNITS, evaluate=evaluate, journal=journal)
-    assert [event.reason for event in journal.events] == ([] if reason is None else [reason])
+    assert [event.reason for event in journal.events][1:] == ([] if reason is None else [reason])  # the first: not few bits
+
+
+def test_weights_of_few_bits_are_multiplied_as_bytes():
+    graph = "g (uint8[5,4] x) => (y, u)"  # as files have them, two or four in a byte
+    few = "int4[4,2] w = {129, 67, 105, 7}, float[2] vs = {0.01, 0.03}, int4[2] os = {32}, uint2[4,2] n = {228, 27},"
+    few += " float t = {0.1}, uint2 o = {1}"
+    wide = "int8[4,2] w = {1, -8, 3, 4, -7, 6, 7, 0}, int8[2] os = {0, 2}, uint8[4,2] n = {0,1,2,3,3,2,1,0}, uint8 o = {1}"
+    assert_quantizes(
+        UNITS,
+        f"{graph} <{PARAMETERS}, {few}> {{ {X} e = DequantizeLinear<axis=1>(w, vs, os) f = MatMul(d, e) y = QuantizeLinear(f, s2, z2)"
+        " h = DequantizeLinear(n, t, o) u = MatMul(d, h) }",
+        f"{graph} <{PARAMETERS}, {wide}, float[2] vs = {{0.01, 0.03}}, float t = {{0.1}}> {{ y = QLinearMatMul(x, s, z, w, vs, os, s2, z2)"
+        " u = com.microsoft.MatMulIntegerToFloat(x, n, s, t, z, o) }",
+        opset=25,
+    )
 
 
 def test_a_dequantized_tensor_serves_several_units():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -23,9 +24,19 @@ KEPT = frozenset({"DequantizeLinear"})
 
 def fold_constants(graph: Graph, rewriting: Rewriting) -> bool:
     """Compute nodes whose operands are all constant, and whatever inference knows already."""
+    kept = frozenset() if settings.DISABLE_QUANT_QDQ.is_on(rewriting.options) else KEPT
+    return _fold(graph, rewriting, [node for node in graph.nodes if node.op_type not in kept])
+
+
+def fold_dequantized(graph: Graph, rewriting: Rewriting) -> bool:
+    """Dequantize constants that no op takes as they are, once and for all: kernels pack what they multiply by before runs."""
+    return _fold(graph, rewriting, [node for node in graph.nodes if node.op_type in KEPT])
+
+
+def _fold(graph: Graph, rewriting: Rewriting, nodes: Sequence[Node]) -> bool:
     limit = int(settings.CONSTANT_FOLDING_LIMIT.of(rewriting.options))
     changed = False
-    for node in list(graph.nodes):  # not those that are appended here
+    for node in nodes:
         arrays = None if _copies_constant_out(node) else _content(node, rewriting, limit)
         if arrays is None:
             continue
@@ -51,7 +62,7 @@ def _content(node: Node, rewriting: Rewriting, limit: int) -> list[np.ndarray] |
     is_known = all(array is not None for array in known)
     if not is_known and any(value is not None and not value.is_constant for value in node.inputs):
         return None
-    if any(True for _ in node.subgraphs) or (node.op_type in KEPT and not settings.DISABLE_QUANT_QDQ.is_on(rewriting.options)):
+    if any(True for _ in node.subgraphs):
         return None
     if is_known:
         return [array for array in known if array is not None]

@@ -25,6 +25,7 @@ from sardonyx.optimizer.rules.quantize_parameters import (
     over,
     parameters,
     same,
+    steps_of,
     takes,
     with_parameters,
 )
@@ -160,8 +161,7 @@ def drop_clip(op: Builder, x: Value, low: Value | None, high: Value | None, clip
 
 def _quantized(bound: object, quantized: Parameters, default: float) -> float:
     """What a bound becomes; all beyond it becomes that or what lies further out."""
-    real = np.float32(default if bound is None else np.asarray(bound).reshape(()))
-    return float(np.rint(real / quantized.scale.astype(np.float32).reshape(()))) + float(quantized.zero_point.reshape(()))
+    return steps_of(default if bound is None else float(np.asarray(bound).reshape(())), quantized)
 
 
 @rule(f"q:{Q}(Where(c, x, y), ...)", name="WhereDummyDq")

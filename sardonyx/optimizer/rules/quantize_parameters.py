@@ -75,6 +75,12 @@ def limits(dtype: ElementType) -> tuple[int, int]:
     return (0, 2 * half - 1) if dtype in dtypes.UNSIGNED else (-half, half - 1)
 
 
+def steps_of(number: float, quantized: Parameters) -> float:
+    """What one real number becomes with the one scale of a node, before it is kept within the type's range."""
+    quotient = np.float32(number) / quantized.scale.astype(np.float32).reshape(())
+    return float(np.rint(quotient)) + float(quantized.zero_point.reshape(()))
+
+
 def is_quantize(node: Node | None) -> bool:
     return node is not None and node.op_type == "QuantizeLinear" and node.domain in DOMAINS
 

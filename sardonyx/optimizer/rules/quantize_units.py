@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from sardonyx import dtypes
 from sardonyx.ir import Node, Value
 from sardonyx.ops.builder import Builder
-from sardonyx.ops.reading import given_attributes, operand
+from sardonyx.ops.reading import constant, given_attributes, operand
 from sardonyx.optimizer.rewrite import Answer, Skip, rule, skip
 from sardonyx.optimizer.rules.elimination import unless_output
 from sardonyx.optimizer.rules.quantize import VIEWS
@@ -23,14 +24,17 @@ from sardonyx.optimizer.rules.quantize_parameters import (
     Q,
     byte_of,
     is_quantize,
+    limits,
     over,
     parameters,
     product_bias,
+    real,
     same,
+    steps_of,
     takes,
     with_parameters,
 )
-from sardonyx.optimizer.values import has_one_output, rank_of
+from sardonyx.optimizer.values import has_one_output, rank_of, scalar
 
 NAME = "QDQSelectorActionTransformer"
 NOT_BYTES = skip("not all are 8-bit numbers with one constant scale")
@@ -57,14 +61,40 @@ ONLY_BYTES = frozenset({"DepthToSpace", "MaxPool", "ReduceMax", "ReduceMin", "Re
 @rule(f"d = dq:{DQ}(x, ...); q:{Q}(f:{MOVERS}(d, ...), ...)", keep=("d",), name=NAME)
 def move_whole_numbers(op: Builder, x: Value, dq: Node, f: Node, q: Node) -> Answer:
     """What moves or compares numbers does so with whole ones in the same order."""
-    before, after = parameters(dq), parameters(q)
-    if before is None or after is None or before.axis is not None or not before.is_reversible or not same(before, after):
-        return skip("not the same constant scale above zero before and after")
-    if not takes(f, before.dtype) or not has_one_output(f) or (f.op_type in ONLY_BYTES and before.dtype not in BYTES):
-        return skip(f"{f.op_type} does not do this with {before.dtype}")
+    moved = _moved(dq, f, q)
+    if isinstance(moved, Skip):
+        return moved
+    if f.op_type in ONLY_BYTES and moved.dtype not in BYTES:
+        return skip(f"{f.op_type} does not do this with {moved.dtype}")
     if f.op_type == "Resize" and (operand(f, "mode") not in ("nearest", None) or _extrapolates(f)):
         return skip("numbers between two are computed")
     return over(op, f, x)
+
+
+def _moved(dq: Node, f: Node, q: Node) -> Parameters | Skip:
+    """The parameters of numbers before and behind an op that keeps them, and that takes whole ones too."""
+    before, after = parameters(dq), parameters(q)
+    if before is None or after is None or before.axis is not None or not before.is_reversible or not same(before, after):
+        return skip("not the same constant scale above zero before and after")
+    if not takes(f, before.dtype) or not has_one_output(f):
+        return skip(f"{f.op_type} does not do this with {before.dtype}")
+    return before
+
+
+@rule(f"d = dq:{DQ}(x, ...); q:{Q}(f:Pad(d, ...), ...)", keep=("d",), name=NAME)
+def pad_whole_numbers(op: Builder, x: Value, dq: Node, f: Node, q: Node) -> Answer:
+    """Padding is what its number is rounded to."""
+    moved = _moved(dq, f, q)
+    if isinstance(moved, Skip):
+        return moved
+    pads, value, axes = (*f.inputs[1:], None, None)[:3]
+    number = 0.0 if value is None else scalar(value)
+    if number is None:
+        return skip("what is padded with is not constant")
+    low, high = limits(moved.dtype)
+    steps = steps_of(number, moved)
+    code = op.constant(np.array(low if np.isnan(steps) else np.clip(steps, low, high)).astype(moved.dtype.numpy))
+    return op.node("Pad", x, pads, code, axes, **given_attributes(f))
 
 
 def _extrapolates(resize: Node) -> bool:
@@ -194,6 +224,20 @@ def quantized_where(op: Builder, c: Value, x: Value, y: Value, da: Node, db: Nod
 
 # --- products -------------------------------------------------------------------------------------------------------
 
+FEW_BITS = {dtypes.int2: dtypes.int8, dtypes.uint2: dtypes.uint8, dtypes.int4: dtypes.int8, dtypes.uint4: dtypes.uint8}
+
+
+@rule(f"b = db:{DQ}(w, ...); f:Conv|Gemm|MatMul(a, b, ...)", keep=("a", "b"), name=NAME)
+def weights_in_bytes(op: Builder, a: Value, w: Value, db: Node, f: Node) -> Answer:
+    """Weights of fewer bits, with one scale or one for each channel, are multiplied by 8-bit numbers as such."""
+    weights, numbers = parameters(db), constant(w)
+    if weights is None or weights.dtype not in FEW_BITS or numbers is None or weights.block_size or byte_of(a) is None:
+        return skip("not constants of few bits by 8-bit numbers")
+    dtype = FEW_BITS[weights.dtype].numpy
+    wide = [op.constant(array.astype(dtype)) for array in (numbers, weights.zero_point)]
+    dequantized = op.node(db.op_type, wide[0], db.inputs[1], wide[1], domain=db.domain, **given_attributes(db))
+    return op.node(f.op_type, a, dequantized, *f.inputs[2:], **given_attributes(f))
+
 
 def _factors(da: Node, db: Node, axis: int) -> tuple[Parameters, Parameters] | Skip:
     """The parameters of an 8-bit tensor with one scale, and of another with one or one along `axis`."""
@@ -222,6 +266,38 @@ def quantized_convolution(op: Builder, x: Value, w: Value, bias: Value | None, d
         return added
     first, second = (factor.operands(op) for factor in factors)
     return op.QLinearConv(x, *first, w, *second, *result.operands(op), added, **given_attributes(f))
+
+
+@rule(f"a = da:{DQ}(x, ...); b = db:{DQ}(w, ...); f:Conv(a, b, bias?)", keep=("a", "b"), name=NAME)
+def real_convolution(op: Builder, x: Value, w: Value, bias: Value | None, da: Node, db: Node, f: Node) -> Answer:
+    """A convolution of whole numbers whose result stays real, or is quantized behind an activation or a sum."""
+    if _is_quantized(f):
+        return skip("its result is quantized")
+    factors, rank = _factors(da, db, axis=0), rank_of(x)
+    if isinstance(factors, Skip) or rank is None:
+        return factors if isinstance(factors, Skip) else skip("the rank is not known")
+    added = _real_bias(bias)
+    if isinstance(added, Skip):
+        return added
+    (_, x_zero), (_, w_zero) = (factor.operands(op) for factor in factors)
+    sums = op.Cast(op.ConvInteger(x, w, x_zero, w_zero, **given_attributes(f)), to=dtypes.float32.code)
+    scale = _product_scale(*factors).astype(np.float32)
+    result: Value = op.Mul(sums, op.constant(_by_channel(scale, rank)))
+    return result if added is None else op.Add(result, op.constant(_by_channel(added, rank)))
+
+
+def _real_bias(bias: Value | None) -> np.ndarray | Skip | None:
+    """A constant bias, dequantized or not."""
+    if bias is None:
+        return None
+    dequantized = parameters(bias.producer)
+    array = constant(bias) if dequantized is None else real(dequantized)
+    return skip("the bias is not constant") if array is None else array.astype(np.float32)
+
+
+def _by_channel(numbers: np.ndarray, rank: int) -> np.ndarray:
+    """One number, or one for each channel of an image."""
+    return numbers.reshape(-1, *(1,) * (rank - 2)) if numbers.ndim else numbers
 
 
 @rule(f"a = da:{DQ}(x, ...); b = db:{DQ}(w, ...); q:{Q}(f:MatMul(a, b), ...)", keep=("a", "b"), name=NAME)
@@ -293,6 +369,7 @@ def _q_gemm(op: Builder, x: Value, w: Value, c: Value | None, da: Node, db: Node
 
 UNITS = [
     move_whole_numbers,
+    pad_whole_numbers,
     compare_whole_numbers,
     split_whole_numbers,
     keep_whole_number,
@@ -302,7 +379,9 @@ UNITS = [
     quantized_average,
     quantized_concat,
     quantized_where,
+    weights_in_bytes,
     quantized_convolution,
+    real_convolution,
     quantized_product,
     real_product,
     quantized_gemm,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -114,7 +115,7 @@ def q_linear_average_pool(
     node: Node,
 ) -> Value:
     """Sums are exact. Means are rounded together with the zero point."""
-    if dim.product(kernel_shape) > EXACT_TAPS:
+    if math.prod(kernel_shape) > EXACT_TAPS:
         raise CannotCompile("float32 does not hold all sums of a window", quiet=True)
     image = _channels_first(op, X) if channels_last else X
     means = op.AveragePool(_real(op, image, 1.0, x_zero_point), **_pool_attributes(node))
@@ -246,14 +247,15 @@ def q_attention(
     projected = op.node("MatMulIntegerToFloat", *operands, domain=CONTRIB)
     parts = op.Split(projected, outputs=3, axis=2, num_outputs=3)
     before = [None, None] if past is None else _halves(op, past)
-    attributes = {"unidirectional": unidirectional, "mask_filter_value": mask_filter_value, "scale": scale}
     output, key, value = op.node(
         "MultiHeadAttention",
         *(*parts, None, mask_index, None, *before),
         outputs=3,
         domain=CONTRIB,
         num_heads=num_heads,
-        **attributes,
+        unidirectional=unidirectional,
+        mask_filter_value=mask_filter_value,
+        scale=scale,
     )
     return output, op.Concat(*(op.Unsqueeze(part, axes=[0]) for part in (key, value)), axis=0)
 
