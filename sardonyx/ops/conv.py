@@ -5,6 +5,7 @@ from __future__ import annotations
 from sardonyx.errors import InferenceError
 from sardonyx.ir import dim
 from sardonyx.ops.facts import by_entry
+from sardonyx.ops.quantize import check_scales
 from sardonyx.ops.shapes import fresh_shape, text
 from sardonyx.ops.table import infer
 from sardonyx.ops.window import (
@@ -24,8 +25,14 @@ def conv(X, W, B, group, auto_pad, dilations, kernel_shape, pads, strides):
     return convolved_shape(X, W, group, kernel_shape, strides, dilations, pads, auto_pad)
 
 
-@infer("ConvInteger", "QLinearConv", has_layout=True)
+@infer("ConvInteger", has_layout=True)
 def conv_integer(x, w, group, auto_pad, dilations, kernel_shape, pads, strides):
+    return convolved_shape(x, w, group, kernel_shape, strides, dilations, pads, auto_pad)
+
+
+@infer("QLinearConv", has_layout=True)
+def q_linear_conv(x, x_scale, w, w_scale, y_scale, group, auto_pad, dilations, kernel_shape, pads, strides):
+    check_scales({"y_scale": y_scale}, x_scale=x_scale, w_scale=w_scale)
     return convolved_shape(x, w, group, kernel_shape, strides, dilations, pads, auto_pad)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from sardonyx import dtypes
 from sardonyx.errors import InferenceError
 from sardonyx.ir import TensorType
@@ -17,9 +19,23 @@ def check_quantized_axis(x, scale, axis):
         axis_index(axis, len(x.shape))
 
 
+def check_scales(divisors=None, **scales):
+    """Refuse constant scales by which no number can be multiplied or, those of `divisors`, divided. Others are known in runs only."""
+    for name, scale in {**scales, **(divisors or {})}.items():
+        if scale is None or not scale.is_concrete or scale.dtype not in dtypes.FLOATS:
+            continue
+        numbers = np.asarray(scale.value).astype(np.float64)
+        is_divisor = divisors is not None and name in divisors
+        bad = ~np.isfinite(numbers) | (numbers < 0) | (is_divisor & (numbers == 0))
+        if bad.any():
+            expected = "above 0" if is_divisor else "0 or above"
+            raise InferenceError(f"{name} must be finite and {expected}, but has {numbers[bad].flat[0]}")
+
+
 @infer("QuantizeLinear")
 def quantize_linear(x, y_scale, y_zero_point, axis, output_dtype, precision):
     check_quantized_axis(x, y_scale, axis)
+    check_scales({"y_scale": y_scale})
     if precision:
         element_type(precision, "precision")
     named = element_type(output_dtype, "output_dtype") if output_dtype else None
@@ -33,6 +49,7 @@ def quantize_linear(x, y_scale, y_zero_point, axis, output_dtype, precision):
 @infer("DequantizeLinear")
 def dequantize_linear(x, x_scale, axis, output_dtype):
     check_quantized_axis(x, x_scale, axis)
+    check_scales(x_scale=x_scale)
     if output_dtype:
         return TensorType(element_type(output_dtype, "output_dtype"), x.shape)
     if x_scale.dtype is dtypes.float8e8m0:
@@ -51,7 +68,8 @@ def mat_mul_integer(A, B):
 
 
 @infer("QLinearMatMul")
-def q_linear_mat_mul(a, b):
+def q_linear_mat_mul(a, a_scale, b, b_scale, y_scale):
+    check_scales({"y_scale": y_scale}, a_scale=a_scale, b_scale=b_scale)
     return _product_shape(a, b)
 
 

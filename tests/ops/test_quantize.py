@@ -2,8 +2,12 @@
 
 import ml_dtypes
 import numpy as np
+import onnx
+import onnx.parser
+import pytest
 
-from sardonyx import dtypes
+import sardonyx
+from sardonyx import dtypes, errors
 from sardonyx.dtypes import FLOAT6, FLOAT8, FLOATS, HALVES, INTS, SMALL_FLOATS
 from tests.ops.cases import array, case, f32, i32, refuse
 
@@ -260,3 +264,25 @@ for dtype in sorted(FLOAT8 - {dtypes.float8e8m0}, key=str):
         y_zero_point=zero,
         expect=(left.astype(np.float32) @ right.astype(np.float32)).astype(dtype.numpy),
     )
+
+
+@pytest.mark.parametrize("scale", [0.0, -0.5, np.nan, np.inf])
+def test_a_session_refuses_constant_scales_by_which_nothing_can_be_divided(scale):
+    header = '<ir_version: 10, opset_import: ["": 21, "com.microsoft": 1]>'
+    number = np.float32(scale)
+    bodies = {
+        "y_scale": "b = QuantizeLinear(x, s)",
+        "x_scale": "a = QuantizeLinear(x, one) b = DequantizeLinear(a, s)",
+        "w_scale": "a = QuantizeLinear(x, one) b = QLinearConv(a, one, z, w, s, z, one, z)",
+        "X_scale": "a = QuantizeLinear(x, one) b = com.microsoft.QLinearSoftmax<opset=13>(a, s, z, one, z)",
+    }
+    for name, body in bodies.items():
+        proto = onnx.parser.parse_model(
+            f"{header} g (float[1,1,2,2] x) => (b) <float one = {{1}}, uint8 z = {{0}}, uint8[1,1,1,1] w = {{1}}> {{ {body} }}"
+        )
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(number, "s"))
+        if scale == 0 and name != "y_scale":  # all numbers stand for 0
+            sardonyx.InferenceSession(proto.SerializeToString())
+            continue
+        with pytest.raises(errors.CODED, match=f"{name} must be finite and .*{number}"):
+            sardonyx.InferenceSession(proto.SerializeToString())

@@ -9,6 +9,7 @@ from sardonyx.ops.conv import convolved_shape
 from sardonyx.ops.facts import Operands
 from sardonyx.ops.operand import Operand
 from sardonyx.ops.pool import global_pool, pooled_shape
+from sardonyx.ops.quantize import check_scales
 from sardonyx.ops.schemas import define
 from sardonyx.ops.shape import joined_shape
 from sardonyx.ops.shapes import axis_index, broadcast, same_as
@@ -100,7 +101,8 @@ contrib("QLinearSigmoid", "QLinearLeakyRelu", elementwise=Operands.FIRST)(same_a
 
 
 @contrib("QLinearSoftmax")
-def q_linear_softmax(X, axis):
+def q_linear_softmax(X, X_scale, y_scale, axis):
+    check_scales({"y_scale": y_scale}, X_scale=X_scale)
     if X.shape is not None:
         axis_index(axis, len(X.shape))
     return X.shape
@@ -119,7 +121,8 @@ def q_linear_where(condition, X, Y):
 
 
 @contrib("QLinearAveragePool")
-def q_linear_average_pool(X, kernel_shape, auto_pad, ceil_mode, pads, strides, channels_last):
+def q_linear_average_pool(X, x_scale, y_scale, kernel_shape, auto_pad, ceil_mode, pads, strides, channels_last):
+    check_scales({"y_scale": y_scale}, x_scale=x_scale)
     return _pooled(X, kernel_shape, strides, None, pads, auto_pad, ceil_mode, channels_last)
 
 
@@ -135,12 +138,14 @@ def _pooled(X, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode, chan
 
 
 @contrib("QLinearGlobalAveragePool")
-def q_linear_global_average_pool(X, channels_last):
+def q_linear_global_average_pool(X, x_scale, y_scale, channels_last):
+    check_scales({"y_scale": y_scale}, x_scale=x_scale)
     return channels_behind(global_pool(with_channels_first(X))) if channels_last else global_pool(X)
 
 
 @contrib("QLinearReduceMean")
-def q_linear_reduce_mean(data, axes, keepdims):
+def q_linear_reduce_mean(data, data_scale, reduced_scale, axes, keepdims):
+    check_scales({"reduced_scale": reduced_scale}, data_scale=data_scale)
     if data.shape is None:
         return None
     reduced = {axis_index(axis, len(data.shape)) for axis in axes} if axes else set(range(len(data.shape)))
@@ -149,7 +154,8 @@ def q_linear_reduce_mean(data, axes, keepdims):
 
 
 @contrib("QLinearConv")
-def q_linear_conv(x, w, group, auto_pad, dilations, kernel_shape, pads, strides, channels_last):
+def q_linear_conv(x, x_scale, w, w_scale, y_scale, group, auto_pad, dilations, kernel_shape, pads, strides, channels_last):
+    check_scales({"y_scale": y_scale}, x_scale=x_scale, w_scale=w_scale)
     arranged: Operand = with_channels_first(x) if channels_last else x
     shape = convolved_shape(arranged, w, group, kernel_shape, strides, dilations, pads, auto_pad)
     return channels_behind(shape) if channels_last else shape
