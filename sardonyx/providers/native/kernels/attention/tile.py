@@ -16,6 +16,7 @@ import math
 from weakref import WeakKeyDictionary
 
 from sardonyx.compiler.builder import Value, Variable
+from sardonyx.compiler.squares import transposed
 from sardonyx.compiler.target import Target
 from sardonyx.compiler.types import I32, I64, Type
 from sardonyx.ir import Dim, dim
@@ -29,7 +30,6 @@ from sardonyx.providers.native.kernels.attention.operands import (
     mask_values,
     tensor_arguments,
 )
-from sardonyx.providers.native.kernels.attention.squares import transposed
 from sardonyx.providers.native.kernels.attention.weight import weight
 from sardonyx.providers.native.program.arguments import Arguments, Number, Pointer, Size
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel

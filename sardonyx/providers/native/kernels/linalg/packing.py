@@ -13,6 +13,7 @@ import numpy as np
 
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.jit import jit
+from sardonyx.compiler.squares import transposed
 from sardonyx.compiler.target import Target
 from sardonyx.compiler.types import F32, I64, U16, Type
 from sardonyx.formats import mapping
@@ -275,18 +276,3 @@ def _transpose_tile(f: KernelFunction, a: PackArguments, packing: Packing, sourc
             square(k, None)
         with f.if_(whole < a.inner):
             square(whole, a.inner - whole)
-
-
-def transposed(f: KernelFunction, rows: Sequence[Value]) -> list[Value]:
-    """A square of as many vectors as they have lanes, mirrored: in each round the first half is interleaved with the second."""
-    lanes = len(rows)
-    half = lanes // 2
-    low = [lane // 2 + (lane % 2) * lanes for lane in range(lanes)]
-    vectors = list(rows)
-    for _ in range(lanes.bit_length() - 1):
-        mixed = []
-        for row in range(half):
-            pair = vectors[row], vectors[row + half]
-            mixed += [f.shuffle(*pair, low), f.shuffle(*pair, [lane + half for lane in low])]
-        vectors = mixed
-    return vectors

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from sardonyx.compiler.builder import Value
+from sardonyx.compiler.squares import transposed
 from sardonyx.compiler.types import I64, Type
 from sardonyx.ir import Dim, dim
 from sardonyx.providers.native.kernels.elementwise import chain_lanes
@@ -251,7 +252,7 @@ class _Tiles:
         assert stride is not None
         place = operand.at(outer)
         type = _bits(operand.type)
-        rows = transpose(f, [f.load(place, (column + index) * stride, type, width) for index in range(width)])
+        rows = transposed(f, [f.load(place, (column + index) * stride, type, width) for index in range(width)])
         return rows if self.is_copy or not self.is_short else [f.bitcast(row, operand.type.vector(width)) for row in rows]
 
     def _fetch_ahead(self, outer: Sequence[Value], row: Value, column: Value) -> None:
@@ -271,48 +272,6 @@ class _Tiles:
 
 def _bits(type: Type) -> Type:
     return Type("uint", 8 * type.bytes)
-
-
-def transpose(f: KernelFunction, vectors: Sequence[Value]) -> list[Value]:
-    """A square of as many vectors as they have lanes, with rows and columns exchanged.
-
-    First inside parts of 16 bytes, where one instruction zips two vectors, then these parts among each other.
-    """
-    width = len(vectors)
-    inside = min(width, 16 // vectors[0].type.bytes)
-    parts = width // inside
-    groups = [_zipped(f, vectors[first : first + inside], parts) for first in range(0, width, inside)]
-    dealt: list[list[Value]] = [_dealt(f, [group[index] for group in groups], inside) for index in range(inside)]
-    return [dealt[index][part] for part in range(parts) for index in range(inside)]
-
-
-def _zipped(f: KernelFunction, vectors: Sequence[Value], parts: int) -> list[Value]:
-    """Squares side by side, each in its part of the vectors, transposed."""
-    count = len(vectors)
-    zipped = list(vectors)
-    lanes = count * parts
-    halves = [
-        [
-            base + lane // 2 + (lane % 2) * lanes + half * (count // 2)
-            for base in range(0, lanes, count)
-            for lane in range(count)
-        ]
-        for half in (0, 1)
-    ]
-    for _ in range(count.bit_length() - 1):
-        zipped = [
-            f.shuffle(zipped[index], zipped[index + count // 2], halves[half]) for index in range(count // 2) for half in (0, 1)
-        ]
-    return zipped
-
-
-def _dealt(f: KernelFunction, vectors: list[Value], inside: int) -> list[Value]:
-    """As many vectors as they have parts of `inside` lanes, with vectors and parts exchanged."""
-    parts = len(vectors)
-    choices = [[part * inside + lane for part in range(first, 2 * parts, 2) for lane in range(inside)] for first in (0, 1)]
-    for _ in range(parts.bit_length() - 1):
-        vectors = [f.shuffle(vectors[index], vectors[index + 1], chosen) for chosen in choices for index in range(0, parts, 2)]
-    return vectors
 
 
 class _TileRow(ChainRow):

@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from sardonyx.compiler.builder import Value
+from sardonyx.compiler.squares import transposed
 from sardonyx.compiler.types import I32, I64, Type
 from sardonyx.providers.native.kernels.reduction.passes import items
-from sardonyx.providers.native.kernels.shape.transposing import transpose
 from sardonyx.providers.native.program.arguments import Arguments, Operands, Pointer, ScratchSlotArguments, Size, group, when
 from sardonyx.providers.native.program.chain import Chain, ChainCode
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
@@ -158,7 +158,7 @@ class _Passes:
             if self.a.window is not None:
                 weights = f.load(self.a.window, column, self.transform.type, lanes, remaining=remaining)
                 rows = [row * weights for row in rows]
-            vectors = transpose(f, rows)
+            vectors = transposed(f, rows)
             for number in range(0, count, 2):
                 place = f.convert(f.load(self.a.order, column // 2 + number // 2, I32), I64)
                 self._store((vectors[number], vectors[number + 1]), place)
@@ -177,7 +177,7 @@ class _Passes:
             rows = [f.load(self.memory, (column + row) * lanes, self.type, lanes) for row in range(lanes)]
             if self.transform.inverse:
                 rows = [row * (1 / self.transform.points) for row in rows]
-            do(column, transpose(f, rows), remaining)
+            do(column, transposed(f, rows), remaining)
 
         whole = results - results % lanes
         with f.loop(0, whole, lanes) as column:
