@@ -84,5 +84,20 @@ def split_pads(pads: Sequence[int] | None, rank: int) -> tuple[Sequence[int], Se
     return both[:rank], both[rank:]
 
 
+def pads_same(
+    input: Sequence[Dim], output: Sequence[Dim], spans: Sequence[int], strides: Sequence[int], auto_pad: str
+) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
+    """Pads with which `auto_pad`, one of `SAME`, makes as many windows as `output` says."""
+    totals = [dim.maximum(0, (o - 1) * t + s - i) for o, t, s, i in zip(output, strides, spans, input, strict=True)]
+    return distribute_pads(totals, auto_pad)
+
+
+def distribute_pads(totals: Sequence[Dim], auto_pad: str) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
+    """Halve the padding of each axis; of an odd one SAME_UPPER puts the larger half behind the axis, all else before it."""
+    smaller = tuple(dim.floordiv(total, 2) for total in totals)
+    larger = tuple(total - less for total, less in zip(totals, smaller))
+    return (smaller, larger) if auto_pad == "SAME_UPPER" else (larger, smaller)
+
+
 def _listed(values: Iterable[object]) -> str:
     return "[" + ", ".join(map(str, values)) + "]"

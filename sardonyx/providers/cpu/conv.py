@@ -7,10 +7,10 @@ import math
 import numpy as np
 
 from sardonyx.errors import KernelError
-from sardonyx.ops.window import NOT_SET, SAME, span_of, transposed_size
+from sardonyx.ops.window import NOT_SET, SAME, distribute_pads, span_of, transposed_size
 from sardonyx.providers.cpu import window as geometry
 from sardonyx.providers.cpu.table import cpu
-from sardonyx.providers.cpu.window import Window, boxes, distribute_pads, fold, make_window, padded, per_axis, split_pads
+from sardonyx.providers.cpu.window import Window, boxes, fold, make_window, padded, per_axis, split_pads
 from sardonyx.providers.termination import watched
 
 COLUMN_BYTES = 32 << 20
@@ -144,7 +144,7 @@ def transposed_window(input, kernel, strides, dilations, pads, auto_pad, output_
         sizes = [max(0, size) for size in sizes]
         return Window(tuple(kernel), strides, dilations, begin, end, tuple(input)), tuple(sizes)
     totals = [max(0, f - size) for f, size in zip(full, sizes, strict=True)]
-    begin, end = distribute_pads(totals, upper=auto_pad == "SAME_UPPER")
+    begin, end = distribute_pads(totals, auto_pad)
     return Window(tuple(kernel), strides, dilations, begin, end, tuple(input)), tuple(sizes)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from sardonyx.errors import KernelError
-from sardonyx.ops.window import LARGEST, SAME, output_size, span_of
+from sardonyx.ops.window import LARGEST, SAME, output_size, pads_same, span_of
 from sardonyx.providers.cpu.shape import bounded
 from sardonyx.providers.termination import watched
 from sardonyx.startup.records import dataclass
@@ -63,8 +63,7 @@ def make_window(input, kernel_shape, strides=None, dilations=None, pads=None, au
     axes = zip(input, spans, strides, begin, end, strict=True)
     output = tuple(output_size(*axis, auto_pad=auto_pad, ceil_mode=ceil_mode) for axis in axes)
     if auto_pad in SAME:
-        totals = [max(0, (o - 1) * t + s - i) for o, t, s, i in zip(output, strides, spans, input, strict=True)]
-        begin, end = distribute_pads(totals, upper=auto_pad == "SAME_UPPER")
+        begin, end = pads_same(input, output, spans, strides, auto_pad)  # type: ignore[assignment]
     elif auto_pad == "VALID":
         begin = end = (0,) * rank
     if any(size < 0 for size in output):
@@ -90,13 +89,6 @@ def split_pads(pads, rank) -> tuple[tuple[int, ...], tuple[int, ...]]:
     if not all(-LARGEST <= pad <= LARGEST for pad in pads):
         raise KernelError(f"pads {list(pads)} must lie between {-LARGEST} and {LARGEST}")
     return tuple(int(p) for p in pads[:rank]), tuple(int(p) for p in pads[rank:])
-
-
-def distribute_pads(totals, upper) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Halve the padding of each axis; of an odd one the larger half goes to the end if `upper`, else to the beginning."""
-    smaller = tuple(total // 2 for total in totals)
-    larger = tuple(total - total // 2 for total in totals)
-    return (smaller, larger) if upper else (larger, smaller)
 
 
 def padded(X, window):

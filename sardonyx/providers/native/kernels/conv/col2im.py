@@ -7,9 +7,10 @@ import math
 from sardonyx.errors import InferenceError
 from sardonyx.ir import Node, dim
 from sardonyx.ops.reading import operand
-from sardonyx.ops.window import output_sizes, per_axis, split_pads
+from sardonyx.ops.window import output_sizes
 from sardonyx.providers.native.kernels.conv.form import MAX_SPATIAL
 from sardonyx.providers.native.kernels.conv.transpose import LONGEST_STRIDE, Transposed, spread_step
+from sardonyx.providers.native.kernels.conv.windows import explicit_pads, steps_of
 from sardonyx.providers.native.kernels.shape.views import content
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
@@ -28,12 +29,10 @@ def _sizes_of(node: Node) -> Transposed | None:
     taps = math.prod(kernel)
     if len(kernel) < len(image) or depth % taps or not 0 < min(steps, default=1) <= max(steps, default=1) <= LONGEST_STRIDE:
         return None
-    strides = tuple(per_axis(operand(node, "strides"), len(image), "strides"))
-    dilations = tuple(per_axis(operand(node, "dilations"), len(image), "dilations"))
-    pads = operand(node, "pads")
-    counts = tuple(output_sizes(tuple(image), kernel, strides, dilations, pads, "NOTSET"))
-    begin = tuple(split_pads(pads, len(image))[0])
-    return Transposed(1, 1, depth // taps, kernel, strides, dilations, begin, counts, tuple(image))
+    strides, dilations = steps_of(node, len(image))
+    counts = tuple(output_sizes(tuple(image), kernel, strides, dilations, operand(node, "pads"), "NOTSET"))
+    begin, end = explicit_pads(node, len(image))
+    return Transposed(kernel, strides, dilations, begin, end, counts, tuple(image), 1, 1, depth // taps)
 
 
 def _claims(node: Node) -> bool:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from sardonyx.compiler.types import Type
 from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.ops.reading import operand
-from sardonyx.ops.window import SAME, output_sizes, per_axis, split_pads
+from sardonyx.ops.window import output_sizes
 from sardonyx.providers.native.kernels.conv.tiles import Axis
+from sardonyx.providers.native.kernels.conv.windows import Windows, steps_of, windows_of
 from sardonyx.providers.native.program.expression import Operation
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.values import element_of, shape_of
@@ -28,25 +27,13 @@ PARAMETERS = {
 
 
 @dataclass(frozen=True)
-class Geometry:
+class Geometry(Windows):
     """A convolution's sizes. `channels` and `filters` are those of one group."""
 
     batch: Dim
     groups: int
     channels: int
     filters: int
-    kernel: tuple[int, ...]
-    strides: tuple[int, ...]
-    dilations: tuple[int, ...]
-    begin: Dims
-    """Pixels of padding before each spatial axis."""
-    end: Dims
-    input: Dims
-    output: Dims
-
-    @property
-    def taps(self) -> int:
-        return int(np.prod(self.kernel))
 
     @property
     def positions(self) -> Dim:
@@ -87,11 +74,6 @@ def filters_of(node: Node) -> tuple[Value, Value | None]:
     return W, B
 
 
-def _pads_of(node: Node, rank: int) -> tuple[Dims, Dims]:
-    begin, end = split_pads(operand(node, "pads"), rank)
-    return tuple(begin), tuple(end)
-
-
 def geometry_of(node: Node) -> Geometry:
     """All sizes of a convolution that `claims_convolution` took."""
     last = is_channels_last(node)
@@ -101,22 +83,12 @@ def geometry_of(node: Node) -> Geometry:
     assert shape is not None and filters is not None
     image = _spatial_first(shape, last)[2:]
     kernel = tuple(int(size) for size in filters[2:])  # type: ignore[arg-type]
-    rank, group = len(kernel), int(operand(node, "group") or 1)
-    strides = tuple(per_axis(operand(node, "strides"), rank, "strides"))
-    dilations = tuple(per_axis(operand(node, "dilations"), rank, "dilations"))
-    auto_pad = operand(node, "auto_pad") or "NOTSET"
-    begin, end = _pads_of(node, rank)
-    spans = [(size - 1) * dilation + 1 for size, dilation in zip(kernel, dilations)]
+    group, auto_pad = int(operand(node, "group") or 1), operand(node, "auto_pad") or "NOTSET"
+    strides, dilations = steps_of(node, len(kernel))
     output = tuple(output_sizes(image, kernel, strides, dilations, operand(node, "pads"), auto_pad))
-    if auto_pad in SAME:
-        totals = [dim.maximum(0, (o - 1) * t + s - i) for o, t, s, i in zip(output, strides, spans, image)]
-        smaller = tuple(dim.floordiv(total, 2) for total in totals)
-        larger = tuple(total - less for total, less in zip(totals, smaller))
-        begin, end = (smaller, larger) if auto_pad == "SAME_UPPER" else (larger, smaller)
-    elif auto_pad == "VALID":
-        begin = end = (0,) * rank
+    windows = windows_of(node, kernel, image, output)
     depth, count = int(filters[1]), int(filters[0])  # type: ignore[arg-type]
-    return Geometry(shape[0], group, depth, count // group, kernel, strides, dilations, begin, end, image, output)
+    return Geometry(**vars(windows), batch=shape[0], groups=group, channels=depth, filters=count // group)
 
 
 def claims_convolution(node: Node) -> bool:
@@ -217,18 +189,7 @@ def arrange_sum(lowerer: Lowerer, node: Node) -> None:
 
 def axes_of(geometry: Geometry, view: View) -> list[Axis]:
     """The spatial axes of an image, as kernels are given them."""
-    return [
-        Axis(
-            output=geometry.output[number],
-            input=geometry.input[number],
-            kernel=geometry.kernel[number],
-            stride=geometry.strides[number],
-            dilation=geometry.dilations[number],
-            begin=geometry.begin[number],
-            step=view.strides[2 + number],
-        )
-        for number in range(len(geometry.kernel))
-    ]
+    return [Axis(**geometry.axis(number), step=view.strides[2 + number]) for number in range(len(geometry.kernel))]
 
 
 def even_step(view: View) -> Dim | None:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.ops.reading import operand
-from sardonyx.ops.window import per_axis
 from sardonyx.providers.native.kernels.conv.transpose import has_phases, transposed_of
 from sardonyx.providers.native.program.composition import Composer, compose
 from sardonyx.providers.native.program.values import dims, rank_of
@@ -21,7 +20,7 @@ def conv_transpose(op: Composer, X: Value, W: Value, B: Value | None, node: Node
     kernel_shape = operand(node, "kernel_shape")
     if dims(X)[1] != sizes.groups or (kernel_shape and tuple(kernel_shape) != sizes.kernel):
         raise CannotCompile("channels and filters do not fit", quiet=True)
-    strides = per_axis(operand(node, "strides"), len(sizes.kernel), "strides")
+    strides = sizes.strides
     more = [max(0, -(-size // stride) - 1) for size, stride in zip(sizes.kernel, strides)]
     lengths = [length + extra for length, extra in zip(sizes.input, more)]
     phases = [_phase(op, X, W, phase, strides, more, sizes.groups) for phase in itertools.product(*map(range, strides))]

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.ops.reading import operand
-from sardonyx.ops.window import SAME, per_axis, span_of, split_pads, transposed_size
+from sardonyx.ops.window import SAME, distribute_pads, span_of, transposed_size
 from sardonyx.providers.native.kernels.conv.filters import Filters
 from sardonyx.providers.native.kernels.conv.form import (
     MAX_SPATIAL,
@@ -29,6 +30,7 @@ from sardonyx.providers.native.kernels.conv.transpose_kernels import (
     spread_kernel,
     spread_rows_kernel,
 )
+from sardonyx.providers.native.kernels.conv.windows import Windows, explicit_pads, steps_of
 from sardonyx.providers.native.program.chain import Chain, Given, Load, Store, pattern, stride_arguments
 from sardonyx.providers.native.program.chain_lowering import Sink
 from sardonyx.providers.native.program.lowering import Lowerer
@@ -53,23 +55,12 @@ LONGEST_ROW = 1 << 22
 
 
 @dataclass(frozen=True)
-class Transposed:
+class Transposed(Windows):
     """A transposed convolution's sizes. `channels` and `filters` are those of one group."""
 
     groups: int
     channels: int
     filters: int
-    kernel: tuple[int, ...]
-    strides: tuple[int, ...]
-    dilations: tuple[int, ...]
-    begin: Dims
-    """How many pixels are left out before each axis of the result."""
-    input: Dims
-    output: Dims
-
-    @property
-    def taps(self) -> int:
-        return math.prod(self.kernel)
 
     @property
     def is_tiling(self) -> bool:
@@ -81,27 +72,22 @@ class Transposed:
 
 def transposed_of(node: Node) -> Transposed:
     image, output, filters = dims(required(node.inputs[0]))[2:], dims(node.outputs[0])[2:], dims(required(node.inputs[1]))
-    rank, groups = len(image), int(operand(node, "group") or 1)
+    groups = int(operand(node, "group") or 1)
     kernel = tuple(int(size) for size in filters[2:])  # type: ignore[arg-type]
-    strides = tuple(per_axis(operand(node, "strides"), rank, "strides"))
-    dilations = tuple(per_axis(operand(node, "dilations"), rank, "dilations"))
-    begin = _begin(node, image, output, kernel, strides, dilations)
+    strides, dilations = steps_of(node, len(image))
+    begin, end = _left_out(node, image, output, [span_of(*axis) for axis in zip(kernel, dilations)], strides)  # type: ignore[no-untyped-call]
     depth, count = int(filters[0]) // groups, int(filters[1])  # type: ignore[arg-type]
-    return Transposed(groups, depth, count, kernel, strides, dilations, begin, image, output)
+    return Transposed(kernel, strides, dilations, begin, end, image, output, groups, depth, count)
 
 
-def _begin(
-    node: Node, image: Dims, output: Dims, kernel: tuple[int, ...], strides: tuple[int, ...], dilations: tuple[int, ...]
-) -> Dims:
+def _left_out(node: Node, image: Dims, output: Dims, spans: Sequence[int], strides: Sequence[int]) -> tuple[Dims, Dims]:
+    """How many pixels that windows cover are not in the result, before and behind each axis."""
     auto_pad, rank = operand(node, "auto_pad") or "NOTSET", len(image)
     if not operand(node, "output_shape") and auto_pad not in SAME:
-        return tuple(split_pads(operand(node, "pads") if auto_pad == "NOTSET" else None, rank)[0])
+        return explicit_pads(node, rank)
     extra = operand(node, "output_padding") or (0,) * rank
-    spans = [span_of(*axis) for axis in zip(kernel, dilations)]  # type: ignore[no-untyped-call]
     full = [transposed_size(*axis) for axis in zip(image, spans, strides, extra)]  # type: ignore[no-untyped-call]
-    totals = [dim.maximum(0, size - wanted) for size, wanted in zip(full, output)]
-    smaller = tuple(dim.floordiv(total, 2) for total in totals)
-    return smaller if auto_pad == "SAME_UPPER" else tuple(total - less for total, less in zip(totals, smaller))
+    return distribute_pads([dim.maximum(0, size - wanted) for size, wanted in zip(full, output)], auto_pad)
 
 
 def _claims(node: Node) -> bool:
@@ -160,7 +146,8 @@ def conv_transpose(lowerer: Lowerer, node: Node) -> None:
 def pointwise(sizes: Transposed, batch: Dim, image: Dims, filters: int) -> Geometry:
     """The convolution that multiplies each pixel by some filters per group."""
     ones, zeros = (1,) * len(image), (0,) * len(image)
-    return Geometry(batch, sizes.groups, sizes.channels, filters, ones, ones, ones, zeros, zeros, image, image)
+    windows = Windows(ones, ones, ones, zeros, zeros, image, image)
+    return Geometry(**vars(windows), batch=batch, groups=sizes.groups, channels=sizes.channels, filters=filters)
 
 
 # --- windows side by side -------------------------------------------------------------------------------------------
@@ -305,12 +292,7 @@ def _axes(lowerer: Lowerer, sizes: Transposed, products: View) -> list[Transpose
     for number, (stride, dilation) in enumerate(zip(sizes.strides, sizes.dilations)):
         common = math.gcd(stride, dilation)
         axis = TransposedAxis(
-            output=sizes.output[number],
-            input=sizes.input[number],
-            kernel=sizes.kernel[number],
-            stride=stride,
-            dilation=dilation,
-            begin=sizes.begin[number],
+            **sizes.axis(number),
             pixel_step=pixel_steps[number],
             tap_step=tap_steps[number],
             next_tap=stride // common,

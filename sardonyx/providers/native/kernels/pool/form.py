@@ -5,28 +5,13 @@ from __future__ import annotations
 import math
 
 from sardonyx.compiler.types import Type
-from sardonyx.ir import Node, dim
+from sardonyx.ir import Node
 from sardonyx.ops.reading import operand
-from sardonyx.ops.window import SAME, per_axis, span_of, split_pads
 from sardonyx.providers.cpu.window import MAX_TAPS
 from sardonyx.providers.native.kernels.conv.form import MAX_SPATIAL
+from sardonyx.providers.native.kernels.conv.windows import Windows, windows_of
 from sardonyx.providers.native.program.values import dims, element_of, required, shape_of
-from sardonyx.providers.native.program.views import Dims
 from sardonyx.startup.records import dataclass
-
-
-@dataclass(frozen=True)
-class Windows:
-    """Windows over the spatial axes, one entry per axis."""
-
-    kernel: tuple[int, ...]
-    strides: tuple[int, ...]
-    dilations: tuple[int, ...]
-    begin: Dims
-    """Pixels of padding before each axis."""
-    end: Dims
-    input: Dims
-    output: Dims
 
 
 @dataclass(frozen=True)
@@ -52,37 +37,14 @@ OPS = {"MaxPool": "max", "AveragePool": "average", "LpPool": "lp"}
 def pool_of(node: Node) -> Pool:
     type = element_of(required(node.inputs[0]))
     assert type is not None
-    windows = windows_of(node)
     p = float(operand(node, "p") or 2) if node.op_type == "LpPool" else 2.0
-    return Pool(OPS[node.op_type], type, len(windows.kernel), p, bool(operand(node, "count_include_pad")))
+    return Pool(OPS[node.op_type], type, len(operand(node, "kernel_shape")), p, bool(operand(node, "count_include_pad")))
 
 
-def windows_of(node: Node) -> Windows:
+def pool_windows(node: Node) -> Windows:
     """All sizes of a pool that `claims_pool` took."""
-    image, output = dims(required(node.inputs[0]))[2:], dims(node.outputs[0])[2:]
-    rank = len(image)
     kernel = tuple(int(size) for size in operand(node, "kernel_shape"))
-    strides = tuple(per_axis(operand(node, "strides"), rank, "strides"))
-    dilations = tuple(per_axis(operand(node, "dilations"), rank, "dilations"))
-    begin, end = pads_of(node, image, output, kernel, strides, dilations)
-    return Windows(kernel, strides, dilations, begin, end, image, output)
-
-
-def pads_of(
-    node: Node, image: Dims, output: Dims, kernel: tuple[int, ...], strides: tuple[int, ...], dilations: tuple[int, ...]
-) -> tuple[Dims, Dims]:
-    """The padding before and after each axis."""
-    auto_pad = operand(node, "auto_pad") or "NOTSET"
-    if auto_pad in SAME:
-        spans = [span_of(*axis) for axis in zip(kernel, dilations)]  # type: ignore[no-untyped-call]
-        totals = [dim.maximum(0, (o - 1) * t + s - i) for o, t, s, i in zip(output, strides, spans, image)]
-        smaller = tuple(dim.floordiv(total, 2) for total in totals)
-        larger = tuple(total - less for total, less in zip(totals, smaller))
-        return (smaller, larger) if auto_pad == "SAME_UPPER" else (larger, smaller)
-    if auto_pad == "VALID":
-        return (0,) * len(image), (0,) * len(image)
-    begin, end = split_pads(operand(node, "pads"), len(image))
-    return tuple(begin), tuple(end)
+    return windows_of(node, kernel, dims(required(node.inputs[0]))[2:], dims(node.outputs[0])[2:])
 
 
 def claims_pool(node: Node) -> bool:

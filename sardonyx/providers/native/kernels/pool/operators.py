@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from sardonyx.ir import Dim, Node, dim
 from sardonyx.providers.native.kernels.conv.form import last_order
+from sardonyx.providers.native.kernels.conv.windows import Windows
 from sardonyx.providers.native.kernels.image.image import image_of
-from sardonyx.providers.native.kernels.pool.form import Windows, claims_pool, pool_of, windows_of
+from sardonyx.providers.native.kernels.pool.form import claims_pool, pool_of, pool_windows
 from sardonyx.providers.native.kernels.pool.kernels import Axis, PoolArguments, pool_kernel, pool_rows_kernel
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
@@ -20,7 +21,7 @@ PIECE_TAPS = 32768
 @lower("MaxPool", "AveragePool", "LpPool", claims=claims_pool, strided=True)
 def pool(lowerer: Lowerer, node: Node) -> None:
     """Channels last if X lies so."""
-    windows = windows_of(node)
+    windows = pool_windows(node)
     for size in windows.output:
         lowerer.require(dim.maximum(size, 0), size)
     X = required(node.inputs[0])
@@ -68,30 +69,17 @@ def _along_rows(lowerer: Lowerer, node: Node, windows: Windows, view: View) -> N
 def axes_of(windows: Windows, view: View) -> list[Axis]:
     """The spatial axes of a view (N, C, …), as kernels are given them."""
     return [
-        Axis(
-            output=windows.output[number],
-            input=windows.input[number],
-            kernel=windows.kernel[number],
-            stride=windows.strides[number],
-            dilation=windows.dilations[number],
-            begin=windows.begin[number],
-            end=windows.end[number],
-            step=view.strides[2 + number],
-        )
+        Axis(**windows.axis(number), end=windows.end[number], step=view.strides[2 + number])
         for number in range(len(windows.kernel))
     ]
 
 
-def _taps(windows: Windows) -> Dim:
-    return dim.product(windows.kernel)
-
-
 def _grain(windows: Windows, each: Dim) -> Dim:
-    return dim.maximum(1, dim.floordiv(PIECE_TAPS, dim.maximum(1, each * _taps(windows))))
+    return dim.maximum(1, dim.floordiv(PIECE_TAPS, dim.maximum(1, each * windows.taps)))
 
 
 def _work(windows: Windows, view: View) -> Dim:
-    return view.shape[0] * view.shape[1] * dim.product(windows.output) * _taps(windows)
+    return view.shape[0] * view.shape[1] * dim.product(windows.output) * windows.taps
 
 
 def _traffic(windows: Windows, view: View) -> Dim:

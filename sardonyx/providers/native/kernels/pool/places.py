@@ -10,8 +10,9 @@ from sardonyx.ir import Dim, Node, dim
 from sardonyx.ops.reading import input_named, operand
 from sardonyx.ops.window import per_axis, split_pads
 from sardonyx.providers.native.kernels.conv.form import last_order
+from sardonyx.providers.native.kernels.conv.windows import Windows
 from sardonyx.providers.native.kernels.image.image import Image, image_of
-from sardonyx.providers.native.kernels.pool.form import Pool, Windows, claims_windows, has_places, pool_of, windows_of
+from sardonyx.providers.native.kernels.pool.form import Pool, claims_windows, has_places, pool_of, pool_windows
 from sardonyx.providers.native.kernels.pool.kernels import Axis, Ranges, Windowed, spaced
 from sardonyx.providers.native.kernels.pool.operators import PIECE_TAPS, axes_of, lies_in_rows
 from sardonyx.providers.native.kernels.reduction.passes import items
@@ -39,7 +40,7 @@ TOGETHER = 8
 @lower("MaxPool", case="its places are wanted", claims=lambda node: has_places(node) and claims_windows(node), strided=True)
 def max_pool(lowerer: Lowerer, node: Node) -> None:
     """Maxima and their numbers in the flat tensor. Channels last if X lies so."""
-    windows = windows_of(node)
+    windows = pool_windows(node)
     for size in windows.output:
         lowerer.require(dim.maximum(size, 0), size)
     pixels = dim.product(windows.input)
@@ -53,7 +54,7 @@ def max_pool(lowerer: Lowerer, node: Node) -> None:
     sinks = [lowerer.sink(node, groups, output=number, order=order) for number in (0, 1)]
     pieces = dim.product(windows.output) if along_channels else view.shape[1] * dim.product(windows.output[:-1])
     rows = view.shape[0] * pieces
-    each = (view.shape[1] if along_channels else windows.output[-1]) * dim.product(windows.kernel)
+    each = (view.shape[1] if along_channels else windows.output[-1]) * windows.taps
     stride = windows.strides[-1]
     pool = replace(pool_of(node), stride=stride if stride <= 2 else 0)
     code = places_kernel if along_channels else places_rows_kernel
