@@ -16,7 +16,7 @@ from sardonyx.cli.preparing import LEVELS, session_options
 from sardonyx.cli.terminal import Terminal, UsageError, Written, one_line, size_text, time_text
 from sardonyx.formats.onnx.saving import PER_TENSOR
 from sardonyx.ir import Model, edit
-from sardonyx.optimizer.pipeline import Level, StageFailed
+from sardonyx.optimizer.pipeline import Level
 from sardonyx.runtime.preparation.providers import CPU_PROVIDER
 from sardonyx.runtime.saving import files as saving
 from sardonyx.runtime.saving.required_operators import RequiredOperators
@@ -216,7 +216,7 @@ def _convert(job: Job, options: argparse.Namespace) -> Model:
     settings: dict[str, str] = (
         {MINIMAL_BUILD_OPTIMIZATIONS: "save"} if options.runtime_optimizations and formats.is_ort(job.target) else {}
     )
-    model = _savable(job.source, level, settings)
+    model = saving.load_savable(job.source, level, disabled=HARDWARE_BOUND, settings=settings)
     if not options.no_models:
         job.target.parent.mkdir(parents=True, exist_ok=True)
     if formats.is_ort(job.target):
@@ -230,19 +230,6 @@ def _convert(job: Job, options: argparse.Namespace) -> Model:
         _name_graphs(model, job.target.stem)
         formats.save(model, job.target, _data_name(job.target, options))
     return model
-
-
-def _savable(source: Path, level: Level, settings: dict[str, str]) -> Model:
-    """The model, optimized; a stage of the optimizer that fails is left out, as in a session."""
-    disabled = set(HARDWARE_BOUND)
-    while True:
-        model = formats.load(source)
-        try:
-            saving.make_savable(model, level, disabled=disabled, settings=settings)
-        except StageFailed as error:
-            disabled.add(error.stage)
-        else:
-            return model
 
 
 def _name_graphs(model: Model, name: str) -> None:

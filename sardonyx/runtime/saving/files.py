@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 from sardonyx import ops, settings
 from sardonyx.errors import Fail, InvalidArgument
@@ -137,17 +138,34 @@ class Savable:
         return self.providers.get(node, CPU_PROVIDER)
 
 
-def make_savable(
-    model: Model, level: Level, *, disabled: Collection[str] = (), settings: Mapping[str, str] | None = None
-) -> None:
-    """Take a model as it was loaded as far as a session takes it before it looks for kernels. One in the ORT format has come so far."""
+def load_savable(
+    source: str | os.PathLike[str],
+    level: Level,
+    *,
+    disabled: Collection[str] = (),
+    settings: Mapping[str, str] | None = None,
+) -> Model:
+    """The model of a file, as far as a session takes it before it looks for kernels. One in the ORT format has come so far."""
+    return _savable(_saving_recipe(source, level, disabled, settings))
+
+
+def make_savable(model: Model, level: Level, *, settings: Mapping[str, str] | None = None) -> None:
+    """Take a model that was loaded as far as `load_savable` does."""
+    _savable(Prepared(_saving_recipe(None, level, (), settings), model))
+
+
+def _saving_recipe(source: Any, level: Level, disabled: Collection[str], settings: Mapping[str, str] | None) -> Recipe:
     options = SessionOptions()
     options.graph_optimization_level = GraphOptimizationLevel(int(level))
     options._config.entries.update(settings or {})
-    recipe = Recipe(None, options, [CPUExecutionProvider()], disabled=frozenset(disabled))
-    prepare(Prepared(recipe, model), upto="optimize")
-    expand_functions(model, recipe.providers)
-    opsets.align(model.graph.nodes, model.opsets)
+    return Recipe(source, options, [CPUExecutionProvider()], disabled=frozenset(disabled))
+
+
+def _savable(begun: Recipe | Prepared) -> Model:
+    prepared = prepare(begun, upto="optimize")
+    expand_functions(prepared.model, prepared.recipe.providers)
+    opsets.align(prepared.model.graph.nodes, prepared.model.opsets)
+    return prepared.model
 
 
 class _Copy:
