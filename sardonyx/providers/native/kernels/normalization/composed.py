@@ -62,9 +62,17 @@ def batch_normalization(
         raise CannotCompile("there are no channels", quiet=True)
     if not training_mode:
         return (_by_running_statistics(op, X, scale, B, input_mean, input_var, epsilon),)
+    results, _ = _trained(op, X, scale, B, input_mean, input_var, epsilon, momentum)
+    return results
+
+
+def _trained(
+    op: Composer, X: Value, scale: Value, B: Value, input_mean: Value, input_var: Value, epsilon: float, momentum: float
+) -> tuple[list[Value], tuple[Value, Value]]:
+    """Y and the running statistics; and those of the batch."""
     mean, var = _statistics(op, X)
     Y = _normalized(op, X, scale, B, mean, var, epsilon)
-    return Y, _running(op, input_mean, mean, momentum), _running(op, input_var, var, momentum)
+    return [Y, _running(op, input_mean, mean, momentum), _running(op, input_var, var, momentum)], (mean, var)
 
 
 @compose("BatchNormalization", until=13, widen=True)
@@ -84,9 +92,8 @@ def batch_normalization_by_outputs(
     """Up to opset 13 a node trains if it has the outputs for it."""
     if spatial == 0 or is_test or len(node.outputs) < 2 or rank_of(X) < 2:
         raise CannotCompile("it does not train", quiet=True)
-    Y, *running = batch_normalization(op, X, scale, B, input_mean, input_var, epsilon, momentum, 1)
-    saved = [op.reshape(value, *dims(input_mean)) for value in _statistics(op, X)]
-    return Y, *running, *saved
+    results, statistics = _trained(op, X, scale, B, input_mean, input_var, epsilon, momentum)
+    return results + [op.reshape(value, *dims(input_mean)) for value in statistics]
 
 
 @compose("RMSNormalization", widen=True)
