@@ -36,8 +36,8 @@ def gather(data, indices, axis):
     try:
         if indices.ndim == 0:
             return data[(*before, int(indices), ...)].copy()
-        # take is quicker than indexing, but copies data that is not contiguous as a whole
-        return np.take(data, indices, axis=axis) if data.flags.c_contiguous else data[(*before, indices)]
+        # take is quicker than indexing, but copies data that is not contiguous as a whole, and takes any index of nothing
+        return np.take(data, indices, axis=axis) if data.flags.c_contiguous and data.size else data[(*before, indices)]
     except IndexError:
         _from_front(indices, data.shape[axis])
         raise

@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sardonyx.errors import InvalidArgument
+from sardonyx.providers.cpu.provider import CPUExecutionProvider
 from sardonyx.runtime.execution.executor import execute
-from tests.providers.native.agreement import assert_agrees, native_plan, programs
+from sardonyx.runtime.preparation.plan import make_plan
+from tests.providers.native.agreement import assert_agrees, model_of, native_plan, programs
 
 FEW = settings(max_examples=15, deadline=None)
 TYPES = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "float": np.float32, "double": np.float64, "int8": np.int8}
@@ -60,6 +62,44 @@ def test_an_index_out_of_bounds_raises_what_numpy_raises(index: int) -> None:
     with pytest.raises(InvalidArgument, match=f"idx={index} must be within the inclusive range"):
         execute(plan, feeds)
     execute(plan, {**feeds, "i": np.array([0, -4, 3])})
+
+
+NOTHING = np.zeros
+OUT_OF_BOUNDS: dict[str, tuple[str, dict[str, np.ndarray]]] = {
+    "Gather": (
+        "agraph (float[n,3] x, int64[m] i) => (float[n,m] y) { y = Gather<axis=1>(x, i) }",
+        {"x": NOTHING((0, 3), np.float32), "i": np.array([7])},
+    ),
+    "ScatterND": (
+        "agraph (float[n,k] x, int64[m,1] i, float[m,k] u) => (float[n,k] y) { y = ScatterND(x, i, u) }",
+        {"x": NOTHING((2, 0), np.float32), "i": np.array([[7]]), "u": NOTHING((1, 0), np.float32)},
+    ),
+    "batch first": (
+        "agraph (float[n,k] x, int64[n] i) => (float[n,k] y) { y = ReverseSequence<batch_axis=0, time_axis=1>(x, i) }",
+        {"x": NOTHING((2, 0), np.float32), "i": np.array([0, 7])},
+    ),
+    "time first": (
+        "agraph (float[k,n] x, int64[n] i) => (float[k,n] y) { y = ReverseSequence<batch_axis=1, time_axis=0>(x, i) }",
+        {"x": NOTHING((0, 2), np.float32), "i": np.array([0, 7])},
+    ),
+    "TensorScatter": (
+        "agraph (float[n,k,d] x, float[n,m,d] u, int64[n] i) => (float[n,k,d] y) { y = TensorScatter(x, u, i) }",
+        {"x": NOTHING((2, 3, 4), np.float32), "u": NOTHING((2, 0, 4), np.float32), "i": np.array([0, 7])},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OUT_OF_BOUNDS)
+def test_indices_into_nothing_are_looked_at(name: str) -> None:
+    """Steps without elements do nothing, and numbers that a feed has wrong are refused all the same, as in onnxruntime."""
+    text, feeds = OUT_OF_BOUNDS[name]
+    plan = native_plan(text, opset=24)
+    assert len(programs(plan)) == 1
+    for refusing in (plan, make_plan(model_of(text, 24).graph, [CPUExecutionProvider()])):
+        with pytest.raises(InvalidArgument, match="7"):
+            execute(refusing, feeds)
+    right = {**feeds, "i": np.zeros_like(feeds["i"])}
+    assert execute(plan, right)[0].size == feeds["x"].size
 
 
 @FEW

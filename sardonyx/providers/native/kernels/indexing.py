@@ -96,8 +96,8 @@ def gather(lowerer: Lowerer, node: Node) -> None:
     source, strides = _with_groups(lowerer, data, (axis, 1, rank - axis - 1))
     places, (step,) = _with_groups(lowerer, indices, (rank_of(indices),))
     shape = dims(data)
-    count, inner = dim.product(dims(indices)), dim.product(shape[axis + 1 :])
-    rows = dim.product(shape[:axis]) * count
+    outer, count, inner = dim.product(shape[:axis]), dim.product(dims(indices)), dim.product(shape[axis + 1 :])
+    rows = outer * count
     target, type = lowerer.output(node.outputs[0]), raw(source.type)
     by_row = not (isinstance(inner, int) and inner == 1)
     if by_row and strides[2] != 1:
@@ -112,12 +112,13 @@ def gather(lowerer: Lowerer, node: Node) -> None:
             indices=places.place,
             index_stride=step,
             target=target.place,
+            outer=outer,
             count=count,
             axis_size=shape[axis],
             inner=inner,
             status=lowerer.status(),
         ),
-        rows,
+        dim.maximum(outer, 1) * count,  # indices into nothing are looked at, too
         _grain(inner, type),
         traffic=2 * rows * inner * type.bytes,
     )
@@ -130,6 +131,8 @@ class GatherArguments(Arguments):
     indices: Pointer
     index_stride: Size
     target: Pointer
+    outer: Size
+    """How many slices there are before the axis."""
     count: Size
     """How many indices there are."""
     axis_size: Size
@@ -141,12 +144,12 @@ class GatherArguments(Arguments):
 @kernel("gather", GatherArguments)
 def gather_kernel(f: KernelFunction, a: GatherArguments, type: Type, index_type: Type, by_row: bool) -> None:
     """Items are rows of the result, of `inner` elements each: one if not `by_row`."""
-    bounds = Bounds(f, a.status)
+    bounds, has_data = Bounds(f, a.status), (a.axis_size > 0) & (a.outer > 0)
     outer, column = f.variable(f.begin // a.count), f.variable(f.begin % a.count)
     with f.loop(f.begin, f.end) as item:
         index = bounds.position(load_index(f, a.indices, column.get() * a.index_stride, index_type), a.axis_size)
         row = f.address(a.source, outer.get() * a.outer_stride + index * a.axis_stride, type)
-        with f.if_(a.axis_size > 0):
+        with f.if_(has_data):
             if by_row:
                 copy_row(f, row, f.address(a.target, item * a.inner, type), a.inner, type)
             else:
@@ -513,7 +516,7 @@ def scatter_nd(lowerer: Lowerer, node: Node) -> None:
             inner=inner,
             status=lowerer.status(),
         ),
-        inner,
+        dim.maximum(inner, 1),  # indices are looked at where slices are empty, too
         dim.maximum(16, _grain(rows * 2, type)),
         traffic=2 * rows * inner * type.bytes,
     )
@@ -545,7 +548,7 @@ def scatter_nd_kernel(
 ) -> None:
     """Items are elements of a slice: those from `begin` to `end` of every slice are put."""
     bounds, slices = Bounds(f, a.status), _product(f, a.sizes)
-    lanes, count = f.lanes(type), f.end - f.begin
+    lanes, count = f.lanes(type), f.minimum(f.end, a.inner) - f.begin
     whole = (count // lanes) * lanes
     with f.loop(0, a.rows) as item:
         position = _tuple_position(f, a.indices, item, a.sizes, index_type, bounds)

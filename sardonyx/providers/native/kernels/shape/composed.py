@@ -47,6 +47,8 @@ def tensor_scatter(op: Composer, past_cache: Value, update: Value, write_indices
     op.require_shape(update, [length if number == axis else size for number, size in enumerate(dims(past_cache))])
     if write_indices is not None:
         op.require_shape(write_indices, (batch,))
+        count = dim.product(dims(update))
+        op.require(dim.maximum(count, 1), count)  # where nothing is put, nobody would look at the indices
     places = op.Range(op.constant(0), op.reshape(op.sizes(length)), op.constant(1))
     first = op.reshape(write_indices if write_indices is not None else op.Expand(op.constant(0), op.sizes(batch)), batch, 1)
     first = op.cast_to(first, dtypes.int64)

@@ -243,15 +243,16 @@ def reverse_sequence(lowerer: Lowerer, node: Node) -> None:
     lowerer.require(lengths.shape[0], source.shape[batch_axis])
     target, type = lowerer.output(node.outputs[0]), raw(source.type)
     inner = dim.product(source.shape[2:])
-    rows = source.shape[0] * source.shape[1]
+    batch, steps = source.shape[batch_axis], source.shape[time_axis]
+    rows = batch * dim.maximum(steps, 1)  # lengths of empty sequences are looked at, too
     lowerer.call(
         reverse_kernel(lowerer.target, type, time_axis),
         ReverseArguments(
             source=source.place,
             lengths=lengths.place,
             target=target.place,
-            second=source.shape[1],
-            steps=source.shape[time_axis],
+            second=batch if batch_axis else dim.maximum(steps, 1),
+            steps=steps,
             inner=inner,
             status=lowerer.status(),
         ),
@@ -266,7 +267,7 @@ class ReverseArguments(Arguments):
     lengths: Pointer
     target: Pointer
     second: Size
-    """The size of the second axis."""
+    """The size of the second axis, 1 if that is time and there is none."""
     steps: Size
     """The size of the axis of time."""
     inner: Size
@@ -285,5 +286,6 @@ def reverse_kernel(f: KernelFunction, a: ReverseArguments, type: Type, time_axis
         with f.if_(bad):
             f.store(1, a.status, 0, I64)
         places[time_axis] = f.select((time < length) & ~bad, length - 1 - time, time)
-        source = f.address(a.source, (places[0] * a.second + places[1]) * a.inner, type)
-        copy_row(f, source, f.address(a.target, item * a.inner, type), a.inner, type)
+        with f.if_(a.steps > 0):
+            source = f.address(a.source, (places[0] * a.second + places[1]) * a.inner, type)
+            copy_row(f, source, f.address(a.target, item * a.inner, type), a.inner, type)
