@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sardonyx.dtypes import bfloat16, float16, float32, uint8
-from sardonyx.ops.contrib.linalg import mat_mul_n_bits
+from sardonyx.ops.contrib.linalg import coded_product
 from sardonyx.ops.schemas import define
 from sardonyx.ops.table import in_domain
 
@@ -35,9 +35,9 @@ define(
 
 @contrib("MatMulNBitsMlp")
 def mat_mul_n_bits_mlp(A, K, N):
-    return [mat_mul_n_bits(A, K, N), A.shape]
+    return [coded_product(A, K, N), A.shape]
 
 
 @contrib("MatMulNBitsQkv")
 def mat_mul_n_bits_qkv(A, K, Nq, Nkv):
-    return [*(mat_mul_n_bits(A, K, columns) for columns in (Nq, Nkv, Nkv)), A.shape]
+    return [*(coded_product(A, K, columns) for columns in (Nq, Nkv, Nkv)), A.shape]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from sardonyx.dtypes import bfloat16, float16, float32, int32, uint8
 from sardonyx.errors import InferenceError
+from sardonyx.ir import Dim, dim
 from sardonyx.ops.schemas import define
 from sardonyx.ops.shapes import text
 from sardonyx.ops.table import in_domain
@@ -22,9 +25,49 @@ define(
 
 
 @in_domain("com.microsoft")("MatMulNBits")
-def mat_mul_n_bits(A, K, N):
+def mat_mul_n_bits(A, B, scales, zero_points, g_idx, bias, K, N, block_size, bits):
+    operands = {"B": B, "scales": scales, "zero_points": zero_points, "g_idx": g_idx, "bias": bias}
+    _check_weights(K, N, block_size, bits, **operands)
+    return coded_product(A, K, N)
+
+
+def coded_product(A, K, N):
+    """The shape of a product with weights (N, K)."""
     if A.shape is None:
         return None
     if not A.shape or (isinstance(A.shape[-1], int) and A.shape[-1] != K):
         raise InferenceError(f"A is {text(A.shape)}, its last size should be K, {K}")
     return (*A.shape[:-1], N)
+
+
+def weight_sizes(K: int, N: int, block_size: int, bits: int) -> dict[str, tuple[int, ...]]:
+    """How many elements operands may have, what is usual first; zero points are packed if they are bytes."""
+    blocks = -(-K // block_size)
+    return {
+        "B": (N * blocks * block_size * bits // 8,),
+        "scales": (N * blocks,),
+        "zero_points": (N * blocks,),
+        "packed zero_points": (N * -(-blocks * bits // 8),),
+        "g_idx": (K, blocks * block_size, 0),
+        "bias": (N,),
+    }
+
+
+def wrong_size(name: str, shape: Iterable[Dim], sizes: Sequence[int]) -> str:
+    return f"{name} is {text(shape)}, K, N, bits and block_size ask for {sizes[0]} elements"
+
+
+def _check_weights(K, N, block_size, bits, **operands):
+    """Refuse operands that are not as large as the attributes say."""
+    if K < 1 or N < 1 or not 2 <= bits <= 8:
+        raise InferenceError(f"K, N and bits are {K}, {N} and {bits}; sizes must be positive and bits from 2 to 8")
+    if block_size < 16 or block_size & (block_size - 1):
+        raise InferenceError(f"block_size must be a power of two, 16 or more, not {block_size}")
+    sizes = weight_sizes(K, N, block_size, bits)
+    for name, operand in operands.items():
+        if operand is None or operand.shape is None:
+            continue
+        wanted = sizes["packed zero_points" if name == "zero_points" and operand.dtype is uint8 else name]
+        count = dim.product(operand.shape)
+        if isinstance(count, int) and count not in wanted:
+            raise InferenceError(wrong_size(name, operand.shape, wanted))

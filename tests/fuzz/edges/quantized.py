@@ -120,6 +120,28 @@ audit(
     constants="B b_zero_point",
 )
 
+audit(
+    "MatMulNBits",
+    {
+        "A": floats(3, 32),
+        "B": whole(6, 2, 8),
+        "scales": floats(6, 2),
+        "zero_points": whole(6, 1),
+        "g_idx": int32s(*(k % 2 for k in range(32))),
+        "bias": floats(6),
+    },
+    "K=inference N=inference bits=inference block_size=inference B=data zero_points=data g_idx=claims accuracy_level=flag"
+    " weight_prepacked=claims",
+    domain=CONTRIB,
+    constants="B scales zero_points g_idx",
+    K=32,
+    N=6,
+    bits=4,
+    block_size=16,
+    accuracy_level=0,
+    weight_prepacked=0,
+)
+
 image, filters = whole(1, 4, 5, 5), whole(6, 2, 3, 3, dtype=np.int8)
 f_scale, f_zero = np.abs(floats(6)) + 0.1, whole(6, dtype=np.int8)
 window = "auto_pad=inference dilations=inference group=inference kernel_shape=inference pads=inference strides=inference"

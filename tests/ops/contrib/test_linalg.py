@@ -60,6 +60,17 @@ case("MatMulNBits", A=f32(32), B=u8(N, 2, 8), scales=f32(N, 2), **SMALL, expect=
 case("MatMulNBits", A=f32(0, 32), B=u8(N, 2, 8), scales=f32(N, 2), **SMALL, expect=np.zeros((0, N)))
 refuse("MatMulNBits", A=f32(3, 31), B=u8(N, 2, 8), scales=f32(N, 2), **SMALL, match="its last size should be K, 32")
 refuse("MatMulNBits", A=f32(3, 32), B=u8(N, 2, 8), scales=f32(N, 2), **SMALL, weight_prepacked=1, match="packed for a GPU")
+WRONG = {"A": f32(3, 32), "B": u8(N, 2, 8), "scales": f32(N, 2), **SMALL}
+refuse("MatMulNBits", **{**WRONG, "B": u8(N, 2, 7)}, match=r"B is \[6, 2, 7\], K, N, bits and block_size ask for 96 elements")
+refuse("MatMulNBits", **{**WRONG, "scales": f32(N, 3)}, match="scales is .* ask for 12 elements")
+refuse("MatMulNBits", **WRONG, zero_points=u8(N, 2), match="zero_points is .* ask for 6 elements")
+refuse("MatMulNBits", **WRONG, zero_points=f32(N, 1), match="zero_points is .* ask for 12 elements")
+refuse("MatMulNBits", **WRONG, g_idx=np.zeros(31, np.int32), match="g_idx is .* ask for 32 elements")
+refuse("MatMulNBits", **WRONG, bias=f32(N + 1), match="bias is .* ask for 6 elements")
+refuse("MatMulNBits", **{**WRONG, "block_size": 24}, match="block_size must be a power of two, 16 or more, not 24")
+refuse("MatMulNBits", **WRONG, bits=9, match="bits from 2 to 8")
+for groups in (np.full(32, 2, np.int32), np.full(32, -1, np.int32)):
+    refuse("MatMulNBits", **WRONG, g_idx=groups, match="g_idx goes from .* there are 2 blocks")
 
 
 @pytest.mark.parametrize("constant", [True, False])

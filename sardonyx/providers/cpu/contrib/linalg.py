@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sardonyx.errors import InvalidArgument, KernelError
+from sardonyx.ops.contrib.linalg import weight_sizes, wrong_size
 from sardonyx.providers.cpu.prepared import prepared, unchanging
 from sardonyx.providers.cpu.table import cpu
 from sardonyx.providers.termination import watched
@@ -38,6 +39,10 @@ def mat_mul_n_bits(
         )
     if A.shape[-1] != K:
         raise KernelError(f"A has {A.shape[-1]} columns, K is {K}", InvalidArgument)
+    operands = {"B": B, "scales": scales, "zero_points": zero_points, "g_idx": g_idx, "bias": bias}
+    _check_sizes(weight_sizes(K, N, block_size, bits), **operands)
+    if g_idx is not None and g_idx.size:
+        _check_groups(g_idx, -(-K // block_size))
     rows = A.reshape(-1, K)
     output = np.empty((len(rows), N), np.float32)
     if 4 * N * K <= KEPT_BYTES and unchanging(B, scales, zero_points, g_idx):
@@ -52,6 +57,21 @@ def mat_mul_n_bits(
     if bias is not None:
         output += bias
     return output.reshape(*A.shape[:-1], N)
+
+
+def _check_sizes(sizes, **operands):
+    for name, array in operands.items():
+        wanted = sizes[
+            "packed zero_points" if name == "zero_points" and array is not None and array.dtype == np.uint8 else name
+        ]
+        if array is not None and array.size not in wanted:
+            raise KernelError(wrong_size(name, array.shape, wanted), InvalidArgument)
+
+
+def _check_groups(g_idx, blocks):
+    low, high = g_idx.min(), g_idx.max()
+    if low < 0 or high >= blocks:
+        raise KernelError(f"g_idx goes from {low} to {high}, there are {blocks} blocks", InvalidArgument)
 
 
 _LAYOUTS: dict[tuple[int, int, int, int], tuple[int, int, int, int]] = {}
@@ -88,7 +108,7 @@ def _zero_points(zero_points, N, blocks, bits, rows):
     return zero_points.reshape(N, blocks)[rows].astype(np.float32, copy=False)
 
 
-def unpack(packed, bits, count):
+def unpack(packed: np.ndarray, bits: int, count: int) -> np.ndarray:
     """`count` numbers of `bits` bits along the last axis, the lowest bits first."""
     if bits == 8:
         return packed[..., :count]

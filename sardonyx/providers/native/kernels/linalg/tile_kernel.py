@@ -113,11 +113,7 @@ class GemmArguments(Arguments):
 @kernel("gemm", GemmArguments)
 def gemm_kernel(f: KernelFunction, a: GemmArguments, tile: Tile, batch_axes: int, chain: Chain) -> None:
     """Items are tiles of the result: batch by batch, block by block, in a block row of tiles by row of tiles."""
-    product = _Product(f, a, tile, chain)
-    place = product.first()
-    with f.loop(f.begin, f.end):
-        product.tile(place)
-        product.advance(place)
+    TiledProduct(f, a, tile, chain).emit()
 
 
 @dataclass
@@ -130,8 +126,11 @@ class _Place:
     batch: Variable
 
 
-class _Product:
-    """The code of a product: `tile` is a register tile, `_sums` its inner loop, `_hand_on` and `_finish` the epilogue."""
+class TiledProduct:
+    """The code of a product: `_tile` is a register tile, `sums` its inner loop, `_hand_on` and `_finish` the epilogue.
+
+    Products with other panels have their own `sums`.
+    """
 
     def __init__(self, f: KernelFunction, a: GemmArguments, tile: Tile, chain: Chain):
         self.f = f
@@ -150,16 +149,26 @@ class _Product:
     def _make_blocks(self) -> None:
         """How many panels stay in the cache: blocks are as even as can be."""
         f = self.f
-        panel_bytes = f.maximum(self.a.inner, 1) * (self.shape.width * self.shape.right.bytes)
+        panel_bytes = f.maximum(self.panel_elements(), 1) * self.shape.right.bytes
         limit = f.maximum(f.const(I64, budgets.of(f.target.caches).matrix_block) // panel_bytes, 1)
         count = f.maximum(self.panels, 1)
         blocks = (count + (limit - 1)) // limit
         self.block = (count + (blocks - 1)) // blocks
 
+    def panel_elements(self) -> Value:
+        return self.a.inner * self.shape.width
+
     def _panels_in(self, block: Value) -> Value:
         return self.f.minimum(self.block, self.panels - block * self.block)
 
-    def first(self) -> _Place:
+    def emit(self) -> None:
+        """All items of a call."""
+        place = self._first()
+        with self.f.loop(self.f.begin, self.f.end):
+            self._tile(place)
+            self._advance(place)
+
+    def _first(self) -> _Place:
         """The tile that is the item `begin`."""
         f = self.f
         per_batch = f.maximum(self.tiles * self.panels, 1)
@@ -169,7 +178,7 @@ class _Product:
         panels = f.maximum(self._panels_in(block), 1)
         return _Place(*(f.variable(number) for number in (rest % panels, rest // panels, block, batch)))
 
-    def advance(self, place: _Place) -> None:
+    def _advance(self, place: _Place) -> None:
         f = self.f
         place.panel.set(place.panel.get() + 1)
         with f.if_(place.panel.get() >= self._panels_in(place.block.get())):
@@ -182,7 +191,7 @@ class _Product:
                     place.block.set(0)
                     place.batch.set(place.batch.get() + 1)
 
-    def tile(self, place: _Place) -> None:
+    def _tile(self, place: _Place) -> None:
         """Compute one tile, with its epilogue; at the last rows it is made up of smaller ones."""
         f, a, shape = self.f, self.a, self.shape
         batch, number = place.batch.get(), place.tile.get()
@@ -198,7 +207,7 @@ class _Product:
             with f.while_() as more:
                 row = done.get()
                 more.leave_if(height - row < rows)
-                sums = self._sums(rows, f.address(left, row * row_step, shape.left), right)
+                sums = self.sums(rows, f.address(left, row * row_step, shape.left), right)
                 self._hand_on(sums, row, outer, start, column, is_whole)
                 done.set(row + rows)
         self._finish(outer, start, height, column, is_whole)
@@ -266,7 +275,7 @@ class _Product:
 
     # --- the inner loop
 
-    def _sums(self, rows: int, left: Value, right: Value) -> list[list[Value]]:
+    def sums(self, rows: int, left: Value, right: Value) -> list[list[Value]]:
         """The tile of so many rows. Few of them would wait for their own sums, so several k are summed apart."""
         f, shape, inner = self.f, self.shape, self.a.inner
         apart = max(1, CHAINS_OF_ADDITIONS // (rows * shape.vectors))
@@ -321,7 +330,7 @@ class _Walk:
     from it. LLVM must not see that the pointers are related, or it computes one from the other.
     """
 
-    def __init__(self, product: _Product, rows: int, left: Value, right: Value):
+    def __init__(self, product: TiledProduct, rows: int, left: Value, right: Value):
         self.f = f = product.f
         self.a = a = product.a
         self.shape = shape = product.shape

@@ -1,0 +1,160 @@
+"""Lowerings of products with weights of few bits: MatMulNBits."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sardonyx.compiler.target import Target
+from sardonyx.compiler.types import F32, U8
+from sardonyx.ir import Node, Value, dim
+from sardonyx.ops.reading import inputs_named, operand
+from sardonyx.providers.native.kernels.linalg.matmul import with_flat_rows
+from sardonyx.providers.native.kernels.linalg.tile_kernel import FactorArguments, Tile, grain_of, tile_vectors
+from sardonyx.providers.native.kernels.weight_only.kernel import CodedArguments, Codes, coded_kernel
+from sardonyx.providers.native.kernels.weight_only.packing import (
+    Order,
+    Panels,
+    Weights,
+    order_of,
+    pack,
+    zero_kind,
+)
+from sardonyx.providers.native.kernels.weight_only.reordering import reordered_rows
+from sardonyx.providers.native.program.expression import Operation
+from sardonyx.providers.native.program.lowering import Lowerer
+from sardonyx.providers.native.program.steps import Buffer
+from sardonyx.providers.native.program.table import lower
+from sardonyx.providers.native.program.values import dims, element_of, required, shape_of
+from sardonyx.providers.native.program.views import View, contiguous_strides
+from sardonyx.providers.prepacking import PackedFormat
+
+CONTRIB = "com.microsoft"
+CODED = PackedFormat("coded-panels")
+MAX_BITS = 8
+OPERANDS = ("B", "scales", "zero_points", "g_idx")
+
+
+def _weights(node: Node) -> Weights:
+    return Weights(*(int(operand(node, name)) for name in ("K", "N", "block_size", "bits")))
+
+
+def _claims_n_bits(node: Node) -> bool:
+    """Constant weights of the sizes that the attributes say."""
+    weights = _weights(node)
+    A, bias = inputs_named(node, "A", "bias")
+    B, scales, zero_points, g_idx = inputs_named(node, *OPERANDS)
+    if not _is_sound(weights) or operand(node, "weight_prepacked") or not _has_columns(A, weights.K):
+        return False
+    if any(value is not None and not value.is_constant for value in (B, scales, zero_points, g_idx)):
+        return False
+    operands = {"B": B, "scales": scales, "zero_points": zero_points, "g_idx": g_idx, "bias": bias}
+    return all(map(_fits, operands, operands.values(), [weights] * len(operands))) and _fits_groups(g_idx, weights)
+
+
+def _is_sound(weights: Weights) -> bool:
+    block = weights.block_size
+    return weights.K > 0 and weights.N > 0 and block >= 16 and block & (block - 1) == 0 and 2 <= weights.bits <= MAX_BITS
+
+
+def _has_columns(A: Value | None, K: int) -> bool:
+    shape = None if A is None else shape_of(A)
+    return bool(shape) and (shape[-1] == K or not isinstance(shape[-1], int))  # type: ignore[index]
+
+
+def _fits(name: str, value: Value | None, weights: Weights) -> bool:
+    """Whether an operand has as many elements as the attributes say."""
+    if value is None:
+        return True
+    name = "packed zero_points" if name == "zero_points" and element_of(value) == U8 else name
+    return shape_of(value) is not None and dim.product(dims(value)) in weights.sizes[name]
+
+
+def _fits_groups(g_idx: Value | None, weights: Weights) -> bool:
+    array = _array(g_idx)
+    if array is None or not array.size:
+        return True
+    groups = array.reshape(-1)[: weights.K]
+    return bool(groups.min() >= 0 and groups.max() < weights.blocks)
+
+
+@lower("MatMulNBits", domain=CONTRIB, claims=_claims_n_bits, packs=True)
+def mat_mul_n_bits(lowerer: Lowerer, node: Node) -> None:
+    weights = _weights(node)
+    A, bias = inputs_named(node, "A", "bias")
+    lowerer.require(dims(required(A))[-1], weights.K)
+    order = order_of(_array(inputs_named(node, "g_idx")[0]), weights)
+    lanes, vectors = lowerer.target.lanes(F32), tile_vectors(lowerer.target, F32, weights.N)
+    zero = zero_kind(_array(inputs_named(node, "zero_points")[0]), weights)
+    codes = Codes(weights.code_bits, zero, weights.middle)
+    panels = _panels(weights, codes, vectors * lanes, order)
+    rows = _rows(lowerer, required(A), order)
+    tile = Tile(F32, F32, _tile_rows(lowerer.target, vectors), vectors, lanes, "k", True)
+    _step(lowerer, node, rows, tile, panels, _packed(lowerer, node, panels, order), bias)
+
+
+def _tile_rows(target: Target, vectors: int) -> int:
+    """How many rows leave registers for decoding."""
+    return (16 if target.vector_registers >= 32 else 8) // vectors
+
+
+def _array(value: Value | None) -> np.ndarray | None:
+    return None if value is None or value.constant is None else value.constant.peek()
+
+
+def _panels(weights: Weights, codes: Codes, width: int, order: Order | None) -> Panels:
+    panels = Panels(weights, codes, width, 0)
+    blocks = -(-weights.K // panels.block) if order is None else len(order.groups)
+    return Panels(weights, codes, width, blocks)
+
+
+def _packed(lowerer: Lowerer, node: Node, panels: Panels, order: Order | None) -> Buffer:
+    B, scales, zero_points, g_idx = inputs_named(node, *OPERANDS)
+    sources = [value for value in (B, scales, zero_points, g_idx) if value is not None]
+    memory = lowerer.weights
+
+    def make(*arrays: np.ndarray) -> list[np.ndarray]:
+        zeros = arrays[2] if zero_points is not None else None
+        return [pack(memory, panels, order, arrays[0], arrays[1], zeros)]
+
+    (buffer,) = lowerer.packed(sources, CODED, (panels,), [panels.count * panels.stride * F32.bytes], make)
+    return buffer
+
+
+def _rows(lowerer: Lowerer, A: Value, order: Order | None) -> View:
+    """The first factor (rows, K) as float32 whose rows have no gaps."""
+    shape = dims(A) if len(dims(A)) > 1 else (1, *dims(A))
+    view = lowerer.view(A).reshaped(shape) if len(dims(A)) == 1 else lowerer.view(A)
+    assert view is not None
+    flat = with_flat_rows(view) if view.strides[-1] == 1 and view.type == F32 else None
+    if flat is None:
+        copied = View(lowerer.scratch(dim.product(shape) * F32.bytes), F32, shape, contiguous_strides(shape))
+        lowerer.copy(view, copied)
+        flat = with_flat_rows(copied)
+    assert flat is not None
+    return flat if order is None else reordered_rows(lowerer, flat, order.columns)
+
+
+def _step(lowerer: Lowerer, node: Node, rows: View, tile: Tile, panels: Panels, buffer: Buffer, bias: Value | None) -> None:
+    operations = [] if bias is None else [Operation("Add", (None, bias), type=F32)]
+    rank = len(dims(node.outputs[0]))
+    sink = lowerer.sink(node, (rank - 1, 1), operations=operations, given=F32)
+    count, inner, columns = *rows.shape, panels.weights.N
+    lowerer.call(
+        coded_kernel(lowerer.target, tile, 0, sink.chain, panels.codes),
+        CodedArguments(
+            left=FactorArguments(
+                place=rows.place, tile_stride=rows.strides[0] * tile.rows, stride=rows.strides[0], batch_strides=()
+            ),
+            right=FactorArguments(place=buffer, tile_stride=panels.stride, stride=0, batch_strides=()),
+            rows=count,
+            columns=columns,
+            inner=inner,
+            batch_sizes=(),
+            sink=sink.arguments,
+            words=panels.words,
+        ),
+        dim.ceildiv(count, tile.rows) * panels.count,
+        grain_of(tile, count, inner),
+        flops=count * inner * columns * 2,
+        traffic=count * (inner + columns) * F32.bytes + panels.count * panels.stride * F32.bytes,
+    )

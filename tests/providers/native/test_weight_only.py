@@ -1,0 +1,177 @@
+"""Products with weights of few bits against float64: every width, block, kind of zero point, order, type and feature set."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import sardonyx
+from sardonyx.runtime.execution.executor import execute
+from tests.compiler.functions import levels
+from tests.providers.native.agreement import native_plan, programs
+from tests.providers.native.levels import use_level
+
+TYPES = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}
+DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
+ROUNDING = {"float32": 2e-7, "float16": 5e-4, "bfloat16": 4e-3}
+"""Of a result, relative to it."""
+
+
+def packed(codes: np.ndarray, bits: int) -> np.ndarray:
+    """Codes along the last axis as bytes, the lowest bits first."""
+    flags = (codes[..., None] >> np.arange(bits)) & 1
+    return np.packbits(flags.reshape(*codes.shape[:-1], -1).astype(np.uint8), axis=-1, bitorder="little")
+
+
+class Coded:
+    """A MatMulNBits node with random weights, and what they are."""
+
+    def __init__(
+        self, name: str, K: int, N: int, block: int, bits: int, zero="", bias=False, groups="", type="float32", **more
+    ):
+        rng = np.random.default_rng(K * 31 + N * 7 + block + bits)
+        blocks, dtype = -(-K // block), DTYPES[type]
+        codes = rng.integers(0, 1 << bits, (N, blocks * block))
+        scales = (rng.uniform(-1, 1, (N, blocks)) / (1 << bits)).astype(dtype)
+        arrays = {"B": packed(codes.reshape(N, blocks, block), bits), "scales": scales}
+        zeros = np.full((N, blocks), 1 << (bits - 1))
+        if zero == "packed":
+            zeros = rng.integers(0, 1 << bits, (N, blocks))
+            arrays["zero_points"] = packed(zeros, bits)
+        elif zero:
+            zeros = rng.uniform(0, 1 << bits, (N, blocks)) if zero == "real" else rng.integers(0, 1 << bits, (N, blocks))
+            arrays["zero_points"] = zeros = zeros.astype(dtype)
+        group = np.arange(K) // block
+        if groups:
+            group = rng.permutation(group) if groups == "permuted" else rng.integers(0, blocks, K)
+            arrays["g_idx"] = group.astype(np.int32)
+        self.bias = rng.standard_normal(N).astype(dtype) if bias else None
+        if self.bias is not None:
+            arrays["bias"] = self.bias
+        numbers = [np.asarray(one, np.float64)[:, group] for one in (zeros, scales)]
+        self.weights = (codes[:, :K] - numbers[0]) * numbers[1]
+        names = ["zero_points", "g_idx", "bias"]
+        inputs = ["A", f"{name}B", f"{name}scales", *(name + one if one in arrays else "" for one in names)]
+        attributes = {"K": K, "N": N, "bits": bits, "block_size": block, **more}
+        self.node = helper.make_node("MatMulNBits", inputs, [name], name, domain="com.microsoft", **attributes)
+        self.initializers = [numpy_helper.from_array(array, name + one) for one, array in arrays.items()]
+        self.type, self.K = type, K
+
+    def exact(self, A: np.ndarray) -> np.ndarray:
+        result = np.asarray(A, np.float64) @ self.weights.T
+        return result if self.bias is None else result + np.asarray(self.bias, np.float64)
+
+    def size(self, A: np.ndarray) -> np.ndarray:
+        """The sum of the magnitudes of what is added up."""
+        return np.abs(np.asarray(A, np.float64)) @ np.abs(self.weights).T
+
+
+def model(*nodes: Coded, shape: tuple = ("rows", None)):
+    """All nodes read the same A."""
+    type, K = TYPES[nodes[0].type], nodes[0].K
+    A = helper.make_tensor_value_info("A", type, [size or K for size in shape])
+    outputs = [helper.make_tensor_value_info(node.node.name, type, None) for node in nodes]
+    weights = [tensor for node in nodes for tensor in node.initializers]
+    graph = helper.make_graph([node.node for node in nodes], "g", [A], outputs, weights)
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def check(nodes: list[Coded], A: np.ndarray, found: list[np.ndarray], error: float = 1e-6) -> None:
+    for node, result in zip(nodes, found, strict=True):
+        wanted = node.exact(A)
+        bound = error * node.size(A) + ROUNDING[node.type] * np.abs(wanted)
+        assert result.dtype == DTYPES[node.type] and result.shape == wanted.shape
+        assert (np.abs(np.asarray(result, np.float64) - wanted) <= bound).all(), node.node.name
+
+
+def assert_exact(nodes: list[Coded], *shapes: tuple[int, ...], threads: int = 1, error: float = 1e-6) -> None:
+    plan = native_plan(model(*nodes, shape=(*(f"d{axis}" for axis in range(len(shapes[0]))), None)), threads=threads)
+    assert len(programs(plan)) == len(plan.steps), "left to NumPy"
+    for shape in shapes:
+        A = np.random.default_rng(len(shape)).standard_normal((*shape, nodes[0].K)).astype(DTYPES[nodes[0].type])
+        check(nodes, A, execute(plan, {"A": A}), error)
+
+
+@pytest.mark.parametrize("level", levels())
+def test_products_are_as_exact_as_float32(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole and cut blocks and words, one vector of columns and many, zero points of all kinds, one row and several."""
+    use_level(monkeypatch, level)
+    for K in (96, 75):
+        nodes = [
+            Coded("plain", K, 40, 32, 4),
+            Coded("few columns", K, 3, 16, 4, bias=True),
+            Coded("zero points", K, 40, 16, 4, "packed"),
+            Coded("real zero points", K, 40, 16, 4, "real"),
+            Coded("whole zero points", K, 40, 64, 4, "whole"),
+            Coded("permuted", K, 40, 16, 4, "packed", groups="permuted"),
+            Coded("uneven groups", K, 40, 16, 4, groups="random"),
+            Coded("two bits", K, 40, 16, 2),
+            Coded("eight bits", K, 40, 128, 8, "packed"),
+        ]
+        assert_exact(nodes, (1,), (2,), (3,), (9,), (0,))
+
+
+def test_widths_that_no_word_holds_evenly() -> None:
+    nodes = [
+        Coded(f"{bits} bits {zero}", 70, 20, 16, bits, zero) for bits, zero in ((3, ""), (3, "packed"), (5, "real"), (7, ""))
+    ]
+    assert_exact(nodes, (5,))
+
+
+@pytest.mark.parametrize("type", ["float16", "bfloat16"])
+def test_narrow_floats_are_computed_in_float32(type: str) -> None:
+    nodes = [Coded("plain", 80, 24, 16, 4, bias=True, type=type), Coded("real", 80, 24, 16, 4, "real", type=type)]
+    assert_exact(nodes, (1,), (6,))
+
+
+def test_long_sums_and_batches_on_two_threads() -> None:
+    nodes = [Coded("long blocks", 4100, 300, 2048, 4), Coded("short blocks", 4100, 300, 32, 4, "packed")]
+    assert_exact(nodes, (2, 7), (1, 1), threads=2)
+
+
+def test_one_axis_and_what_follows() -> None:
+    """The product of a vector; an activation and a residual are part of the kernel."""
+    node = Coded("Y", 64, 33, 32, 4, bias=True)
+    source = model(node, shape=(None,))
+    source.graph.node.extend([helper.make_node("Tanh", ["Y"], ["t"]), helper.make_node("Mul", ["t", "Y"], ["z"])])
+    source.graph.output.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, None))
+    plan = native_plan(source)
+    A = np.random.default_rng(1).standard_normal(64).astype(np.float32)
+    product, gated = execute(plan, {"A": A})
+    assert [len(program.program.steps) for program in programs(plan)] == [1]
+    check([node], A, [product])
+    np.testing.assert_allclose(gated, np.tanh(product) * product, rtol=1e-5, atol=1e-6)
+
+
+def test_what_is_not_finite_stays_where_it_is() -> None:
+    """An infinity times a weight is one, with the weight's sign; rows do not see each other."""
+    node = Coded("Y", 40, 20, 16, 4, "packed")
+    A = np.random.default_rng(2).standard_normal((5, 40)).astype(np.float32)
+    A[1, 3], A[2, 39], A[3, 7] = np.inf, -np.inf, np.nan
+    (found,) = execute(native_plan(model(node)), {"A": A})
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(found[1:4], (A.astype(np.float64) @ node.weights.T)[1:4])
+    check([node], A[[0, 4]], [found[[0, 4]]])
+
+
+def test_rows_with_gaps_are_read() -> None:
+    node = Coded("Y", 32, 20, 16, 4)
+    source = model(node, shape=(None, "rows"))
+    source.graph.node[0].input[0] = "turned"
+    source.graph.node.insert(0, helper.make_node("Transpose", ["A"], ["turned"], perm=[1, 0]))
+    A = np.random.default_rng(3).standard_normal((32, 6)).astype(np.float32)
+    check([node], A.T, execute(native_plan(source), {"A": A}))
+
+
+def test_weights_are_packed_once_and_never_dequantized_as_a_whole() -> None:
+    node = Coded("Y", 512, 512, 32, 4)
+    container = sardonyx.PrepackedWeightsContainer()
+    source = model(node).SerializeToString()
+    sessions = [sardonyx.InferenceSession(source, prepacked_weights_container=container) for _ in range(2)]
+    assert [session.prepacking_counts().packed for session in sessions] == [1, 0]
+    assert container.nbytes == 512 * 512 // 2 + 512 * 16 * 4
+    A = np.random.default_rng(4).standard_normal((3, 512)).astype(np.float32)
+    check([node], A, sessions[1].run(None, {"A": A}))
