@@ -43,6 +43,7 @@ PARTS_OF_FAMILIES = {
     "sparse_attention": "of contrib/attention",
     "svm": "of ml/models",
     "trees": "of ml/models",
+    "weight_only": "of contrib/linalg: products with weights of few bits",
 }
 """Files that hold a part of a family, which is large in their folder and small in `ops/`."""
 ABOUT_ALL = {

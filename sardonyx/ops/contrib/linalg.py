@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
 from sardonyx.dtypes import bfloat16, float16, float32, int32, uint8
 from sardonyx.errors import InferenceError
-from sardonyx.ir import Dim, dim
+from sardonyx.ir import dim
+from sardonyx.ops.coded_weights import weight_sizes, wrong_size
 from sardonyx.ops.schemas import define
 from sardonyx.ops.shapes import text
 from sardonyx.ops.table import in_domain
@@ -38,23 +37,6 @@ def coded_product(A, K, N):
     if not A.shape or (isinstance(A.shape[-1], int) and A.shape[-1] != K):
         raise InferenceError(f"A is {text(A.shape)}, its last size should be K, {K}")
     return (*A.shape[:-1], N)
-
-
-def weight_sizes(K: int, N: int, block_size: int, bits: int) -> dict[str, tuple[int, ...]]:
-    """How many elements operands may have, what is usual first; zero points are packed if they are bytes."""
-    blocks = -(-K // block_size)
-    return {
-        "B": (N * blocks * block_size * bits // 8,),
-        "scales": (N * blocks,),
-        "zero_points": (N * blocks,),
-        "packed zero_points": (N * -(-blocks * bits // 8),),
-        "g_idx": (K, blocks * block_size, 0),
-        "bias": (N,),
-    }
-
-
-def wrong_size(name: str, shape: Iterable[Dim], sizes: Sequence[int]) -> str:
-    return f"{name} is {text(shape)}, K, N, bits and block_size ask for {sizes[0]} elements"
 
 
 def _check_weights(K, N, block_size, bits, **operands):

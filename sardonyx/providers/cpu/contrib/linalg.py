@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sardonyx.errors import InvalidArgument, KernelError
-from sardonyx.ops.contrib.linalg import weight_sizes, wrong_size
+from sardonyx.ops.coded_weights import weight_sizes, wrong_size
 from sardonyx.providers.cpu.prepared import prepared, unchanging
 from sardonyx.providers.cpu.table import cpu
 from sardonyx.providers.termination import watched

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sardonyx.ops.contrib.linalg import weight_sizes
+from sardonyx.ops.coded_weights import weight_sizes
 from sardonyx.providers.cpu.contrib.linalg import unpack
 from sardonyx.providers.native.kernels.weight_only.kernel import Codes
 from sardonyx.providers.native.program.weights import WeightMemory
