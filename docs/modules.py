@@ -61,10 +61,10 @@ def main() -> None:
     from sardonyx.ops import schemas
     from sardonyx.ops.table import inferences
     from sardonyx.providers.cpu.table import cpu
-    from sardonyx.providers.native.program.table import all_alone, lowerings
+    from sardonyx.providers.native.program.table import lowerings
     from sardonyx.providers.scalars.table import scalars
 
-    for table in (cpu, scalars, lowerings, all_alone()):
+    for table in (cpu, scalars, lowerings):
         table.load_all()
     ops.load_families()
     domains = {*schemas.STANDARD_DOMAINS, *(normal_domain(entry.domain) for entry in inferences)}

@@ -17,13 +17,8 @@ from sardonyx.ops.entries import Entry, Table
 from sardonyx.ops.table import infer, inferences
 from sardonyx.optimizer.passes.transpose_handlers import handlers, handles
 from sardonyx.providers.cpu.table import cpu
-from sardonyx.providers.native.program.table import Alone, all_alone, alone, lower, lowerings
+from sardonyx.providers.native.program.table import lower, lowerings
 from sardonyx.providers.scalars.table import scalar, scalars
-
-
-def _step(*ops: str, **versions: Any) -> Any:
-    return alone(*ops, claims=lambda node: True, kernel=lambda target: None, **versions)  # type: ignore[arg-type,return-value]
-
 
 Register = Callable[..., Callable[[Callable[..., Any]], Callable[..., Any]]]
 
@@ -32,7 +27,6 @@ TABLES: dict[str, tuple[Table[Any], Register]] = {
     "kernels": (cpu, cpu.kernel),
     "scalars": (scalars, scalar),
     "lowerings": (lowerings, lower),
-    "steps of their own": (all_alone(), _step),
     "derivatives": (derivatives, derivative),
     "handlers of axes": (handlers, handles),
 }
@@ -50,7 +44,7 @@ def leave_nothing_behind() -> Any:
 
 def functions(table: Table[Any], version: int | None = None) -> list[Any]:
     entries = [entry for entry in table.candidates(DOMAIN, "Op") if version is None or entry.covers(version)]
-    return [entry.step if isinstance(entry, Alone) else entry.function for entry in entries]
+    return [entry.function for entry in entries]
 
 
 def one(X: Any) -> Any:
@@ -137,11 +131,6 @@ def test_all_families_register_ops_that_exist_without_an_overlap(table: Table[An
     assert not [pair for pair in pairs if pair[0].overlaps(pair[1])]
 
 
-def test_steps_of_their_own_are_of_ops_that_count() -> None:
-    for domain, op in all_alone().operators():
-        assert all(entry.facts.counts for entry in inferences.candidates(domain, op))
-
-
 # --- nothing else lists ops
 
 LISTS = {
@@ -163,7 +152,6 @@ LISTS = {
     "providers/native/kernels/recurrent/cells.py": "the kernel behind each of its own ops",
     "providers/native/kernels/recurrent/operators.py": "the kernel behind each of its own ops",
     "providers/native/kernels/reduction/operators.py": "the kernel behind each of its own ops",
-    "providers/native/program/data_sizes.py": "the ops whose graphs are looked into",
     "providers/openvino/support.py": "which ops OpenVINO is given",
     "runtime/saving/required_operators.py": "which types the original's build files count",
 }

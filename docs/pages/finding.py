@@ -13,7 +13,7 @@ from pathlib import Path
 from docs.pages.domains import domains
 from docs.pages.text import NOTE, joined, table
 from sardonyx.ops import schemas
-from sardonyx.providers.native.program.table import all_alone, lowerings
+from sardonyx.providers.native.program.table import lowerings
 from sardonyx.providers.scalars.table import scalars
 
 ROOT = Path(__file__).parent.parent.parent
@@ -140,7 +140,7 @@ FOLDERS = {
 }
 REGISTER = {
     *("infer", "in_domain", "of_each", "of_pairs", "contrib", "ml", "training", "nchwc", "define"),
-    *("kernel", "scalar", "lower", "alone", "_reduction", "_power_of"),
+    *("kernel", "scalar", "lower", "_reduction", "_power_of"),
     "case",
 }
 """Functions that enter something under the names of ops, or decorators that lead to them."""
@@ -168,7 +168,7 @@ def _machine_code(domain: str, op: str, found: Sequence[Path]) -> Sequence[Path]
     """Of files that have machine code for ops of one name those of a domain that has some; names may be put together there."""
     entries = [*scalars.candidates(domain, op), *lowerings.candidates(domain, op)]
     functions = {Path(entry.function.__code__.co_filename) for entry in entries}
-    return found or sorted(functions) if entries or all_alone().candidates(domain, op) else []
+    return found or sorted(functions) if entries else []
 
 
 @functools.cache

@@ -171,8 +171,6 @@ class Facts:
     """The elements of the result are such of the first operand, at which it does not look."""
     reads_shapes: bool = False
     """It reads shapes, and no elements."""
-    counts: bool = False
-    """How much it gives, the elements of its operands tell: those that it finds, keeps or tells apart."""
     precision: Callable[[Node], Precision] = _rounds
     """What it does with floating-point numbers. What `moves` is exact, and what `reads_shapes` is blind: they need not say so."""
     has_layout: bool = False

@@ -80,7 +80,7 @@ def tensor_scatter(past_cache, axis):
     return past_cache.shape
 
 
-@infer("Compress", moves=True, counts=True)
+@infer("Compress", moves=True)
 def compress(input, condition, axis):
     if axis is None:
         return (_chosen(element_count(input), condition),)
@@ -97,6 +97,6 @@ def _chosen(size, condition):
     return int(np.count_nonzero(condition.value[:size]))
 
 
-@infer("NonZero", counts=True, precision=exact)
+@infer("NonZero", precision=exact)
 def non_zero(X):
     return (dim.fresh() if X.shape is None else len(X.shape), dim.fresh())

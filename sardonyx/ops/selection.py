@@ -30,7 +30,7 @@ def _ranked(X, count, axis):
     return [shape, shape]
 
 
-@infer("Unique", counts=True, precision=exact)
+@infer("Unique", precision=exact)
 def unique(X, axis):
     count = dim.fresh()
     if axis is None:
@@ -42,7 +42,7 @@ def unique(X, axis):
     return [(*X.shape[:axis], count, *X.shape[axis + 1 :]), (count,), (X.shape[axis],), (count,)]
 
 
-@infer("NonMaxSuppression", counts=True)
+@infer("NonMaxSuppression")
 def non_max_suppression(boxes, scores, center_point_box):
     boxes.require_rank(3, name="boxes")
     scores.require_rank(3, name="scores")

@@ -17,7 +17,7 @@ from sardonyx import ops
 from sardonyx.ir.attribute import Kind
 from sardonyx.ops import schemas
 from sardonyx.providers.kernel_table import IGNORED_ATTRIBUTES
-from sardonyx.providers.native.program.table import all_alone, lowerings
+from sardonyx.providers.native.program.table import lowerings
 from sardonyx.providers.scalars.table import scalars
 from tests.fuzz.edges import cases, page
 from tests.fuzz.edges.cases import ENTRIES, hostile
@@ -35,9 +35,9 @@ posix_only = pytest.mark.skipif(sys.platform == "win32", reason="limits of memor
 
 
 def lowered() -> list[tuple[str, str]]:
-    """Domain and name of every op with a lowering, or native code of its own."""
+    """Domain and name of every op with a lowering."""
     ops.load_families()
-    return sorted(lowerings.operators() | all_alone().operators())
+    return sorted(lowerings.operators())
 
 
 def chained() -> dict[tuple[str, str], int]:

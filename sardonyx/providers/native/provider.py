@@ -26,7 +26,7 @@ from sardonyx.providers.native.program.refusals import Failure, LoweringFailed, 
 from sardonyx.providers.native.program.scalars import find_scalar
 from sardonyx.providers.native.program.sizes import Sizes
 from sardonyx.providers.native.program.steps import Program
-from sardonyx.providers.native.program.table import alone_of, has_lowering, lowering_of
+from sardonyx.providers.native.program.table import has_lowering, lowering_of
 from sardonyx.providers.native.program.values import dims, is_plain, shape_of
 from sardonyx.providers.prepacking import Prepacking
 from sardonyx.providers.provider import CannotCompile, Capability, Cluster, Compiled, ExecutionProvider
@@ -61,9 +61,8 @@ class NativeExecutionProvider(ExecutionProvider):
         prepacking.check_ahead([tensor for tensor in tensors if tensor is not None], self.jit.target.name, content_digest)
 
     def get_capability(self, graph: Graph, nodes: Sequence[Node]) -> Iterable[Capability]:
-        alone = [Capability([node], fused=True, name=node.op_type) for node in nodes if alone_of(node) is not None]
         apart = [_capability(graph, [node]) for node in nodes if node in self._apart]
-        return [*self._clusters(graph, nodes), *apart, *alone]
+        return [*self._clusters(graph, nodes), *apart]
 
     def _clusters(self, graph: Graph, nodes: Sequence[Node]) -> list[Capability]:
         able = {node for node in nodes if node not in self._apart and self.can_lower(node)}
@@ -118,10 +117,6 @@ class NativeExecutionProvider(ExecutionProvider):
         return self._obstacle(node) or self._left.get(node, "")
 
     def compile(self, cluster: Cluster) -> Compiled:
-        entry = alone_of(cluster.nodes[0]) if len(cluster.nodes) == 1 else None
-        if entry is not None:
-            (address,) = self.jit.addresses([entry.kernel(self.jit.target)])
-            return entry.step(cluster, address, self.threads, None)
         try:
             return self._compile(cluster)
         except LoweringFailed as failed:
@@ -137,7 +132,7 @@ class NativeExecutionProvider(ExecutionProvider):
         if unknown:
             raise LoweringFailed(unknown)
         try:
-            program.batch = batch_of(cluster, program.constant_bytes)
+            program.batch = None if sizes.data_sizes else batch_of(cluster, program.constant_bytes)
             return self._compiled(program, tabulate(program, sizes), Interpreted(cluster))
         except Exception as error:
             raise LoweringFailed(self._failing_kernels(program) or [Failure((), error)]) from error

@@ -19,7 +19,6 @@ import numpy as np
 import sardonyx
 from sardonyx import errors
 from sardonyx.providers.native.execution.compiled import CompiledProgram
-from sardonyx.providers.native.kernels.selection.suppression import Suppression
 from tests.fuzz.driver import Hang, limit_memory, limited_time
 from tests.fuzz.edges.cases import Case, chosen, hostile, model_of, unharmed
 from tests.fuzz.edges.guarded import Guarded
@@ -80,7 +79,7 @@ def check_unharmed(case: Case) -> None:
     """An entry as it is runs in native code."""
     session = sardonyx.InferenceSession(model_of(case)[0], OPTIONS, NATIVE)
     steps = session._engine.plan.steps
-    if not any(isinstance(step.call, (CompiledProgram, Suppression)) for step in steps):
+    if not any(isinstance(step.call, CompiledProgram) for step in steps):
         raise AssertionError("left to NumPy")
     check(case)
 

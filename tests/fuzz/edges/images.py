@@ -134,7 +134,7 @@ for center in (0, 1):
             "iou_threshold": np.array([0.5], np.float32),
             "score_threshold": np.array([0.25], np.float32),
         },
-        "center_point_box=inference max_output_boxes_per_class=clamped "
+        "center_point_box=inference max_output_boxes_per_class=settled "
         "boxes=data scores=data iou_threshold=data score_threshold=data",
         center_point_box=center,
     )

@@ -137,3 +137,28 @@ audit("Unsqueeze", {"data": data}, "axes=inference", opset=11, axes=[0, 2])
 audit("TopK", {"X": data}, "axis=inference k=sizes", outputs=2, opset=9, axis=-1, k=2)
 audit("ReduceMax ReduceSum", {"data": data}, "axes=inference keepdims=flag", opset=11, axes=[0, 2])
 audit("Reshape", {"data": data}, "shape=sizes", opset=1, shape=[3, -1])
+
+# numbers that only a run tells
+settled = floats(2, 3, 4)
+audit("Reshape", {"data": settled, "shape": ints(3, -1)}, "shape=settled allowzero=flag", allowzero=0)
+audit("Expand", {"input": floats(3, 1), "shape": ints(2, 3, 4)}, "shape=settled")
+audit("ConstantOfShape", {"input": ints(2, 3)}, "input=settled")
+audit("Tile", {"input": settled, "repeats": ints(2, 1, 3)}, "repeats=settled")
+audit("Pad", {"data": settled, "pads": ints(0, 1, 0, 0, 1, 1)}, "pads=settled axes=inference", mode="edge")
+audit(
+    "Slice",
+    {"data": settled, "starts": ints(0, -1), "ends": ints(2, 0), "axes": ints(1, 2), "steps": ints(1, -2)},
+    "starts=clamped ends=clamped axes=inference steps=inference",
+    constants="axes steps",
+)
+audit("Split", {"input": settled, "split": ints(1, 3)}, "axis=inference split=settled num_outputs=inference", outputs=2, axis=2)
+audit("Range", {"start": scalar(1), "limit": scalar(20001), "delta": scalar(2)}, "start=data limit=settled delta=settled")
+audit(
+    "OneHot",
+    {"indices": ints([0, 2], [-1, 1]), "depth": scalar(3), "values": np.array([0, 1], np.float32)},
+    "indices=data depth=settled axis=inference",
+    axis=1,
+)
+audit("TopK", {"X": settled, "K": ints(2)}, "axis=inference K=settled largest=flag sorted=flag", outputs=2, axis=-1)
+audit("NonZero", {"X": ints([1, 0, 2], [0, 0, 3])}, "X=data")
+audit("Compress", {"input": settled, "condition": np.array([True, False, True])}, "axis=inference", axis=1)

@@ -17,6 +17,7 @@ CHECKS = {
     "inference": "refused when the session is made, or before the run where the number is fed",
     "status": "the kernel compares it with the size that it points into, and sets the status word",
     "sizes": "becomes a size of the result: memory is laid out from it, a size that contradicts another goes to NumPy",
+    "settled": "a step of the run makes it a size, unless it is negative or there is no room; then NumPy or a longer run takes it",
     "claims": "native code takes the node only with a constant in range; NumPy computes or refuses all others",
     "clamped": "cut to what the tensor has, for more would change nothing",
     "flag": "chooses code; nothing is addressed by it",

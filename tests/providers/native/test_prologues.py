@@ -324,10 +324,10 @@ NOT_REDUCING = {
         com.microsoft.ExpandDims Transpose Expand Slice Split com.microsoft.UnfoldTensor Concat Tile DepthToSpace Pad
         SpaceToDepth
         BitCast com.microsoft.Pad Trilu com.microsoft.Trilu ReverseSequence MaxUnpool ai.onnx.ml.ArrayFeatureExtractor
-        ai.onnx.ml.FeatureVectorizer
+        ai.onnx.ml.FeatureVectorizer Compress
     """,
     "nodes of the graphs inside are lowered one by one": "If Loop Scan",
-    "operands are copied before they are combined": "Col2Im LinearAttention Det com.microsoft.Inverse",
+    "operands are copied before they are combined": "Col2Im LinearAttention Det com.microsoft.Inverse NonZero NonMaxSuppression",
     "operands are computed before they are combined, number by number": "com.microsoft.MatMulNBits",
     "results do not depend on the elements of an operand": "Range com.microsoft.Range EyeLike OneHot ConstantOfShape",
     "updates are added one by one, at places that are checked": "ScatterElements Scatter ScatterND",

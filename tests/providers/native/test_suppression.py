@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from sardonyx.errors import CODED
 from sardonyx.providers.cpu.provider import CPUExecutionProvider
-from sardonyx.providers.native.kernels.selection.suppression import Suppression
+from sardonyx.providers.native.execution.compiled import CompiledProgram
 from sardonyx.runtime.execution.executor import execute
 from sardonyx.runtime.preparation.plan import make_plan
 from tests.providers.native.agreement import model_of, native_plan
@@ -24,11 +24,11 @@ def assert_keeps_the_same(feeds, **options):
     wanted = execute(make_plan(model_of(text(**options)).graph, [CPUExecutionProvider()]), feeds)
     for threads in (1, 2):
         plan = native_plan(text(**options), threads=threads)
-        assert [type(step.call) for step in plan.steps] == [Suppression]
+        assert [type(step.call) for step in plan.steps] == [CompiledProgram]
         np.testing.assert_array_equal(execute(plan, feeds)[0], wanted[0])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_any_boxes(data):
     draw = data.draw

@@ -21,6 +21,7 @@ from sardonyx.ir import Model, Node
 from sardonyx.providers.native.aot import container, cpu
 from sardonyx.providers.native.aot.container import BadContext, Container
 from sardonyx.providers.native.aot.storing import Stored, restored
+from sardonyx.providers.native.program.settled import TABLE_FORM
 from sardonyx.startup.hashing import blake2b
 
 OP_TYPE, DOMAIN = "EPContext", "com.microsoft"
@@ -28,7 +29,7 @@ SOURCE = "NativeExecutionProvider"
 """The value of the attribute `source` of our EPContext nodes."""
 DIGEST_NOTE = "payload "
 """What the notes of a node say before the checksum of the file that belongs to it."""
-ABI = [pool.STEP_WORDS, pool.CALL_WORDS, pool.PLACE_WORDS, pool.POOL_WORDS, arrays.ARRAY_DATA]
+ABI = [pool.STEP_WORDS, pool.CALL_WORDS, pool.PLACE_WORDS, pool.POOL_WORDS, arrays.ARRAY_DATA, TABLE_FORM]
 """What generated code takes for granted about memory that Python lays out."""
 POOL_KERNELS = 3
 """The last kernels of a context are so many of the pool of threads, and before them those of nodes that are steps of their own."""
@@ -70,13 +71,10 @@ class Context:
         kept: Any,
         is_whole: bool,
     ):
-        own: Sequence[str] = opened.description["alone"]
         self.container = opened
         self.programs = programs
         self.kernels = kernels
         self.constants = constants
-        self.alone = dict(zip(own, kernels[-POOL_KERNELS - len(own) : -POOL_KERNELS], strict=True))
-        """Addresses of the kernels of steps of their own."""
         self.kept = kept
         """What keeps kernels and constants in memory."""
         self.is_whole = is_whole
@@ -175,7 +173,7 @@ def _kernels(opened: Container) -> tuple[list[int], object]:
     description = opened.description
     code = opened.section(description["sections"][description["code"]["section"]])
     places: Sequence[Any] = description["code"]["places"]
-    if len(places) != len(description["kernels"]) or len(places) < len(description["alone"]) + POOL_KERNELS:
+    if len(places) != len(description["kernels"]) or len(places) < POOL_KERNELS:
         raise BadContext("kernels are missing")
     if description["code"]["kind"] == "objects":
         return _linked(description["kernels"], [code[offset : offset + size] for offset, size in places])

@@ -11,7 +11,6 @@ from sardonyx.ir import Graph, Node
 from sardonyx.providers.native.aot.opening import Context, is_context
 from sardonyx.providers.native.execution.argument_table import ArgumentTable
 from sardonyx.providers.native.execution.compiled import CompiledProgram
-from sardonyx.providers.native.program.table import alone_of
 from sardonyx.providers.provider import Capability, Cluster, Compiled, ExecutionProvider
 
 
@@ -34,18 +33,10 @@ class ContextExecutionProvider(ExecutionProvider):
             workers.sleep_at_once()
 
     def get_capability(self, graph: Graph, nodes: Sequence[Node]) -> Iterable[Capability]:
-        return [Capability([node], fused=True, name="context") for node in nodes if is_context(node) or self._is_alone(node)]
-
-    def _is_alone(self, node: Node) -> bool:
-        entry = alone_of(node)
-        return entry is not None and entry.key in self.context.alone
+        return [Capability([node], fused=True, name="context") for node in nodes if is_context(node)]
 
     def compile(self, cluster: Cluster) -> Compiled:
         (node,) = cluster.nodes
-        if not is_context(node):
-            entry = alone_of(node)
-            assert entry is not None
-            return entry.step(cluster, self.context.alone[entry.key], self.threads, self.context.kept)
         context, program = self.context, self.context.programs[node.attribute("partition_name")]
         argument_table = ArgumentTable(program.tables, context.kernels, context.constants, context.kept, self.threads)
         if list(cluster.inputs) != list(node.inputs) or list(cluster.outputs) != list(node.outputs):

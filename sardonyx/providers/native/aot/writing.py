@@ -24,7 +24,6 @@ from sardonyx.providers.native.aot.container import Writer
 from sardonyx.providers.native.aot.opening import ABI, DIGEST_NOTE, DOMAIN, OP_TYPE, SOURCE
 from sardonyx.providers.native.aot.storing import store
 from sardonyx.providers.native.execution.compiled import CompiledProgram
-from sardonyx.providers.native.program.table import all_alone
 from sardonyx.startup.records import dataclass
 
 COMPATIBILITY_KEY = f"ep_compatibility_info.{SOURCE}"
@@ -78,7 +77,6 @@ class Payload:
             "cpu": {"kind": jit.target.name, "name": jit.target.cpu, "features": cpu.needed_by(jit.target)},
             "options": dict(options),
             "kernels": [kernel.symbol for kernel in self.kernels],
-            "alone": [entry.key for entry in all_alone()],
             "code": {**described, "section": self.writer.add(code)},
             "programs": programs,
         }
@@ -97,7 +95,7 @@ def _all_kernels(parts: Sequence[CompiledNodes], jit: Jit) -> list[Kernel]:
     for part in parts:
         assert part.program.program is not None
         kernels.update((kernel.symbol, kernel) for kernel in part.program.program.kernels)
-    return [*kernels.values(), *(entry.kernel(jit.target) for entry in all_alone()), *pool_code.kernels()]
+    return [*kernels.values(), *pool_code.kernels()]
 
 
 def _code(kernels: Sequence[Kernel], jit: Jit) -> tuple[bytes, dict[str, Any]]:

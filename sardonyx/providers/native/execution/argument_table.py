@@ -19,6 +19,7 @@ from sardonyx.providers.native.execution.memory import Workspace
 from sardonyx.providers.native.execution.outputs import OutputShapes
 from sardonyx.providers.native.program.parts import Batch, entries_at_once
 from sardonyx.providers.native.program.settled import SCRATCH
+from sardonyx.providers.native.program.size_terms import depends
 from sardonyx.providers.native.program.sizes import ShapeMismatch, Shapes, SizeFunction, SizeRules
 from sardonyx.startup.records import dataclass
 
@@ -31,15 +32,38 @@ SHORT_PIECES, SHORT_FLOPS, SHORT_TRAFFIC = 12, 4_000_000, 2_000_000
 microseconds."""
 GROWTH = 8
 """Buffers that have grown by at most this fraction (one part in so many) get room to grow by as much again."""
-FIRST_CAPACITY = 256
-"""How large a size that runs settle may be, until one is larger."""
+FIRST_CAPACITY, FIRST_BYTES = 256, 1 << 20
+"""How large a size that runs settle may be, and a buffer of such a size, until one is larger."""
 POSSIBLE_SIZES = "sizes must be 0 or more, and values no larger than memory can be"
+
+
+@dataclass(frozen=True)
+class Room:
+    """What there is room for where runs settle sizes. It becomes more when a run has found it too small."""
+
+    capacities: Sequence[int]
+    """How large sizes may become."""
+    lengths: Sequence[int]
+    """How long buffers are at least."""
 
 
 class ShapeWords:
     """What one set of input shapes decides: step words, argument words, and the shapes of the outputs."""
 
-    __slots__ = ("steps", "arguments", "outputs", "arena", "places", "width", "is_quiet", "parts", "given", "table", "loose")
+    __slots__ = (
+        "steps",
+        "arguments",
+        "outputs",
+        "arena",
+        "places",
+        "width",
+        "is_quiet",
+        "parts",
+        "given",
+        "table",
+        "loose",
+        "room",
+    )
 
     def __init__(
         self,
@@ -70,6 +94,8 @@ class ShapeWords:
         """The shapes of the inputs, where a run settles sizes."""
         self.table: np.ndarray | None = None
         """The words by which a run settles sizes."""
+        self.room: Room | None = None
+        """What there is room for, where a run settles sizes."""
         self.loose: Sequence[int] = ()
         """Places in the arena of outputs whose sizes a run settles."""
 
@@ -150,9 +176,11 @@ class ArgumentTable:
         self.workspace.threads = threads
         self._placed: tuple[Sequence[int], Placement] | None = None
         """The lengths of buffers that places were found for, and these."""
-        self.capacities = [FIRST_CAPACITY] * (len(tables.rules.symbols) - len(tables.rules.places))
-        """How large sizes may become that runs settle."""
-        self.first_size = SCRATCH + 2 * len(self.capacities) + buffers
+        told = len(tables.rules.places)
+        self._is_open = [depends(tables.rules.numbers[size], range(told, len(tables.rules.symbols))) for size in tables.buffers]
+        """Which buffers are as large as runs tell."""
+        self.room = Room([FIRST_CAPACITY] * (len(tables.rules.symbols) - told), [0] * buffers)
+        self.first_size = SCRATCH + 2 * len(self.room.capacities) + buffers
         """Where the sizes begin in the table of a run."""
 
     @functools.cached_property
@@ -161,7 +189,7 @@ class ArgumentTable:
 
     def words_for(self, shapes: Shapes) -> ShapeWords:
         """The words for these shapes of the inputs; ShapeMismatch if the program is not for them."""
-        numbers = self._sizes(shapes, self.threads, self.capacities)
+        numbers = self._sizes(shapes, self.threads, self.room.capacities)
         whole, batch = self._whole(shapes, numbers), self.tables.batch
         if batch is None:
             return whole
@@ -197,7 +225,11 @@ class ArgumentTable:
     def _whole(self, shapes: Shapes, numbers: Sequence[int]) -> ShapeWords:
         tables = self.tables
         outputs = [tuple([numbers[size] for size in sizes]) for sizes in tables.outputs]
+        for output in tables.loose[:, 0].tolist():
+            outputs[output] = (0,)  # stands in for it until its size is known
+        capacities = self.room.capacities
         lengths = [numbers[size] for size in tables.buffers]
+        lengths = self._roomy(lengths) if capacities else lengths
         if not self._are_possible(outputs, lengths, numbers):
             raise ShapeMismatch(POSSIBLE_SIZES, shapes)  # NumPy says what is wrong
         placement = self._places(lengths)
@@ -210,22 +242,37 @@ class ArgumentTable:
         arguments += words[self._arena]
         arguments += self._fixed
         places[:, 2] = arguments[self._outside]
-        for output in self.tables.loose[:, 0].tolist():
-            outputs[output] = (0,)  # stands in for it until its size is known
         output_shapes = OutputShapes(outputs, self._output_types)
         steps, is_quiet = self._step_words(words)
         shape = ShapeWords(steps, arguments, output_shapes, placement.size, places, self.threads, is_quiet)
-        if self.capacities:
-            pairs = [word for capacity in self.capacities for word in (capacity, 0)]
+        if capacities:
+            pairs = [word for capacity in capacities for word in (capacity, 0)]
             shape.given, shape.table = shapes, np.array([0] * SCRATCH + pairs + lengths + list(numbers), np.int64)
+            shape.room = self.room
             shape.loose = [placement.offsets[buffer] for buffer in self.tables.loose[:, 1].tolist()]
         return shape
 
-    def grow(self, table: np.ndarray) -> None:
-        """Give sizes more room, at least what a run would have needed. Another run may have done so meanwhile."""
-        had, needed = table[SCRATCH : SCRATCH + 2 * len(self.capacities)].reshape(-1, 2).T.tolist()
-        grown = [max(before, 2 * more) for before, more in zip(self.capacities, needed)]
-        self.capacities = grown if grown != had else [2 * before for before in grown]
+    def _roomy(self, lengths: Sequence[int]) -> list[int]:
+        """Lengths of buffers. Those that runs tell are as long as runs have needed, and some more at first."""
+        rows = zip(lengths, self.room.lengths, self._is_open)
+        return [max(needed, min(length, FIRST_BYTES)) if is_open else length for length, needed, is_open in rows]
+
+    def grow(self, shape: ShapeWords, table: np.ndarray) -> None:
+        """Make more room, at least what a run would have needed. Another run may have done so meanwhile."""
+        assert shape.table is not None
+        room, start = self.room, self.first_size - len(self._is_open)
+        needed = table[SCRATCH + 1 : start : 2].tolist()
+        capacities = [max(before, 2 * more) for before, more in zip(room.capacities, needed)]
+        had, wanted = (words[start : self.first_size].tolist() for words in (shape.table, table))
+        lengths = [
+            max(length, self._with_growth(more)) if more > before else length
+            for length, before, more in zip(room.lengths, had, wanted)
+        ]
+        self.room = Room(capacities, lengths)
+
+    def _with_growth(self, length: int) -> int:
+        """Room for what may come next. Where turns of a loop make it larger, each time is a run in vain."""
+        return 2 * length if self._has_loops else length + length // GROWTH
 
     def settled(self, table: np.ndarray, output: int) -> tuple[int, ...]:
         """The shape of an output after a run."""
@@ -272,6 +319,6 @@ class ArgumentTable:
 
     def work(self, shapes: Shapes) -> list[tuple[int, int]]:
         """Arithmetic operations and bytes of each step; none of one that these shapes leave nothing to do."""
-        numbers = self._sizes(shapes, self.threads, self.capacities)
+        numbers = self._sizes(shapes, self.threads, self.room.capacities)
         pairs = zip(self.tables.items.tolist(), self.tables.work.tolist())
         return [(numbers[flops], numbers[traffic]) if numbers[items] else (0, 0) for items, (flops, traffic) in pairs]

@@ -217,14 +217,14 @@ class CompiledProgram(StepCall):
         times: list[int] | None = None,
     ) -> bool:
         """Run, with more room if sizes turn out larger than there is; whether data is not as it must be."""
-        arrays, capacities = (*inputs, *outputs), self.argument_table.capacities
+        arrays, room = (*inputs, *outputs), self.argument_table.room
         status = self._run_once(shape, arrays, outputs, stop, times)
-        while status == TOO_SMALL:
+        while status == TOO_SMALL and self.argument_table.room != shape.room:
             self._shapes.pop(shape.given, None)
             grown = self._remember(shape.given)
             if grown is None:  # there is no such memory; smaller runs may come again
                 self._foreign.discard(shape.given)
-                self.argument_table.capacities = capacities
+                self.argument_table.room = room
                 break
             shape = grown
             if times is not None:
@@ -262,8 +262,8 @@ class CompiledProgram(StepCall):
             threads.note_end()
         status = int(words[CALL_STATUS])
         if status == TOO_SMALL:
-            self.argument_table.grow(state.table)
-        elif shape.table is not None:
+            self.argument_table.grow(shape, state.table)
+        elif shape.table is not None and not status:
             self._take_loose(state, shape, outputs)
         if status or stop or shape.table is not None:
             state.shape = None
@@ -271,13 +271,14 @@ class CompiledProgram(StepCall):
         return status
 
     def _take_loose(self, state: _State, shape: ShapeWords, outputs: list[np.ndarray]) -> None:
-        """Copy results whose sizes the run has settled out of the arena."""
+        """Copy results whose sizes the run has settled out of the arena. A run that was stopped may not have settled them."""
         start = state.base - state.arena.ctypes.data
         for (output, _), offset in zip(self.argument_table.tables.loose.tolist(), shape.loose):
             sizes, dtype = self.argument_table.settled(state.table, output), outputs[output].dtype
             first = start + offset
             end = first + math.prod(sizes) * dtype.itemsize
-            outputs[output] = state.arena[first:end].view(dtype).reshape(sizes).copy()
+            if end <= state.arena.nbytes:
+                outputs[output] = state.arena[first:end].view(dtype).reshape(sizes).copy()
 
     def _prepare(self, state: _State, shape: ShapeWords, threads: Pool) -> None:
         """Lay out a run's memory for other shapes."""

@@ -15,6 +15,7 @@ from sardonyx.providers.native.program.settling import Uses, script_of
 from sardonyx.providers.native.program.sizes import Sizes
 from sardonyx.providers.native.program.steps import Argument, At, Buffer, Program
 from sardonyx.providers.native.program.values import dims
+from sardonyx.providers.provider import CannotCompile
 
 
 def tabulate(program: Program, sizes: Sizes) -> Tables:
@@ -70,6 +71,11 @@ def _write_scripts(program: Program, sizes: Sizes, uses: Uses) -> None:
             settled |= {name for name, _ in step.settles.sources}
             conditions = [pair for pair in program.conditions if sizes.data_sizes_in(pair) <= settled]
             step.settles.script.array = script_of(step.settles.sources, sizes, uses, conditions)
+    unsettled = {*sizes.data_sizes} - settled
+    used = [size for size, _ in sizes.depending(unsettled)] + [size for pair in program.conditions for size in pair]
+    for size in used:
+        if not unsettled.isdisjoint(sizes.data_sizes_in([size])):
+            raise CannotCompile(f"no step settles the size {size}", quiet=True)
 
 
 class _Words:

@@ -91,20 +91,24 @@ def _grain(inner: Dim, type: Type) -> Dim:
 def gather(lowerer: Lowerer, node: Node) -> None:
     """Slices of `data` along an axis, at the positions in `indices`."""
     data, indices = _operands(node)
-    rank = rank_of(data)
-    axis = axis_of(node, rank)
-    source, strides = _with_groups(lowerer, data, (axis, 1, rank - axis - 1))
+    axis = axis_of(node, rank_of(data))
+    source, strides = _with_groups(lowerer, data, (axis, 1, rank_of(data) - axis - 1))
     places, (step,) = _with_groups(lowerer, indices, (rank_of(indices),))
-    shape = dims(data)
-    outer, count, inner = dim.product(shape[:axis]), dim.product(dims(indices)), dim.product(shape[axis + 1 :])
-    rows = outer * count
-    target, type = lowerer.output(node.outputs[0]), raw(source.type)
-    by_row = not (isinstance(inner, int) and inner == 1)
-    if by_row and strides[2] != 1:
+    if dim.product(dims(data)[axis + 1 :]) != 1 and strides[2] != 1:
         source = lowerer.contiguous(data)
-        strides = regrouped(source.shape, source.strides, (axis, 1, rank - axis - 1)) or ()
+    take(lowerer, source, axis, places, step, lowerer.output(node.outputs[0]))
+
+
+def take(lowerer: Lowerer, source: View, axis: int, places: View, step: Dim, target: View) -> None:
+    """Add the step that takes slices along an axis, at positions that lie `step` apart from each other."""
+    shape = source.shape
+    strides = regrouped(shape, source.strides, (axis, 1, len(shape) - axis - 1))
+    assert strides is not None
+    outer, count, inner = dim.product(shape[:axis]), dim.product(places.shape), dim.product(shape[axis + 1 :])
+    rows, type = outer * count, raw(source.type)
+    by_row = not (isinstance(inner, int) and inner == 1)
     lowerer.call(
-        gather_kernel(lowerer.target, type, _type_of(indices), by_row),
+        gather_kernel(lowerer.target, type, places.type, by_row),
         GatherArguments(
             source=source.place,
             outer_stride=strides[0],

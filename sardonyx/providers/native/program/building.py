@@ -16,7 +16,7 @@ from sardonyx.providers.native.program.data_sizes import sizes_in
 from sardonyx.providers.native.program.kernel import DeclaredKernel
 from sardonyx.providers.native.program.refusals import Failure
 from sardonyx.providers.native.program.scope import outermost
-from sardonyx.providers.native.program.settling import Origin, SettleArguments, Settlement, settle_kernel
+from sardonyx.providers.native.program.settling import Origin, SettleArguments, Settlement, data_of, settle_kernel
 from sardonyx.providers.native.program.sizes import THREADS
 from sardonyx.providers.native.program.steps import Buffer, Program, Step
 from sardonyx.providers.native.program.views import Dims, View, dense_order, dense_strides
@@ -54,6 +54,8 @@ class ProgramBuilder:
         self.cluster = cluster
         self.program = Program(cluster.name, cluster.inputs, cluster.outputs)
         self.sizes = sizes_in(cluster.inputs, cluster.nodes)
+        self.settled: set[str] = set()
+        """Sizes that steps settle, as far as they were added."""
         self.scope = outermost(self.program, cluster.nodes, self.sizes)
         self._constants: dict[int, Buffer] = {}
         self._label = ""
@@ -69,7 +71,8 @@ class ProgramBuilder:
             return
         script = Buffer("script", 0, "constant", len(self.program.constants), np.empty(0, np.int64))
         self.program.constants.append(script)
-        data = [source for _, source in sources if isinstance(source, Buffer)]
+        data = data_of(sources)
+        self.settled.update(name for name, _ in sources)
         arguments, steps, table = (
             Buffer(name, 0, "run", number) for number, name in enumerate(("arguments", "steps", "table"))
         )

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from sardonyx.ir import Dim, Node, Value, dim
-from sardonyx.providers.native.program.known import known_sizes
+from sardonyx.ops.checking import signature_of
+from sardonyx.providers.native.program.known import is_symbolic, known_sizes
+from sardonyx.providers.native.program.scalars import find_scalar
 from sardonyx.providers.native.program.sizes import Sizes
+from sardonyx.providers.native.program.table import lowering_of
 from sardonyx.providers.native.program.values import shape_of
-
-CONTROL = ("If", "Loop", "Scan")
 
 
 def sizes_in(inputs: Sequence[Value], nodes: Sequence[Node]) -> Sizes:
@@ -40,7 +41,8 @@ def data_sizes_of(nodes: Iterable[Node]) -> list[str]:
 def _settled_by(node: Node) -> Iterator[str]:
     for graph in node.subgraphs:
         yield from data_sizes_of(graph.nodes)
-    if node.domain or node.op_type not in CONTROL:
+    entry = None if is_symbolic(node) or find_scalar(node) else lowering_of(node, signature_of(node).since_version)
+    if entry is None or not entry.settles:
         return
     given = set(_symbols((*node.inputs, *node.implicit_inputs())))
     made = [*node.outputs, *(value for graph in node.subgraphs for value in graph.inputs)]

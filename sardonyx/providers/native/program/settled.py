@@ -4,5 +4,7 @@ from __future__ import annotations
 
 WRONG, TOO_SMALL = 1, 2
 """What the status word says: NumPy has to compute, or a size is beyond its capacity."""
+TABLE_FORM = 2
+"""What the words of the table mean: another number where that changes, for code in files counts on it."""
 SCRATCH = 64
 """Words at the beginning of the table of sizes, for what is computed on the way."""

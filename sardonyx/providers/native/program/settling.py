@@ -1,6 +1,6 @@
 """Sizes that data decides: a step settles them while a program runs, and with them all arguments of the steps that depend on them.
 
-Such a size has a capacity, for which memory is laid out before the run. Where it is larger, the run ends and is begun anew with more. The
+Such a size has a capacity, and memory is laid out before the run. Where either is too small, the run ends and is begun anew with more. The
 table of a run holds all its sizes as they are; a script, which `script_of` writes once, says how they follow from those that are settled.
 """
 
@@ -19,7 +19,7 @@ from sardonyx.ir import Dim, dim
 from sardonyx.providers.native.program.arguments import Arguments, Pointer, Size, each
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.settled import SCRATCH, TOO_SMALL, WRONG
-from sardonyx.providers.native.program.steps import Buffer
+from sardonyx.providers.native.program.steps import At, Buffer
 from sardonyx.providers.provider import CannotCompile
 from sardonyx.startup.records import dataclass
 
@@ -31,7 +31,7 @@ LINE = 4
 DATA = 6
 """Where the addresses of data stand among the arguments."""
 
-Origin = Union[Dim, Buffer]
+Origin = Union[Dim, Buffer, At]
 """What a size becomes: another size, or a number (int64) in memory."""
 
 
@@ -59,7 +59,7 @@ class Do(IntEnum):
     STEP = 13
     """Let a step have `a` items, at least `b` to a piece."""
     FIT = 14
-    """End the run if `a` bytes do not fit into `b`."""
+    """End the run if `a` bytes do not fit into `b`, which is told what would have been needed."""
     EQUAL = 15
     """Leave the run to NumPy if `a` is not `b`."""
 
@@ -80,6 +80,11 @@ class Settlement:
     sources: Sequence[tuple[str, Origin]]
     script: Buffer
     """A constant, whose content is known once the program is."""
+
+
+def data_of(sources: Sequence[tuple[str, Origin]]) -> list[Buffer | At]:
+    """The numbers in memory that sizes become."""
+    return [source for _, source in sources if isinstance(source, (Buffer, At))]
 
 
 # --- the script
@@ -164,10 +169,10 @@ def script_of(
     """The lines by which some sizes are settled, and all that follows."""
     script = Script(sizes, len(uses.buffers))
     names = {name for name, _ in sources}
-    data = [source for _, source in sources if isinstance(source, Buffer)]
+    data = data_of(sources)
     found = [
         script.add(Do.LOAD, script._scratch(), data.index(source))
-        if isinstance(source, Buffer)
+        if isinstance(source, (Buffer, At))
         else script.add(Do.ADD, script._scratch(), script.value(sizes.told(source)), script.value(0))
         for _, source in sources
     ]
@@ -188,7 +193,7 @@ def script_of(
         if length in changed:
             script.add(Do.FIT, 0, script.first + length, script.lengths + buffer)
     for left, right in conditions:
-        if not names.isdisjoint(symbol.name for size in (left, right) for symbol in dim.symbols(size)):
+        if not names.isdisjoint(sizes.data_sizes_in((left, right))):
             script.forget()
             script.add(Do.EQUAL, 0, script.value(sizes.told(left)), script.value(sizes.told(right)))
     return script.array()
@@ -221,7 +226,8 @@ def settle_kernel(f: KernelFunction, a: SettleArguments, count: int) -> None:
     with f.while_() as lines:
         place = f.address(a.script, line.get() * LINE, I64)
         do, target, one, two = (f.load(place, word, I64) for word in range(LINE))
-        lines.leave_if((do == int(Do.END)) | (f.load(a.status, 0, I64) != 0))
+        is_over = (f.load(a.status, 0, I64) != 0) & (do != int(Do.FIT))  # all that is too small is told at once
+        lines.leave_if((do == int(Do.END)) | is_over)
         line.set(line.get() + 1)
         with f.if_else(do <= int(Do.BROADCAST)) as otherwise:
             _compute(f, a, do, target, one, two)
@@ -281,7 +287,10 @@ def _apply(f: KernelFunction, a: SettleArguments, do: Code, target: Code, one: C
         f.store(f.maximum(grain, (items + a.pieces - 1) // a.pieces), step, GRAIN, I64)
     with f.if_(do == int(Do.FIT)):
         bytes = f.load(a.table, one, I64)
-        with f.if_((bytes < 0) | (bytes > f.load(a.table, two, I64))):
+        with f.if_(bytes < 0):
+            f.store(WRONG, a.status, 0, I64)
+        with f.if_(bytes > f.load(a.table, two, I64)):
+            f.store(bytes, a.table, two, I64)
             f.store(TOO_SMALL, a.status, 0, I64)
     with f.if_((do == int(Do.EQUAL)) & (f.load(a.table, one, I64) != f.load(a.table, two, I64))):
         f.store(WRONG, a.status, 0, I64)

@@ -6,7 +6,7 @@ and its arguments: 2·n·n + min(m, 512) is [[2, 0, 0], [1, ["min", [[1, 1]], 51
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from sardonyx.ir import Dim, dim
@@ -44,6 +44,17 @@ def _atom_terms(atom: dim.Atom, symbols: Mapping[str, int]) -> SizeTerms:
     if isinstance(atom, dim.Symbol):
         return symbols[atom.name]
     return [atom.function, *(terms_of(argument, symbols) for argument in atom.arguments)]
+
+
+def depends(size: SizeTerms, symbols: Container[int]) -> bool:
+    """Whether a size depends on some symbols, given by their numbers."""
+    if isinstance(size, int):
+        return False
+    return any(
+        atom in symbols if isinstance(atom, int) else any(depends(argument, symbols) for argument in atom[1:])
+        for _, *atoms in size
+        for atom in atoms
+    )
 
 
 def summed(sizes: Iterable[SizeTerms]) -> SizeTerms:

@@ -59,7 +59,7 @@ class Sizes:
     def __init__(self, inputs: Sequence[Value], data_sizes: Iterable[str] = (), aliases: Mapping[str, Dim] | None = None):
         self._aliases: Mapping[str, Dim] = {}
         """Names that a model gives to sizes which it does not otherwise tell, and what these are."""
-        self.data_sizes: Sequence[str] = ()
+        self.data_sizes: list[str] = []
         """Symbols that runs settle."""
         self._places: dict[str, tuple[int, int, int, int]] = {}
         """Symbol: input, axis, and what to subtract from and divide that size by."""
@@ -110,6 +110,13 @@ class Sizes:
             name = f"?size {number} {axis}"
             self._named.append((size, name))
             self._places[name] = (number, axis, 0, 1)
+
+    def add_data_size(self) -> dim.Expression:
+        """A symbol that runs settle and no value's shape has: a position, say."""
+        size = dim.fresh()
+        assert size.symbol is not None
+        self.data_sizes.append(size.symbol.name)
+        return size
 
     def told(self, size: Dim) -> Dim:
         """A size in symbols that shapes or runs tell, as far as it can be said in them."""

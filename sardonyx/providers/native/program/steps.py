@@ -79,7 +79,7 @@ class Step:
                 yield argument
         yield from (buffer.bytes for buffer in (*self.buffers(), *self.scratch))
         if self.settles is not None:
-            yield from (source for _, source in self.settles.sources if not isinstance(source, Buffer))
+            yield from (source for _, source in self.settles.sources if not isinstance(source, (Buffer, At)))
 
     def buffers(self) -> list[Buffer]:
         return [

@@ -22,6 +22,7 @@ from sardonyx.providers.native.kernels.control.kernels import (
 )
 from sardonyx.providers.native.kernels.shape.copying import PIECE_BYTES, raw
 from sardonyx.providers.native.kernels.shape.walking import StridedTensor
+from sardonyx.providers.native.program.computed_sizes import shapes_of
 from sardonyx.providers.native.program.known import known_sizes
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.steps import Buffer
@@ -53,17 +54,11 @@ def _require_equal(lowerer: Lowerer, value: Value, shape: Sequence[Dim]) -> list
     found = []
     for size, wanted in zip(sizes, shape):
         symbol = None if isinstance(wanted, int) else wanted.symbol
-        if symbol is not None and lowerer.is_settled(wanted):
+        if symbol is not None and symbol.name in lowerer.sizes.data_sizes:
             found.append((symbol.name, size))
         else:
             lowerer.require(size, wanted)
     return found
-
-
-def _shapes_of(value: Value) -> list[Sequence[Dim]]:
-    """The shape of a value as it is known, and as it was inferred where the model declares another."""
-    inferred = getattr(value.inferred, "shape", None)
-    return [dims(value)] if inferred is None else [dims(value), inferred]
 
 
 def _in(buffer: Buffer, value: Value) -> View:
@@ -86,7 +81,7 @@ def _skip(lowerer: Lowerer, condition: View | None = None) -> int:
 # --- If
 
 
-@lower("If")
+@lower("If", settles=True)
 def lower_if(lowerer: Lowerer, node: Node) -> None:
     condition = _single(lowerer, required(node.inputs[0]))
     _compute_captured(lowerer, node)
@@ -107,7 +102,7 @@ def _lower_branch(lowerer: Lowerer, branch: Graph, made: Sequence[Value], output
     settled = [
         pair
         for value, output in zip(branch.outputs, made, strict=True)
-        for shape in _shapes_of(output)
+        for shape in shapes_of(output)
         for pair in _require_equal(lowerer, value, shape)
     ]
     places = {value: output.buffer for value, output in pairs if not lowerer.is_settled(*output.shape)}
@@ -263,7 +258,7 @@ class _Loop:
         lowerer = self.lowerer
         settled = []
         for value, (state, place) in zip(outputs, self._given[: len(self.state)]):
-            settled += [pair for shape in _shapes_of(value) for pair in _require_equal(lowerer, state, shape)]
+            settled += [pair for shape in shapes_of(value) for pair in _require_equal(lowerer, state, shape)]
             lowerer.set_view(value, _in(place.buffer, value))
         lowerer.settle(_consistent(lowerer, settled))
 
@@ -278,8 +273,9 @@ def _consistent(lowerer: Lowerer, settled: Sequence[tuple[str, Dim]]) -> list[tu
 
 def _counted(lowerer: Lowerer, put: Sequence[_Rows]) -> list[str]:
     """Names of sizes that count the rows which turns have put somewhere."""
-    sizes = [size for rows in put for shape in _shapes_of(rows.output) if lowerer.is_settled(size := shape[rows.axis])]
-    return list(dict.fromkeys(size.symbol.name for size in sizes if not isinstance(size, int) and size.symbol is not None))
+    sizes = [shape[rows.axis] for rows in put for shape in shapes_of(rows.output)]
+    symbols = [size.symbol for size in sizes if not isinstance(size, int) and size.symbol is not None]
+    return list(dict.fromkeys(symbol.name for symbol in symbols if symbol.name in lowerer.sizes.data_sizes))
 
 
 def _check_rows(lowerer: Lowerer, put: Sequence[_Rows], first: int) -> None:
@@ -333,7 +329,7 @@ def _collected(
     return found
 
 
-@lower("Loop")
+@lower("Loop", settles=True)
 def lower_loop(lowerer: Lowerer, node: Node) -> None:
     body: Graph = node.attributes["body"].value
     count = len(node.inputs) - 2
@@ -361,7 +357,7 @@ def _always_holds(condition: Value | None) -> bool:
     return condition is None or (content is not None and bool(np.all(content)))
 
 
-@lower("Scan", since=9)
+@lower("Scan", since=9, settles=True)
 def lower_scan(lowerer: Lowerer, node: Node) -> None:
     body: Graph = node.attributes["body"].value
     scanned = int(operand(node, "num_scan_inputs"))

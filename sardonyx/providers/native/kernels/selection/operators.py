@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sardonyx.compiler.types import I64, Type
 from sardonyx.ir import Dim, Node, dim
-from sardonyx.ops.reading import operand
+from sardonyx.ops.reading import input_named, operand
 from sardonyx.providers.native.kernels.reduction.domain import cheap_source, is_float, row_grain, strip_arguments
 from sardonyx.providers.native.kernels.reduction.passes import RowArguments
 from sardonyx.providers.native.kernels.selection.kernels import (
@@ -16,6 +16,8 @@ from sardonyx.providers.native.kernels.selection.kernels import (
     scan_strips_kernel,
 )
 from sardonyx.providers.native.kernels.selection.topk_kernel import TopKArguments, top_k_kernel
+from sardonyx.providers.native.program.computed_sizes import axes_of, has_numbers, numbers_of, settle_to
+from sardonyx.providers.native.program.known import known_sizes
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import dims, element_of, required, stored
@@ -149,17 +151,31 @@ def scan(lowerer: Lowerer, node: Node) -> None:
 # --- the k best -----------------------------------------------------------------------------------------------------
 
 
-def _claims_top_k(node: Node) -> bool:
-    """Sorted results whose number is known when shapes are."""
+def _is_ranked(node: Node) -> bool:
+    """Whether the results of TopK are sorted elements of a type that its kernel takes."""
     value = required(node.inputs[0])
-    type, shape = element_of(value), dims(value)
-    if type is None or type.kind == "bool" or not shape or operand(node, "sorted") == 0 or len(node.outputs) != 2:
-        return False
-    return len(node.inputs) < 2 or (node.inputs[1] is not None and node.inputs[1].known is not None) or _is_constant(node)
+    type = element_of(value)
+    is_number = type is not None and type.kind != "bool"
+    return is_number and bool(dims(value)) and operand(node, "sorted") != 0 and len(node.outputs) == 2
 
 
-def _is_constant(node: Node) -> bool:
-    return node.inputs[1] is not None and node.inputs[1].is_constant
+def _claims_top_k(node: Node) -> bool:
+    """Results whose number is known when shapes are."""
+    k = input_named(node, "K")
+    return _is_ranked(node) and (k is None or k.known is not None or k.is_constant)
+
+
+def _claims_computed_top_k(node: Node) -> bool:
+    k = input_named(node, "K")
+    return _is_ranked(node) and k is not None and known_sizes(k) is None and has_numbers(k) and dim.product(dims(k)) == 1
+
+
+@lower("TopK", since=10, claims=_claims_computed_top_k, case="computed sizes", settles=True)
+def top_of_computed_number(lowerer: Lowerer, node: Node) -> None:
+    axis = _axis(node)
+    (k,) = numbers_of(lowerer, required(node.inputs[1]))
+    settle_to(lowerer, [pair for result in node.outputs for pair in axes_of(result, [(axis, k)])])
+    top_k(lowerer, node)
 
 
 @lower("TopK", claims=_claims_top_k)

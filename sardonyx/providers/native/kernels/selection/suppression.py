@@ -1,143 +1,111 @@
-"""NonMaxSuppression. How many boxes it keeps depends on data, so it is no part of a cluster but a step of its own."""
+"""NonMaxSuppression: boxes are chosen class by class, their number is settled, and then they are written in the order of classes."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-
+from sardonyx.compiler.types import F32, I64
 from sardonyx.dtypes import float32
-from sardonyx.ir import Node, Value
-from sardonyx.ops.reading import constant, input_named, operand
-from sardonyx.providers.native.execution.immediate import memory_of, numbers_of, run_step
-from sardonyx.providers.native.program.arguments import Arguments, Number, Pointer, Size, declare
-from sardonyx.providers.native.program.table import alone
-from sardonyx.providers.provider import Cluster, element_type
-from sardonyx.providers.steps import StepCall
+from sardonyx.ir import Dim, Node, dim
+from sardonyx.ops.reading import input_named, operand
+from sardonyx.providers.native.kernels.selection.counting import accumulate
+from sardonyx.providers.native.kernels.selection.suppression_kernel import (
+    CheckArguments,
+    KeptArguments,
+    LimitArguments,
+    SidesArguments,
+    SuppressArguments,
+    check_kernel,
+    kept_kernel,
+    limit_kernel,
+    sides_kernel,
+    suppress_kernel,
+)
+from sardonyx.providers.native.program.computed_sizes import has_numbers, numbers_of, positions, settle_shape
+from sardonyx.providers.native.program.known import known_sizes
+from sardonyx.providers.native.program.lowering import Lowerer
+from sardonyx.providers.native.program.steps import At, Buffer
+from sardonyx.providers.native.program.table import lower
+from sardonyx.providers.native.program.values import dims, required
+from sardonyx.providers.native.program.views import View
+from sardonyx.providers.provider import element_type
 
-if TYPE_CHECKING:
-    from sardonyx.compiler.jit import Kernel
-    from sardonyx.compiler.target import Target
-
-THRESHOLDS = ("iou_threshold", "score_threshold")
-NUMBERS = ("max_output_boxes_per_class", *THRESHOLDS)
-"""Operands of one element each; NumPy says what is wrong with others."""
-OPERANDS = ("boxes", "scores", *NUMBERS)
-MOST_KEPT = 1 << 22
-"""Boxes for which room is made; beyond, NumPy computes."""
-
-
-class SuppressArguments(Arguments):
-    """Of `suppression_kernel`. It stands here as compiled models are run without the code that emits kernels."""
-
-    sides: Pointer
-    """[5, images, count]: left, low, right and high sides of all boxes, and their areas."""
-    scores: Pointer
-    images: Size
-    labels: Size
-    """How many classes there are."""
-    count: Size
-    """Boxes of an image."""
-    limit: Size
-    """How many boxes of a class are kept at most."""
-    overlap: Number
-    """What boxes may share with one that is kept, as a part of their union."""
-    threshold: Number
-    """Boxes with lower scores, or this one, are left out."""
-    heap: Pointer
-    chosen: Pointer
-    """Scratch memory, [classes of images, 5, limit], for the sides of boxes that are kept."""
-    kept: Pointer
-    counts: Pointer
-    """How many boxes are kept, for each class of each image."""
-
-
-DECLARATION = declare(SuppressArguments, {})
+PIECE_BOXES = 1 << 12
+"""How many boxes are worth handing to another thread."""
 
 
 def _claims(node: Node) -> bool:
-    return all(value is not None and element_type(value) is float32 for value in node.inputs[:2])
+    most = input_named(node, "max_output_boxes_per_class")
+    thresholds = [input_named(node, name) for name in ("iou_threshold", "score_threshold")]
+    numbers = [value for value in (most, *thresholds) if value is not None]
+    return (
+        all(value is not None and element_type(value) is float32 for value in node.inputs[:2])
+        and all(dim.product(dims(value)) == 1 for value in numbers)
+        and (most is None or has_numbers(most))
+    )
 
 
-def _kernel(target: Target) -> Kernel:
-    from sardonyx.providers.native.kernels.selection.suppression_kernel import suppress_kernel
-
-    return suppress_kernel(target)
-
-
-@alone("NonMaxSuppression", claims=_claims, kernel=_kernel)
-class Suppression(StepCall):
-    """The step of one node: called with the values of its inputs that are not constant. `address` is where its kernel lies.
-
-    `kept` keeps the kernel in memory.
-    """
-
-    def __init__(self, cluster: Cluster, address: int, threads: int, kept: object = None):
-        (node,) = cluster.nodes
-        self._operands = {name: input_named(node, name) for name in OPERANDS}
-        self._center = int(operand(node, "center_point_box"))
-        self._places = {value: place for place, value in enumerate(cluster.inputs)}
-        self._threads = threads
-        self._address = address
-        self._kept = kept
-
-    def __call__(self, inputs: Sequence[Any]) -> list[np.ndarray]:
-        from sardonyx.providers.cpu.selection import corners_of, non_max_suppression
-
-        operands = {name: self._value(value, inputs) for name, value in self._operands.items()}
-        if any(operands[name] is not None and np.size(operands[name]) != 1 for name in NUMBERS):
-            return [non_max_suppression(**operands, center_point_box=self._center)]  # type: ignore[no-untyped-call]
-        boxes, scores, most = operands["boxes"], operands["scores"], operands["max_output_boxes_per_class"]
-        limit = 0 if most is None else min(int(np.reshape(most, -1)[0]), scores.shape[2])
-        overlap, threshold = (None if operands[name] is None else float(np.reshape(operands[name], ())) for name in THRESHOLDS)
-        largest = scores.shape[0] * scores.shape[1] * limit
-        is_usual = (
-            boxes.shape == (scores.shape[0], scores.shape[2], 4)
-            and 0 < largest <= MOST_KEPT
-            and 0 <= (overlap or 0) <= 1
-            and np.isfinite(scores.min())
-            and np.isfinite(boxes).all()
-        )
-        if not is_usual:
-            return [non_max_suppression(**operands, center_point_box=self._center)]  # type: ignore[no-untyped-call]
-        corners = corners_of(boxes, self._center)  # type: ignore[no-untyped-call]
-        return [
-            self._select(
-                corners, np.ascontiguousarray(scores), limit, overlap or 0.0, -math.inf if threshold is None else threshold
-            )
-        ]
-
-    def _value(self, value: Value | None, inputs: Sequence[Any]) -> Any:
-        if value is None:
-            return None
-        return inputs[self._places[value]] if value in self._places else constant(value)
-
-    def _select(self, corners: np.ndarray, scores: np.ndarray, limit: int, overlap: float, threshold: float) -> np.ndarray:
-        images, labels, count = scores.shape
-        rows = images * labels
-        sides = np.empty((5, images, count), np.float32)
-        sides[:4] = np.moveaxis(corners, -1, 0)
-        with np.errstate(all="ignore"):
-            np.multiply(sides[2] - sides[0], sides[3] - sides[1], out=sides[4])
-        kept, counts = np.empty((rows, limit), np.int64), np.zeros(rows, np.int64)
-        arguments = SuppressArguments(
-            sides=memory_of(sides),
-            scores=memory_of(scores),
+@lower("NonMaxSuppression", claims=_claims, settles=True)
+def non_max_suppression(lowerer: Lowerer, node: Node) -> None:
+    """Boxes that overlap none of a higher score too much, for each class of each image."""
+    boxes, scores = (lowerer.contiguous(required(value)) for value in node.inputs[:2])
+    images, labels, count = scores.shape
+    for size, wanted in zip(boxes.shape, (images, count, 4)):
+        lowerer.require(size, wanted)
+    limit, rows = _limit(lowerer, node, count), images * labels
+    overlap, threshold = (_number(lowerer, node, name) for name in ("iou_threshold", "score_threshold"))
+    if overlap is not None:
+        lowerer.call(check_kernel(lowerer.target), CheckArguments(overlap=overlap, status=lowerer.status()), 1)
+    kept, counts = lowerer.scratch(rows * limit * I64.bytes), lowerer.scratch(rows * I64.bytes)
+    lowerer.call(
+        suppress_kernel(lowerer.target, overlap is not None, threshold is not None),
+        SuppressArguments(
+            sides=_sides(lowerer, node, boxes, images * count),
+            scores=scores.place,
             images=images,
             labels=labels,
             count=count,
             limit=limit,
             overlap=overlap,
             threshold=threshold,
-            heap=memory_of(np.empty((rows, count), np.int64)),
-            chosen=memory_of(np.empty((rows, 5, limit), np.float32)),
-            kept=memory_of(kept),
-            counts=memory_of(counts),
-        )
-        numbers = numbers_of(DECLARATION, "suppress", arguments)
-        run_step(self._address, numbers, rows, 1, self._threads)
-        row = np.repeat(np.arange(rows), counts)
-        chosen = kept[np.arange(limit) < counts[:, np.newaxis]]
-        return np.column_stack([row // max(1, labels), row % max(1, labels), chosen])
+            heap=lowerer.scratch(rows * count * I64.bytes),
+            chosen=lowerer.scratch(rows * 5 * limit * F32.bytes),
+            kept=kept,
+            counts=counts,
+            status=lowerer.status(),
+        ),
+        rows,
+        flops=rows * count * 16,
+        traffic=rows * count * F32.bytes,
+    )
+    total = lowerer.scratch(I64.bytes)
+    accumulate(lowerer, counts, rows, total)
+    settle_shape(lowerer, node.outputs[0], [(0, total)])
+    target = lowerer.output(node.outputs[0])
+    arguments = KeptArguments(
+        kept=kept, starts=counts, rows=rows, total=target.shape[0], labels=labels, limit=limit, target=target.place
+    )
+    lowerer.call(kept_kernel(lowerer.target), arguments, rows, PIECE_BOXES)
+
+
+def _limit(lowerer: Lowerer, node: Node, count: Dim) -> Dim:
+    """How many boxes of a class are kept at most."""
+    most = input_named(node, "max_output_boxes_per_class")
+    known = [0] if most is None else known_sizes(most)
+    if known is not None:
+        return dim.maximum(0, dim.minimum(known[0], count))
+    (number,) = numbers_of(lowerer, required(most))
+    limit = lowerer.scratch(I64.bytes)
+    lowerer.call(limit_kernel(lowerer.target), LimitArguments(most=number, count=count, target=limit), 1)
+    return positions(lowerer, [limit])[0]
+
+
+def _number(lowerer: Lowerer, node: Node, name: str) -> At | None:
+    value = input_named(node, name)
+    return None if value is None else lowerer.contiguous(value).place
+
+
+def _sides(lowerer: Lowerer, node: Node, boxes: View, total: Dim) -> Buffer:
+    """The sides of all boxes, and their areas."""
+    sides = lowerer.scratch(5 * total * F32.bytes)
+    arguments = SidesArguments(boxes=boxes.place, total=total, sides=sides, status=lowerer.status())
+    lowerer.call(sides_kernel(lowerer.target, bool(operand(node, "center_point_box"))), arguments, total, PIECE_BOXES)
+    return sides

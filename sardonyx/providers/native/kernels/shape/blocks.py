@@ -14,6 +14,7 @@ from sardonyx.providers.native.program.values import dims, is_plain, rank_of, re
 from sardonyx.providers.native.program.views import Dims, View
 
 UNBOUNDED = 1 << 40
+PAD_MODES = ("constant", "edge", "reflect", "wrap")
 
 # --- joining --------------------------------------------------------------------------------------------------------
 
@@ -139,7 +140,7 @@ def _margins(node: Node) -> Margins | None:
 def _claims_pad(node: Node) -> bool:
     margins = _margins(node)
     mode = word(node, "mode", "constant")
-    if margins is None or mode not in ("constant", "edge", "reflect", "wrap"):
+    if margins is None or mode not in PAD_MODES:
         return False
     sizes = [_kept(size, margin) for size, margin in zip(dims(required(node.inputs[0])), margins)]
     if any(isinstance(size, int) and size < 0 for size in sizes):
@@ -159,9 +160,13 @@ def _kept(size: Dim, margin: tuple[Dim, Dim]) -> Dim:
 @lower("Pad", claims=_claims_pad)
 @lower("Pad", domain="com.microsoft", claims=_claims_pad)
 def pad(lowerer: Lowerer, node: Node) -> None:
-    """A value with margins around it, or without its own where they are negative."""
     margins = _margins(node)
     assert margins is not None
+    pad_by(lowerer, node, margins)
+
+
+def pad_by(lowerer: Lowerer, node: Node, margins: Margins) -> None:
+    """A value with margins around it, or without its own where they are negative."""
     target = lowerer.output(node.outputs[0])
     source = lowerer.view(required(node.inputs[0]))
     for axis, (before, after) in enumerate(margins):

@@ -30,7 +30,7 @@ def _is_number(value: Value | None) -> bool:
 # --- Range ----------------------------------------------------------------------------------------------------------
 
 
-def _claims_range(node: Node) -> bool:
+def claims_range(node: Node) -> bool:
     """Only numbers that the shapes tell: the size of the result depends on them."""
     type = element_of(node.outputs[0])
     inputs = [value for value in node.inputs if value is not None]
@@ -43,8 +43,8 @@ def _claims_range(node: Node) -> bool:
     )
 
 
-@lower("Range", claims=_claims_range, costly=False)
-@lower("Range", domain="com.microsoft", claims=_claims_range, costly=False)
+@lower("Range", claims=claims_range, costly=False)
+@lower("Range", domain="com.microsoft", claims=claims_range, costly=False)
 def range_of_numbers(lowerer: Lowerer, node: Node) -> None:
     """Numbers at even distances."""
     (start,) = content(node, "start") or [0]
@@ -167,9 +167,15 @@ def trilu_kernel(f: KernelFunction, a: TriluArguments, type: Type, upper: bool) 
 
 def _claims_one_hot(node: Node) -> bool:
     """The depth must be known, for it is a size of the result."""
-    type, depth, values = element_of(required(node.inputs[0])), input_named(node, "depth"), input_named(node, "values")
+    depth = input_named(node, "depth")
     known = depth is not None and (depth.is_constant or depth.known is not None) and _is_number(depth)
-    return known and type not in (None, BOOL, U64) and values is not None and dims(values) == (2,)
+    return known and marks_with_two_values(node)
+
+
+def marks_with_two_values(node: Node) -> bool:
+    """Whether the operands of OneHot are of the types and shapes that its kernel takes."""
+    type, values = element_of(required(node.inputs[0])), input_named(node, "values")
+    return type not in (None, BOOL, U64) and values is not None and dims(values) == (2,)
 
 
 @lower("OneHot", claims=_claims_one_hot)
