@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from sardonyx import ops, settings
-from sardonyx.ir import Model, Node, edit
+from sardonyx.ir import Graph, Model, Node, dim, edit
 from sardonyx.providers.matching import resolver_of
 from sardonyx.runtime.api import custom_ops
 from sardonyx.runtime.api.options import SessionOptions
@@ -125,6 +125,8 @@ def optimize(prepared: Prepared) -> Prepared:
         level = min(level, pipeline.Level.BASIC) if is_standard else level
         try:
             pipeline.optimize(model, level, evaluate=evaluate, disabled=recipe.disabled, options=entries, journal=journal)
+            if level and _has_untold_sizes(model.graph):  # rewritten nodes may tell more of what follows them
+                ops.infer(model, evaluate)
         except pipeline.StageFailed as error:
             if recipe.source is None:
                 raise
@@ -136,6 +138,15 @@ def optimize(prepared: Prepared) -> Prepared:
 
         replay(model, evaluate=evaluate, options=entries, journal=journal)
     return replace(prepared, journal=journal)
+
+
+def _has_untold_sizes(graph: Graph) -> bool:
+    """Whether values have sizes that the shapes of the inputs do not tell."""
+    shapes = [getattr(value.type, "shape", None) or () for node in graph.nodes for value in node.outputs]
+    told = {
+        symbol for value in graph.inputs for size in getattr(value.type, "shape", None) or () for symbol in dim.symbols(size)
+    }
+    return any(symbol not in told for sizes in shapes for size in sizes for symbol in dim.symbols(size))
 
 
 def layout(prepared: Prepared) -> Prepared:

@@ -9,6 +9,7 @@ from sardonyx.compiler.types import I64, Type
 from sardonyx.ir import Dim, Value, dim
 from sardonyx.providers.native.program.arguments import Arguments, Pointer, Size
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
+from sardonyx.providers.native.program.known import known_sizes
 from sardonyx.providers.native.program.settling import Origin
 from sardonyx.providers.native.program.steps import At, Buffer
 from sardonyx.providers.native.program.values import dims, element_of, shape_of
@@ -61,6 +62,17 @@ def positions(lowerer: Lowerer, origins: Iterable[Origin]) -> list[Dim]:
     found = [(lowerer.sizes.add_data_size(), origin) for origin in origins]
     settle_to(lowerer, found)
     return [size for size, _ in found]
+
+
+def known_parts(value: Value) -> list[Dim | None]:
+    """The whole numbers of an operand as far as shapes tell them: the parts of a Concat may be known one by one."""
+    known = known_sizes(value)
+    if known is not None:
+        return list(known)
+    node = value.producer
+    if node is None or node.op_type != "Concat" or node.domain or not all(map(has_numbers, node.inputs)):
+        return [None] * sum(size for size in dims(value) if isinstance(size, int))
+    return [size for part in node.inputs if part is not None for size in known_parts(part)]
 
 
 def numbers_of(lowerer: Lowerer, value: Value) -> list[At]:

@@ -8,13 +8,22 @@ from collections.abc import Callable, Sequence
 from sardonyx.compiler.builder import Value, Variable
 from sardonyx.compiler.types import I64, Type
 from sardonyx.ir import Node, dim
+from sardonyx.ops.reading import input_named
 from sardonyx.providers.native.kernels.image.image import Image, image_of
-from sardonyx.providers.native.kernels.image.resize_form import Table, claims_resize, resized_axes, resizing_of, table_of
+from sardonyx.providers.native.kernels.image.resize_form import (
+    Table,
+    claims_resize,
+    has_computed_sizes,
+    resized_axes,
+    resizing_of,
+    table_of,
+)
 from sardonyx.providers.native.kernels.reduction.passes import items
 from sardonyx.providers.native.kernels.shape.walking import runs
 from sardonyx.providers.native.program.arguments import Arguments, Operands, Size, each, group
 from sardonyx.providers.native.program.chain import Chain, ChainCode, ChainRow
 from sardonyx.providers.native.program.chain_lowering import Sink
+from sardonyx.providers.native.program.computed_sizes import numbers_of, settle_shape
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
@@ -54,6 +63,19 @@ def arrangement_of(rank: int, axes: Sequence[int]) -> Arrangement | None:
 def _claims(node: Node) -> bool:
     form = resizing_of(node) if claims_resize(node) else None
     return form is not None and arrangement_of(len(form.sizes), resized_axes(node, form)) is not None and len(form.sizes) > 0
+
+
+@lower("Resize", claims=lambda node: has_computed_sizes(node) and _claims(node), case="computed sizes", settles=True)
+def resize_to_computed(lowerer: Lowerer, node: Node) -> None:
+    """The sizes of the result are settled before."""
+    form = resizing_of(node)
+    assert form is not None
+    lowerer.view(required(node.inputs[0]))
+    result, numbers = node.outputs[0], numbers_of(lowerer, required(input_named(node, "sizes")))
+    settle_shape(lowerer, result, zip(form.axes, numbers))
+    for size, settled in zip(form.sizes, dims(result)):
+        lowerer.require(size, settled)
+    resize(lowerer, node)
 
 
 @lower("Resize", "Upsample", claims=_claims, strided=True)

@@ -19,6 +19,7 @@ from sardonyx.ops.reading import input_named, operand, word
 from sardonyx.providers.cpu.resize import COORDINATES, ResizedAxis, nearest_pixels, plan_axes, stencil
 from sardonyx.providers.native.kernels.shape.views import content
 from sardonyx.providers.native.program.arguments import Arguments, Number, Pointer, Size, when
+from sardonyx.providers.native.program.computed_sizes import has_numbers, known_parts
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.values import dims, element_of, required, shape_of
@@ -85,7 +86,7 @@ def _resizing(node: Node) -> Resizing | None:
     scales = _floats(node, "scales")
     if not scales:
         value = input_named(node, "scales")
-        if (value is not None and shape_of(value) != (0,)) or content(node, "sizes") is None:
+        if (value is not None and shape_of(value) != (0,)) or not (_has_known_sizes(node) or has_computed_sizes(node)):
             return None
     elif len(scales) == len(chosen):
         whole = [1.0] * rank
@@ -99,13 +100,32 @@ def _resizing(node: Node) -> Resizing | None:
         word(node, "coordinate_transformation_mode", "half_pixel"),
         word(node, "nearest_mode", "round_prefer_floor"),
         tuple(scales) if scales else None,
-        dims(node.outputs[0]),
+        dims(node.outputs[0]) if scales or _has_known_sizes(node) else _computed_sizes(node, chosen),
         bool(operand(node, "antialias")),
         bool(operand(node, "exclude_outside")),
         float(operand(node, "cubic_coeff_a")),
         word(node, "keep_aspect_ratio_policy", "stretch"),
         tuple(chosen),
     )
+
+
+def _has_known_sizes(node: Node) -> bool:
+    return content(node, "sizes") is not None
+
+
+def has_computed_sizes(node: Node) -> bool:
+    """Whether only a run tells the sizes that are asked for."""
+    sizes = input_named(node, "sizes")
+    is_stretched = word(node, "keep_aspect_ratio_policy", "stretch") == "stretch"
+    return sizes is not None and not _has_known_sizes(node) and has_numbers(sizes) and is_stretched
+
+
+def _computed_sizes(node: Node, axes: Sequence[int]) -> tuple[Dim, ...]:
+    """The sizes of a result that a run computes. Where the model asks for a size that the image has, it is that one."""
+    old, new = dims(required(node.inputs[0])), list(dims(node.outputs[0]))
+    for axis, size in zip(axes, known_parts(required(input_named(node, "sizes")))):
+        new[axis] = old[axis] if size == old[axis] else new[axis]
+    return tuple(new)
 
 
 def resized_axes(node: Node, form: Resizing) -> list[int]:
