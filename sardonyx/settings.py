@@ -103,6 +103,13 @@ NHWC_TRANSFORMER = _setting(
     SWITCH,
     "Writes quantized convolutions with channels last ([optimizer](optimizer.md)).",
 )
+REMEMBER = _setting(
+    SESSION,
+    "sardonyx.remember",
+    "small",
+    ("off", "small", "all"),
+    "Whether what a session made of its model is kept for the next one, if it is small or in any case ([remembering](remembering.md)).",
+)
 REQUIRE_NATIVE = _setting(
     SESSION,
     "sardonyx.require_native",
@@ -399,6 +406,20 @@ CACHE_BYTES = _setting(
     str(256 << 20),
     "a number of bytes",
     "How much that folder may hold before its oldest entries go.",
+)
+REMEMBER_VARIABLE = _setting(
+    ENVIRONMENT,
+    "SARDONYX_REMEMBER",
+    "small",
+    ("off", "small", "all"),
+    "Whether prepared models are kept, for sessions that do not say so themselves ([remembering](remembering.md)).",
+)
+MODELS_BYTES = _setting(
+    ENVIRONMENT,
+    "SARDONYX_MODELS_BYTES",
+    str(256 << 20),
+    "a number of bytes",
+    "How much all of these models may take before the oldest go.",
 )
 CPU_LEVEL = _setting(
     ENVIRONMENT,

@@ -224,6 +224,7 @@ DOORS = {
     "sardonyx.runtime.preparation.expand": COMPILED,
     "sardonyx.runtime.preparation.layouts": COMPILED,
     "sardonyx.runtime.saving.contexts": "for compiled models",
+    "sardonyx.runtime.saving.remembered": "for sessions that remember",
     "sardonyx.runtime.saving.files": SAVING,
 }
 """The modules of ours that may be imported inside of functions, and why they wait. All others are imported at a module's head."""

@@ -12,7 +12,7 @@ import os
 import sys
 
 from sardonyx.errors import InvalidArgument
-from sardonyx.settings import CACHE_BYTES, CACHE_DIRECTORY
+from sardonyx.settings import CACHE_BYTES, CACHE_DIRECTORY, Setting
 from sardonyx.startup.hashing import blake2b
 
 MAGIC = b"sardonyx object 2\n"
@@ -42,11 +42,11 @@ def default_folder() -> str | None:
     return os.path.join(base, "sardonyx") if base and os.path.isabs(base) else None
 
 
-def _given_bytes() -> int:
-    """How much the folder may hold before its oldest entries go."""
-    limit = os.environ.get(CACHE_BYTES) or CACHE_BYTES.default
+def given_bytes(setting: Setting = CACHE_BYTES) -> int:
+    """How much a folder may hold before its oldest entries go, as an environment variable says."""
+    limit = os.environ.get(setting) or setting.default
     if not (limit.isascii() and limit.isdecimal()):
-        raise InvalidArgument(f"{CACHE_BYTES} must be a number of bytes, not {limit!r}")
+        raise InvalidArgument(f"{setting} must be a number of bytes, not {limit!r}")
     return int(limit)
 
 
@@ -55,7 +55,7 @@ class ObjectCache:
 
     def __init__(self, folder: str | os.PathLike[str] | None, max_bytes: int | None = None):
         self.folder = folder
-        self.max_bytes = _given_bytes() if max_bytes is None else max_bytes
+        self.max_bytes = given_bytes() if max_bytes is None else max_bytes
 
     def _path(self, key: str) -> str | None:
         return None if self.folder is None else os.path.join(self.folder, key[:2], key[2:])
@@ -77,6 +77,12 @@ class ObjectCache:
 
     def put(self, key: str, payload: bytes) -> None:
         """Keep an entry, unless the disk refuses."""
+        self.write(key, _head(payload) + payload)
+        if key.startswith(CHECKED):
+            self.shrink()
+
+    def write(self, key: str, content: bytes) -> None:
+        """Make a file of a key, at once and whole, unless the disk refuses."""
         path = self._path(key)
         if path is None:
             return
@@ -88,34 +94,42 @@ class ObjectCache:
             handle, temporary = tempfile.mkstemp(dir=folder, prefix=".new-")
             try:
                 with os.fdopen(handle, "wb") as file:
-                    file.write(_head(payload) + payload)
+                    file.write(content)
                 os.replace(temporary, path)
             except OSError:
                 os.unlink(temporary)
                 raise
-            if key.startswith(CHECKED):
-                self.shrink()
 
-    def shrink(self) -> None:
-        """Remove the oldest entries until the folder is below three quarters of its bound, if it is above that."""
+    def entries(self) -> list[tuple[float, int, str]]:
+        """When each entry was last used, how much disk it takes, and its path."""
         if self.folder is None:
-            return
+            return []
         import glob
 
-        entries = []
+        found = []
         for path in glob.iglob(os.path.join(glob.escape(os.fspath(self.folder)), "??", "*")):
             with contextlib.suppress(OSError):
                 status = os.stat(path)
-                entries.append((status.st_mtime, max(status.st_size, BLOCK_BYTES), path))
-        total = sum(size for _, size, _ in entries)
-        if total <= self.max_bytes:
-            return
+                found.append((status.st_mtime, max(status.st_size, BLOCK_BYTES), path))
+        return found
+
+    def shrink(self) -> None:
+        """Remove the oldest entries until the folder is below three quarters of its bound, if it is above that."""
+        entries = self.entries()
+        if sum(size for _, size, _ in entries) > self.max_bytes:
+            self.remove(entries, self.max_bytes * 3 // 4)
+
+    def remove(self, entries: list[tuple[float, int, str]], keep_bytes: int = 0) -> int:
+        """Remove the oldest of some entries until they take no more than `keep_bytes`; returns how many those were."""
+        total, removed = sum(size for _, size, _ in entries), 0
         for _, size, path in sorted(entries):
+            if total <= keep_bytes:
+                break
             with contextlib.suppress(OSError):
                 os.unlink(path)
+                removed += 1
             total -= size
-            if total <= self.max_bytes * 3 // 4:
-                return
+        return removed
 
 
 def _head(payload: bytes) -> bytes:

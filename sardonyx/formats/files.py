@@ -47,6 +47,11 @@ class Files:
         self._opened: dict[tuple[str, bool], File] = {}
         self._lock = Lock()
 
+    @property
+    def paths(self) -> set[str]:
+        """Of all that were opened."""
+        return {path for path, _ in self._opened}
+
     def open(self, path: str | os.PathLike[str], follow: bool = True, mapped: bool = False) -> File:
         """The file at a path as it was when it was first opened. With `follow=False` it must not be a symbolic link.
 

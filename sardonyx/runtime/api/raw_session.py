@@ -30,6 +30,7 @@ from sardonyx.runtime.preparation.recipe import ProviderList, open_recipe
 if TYPE_CHECKING:
     from sardonyx.providers.native.aot.writing import Written
     from sardonyx.runtime.saving.contexts import ContextFile
+    from sardonyx.runtime.saving.remembered import Place
 
 logger = logging.getLogger("sardonyx.runtime")
 
@@ -37,7 +38,15 @@ logger = logging.getLogger("sardonyx.runtime")
 class RawSession(Engine):
     """A model that is loaded at once, and ready to run after `initialize_session`."""
 
-    def __init__(self, options: SessionOptions, model: Any, from_file: bool = False, read_config: bool = False):
+    def __init__(
+        self,
+        options: SessionOptions,
+        model: Any,
+        from_file: bool = False,
+        read_config: bool = False,
+        place: Place | None = None,
+    ):
+        """`place` is where an earlier session may have left what it made of the model."""
         if not isinstance(options, SessionOptions):
             raise arguments.mismatch("__init__", "InferenceSession(options: SessionOptions, model, from_file: bool)", options)
         self._cancelled: Callable[[], bool] = lambda: options._cancelled  # another thread sets it on the caller's object
@@ -48,8 +57,11 @@ class RawSession(Engine):
             self._check_cancelled()
             self._source = model
             self._files = open_files(self.session_options)
+            self._place, self._remembered = place, None if place is None else place.find(self.session_options)
             with door("while the model is loaded"):
-                self._model = load_model(model, self.session_options, self._files)
+                self._model = (
+                    self._remembered.model if self._remembered else load_model(model, self.session_options, self._files)
+                )
             if read_config:
                 options_from_model(self._model, self.session_options)
                 self._profiler = self._profiler or self._open_profiler()
@@ -92,6 +104,7 @@ class RawSession(Engine):
                 disabled=disabled_optimizers,
                 container=prepacked_weights_container,
                 writes_context=self._writes_context,
+                remembered=self._remembered,
             )
             demands.check_fallback(self.session_options._config, providers)
             with door("while the model is prepared"):
@@ -118,6 +131,8 @@ class RawSession(Engine):
         demands.refuse_numpy(prepared)
         demands.refuse_compiling(prepared)
         self._write(prepared)
+        if self._place is not None:
+            self._place.keep(prepared)
         originals.release(prepared)
         return prepared
 

@@ -30,6 +30,7 @@ from sardonyx.runtime.preparation.providers import CPU_PROVIDER, check_and_norma
 
 if TYPE_CHECKING:
     from sardonyx.runtime.api.memory_report import MemoryReport
+    from sardonyx.runtime.saving.remembered import Place
 
 Providers = Sequence[str | tuple[str, Mapping[Any, Any]]]
 
@@ -102,7 +103,8 @@ class Session:
         """
         from sardonyx.runtime.api.explanation import explanation
 
-        return explanation(self._engine.plan, self._engine.journal, self._engine.shares)
+        engine = self._engine.of_whole_model()
+        return explanation(engine.plan, engine.journal, self._engine.shares)
 
     def prepacking_counts(self) -> PackingCounts:
         """How many weights were packed when the session was made, and how many were there already: shared, or with the model."""
@@ -115,7 +117,7 @@ class Session:
         """
         from sardonyx.runtime.api.memory_report import MemoryReport
 
-        return MemoryReport.of(self._engine.plan)
+        return MemoryReport.of(self._engine.of_whole_model().plan)
 
     def set_providers(
         self, providers: Providers | None = None, provider_options: Sequence[Mapping[Any, Any]] | None = None
@@ -337,9 +339,22 @@ class InferenceSession(Session):
         self._requested_providers = list(zip(names, normalized, strict=True))
         model: Any = self._model_bytes if self._model_path is None else self._model_path
         with rarely_collected():
-            session = RawSession(options, model, self._model_path is not None, self._read_config_from_model)
+            place = None if self._read_config_from_model else self._place(model)
+            session = RawSession(options, model, self._model_path is not None, self._read_config_from_model, place)
             session.initialize_session(names, normalized, self._disabled_optimizers, self._prepacked_weights_container)
         self._adopt(session)
+
+    def _place(self, model: Any) -> Place | None:
+        """Where what earlier sessions made of the model may be, unless this session wants it made anew."""
+        options = self._sess_options
+        if not isinstance(options, SessionOptions) or self._prepacked_weights_container is not None:
+            return None
+        wanted = options._config.entries.get(settings.REMEMBER) or settings.REMEMBER_VARIABLE.of(os.environ)
+        if wanted == "off":
+            return None  # and what remembers need not be imported
+        from sardonyx.runtime.saving.remembered import place_of
+
+        return place_of(wanted, model, options, self._requested_providers, self._disabled_optimizers)
 
     def _adopt(self, engine: Engine) -> None:
         self._sess = engine

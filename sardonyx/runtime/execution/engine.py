@@ -179,7 +179,7 @@ class Engine:
         except CODED as error:
             if self._compiled is not None and self._compiled.is_needed(error):
                 names = [plan.values[slot].name for slot in plan.outputs]
-                return self._others.compiled_from(error).compute(names, feeds, run_options)
+                return self._others.from_source(error).compute(names, feeds, run_options)
             if error.message.startswith("Non-zero status code"):  # type: ignore[attr-defined]
                 with self._run_scope(run_options):
                     logger.error("%s", error.message)  # type: ignore[attr-defined]
@@ -272,6 +272,11 @@ class Engine:
         callback(results, user_data, message)
 
     # --- what can be asked
+
+    def of_whole_model(self) -> Engine:
+        """The engine that knows every node: this one, unless it runs what an earlier session made of the model."""
+        is_remembered = self._compiled is not None and self._compiled.stands_in
+        return self._others.from_source() if is_remembered else self
 
     def get_providers(self) -> list[str]:
         return list(dict.fromkeys(provider.public_name for provider in self.providers))

@@ -5,7 +5,6 @@ inputs that were taken for constants, or from the source of compiled code. Each 
 from __future__ import annotations
 
 import copy
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
 
 FATAL = 4
 """The severity above that of warnings and errors."""
-
-logger = logging.getLogger("sardonyx.runtime")
 
 
 class Alternatives:
@@ -73,14 +70,14 @@ class Alternatives:
                     self._with_all_inputs = self._make_engine(options, self._recipe.source)
             return self._with_all_inputs
 
-    def compiled_from(self, error: BaseException) -> Engine:
-        """An engine of the model that compiled code was made from, for data that the code does not take."""
+    def from_source(self, error: BaseException | None = None) -> Engine:
+        """An engine of the model that compiled code was made from. `error` says why it is needed, if that is to be told."""
         compiled, options = self._recipe.compiled, self._recipe.options
         assert compiled is not None
         with self._lock:
             if self.of_source is None:
-                source = compiled.source()
-                with log.scope(options.logid, options.log_severity_level):
-                    logger.warning("%s. %s is compiled for that.", error.__cause__, source)
-                self.of_source = self._make_engine(compiled.plain_options(options), source)
+                if error is not None:
+                    with log.scope(options.logid, options.log_severity_level):
+                        compiled.say_recompiled(error)
+                self.of_source = self._make_engine(compiled.plain_options(options), compiled.source())
             return self.of_source

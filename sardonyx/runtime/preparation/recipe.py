@@ -86,15 +86,20 @@ def open_recipe(
     disabled: Collection[str] = (),
     container: PrepackedWeightsContainer | None = None,
     writes_context: bool = False,
+    remembered: Compiled | None = None,
 ) -> tuple[Recipe, Model]:
     """The recipe of a session with these options and providers, and the loaded model that it begins with.
 
     That is `model`, or what `model` was compiled from if its machine code cannot be used. Packed weights are shared through `container`.
-    `writes_context` says that the session will compile the model ahead of time.
+    `writes_context` says that the session will compile the model ahead of time, `remembered` that `model` is what an earlier one made of
+    the source.
     """
     cpu_options = dict(providers).get(CPU_PROVIDER, {})
     with door("while compiled code is opened"):
-        compiled, source, model = _open_code(source, model, options, cpu_options, files, writes_context)
+        if remembered is not None:
+            compiled, model = _open_remembered(remembered, source, options, cpu_options, files)
+        else:
+            compiled, source, model = _open_code(source, model, options, cpu_options, files, writes_context)
     recipe = Recipe(
         source,
         options,
@@ -106,6 +111,15 @@ def open_recipe(
         compiled=compiled,
     )
     return recipe, model
+
+
+def _open_remembered(
+    remembered: Compiled, source: Any, options: SessionOptions, cpu_options: Mapping[str, str], files: Files | None
+) -> tuple[Compiled | None, Model]:
+    """The machine code of an earlier session, or the model itself."""
+    if remembered.open({**_cpu_defaults(options), **cpu_options}, files):
+        return remembered, remembered.model
+    return None, load_model(source, options, files)
 
 
 def _open_code(

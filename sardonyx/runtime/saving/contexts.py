@@ -9,7 +9,7 @@ import copy
 import functools
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from sardonyx.formats.files import Files
 from sardonyx.formats.onnx.external import ExternalFolder
 from sardonyx.ir import Model, Node, TensorType
 from sardonyx.providers.accuracy import Accuracy
-from sardonyx.providers.native.aot.opening import Context, Refused, context_nodes, main_node, open_context
+from sardonyx.providers.native.aot.opening import Context, ReadData, Refused, context_nodes, main_node, open_context
 from sardonyx.providers.native.aot.provider import SourceNeeded
 from sardonyx.providers.native.execution.compiled import CompiledProgram
 from sardonyx.runtime.api import custom_ops
@@ -40,6 +40,9 @@ logger = logging.getLogger("sardonyx.runtime")
 class Compiled:
     """A model with contexts of ours: the nodes, and the file that it was compiled from."""
 
+    stands_in = False
+    """Whether the user gave the source, and knows nothing of the code."""
+
     def __init__(self, model: Model, nodes: Sequence[Node], options: SessionOptions):
         self.model = model
         self.nodes = nodes
@@ -56,14 +59,14 @@ class Compiled:
 
     def open(self, options: Mapping[str, str], files: Files | None) -> bool:
         """Open the code, to be run with these options of the provider; if it cannot be used, a line in the log says why."""
-        if not self.config.is_on(settings.ALLOW_COMPILED_CODE) and not settings.ALLOW_COMPILED_CODE_VARIABLE.is_on(os.environ):
+        if not self._is_trusted():
             self._say(
                 f"its machine code is not trusted. If you know where the file comes from, set {settings.ALLOW_COMPILED_CODE} "
                 f"(or the environment variable {settings.ALLOW_COMPILED_CODE_VARIABLE}) to 1"
             )
             return False
         try:
-            read = None if self._read is None else functools.partial(_read_data, *self._read)
+            read = self._reader()
             verify = self.config.is_on(settings.VERIFY_COMPILED_CONSTANTS)
             context = open_context(self.model, self.nodes, self._folder, files=files, read=read, verify=verify)
             _check_options(context, options)
@@ -74,6 +77,13 @@ class Compiled:
             return False
         self.context = context
         return True
+
+    def _is_trusted(self) -> bool:
+        return self.config.is_on(settings.ALLOW_COMPILED_CODE) or settings.ALLOW_COMPILED_CODE_VARIABLE.is_on(os.environ)
+
+    def _reader(self) -> ReadData | None:
+        """What gives the payload, if it is neither in the model nor in a file beside it."""
+        return None if self._read is None else functools.partial(_read_data, *self._read)
 
     def load_ops(self) -> None:
         """Nodes that were not compiled need what their ops are."""
@@ -92,7 +102,11 @@ class Compiled:
     def _say(self, reason: str) -> None:
         logger.warning("%s: the compiled code is not used: %s. The model is compiled anew from its source.", self._name, reason)
 
-    def source(self) -> str:
+    def say_recompiled(self, error: BaseException) -> None:
+        """Say that data came which the code does not take."""
+        logger.warning("%s. %s is compiled for that.", error.__cause__, self.source())
+
+    def source(self) -> Any:
         """The path of the model that this one was compiled from; raises `Fail` if that is not there, or not what it was."""
         try:
             node = main_node(self.nodes)
@@ -190,6 +204,8 @@ class ContextFile:
     """Whether it is an error if nothing can be compiled."""
     write: WriteContextData | None = None
     """What takes compiled data that is not in the model, instead of a file."""
+    take: Callable[[Model], None] | None = None
+    """What takes the model itself, instead of a file."""
 
 
 def context_file_of(source: Any, config: Configuration) -> ContextFile:
@@ -240,7 +256,7 @@ def _write(prepared: Prepared, file: ContextFile) -> Written:
         embed=file.embed,
         source=Path(source) if isinstance(source, (str, os.PathLike)) else None,
         prefix=file.prefix,
-        save=functools.partial(_save, file),
+        save=file.take or functools.partial(_save, file),
         hand_over=None if file.write is None else functools.partial(_hand_over, file.write),
     )
 

@@ -52,7 +52,7 @@ def needed_by(target: Target) -> list[str]:
 
 def lacking(features: Iterable[str]) -> list[str]:
     """Those of the features that this CPU does not have."""
-    here = _features()
+    here = features_here()
     return [feature for feature in features if feature not in here]
 
 
@@ -70,7 +70,7 @@ def refusal(machine: str, kind: str, features: Sequence[str]) -> str | None:
 
 
 @functools.cache
-def _features() -> frozenset[str]:
+def features_here() -> frozenset[str]:
     """LLVM's names of what this CPU has."""
     flags = _linux_flags() if sys.platform == "linux" and platform.machine() == "x86_64" else None
     if flags is None:

@@ -27,6 +27,8 @@ from sardonyx.startup.hashing import blake2b
 OP_TYPE, DOMAIN = "EPContext", "com.microsoft"
 SOURCE = "NativeExecutionProvider"
 """The value of the attribute `source` of our EPContext nodes."""
+COMPATIBILITY_KEY = f"ep_compatibility_info.{SOURCE}"
+"""Under which the metadata of a context model say for whom it is."""
 DIGEST_NOTE = "payload "
 """What the notes of a node say before the checksum of the file that belongs to it."""
 ABI = [pool.STEP_WORDS, pool.CALL_WORDS, pool.PLACE_WORDS, pool.POOL_WORDS, arrays.ARRAY_DATA, TABLE_FORM]

@@ -21,12 +21,11 @@ from sardonyx.formats.onnx.saving import replacing
 from sardonyx.ir import Attribute, Dim, Graph, Model, Node, TensorType, Value, dim, edit
 from sardonyx.providers.native.aot import cpu
 from sardonyx.providers.native.aot.container import Writer
-from sardonyx.providers.native.aot.opening import ABI, DIGEST_NOTE, DOMAIN, OP_TYPE, SOURCE
+from sardonyx.providers.native.aot.opening import ABI, COMPATIBILITY_KEY, DIGEST_NOTE, DOMAIN, OP_TYPE, SOURCE
 from sardonyx.providers.native.aot.storing import store
 from sardonyx.providers.native.execution.compiled import CompiledProgram
 from sardonyx.startup.records import dataclass
 
-COMPATIBILITY_KEY = f"ep_compatibility_info.{SOURCE}"
 MAX_EMBEDDED = 2**31 - (1 << 24)
 """Protobuf's limit, less what the rest of a model may take."""
 
@@ -62,7 +61,7 @@ class Payload:
 
     def __init__(self, parts: Sequence[CompiledNodes], jit: Jit, options: Mapping[str, str], version: str):
         self.writer = Writer()
-        self.kernels = _all_kernels(parts, jit)
+        self.kernels = _all_kernels(parts)
         numbers = {kernel.symbol: number for number, kernel in enumerate(self.kernels)}
         programs = [store(part.program, self.writer, numbers) for part in parts]
         for number, program in enumerate(programs):
@@ -89,7 +88,7 @@ class Payload:
         return sum(size for _, size in self.description["constants"])
 
 
-def _all_kernels(parts: Sequence[CompiledNodes], jit: Jit) -> list[Kernel]:
+def _all_kernels(parts: Sequence[CompiledNodes]) -> list[Kernel]:
     """The kernels of all programs, each once, and behind them those that every context has."""
     kernels: dict[str, Kernel] = {}
     for part in parts:

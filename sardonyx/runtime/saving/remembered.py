@@ -1,0 +1,237 @@
+"""Models that this machine has prepared before. A session keeps what became of its model, compiled, in the user's cache; the next session
+of the same model opens that, and neither optimizes nor lowers nor packs.
+
+An entry is a context model with its payload in one file. Its checksum covers the key that it stands for, so an entry under a wrong name
+is none. Whatever is wrong with a file is as if it were not there, and whatever is wrong with the disk is as if nothing were kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import struct
+import time
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sardonyx import settings
+from sardonyx.compiler.cache import ObjectCache, default_folder, given_bytes
+from sardonyx.errors import CODED, InvalidArgument, is_strict
+from sardonyx.formats.ort import reader
+from sardonyx.ir import Model, Node
+from sardonyx.providers.native.aot.opening import COMPATIBILITY_KEY, ReadData, context_nodes
+from sardonyx.providers.native.execution.compiled import CompiledProgram
+from sardonyx.runtime.api.options import SessionOptions
+from sardonyx.runtime.preparation.recipe import ProviderList
+from sardonyx.runtime.preparation.specialized import Specialized
+from sardonyx.runtime.saving import contexts, remembered_keys
+from sardonyx.runtime.saving.contexts import Compiled
+from sardonyx.startup.hashing import blake2b
+from sardonyx.startup.records import dataclass
+
+if TYPE_CHECKING:
+    from sardonyx.runtime.preparation.prepare import Prepared
+
+MAGIC = b"sardonyx model 1"
+_HEAD = struct.Struct("<16s32sQQQ")
+"""Magic, checksum, and how many bytes each part has."""
+ALIGNMENT = 64
+SMALL = 32 << 20
+"""How many bytes a model may have, and an entry, to be kept without being asked."""
+WORTH_KEEPING = 0.05
+"""How many seconds a model must have taken: what is prepared in less is prepared again as soon as an entry is read."""
+FOLDER = "models"
+
+logger = logging.getLogger("sardonyx.runtime")
+
+
+class RememberedCode(Compiled):
+    """A context model out of the cache. It is trusted, and its source is what the session was given."""
+
+    stands_in = True
+
+    def __init__(self, model: Model, nodes: Sequence[Node], options: SessionOptions, payload: memoryview, source: Any):
+        super().__init__(model, nodes, options)
+        self._payload = payload
+        self._source = source
+
+    def _is_trusted(self) -> bool:
+        return True
+
+    def _reader(self) -> ReadData | None:
+        return lambda name: self._payload
+
+    def _say(self, reason: str) -> None:
+        logger.info("What is remembered of the model is not used: %s.", reason)
+
+    def say_recompiled(self, error: BaseException) -> None:
+        logger.info("%s. The model is compiled for that.", error.__cause__)
+
+    def source(self) -> Any:
+        return self._source
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the prepared model of a session is kept, or will be."""
+
+    folder: str
+    key: str
+    source: Any
+    largest: int
+    begun: float
+    """When the session was begun, in seconds."""
+
+    @property
+    def path(self) -> str:
+        return os.path.join(self.folder, self.key[:2], self.key[2:])
+
+    def find(self, options: SessionOptions) -> RememberedCode | None:
+        """What was kept, None if there is nothing that is whole."""
+        content = _own_file(self.path)
+        if content is None:
+            return None
+        try:
+            names, model_bytes, payload = unpacked(content, self.key)
+            model = reader.read_model(model_bytes, directly=True)
+            model.doc, model.graph.name, model.graph.doc = json.loads(bytes(names))
+        except (*CODED, ValueError) as error:
+            logger.info("The remembered model %s is damaged: %s", self.path, error)
+            return None
+        model.metadata.pop(COMPATIBILITY_KEY, None)
+        with contextlib.suppress(OSError):
+            os.utime(self.path)  # what is used stays longest
+        return RememberedCode(model, context_nodes(model), options, payload, self.source)
+
+    def keep(self, prepared: Prepared) -> None:
+        """Keep a prepared model for later sessions, if it can be kept."""
+        if time.perf_counter() - self.begun < WORTH_KEEPING or not _can_be_kept(prepared, self.source):
+            return
+        try:
+            content = _packed(prepared, self.key)
+        except Exception as error:  # a session does not fail because the next one will be slower
+            if is_strict():
+                raise
+            logger.info("The model is not remembered: %s", error)
+            return
+        if len(content) <= self.largest:
+            cache = models_cache(self.folder)
+            cache.write(self.key, content)
+            cache.shrink()
+
+
+def place_of(
+    wanted: str, source: Any, options: SessionOptions, providers: ProviderList, disabled: Collection[str]
+) -> Place | None:
+    """The place of a session's model; None if nothing of it is to be kept. `wanted` is what the setting says."""
+    begun = time.perf_counter()
+    largest = _largest(wanted)
+    folder = default_folder()
+    if not largest or folder is None or not isinstance(source, (str, bytes)):
+        return None
+    if not remembered_keys.describes_all(options, providers):
+        return None
+    try:
+        content = remembered_keys.content_of(source, largest)
+    except (OSError, ValueError):
+        return None  # whoever loads it says what is wrong
+    if content is None:
+        return None
+    key = remembered_keys.key_of(content, options, providers, disabled)
+    return Place(os.path.join(folder, FOLDER), key, source, largest, begun)
+
+
+def models_cache(folder: str) -> ObjectCache:
+    """The folder of all entries, with its own limit."""
+    return ObjectCache(folder, given_bytes(settings.MODELS_BYTES))
+
+
+def _largest(wanted: str) -> int:
+    """How many bytes an entry may have."""
+    if not settings.REMEMBER_VARIABLE.takes(wanted):
+        raise InvalidArgument(settings.REMEMBER_VARIABLE.complaint(wanted))
+    return given_bytes(settings.MODELS_BYTES) if wanted == "all" else SMALL
+
+
+def _own_file(path: str) -> memoryview | None:
+    """A file of this user's own, at an address that code likes."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0))
+    except OSError:
+        return None
+    with contextlib.suppress(OSError), os.fdopen(descriptor, "rb", buffering=0) as file:
+        status = os.fstat(descriptor)
+        if hasattr(os, "getuid") and status.st_uid != os.getuid():
+            return None  # code that somebody else put there is not ours to run
+        memory = np.empty(status.st_size + ALIGNMENT, np.uint8)
+        shift = -memory.ctypes.data % ALIGNMENT
+        content = memory[shift : shift + status.st_size].data
+        return content if file.readinto(content) == len(content) else None
+    return None
+
+
+def _packed(prepared: Prepared, key: str) -> bytes:
+    """An entry for a prepared model."""
+    from sardonyx.runtime.saving.files import as_saved
+
+    models: list[bytes] = []
+    payloads: list[bytes] = []
+    file = contexts.ContextFile(
+        Path("model.ort"),
+        write=lambda name, data: payloads.append(bytes(data.read())),
+        take=lambda model: models.append(bytes(as_saved(model, portable=False).encoded())),
+    )
+    contexts.write(prepared, file)
+    whole = prepared.model
+    names = json.dumps([whole.doc, whole.graph.name, whole.graph.doc]).encode()  # which the ORT format leaves out
+    return packed(key, (names, *models, *payloads))
+
+
+def packed(key: str, parts: Sequence[bytes]) -> bytes:
+    """The bytes of an entry: a head and its three parts, each where code likes it."""
+    head = _HEAD.pack(MAGIC, _checksum(key, parts), *map(len, parts))
+    return b"".join(part.ljust(-(-len(part) // ALIGNMENT) * ALIGNMENT, b"\0") for part in (head, *parts))
+
+
+def unpacked(content: memoryview, key: str) -> list[memoryview]:
+    """The parts of an entry; ValueError if it is not the whole one that the key stands for."""
+    if len(content) < _HEAD.size or bytes(content[: len(MAGIC)]) != MAGIC:
+        raise ValueError("it does not begin like one")
+    _, checksum, *sizes = _HEAD.unpack_from(content)
+    parts, start = [], -(-_HEAD.size // ALIGNMENT) * ALIGNMENT
+    for size in sizes:
+        parts.append(content[start : start + size])
+        start += -(-size // ALIGNMENT) * ALIGNMENT
+    if start != len(content):
+        raise ValueError("it is cut off, or too long")
+    if _checksum(key, parts) != checksum:
+        raise ValueError("its checksum is wrong")
+    return parts
+
+
+def _checksum(key: str, parts: Sequence[bytes | memoryview]) -> bytes:
+    """Over the key, and the parts with their lengths."""
+    hashed = blake2b(f"{key} {' '.join(str(len(part)) for part in parts)} ".encode(), digest_size=32)
+    for part in parts:
+        hashed.update(part)
+    return hashed.digest()
+
+
+def _can_be_kept(prepared: Prepared, source: Any) -> bool:
+    """Whether a session of what is kept would do all that this one does: it has no defaults, no plans for shapes and no other files."""
+    files = set() if prepared.recipe.files is None else prepared.recipe.files.paths
+    own = {os.path.abspath(source)} if isinstance(source, str) else set()
+    plan = prepared.plan
+    if plan is None or prepared.defaults is not None or not files <= own:
+        return False
+    compiles = any(isinstance(step.call, CompiledProgram) and step.call.program is not None for step in prepared.steps())
+    return compiles and Specialized.of(plan, _never) is None
+
+
+def _never(*_: object) -> Any:
+    raise AssertionError("no plan is made")

@@ -1,0 +1,93 @@
+"""What must be equal for two sessions to be prepared alike: the model's content, options, providers, machine, all files of this package.
+
+The key of a session is a hash of all that. Whatever cannot be put into words (functions, arrays in memory) makes a session that is not
+remembered.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import platform
+import sys
+from collections.abc import Collection, Iterator
+
+import numpy as np
+
+from sardonyx import settings
+from sardonyx.compiler.pool import available_threads
+from sardonyx.ops import entries
+from sardonyx.providers.native.aot import cpu
+from sardonyx.runtime.api.options import Option, SessionOptions
+from sardonyx.runtime.preparation.providers import CPU_PROVIDER
+from sardonyx.runtime.preparation.recipe import ProviderList
+from sardonyx.startup.hashing import blake2b
+
+FORMAT = 1
+PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+DIGEST_BYTES = 20
+WRITES = (settings.EP_CONTEXT_ENABLE, settings.RECORD_ASSIGNMENT, settings.EP_CONTEXT_SOURCE_MODEL_PATH)
+"""Settings of sessions that need the model itself."""
+ABOUT_KEEPING = (settings.CACHE_DIRECTORY, settings.CACHE_BYTES, settings.MODELS_BYTES, settings.REMEMBER_VARIABLE)
+"""Variables that say what is kept and where, not what becomes of a model."""
+
+
+def describes_all(options: SessionOptions, providers: ProviderList) -> bool:
+    """Whether a session is made of nothing but what a key can tell."""
+    supplied = (options._initializers, options._external_initializers, options._external_files, options._custom_ops)
+    is_written = bool(options.optimized_model_filepath) or options.enable_profiling or options._context_reader is not None
+    is_written = is_written or any(options._config.entries.get(key) for key in WRITES)
+    is_ours = all(name == CPU_PROVIDER for name, _ in providers)
+    return is_ours and not is_written and not any(supplied) and not entries.foreign()
+
+
+def key_of(content: str, options: SessionOptions, providers: ProviderList, disabled: Collection[str]) -> str:
+    """The key of a session of the model with this digest."""
+    names = [name for name, option in vars(SessionOptions).items() if isinstance(option, Option) and not name.startswith("log")]
+    parts = {
+        "format": FORMAT,
+        "model": content,
+        "options": {name: str(getattr(options, name)) for name in names},
+        "config": {key: value for key, value in options._config.entries.items() if key != settings.REMEMBER},
+        "dims": [options._dims_by_name, options._dims_by_denotation],
+        "providers": [[name, dict(provider_options)] for name, provider_options in providers],
+        "disabled": sorted(disabled),
+        "threads": available_threads(),
+        "environment": {name: os.environ.get(name, "") for name in settings.ENVIRONMENT if name not in ABOUT_KEEPING},
+        "python": sys.version,
+        "numpy": np.__version__,
+        "machine": [platform.machine(), sorted(cpu.features_here())],
+        "package": package_digest(),
+    }
+    return _digest(json.dumps(parts, sort_keys=True).encode())
+
+
+def content_of(source: str | bytes, largest: int) -> str | None:
+    """The digest of a model, None if it has more bytes than `largest`; OSError if its file cannot be read."""
+    if isinstance(source, str):
+        with open(source, "rb", buffering=0) as file:
+            source = file.read() if os.fstat(file.fileno()).st_size <= largest else bytes(largest + 1)
+    return _digest(source) if len(source) <= largest else None
+
+
+@functools.cache
+def package_digest() -> str:
+    """What tells whether this package is what it was: names, sizes and times of its files."""
+    return _digest(repr(sorted(_files(PACKAGE))).encode())
+
+
+def _files(folder: str) -> Iterator[tuple[str, int, int]]:
+    with os.scandir(folder) as entries_here:
+        for entry in entries_here:
+            if entry.name == "__pycache__":
+                continue
+            if entry.is_dir():
+                yield from _files(entry.path)
+            else:
+                status = entry.stat()
+                yield entry.path, status.st_size, status.st_mtime_ns
+
+
+def _digest(data: bytes) -> str:
+    return blake2b(data, digest_size=DIGEST_BYTES).hexdigest()

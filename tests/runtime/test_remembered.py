@@ -1,0 +1,293 @@
+"""Models that were prepared before: a later session is the same as a fresh one, and an entry that is not quite right is never used."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+import sardonyx
+from sardonyx.errors import InvalidArgument
+from sardonyx.ops import entries
+from sardonyx.providers.native.aot import cpu
+from sardonyx.runtime.saving import remembered, remembered_keys
+
+HEADER = (
+    '<ir_version: 10, opset_import: ["": 21], producer_name: "me", model_version: 7, metadata_props: ["author": "somebody"]>'
+)
+BODIES = {
+    "chain": "g (float[N, 4] x) => (float[N, 4] y) { t = Exp(x) y = Softmax<axis=1>(t) }",
+    "weights": """g (float[N, 4] x) => (float[N, 3] y) <float[4, 3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}> {
+        t = MatMul(x, w) y = Relu(t) }""",
+    "numpy inside": "g (float[N, 4] x) => (float[N, 4] y) { t = Exp(x) u = RandomNormalLike<scale = 0.0>(t) s = Add(t, u) y = Tanh(s) }",
+    "branches": """g (float[2, 4] x, bool c) => (float[2, 4] y) {
+        y = If(c)<then_branch = a () => (float[2, 4] p) { p = Exp(x) }, else_branch = b () => (float[2, 4] q) { q = Neg(x) }> }""",
+    "loop": """g (float[4] x, int64 n) => (float[4] y) { c = Constant<value = bool {1}>()
+        y = Loop(n, c, x)<body = b (int64 i, bool k, float[4] v) => (bool k2, float[4] w) { k2 = Identity(k) w = Add(v, x) }> }""",
+}
+FEEDS: dict[str, Any] = {"x": np.linspace(-2, 2, 8, dtype=np.float32).reshape(2, 4), "c": np.array(True), "n": np.array(5)}
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SARDONYX_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("SARDONYX_REMEMBER", "small")
+    monkeypatch.setattr(remembered, "WORTH_KEEPING", 0)
+
+
+def model_of(body: str) -> bytes:
+    return onnx.parser.parse_model(HEADER + body).SerializeToString()
+
+
+def is_remembered(session: sardonyx.InferenceSession) -> bool:
+    assert session._sess is not None
+    return session._sess._compiled is not None
+
+
+def entries_kept(tmp_path: Path) -> list[Path]:
+    return sorted(path for path in (tmp_path / "cache" / "models").glob("??/*"))
+
+
+def feeds_for(session: sardonyx.InferenceSession) -> dict[str, np.ndarray]:
+    fed = {value.name: FEEDS[value.name] for value in session.get_inputs()}
+    return {name: value[0] if name == "x" and "n" in fed else value for name, value in fed.items()}
+
+
+def described(session: sardonyx.InferenceSession) -> list[Any]:
+    """All that a user can ask a session for before a run."""
+    values = [
+        (value.name, value.type, value.shape)
+        for value in (*session.get_inputs(), *session.get_outputs(), *session.get_overridable_initializers())
+    ]
+    meta = session.get_modelmeta()
+    return [values, {name: getattr(meta, name) for name in meta.__slots__}, session.get_providers(), session.explain()]
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_a_remembered_session_is_like_a_fresh_one(name: str) -> None:
+    model = model_of(BODIES[name])
+    fresh, again = sardonyx.InferenceSession(model), sardonyx.InferenceSession(model)
+    assert not is_remembered(fresh) and is_remembered(again)
+    assert described(fresh) == described(again)
+    for ours, theirs in zip(again.run(None, feeds_for(again)), fresh.run(None, feeds_for(fresh)), strict=True):
+        assert np.array_equal(ours, theirs) and ours.dtype == theirs.dtype
+
+
+def test_what_the_code_does_not_take_is_computed_all_the_same() -> None:
+    model = model_of(BODIES["weights"])
+    sardonyx.InferenceSession(model)
+    again = sardonyx.InferenceSession(model)
+    assert is_remembered(again)
+    with pytest.raises(InvalidArgument, match="x"):
+        again.run(None, {"x": np.zeros((2, 5), np.float32)})
+    (inner,) = again.run(["t"], {"x": np.ones((1, 4), np.float32)})
+    assert inner.tolist() == [[22, 26, 30]]
+
+
+def test_a_file_is_known_by_its_content(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model_of(BODIES["chain"]))
+    sardonyx.InferenceSession(path)
+    moved = shutil.copy(path, tmp_path / "copy.onnx")
+    assert is_remembered(sardonyx.InferenceSession(moved))
+    status = path.stat()
+    path.write_bytes(model_of(BODIES["chain"].replace("Exp(x)", "Abs(x)")))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    session = sardonyx.InferenceSession(path)
+    assert path.stat().st_size == status.st_size and not is_remembered(session)
+    x = np.array([[-1, 0, 0, 0]], np.float32)
+    exponent = np.exp(np.abs(x))
+    assert np.allclose(session.run(None, {"x": x})[0], exponent / exponent.sum(), atol=1e-6)
+
+
+def _flipped(content: bytes, position: int) -> bytes:
+    return content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :]
+
+
+def checked_positions(content: bytes, step: int) -> list[int]:
+    """Places all over an entry, but not in the zeros between its parts."""
+    return [position for position in range(128, len(content), step) if content[position]]
+
+
+def test_damaged_entries_are_not_used(tmp_path: Path) -> None:
+    model = model_of(BODIES["weights"])
+    sardonyx.InferenceSession(model)
+    (path,) = entries_kept(tmp_path)
+    whole = path.read_bytes()
+    step = max(1, len(whole) // 40)
+    damaged = [whole[:length] for length in (0, 15, 63, 64, 1024, len(whole) - 64)]
+    damaged += [whole + b"\0", *(_flipped(whole, position) for position in (*range(0, 72, 5), *checked_positions(whole, step)))]
+    for content in damaged:
+        with pytest.raises(ValueError, match="it"):
+            remembered.unpacked(memoryview(content), path.parent.name + path.name)
+    path.write_bytes(damaged[-1])
+    assert not is_remembered(sardonyx.InferenceSession(model))
+    assert path.read_bytes() != damaged[-1] and is_remembered(sardonyx.InferenceSession(model))
+
+
+def test_an_entry_under_another_name_is_not_used(tmp_path: Path) -> None:
+    first, second = model_of(BODIES["chain"]), model_of(BODIES["weights"])
+    sardonyx.InferenceSession(first)
+    (path,) = entries_kept(tmp_path)
+    sardonyx.InferenceSession(second)
+    (other,) = set(entries_kept(tmp_path)) - {path}
+    shutil.copy(path, other)
+    assert not is_remembered(sardonyx.InferenceSession(second))
+
+
+def _another_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remembered_keys, "package_digest", lambda: "another")
+
+
+def _another_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SARDONYX_CPU", "sse2")
+
+
+def _another_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "features_here", lambda: frozenset({"sse2"}))
+
+
+def _another_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    uid = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: uid + 1)
+
+
+def _foreign_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entries, "_foreign", {"somebody.else"})
+
+
+@pytest.mark.parametrize("change", [_another_package, _another_level, _another_cpu, _another_owner, _foreign_kernels])
+def test_another_machine_version_or_owner_finds_nothing(
+    change: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = model_of(BODIES["chain"])
+    sardonyx.InferenceSession(model)
+    change(monkeypatch)
+    assert not is_remembered(sardonyx.InferenceSession(model))
+
+
+def test_code_for_another_cpu_is_refused_though_the_key_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = model_of(BODIES["chain"])
+    sardonyx.InferenceSession(model)
+    monkeypatch.setattr(cpu, "lacking", lambda features: ["something"])
+    session = sardonyx.InferenceSession(model)
+    assert not is_remembered(session)
+    assert np.allclose(session.run(None, {"x": np.zeros((1, 4), np.float32)})[0], 0.25)
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    model = model_of(BODIES["chain"])
+    sardonyx.InferenceSession(model)
+    (path,) = entries_kept(tmp_path)
+    moved = path.rename(tmp_path / "elsewhere")
+    path.symlink_to(moved)
+    assert not is_remembered(sardonyx.InferenceSession(model))
+
+
+def _with(**values: Any) -> sardonyx.SessionOptions:
+    options = sardonyx.SessionOptions()
+    for name, value in values.items():
+        setattr(options, name, value)
+    return options
+
+
+def _configured(key: str, value: str) -> sardonyx.SessionOptions:
+    options = sardonyx.SessionOptions()
+    options.add_session_config_entry(key, value)
+    return options
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        _configured("sardonyx.remember", "off"),
+        _configured("sardonyx.accuracy", "exact"),
+        _with(graph_optimization_level=sardonyx.GraphOptimizationLevel.ORT_DISABLE_ALL),
+        _with(intra_op_num_threads=1),
+    ],
+    ids=["off", "config", "level", "threads"],
+)
+def test_other_options_are_another_session(options: sardonyx.SessionOptions) -> None:
+    model = model_of(BODIES["chain"])
+    sardonyx.InferenceSession(model)
+    assert not is_remembered(sardonyx.InferenceSession(model, options))
+    wanted = options._config.entries.get("sardonyx.remember") != "off"
+    assert is_remembered(sardonyx.InferenceSession(model, options)) == wanted
+
+
+def test_nothing_is_kept_where_that_was_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = model_of(BODIES["chain"])
+    monkeypatch.setenv("SARDONYX_REMEMBER", "off")
+    sardonyx.InferenceSession(model)
+    assert not entries_kept(tmp_path)
+    monkeypatch.setenv("SARDONYX_REMEMBER", "sometimes")
+    with pytest.raises(InvalidArgument, match="SARDONYX_REMEMBER must be one of off, small, all, not 'sometimes'"):
+        sardonyx.InferenceSession(model)
+
+
+def test_what_is_large_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remembered, "SMALL", 1000)
+    sardonyx.InferenceSession(model_of(BODIES["chain"]))
+    assert not entries_kept(tmp_path)
+
+
+def test_the_oldest_go_when_there_are_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sardonyx.InferenceSession(model_of(BODIES["chain"]))
+    (first,) = entries_kept(tmp_path)
+    os.utime(first, (0, 0))
+    monkeypatch.setenv("SARDONYX_MODELS_BYTES", str(first.stat().st_size * 2))
+    sardonyx.InferenceSession(model_of(BODIES["weights"]))
+    sardonyx.InferenceSession(model_of(BODIES["loop"]))
+    assert first not in entries_kept(tmp_path) and entries_kept(tmp_path)
+
+
+def test_a_disk_that_refuses_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    session = sardonyx.InferenceSession(model_of(BODIES["chain"]))
+    assert not entries_kept(tmp_path)
+    assert np.allclose(session.run(None, {"x": np.zeros((1, 4), np.float32)})[0], 0.25)
+
+
+def test_many_threads_may_remember_one_model(tmp_path: Path) -> None:
+    model, failed = model_of(BODIES["weights"]), []
+
+    def work() -> None:
+        for _ in range(3):
+            (y,) = sardonyx.InferenceSession(model).run(None, {"x": np.ones((1, 4), np.float32)})
+            if y.tolist() != [[22, 26, 30]]:
+                failed.append(y)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed and len(entries_kept(tmp_path)) == 1
+    assert is_remembered(sardonyx.InferenceSession(model))
+
+
+def test_other_files_of_a_model_are_not_remembered(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(HEADER + BODIES["weights"])
+    weights = np.arange(12, dtype=np.float32).reshape(4, 3)
+    model.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(weights, "w"))
+    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
+    assert (tmp_path / "w.bin").stat().st_size
+    for _ in range(2):
+        assert not is_remembered(sardonyx.InferenceSession(tmp_path / "m.onnx"))
+
+
+def test_what_is_quickly_prepared_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remembered, "WORTH_KEEPING", float("inf"))
+    sardonyx.InferenceSession(model_of(BODIES["chain"]))
+    assert not entries_kept(tmp_path)
