@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from sardonyx.ir import Dim, Node, Value, dim
+from sardonyx.ops.checking import signature_of
 from sardonyx.providers.native.program.known import known_sizes
 from sardonyx.providers.native.program.sizes import Sizes
-from sardonyx.providers.native.program.values import shape_of
+from sardonyx.providers.native.program.table import lowering_of
+from sardonyx.providers.native.program.values import has_texts, shape_of
 
 CONTROL = ("If", "Loop", "Scan")
 
@@ -40,11 +42,16 @@ def data_sizes_of(nodes: Iterable[Node]) -> list[str]:
 def _settled_by(node: Node) -> Iterator[str]:
     for graph in node.subgraphs:
         yield from data_sizes_of(graph.nodes)
-    if node.domain or node.op_type not in CONTROL:
+    if (node.domain or node.op_type not in CONTROL) and not _settles(node):
         return
     given = set(_symbols((*node.inputs, *node.implicit_inputs())))
     made = [*node.outputs, *(value for graph in node.subgraphs for value in graph.inputs)]
     yield from (symbol.name for symbol in _symbols(made) if symbol not in given)
+
+
+def _settles(node: Node) -> bool:
+    entry = lowering_of(node, signature_of(node).since_version) if has_texts(node) else None
+    return entry is not None and entry.settles and not entry.passes(node)
 
 
 def _symbols(values: Iterable[Value | None]) -> Iterator[dim.Symbol]:

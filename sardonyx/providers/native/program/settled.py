@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-WRONG, TOO_SMALL = 1, 2
-"""What the status word says: NumPy has to compute, or a size is beyond its capacity."""
+WRONG, TOO_SMALL, TEXTS_TOO_SMALL = 1, 2, 3
+"""What the status word says: NumPy has to compute, a size is beyond its capacity, or strings need more memory."""
 SCRATCH = 64
 """Words at the beginning of the table of sizes, for what is computed on the way."""
