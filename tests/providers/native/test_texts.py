@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -206,3 +208,166 @@ def test_memory_of_strings_grows_and_has_a_limit(monkeypatch: pytest.MonkeyPatch
 def test_references_hold_what_is_said_of_them() -> None:
     assert text_words.reference(0, 0) == 0
     assert text_words.reference(text_words.LARGEST, text_words.LONGEST) < 1 << 63
+
+
+# --- patterns, tokens, letters
+
+TEXTS = [
+    *WORDS,
+    "The quick brown fox",
+    "the the  QUICK\tfox\n jumps",
+    "ÄÖÜ äöü ÉÑ Ωμέγα ДЖ",
+    "日本 語 ， ！ Ａｂ",
+    " a,b;;c ",
+    "1984-06-31",
+    "x1 y22 z333",
+    "\u3000wide\u2003blank\x1cfs",
+    "k\u212ak",
+]
+PATTERNS = [
+    r"[a-z]+",
+    r".*",
+    r"\w+ \w+",
+    r"(?i)the.*",
+    r"\d{4}-\d\d-\d\d",
+    r"[^a-c]*",
+    r"(a|ab)(c|bcd)*",
+    r"\pL+",
+    r"日本.*",
+    r"\bx1\b.*",
+    r"(?s).*\n.*",
+    r"",
+]
+
+
+def test_whole_strings_match_patterns_as_python_has_them() -> None:
+    python = {r"\pL+": None, r"(?s).*\n.*": r"(?s).*\n.*", r".*": r"[^\n]*"}
+    outputs = ", ".join(f"bool[N] y{number}" for number in range(len(PATTERNS)))
+    escaped = [pattern.replace("\\", "\\\\") for pattern in PATTERNS]
+    nodes = " ".join(f'y{number} = RegexFullMatch<pattern = "{pattern}">(x)' for number, pattern in enumerate(escaped))
+    session = _session(_model(f"g (string[N] x) => ({outputs}) {{ {nodes} }}"))
+    _assert_native(session)
+    for pattern, matches in zip(PATTERNS, session.run(None, {"x": _array(TEXTS)}), strict=True):
+        wanted = python.get(pattern, pattern)
+        if wanted is None:
+            expected = [bool(text) and text.isalpha() for text in TEXTS]
+        else:
+            expected = [re.compile(wanted, re.ASCII if "\\" in wanted else 0).fullmatch(text) is not None for text in TEXTS]
+        assert matches.tolist() == expected, pattern
+
+
+@pytest.mark.parametrize(("action", "change"), [("LOWER", str.lower), ("UPPER", str.upper), ("NONE", str)])
+def test_letters_change_their_case(action: str, change: Callable[[str], str]) -> None:
+    session = _session(
+        _model(
+            f'g (string[N] x) => (string[M] y) {{ y = StringNormalizer<case_change_action = "{action}", is_case_sensitive = 1>(x) }}'
+        )
+    )
+    _assert_native(session)
+    special = ["ΣΑΣ", "İ", "ß", "ﬁ", "Ꭰ"]
+    for texts in (TEXTS, special, [], ["a" * number + "Z" for number in range(40)]):
+        (result,) = session.run(None, {"x": _array(texts)})
+        assert result.tolist() == ([change(text) for text in texts] or [""])
+
+
+def test_every_letter_changes_as_in_python() -> None:
+    """One text for each character, so that one which NumPy has to change does not hide the others."""
+    session = _session(
+        _model(
+            'g (string[N] x) => (string[M] y) { y = StringNormalizer<case_change_action = "LOWER", is_case_sensitive = 1>(x) }'
+        )
+    )
+    program = session._engine.plan.steps[0].call
+    letters = [chr(code) for code in range(0x30000) if not 0xD800 <= code < 0xE000]
+    common = [letter for letter in letters if ord(letter) not in range(0xA640, 0xAC00) and letter not in "Σİ"]
+    common = [
+        letter for letter in common if ord(letter) not in range(0xFB00, 0xFE00) and ord(letter) not in range(0x10000, 0x1F000)
+    ]
+    assert program.run_any([_array(common)])[0].tolist() == [letter.lower() for letter in common]
+
+
+SPLITS = [
+    ("StringSplit", ""),
+    ("StringSplit", 'delimiter = " "'),
+    ("StringSplit", 'delimiter = "the"'),
+    ("StringSplit", 'delimiter = "，"'),
+    ("StringSplit", 'delimiter = ";;c deffg"'),
+]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_strings_are_split(threads: int) -> None:
+    outputs = ", ".join(f"string[N, M{number}] y{number}, int64[N] n{number}" for number in range(len(SPLITS)))
+    nodes = " ".join(f"y{number}, n{number} = {op}{given and f'<{given}>'}(x)" for number, (op, given) in enumerate(SPLITS))
+    session = _session(_model(f"g (string[N] x) => ({outputs}) {{ {nodes} }}"), threads)
+    for texts in (TEXTS, [], ["", ""], ["one"], TEXTS * 100, ["a " * 700, "b"]):
+        for _ in range(2):
+            results = session.run(None, {"x": _array(texts)})
+            for (_, given), parts, counts in zip(SPLITS, results[::2], results[1::2], strict=True):
+                delimiter = given.partition('"')[2].removesuffix('"') or None
+                expected = [text.split(delimiter) if text else [] for text in texts]
+                assert counts.tolist() == [len(row) for row in expected]
+                longest = max(map(len, expected), default=0)
+                assert parts.shape == (len(texts), longest)
+                assert parts.tolist() == [row + [""] * (longest - len(row)) for row in expected]
+
+
+TOKENIZERS = [
+    ('tokenexp = "[a-zA-Z0-9_]+", mincharnum = 1', lambda text: re.findall("[a-zA-Z0-9_]+", text)),
+    (
+        'tokenexp = "[a-z]{2}[0-9]*", mincharnum = 3',
+        lambda text: [one for one in re.findall("[a-z]{2}[0-9]*", text) if len(one) > 2],
+    ),
+    ('tokenexp = ".", mincharnum = 1', list),
+    ('separators = [" ", ","], mincharnum = 1', lambda text: [one for one in re.split("[ ,]", text) if one]),
+    ('separators = [";"], mincharnum = 2', lambda text: [one for one in text.split(";") if len(one) > 1]),
+]
+
+
+@pytest.mark.parametrize(("given", "expected"), TOKENIZERS, ids=[given for given, _ in TOKENIZERS])
+def test_texts_become_tokens(given: str, expected: Callable[[str], list[str]]) -> None:
+    session = _session(
+        _model(f'g (string[N] x) => (string[N, M] y) {{ y = com.microsoft.Tokenizer<mark = 0, pad_value = "#", {given}>(x) }}')
+    )
+    _assert_native(session)
+    for texts in (TEXTS, ["abc12"], TEXTS * 30):
+        rows = [expected(text) for text in texts]
+        longest = max(map(len, rows))
+        (tokens,) = session.run(None, {"x": _array(texts)})
+        assert tokens.tolist() == [row + ["#"] * (longest - len(row)) for row in rows]
+
+
+@pytest.mark.parametrize("mode", ["TF", "IDF", "TFIDF"])
+@pytest.mark.parametrize(("shortest", "longest"), [(1, 1), (1, 2), (2, 3)])
+def test_n_grams_of_texts_are_counted(mode: str, shortest: int, longest: int) -> None:
+    pool = [["the"], ["fox"], ["日本"], ["nowhere"]], [["the", "the"], ["quick", "fox"]], [["the", "the", "quick"]]
+    words = ", ".join(f'"{word}"' for grams in pool for gram in grams for word in gram)
+    columns, weights = [6, 0, 1, 2, 5, 4, 3], [0.5, 2.0, 3.0, 1.0, 0.25, 7.0, 9.0]
+    body = f"""g (string[N] x) => (float[N, 7] y) {{
+        t = com.microsoft.Tokenizer<mark = 0, mincharnum = 1, pad_value = "#", separators = [" ", "\\\\t", "\\\\n"]>(x)
+        y = TfIdfVectorizer<mode = "{mode}", min_gram_length = {shortest}, max_gram_length = {longest}, max_skip_count = 0,
+            ngram_counts = [0, 4, 8], ngram_indexes = {columns}, weights = {weights}, pool_strings = [{words}]>(t)
+    }}"""
+    session = _session(_model(body))
+    _assert_native(session)
+    texts = [*TEXTS, "the the quick fox the the quick", "日本 日本"]
+    counts = np.zeros((len(texts), 7), np.float32)
+    for row, text in enumerate(texts):
+        found = [word for word in re.split("[ \t\n]", text) if word]
+        for column, gram in zip(columns, [gram for grams in pool for gram in grams]):
+            if shortest <= len(gram) <= longest:
+                counts[row, column] = sum(found[at : at + len(gram)] == gram for at in range(len(found)))
+    factors = np.ones(7, np.float32)
+    factors[columns] = weights
+    expected = {"TF": counts, "IDF": np.minimum(counts, 1) * factors, "TFIDF": counts * factors}[mode]
+    for _ in range(2):
+        np.testing.assert_array_equal(session.run(None, {"x": _array(texts)})[0], expected)
+        np.testing.assert_array_equal(session.run(None, {"x": _array(texts[-2:-1])})[0], expected[-2:-1])
+
+
+def test_a_pattern_that_would_look_far_ahead_is_left_to_the_matcher_that_does_not() -> None:
+    given = 'mark = 0, mincharnum = 1, pad_value = "", tokenexp = "a*b"'
+    body = f"g (string[N] x) => (string[N, M] y) {{ y = com.microsoft.Tokenizer<{given}>(x) }}"
+    session = _session(_model(body))
+    (result,) = session.run(None, {"x": _array(["a" * 100_000 + "c", "ab"])})
+    assert result.tolist() == [[""], ["ab"]]
