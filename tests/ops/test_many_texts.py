@@ -12,7 +12,7 @@ import sardonyx
 from sardonyx.ir.text import parse_model
 from sardonyx.providers.cpu.contrib.text import _splitter, tokenizer
 from sardonyx.providers.cpu.contrib.tokens import _hash_of, murmur_hash3
-from sardonyx.providers.cpu.ngrams import FEW, known_grams, joint_counts, tf_idf_vectorizer
+from sardonyx.providers.cpu.ngrams import FEW, joint_counts, known_grams, tf_idf_vectorizer
 from sardonyx.providers.cpu.re2 import _BySpans, matcher
 from sardonyx.providers.cpu.regex_lockstep import TOGETHER, in_lockstep
 from sardonyx.providers.cpu.regex_machine import Machine
