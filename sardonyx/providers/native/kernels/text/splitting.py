@@ -118,6 +118,9 @@ def _split(lowerer: Lowerer, node: Node, found: Found, pad: str, counts: View) -
 
 
 def _claims_tokenizer(node: Node) -> bool:
+    users = node.outputs[0].users
+    if any(user.op_type == "TfIdfVectorizer" for user in users) and not is_passed_on(node):
+        return False  # in NumPy the two are quicker together
     return not all_attributes(node)["mark"] and len(dims(required(node.inputs[0]))) in (1, 2) and tokens_of(node) is not None
 
 
