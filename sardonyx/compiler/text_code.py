@@ -24,12 +24,21 @@ from sardonyx.compiler.texts import (
     PAIRS,
     PLACE,
     READ,
+    RECENT,
+    RECENT_ROWS,
     RELEASE,
     SLACK,
     UNREADABLE,
     USED,
 )
-from sardonyx.compiler.types import I8, I16, I32, I64, PTR
+from sardonyx.compiler.types import I8, I16, I32, I64, PTR, U64
+
+FACTOR = 0x9E3779B97F4A7C15
+"""An odd number without order in its bits; products with it mix those of a word."""
+SHIFT = 29
+ALL = (1 << 64) - 1
+MANY, SHORT = 64, 32
+"""Of so many strings those with no more bytes are looked for among the last ones, for words come again and again."""
 
 
 @functools.cache
@@ -75,6 +84,48 @@ def copy_bytes(f: Function, source: Value, target: Value, length: Value) -> None
 def _copy(f: Function, source: Value, target: Value, place: Value, size: int) -> None:
     type = {8: I64, 4: I32, 2: I16, 1: I8}[size]
     f.store(f.load(f.address(source, place, I8), 0, type, align=1), f.address(target, place, I8), 0, type, align=1)
+
+
+def bytes_of(f: Function, base: Value, reference: Value) -> Value:
+    """Where the bytes of a string lie."""
+    return f.address(base, offset_of(f, reference), I8)
+
+
+def word_at(f: Function, place: Value, done: Value, length: Value) -> Value:
+    """Eight bytes of a string, those behind its end as 0. Memory goes on behind the last string."""
+    word = f.load(f.address(place, done, I8), 0, U64, align=1)
+    missing = 64 - f.minimum(length - done, 8) * 8
+    return word & (f.const(U64, ALL) >> f.bitcast(missing, U64))
+
+
+def are_equal(f: Function, base: Value, left: Value, right: Value) -> Value:
+    """Whether two strings have the same bytes."""
+    length, equal = length_of(f, left), f.variable(length_of(f, left) == length_of(f, right))
+    first, second = bytes_of(f, base, left), bytes_of(f, base, right)
+    done = f.variable(0, I64)
+    with f.while_() as words:
+        words.leave_if(f.compare("eq", equal.get(), False) | (done.get() >= length))
+        equal.set(word_at(f, first, done.get(), length) == word_at(f, second, done.get(), length))
+        done.set(done.get() + 8)
+    return equal.get()
+
+
+def hash_of(f: Function, base: Value, reference: Value) -> Value:
+    """What `hash_of_bytes` makes of the bytes of a string."""
+    length, place = length_of(f, reference), bytes_of(f, base, reference)
+    mixed = f.variable(f.bitcast(length, U64))
+    with f.loop(0, length, 8) as done:
+        word = (mixed.get() ^ word_at(f, place, done, length)) * FACTOR
+        mixed.set(word ^ (word >> SHIFT))
+    return mixed.get()
+
+
+def hash_of_bytes(text: bytes) -> int:
+    mixed = len(text)
+    for done in range(0, len(text), 8):
+        word = (mixed ^ int.from_bytes(text[done : done + 8], "little")) * FACTOR & ALL
+        mixed = word ^ (word >> SHIFT)
+    return mixed
 
 
 # --- between the interpreter's objects and references
@@ -135,11 +186,19 @@ def _leave() -> str:
     with f.loop(0, f.load(memory, PAIR_COUNT, I64)) as pair:
         objects, references = _elements(f, memory, pair * 2), _elements(f, memory, pair * 2 + 1)
         index, count = f.variable(0, I64), f.load(f.load(memory, COUNTS, PTR), pair, I64)
+        with f.if_(count >= MANY), f.loop(0, RECENT_ROWS * 2) as word:
+            f.store(0, f.load(memory, RECENT, PTR), word, I64)
         with f.while_() as strings:
             strings.leave_if(index.get() >= count)
-            string = f.variable(_known(f, memory, f.load(references, index.get(), I64)))
+            reference = f.load(references, index.get(), I64)
+            row = _recent_row(f, memory, reference)
+            string = f.variable(_known(f, memory, reference))
+            with f.if_((count >= MANY) & _is_null(f, string.get())):
+                string.set(_recent(f, memory, row, reference))
             with f.if_else(_is_null(f, string.get())) as otherwise:
-                string.set(_made(f, memory, f.load(references, index.get(), I64)))
+                string.set(_made(f, memory, reference))
+                f.store(reference, row, 0, I64)
+                f.store(string.get(), row, 1, PTR)
                 otherwise()
                 f.call(hold, string.get())
             strings.leave_if(_is_null(f, string.get()))  # there is no memory: the interpreter raises that
@@ -159,6 +218,22 @@ def _known(f: Function, memory: Value, reference: Value) -> Value:
         f.if_(f.load(f.load(memory, KNOWN_REFERENCES, PTR), place, I64) == reference),
     ):
         string.set(f.load(f.load(memory, KNOWN_OBJECTS, PTR), place, PTR))
+    return string.get()
+
+
+def _recent_row(f: Function, memory: Value, reference: Value) -> Value:
+    """Where the last string is remembered whose hash is like this one's; long ones have none to themselves."""
+    short = f.select(length_of(f, reference) <= SHORT, reference, f.const(I64, 0))
+    row = f.bitcast(hash_of(f, f.load(memory, BASE, PTR), short), I64) & (RECENT_ROWS - 1)
+    return f.address(f.load(memory, RECENT, PTR), row * 2, I64)
+
+
+def _recent(f: Function, memory: Value, row: Value, reference: Value) -> Value:
+    """The object that was made last for a string like this one, null for none. The array that it went into holds it."""
+    string = f.variable(f.load(row, 1, PTR))
+    with f.if_(f.compare("eq", _is_null(f, string.get()), False)):
+        same = are_equal(f, f.load(memory, BASE, PTR), f.load(row, 0, I64), reference)
+        string.set(f.select(same, string.get(), f.as_pointer(f.const(I64, 0))))
     return string.get()
 
 

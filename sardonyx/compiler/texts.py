@@ -24,6 +24,9 @@ PLACE = 8
 MEMORY_WORDS = 16
 """A memory of strings as code sees it: where it begins, how much of it is used, how much there is; and what `enter` and `leave` need."""
 BASE, USED, CAPACITY, NEEDED, PAIRS, PAIR_COUNT, COUNTS, KNOWN_COUNT, KNOWN_REFERENCES, KNOWN_OBJECTS = range(10)
+RECENT = 14
+"""The address of rows for strings that were made last: reference and object."""
+RECENT_ROWS = 1024
 READ, MAKE, HOLD, RELEASE = range(10, 14)
 """Addresses of functions of the interpreter."""
 UNREADABLE = -1

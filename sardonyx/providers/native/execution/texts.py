@@ -20,6 +20,8 @@ from sardonyx.compiler.texts import (
     NEEDED,
     PAIR_COUNT,
     PAIRS,
+    RECENT,
+    RECENT_ROWS,
     SLACK,
     USED,
     crossings,
@@ -44,7 +46,19 @@ FIRST_BYTES = 1 << 12
 class _Memory:
     """Where the strings of one run at a time lie."""
 
-    __slots__ = ("words", "references", "_shapes", "_words", "_bytes", "_counts", "_constants", "_address", "_enter", "_leave")
+    __slots__ = (
+        "words",
+        "references",
+        "_shapes",
+        "_words",
+        "_bytes",
+        "_counts",
+        "_recent",
+        "_constants",
+        "_address",
+        "_enter",
+        "_leave",
+    )
 
     def __init__(self, constants: _Known, pairs: int):
         self._constants = constants
@@ -63,6 +77,8 @@ class _Memory:
             constants.references.ctypes.data,
             constants.objects.ctypes.data,
         )
+        self._recent = np.zeros(2 * RECENT_ROWS, np.int64)
+        self.words[RECENT] = self._recent.ctypes.data
         self.words[list(interpreter_functions())] = list(interpreter_functions().values())
         self.make_room(constants.size + FIRST_BYTES)
 

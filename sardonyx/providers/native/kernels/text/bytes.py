@@ -8,17 +8,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from sardonyx.compiler.builder import Function, Value, Variable
-from sardonyx.compiler.text_code import length_of, offset_of
+from sardonyx.compiler.text_code import are_equal, hash_of, hash_of_bytes
 from sardonyx.compiler.texts import BASE, CAPACITY, SLACK, USED
-from sardonyx.compiler.types import I8, I64, PTR, U64
+from sardonyx.compiler.types import I64, PTR, U64
 from sardonyx.providers.native.program.arguments import Arguments, Pointer, Size
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.settled import TEXTS_TOO_SMALL
 
-FACTOR = 0x9E3779B97F4A7C15
-"""An odd number without order in its bits; products with it mix those of a word."""
-SHIFT = 29
-ALL = (1 << 64) - 1
 ROW = 4
 """Words of a row of a table: hash, reference, place, and one that is free."""
 
@@ -26,11 +22,6 @@ ROW = 4
 def base_of(f: Function, memory: Value) -> Value:
     """Where the strings of a run lie, by the words of their memory."""
     return f.load(memory, BASE, PTR)
-
-
-def bytes_of(f: Function, base: Value, reference: Value) -> Value:
-    """Where the bytes of a string lie."""
-    return f.address(base, offset_of(f, reference), I8)
 
 
 @contextlib.contextmanager
@@ -42,43 +33,6 @@ def reserve(f: Function, memory: Value, status: Value, size: Value, place: Varia
         yield
         otherwise()
         f.store(TEXTS_TOO_SMALL, status, 0, I64)
-
-
-def word_at(f: Function, place: Value, done: Value, length: Value) -> Value:
-    """Eight bytes of a string, those behind its end as 0. Memory goes on behind the last string."""
-    word = f.load(f.address(place, done, I8), 0, U64, align=1)
-    missing = 64 - f.minimum(length - done, 8) * 8
-    return word & (f.const(U64, ALL) >> f.bitcast(missing, U64))
-
-
-def are_equal(f: Function, base: Value, left: Value, right: Value) -> Value:
-    """Whether two strings have the same bytes."""
-    length, equal = length_of(f, left), f.variable(length_of(f, left) == length_of(f, right))
-    first, second = bytes_of(f, base, left), bytes_of(f, base, right)
-    done = f.variable(0, I64)
-    with f.while_() as words:
-        words.leave_if(f.compare("eq", equal.get(), False) | (done.get() >= length))
-        equal.set(word_at(f, first, done.get(), length) == word_at(f, second, done.get(), length))
-        done.set(done.get() + 8)
-    return equal.get()
-
-
-def hash_of(f: Function, base: Value, reference: Value) -> Value:
-    """What `hash_of_bytes` makes of the bytes of a string."""
-    length, place = length_of(f, reference), bytes_of(f, base, reference)
-    mixed = f.variable(f.bitcast(length, U64))
-    with f.loop(0, length, 8) as done:
-        word = (mixed.get() ^ word_at(f, place, done, length)) * FACTOR
-        mixed.set(word ^ (word >> SHIFT))
-    return mixed.get()
-
-
-def hash_of_bytes(text: bytes) -> int:
-    mixed = len(text)
-    for done in range(0, len(text), 8):
-        word = (mixed ^ int.from_bytes(text[done : done + 8], "little")) * FACTOR & ALL
-        mixed = word ^ (word >> SHIFT)
-    return mixed
 
 
 class LookupArguments(Arguments):

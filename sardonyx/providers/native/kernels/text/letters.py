@@ -8,13 +8,13 @@ import re
 import numpy as np
 
 from sardonyx.compiler.builder import Function, Value, Variable
-from sardonyx.compiler.text_code import length_of, reference_to
+from sardonyx.compiler.text_code import bytes_of, length_of, reference_to, word_at
 from sardonyx.compiler.texts import LONGEST
 from sardonyx.compiler.types import I8, I32, I64, U8, U64
 from sardonyx.ir import Node, dim
 from sardonyx.ops.reading import all_attributes
 from sardonyx.providers.native.kernels.text.automaton import character_at
-from sardonyx.providers.native.kernels.text.bytes import base_of, bytes_of, reserve, word_at
+from sardonyx.providers.native.kernels.text.bytes import base_of, reserve
 from sardonyx.providers.native.program.arguments import Arguments, Pointer
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer

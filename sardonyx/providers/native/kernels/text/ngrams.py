@@ -9,12 +9,12 @@ import numpy as np
 
 from sardonyx.compiler.builder import Value as Code
 from sardonyx.compiler.builder import Variable
-from sardonyx.compiler.text_code import length_of, offset_of, reference_to
+from sardonyx.compiler.text_code import FACTOR, bytes_of, length_of, offset_of, reference_to
 from sardonyx.compiler.types import F32, I64
 from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.ops.reading import all_attributes
 from sardonyx.providers.cpu.ngrams import Steps, known_grams
-from sardonyx.providers.native.kernels.text.bytes import FACTOR, LookupArguments, base_of, bytes_of, lookup, place_of
+from sardonyx.providers.native.kernels.text.bytes import LookupArguments, base_of, lookup, place_of
 from sardonyx.providers.native.kernels.text.tokens import (
     TokenArguments,
     Tokens,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from sardonyx.compiler.builder import Value as Code
-from sardonyx.compiler.text_code import copy_bytes, length_of, reference_to
+from sardonyx.compiler.text_code import are_equal, bytes_of, copy_bytes, length_of, reference_to
 from sardonyx.compiler.texts import LONGEST
 from sardonyx.compiler.types import I8, I64, TEXT
 from sardonyx.ir import Node, Value, dim
 from sardonyx.ops.reading import all_attributes
 from sardonyx.providers.native.kernels.reduction.domain import PIECE_ELEMENTS
 from sardonyx.providers.native.kernels.text.automaton import AutomatonArguments, matches_whole, tables_of, whole_pattern
-from sardonyx.providers.native.kernels.text.bytes import are_equal, base_of, bytes_of, reserve
+from sardonyx.providers.native.kernels.text.bytes import base_of, reserve
 from sardonyx.providers.native.program.arguments import Arguments, Operands, Pointer, group
 from sardonyx.providers.native.program.chain import Chain, ChainCode
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel

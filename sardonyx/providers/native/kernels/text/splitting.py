@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from sardonyx.compiler.builder import Value as Code
-from sardonyx.compiler.text_code import length_of, offset_of, reference_to
+from sardonyx.compiler.text_code import bytes_of, length_of, offset_of, reference_to
 from sardonyx.compiler.types import I64
 from sardonyx.ir import Node, dim
 from sardonyx.ops.reading import all_attributes
-from sardonyx.providers.native.kernels.text.bytes import base_of, bytes_of
+from sardonyx.providers.native.kernels.text.bytes import base_of
 from sardonyx.providers.native.kernels.text.ngrams import is_passed_on
 from sardonyx.providers.native.kernels.text.tokens import (
     Found,

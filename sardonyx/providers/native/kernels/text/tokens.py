@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from sardonyx.compiler.builder import Function, Value
+from sardonyx.compiler.text_code import word_at
 from sardonyx.compiler.types import I8, I64, U64
 from sardonyx.ir import Node, dim
 from sardonyx.ops.reading import all_attributes
@@ -23,7 +24,6 @@ from sardonyx.providers.native.kernels.text.automaton import (
     tables_of,
     token_pattern,
 )
-from sardonyx.providers.native.kernels.text.bytes import word_at
 from sardonyx.providers.native.program.arguments import Arguments, Pointer, Size, when
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.views import Dims
