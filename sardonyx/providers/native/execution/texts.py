@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,6 +31,7 @@ from sardonyx.compiler.texts import (
 from sardonyx.providers import memory_limit
 from sardonyx.providers.native.execution.argument_table import ShapeWords
 from sardonyx.providers.native.execution.compiled import CompiledProgram
+from sardonyx.providers.native.execution.interpreted import Interpreted
 from sardonyx.providers.native.program.settled import TEXTS_TOO_SMALL, WRONG
 from sardonyx.providers.native.program.steps import Program
 from sardonyx.providers.native.program.texts import TextConstants
@@ -39,6 +41,8 @@ from sardonyx.providers.steps import NO_SHARING
 CAN_HOLD_TEXTS = OBJECTS_ARE_OPEN
 """Whether generated code can read strings of this interpreter."""
 _empty: Any = np.empty
+FEW = 16
+"""So many elements NumPy takes through one node sooner."""
 FIRST_BYTES = 1 << 12
 """How much room there is for strings at first, besides constants."""
 
@@ -119,8 +123,8 @@ class _Memory:
 
     def _paired(self, objects: Sequence[np.ndarray], references: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
         """Tell which arrays there are: objects and references in turns. Whoever gets them must hold them until they are used."""
-        pairs = tuple([array for pair in zip(objects, references) for array in pair])
         words, counts = self._words, self._counts
+        pairs = tuple(itertools.chain.from_iterable(zip(objects, references)))
         for number, array in enumerate(references):
             counts[number] = array.size
         words[PAIRS], words[PAIR_COUNT] = id(pairs), len(references)
@@ -128,6 +132,8 @@ class _Memory:
 
     def make(self, places: Sequence[int], outputs: list[np.ndarray]) -> None:
         """Put strings in the place of outputs that are references."""
+        if len(places) == 1 and outputs[places[0]].size == 1 and self._take_known(places[0], outputs):
+            return
         references = [outputs[place] for place in places]
         objects = [_empty(array.shape, object) for array in references]
         pairs = self._paired(objects, references)
@@ -137,6 +143,17 @@ class _Memory:
             outputs[place] = array
 
 
+    def _take_known(self, place: int, outputs: list[np.ndarray]) -> bool:
+        """Put one constant string, a label say, in the place of its reference; whether it is one."""
+        text = self._constants.by_reference.get(outputs[place].item())
+        if text is None:
+            return False
+        array = _empty(outputs[place].shape, object)
+        array[...] = text
+        outputs[place] = array
+        return True
+
+
 class _Known:
     """The constant strings of a program, as its memories begin."""
 
@@ -144,6 +161,7 @@ class _Known:
         self.bytes = np.frombuffer(constants.bytes, np.uint8)
         self.size = len(self.bytes)
         self.references, self.objects = constants.known()
+        self.by_reference = {number: text for number, text in zip(self.references.tolist(), self.objects) if text is not None}
 
 
 def _most_bytes() -> int:
@@ -166,6 +184,18 @@ class TextProgram(CompiledProgram):
         )
         self._memories: list[_Memory] = []
         self.sharing = NO_SHARING
+
+    def _results(self, shape: ShapeWords, arrays: Sequence[np.ndarray]) -> list[Any] | None:
+        """Where strings come out, a few of them through one node are not worth the way into the program and out of it."""
+        if self._outputs and sum([array.size for array in arrays]) <= FEW and self._are_strings(arrays):
+            alone = self._fallback.alone if isinstance(self._fallback, Interpreted) else None
+            if alone is not None:
+                outputs = alone(list(arrays))
+                return None if outputs is None else list(outputs)
+        return super()._results(shape, arrays)
+
+    def _are_strings(self, arrays: Sequence[np.ndarray]) -> bool:
+        return all(text.__class__ is str for place in self._inputs for text in arrays[place].ravel().tolist())
 
     def _run_once(
         self, shape: ShapeWords, arrays: Arrays, outputs: list[np.ndarray], stop: int, times: list[int] | None
