@@ -36,6 +36,7 @@ audit(
     pad_value="#",
     separators=[" "],
 )
+audit("MurmurHash3", {"X": X}, "positive=flag seed=data", domain=CONTRIB, positive=0, seed=3)
 audit(
     "CategoryMapper",
     {"X": X},

@@ -328,7 +328,7 @@ NOT_REDUCING = {
     """,
     "strings are read one by one": """
         Equal StringConcat StringNormalizer StringSplit RegexFullMatch TfIdfVectorizer com.microsoft.Tokenizer
-        ai.onnx.ml.CategoryMapper
+        com.microsoft.MurmurHash3 ai.onnx.ml.CategoryMapper
     """,
     "nodes of the graphs inside are lowered one by one": "If Loop Scan",
     "operands are copied before they are combined": "Col2Im LinearAttention Det com.microsoft.Inverse",

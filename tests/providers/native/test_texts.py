@@ -13,7 +13,9 @@ import pytest
 
 import sardonyx as ort
 from sardonyx.compiler import texts as text_words
+from sardonyx.ir.text import parse_model
 from sardonyx.providers.native.execution.texts import TextProgram
+from tests import onnxruntime_peer
 
 WORDS = [
     "",
@@ -371,3 +373,15 @@ def test_a_pattern_that_would_look_far_ahead_is_left_to_the_matcher_that_does_no
     session = _session(_model(body))
     (result,) = session.run(None, {"x": _array(["a" * 100_000 + "c", "ab"])})
     assert result.tolist() == [[""], ["ab"]]
+
+
+@pytest.mark.parametrize(("seed", "positive"), [(0, 1), (7, 0), (-1, 1)])
+def test_strings_are_hashed_as_onnxruntime_does(seed: int, positive: int) -> None:
+    kind = "uint32" if positive else "int32"
+    body = f"g (string[N] x) => ({kind}[N] y) {{ y = com.microsoft.MurmurHash3<seed = {seed}, positive = {positive}>(x) }}"
+    session = _session(_model(body))
+    _assert_native(session)
+    texts = [text for text in TEXTS if "\0" not in text]
+    (expected,) = onnxruntime_peer.run(parse_model(_model(body)), {"x": _array(texts)})
+    (hashes,) = session.run(None, {"x": _array(texts)})
+    assert hashes.dtype == kind and hashes.tolist() == expected.tolist()

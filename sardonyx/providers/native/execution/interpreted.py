@@ -37,7 +37,9 @@ class Interpreted:
         fast = kernel.fast_path() if not (kernel.sharing.alias or kernel.sharing.view) else None
         if fast is None or list(node.inputs) == inputs:
             return fast
-        constants = [value.constant.numpy() if value is not None and value.constant is not None else None for value in node.inputs]
+        constants = [
+            value.constant.numpy() if value is not None and value.constant is not None else None for value in node.inputs
+        ]
         places = [-1 if constant is not None else inputs.index(value) for value, constant in zip(node.inputs, constants)]
         return lambda arrays: fast([arrays[at] if at >= 0 else constant for at, constant in zip(places, constants)])
 

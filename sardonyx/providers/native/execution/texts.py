@@ -142,7 +142,6 @@ class _Memory:
         for place, array in zip(places, objects):
             outputs[place] = array
 
-
     def _take_known(self, place: int, outputs: list[np.ndarray]) -> bool:
         """Put one constant string, a label say, in the place of its reference; whether it is one."""
         text = self._constants.by_reference.get(outputs[place].item())
