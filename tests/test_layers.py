@@ -189,6 +189,7 @@ QUANTIZING = "few commands quantize"
 DOORS = {
     "sardonyx.compiler.jit": COMPILED,
     "sardonyx.compiler.pool_code": COMPILED,
+    "sardonyx.compiler.text_code": COMPILED,
     "sardonyx.compiler.roofline": SHOWN,
     "sardonyx.formats.onnx.graphs": RECURSIVE,
     "sardonyx.formats.onnx.reader": FORMAT,

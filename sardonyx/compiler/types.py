@@ -94,6 +94,8 @@ U8, U16, U32, U64 = (Type("uint", bits) for bits in (8, 16, 32, 64))
 BOOL = Type("bool", 1)
 """True or false while computing; in memory a byte."""
 PTR = Type("pointer", 64)
+TEXT = Type("bits", 64, format="string")
+"""A string: a reference, which says where its bytes lie and how many they are (`texts`)."""
 
 _OF_ELEMENTS = {
     dtypes.float16: F16,
@@ -112,8 +114,9 @@ _OF_ELEMENTS = {
 }
 _OF_ELEMENTS |= {dtype: Type("bits", 8, format=dtype.name) for dtype in (*dtypes.SMALL_FLOATS, *dtypes.SUB_BYTE_INTS)}
 _OF_ELEMENTS |= {dtype: Type("bits", dtype.bits, format=dtype.name) for dtype in dtypes.COMPLEX}
+_OF_ELEMENTS[dtypes.string] = TEXT
 
 
 def of_elements(dtype: ElementType | None) -> Type | None:
-    """The type for a tensor's elements, None for those that generated code does not know (strings)."""
+    """The type for a tensor's elements, None for those that generated code does not know."""
     return None if dtype is None else _OF_ELEMENTS.get(dtype)

@@ -23,7 +23,7 @@ def string_normalizer(X, stopwords):
     if len(shape) == 2 and isinstance(shape[0], int) and shape[0] != 1:
         raise InferenceError(f"Input shape must have either [C] or [1,C] dimensions where C > 0, it is {text(shape)}")
     # where all words are dropped one empty word is left
-    count = max(1, shape[-1]) if isinstance(shape[-1], int) and not stopwords else dim.fresh()
+    count = dim.fresh() if stopwords else dim.maximum(shape[-1], 1)
     return (count,) if len(shape) == 1 else (1, count)
 
 

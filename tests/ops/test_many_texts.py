@@ -12,7 +12,7 @@ import sardonyx
 from sardonyx.ir.text import parse_model
 from sardonyx.providers.cpu.contrib.text import _splitter, tokenizer
 from sardonyx.providers.cpu.contrib.tokens import _hash_of, murmur_hash3
-from sardonyx.providers.cpu.ngrams import FEW, _known_grams, joint_counts, tf_idf_vectorizer
+from sardonyx.providers.cpu.ngrams import FEW, joint_counts, known_grams, tf_idf_vectorizer
 from sardonyx.providers.cpu.re2 import _BySpans, matcher
 from sardonyx.providers.cpu.regex_lockstep import TOGETHER, in_lockstep
 from sardonyx.providers.cpu.regex_machine import Machine
@@ -56,7 +56,7 @@ def counted(X, attributes, mode="TF"):
     pool = ("ngram_counts", "ngram_indexes", "pool_strings")
     rest = {name: value for name, value in attributes.items() if name not in pool[::2]}
     return tf_idf_vectorizer(
-        X, mode=mode, grams=_known_grams(*(attributes[name] for name in pool[:2]), None, attributes[pool[2]]), **rest
+        X, mode=mode, grams=known_grams(*(attributes[name] for name in pool[:2]), None, attributes[pool[2]]), **rest
     )
 
 
@@ -79,7 +79,7 @@ def test_many_tokens_are_counted_as_few(attributes, tokens, mode):
 )
 def test_counts_right_from_texts_are_those_of_tokens(attributes, texts, expression, pad):
     split = _splitter(tokenexp=expression)
-    tree = _known_grams(attributes["ngram_counts"], attributes["ngram_indexes"], None, attributes["pool_strings"])
+    tree = known_grams(attributes["ngram_counts"], attributes["ngram_indexes"], None, attributes["pool_strings"])
     fixed = {name: attributes[name] for name in ("ngram_indexes", "min_gram_length", "max_gram_length", "max_skip_count")}
     joint = joint_counts({"split": split, "mincharnum": 1, "mark": 0, "pad_value": pad}, {"grams": tree, "mode": "TF", **fixed})
     found = None if joint is None else joint([array(texts)])

@@ -43,16 +43,16 @@ class _Tree:
     def __init__(self, root: _Gram, width: int):
         self.first = root.longer
         self.width = width
-        self._steps: _Steps | None = None
+        self._steps: Steps | None = None
 
     @property
-    def steps(self) -> _Steps:
+    def steps(self) -> Steps:
         if self._steps is None:  # two threads may both make it
-            self._steps = _Steps(self.first)
+            self._steps = Steps(self.first)
         return self._steps
 
 
-class _Steps:
+class Steps:
     """The tree as arrays. Its nodes and the tokens have numbers, which lead to the number of the next node; -1 is none."""
 
     def __init__(self, first: dict[Any, _Gram]):
@@ -68,7 +68,7 @@ class _Steps:
         self._width = len(self.tokens)
         keys = np.array(edges, np.int64).reshape(-1, 2) @ np.array([self._width, 1], np.int64)
         order = np.argsort(keys)
-        self._keys, self._ends = keys[order], order + 1
+        self.keys, self.ends = keys[order], order + 1
         self._dense = self._by_key(len(nodes) * self._width)
         self.tokens.setdefault(SENTINEL, BETWEEN)
 
@@ -77,7 +77,7 @@ class _Steps:
         if size > DENSE_CELLS:
             return None
         table = np.full(size, -1, np.int64)
-        table[self._keys] = self._ends
+        table[self.keys] = self.ends
         return table
 
     def numbers(self, tokens: Sequence[Any]) -> np.ndarray:
@@ -97,11 +97,11 @@ class _Steps:
         keys = nodes * self._width + tokens
         if self._dense is not None:
             return self._dense[keys]
-        near = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
-        return np.where(self._keys[near] == keys, self._ends[near], -1)
+        near = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        return np.where(self.keys[near] == keys, self.ends[near], -1)
 
 
-def _known_grams(ngram_counts, ngram_indexes, pool_int64s=None, pool_strings=None):
+def known_grams(ngram_counts, ngram_indexes, pool_int64s=None, pool_strings=None) -> _Tree:
     """Of equal n-grams the first counts."""
     pool = pool_int64s if pool_strings is None else pool_strings
     root, columns = _Gram(), iter(ngram_indexes)
@@ -202,7 +202,7 @@ def _from_texts(counted: _Counted, split: Any, texts: Sequence[str]) -> np.ndarr
     return counted.count_many(numbers, rows, len(texts), longest)
 
 
-@cpu.kernel("TfIdfVectorizer", plain=True, derive={"grams": _known_grams}, joint={"Tokenizer": joint_counts})
+@cpu.kernel("TfIdfVectorizer", plain=True, derive={"grams": known_grams}, joint={"Tokenizer": joint_counts})
 def tf_idf_vectorizer(X, mode, grams, min_gram_length, max_gram_length, max_skip_count, ngram_indexes, weights=None):
     if X.ndim not in (1, 2):
         raise KernelError(f"Input shape must have either [C] or [B,C] dimensions, it is {braced(X.shape)}", InvalidArgument)

@@ -18,6 +18,7 @@ from sardonyx.providers.native.execution.compiled import CompiledProgram
 from sardonyx.providers.native.execution.digest import content_digest
 from sardonyx.providers.native.execution.interpreted import Interpreted
 from sardonyx.providers.native.execution.placing import tabulate
+from sardonyx.providers.native.execution.texts import CAN_HOLD_TEXTS, TextProgram
 from sardonyx.providers.native.program.batches import batch_of
 from sardonyx.providers.native.program.data_sizes import sizes_in
 from sardonyx.providers.native.program.known import is_symbolic, known_sizes
@@ -27,7 +28,7 @@ from sardonyx.providers.native.program.scalars import find_scalar
 from sardonyx.providers.native.program.sizes import Sizes
 from sardonyx.providers.native.program.steps import Program
 from sardonyx.providers.native.program.table import has_lowering, lowering_of
-from sardonyx.providers.native.program.values import dims, is_plain, shape_of
+from sardonyx.providers.native.program.values import dims, has_texts, is_plain, shape_of
 from sardonyx.providers.prepacking import Prepacking
 from sardonyx.providers.provider import CannotCompile, Capability, Cluster, Compiled, ExecutionProvider
 
@@ -102,6 +103,8 @@ class NativeExecutionProvider(ExecutionProvider):
         foreign = next((value for value in (*node.inputs, *node.outputs, *_handed(node)) if not is_plain(value)), None)
         if foreign is not None:
             return f"{foreign.name} is {described(foreign.type)}"
+        if has_texts(node) and not CAN_HOLD_TEXTS:
+            return "this interpreter has other strings than generated code reads"
         if is_symbolic(node) or find_scalar(node) is not None:
             return None
         entry = lowering_of(node, checking.signature_of(node).since_version)
@@ -132,7 +135,8 @@ class NativeExecutionProvider(ExecutionProvider):
         if unknown:
             raise LoweringFailed(unknown)
         try:
-            program.batch = None if sizes.data_sizes else batch_of(cluster, program.constant_bytes)
+            has_parts = program.texts is None and not sizes.data_sizes
+            program.batch = batch_of(cluster, program.constant_bytes) if has_parts else None
             return self._compiled(program, tabulate(program, sizes), Interpreted(cluster))
         except Exception as error:
             raise LoweringFailed(self._failing_kernels(program) or [Failure((), error)]) from error
@@ -199,7 +203,8 @@ class NativeExecutionProvider(ExecutionProvider):
         functions = self.jit.load(program.kernels)
         argument_table = ArgumentTable(tables, functions.addresses, addresses, (constants, functions), self.threads)
         labels = [(step.label, step.kernel.title) for step in program.steps]
-        return CompiledProgram(argument_table, labels, fallback, program, self.jit)
+        kind = CompiledProgram if program.texts is None else TextProgram
+        return kind(argument_table, labels, fallback, program, self.jit)
 
 
 def _members(cluster: Cluster, nodes: Sequence[Node]) -> list[Node]:
@@ -232,7 +237,13 @@ def _unbound(graph: Graph, cluster: Sequence[Node]) -> list[Node]:
     """Nodes with sizes that neither the shapes of the cluster's inputs tell nor those of the graph's."""
     inputs = _entering(cluster)
     sizes = sizes_in([*inputs, *_witnesses(graph, cluster, inputs)], cluster)
-    return [node for node in cluster if not all(map(sizes.knows, _sizes_of(node)))]
+    return [node for node in cluster if not _is_passed_on(node) and not all(map(sizes.knows, _sizes_of(node)))]
+
+
+def _is_passed_on(node: Node) -> bool:
+    """Whether nobody has to know how large what a node makes is."""
+    entry = lowering_of(node, checking.signature_of(node).since_version)
+    return entry is not None and entry.passes(node)
 
 
 def _entering(nodes: Sequence[Node]) -> list[Value]:

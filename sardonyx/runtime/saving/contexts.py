@@ -234,7 +234,7 @@ def _write(prepared: Prepared, file: ContextFile) -> Written:
     from sardonyx.providers.native.aot.writing import CompiledNodes, write_context, write_uncompiled
 
     model, source = prepared.model, prepared.recipe.source
-    steps = [step for step in prepared.steps() if isinstance(step.call, CompiledProgram) and step.call.program is not None]
+    steps = [step for step in prepared.steps() if isinstance(step.call, CompiledProgram) and step.call.can_be_stored]
     parts = [CompiledNodes(step.nodes, step.call) for step in steps if isinstance(step.call, CompiledProgram)]
     if not parts:
         if file.required:

@@ -19,8 +19,8 @@ OPS = {
         HannWindow HammingWindow BlackmanWindow MelWeightMatrix CenterCropPad Col2Im
     """,
     "texts and maps": """
-        StringConcat StringNormalizer StringSplit RegexFullMatch TfIdfVectorizer com.microsoft:Tokenizer Constant
-        ai.onnx.ml:CastMap ai.onnx.ml:CategoryMapper ai.onnx.ml:DictVectorizer ai.onnx.ml:LabelEncoder
+        StringNormalizer StringSplit TfIdfVectorizer com.microsoft:Tokenizer Constant
+        ai.onnx.ml:CastMap ai.onnx.ml:DictVectorizer ai.onnx.ml:LabelEncoder
         ai.onnx.ml:OneHotEncoder ai.onnx.ml:ZipMap ai.onnx.ml:ArrayFeatureExtractor ai.onnx.ml:FeatureVectorizer
         ai.onnx.ml:Imputer ai.onnx.ml:LinearClassifier ai.onnx.ml:SVMClassifier ai.onnx.ml:SVMRegressor ai.onnx.ml:Scaler
         com.microsoft:MurmurHash3

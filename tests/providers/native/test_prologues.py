@@ -326,6 +326,10 @@ NOT_REDUCING = {
         BitCast com.microsoft.Pad Trilu com.microsoft.Trilu ReverseSequence MaxUnpool ai.onnx.ml.ArrayFeatureExtractor
         ai.onnx.ml.FeatureVectorizer Compress
     """,
+    "strings are read one by one": """
+        Equal StringConcat StringNormalizer StringSplit RegexFullMatch TfIdfVectorizer com.microsoft.Tokenizer
+        com.microsoft.MurmurHash3 ai.onnx.ml.CategoryMapper
+    """,
     "nodes of the graphs inside are lowered one by one": "If Loop Scan",
     "operands are copied before they are combined": "Col2Im LinearAttention Det com.microsoft.Inverse NonZero NonMaxSuppression",
     "operands are computed before they are combined, number by number": "com.microsoft.MatMulNBits",

@@ -63,7 +63,7 @@ _shape_of = operator.attrgetter("shape")
 class _State:
     """Memory of one run at a time."""
 
-    __slots__ = ("arena", "base", "steps", "arguments", "places", "table", "call", "words", "address", "shape", "pool")
+    __slots__ = ("arena", "base", "steps", "arguments", "places", "table", "call", "words", "address", "shape", "pool", "saved")
 
     def __init__(self) -> None:
         self.arena = np.empty(0, np.uint8)
@@ -77,6 +77,13 @@ class _State:
         self.address = self.call.ctypes.data
         self.shape: ShapeWords | None = None
         self.pool: Pool | None = None
+        self.saved: tuple[np.ndarray, ...] = ()
+        """Arguments, steps and table as they were before a run settled sizes in them."""
+
+    def reset(self) -> None:
+        """Be ready for another run of the same shapes, after one that settled sizes."""
+        for words, saved in zip((self.arguments, self.steps, self.table), self.saved):
+            np.copyto(words, saved)
 
     @property
     def status(self) -> int:
@@ -184,6 +191,11 @@ class CompiledProgram(StepCall):
             more = ", …" if len(self.labels) > SHOWN_LABELS else ""
             logger.warning("NumPy computes what was compiled for other runs (%s%s): %s", ops, more, reason)
 
+    @property
+    def can_be_stored(self) -> bool:
+        """Whether a file can hold it: it does not come out of one itself."""
+        return self.program is not None
+
     def fast_path(self) -> FastPath:
         return self.run_known
 
@@ -265,8 +277,10 @@ class CompiledProgram(StepCall):
             self.argument_table.grow(shape, state.table)
         elif shape.table is not None and not status:
             self._take_loose(state, shape, outputs)
-        if status or stop or shape.table is not None:
+        if status or stop:
             state.shape = None
+        elif shape.table is not None:
+            state.reset()
         self._idle.append(state)
         return status
 
@@ -297,6 +311,7 @@ class CompiledProgram(StepCall):
         state.steps[:, TOTAL : GRAIN + 1] = shape.steps[:, TOTAL : GRAIN + 1]
         words[CALL_POOL], words[CALL_WIDTH], words[CALL_QUIET] = threads.address, shape.width, shape.is_quiet
         words[CALL_STATUS], words[CALL_STOP] = 0, state.status
+        state.saved = () if shape.table is None else (state.arguments.copy(), state.steps.copy(), state.table.copy())
         state.shape, state.pool = shape, threads
 
     def _prepare_table(self, state: _State, table: np.ndarray) -> None:

@@ -11,6 +11,7 @@ from sardonyx.ir import Graph, Node, Type, Value
 from sardonyx.ir.attribute import Kind
 from sardonyx.providers.cpu.provider import CPUExecutionProvider
 from sardonyx.providers.provider import Cluster
+from sardonyx.providers.steps import FastPath
 from sardonyx.providers.termination import watched
 
 Found = dict[Value, Any]
@@ -25,6 +26,21 @@ class Interpreted:
     @functools.cached_property
     def _steps(self) -> _Steps:
         return _Steps(self._cluster.nodes)
+
+    @functools.cached_property
+    def alone(self) -> FastPath | None:
+        """The fast path of the one node that the cluster is, if its kernel has one whose results are its own."""
+        node, *others = self._cluster.nodes
+        if others or None in node.inputs or list(node.outputs) != list(self._cluster.outputs):
+            return None
+        kernel, inputs = CPUExecutionProvider().bind_kernel(node), list(self._cluster.inputs)
+        fast = kernel.fast_path() if not (kernel.sharing.alias or kernel.sharing.view) else None
+        if fast is None or list(node.inputs) == inputs:
+            return fast
+        values = [value for value in node.inputs if value is not None]
+        constants = [None if value.constant is None else value.constant.numpy() for value in values]
+        places = [-1 if constant is not None else inputs.index(value) for value, constant in zip(values, constants)]
+        return lambda arrays: fast([arrays[at] if at >= 0 else constant for at, constant in zip(places, constants)])
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
         found: Found = dict(zip(self._cluster.inputs, inputs))

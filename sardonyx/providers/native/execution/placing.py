@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sardonyx.dtypes import ElementType
+from sardonyx.dtypes import ElementType, int64
 from sardonyx.ir import TensorType, Value
 from sardonyx.providers.native.execution.argument_table import Tables
 from sardonyx.providers.native.execution.memory import Workspace
 from sardonyx.providers.native.program.settling import Uses, script_of
 from sardonyx.providers.native.program.sizes import Sizes
 from sardonyx.providers.native.program.steps import Argument, At, Buffer, Program
-from sardonyx.providers.native.program.values import dims
+from sardonyx.providers.native.program.values import dims, is_text
 from sardonyx.providers.provider import CannotCompile
 
 
@@ -58,7 +58,7 @@ def tabulate(program: Program, sizes: Sizes) -> Tables:
         buffers=buffers,
         workspace=workspace,
         outputs=outputs,
-        types=[_element_type(value) for value in program.outputs],
+        types=[int64 if is_text(value) else _element_type(value) for value in program.outputs],
         batch=program.batch,
         shared=program.shared,
     )
@@ -82,7 +82,7 @@ class _Words:
     """Argument words while they are sorted by kind."""
 
     def __init__(self, program: Program, sizes: Sizes):
-        self.inputs = len(program.inputs)
+        self.inputs, self.outputs = len(program.inputs), len(program.outputs)
         self.sizes = sizes
         self.fixed = np.zeros(sum(len(step.arguments) for step in program.steps), np.int64)
         self.numbers: list[tuple[int, int]] = []
@@ -120,6 +120,8 @@ class _Words:
             self.run.append((place, buffer.index))
         elif buffer.kind == "status":
             self.status.append(place)
+        elif buffer.kind == "texts":  # stands behind inputs and outputs
+            self.outside.append((place, self.inputs + self.outputs))
         else:
             first = {"input": 0, "output": self.inputs}[buffer.kind]
             self.outside.append((place, first + buffer.index))

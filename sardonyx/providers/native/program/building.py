@@ -19,6 +19,8 @@ from sardonyx.providers.native.program.scope import outermost
 from sardonyx.providers.native.program.settling import Origin, SettleArguments, Settlement, data_of, settle_kernel
 from sardonyx.providers.native.program.sizes import THREADS
 from sardonyx.providers.native.program.steps import Buffer, Program, Step
+from sardonyx.providers.native.program.texts import TextConstants
+from sardonyx.providers.native.program.values import is_text
 from sardonyx.providers.native.program.views import Dims, View, dense_order, dense_strides
 from sardonyx.providers.native.program.weights import WeightMemory
 from sardonyx.providers.prepacking import PackedFormat, Prepacking, Request
@@ -53,6 +55,8 @@ class ProgramBuilder:
         self.weights = WeightMemory()
         self.cluster = cluster
         self.program = Program(cluster.name, cluster.inputs, cluster.outputs)
+        if any(map(is_text, (*cluster.inputs, *cluster.outputs))):
+            self.program.texts = TextConstants()
         self.sizes = sizes_in(cluster.inputs, cluster.nodes)
         self.settled: set[str] = set()
         """Sizes that steps settle, as far as they were added."""
@@ -147,6 +151,18 @@ class ProgramBuilder:
     def scratch(self, bytes: Dim) -> Buffer:
         """Memory in the arena, from the first to the last step that names it."""
         return Buffer("scratch", bytes)
+
+    @property
+    def text_constants(self) -> TextConstants:
+        """The constant strings of the program."""
+        if self.program.texts is None:
+            self.program.texts = TextConstants()
+        return self.program.texts
+
+    def text_memory(self) -> Buffer:
+        """The words of the memory in which the strings of a run lie: see `compiler.texts`."""
+        assert self.text_constants is not None
+        return Buffer("texts", 0, "texts")
 
     def status(self) -> Buffer:
         """A word (int64) that a kernel sets when data is not as it must be, an index out of bounds say.

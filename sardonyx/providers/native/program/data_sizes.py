@@ -42,7 +42,7 @@ def _settled_by(node: Node) -> Iterator[str]:
     for graph in node.subgraphs:
         yield from data_sizes_of(graph.nodes)
     entry = None if is_symbolic(node) or find_scalar(node) else lowering_of(node, signature_of(node).since_version)
-    if entry is None or not entry.settles:
+    if entry is None or not entry.settles or entry.passes(node):
         return
     given = set(_symbols((*node.inputs, *node.implicit_inputs())))
     made = [*node.outputs, *(value for graph in node.subgraphs for value in graph.inputs)]

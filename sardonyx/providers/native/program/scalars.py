@@ -8,8 +8,11 @@ from typing import Any
 from sardonyx.ir import Node, TensorType
 from sardonyx.ops import checking
 from sardonyx.ops.reading import attribute_value
-from sardonyx.providers.native.program.values import is_plain
+from sardonyx.providers.native.program.values import has_texts, is_plain
 from sardonyx.providers.scalars.table import Scalar, scalars
+
+TAKE_TEXTS = {("", "Where")}
+"""Elementwise ops that choose among strings."""
 
 
 def find_scalar(node: Node) -> Scalar | None:
@@ -19,6 +22,7 @@ def find_scalar(node: Node) -> Scalar | None:
         not entries
         or len([output for output in node.outputs if output.name]) != 1
         or not all(map(is_plain, (*node.inputs, *node.outputs)))
+        or (has_texts(node) and (node.domain, node.op_type) not in TAKE_TEXTS)
     ):
         return None
     version = checking.signature_of(node).since_version

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-WRONG, TOO_SMALL = 1, 2
-"""What the status word says: NumPy has to compute, or a size is beyond its capacity."""
+WRONG, TOO_SMALL, TEXTS_TOO_SMALL = 1, 2, 3
+"""What the status word says: NumPy has to compute, a size is beyond its capacity, or strings need more memory."""
 TABLE_FORM = 2
 """What the words of the table mean: another number where that changes, for code in files counts on it."""
 SCRATCH = 64

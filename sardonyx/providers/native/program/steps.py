@@ -14,6 +14,7 @@ from sardonyx.startup.records import dataclass, field
 if TYPE_CHECKING:
     from sardonyx.compiler.jit import Kernel
     from sardonyx.providers.native.program.settling import Settlement
+    from sardonyx.providers.native.program.texts import TextConstants
 
 
 class Buffer:
@@ -25,7 +26,7 @@ class Buffer:
         self.name = name
         self.bytes = bytes
         self.kind = kind
-        """input, output, constant, status, run or arena; "run" for what a run has beside its arena, which `index` tells."""
+        """input, output, constant, status, run, texts or arena; "run" for what a run has beside its arena, which `index` tells."""
         self.index = index
         """The number of the input, output or constant. Of the arena: the number of the buffer, once `memory` has counted them."""
         self.array = array
@@ -107,6 +108,9 @@ class Program:
     """Inputs and outputs, by their places, that may be one memory: the steps that read the one and write the other are made for it."""
     loose: dict[int, Buffer] = field(default_factory=dict)
     """Outputs whose sizes runs settle, and where they lie in the arena until they are copied into arrays."""
+
+    texts: TextConstants | None = None
+    """Its constant strings, if it has to do with strings."""
 
     @property
     def constant_bytes(self) -> int:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from sardonyx.ir import Node
 from sardonyx.ops.entries import NEWEST, Entry, Table
+from sardonyx.ops.table import facts_of
+from sardonyx.providers.native.program.values import has_texts
 from sardonyx.startup.families import Families
 from sardonyx.startup.records import dataclass
 
@@ -34,6 +36,10 @@ class Lowering(Entry):
     """Whether other nodes stand for it: see `composition`. It is asked after those with kernels."""
     settles: bool
     """Whether its steps settle sizes of what it makes: see `settling`."""
+    text: bool
+    """Whether it takes strings; any lowering does of an op that only moves elements."""
+    passes: Claims
+    """Whether what a node makes never lies in memory: the one node that reads it is lowered with it."""
 
     def overlaps(self, other: Entry) -> bool:
         assert isinstance(other, Lowering)
@@ -55,12 +61,24 @@ def lower(
     strided: bool = False,
     composed: bool = False,
     settles: bool = False,
+    text: bool = False,
+    passes: Claims | None = None,
 ) -> Callable[[Lower], Lower]:
     """Register the lowering of `ops`. `claims(node)` says whether this node's types, shapes and attributes are supported."""
 
     def register(function: Lower) -> Lower:
         for op in ops:
-            facts = claims or (lambda node: True), case, costly, packs, strided, composed, settles
+            facts = (
+                claims or (lambda node: True),
+                case,
+                costly,
+                packs,
+                strided,
+                composed,
+                settles,
+                text,
+                passes or (lambda node: False),
+            )
             lowerings.add(Lowering(domain, op, since, until, function, *facts))
         return function
 
@@ -69,8 +87,9 @@ def lower(
 
 def lowering_of(node: Node, since_version: int) -> Lowering | None:
     """The lowering that takes a node, None if there is none."""
+    takes_texts = facts_of(node).moves or not has_texts(node)
     for entry in sorted(lowerings.candidates(node.domain, node.op_type), key=lambda entry: entry.composed):
-        if entry.covers(since_version) and entry.claims(node):
+        if entry.covers(since_version) and (entry.text or takes_texts) and entry.claims(node):
             return entry
     return None
 

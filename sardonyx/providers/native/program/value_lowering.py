@@ -5,7 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from sardonyx.ir import Dim, Node, Value, dim
+import numpy as np
+
+from sardonyx import dtypes
+from sardonyx.ir import Dim, Node, Tensor, Value, dim
 from sardonyx.providers.native.kernels.elementwise import elementwise_step
 from sardonyx.providers.native.kernels.linalg.nonzero import check_nonzero
 from sardonyx.providers.native.kernels.shape.copying import copy_step
@@ -53,13 +56,18 @@ class ValueLowerer(ProgramBuilder):
         if view is not None:
             return view
         if value.constant is not None:
-            return self.scope.views.setdefault(value, contiguous_view(value, self.constant(value.constant.peek())))
+            return self.scope.views.setdefault(value, contiguous_view(value, self.constant(self._content(value.constant))))
         sizes = known_sizes(value)
         if sizes is not None:
             sizes_step(self, sizes, self.output(value))
             return self.scope.views[value]
         self.compute(value)
         return self.scope.views[value]
+
+    def _content(self, constant: Tensor) -> np.ndarray:
+        """The elements of a constant, strings as references."""
+        content = constant.peek()
+        return content if constant.dtype is not dtypes.string else self.text_constants.references(content.reshape(-1).tolist())
 
     def contiguous(self, value: Value) -> View:
         """A value without gaps, copied if it has some."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sardonyx.compiler.types import Type, of_elements
-from sardonyx.ir import Dim, TensorType, Value, dim
+from sardonyx.compiler.types import TEXT, Type, of_elements
+from sardonyx.ir import Dim, Node, TensorType, Value, dim
 from sardonyx.providers.provider import CannotCompile
 
 if TYPE_CHECKING:
@@ -25,6 +25,16 @@ def shape_of(value: Value) -> Dims | None:
 def is_plain(value: Value | None) -> bool:
     """Whether a value is a tensor that generated code can hold."""
     return value is None or (element_of(value) is not None and shape_of(value) is not None)
+
+
+def is_text(value: Value | None) -> bool:
+    """Whether a value is a tensor of strings."""
+    return value is not None and element_of(value) == TEXT
+
+
+def has_texts(node: Node) -> bool:
+    """Whether a node takes or makes strings."""
+    return any(map(is_text, (*node.inputs, *node.outputs)))
 
 
 # --- of values in a cluster, where all this is known

@@ -27,7 +27,7 @@ def _claims_extractor(node: Node) -> bool:
     return rank_of(node) >= 1 and shape is not None and dim.product(shape) != 0
 
 
-@lower("ArrayFeatureExtractor", domain=DOMAIN, claims=_claims_extractor)
+@lower("ArrayFeatureExtractor", domain=DOMAIN, claims=_claims_extractor, text=True)
 def array_feature_extractor(lowerer: Lowerer, node: Node) -> None:
     """Columns by their numbers. What is not among them is NumPy's to complain about."""
     X, Y = (lowerer.contiguous(value) for value in node.inputs if value is not None)

@@ -28,8 +28,8 @@ DENSE_SPAN = 1024
 
 
 @dataclass(frozen=True)
-class _Labels:
-    """A LabelEncoder between numbers: sorted keys, their values and behind those the ones of unknown keys and of NaN."""
+class Labels:
+    """Labels of numbers: sorted keys, their values and behind those the ones of unknown keys and of NaN."""
 
     keys: np.ndarray
     values: np.ndarray
@@ -46,7 +46,7 @@ class _Labels:
         return table
 
 
-def _labels_of(node: Node) -> _Labels | None:
+def _labels_of(node: Node) -> Labels | None:
     """None if a LabelEncoder has strings, or is not as its types say."""
     attributes = all_attributes(node)
     keys, values = _numbers(attributes, "keys"), _numbers(attributes, "values")
@@ -64,7 +64,7 @@ def _labels_of(node: Node) -> _Labels | None:
     of_nan = chosen[nan] if nan.any() else default
     if nan.all():
         return None
-    return _Labels(known[~nan], np.concatenate([chosen[~nan], default, of_nan]))
+    return Labels(known[~nan], np.concatenate([chosen[~nan], default, of_nan]))
 
 
 def _dtype(value: Any) -> Any:
@@ -97,9 +97,16 @@ class LabelSpec:
 
 @lower("LabelEncoder", domain=DOMAIN, since=2, claims=lambda node: rank_of(node) >= 1 and _labels_of(node) is not None)
 def label_encoder(lowerer: Lowerer, node: Node) -> None:
-    value, labels = node.inputs[0], _labels_of(node)
+    labels = _labels_of(node)
+    assert labels is not None
+    encode_numbers(lowerer, node, labels)
+
+
+def encode_numbers(lowerer: Lowerer, node: Node, labels: Labels) -> None:
+    """Add the step that makes labels of a node's input."""
+    value = node.inputs[0]
     shape, result = None if value is None else shape_of(value), element_of(node.outputs[0])
-    assert value is not None and labels is not None and shape is not None and result is not None
+    assert value is not None and shape is not None and result is not None
     source, sink = lowerer.source(value, (len(shape),)), lowerer.sink(node, (len(shape),))
     spec = LabelSpec(source.chain, sink.chain, input_type(node), result, labels.is_dense)
     arguments = LabelArguments(

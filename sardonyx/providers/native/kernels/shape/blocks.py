@@ -19,7 +19,9 @@ PAD_MODES = ("constant", "edge", "reflect", "wrap")
 # --- joining --------------------------------------------------------------------------------------------------------
 
 
-@lower("Concat", claims=lambda node: all(value is not None and is_plain(value) for value in node.inputs), strided=True)
+@lower(
+    "Concat", claims=lambda node: all(value is not None and is_plain(value) for value in node.inputs), strided=True, text=True
+)
 def concat(lowerer: Lowerer, node: Node) -> None:
     """Values side by side along an axis. What is still to be computed is computed right into its place."""
     result = node.outputs[0]
