@@ -22,25 +22,23 @@ def number_of(fault: Any) -> int:
     return planted.FAULTS.index(fault)
 
 
-@pytest.mark.parametrize(
-    ("fault", "words"),
-    [
-        (planted.other_exception, "KeyError"),
-        (planted.crash, "SIGSEGV"),
-        (planted.hang, "more than 2 s of CPU time"),
-        (planted.memory_bomb, "MemoryError"),
-        (planted.deadlock, "computes nothing"),
-    ],
-)
-def test_a_planted_fault_is_a_finding_and_the_work_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Any, words: str
-) -> None:
+FINDINGS = {
+    planted.other_exception: "KeyError",
+    planted.crash: "SIGSEGV",
+    planted.hang: "more than 2 s of CPU time",
+    planted.memory_bomb: "MemoryError",
+    planted.deadlock: "computes nothing",
+}
+
+
+def test_planted_faults_are_findings_and_the_work_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervision, "IDLE_SECONDS", 3)
-    cases = [("planted", 0), ("planted", number_of(fault)), ("planted", 0)]
+    cases = [("planted", 0), *(("planted", number) for fault in FINDINGS for number in (number_of(fault), 0))]
     tally = attack(iter(cases), tmp_path, 1, lambda tally, case: None)
-    assert tally.cases == {"planted": 3}
-    assert [finding.case for finding in tally.findings] == [f"planted:{number_of(fault)}"]
-    assert words in tally.findings[0].problem
+    assert tally.cases == {"planted": len(cases)}
+    assert [finding.case for finding in tally.findings] == [f"planted:{number_of(fault)}" for fault in FINDINGS]
+    for finding, words in zip(tally.findings, FINDINGS.values()):
+        assert words in finding.problem
 
 
 @pytest.mark.parametrize("fault", [planted.wrong_number, planted.exception_of_a_node])

@@ -10,6 +10,7 @@ import pytest
 from sardonyx.errors import Fail
 from sardonyx.formats.onnx.writer import write_model
 from sardonyx.ir import Model, TensorType, dim, verify
+from sardonyx.ir.text import to_text
 from sardonyx.optimizer import pipeline
 from sardonyx.optimizer.pipeline import Level, optimize, run_level
 from sardonyx.optimizer.rewrite import Journal
@@ -20,7 +21,7 @@ from sardonyx.runtime.preparation.plan import make_plan
 from tests.optimizer.random_graphs import random_model
 from tests.tolerance import OPTIMIZED
 
-CASES = int(os.environ.get("SARDONYX_RANDOM_GRAPHS", "3000"))
+CASES = int(os.environ.get("SARDONYX_RANDOM_GRAPHS", "1500"))
 BATCH = 50
 SIZES = ({"N": 2, "S": 5}, {"N": 1, "S": 1}, {"N": 0, "S": 3})
 LEVELS = (Level.BASIC, Level.EXTENDED, Level.LAYOUT, Level.ALL)
@@ -88,8 +89,12 @@ def check(seed: int, options: dict[str, str] | None = None) -> Journal:
     feeds = [random_feeds(model, sizes, seed) for sizes in SIZES]
     expected = outputs(model, feeds)
     rewriting = Rewriting(model, evaluate, options or {}, Journal(strict=True))
+    text = to_text(model)
     for level in LEVELS:
         run_level(level, rewriting)
+        before, text = text, to_text(model)
+        if text == before:
+            continue  # it computes what it did
         verify.verify(model)
         for got, wanted in zip(outputs(model, feeds), expected, strict=True):
             if wanted is not None:

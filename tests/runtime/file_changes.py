@@ -28,6 +28,7 @@ CLEAR = ("has changed since it was opened", "cannot be compiled anew: the model 
 CONTEXT = {"session.allow_compiled_code": "1"}
 
 
+@functools.cache
 def weights() -> tuple[np.ndarray, np.ndarray]:
     random = np.random.default_rng(7)
     return random.standard_normal((ROWS, WIDTH)).astype(np.float32), random.standard_normal((WIDTH, OUT)).astype(np.float32)

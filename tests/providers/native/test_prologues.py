@@ -24,7 +24,7 @@ CONTRIB, ML = "com.microsoft", "ai.onnx.ml"
 COUNTS = (1, 2, 3, 7, 8, 15, 16, 17, 33)
 """Columns, around the sizes of vectors."""
 DECLARED = (1, 17)
-"""Those that are also declared; a declared axis of 1 is one along which operands do not move."""
+"""Those that are also declared; a declared axis of 1 is one along which operands do not move. Of the other one the first type tells."""
 IMAGE = (1, 2, 3, "C")
 
 
@@ -375,7 +375,8 @@ def test_lanes_beyond_the_last_column_do_not_count(case, type):
     names = list(prologues_of(type))
     if case.is_open:
         check(case, case.graph(type, None, names), COUNTS)
-    for columns in DECLARED if case.is_open else COUNTS:
+    declared = DECLARED if type == case.types[0] else DECLARED[:1]
+    for columns in declared if case.is_open else COUNTS:
         check(case, case.graph(type, columns, names), [columns])
 
 
