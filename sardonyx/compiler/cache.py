@@ -10,6 +10,7 @@ import contextlib
 import functools
 import os
 import sys
+from collections.abc import Sequence
 
 from sardonyx.errors import InvalidArgument
 from sardonyx.settings import CACHE_BYTES, CACHE_DIRECTORY, Setting
@@ -17,8 +18,10 @@ from sardonyx.startup.hashing import blake2b
 
 MAGIC = b"sardonyx object 2\n"
 CHECKSUM_BYTES = 32
+PARTS = 256
+"""Folders inside the cache's, by the first two digits of keys. Keys fall evenly into them."""
 CHECKED = ("00", "40", "80", "c0")
-"""How keys begin with which the folder's size is looked at: one in 64 of those that are written, whoever writes them."""
+"""The parts whose size is looked at when something is written to them: one entry in 64, whoever writes it."""
 BLOCK_BYTES = 4096
 """What the smallest file takes."""
 
@@ -78,8 +81,10 @@ class ObjectCache:
     def put(self, key: str, payload: bytes) -> None:
         """Keep an entry, unless the disk refuses."""
         self.write(key, _head(payload) + payload)
-        if key.startswith(CHECKED):
-            self.shrink()
+        path = self._path(key)
+        if path is not None and key.startswith(CHECKED):
+            if _bytes_in(_entries(os.path.dirname(path))) * PARTS > self.max_bytes:
+                self.shrink()
 
     def write(self, key: str, content: bytes) -> None:
         """Make a file of a key, at once and whole, unless the disk refuses."""
@@ -101,27 +106,21 @@ class ObjectCache:
                 raise
 
     def entries(self) -> list[tuple[float, int, str]]:
-        """When each entry was last used, how much disk it takes, and its path."""
+        """When each entry was written or last used, how much disk it takes, and its path."""
         if self.folder is None:
             return []
-        import glob
-
-        found = []
-        for path in glob.iglob(os.path.join(glob.escape(os.fspath(self.folder)), "??", "*")):
-            with contextlib.suppress(OSError):
-                status = os.stat(path)
-                found.append((status.st_mtime, max(status.st_size, BLOCK_BYTES), path))
-        return found
+        parts = [os.path.join(self.folder, f"{number:02x}") for number in range(PARTS)]
+        return [entry for part in parts for entry in _entries(part)]
 
     def shrink(self) -> None:
         """Remove the oldest entries until the folder is below three quarters of its bound, if it is above that."""
         entries = self.entries()
-        if sum(size for _, size, _ in entries) > self.max_bytes:
+        if _bytes_in(entries) > self.max_bytes:
             self.remove(entries, self.max_bytes * 3 // 4)
 
-    def remove(self, entries: list[tuple[float, int, str]], keep_bytes: int = 0) -> int:
+    def remove(self, entries: Sequence[tuple[float, int, str]], keep_bytes: int = 0) -> int:
         """Remove the oldest of some entries until they take no more than `keep_bytes`; returns how many those were."""
-        total, removed = sum(size for _, size, _ in entries), 0
+        total, removed = _bytes_in(entries), 0
         for _, size, path in sorted(entries):
             if total <= keep_bytes:
                 break
@@ -130,6 +129,22 @@ class ObjectCache:
                 removed += 1
             total -= size
         return removed
+
+
+def _entries(part: str) -> list[tuple[float, int, str]]:
+    """When each entry of a part was written, how much it takes, and its path."""
+    found = []
+    with contextlib.suppress(OSError), os.scandir(part) as files:
+        for file in files:
+            if not file.name.startswith("."):
+                with contextlib.suppress(OSError):
+                    status = file.stat()
+                    found.append((status.st_mtime, max(status.st_size, BLOCK_BYTES), file.path))
+    return found
+
+
+def _bytes_in(entries: Sequence[tuple[float, int, str]]) -> int:
+    return sum(size for _, size, _ in entries)
 
 
 def _head(payload: bytes) -> bytes:

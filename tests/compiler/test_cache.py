@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sardonyx.compiler import cache, jit, linking, sources
-from sardonyx.compiler.cache import MAGIC, ObjectCache, default_folder
+from sardonyx.compiler.cache import MAGIC, PARTS, ObjectCache, default_folder
 from tests.patience import HANG_SECONDS
 
 KEY = "ab" + "c" * 38
@@ -72,6 +72,19 @@ def test_the_oldest_entries_go_when_there_is_too_much(tmp_path: Path) -> None:
     left = [key for key in keys if cache.get(key) is not None]
     assert left and left == keys[-len(left) :]
     assert sum(path.stat().st_size for path in tmp_path.glob("??/*")) <= 7500
+
+
+def test_the_whole_folder_is_gone_through_only_if_a_part_holds_more_than_its_share(tmp_path: Path) -> None:
+    class Counting(ObjectCache):
+        times = 0
+
+        def shrink(self) -> None:
+            self.times += 1
+
+    cache = Counting(tmp_path, max_bytes=PARTS * 10_000)
+    for key, size, times in (("00", 5000, 0), ("01", 90_000, 0), ("40", 5000, 0), ("00", 5000, 1)):
+        cache.put(f"{key}{size + cache.times + times:038x}", bytes(size))
+        assert cache.times == times
 
 
 def test_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
