@@ -124,6 +124,20 @@ for kernel_type in KERNELS:
 for post_transform in ("SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO"):
     case("SVMClassifier", X=f32(5, 3), **PAIRS, post_transform=post_transform, against_onnxruntime=True)
 case("SVMClassifier", X=f32(0, 3), **PAIRS, expect=(np.zeros(0, np.int64), np.zeros((0, 3))))
+case(
+    "SVMClassifier",
+    X=np.array([[np.inf], [-np.inf], [1]], np.float32),
+    support_vectors=[1.0, 2.0, 3.0],
+    vectors_per_class=[1, 1, 1],
+    coefficients=[1.0, 1.0, 2.0, 1.0, 2.0, 1.0],
+    rho=[0.0, 0.0, 0.0],
+    kernel_type="LINEAR",
+    kernel_params=[],
+    classlabels_ints=[0, 1, 2],
+    domain=ML,
+    against_onnxruntime=True,
+    expect=([0, 2, 0], [[np.inf] * 3, [-np.inf] * 3, [3, 7, 7]]),  # vectors of a third class do not count
+)
 PROBABLE = {"prob_a": [-1.0, -0.5, -2.0], "prob_b": [0.1, -0.2, 0.3]}
 case("SVMClassifier", X=f32(5, 3), **PAIRS, **PROBABLE, kernel_type="RBF", against_onnxruntime=True)
 

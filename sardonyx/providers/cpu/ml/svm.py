@@ -63,7 +63,8 @@ def svm_classifier(
         return chosen, transform(scores, post_transform) if len(labels) > 1 else transform_single(scores, post_transform)
     vectors = prepared(_float_array, support_vectors).reshape(sum(vectors_per_class), -1)
     duels = prepared(duel_weights, coefficients, vectors_per_class)
-    scores = kernel_values(rows, vectors, kernel_type, kernel_params) @ duels + np.asarray(rho[: duels.shape[1]], np.float32)
+    values = kernel_values(rows, vectors, kernel_type, kernel_params)
+    scores = _duel_scores(values, duels, vectors_per_class) + np.asarray(rho[: duels.shape[1]], np.float32)
     winner = _votes(scores, len(labels)).argmax(axis=1)
     if prob_a:
         won = 1 - logistic(scores * np.asarray(prob_a, np.float32) + np.asarray(prob_b, np.float32))
@@ -110,15 +111,33 @@ def _squared_distances(rows, vectors):
     return distances.astype(np.float32)
 
 
-def duel_weights(coefficients, vectors_per_class):
-    """Weights (support vector, pair of classes): a pair's score is a sum over the vectors of its two classes.
+def _duel_scores(values, duels, vectors_per_class):
+    """The scores of pairs of classes. Vectors of other classes do not count, and 0 times an infinity would be NaN."""
+    scores = values @ duels
+    infinite = np.flatnonzero(~np.isfinite(values).all(axis=1))
+    if infinite.size:
+        own = _vectors_of(vectors_per_class)
+        for pair, classes in enumerate(_pairs(len(own))):
+            some = np.r_[tuple(own[one] for one in classes)]
+            scores[infinite, pair] = values[np.ix_(infinite, some)] @ duels[some, pair]
+    return scores
+
+
+def _vectors_of(vectors_per_class):
+    """Which support vectors each class has."""
+    ends = np.cumsum(vectors_per_class)
+    return [slice(end - size, end) for end, size in zip(ends, vectors_per_class, strict=True)]
+
+
+def duel_weights(coefficients, vectors_per_class, absent=0.0):
+    """Weights (support vector, pair of classes): a pair's score is a sum over the vectors of its two classes; others have `absent`.
 
     `coefficients` has a row for each opponent; a class's own place among its opponents is left out.
     """
-    count, ends = len(vectors_per_class), np.cumsum(vectors_per_class)
-    table = _float_array(coefficients)[: (count - 1) * ends[-1]].reshape(count - 1, ends[-1])
-    own = [slice(end - size, end) for end, size in zip(ends, vectors_per_class, strict=True)]
-    weights = np.zeros((ends[-1], count * (count - 1) // 2), np.float32)
+    count, total = len(vectors_per_class), sum(vectors_per_class)
+    table = _float_array(coefficients)[: (count - 1) * total].reshape(count - 1, total)
+    own = _vectors_of(vectors_per_class)
+    weights = np.full((total, count * (count - 1) // 2), absent, np.float32)
     for pair, (i, j) in enumerate(_pairs(count)):
         weights[own[i], pair] = table[j - 1, own[i]]
         weights[own[j], pair] = table[i, own[j]]

@@ -47,6 +47,8 @@ class SupportSpec:
     kernel: str
     degree: int
     """Of a polynomial, if it is a small whole number; else 0."""
+    selects: bool = False
+    """Whether weights that are NaN stand for vectors that do not count: 0 times an infinity would be NaN."""
 
 
 def _claims(node: Node) -> bool:
@@ -82,6 +84,8 @@ def _claims_classifier(node: Node) -> bool:
     if len(node.outputs) != 2 or not _claims(node) or not 2 <= len(sizes) == len(labels) <= MAX_CLASSES or min(sizes) < 0:
         return False
     whole = len(vectors) == sum(sizes) * _features(node) > 0 and len(weights) >= (len(sizes) - 1) * sum(sizes)
+    if np.isnan(weights).any():
+        return False
     chances = [attributes.get(name) or [] for name in ("prob_a", "prob_b")]
     return whole and len(attributes["rho"]) >= pairs and (not chances[0] or all(len(numbers) == pairs for numbers in chances))
 
@@ -105,7 +109,7 @@ def svm_regressor(lowerer: Lowerer, node: Node) -> None:
 def svm_classifier(lowerer: Lowerer, node: Node) -> None:
     """Classes are compared in pairs, and vote."""
     attributes = all_attributes(node)
-    weights = _weights_of_pairs(attributes["coefficients"], attributes["vectors_per_class"])
+    weights = _weights_of_pairs(attributes["coefficients"], attributes["vectors_per_class"], absent=np.nan)
     labels, transform = attributes["classlabels_ints"], attributes["post_transform"]
     scores = _sums(lowerer, node, attributes, weights, np.asarray(attributes["rho"][: weights.shape[1]], np.float32))
     output, second = lowerer.output(node.outputs[1]), ""
@@ -151,8 +155,9 @@ def _sums(lowerer: Lowerer, node: Node, attributes: dict[str, Any], weights: np.
         scores=place,
     )
     work = max(1, (features + sums + 8) * count * ROWS)
+    spec = SupportSpec(X.type, attributes["kernel_type"], _whole_degree(parameters), bool(np.isnan(weights).any()))
     lowerer.call(
-        support_kernel(lowerer.target, SupportSpec(X.type, attributes["kernel_type"], _whole_degree(parameters))),
+        support_kernel(lowerer.target, spec),
         arguments,
         dim.ceildiv(rows, ROWS),
         max(1, PRODUCTS_PER_PIECE // work),
@@ -200,7 +205,9 @@ def support_kernel(f: KernelFunction, a: SupportArguments, spec: SupportSpec) ->
                 weight = f.load(a.weights, number * a.padded + column, F32, lanes)
                 for row, value in enumerate(values):
                     place = (number * ROWS + row) * lanes
-                    f.store(f.fma(value, weight, f.load(parts, place, F32, lanes)), parts, place, F32)
+                    before = f.load(parts, place, F32, lanes)
+                    after = f.fma(value, weight, before)
+                    f.store(f.select(f.is_nan(weight), before, after) if spec.selects else after, parts, place, F32)
         with f.loop(0, a.sums) as number:
             for row in range(ROWS):
                 whole = f.reduce("add", f.load(parts, (number * ROWS + row) * lanes, F32, lanes))
