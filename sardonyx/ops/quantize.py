@@ -26,10 +26,10 @@ def check_scales(divisors=None, **scales):
             continue
         numbers = np.asarray(scale.value).astype(np.float64)
         is_divisor = divisors is not None and name in divisors
-        bad = ~np.isfinite(numbers) | (numbers < 0) | (is_divisor & (numbers == 0))
+        bad = ~np.isfinite(numbers) | (is_divisor & (numbers <= 0))  # quantizers to few bits write factors below 0
         if bad.any():
-            expected = "above 0" if is_divisor else "0 or above"
-            raise InferenceError(f"{name} must be finite and {expected}, but has {numbers[bad].flat[0]}")
+            expected = "finite and above 0" if is_divisor else "finite"
+            raise InferenceError(f"{name} must be {expected}, but has {numbers[bad].flat[0]}")
 
 
 @infer("QuantizeLinear")

@@ -281,8 +281,8 @@ def test_a_session_refuses_constant_scales_by_which_nothing_can_be_divided(scale
             f"{header} g (float[1,1,2,2] x) => (b) <float one = {{1}}, uint8 z = {{0}}, uint8[1,1,1,1] w = {{1}}> {{ {body} }}"
         )
         proto.graph.initializer.append(onnx.numpy_helper.from_array(number, "s"))
-        if scale == 0 and name != "y_scale":  # all numbers stand for 0
+        if scale <= 0 and name != "y_scale":  # all numbers stand for 0, or for their negatives
             sardonyx.InferenceSession(proto.SerializeToString())
             continue
-        with pytest.raises(errors.CODED, match=f"{name} must be finite and .*{number}"):
+        with pytest.raises(errors.CODED, match=f"{name} must be finite.*{number}"):
             sardonyx.InferenceSession(proto.SerializeToString())
