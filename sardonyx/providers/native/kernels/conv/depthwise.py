@@ -13,13 +13,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from sardonyx.compiler.builder import Value, Variable
-from sardonyx.compiler.types import I64, PTR, Type
+from sardonyx.compiler.types import F32, I32, I64, PTR, Type
 from sardonyx.ir import Value as Constant
 from sardonyx.ir import dim
 from sardonyx.providers.native.kernels.conv.choice import Candidate, Convolution
 from sardonyx.providers.native.kernels.conv.form import Geometry, axes_of
 from sardonyx.providers.native.kernels.conv.tiles import Axis, grain_for, is_light
-from sardonyx.providers.native.program.arguments import Arguments, Operands, Pointer, Size, each, group
+from sardonyx.providers.native.program.arguments import Arguments, Operands, Pointer, Size, each, group, when
 from sardonyx.providers.native.program.chain import Chain, ChainCode
 from sardonyx.providers.native.program.chain_lowering import Sink
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
@@ -53,6 +53,14 @@ class Rows:
     """Channels of a group."""
     outputs: int = 1
     """Filters of a group; they divide the lanes of a vector, and are not fewer than the channels."""
+    small: Type | None = None
+    """What pixels are in memory, if another type: whole numbers, of which `zero_point` is subtracted."""
+    is_centered: bool = True
+    """Whether there is no zero point to subtract."""
+
+    @property
+    def pixel(self) -> Type:
+        return self.small or self.type
 
 
 def candidates(convolution: Convolution) -> Iterator[Candidate]:
@@ -77,19 +85,22 @@ def depthwise_step(convolution: Convolution, sink: Sink) -> None:
     packed_step(lowerer, geometry, view, w, bias, sink)
 
 
-def packed_step(lowerer: Lowerer, geometry: Geometry, view: View, w: Buffer, bias: Buffer, sink: Sink) -> None:
-    """The same with filters and a bias as the kernel reads them."""
+def packed_step(
+    lowerer: Lowerer, geometry: Geometry, view: View, w: Buffer, bias: Buffer, sink: Sink, zero_point: int = 0
+) -> None:
+    """The same with filters and a bias as the kernel reads them, and perhaps pixels of whole numbers with a zero point."""
     inputs, outputs = geometry.channels, geometry.filters
     channels = geometry.groups * outputs
     *outer, row = axes_of(geometry, view)
     pixels = dim.product(geometry.input) * inputs + geometry.positions * outputs
     lowerer.call(
-        depthwise_kernel(lowerer.target, _rows_of(lowerer, geometry, view.type), sink.chain),
+        depthwise_kernel(lowerer.target, _rows_of(lowerer, geometry, view.type, zero_point), sink.chain),
         DepthwiseArguments(
             x=view.place,
             w=w,
             bias=bias,
-            zeros=lowerer.constant(np.zeros(geometry.groups * inputs, f"f{view.type.bytes}")),
+            zeros=lowerer.constant(np.full(geometry.groups * inputs, zero_point, f"{view.type.kind[0]}{view.type.bytes}")),
+            zero_point=zero_point or None,
             channels=channels,
             image_step=view.strides[0],
             outer=outer,
@@ -136,12 +147,14 @@ def _copied(lowerer: Lowerer, view: View, type: Type) -> Buffer:
     return buffer
 
 
-def _rows_of(lowerer: Lowerer, geometry: Geometry, type: Type) -> Rows:
+def _rows_of(lowerer: Lowerer, geometry: Geometry, type: Type, zero_point: int) -> Rows:
     """What shapes the code: as many taps of a row at once, and as many vectors, as registers hold."""
     outer, inputs, outputs = len(geometry.kernel) - 1, geometry.channels, geometry.filters
     taps = max(count for count in range(1, MAX_TAPS + 1) if geometry.kernel[-1] % count == 0)
     vectors = 2 if lowerer.target.vector_registers >= 32 and taps < MAX_TAPS and outputs == 1 else 1
-    return Rows(type, outer, taps, geometry.strides[-1], geometry.dilations[-1], vectors, inputs, outputs)
+    small = None if type.is_float else type
+    computed, steps = F32 if small else type, (geometry.strides[-1], geometry.dilations[-1])
+    return Rows(computed, outer, taps, *steps, vectors, inputs, outputs, small, not zero_point)
 
 
 class DepthwiseArguments(Arguments):
@@ -151,6 +164,7 @@ class DepthwiseArguments(Arguments):
     bias: Pointer
     zeros: Pointer
     """A pixel of the padding."""
+    zero_point: Size | None = when(lambda rows: not rows.is_centered)
     channels: Size
     """Of the result."""
     image_step: Size
@@ -224,7 +238,7 @@ class _Depthwise:
         for axis in reversed(a.outer):
             places.insert(0, number % axis.output)
             number = number // axis.output
-        image = f.address(a.x, number * a.image_step, self.rows.type)
+        image = f.address(a.x, number * a.image_step, self.rows.pixel)
         line = f.const(I64, 0)
         for axis, place in zip(a.outer, places):
             line = line * axis.output + place
@@ -249,11 +263,11 @@ class _Depthwise:
         self._prefetch(pixels, channels)
         self._epilogue(self._products(pixels, channels), pixels, channels)
 
-    def _vectors(self, place: Value, first: Value, channels: _Channels) -> list[Value]:
+    def _vectors(self, place: Value, first: Value, channels: _Channels, type: Type | None = None) -> list[Value]:
         """Some vectors of channels that begin with the element `first`."""
-        f, type, lanes = self.f, self.rows.type, self.lanes
+        f, lanes = self.f, self.lanes
         starts = [first + vector * lanes for vector in range(channels.vectors)]
-        return [f.load(place, start, type, lanes, remaining=channels.remaining) for start in starts]
+        return [f.load(place, start, type or self.rows.type, lanes, remaining=channels.remaining) for start in starts]
 
     # --- products
 
@@ -276,7 +290,7 @@ class _Depthwise:
         low, high = axis.range(f, pixels.outer[depth])
         with f.loop(low, high) as k:
             offset = pixels.outer[depth] + k * axis.dilation
-            inner = f.address(place, offset * axis.step, self.rows.type)
+            inner = f.address(place, offset * axis.step, self.rows.pixel)
             self._add_window(sums, pixels, channels, inner, tap * axis.kernel + k, depth + 1)
 
     def _add_row(self, sums: Sums, channels: _Channels, line: Value, origin: Value, tap: Value) -> None:
@@ -286,7 +300,7 @@ class _Depthwise:
         for column in self.columns:
             place = origin + column
             inside = (place >= 0) & (place < a.row.input)
-            here = f.address(line, place * a.row.step, rows.type)
+            here = f.address(line, place * a.row.step, rows.pixel)
             here = f.emit(PTR, f"select {inside}, {here}, {a.zeros}")
             for part, vectors in enumerate(self._inputs(here, channels)):
                 for pixel in range(PIXELS):
@@ -303,17 +317,28 @@ class _Depthwise:
         """A pixel's channels under the filters: for each channel of a group, vectors with that of all groups."""
         f, rows, lanes = self.f, self.rows, self.lanes
         if rows.outputs == 1:
-            return [self._vectors(place, channels.first, channels)]
+            return [[self._real(pixel) for pixel in self._vectors(place, channels.first, channels, rows.pixel)]]
         groups = lanes // rows.outputs
         left = None if channels.remaining is None else (channels.remaining // rows.outputs) * rows.inputs
         if rows.inputs < rows.outputs:
             whole = f.const(I64, groups * rows.inputs)
             left = whole if left is None else f.minimum(whole, left)
-        pixel = f.load(place, (channels.first // rows.outputs) * rows.inputs, rows.type, lanes, remaining=left)
+        loaded = f.load(place, (channels.first // rows.outputs) * rows.inputs, rows.pixel, lanes, remaining=left)
+        pixel = self._real(loaded)
         return [
             [f.shuffle(pixel, pixel, [lane // rows.outputs * rows.inputs + part for lane in range(lanes)])]
             for part in range(rows.inputs)
         ]
+
+    def _real(self, pixel: Value) -> Value:
+        """Whole numbers less their zero point, in the type that is computed with."""
+        f, a = self.f, self.a
+        if self.rows.small is None:
+            return pixel
+        whole = f.convert(pixel, I32)
+        if a.zero_point is not None:
+            whole = whole - f.splat(f.convert(a.zero_point, I32), self.lanes)
+        return f.convert(whole, self.rows.type)
 
     # --- the epilogue
 

@@ -161,9 +161,7 @@ def _depthwise_steps(
     lowerer: Lowerer, node: Node, geometry: Geometry, found: Integers, operations: Sequence[Operation]
 ) -> None:
     """The kernel of floats, whose sums are whole; a bias of 32 bits is added to them as whole numbers."""
-    zero = single(lowerer, found.x_zero)
-    view = _channels_last(lowerer, F32, dims(found.x))
-    lowerer.store_through(found.x, [Operation(center, (None, 0.0 if zero is None else zero), type=F32)], view)
+    view, zero_point = _depthwise_image(lowerer, found)
     inputs, channels = geometry.channels, geometry.groups * geometry.filters
 
     def pack(w: np.ndarray, zero: np.ndarray | None = None) -> list[np.ndarray]:
@@ -176,7 +174,22 @@ def _depthwise_steps(
     bias = 0 if found.bias is None else lowerer.view(found.bias).with_axes_behind(len(geometry.kernel))
     sums = Operation(added, (None, bias), type=I32)
     sink = _sink(lowerer, node, [sums, *operations], F32)
-    depthwise.packed_step(lowerer, geometry, view, w, none, sink)
+    depthwise.packed_step(lowerer, geometry, view, w, none, sink, zero_point)
+
+
+def _depthwise_image(lowerer: Lowerer, found: Integers) -> tuple[View, int]:
+    """X as bytes with its zero point, or as floats less one that is computed; channels last."""
+    if found.x_zero is not None and found.x_zero.constant is None:
+        view = _channels_last(lowerer, F32, dims(found.x))
+        lowerer.store_through(found.x, [Operation(center, (None, single(lowerer, found.x_zero)), type=F32)], view)
+        return view, 0
+    zero_point = 0 if found.x_zero is None else int(required_array(found.x_zero).reshape(()))
+    known = lowerer.known_view(found.x)
+    if known is not None and known.strides[1] == 1:
+        return known, zero_point
+    view = _channels_last(lowerer, stored(found.x), dims(found.x))
+    lowerer.store_through(found.x, [], view)
+    return view, zero_point
 
 
 def _channels_last(lowerer: Lowerer, type: Type, shape: Dims) -> View:
