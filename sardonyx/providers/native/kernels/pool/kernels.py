@@ -171,11 +171,14 @@ def _pixel(code: Windowed, plane: Value, firsts: Sequence[Value], target: ChainR
         for number, total in enumerate(totals):
             target.emit(channel + number * lanes, lanes, remaining, given=[code.finished(total.get(), count)])
 
-    many = code.image.channels - code.image.channels % (VECTORS * lanes)
+    channels = code.image.channels
+    many, whole = channels - channels % (VECTORS * lanes), channels - channels % lanes
     with f.loop(0, many, VECTORS * lanes) as channel:
         block(channel, VECTORS, None)
-    with f.loop(many, code.image.channels, lanes) as channel:
-        block(channel, 1, code.image.channels - channel)
+    with f.loop(many, whole, lanes) as channel:
+        block(channel, 1, None)
+    with f.if_(whole < channels):
+        block(whole, 1, channels - whole)
 
 
 @kernel("pool of rows", PoolArguments)
