@@ -57,28 +57,25 @@ def convolution_steps(lowerer: Lowerer, node: Node) -> None:
     if expansion is not None:
         fused.fused_steps(lowerer, node, geometry, expansion, sink_of(lowerer, node))
         return
-    if _has_short_rows(geometry):
-        view, folded = _with_taps_as_channels(lowerer, node, geometry)
+    if has_short_rows(geometry):
+        view, folded = _folded(lowerer, node, geometry)
         _quickest_steps(lowerer, node, folded, view, PRODUCTS)
         return
     _quickest_steps(lowerer, node, geometry, input_view(lowerer, node), ALGORITHMS)
 
 
-def _has_short_rows(geometry: Geometry) -> bool:
+def has_short_rows(geometry: Geometry) -> bool:
     """Whether there are so few channels that a row of the window should be summed over as one."""
     is_padded = all(not isinstance(size, int) or size >= 0 for size in (geometry.begin[-1], geometry.end[-1]))
     few = geometry.groups == 1 and geometry.channels <= FEW_CHANNELS
     return few and geometry.kernel[-1] > 1 and geometry.dilations[-1] == 1 and is_padded
 
 
-def _with_taps_as_channels(lowerer: Lowerer, node: Node, geometry: Geometry) -> tuple[View, Geometry]:
-    """The same convolution with the taps along the last axis as channels: windows of one row follow each other in memory."""
-    view = arranged_view(lowerer, node)
+def with_taps_as_channels(geometry: Geometry) -> Geometry:
+    """The same convolution with the taps along the last axis as channels, over rows that are padded already."""
     taps, stride = geometry.kernel[-1], geometry.strides[-1]
     width = dim.maximum((geometry.output[-1] - 1) * stride + taps, 0)
-    if not _has_even_rows(view, geometry):
-        view = padded_rows(lowerer, view, view.type.computed, geometry.begin[-1], width)
-    folded = replace(
+    return replace(
         geometry,
         channels=geometry.channels * taps,
         kernel=(*geometry.kernel[:-1], 1),
@@ -86,6 +83,13 @@ def _with_taps_as_channels(lowerer: Lowerer, node: Node, geometry: Geometry) -> 
         end=(*geometry.end[:-1], 0),
         input=(*geometry.input[:-1], width),
     )
+
+
+def _folded(lowerer: Lowerer, node: Node, geometry: Geometry) -> tuple[View, Geometry]:
+    """An image and the geometry of its convolution with taps as channels: windows of one row follow each other in memory."""
+    view, folded = arranged_view(lowerer, node), with_taps_as_channels(geometry)
+    if not _has_even_rows(view, geometry):
+        view = padded_rows(lowerer, view, view.type.computed, geometry.begin[-1], folded.input[-1])
     return view, folded
 
 

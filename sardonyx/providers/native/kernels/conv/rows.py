@@ -34,14 +34,17 @@ class RowForm:
     """How many are interleaved; 0 if a row's elements lie as they will, 1 or more if each channel's lie side by side, -1 else."""
 
 
-def padded_rows(lowerer: Lowerer, view: View, type: Type, begin: Dim, width: Dim) -> View:
-    """A view (N, C, …, W) with `begin` zeros before each row, and as many behind it that it has `width` pixels; channels last."""
+def padded_rows(lowerer: Lowerer, view: View, type: Type, begin: Dim, width: Dim, slack: int = 0) -> View:
+    """A view (N, C, …, W) with `begin` zeros before each row, and as many behind it that it has `width` pixels; channels last.
+
+    Behind the last row `slack` elements may be read, of any content.
+    """
     channels = view.shape[1]
     outer = [0, *range(2, len(view.shape) - 1)]
     sizes = [view.shape[axis] for axis in outer]
     shape = (*sizes, width, channels)
     *steps, pixel, channel = contiguous_strides(shape)
-    buffer = lowerer.scratch(dim.product(shape) * type.bytes)
+    buffer = lowerer.scratch((dim.product(shape) + slack) * type.bytes)
     padded = View(buffer, type, (view.shape[0], channels, *view.shape[2:-1], width), (steps[0], channel, *steps[1:], pixel))
     form = RowForm(view.type, type, len(outer), _kind(view, type))
     rows = dim.product(sizes)

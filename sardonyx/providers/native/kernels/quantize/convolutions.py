@@ -18,7 +18,8 @@ from sardonyx.ops.reading import operand
 from sardonyx.providers.native.kernels.conv import depthwise
 from sardonyx.providers.native.kernels.conv.direct import Tile, pixels_of
 from sardonyx.providers.native.kernels.conv.form import Geometry, even_step, factors_of, geometry_of, last_order, sizes_fit
-from sardonyx.providers.native.kernels.conv.operators import conv_step
+from sardonyx.providers.native.kernels.conv.operators import conv_step, has_short_rows, with_taps_as_channels
+from sardonyx.providers.native.kernels.conv.rows import padded_rows
 from sardonyx.providers.native.kernels.quantize.operands import fits_bytes, product_for, row_operations, zero_array
 from sardonyx.providers.native.kernels.quantize.operators import (
     BYTES,
@@ -206,11 +207,15 @@ def _channels_last(lowerer: Lowerer, type: Type, shape: Dims) -> View:
 def _direct_steps(lowerer: Lowerer, node: Node, geometry: Geometry, found: Integers, operations: Sequence[Operation]) -> None:
     column = I8 if fits_bytes(required_array(found.w), zero_array(found.w_zero), less_zero) else I16
     product = product_for(lowerer.target, column)
+    is_folded = product.row == I16 and has_short_rows(geometry)
+    if is_folded:
+        view, geometry = _folded_image(lowerer, found, geometry)
+    else:
+        view = _image(lowerer, found, geometry, product)
     groups = -(-geometry.channels // product.depth)
-    view = _image(lowerer, found, geometry, product)
-    flat = even_step(view) if geometry.is_pointwise else None
+    flat = even_step(view) if geometry.is_pointwise and not is_folded else None
     tile = _tile_for(lowerer.target, product, geometry.filters, 0 if flat is not None else len(geometry.kernel))
-    panels = _panels(lowerer, geometry, found, tile)
+    panels = _panels(lowerer, geometry, found, tile, is_folded)
     bias, first = _bias(lowerer, geometry, found, tile)
     constants = (panels, bias, _padding(lowerer, found, product, groups))
     sink = _sink(lowerer, node, [*first, *operations], I32)
@@ -245,6 +250,20 @@ def _image(lowerer: Lowerer, found: Integers, geometry: Geometry, product: Produ
     return target
 
 
+def _folded_image(lowerer: Lowerer, found: Integers, geometry: Geometry) -> tuple[View, Geometry]:
+    """X as words less their zero point with zeros beside its rows, and the geometry in which the taps of a row are channels."""
+    image = _channels_last(lowerer, I16, dims(found.x))
+    lowerer.store_through(found.x, [Operation(center, (None, _zero_of(lowerer, found)), type=I16)], image)
+    folded = with_taps_as_channels(geometry)
+    # where a window has an odd number of words, the last group of it has one that is not its own, by a filter of 0
+    return padded_rows(lowerer, image, I16, geometry.begin[-1], folded.input[-1], slack=1), folded
+
+
+def _zero_of(lowerer: Lowerer, found: Integers) -> View | int:
+    zero = single(lowerer, found.x_zero)
+    return 0 if zero is None else zero
+
+
 def _is_ready(view: View, channels: int, depth: int) -> bool:
     """Whether pixels can be read where they are."""
     numbers = (channels, view.offset, view.strides[0], *view.strides[2:])
@@ -267,8 +286,8 @@ def _store_parts(lowerer: Lowerer, source: View, operations: Sequence[Operation]
     lowerer.combine(items, views, target)
 
 
-def _panels(lowerer: Lowerer, geometry: Geometry, found: Integers, tile: Tile) -> Buffer:
-    """Filters in panels: (groups, panels, taps, groups of channels, width, depth)."""
+def _panels(lowerer: Lowerer, geometry: Geometry, found: Integers, tile: Tile, is_folded: bool) -> Buffer:
+    """Filters in panels: (groups, panels, taps, groups of channels, width, depth). Taps of a row may count as channels."""
     product = tile.multiply
     dtype = np.dtype(f"i{product.column.bytes}")
     depth, width = product.depth, tile.width
@@ -276,14 +295,16 @@ def _panels(lowerer: Lowerer, geometry: Geometry, found: Integers, tile: Tile) -
     shape = (geometry.groups, panels, geometry.taps, groups, width, depth)
 
     def pack(w: np.ndarray, zero: np.ndarray | None = None) -> list[np.ndarray]:
-        filters = less_zero(w, zero).reshape(geometry.groups, geometry.filters, geometry.channels, geometry.taps)
+        centered = less_zero(w, zero)
+        ordered = np.moveaxis(centered, -1, 1) if is_folded else centered
+        filters = ordered.reshape(geometry.groups, geometry.filters, geometry.channels, geometry.taps)
         whole = np.zeros((geometry.groups, panels * width, groups * depth, geometry.taps), dtype)
         whole[:, : geometry.filters, : geometry.channels] = filters
         packed = aligned_empty(shape, dtype)
         packed[...] = whole.reshape(geometry.groups, panels, width, groups, depth, geometry.taps).transpose(0, 1, 5, 3, 2, 4)
         return [packed]
 
-    parameters = (geometry.groups, width, depth, str(product.column))
+    parameters = (geometry.groups, width, depth, str(product.column), is_folded)
     (buffer,) = lowerer.packed(found.filter_sources, FILTERS, parameters, [int(np.prod(shape)) * dtype.itemsize], pack)
     return buffer
 
