@@ -16,6 +16,7 @@ from sardonyx.compiler.values import Value
 from sardonyx.startup.records import dataclass
 
 _MULTIPLY_WORDS = {16: "sse2.pmadd.wd", 32: "avx2.pmadd.wd", 64: "avx512.pmaddw.d.512"}
+_MULTIPLY_BYTE_PAIRS = {32: "avx2.pmadd.ub.sw", 64: "avx512.pmaddubs.w.512"}
 _MULTIPLY_BYTES = {16: "avx512.vpdpbusd.128", 32: "avx512.vpdpbusd.256", 64: "avx512.vpdpbusd.512"}
 """Intrinsics by the bytes of a vector."""
 
@@ -51,7 +52,7 @@ class Product:
         if self.depth == 1:
             return f.fma(row, columns, sums)
         left = f.bitcast(row, self.row.vector(sums.type.lanes * self.depth))
-        return _add_bytes(f, left, columns, sums) if self.row.bits == 8 else sums + _multiply_words(f, left, columns)
+        return _add_bytes(f, left, columns, sums) if self.row.bits == 8 else sums + multiply_words(f, left, columns)
 
 
 def real(type: Type) -> Product:
@@ -64,14 +65,27 @@ def integers(target: Target, column: Type = I8) -> Product:
     return Product(U8, I8, I32, 4) if target.vnni and column == I8 else Product(I16, column, I32, 2)
 
 
-def _multiply_words(f: Instructions, left: Value, right: Value) -> Value:
-    """Of each pair of lanes the sum of products."""
+def multiply_words(f: Instructions, left: Value, right: Value) -> Value:
+    """Of each pair of lanes, of 16 bits, the sum of products in 32."""
     lanes = left.type.lanes // 2
     if _is_native(f, 4 * lanes):
         name = f"llvm.x86.{_MULTIPLY_WORDS[4 * lanes]}"
         f.declare(f"declare {I32.vector(lanes)} @{name}({left.type}, {right.type})")
         return f.emit(I32.vector(lanes), f"call {I32.vector(lanes)} @{name}({left}, {right})")
     return _sum_of_products(f, left, right, 2)
+
+
+def multiplies_byte_pairs(target: Target) -> bool:
+    """Whether `multiply_byte_pairs` is there."""
+    return target.name in X86_LEVELS and target.vector_bytes in _MULTIPLY_BYTE_PAIRS
+
+
+def multiply_byte_pairs(f: Instructions, left: Value, right: Value) -> Value:
+    """Of each pair of lanes the sum of products in 16 bits, which must hold it; `left` has no sign."""
+    result = I16.vector(left.type.lanes // 2)
+    name = f"llvm.x86.{_MULTIPLY_BYTE_PAIRS[left.type.lanes]}"
+    f.declare(f"declare {result} @{name}({left.type}, {right.type})")
+    return f.emit(result, f"call {result} @{name}({left}, {right})")
 
 
 def _add_bytes(f: Instructions, left: Value, right: Value, sums: Value) -> Value:

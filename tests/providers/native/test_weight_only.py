@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import re
+
 import ml_dtypes
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import sardonyx
+from sardonyx.compiler.jit import host, jit
+from sardonyx.compiler.target import X86_LEVELS
+from sardonyx.compiler.types import F32, I32
+from sardonyx.providers.native.kernels.linalg.tile_kernel import Tile
+from sardonyx.providers.native.kernels.weight_only.integer_kernel import integer_kernel
+from sardonyx.providers.native.kernels.weight_only.kernel import Codes, coded_kernel
+from sardonyx.providers.native.program.chain import Chain, Given, Store
 from sardonyx.runtime.execution.executor import execute
+from sardonyx.startup.records import replace
 from tests.compiler.functions import levels
-from tests.providers.native.agreement import native_plan, programs
+from tests.providers.native.agreement import assert_agrees, native_plan, programs
 from tests.providers.native.levels import use_level
 
 TYPES = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}
@@ -132,6 +142,77 @@ def test_long_sums_and_batches_on_two_threads() -> None:
     assert_exact(nodes, (2, 7), (1, 1), threads=2)
 
 
+def rounded(A: np.ndarray, block: int) -> np.ndarray:
+    """Whole multiples, up to 127, of a scale for each block along the last axis; in float64."""
+    exact = np.zeros(np.shape(A), np.float64)
+    for first in range(0, A.shape[-1], block):
+        part = np.asarray(A[..., first : first + block], np.float64)
+        scale = np.abs(part).max(axis=-1, keepdims=True, initial=0) / 127
+        exact[..., first : first + block] = np.rint(part / np.where(scale, scale, 1)) * scale
+    return exact
+
+
+class Rounded(Coded):
+    """With activations of 8 bits."""
+
+    def __init__(self, name: str, K: int, N: int, block: int, bits: int, zero: str = "", **more):
+        super().__init__(name, K, N, block, bits, zero, accuracy_level=4, **more)
+        self.block = min(block, 128)
+
+    def exact(self, A: np.ndarray) -> np.ndarray:
+        return super().exact(rounded(A, self.block))
+
+
+@pytest.mark.parametrize("level", levels())
+def test_rounded_activations_are_multiplied_exactly(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At accuracy level 4: what is left is the rounding of scales and sums to float32."""
+    use_level(monkeypatch, level)
+    for K in (160, 75):
+        nodes = [
+            Rounded("plain", K, 40, 32, 4),
+            Rounded("few columns", K, 3, 16, 4, bias=True),
+            Rounded("long blocks", K, 40, 128, 4, "packed"),
+            Rounded("real zero points", K, 40, 64, 4, "real"),
+            Rounded("two bits", K, 40, 16, 2),
+            Rounded("two bits, long blocks", K, 40, 256, 2, "packed"),
+            Rounded("eight bits", K, 40, 128, 8, "packed"),
+        ]
+        assert_exact(nodes, (1,), (2,), (3,), (9,), (0,))
+
+
+def test_largest_products_do_not_overflow_sums_of_16_bits() -> None:
+    for bits, block in ((2, 128), (4, 128), (8, 128)):
+        node = Rounded("Y", 256, 20, block, bits)
+        full = numpy_helper.to_array(node.initializers[0]) | 255
+        node.initializers[0] = numpy_helper.from_array(full, node.initializers[0].name)
+        scales = np.asarray(numpy_helper.to_array(node.initializers[1]), np.float64)
+        node.weights = np.repeat(scales * ((1 << bits) - 1 - (1 << (bits - 1))), block, axis=1)
+        for sign in (1, -1):
+            A = np.full((5, 256), sign * 3.0, np.float32)
+            check([node], A, execute(native_plan(model(node)), {"A": A}))
+
+
+def test_rounded_activations_keep_zeros_and_what_is_not_finite() -> None:
+    """A block of zeros adds nothing; an infinity or NaN spoils its own row, in both providers."""
+    node = Rounded("Y", 64, 20, 32, 4)
+    A = np.random.default_rng(5).standard_normal((4, 64)).astype(np.float32)
+    A[0, :32], A[1, 3], A[2, 40] = 0, np.inf, np.nan
+    A[3] *= np.float32(1e-42)
+    assert_agrees(model(node), {"A": A})
+    (found,) = execute(native_plan(model(node)), {"A": A})
+    assert np.isnan(found[1:3]).all()
+    check([node], A[:1], [found[:1]])
+
+
+def test_other_levels_are_float32_and_level_4_agrees_with_numpy() -> None:
+    A = np.random.default_rng(6).standard_normal((3, 96)).astype(np.float32)
+    nodes = [Coded(f"level {level}", 96, 24, 32, 4, accuracy_level=level) for level in (0, 1, 2, 3)]
+    nodes.append(Coded("permuted", 96, 24, 32, 4, groups="permuted", accuracy_level=4))
+    check(nodes, A, execute(native_plan(model(*nodes)), {"A": A}))
+    rounding = [Rounded("plain", 96, 24, 32, 4, "packed"), Rounded("long", 96, 24, 256, 8)]
+    assert_agrees(model(*rounding), {"A": A}, tolerance=2e-6)
+
+
 def test_one_axis_and_what_follows() -> None:
     """The product of a vector; an activation and a residual are part of the kernel."""
     node = Coded("Y", 64, 33, 32, 4, bias=True)
@@ -175,3 +256,20 @@ def test_weights_are_packed_once_and_never_dequantized_as_a_whole() -> None:
     assert container.nbytes == 512 * 512 // 2 + 512 * 16 * 4
     A = np.random.default_rng(4).standard_normal((3, 512)).astype(np.float32)
     check([node], A, sessions[1].run(None, {"A": A}))
+
+
+INSTRUCTIONS = {"sse2": "pmaddwd", "avx2": "vpmaddubsw", "avx512": "vpmaddubsw", "avx512vnni": "vpdpbusd"}
+
+
+@pytest.mark.skipif(host().name not in X86_LEVELS, reason="the instructions are of x86")
+@pytest.mark.parametrize("level", X86_LEVELS)
+def test_every_level_has_code_with_its_own_instruction(level: str) -> None:
+    """That of levels which this CPU does not have cannot run here."""
+    target = X86_LEVELS[level]
+    lanes = target.lanes(F32)
+    chain = Chain(2, (Given(F32),), (Store(0, F32, ("n", "1")),))
+    tile = Tile(I32, F32, 2, 2, lanes, "k", True)
+    text = jit(target).assembly(integer_kernel(target, tile, 0, chain, Codes(4, "middle", 8), 4))
+    assert re.search(rf"\b{INSTRUCTIONS[level]}\b", text)
+    text = jit(target).assembly(coded_kernel(target, replace(tile, left=F32), 0, chain, Codes(4, "middle", 8), 4))
+    assert ("zmm" in text) == target.has_avx512

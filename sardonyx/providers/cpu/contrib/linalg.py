@@ -15,6 +15,11 @@ KEPT_BYTES = 1 << 26
 
 CHUNK_BYTES = 1 << 23
 
+ROUNDED = 4
+"""The accuracy level at which activations are rounded to 8 bits, block by block."""
+LONGEST_BLOCK = 128
+"""Longer blocks are cut into such, which have the same scale: errors of a sum grow with its length."""
+
 
 @cpu.kernel("MatMulNBits", domain="com.microsoft", widen=True)
 def mat_mul_n_bits(
@@ -32,7 +37,7 @@ def mat_mul_n_bits(
     bits=4,
     weight_prepacked=0,
 ):
-    """`accuracy_level` is the least precision that the model is content with; we always compute in float32."""
+    """`accuracy_level` is the least precision that the model is content with: at 4 activations are rounded to 8 bits."""
     if weight_prepacked:
         raise KernelError(
             f"weights packed for a GPU (weight_prepacked={weight_prepacked}) cannot be used here", InvalidArgument
@@ -44,6 +49,8 @@ def mat_mul_n_bits(
     if g_idx is not None and g_idx.size:
         _check_groups(g_idx, -(-K // block_size))
     rows = A.reshape(-1, K)
+    if accuracy_level == ROUNDED and is_in_order(g_idx, K, block_size):
+        rows = _rounded(rows, min(block_size, LONGEST_BLOCK))
     output = np.empty((len(rows), N), np.float32)
     if 4 * N * K <= KEPT_BYTES and unchanging(B, scales, zero_points, g_idx):
         layout = (K, N, block_size, bits)
@@ -57,6 +64,26 @@ def mat_mul_n_bits(
     if bias is not None:
         output += bias
     return output.reshape(*A.shape[:-1], N)
+
+
+def is_in_order(g_idx: np.ndarray | None, K: int, block_size: int) -> bool:
+    """Whether neighbours along K belong to one block."""
+    if g_idx is None or not g_idx.size:
+        return True
+    return bool((g_idx.reshape(-1)[:K] == np.arange(K) // block_size).all())
+
+
+def _rounded(rows, block):
+    """Rows as multiples of a scale for each block, the largest magnitude over 127; NaN where that is not finite."""
+    count, K = rows.shape
+    blocks = -(-K // block)
+    whole = np.zeros((count, blocks, block), np.float32)
+    whole.reshape(count, -1)[:, :K] = rows
+    with np.errstate(invalid="ignore"):
+        scales = np.abs(whole).max(axis=2, keepdims=True) / np.float32(127)
+        scales[~np.isfinite(scales)] = np.nan
+        whole = np.rint(whole / np.where(scales > 0, scales, np.float32(1))).clip(-127, 127) * scales
+    return whole.reshape(count, -1)[:, :K]
 
 
 def _check_sizes(sizes, **operands):

@@ -13,7 +13,6 @@ from __future__ import annotations
 from sardonyx.compiler.builder import Value, Variable
 from sardonyx.compiler.types import F32, I32, U32, Type
 from sardonyx.providers.native.kernels.linalg.tile_kernel import GemmArguments, Tile, TiledProduct
-from sardonyx.providers.native.program.arguments import Size
 from sardonyx.providers.native.program.chain import Chain
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.startup.records import dataclass
@@ -49,25 +48,21 @@ class Codes:
         return 1 if self.zero == "middle" else 2
 
 
-class CodedArguments(GemmArguments):
-    words: Size
-    """How many of a column are in a block."""
-
-
-@kernel("gemm of codes", CodedArguments)
-def coded_kernel(f: KernelFunction, a: CodedArguments, tile: Tile, batch_axes: int, chain: Chain, codes: Codes) -> None:
-    """Items are tiles of the result, as in `gemm_kernel`."""
-    _CodedProduct(f, a, tile, chain, codes).emit()
+@kernel("gemm of codes", GemmArguments)
+def coded_kernel(
+    f: KernelFunction, a: GemmArguments, tile: Tile, batch_axes: int, chain: Chain, codes: Codes, words: int
+) -> None:
+    """Items are tiles of the result, as in `gemm_kernel`; so many words of a column make a block."""
+    _CodedProduct(f, a, tile, chain, codes, words).emit()
 
 
 Sums = list[list[Variable]]
 
 
 class _CodedProduct(TiledProduct):
-    a: CodedArguments
-
-    def __init__(self, f: KernelFunction, a: CodedArguments, tile: Tile, chain: Chain, codes: Codes):
+    def __init__(self, f: KernelFunction, a: GemmArguments, tile: Tile, chain: Chain, codes: Codes, words: int):
         self.codes = codes
+        self.words = words
         super().__init__(f, a, tile, chain)
 
     def panel_elements(self) -> Value:
@@ -76,8 +71,8 @@ class _CodedProduct(TiledProduct):
     def sums(self, rows: int, left: Value, right: Value) -> list[list[Value]]:
         f, a = self.f, self.a
         totals = self._zeros(rows)
-        block = a.words * self.codes.in_word
-        stride = (a.words + self.codes.heads) * self.shape.width
+        block = self.words * self.codes.in_word
+        stride = (self.words + self.codes.heads) * self.shape.width
         column = f.variable(right)
         with f.loop(0, a.inner, block) as k:
             self._block(rows, f.address(left, k, F32), column.get(), f.minimum(a.inner - k, block), totals)

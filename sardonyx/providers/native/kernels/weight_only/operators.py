@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from sardonyx.compiler.target import Target
 from sardonyx.compiler.types import F32, U8
 from sardonyx.ir import Node, Value, dim
 from sardonyx.ops.reading import inputs_named, operand
+from sardonyx.providers.cpu.contrib.linalg import ROUNDED
 from sardonyx.providers.native.kernels.linalg.matmul import with_flat_rows
-from sardonyx.providers.native.kernels.linalg.tile_kernel import FactorArguments, Tile, grain_of, tile_vectors
-from sardonyx.providers.native.kernels.weight_only.kernel import CodedArguments, Codes, coded_kernel
+from sardonyx.providers.native.kernels.linalg.tile_kernel import FactorArguments, GemmArguments, Tile, grain_of, tile_vectors
+from sardonyx.providers.native.kernels.weight_only.integer_kernel import integer_kernel
+from sardonyx.providers.native.kernels.weight_only.kernel import Codes, coded_kernel
 from sardonyx.providers.native.kernels.weight_only.packing import (
     Order,
     Panels,
@@ -20,7 +24,9 @@ from sardonyx.providers.native.kernels.weight_only.packing import (
     zero_kind,
 )
 from sardonyx.providers.native.kernels.weight_only.reordering import reordered_rows
+from sardonyx.providers.native.kernels.weight_only.rounding import rounded_rows
 from sardonyx.providers.native.program.expression import Operation
+from sardonyx.providers.native.program.kernel import DeclaredKernel
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.steps import Buffer
 from sardonyx.providers.native.program.table import lower
@@ -80,7 +86,7 @@ def _fits_groups(g_idx: Value | None, weights: Weights) -> bool:
 @lower("MatMulNBits", domain=CONTRIB, claims=_claims_n_bits, packs=True)
 def mat_mul_n_bits(lowerer: Lowerer, node: Node) -> None:
     weights = _weights(node)
-    A, bias = inputs_named(node, "A", "bias")
+    (A,) = inputs_named(node, "A")
     lowerer.require(dims(required(A))[-1], weights.K)
     order = order_of(_array(inputs_named(node, "g_idx")[0]), weights)
     lanes, vectors = lowerer.target.lanes(F32), tile_vectors(lowerer.target, F32, weights.N)
@@ -88,8 +94,12 @@ def mat_mul_n_bits(lowerer: Lowerer, node: Node) -> None:
     codes = Codes(weights.code_bits, zero, weights.middle)
     panels = _panels(weights, codes, vectors * lanes, order)
     rows = _rows(lowerer, required(A), order)
-    tile = Tile(F32, F32, _tile_rows(lowerer.target, vectors), vectors, lanes, "k", True)
-    _step(lowerer, node, rows, tile, panels, _packed(lowerer, node, panels, order), bias)
+    is_rounded = order is None and operand(node, "accuracy_level") == ROUNDED
+    if is_rounded:
+        rows = rounded_rows(lowerer, rows, codes, panels.block, panels.blocks)
+    tile = Tile(rows.type, F32, _tile_rows(lowerer.target, vectors), vectors, lanes, "k", True)
+    kernel = integer_kernel if is_rounded else coded_kernel
+    _step(lowerer, node, kernel, rows, tile, panels, _packed(lowerer, node, panels, order))
 
 
 def _tile_rows(target: Target, vectors: int) -> int:
@@ -134,24 +144,30 @@ def _rows(lowerer: Lowerer, A: Value, order: Order | None) -> View:
     return flat if order is None else reordered_rows(lowerer, flat, order.columns)
 
 
-def _step(lowerer: Lowerer, node: Node, rows: View, tile: Tile, panels: Panels, buffer: Buffer, bias: Value | None) -> None:
+def _step(
+    lowerer: Lowerer,
+    node: Node,
+    kernel: Callable[..., DeclaredKernel],
+    rows: View,
+    tile: Tile,
+    panels: Panels,
+    buffer: Buffer,
+) -> None:
+    (bias,) = inputs_named(node, "bias")
     operations = [] if bias is None else [Operation("Add", (None, bias), type=F32)]
-    rank = len(dims(node.outputs[0]))
-    sink = lowerer.sink(node, (rank - 1, 1), operations=operations, given=F32)
-    count, inner, columns = *rows.shape, panels.weights.N
+    sink = lowerer.sink(node, (len(dims(node.outputs[0])) - 1, 1), operations=operations, given=F32)
+    count, stride = rows.shape[0], rows.strides[0]
+    inner, columns = panels.weights.K, panels.weights.N
     lowerer.call(
-        coded_kernel(lowerer.target, tile, 0, sink.chain, panels.codes),
-        CodedArguments(
-            left=FactorArguments(
-                place=rows.place, tile_stride=rows.strides[0] * tile.rows, stride=rows.strides[0], batch_strides=()
-            ),
+        kernel(lowerer.target, tile, 0, sink.chain, panels.codes, panels.words),
+        GemmArguments(
+            left=FactorArguments(place=rows.place, tile_stride=stride * tile.rows, stride=stride, batch_strides=()),
             right=FactorArguments(place=buffer, tile_stride=panels.stride, stride=0, batch_strides=()),
             rows=count,
             columns=columns,
-            inner=inner,
+            inner=rows.shape[1],
             batch_sizes=(),
             sink=sink.arguments,
-            words=panels.words,
         ),
         dim.ceildiv(count, tile.rows) * panels.count,
         grain_of(tile, count, inner),

@@ -5,13 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from sardonyx.ops.coded_weights import weight_sizes
-from sardonyx.providers.cpu.contrib.linalg import unpack
+from sardonyx.providers.cpu.contrib.linalg import LONGEST_BLOCK, is_in_order, unpack
 from sardonyx.providers.native.kernels.weight_only.kernel import Codes
 from sardonyx.providers.native.program.weights import WeightMemory
 from sardonyx.startup.records import dataclass
 
-LONGEST_BLOCK = 128
-"""Longer blocks are cut into such, which have the same scale: errors of a sum grow with its length."""
 CHUNK = 1 << 22
 """How many codes are unpacked at a time, where they must be."""
 
@@ -85,11 +83,9 @@ class Panels:
 
 def order_of(g_idx: np.ndarray | None, weights: Weights) -> Order | None:
     """The order in which blocks have one scale each; None if it is the weights' own."""
-    if g_idx is None or not g_idx.size:
+    if g_idx is None or is_in_order(g_idx, weights.K, weights.block_size):
         return None
     groups = g_idx.reshape(-1)[: weights.K]
-    if (groups == np.arange(weights.K) // weights.block_size).all():
-        return None
     block = min(weights.block_size, LONGEST_BLOCK)
     counts = np.bincount(groups, minlength=weights.blocks)
     blocks = -(-counts // block)
