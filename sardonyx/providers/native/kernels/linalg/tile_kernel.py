@@ -158,6 +158,10 @@ class TiledProduct:
     def panel_elements(self) -> Value:
         return self.a.inner * self.shape.width
 
+    def heights(self) -> Sequence[int]:
+        """Numbers of rows that `sums` is asked for, the largest first."""
+        return self.shape.heights
+
     def _panels_in(self, block: Value) -> Value:
         return self.f.minimum(self.block, self.panels - block * self.block)
 
@@ -203,7 +207,7 @@ class TiledProduct:
         is_whole = a.columns - column >= shape.width
         row_step = a.left.stride if shape.along == "k" else 1
         done = f.variable(0, I64)
-        for rows in shape.heights:
+        for rows in self.heights():
             with f.while_() as more:
                 row = done.get()
                 more.leave_if(height - row < rows)

@@ -5,10 +5,13 @@ Then come the codes, in words of 32 bits: the first word of each column, the sec
 
 A code becomes a float without being converted: its bits are put below the exponent of a power of two so large that they count ones.
 What is subtracted then, that power and the zero point, leaves the exact difference. A block is summed up before it is multiplied by its
-scale. With some rows all this costs nothing: other units are busy with it than those that multiply.
+scale. Up to four rows decode for themselves, which costs little: other units are busy with it than those that multiply. Many rows share
+what is decoded of a block.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
 
 from sardonyx.compiler.builder import Value, Variable
 from sardonyx.compiler.types import F32, I32, U32, Type
@@ -23,6 +26,9 @@ EXPONENT_OF_ONES = 127 + FRACTION_BITS
 """Of a float whose last bit counts ones."""
 CHAINS_OF_ADDITIONS = 4
 """How many sums are under way at least: decoding takes as long as the additions of some."""
+MAX_DECODED_TWICE = 8
+"""How many vectors of sums there are where rows decode for themselves: up to four rows at a time."""
+UNROLL = 4
 HALF = 16
 """Codes that lie too high in a word are moved down by so many bits."""
 
@@ -64,11 +70,18 @@ class _CodedProduct(TiledProduct):
         self.codes = codes
         self.words = words
         super().__init__(f, a, tile, chain)
+        self.is_light = False
 
     def panel_elements(self) -> Value:
         return self.a.right.tile_stride
 
+    def heights(self) -> Sequence[int]:
+        """Few, as each has code of its own."""
+        return [rows for rows in (self.shape.rows, 12, 4, 2, 1) if rows <= self.shape.rows]
+
     def sums(self, rows: int, left: Value, right: Value) -> list[list[Value]]:
+        if rows * self.shape.vectors > MAX_DECODED_TWICE:
+            return self._tall_sums(rows, left, right)
         f, a = self.f, self.a
         totals = self._zeros(rows)
         block = self.words * self.codes.in_word
@@ -78,6 +91,63 @@ class _CodedProduct(TiledProduct):
             self._block(rows, f.address(left, k, F32), column.get(), f.minimum(a.inner - k, block), totals)
             column.set(f.address(column.get(), stride, F32))
         return [[total.get() for total in vectors] for vectors in totals]
+
+    # --- many rows
+
+    def _tall_sums(self, rows: int, left: Value, right: Value) -> list[list[Value]]:
+        """The sums of many rows: a block is decoded to memory, and then multiplied by as many rows at a time as registers hold."""
+        f, a, shape = self.f, self.a, self.shape
+        block = self.words * self.codes.in_word
+        stride = (self.words + self.codes.heads) * shape.width
+        decoded = f.stack(F32, block * shape.width)
+        with f.loop(0, rows * shape.width, shape.lanes) as place:
+            f.store(f.const(F32.vector(shape.lanes), 0), self.parts, place, F32)
+        column = f.variable(right)
+        with f.loop(0, a.inner, block) as k:
+            count = f.minimum(a.inner - k, block)
+            self._decode(column.get(), decoded, count)
+            self._multiply(rows, f.address(left, k, F32), decoded, count, self._vectors(column.get(), 0))
+            column.set(f.address(column.get(), stride, F32))
+        return [self._vectors(self.parts, row * shape.width) for row in range(rows)]
+
+    def _decode(self, right: Value, decoded: Value, count: Value) -> None:
+        """Have the codes of a block less their zero points in memory; whole words of them."""
+        f, width, lanes, in_word = self.f, self.shape.width, self.shape.lanes, self.codes.in_word
+        zeros = [self._vectors(right, head * width) for head in range(1, self.codes.heads)]
+        first = f.address(right, self.codes.heads * width, F32)
+        with f.loop(0, (count + (in_word - 1)) // in_word) as word:
+            target = f.address(decoded, word * (in_word * width), F32)
+            for code, columns in enumerate(self._columns(f.address(first, word * width, F32), zeros)):
+                for number, vector in enumerate(columns):
+                    f.store(vector, target, code * width + number * lanes, F32, align=4 * lanes)
+
+    def _multiply(self, rows: int, left: Value, decoded: Value, count: Value, scales: list[Value]) -> None:
+        """Add a block that is decoded to the totals, some rows at a time."""
+        f, width, lanes = self.f, self.shape.width, self.shape.lanes
+        together = self._rows_together(rows)
+        with f.loop(0, rows, together) as first:
+            sums = self._zeros(together)
+            row = f.address(left, first * self.a.left.stride, F32)
+            whole = count - count % UNROLL
+            with f.loop(0, whole, UNROLL) as k:
+                for number in range(UNROLL):
+                    columns = self._vectors(f.address(decoded, (k + number) * width, F32), 0)
+                    self._add(together, row, k + number, columns, sums)
+            with f.loop(whole, count) as k:
+                self._add(together, row, k, self._vectors(f.address(decoded, k * width, F32), 0), sums)
+            totals = f.address(self.parts, first * width, F32)
+            for number, vectors in enumerate(sums):
+                for scale, total, place in zip(scales, vectors, range(number * width, (number + 1) * width, lanes)):
+                    before = f.load(totals, place, F32, lanes, align=4 * lanes)
+                    f.store(f.fma(total.get(), scale, before), totals, place, F32, align=4 * lanes)
+
+    def _rows_together(self, rows: int) -> int:
+        """How many rows of a multiple of four leave registers for a row of columns and an element."""
+        registers = self.f.target.vector_registers
+        most = (24 if registers >= 32 else 12 if self.f.target.fma else 8) // self.shape.vectors
+        return max(count for count in range(1, most + 1) if rows % count == 0)
+
+    # --- few rows
 
     def _zeros(self, rows: int) -> Sums:
         zero = self.f.const(F32.vector(self.shape.lanes), 0)
@@ -107,14 +177,18 @@ class _CodedProduct(TiledProduct):
 
     def _word(self, rows: int, left: Value, right: Value, zeros: list[list[Value]], sums: list[Sums]) -> None:
         """Add the codes of a word."""
-        words = self._vectors(right, 0, U32)
+        for code, columns in enumerate(self._columns(right, zeros)):
+            self._add(rows, left, code, columns, sums[code % len(sums)])
+
+    def _columns(self, place: Value, zeros: list[list[Value]]) -> Iterator[list[Value]]:
+        """For each code of a word vectors of columns."""
+        words = self._vectors(place, 0, U32)
         halves = [word >> HALF for word in words]
         for code in range(self.codes.in_word):
-            columns = [
-                self._number(words[number], halves[number], code, zeros[0][number] if zeros else None)
-                for number in range(self.shape.vectors)
+            yield [
+                self._number(word, half, code, zeros[0][number] if zeros else None)
+                for number, (word, half) in enumerate(zip(words, halves))
             ]
-            self._add(rows, left, code, columns, sums[code % len(sums)])
 
     def _add(self, rows: int, left: Value, k: Value | int, columns: list[Value], sums: Sums) -> None:
         f, lanes = self.f, self.shape.lanes

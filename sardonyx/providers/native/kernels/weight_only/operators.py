@@ -37,6 +37,8 @@ from sardonyx.providers.prepacking import PackedFormat
 CONTRIB = "com.microsoft"
 CODED = PackedFormat("coded-panels")
 MAX_BITS = 8
+TALL = 48
+"""How many rows share what is decoded of a block."""
 OPERANDS = ("B", "scales", "zero_points", "g_idx")
 
 
@@ -97,12 +99,13 @@ def mat_mul_n_bits(lowerer: Lowerer, node: Node) -> None:
     is_rounded = order is None and operand(node, "accuracy_level") == ROUNDED
     if is_rounded:
         rows = rounded_rows(lowerer, rows, codes, panels.block, panels.blocks)
-    tile = Tile(rows.type, F32, _tile_rows(lowerer.target, vectors), vectors, lanes, "k", True)
+    height = _rounded_rows(lowerer.target, vectors) if is_rounded else TALL
+    tile = Tile(rows.type, F32, height, vectors, lanes, "k", True)
     kernel = integer_kernel if is_rounded else coded_kernel
     _step(lowerer, node, kernel, rows, tile, panels, _packed(lowerer, node, panels, order))
 
 
-def _tile_rows(target: Target, vectors: int) -> int:
+def _rounded_rows(target: Target, vectors: int) -> int:
     """How many rows leave registers for decoding."""
     return (16 if target.vector_registers >= 32 else 8) // vectors
 
