@@ -208,7 +208,8 @@ def test_a_block_size_that_is_no_power_of_two_is_refused():
 
 
 def test_the_session_may_ask_for_less_accuracy():
-    node = assert_multiplies(few_bits(blocked, "int4", (40, 8), (3, 8)), {MATMULNBITS_ACCURACY_LEVEL: "4"})
+    """At level 4 activations are rounded to 8 bits."""
+    node = assert_multiplies(few_bits(blocked, "int4", (40, 8), (3, 8)), {MATMULNBITS_ACCURACY_LEVEL: "4"}, rtol=1e-2)
     assert node.attribute("accuracy_level") == 4
 
 
