@@ -17,7 +17,7 @@ from sardonyx.compiler.products import Product, multiplies_byte_pairs, multiply_
 from sardonyx.compiler.target import Target
 from sardonyx.compiler.types import F32, I8, I16, I32, I64, U8, U32, Type
 from sardonyx.providers.native.kernels.linalg.tile_kernel import GemmArguments, Tile, TiledProduct
-from sardonyx.providers.native.kernels.weight_only.kernel import Codes
+from sardonyx.providers.native.kernels.weight_only.kernel import AHEAD, Codes
 from sardonyx.providers.native.kernels.weight_only.rounding import GROUP, HEADS, LARGEST
 from sardonyx.providers.native.program.chain import Chain
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
@@ -93,6 +93,7 @@ class _IntegerProduct(TiledProduct):
         count = f.const(I64, words) if rows == 1 else f.opaque(f.const(I64, words))
         with f.loop(0, count) as word:
             row, column = f.address(left, word * self.planes, I32), f.address(right, word * self.shape.width, F32)
+            f.prefetch(column, AHEAD, F32)
             self._word(rows, row, column, shorts)
         if self.way == "pairs":
             for total, pairs in zip((one for row in sums for one in row), (one for row in shorts for one in row)):

@@ -29,6 +29,8 @@ CHAINS_OF_ADDITIONS = 4
 MAX_DECODED_TWICE = 8
 """How many vectors of sums there are where rows decode for themselves: up to four rows at a time."""
 UNROLL = 4
+AHEAD = 1024
+"""How many words before they are needed weights are fetched: those of large models come from memory."""
 HALF = 16
 """Codes that lie too high in a word are moved down by so many bits."""
 
@@ -162,6 +164,7 @@ class _CodedProduct(TiledProduct):
         first, words = f.address(right, codes.heads * shape.width, F32), count // codes.in_word
         with f.loop(0, words) as word:
             row, column = f.address(left, word * codes.in_word, F32), f.address(first, word * shape.width, F32)
+            f.prefetch(column, AHEAD, F32)
             self._word(rows, row, column, zeros, sums)
         row, column = f.address(left, words * codes.in_word, F32), f.address(first, words * shape.width, F32)
         self._codes(rows, row, column, zeros, count % codes.in_word, sums[0])
