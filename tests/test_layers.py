@@ -200,6 +200,7 @@ DOORS = {
     "sardonyx.formats.ort.writer": SAVING,
     "sardonyx.ir.graph": RECURSIVE,
     "sardonyx.ir.tensor": RECURSIVE,
+    "sardonyx.ops.gradients.writing": "few models have gradients",
     "sardonyx.ops.onnx_schemas": "for models that are newer than our own table",
     "sardonyx.optimizer.levels": "lists what the pipeline's own classes describe",
     "sardonyx.optimizer.passes": "a pass is imported for a model that has its ops",
@@ -229,7 +230,16 @@ DOORS = {
     "sardonyx.runtime.saving.files": SAVING,
 }
 """The modules of ours that may be imported inside of functions, and why they wait. All others are imported at a module's head."""
-REGISTERING = {"sardonyx.ops", "sardonyx.providers.cpu", "sardonyx.providers.native", "sardonyx.providers.scalars"}
+REGISTERING = {
+    *("sardonyx.ops", "sardonyx.ops.gradients"),
+    *("sardonyx.providers.cpu", "sardonyx.providers.native", "sardonyx.providers.scalars"),
+}
+    "sardonyx.ops",
+    "sardonyx.ops.gradients",
+    "sardonyx.providers.cpu",
+    "sardonyx.providers.native",
+    "sardonyx.providers.scalars",
+}
 """Packages whose modules register themselves: `startup/families.py` imports them by name."""
 BY_NAME = REGISTERING | {"sardonyx.cli", "sardonyx.providers", "sardonyx.providers.openvino"}
 """What strings name: also a program that a process is started with, and providers that are opened by their names."""

@@ -32,6 +32,7 @@ PARTS_OF_FAMILIES = {
     "many_texts": "of text: ops on many texts at once",
     "ngrams": "of text: the n-grams of many texts",
     "re2": "of text: patterns",
+    "recurrent_gradients": "of contrib/gradients",
     "regex_lockstep": "of text: patterns on many texts at once",
     "regex_machine": "of text: patterns",
     "regex_sets": "of text: patterns",

@@ -12,8 +12,8 @@ import pytest
 from sardonyx import ops
 from sardonyx.dtypes import float32, float64, int64
 from sardonyx.ops import schemas
-from sardonyx.ops.derivatives import derivative, derivatives
 from sardonyx.ops.entries import Entry, Table
+from sardonyx.ops.gradients.table import bodies, body, gradient, gradients
 from sardonyx.ops.table import infer, inferences
 from sardonyx.optimizer.passes.transpose_handlers import handlers, handles
 from sardonyx.providers.cpu.table import cpu
@@ -27,7 +27,8 @@ TABLES: dict[str, tuple[Table[Any], Register]] = {
     "kernels": (cpu, cpu.kernel),
     "scalars": (scalars, scalar),
     "lowerings": (lowerings, lower),
-    "derivatives": (derivatives, derivative),
+    "gradients": (gradients, gradient),
+    "bodies": (bodies, body),
     "handlers of axes": (handlers, handles),
 }
 each_table = pytest.mark.parametrize(("table", "register"), TABLES.values(), ids=TABLES.keys())

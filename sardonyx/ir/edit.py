@@ -286,14 +286,14 @@ def inline_call(
             nodes.append(graph.insert_before(call, identity))
             output.producer = None
             identity.append_output(output)
-        elif _adopt(output, result):
+        elif adopt(output, result):
             adopted[result] = output
     graph.unlink(call)
     discard([call])
     return nodes
 
 
-def _adopt(output: Value, result: Value) -> bool:
+def adopt(output: Value, result: Value) -> bool:
     """Put the call's own value in place of `result` among its producer's outputs, unless nobody wants it."""
     if not (output.name or output.uses):
         output.producer = None

@@ -33,7 +33,7 @@ inferences: Table[Inference] = Table("inference functions")
 
 def load_families() -> None:
     """Import all modules of this package once; signatures and inference functions register themselves."""
-    load_package("sardonyx.ops")
+    load_package("sardonyx.ops", but="sardonyx.ops.gradients")  # they wait until somebody asks for a gradient
 
 
 def infer(

@@ -1,4 +1,4 @@
-"""Type and shape inference of ai.onnx.preview.training's optimizers: updated tensors look like those that went in."""
+"""Type and shape inference of ai.onnx.preview.training: what is updated or differentiated looks like what went in."""
 
 from __future__ import annotations
 
@@ -26,3 +26,10 @@ def _groups(inputs, count):
         raise InferenceError(f"{len(inputs)} tensors cannot be divided into {count} groups")
     size = len(inputs) // count
     return [inputs[k * size : (k + 1) * size] for k in range(count)]
+
+
+@training("Gradient")
+def gradient(Inputs, xs):
+    if len(Inputs) < len(xs):
+        raise InferenceError(f"xs names {len(xs)} tensors but there are {len(Inputs)} inputs")
+    return [operand.type for operand in Inputs[: len(xs)]]

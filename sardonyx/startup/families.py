@@ -56,13 +56,17 @@ class Families:
 _loaded: set[str] = set()
 
 
-def load_package(name: str) -> None:
-    """Import all modules of a package, once; what they define registers itself. Imports have locks of their own, so this needs none."""
+def load_package(name: str, but: str = "") -> None:
+    """Import all modules of a package, once; what they define registers itself. Imports have locks of their own, so this needs none.
+
+    The modules of the package `but` inside of it are left out.
+    """
     if name not in _loaded:
         import pkgutil
 
         for module in pkgutil.walk_packages(import_module(name).__path__, f"{name}."):
-            import_module(module.name)
+            if not but or not module.name.startswith(f"{but}."):
+                import_module(module.name)
         _loaded.add(name)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from sardonyx.errors import Fail, InvalidGraph
 from sardonyx.ir import Function, Model, Node, edit
 from sardonyx.ops import functions
-from sardonyx.ops.derivatives import expand_gradient
 from sardonyx.ops.inference import Driver
 from sardonyx.providers.cpu.provider import evaluate
 from sardonyx.providers.provider import ExecutionProvider
@@ -16,6 +15,8 @@ from sardonyx.runtime.preparation.partition import claim
 
 MAX_ROUNDS = 32
 """Bodies may use ops that have bodies; none of ONNX's goes deeper than a few levels."""
+WRITTEN_DOMAINS = ("ai.onnx.preview.training", "com.microsoft")
+"""Where ops may have bodies that are written node by node."""
 
 
 class Expansion:
@@ -25,6 +26,7 @@ class Expansion:
         """With `aligned`, only bodies are taken that can be written in the opsets of the model."""
         self._aligned = aligned
         self._driver = Driver(model, evaluate)
+        self.infer = self._driver.node
         self._names: edit.Names | None = None
         self._model = model
         self._rounds = 0
@@ -37,20 +39,28 @@ class Expansion:
                 f"{nodes[0]}: function bodies in graph '{self._model.graph.name}' unfold without end, "
                 f"this node is {MAX_ROUNDS} bodies deep"
             )
-        changed = False
-        for node in nodes:
-            new_nodes = self._expand(node)
+        expanded = [self.expand(node) for node in nodes]
+        return any(expanded)
+
+    def expand(self, node: Node) -> list[Node]:
+        """Replace a node by its body, if it has one; returns the nodes that are there now, with their types."""
+        new_nodes = self._write(node) if node.domain in WRITTEN_DOMAINS or node.op_type.endswith("Grad") else []
+        if not new_nodes:
+            new_nodes = self._inline(node)
             for new in new_nodes:
                 self._driver.node(new)
-            changed = changed or bool(new_nodes)
-        return changed
+        return new_nodes
 
-    def _expand(self, node: Node) -> list[Node]:
+    def _write(self, node: Node) -> list[Node]:
+        """Let functions write the nodes that compute what the node does; those of gradients are known to them alone."""
+        from sardonyx.ops.gradients import writing
+
+        self._names = None
+        return writing.replace(node, self._driver.node, self.expand)
+
+    def _inline(self, node: Node) -> list[Node]:
         graph = node.graph
         assert graph is not None
-        if node.op_type == "Gradient" and node.domain == "ai.onnx.preview.training":
-            self._names = None
-            return expand_gradient(graph, node)
         body = functions.body_of(node)
         if body is None or (self._aligned and not self._fits(node, body)):
             return []

@@ -1,0 +1,43 @@
+"""Nodes that are replaced by nodes which functions here write: ONNX's Gradient op, and ops that gradients are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from sardonyx.ir import Node, Value, edit
+from sardonyx.ops.gradients.arguments import NodeArguments
+from sardonyx.ops.gradients.backward import Expand
+from sardonyx.ops.gradients.builder import TypedBuilder
+from sardonyx.ops.gradients.gradient_op import expand_gradient
+from sardonyx.ops.gradients.table import bodies
+
+
+def replace(node: Node, infer: Callable[[Node], None], expand: Expand) -> list[Node]:
+    """Put nodes that compute the same in place of a node; returns them, with their types. None if nobody can write them."""
+    graph = node.graph
+    assert graph is not None
+    if node.op_type == "Gradient":
+        op = TypedBuilder(graph, infer, node, {other.domain: other.version for other in graph.nodes}, node.name or "gradient")
+        expand_gradient(op, node, expand)
+        return op.made
+    function = bodies.function_of(node)
+    if function is None:
+        return []
+    op = TypedBuilder(graph, infer, node, prefix=node.name or node.op_type)
+    results = NodeArguments(op, node).call(function)
+    _put(op, node, results if isinstance(results, (tuple, list)) else (results,))
+    return op.made
+
+
+def _put(op: TypedBuilder, node: Node, results: Sequence[Value | None]) -> None:
+    """Let the new nodes make the outputs of the old one, which stay the same values, and remove it."""
+    made, adopted = set(op.made), set()
+    for output, result in zip(node.outputs, results, strict=False):
+        if result is None or not (output.name or output.uses):
+            continue
+        if result.producer not in made or result in adopted:
+            result = op.Identity(result)
+        edit.adopt(output, result)
+        adopted.add(output)
+    op.graph.unlink(node)
+    edit.discard([node])

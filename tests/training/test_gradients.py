@@ -1,0 +1,228 @@
+"""Every gradient against central differences in float64: shapes, broadcasts, axes of size 1, all attributes that change a result."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sardonyx.ops.gradients.table import gradients
+from sardonyx.runtime.execution.executor import execute
+from tests.training.numeric import check, planned
+
+Sizes = tuple[int, ...]
+CASES: dict[str, dict[str, object]] = {}
+
+
+def case(body: str, constants: str = "", opset: int = 21, low: float = -2, high: float = 2, **shapes: Sizes) -> None:
+    name = f"{body} {shapes} {constants} {opset}"
+    assert name not in CASES
+    CASES[name] = {"body": body, "constants": constants, "opset": opset, "low": low, "high": high, "shapes": shapes}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_agree_with_differences(name: str) -> None:
+    _check(**CASES[name])  # type: ignore[arg-type]
+
+
+def _check(body: str, constants: str, opset: int, low: float, high: float, shapes: dict[str, Sizes]) -> None:
+    rng = np.random.default_rng(len(body))
+    arrays = {name: rng.uniform(low, high, shape) for name, shape in shapes.items()}
+    check(body, arrays, constants, opset)
+
+
+def chain(*ops: str) -> str:
+    """Ops of one input, each of `a`, one behind the other in the sum `y`: few sessions for many rules."""
+    lines = [f"t{number} = {op}" for number, op in enumerate(ops)]
+    return " ".join([*lines, f"y = Sum({', '.join(f't{number}' for number in range(len(ops)))})"])
+
+
+# --- elementwise
+
+case(chain("Neg(a)", "Abs(a)", "Exp(a)", "Erf(a)", "Sin(a)", "Cos(a)", "Atan(a)", "Sinh(a)", "Cosh(a)", "Asinh(a)"), a=(3, 4))
+case(chain("Identity(a)", "Tanh(a)", "Sigmoid(a)", "Relu(a)", "Softplus(a)", "Softsign(a)", "Mish(a)", "HardSwish(a)"), a=(9,))
+case(
+    chain("LeakyRelu<alpha = 0.3>(a)", "Elu<alpha = 0.7>(a)", "Selu(a)", "HardSigmoid<alpha = 0.3>(a)"),
+    a=(2, 7),
+)
+case(chain("ThresholdedRelu<alpha = 0.5>(a)", "Gelu(a)", 'Gelu<approximate = "tanh">(a)'), a=(11,))
+case(chain("com.microsoft.Gelu(a)", "com.microsoft.FastGelu(a)", "com.microsoft.QuickGelu<alpha = 1.3>(a)"), a=(11,))
+case("s = com.microsoft.FastGelu(a, b) t = com.microsoft.BiasGelu(a, b) y = Mul(s, t)", a=(3, 4), b=(4,))
+case(chain("Log(a)", "Sqrt(a)", "Reciprocal(a)", "Acosh(b)", "Pow(a, c)"), a=(5,), b=(5,), c=(5,), low=1.2, high=2)
+case(chain("Tan(a)", "Asin(a)", "Acos(a)", "Atanh(a)"), a=(5,), low=-0.9, high=0.9)
+case("f = Cast<to = 1>(a) g = Cast<to = 11>(f) h = CastLike(b, a) y = Add(h, b)", b=(3,), a=(3,))
+case("y = Swish<alpha = 1.3>(a)", a=(5,), opset=24)
+case("y = PRelu(a, b)", a=(2, 3, 4), b=(3, 1))
+for op in ("Add", "Sub", "Mul", "Div"):
+    case(f"y = {op}(a, b)", a=(2, 3), b=(2, 3), low=0.5)
+    case(f"y = {op}(a, b)", a=(2, 1, 3), b=(4, 1), low=0.5)
+case("y = Mul(a, a)", a=(2, 3))
+case("y = Pow(a, b)", a=(2, 3), b=(3,), low=0.5)
+case("y = Pow(a, k)", constants="int64[3] k = {0, 2, 3}", a=(2, 3))
+case("y = Sum(a, b, a)", a=(2, 3), b=(1, 3))
+case("y = Mean(a, b, c)", a=(2, 3), b=(1, 3), c=(3,))
+case("p = Max(a, b, c) q = Min(a, b) y = Mul(p, q)", a=(2, 3), b=(1, 3), c=(3,))
+case("m = Greater(a, b) p = Where(m, a, b) y = Mul(p, p)", a=(2, 3), b=(2, 1))
+case("y = Clip(a, k, l)", constants="double k = {-0.5}, double l = {0.7}", a=(9,))
+case("y = Clip<min = -0.5>(a)", a=(9,), opset=7)
+case("f = Floor(a) y = Add(a, f)", a=(3,))
+
+# --- reductions
+
+for op in ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare"):
+    low = 0.3 if op == "LogSum" else -2
+    body = f"s = Reduce{op}<keepdims = 0>(a, k) t = Reduce{op}(a, l) u = Reduce{op}<keepdims = 0>(a)"
+    case(
+        f"{body} v = Add(s, u) w = Unsqueeze(v, l) y = Mul(w, t)",
+        constants="int64[2] k = {0, -1}, int64[1] l = {1}",
+        a=(2, 3, 4),
+        low=low,
+    )
+case("s = ReduceMean<axes = [1], keepdims = 0>(a) t = ReduceSum<axes = [0]>(a) y = MatMul(t, s)", a=(3, 3), opset=11)
+case("z = Mul(a, k) y = ReduceProd(z, l)", constants="double[4] k = {1, 0, 2, 3}, int64[1] l = {-1}", a=(3, 4))
+case("z = Mul(a, k) y = ReduceProd(z, l)", constants="double[4] k = {1, 0, 0, 3}, int64[1] l = {-1}", a=(3, 4))
+case("y = CumSum(a, k)", constants="int64 k = {1}", a=(2, 5))
+case("y = CumSum<exclusive = 1, reverse = 1>(a, k)", constants="int64 k = {1}", a=(2, 5))
+case("y, i = TopK<axis = 0>(a, k)", constants="int64[1] k = {2}", a=(5, 3))
+
+# --- shape
+
+case("r = Reshape(a, k) f = Flatten(r) t = Transpose(f) y = MatMul(t, f)", constants="int64[3] k = {2, 3, 2}", a=(3, 4))
+case(
+    "u = Unsqueeze(a, k) s = Squeeze(u, l) t = Transpose<perm = [2, 0, 1]>(u) y = Mul(t, s)",
+    constants="int64[1] k = {0}, int64[1] l = {0}",
+    a=(3, 3),
+)
+case(
+    "e = Expand(a, k) t = Tile(b, l) y = Mul(e, t)", constants="int64[3] k = {2, 3, 4}, int64[2] l = {3, 2}", a=(3, 1), b=(1, 2)
+)
+case("c = Concat<axis = -1>(a, b, a) p, q = Split<axis = 1, num_outputs = 2>(c) y = Mul(p, q)", a=(2, 3), b=(2, 2))
+case("p, q, r = Split<axis = 0>(a, k) y = Mul(r, r)", constants="int64[3] k = {1, 2, 2}", a=(5, 2))
+case(
+    "y = Slice(a, s, e, x, t)",
+    constants="int64[2] s = {-1, 0}, int64[2] e = {-100, 3}, int64[2] x = {0, 2}, int64[2] t = {-2, 2}",
+    a=(5, 2, 4),
+)
+case("y = Slice<starts = [1], ends = [3]>(a)", a=(5, 2), opset=9)
+case("y = Pad(a, k)", constants="int64[4] k = {1, -1, 2, 3}", a=(3, 4))
+case("y = Pad(a, k, v, x)", constants="int64[2] k = {1, 2}, double v = {3}, int64[1] x = {1}", a=(3, 4))
+case("t = Trilu<upper = 0>(a) u = Trilu(a, k) y = Mul(t, u)", constants="int64 k = {-1}", a=(4, 4))
+case("y = DepthToSpace<blocksize = 2>(a)", a=(1, 8, 2, 3))
+case('y = DepthToSpace<blocksize = 2, mode = "CRD">(a)', a=(2, 8, 2, 3))
+case("y = SpaceToDepth<blocksize = 2>(a)", a=(1, 2, 4, 6))
+
+# --- indexing
+
+case("y = Gather(a, k)", constants="int64[2,2] k = {0, 2, -1, 0}", a=(3, 4))
+case("y = Gather<axis = 1>(a, k)", constants="int64[3] k = {0, 2, 0}", a=(2, 3, 2))
+case("y = Gather<axis = -1>(a, k)", constants="int64 k = {1}", a=(2, 3))
+case("y = GatherElements<axis = 1>(a, k)", constants="int64[2,3] k = {0, 2, 0, -1, 1, 1}", a=(2, 4))
+case("y = GatherND(a, k)", constants="int64[3,1] k = {0, 2, 0}", a=(3, 4))
+case("y = GatherND<batch_dims = 1>(a, k)", constants="int64[2,1] k = {2, 0}", a=(2, 3, 4))
+for reduction in ("none", "add"):
+    case(
+        f'y = ScatterElements<axis = 1, reduction = "{reduction}">(a, k, b)',
+        constants="int64[2,2] k = {0, 2, 1, 0}",
+        a=(2, 4),
+        b=(2, 2),
+    )
+    case(f'y = ScatterND<reduction = "{reduction}">(a, k, b)', constants="int64[2,1] k = {0, 2}", a=(3, 4), b=(2, 4))
+
+# --- products
+
+for a, b in [
+    ((2, 3), (3, 4)),
+    ((5, 2, 3), (3, 4)),
+    ((2, 1, 2, 3), (5, 3, 4)),
+    ((3,), (3, 4)),
+    ((2, 3), (3,)),
+    ((3,), (3,)),
+    ((5, 2, 3), (3,)),
+]:
+    case("y = MatMul(a, b)", a=a, b=b)
+for left in (0, 1):
+    for right in (0, 1):
+        shapes = {"a": (3, 2) if left else (2, 3), "b": (4, 3) if right else (3, 4)}
+        case(f"y = Gemm<transA = {left}, transB = {right}, alpha = 0.5, beta = 2.0>(a, b, c)", **shapes, c=(1, 4))
+        case(f"y = com.microsoft.FusedMatMul<transA = {left}, transB = {right}, alpha = 0.5>(a, b)", **shapes)
+case('y = Einsum<equation = "bij,bjk->bik">(a, b)', a=(2, 3, 4), b=(2, 4, 2))
+case('y = Einsum<equation = "ij,jk,k">(a, b, c)', a=(2, 3), b=(3, 4), c=(4,))
+
+# --- convolutions and pools
+
+IMAGE = {"a": (2, 4, 7, 6), "b": (4, 2, 3, 2), "c": (4,)}
+case("y = Conv<group = 2>(a, b, c)", **IMAGE)
+case("y = Conv<group = 2, pads = [1, 0, 2, 1], strides = [2, 3]>(a, b, c)", **IMAGE)
+case("y = Conv<group = 2, dilations = [2, 1], pads = [3, 3, 3, 3]>(a, b)", a=IMAGE["a"], b=IMAGE["b"])
+case('y = Conv<group = 2, auto_pad = "SAME_LOWER", strides = [2, 2]>(a, b)', a=IMAGE["a"], b=IMAGE["b"])
+case("y = Conv<group = 3, strides = [2], dilations = [2]>(a, b)", a=(2, 3, 9), b=(6, 1, 3))
+case("y = Conv<strides = [2, 1, 2]>(a, b)", a=(1, 2, 4, 3, 4), b=(3, 2, 2, 1, 1))
+case(
+    "y = ConvTranspose<strides = [2, 1], pads = [1, 0, 0, 1], output_padding = [1, 0]>(a, b, c)",
+    a=(2, 3, 3, 4),
+    b=(3, 2, 3, 2),
+    c=(2,),
+)
+case("y = ConvTranspose<group = 2, dilations = [2, 1]>(a, b)", a=(1, 4, 3, 4), b=(4, 2, 2, 2))
+case("y = MaxPool<kernel_shape = [3, 2], strides = [2, 1], pads = [1, 1, 1, 0]>(a)", a=(2, 2, 5, 4))
+case("y = MaxPool<kernel_shape = [2], dilations = [2], ceil_mode = 1, strides = [2]>(a)", a=(2, 2, 8))
+case("y = AveragePool<kernel_shape = [3, 2], strides = [2, 1], pads = [1, 1, 1, 0]>(a)", a=(2, 2, 5, 4))
+case("y = AveragePool<kernel_shape = [2, 2], pads = [1, 1, 0, 0], count_include_pad = 1>(a)", a=(2, 2, 3, 4))
+case("p = GlobalAveragePool(a) q = GlobalMaxPool(a) y = Mul(p, q)", a=(2, 3, 3, 2))
+
+# --- normalizations and losses
+
+case("y = Softmax<axis = 1>(a)", a=(2, 3, 2))
+case("y = Softmax<axis = 1>(a)", a=(2, 3, 2), opset=11)
+case("y = LogSoftmax(a)", a=(2, 3))
+case("y = LogSoftmax<axis = 1>(a)", a=(2, 3, 2), opset=11)
+case("y = LayerNormalization(a, b, c)", a=(2, 3, 5), b=(5,), c=(5,))
+case("y, m, i = LayerNormalization<axis = 1>(a, b)", a=(2, 3, 4), b=(3, 4))
+case("y = SimplifiedLayerNormalization(a, b)", a=(2, 3, 5), b=(5,))
+case("y = RMSNormalization(a, b)", a=(2, 3, 5), b=(5,), opset=23)
+case("y = GroupNormalization<num_groups = 2>(a, b, c)", a=(2, 4, 3), b=(4,), c=(4,))
+case("y = InstanceNormalization(a, b, c)", a=(2, 3, 4, 2), b=(3,), c=(3,))
+case("y = MeanVarianceNormalization<axes = [0, 2]>(a)", a=(2, 3, 4))
+case("y = LpNormalization<axis = 1>(a)", a=(2, 3, 2))
+case("y = LpNormalization<p = 1>(a)", a=(2, 3))
+STATISTICS = "double[3] m = {0.1, 0.2, -0.3}, double[3] v = {1, 2, 0.5}"
+case("y = BatchNormalization(a, b, c, m, v)", constants=STATISTICS, a=(2, 3, 4), b=(3,), c=(3,))
+case("y, n, w = BatchNormalization<training_mode = 1>(a, b, c, m, v)", constants=STATISTICS, a=(3, 3, 2, 2), b=(3,), c=(3,))
+case("y = Dropout(a)", a=(4,))
+LABELS = "int64[4] k = {0, 2, 1, 2}, double[3] w = {0.5, 2, 1}"
+for reduction in ("mean", "sum", "none"):
+    case(f'y = SoftmaxCrossEntropyLoss<reduction = "{reduction}">(a, k)', constants=LABELS, a=(4, 3))
+    case(f'y = SoftmaxCrossEntropyLoss<reduction = "{reduction}", ignore_index = 2>(a, k, w)', constants=LABELS, a=(4, 3))
+    case(f'l = LogSoftmax(a) y = NegativeLogLikelihoodLoss<reduction = "{reduction}">(l, k, w)', constants=LABELS, a=(4, 3))
+case("l, p = SoftmaxCrossEntropyLoss(a, k) y = Mul(p, l)", constants="int64[2,2] k = {0, 2, 1, 2}", a=(2, 3, 2))
+
+# --- recurrent layers and attention
+
+LENGTHS = "int32[3] n = {4, 2, 3}"
+for direction, count in (("forward", 1), ("reverse", 1), ("bidirectional", 2)):
+    lstm = {"a": (4, 3, 2), "b": (count, 8, 2), "c": (count, 8, 2), "d": (count, 16), "e": (count, 3, 2), "f": (count, 3, 2)}
+    case(
+        f'o, h, s = LSTM<hidden_size = 2, direction = "{direction}">(a, b, c, d, n, e, f) p = Mul(h, s) y = Mul(o, p)',
+        constants=LENGTHS,
+        **lstm,
+    )
+    gru = {"a": (4, 3, 2), "b": (count, 6, 2), "c": (count, 6, 2), "d": (count, 12), "e": (count, 3, 2)}
+    case(f'o, h = GRU<hidden_size = 2, direction = "{direction}">(a, b, c, d, n, e) y = Mul(o, h)', constants=LENGTHS, **gru)
+case("o, h, y = LSTM<hidden_size = 2>(a, b, c)", a=(3, 2, 2), b=(1, 8, 2), c=(1, 8, 2))
+case("y = GRU<hidden_size = 2, linear_before_reset = 1>(a, b, c, d)", a=(3, 2, 2), b=(1, 6, 2), c=(1, 6, 2), d=(1, 12))
+case("y = Attention(a, b, c)", a=(1, 2, 3, 4), b=(1, 2, 3, 4), c=(1, 2, 3, 4), opset=23)
+
+
+def test_celu_which_takes_float_alone() -> None:
+    x = np.array([-3, -0.5, 0.5, 200], np.float32)
+    plan = planned(
+        'y = Celu<alpha = 1.5>(x) d = ai.onnx.preview.training.Gradient<xs = ["x"], y = "y">(x)', "float[4] x", "float[4] d"
+    )
+    expected = np.where(x > 0, 1, np.exp(np.minimum(x, 0) / 1.5))
+    np.testing.assert_allclose(execute(plan, {"x": x})[0], expected, rtol=1e-6)
+
+
+def test_every_rule_has_a_case() -> None:
+    text = " ".join(CASES) + " SplitTraining Scale Scatter BatchNormInternal Celu"
+    ops = {op for _, op in gradients.operators()}
+    ends = {entry.op for entry in gradients if entry.function.__name__ == "<lambda>"}
+    assert not {op for op in ops - ends if op not in text}
