@@ -48,6 +48,13 @@ WORDS = """g (string[N,2] x) => (string[M] y, string[N,2] z, string[N,2] w, bool
     e = Equal(x, z) }"""
 SEVERAL = """g (float[N,2] x) => (seq(float[N,2]) y) { a = Add(x, x) b = Mul(x, x) y = SequenceConstruct(a, b) }"""
 
+PARTS = """g (float[2,4] x, int64[2] l) => (float[2,A] p, float[2,B] q) {
+    e = Exp(x)
+    a, b = Split<axis=1>(e, l)
+    p = Neg(a)
+    q = Neg(b) }"""
+"""NumPy splits, and its views have gaps."""
+
 
 def session(text: str, native: str = "1") -> sardonyx.InferenceSession:
     model = onnx.parser.parse_model(OPSETS + text).SerializeToString()
@@ -80,6 +87,7 @@ def texts(*items: str) -> np.ndarray:
         (ENCODED, [{"x": texts("a", "c", "?", "b")}, {"x": texts("b", "b")}]),
         (WORDS, [{"x": texts("a", "c", "?", "b")}, {"x": texts("", "é\0")}]),
         (SEVERAL, [{"x": np.float32([[1, 2], [-3, 1]])}]),
+        (PARTS, [{"x": np.arange(8, dtype=np.float32).reshape(2, 4), "l": np.int64([1, 3])}]),
     ],
 )
 def test_the_direct_way_agrees_with_the_ordinary_one(text: str, feeds: list[Mapping[str, Any]]) -> None:

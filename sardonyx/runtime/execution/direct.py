@@ -111,6 +111,7 @@ class _Block:
     def of(cls, plan: Plan, inputs: Sequence[int], own: set[int]) -> _Block | None:
         """None if there is another kind of step, or an output that somebody else may hold. `own` are slots given that nobody does."""
         calls: list[_Call] = []
+        read = {slot for step in plan.steps if step.compiled for slot in step.inputs}
         steps = iter([*zip(plan.steps, [*plan.steps[1:], None])])
         for step, following in steps:
             if ABSENT in step.inputs:
@@ -119,6 +120,8 @@ class _Block:
             call = joint or _call_of(step, own, {*plan.outputs})
             if call is None:
                 return None
+            if not step.compiled and not read.isdisjoint(call.outputs):
+                call = call._replace(call=_WithoutGaps(call.call))
             calls.append(call)
             if joint is not None:
                 next(steps)
@@ -193,6 +196,21 @@ def _takes_over(step: Step, own: set[int]) -> bool:
         return False
     own -= held
     return True
+
+
+class _WithoutGaps:
+    """A kernel whose results compiled code reads, which may be views with gaps."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: FastPath):
+        self._call = call
+
+    def __call__(self, operands: list[Any]) -> list[Any] | None:
+        outputs = self._call(operands)
+        if outputs is None or not all(isinstance(value, np.ndarray) for value in outputs):
+            return None
+        return [value if value.flags.c_contiguous and value.flags.aligned else value.copy() for value in outputs]
 
 
 class _Copying:
