@@ -35,7 +35,7 @@ VERSION = "sardonyx.__version__"
 """Everybody may ask for it: the package itself is there before any of its modules."""
 FOREIGN = {"onnxruntime", "scipy", "torch", "tensorflow"}
 ONLY_WHEN_NEEDED = {"onnx", "google", "openvino", "PIL", "llvmlite", "flatbuffers"}
-ON_ONNX = {"backend", "quantization", "tools"}
+ON_ONNX = {"backend", "quantization", "tools", "training"}
 """What works on the onnx package's own classes; it is loaded by whoever wants that interface."""
 
 
@@ -231,9 +231,6 @@ DOORS = {
 }
 """The modules of ours that may be imported inside of functions, and why they wait. All others are imported at a module's head."""
 REGISTERING = {
-    *("sardonyx.ops", "sardonyx.ops.gradients"),
-    *("sardonyx.providers.cpu", "sardonyx.providers.native", "sardonyx.providers.scalars"),
-}
     "sardonyx.ops",
     "sardonyx.ops.gradients",
     "sardonyx.providers.cpu",
