@@ -81,7 +81,9 @@ _MODULES = {
     "compat": ("install_as_onnxruntime",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
-_SUBMODULES = frozenset({"backend", "capi", "datasets", "dtypes", "errors", "formats", "ir", "ops", "providers", "runtime"})
+_SUBMODULES = frozenset(
+    {"backend", "capi", "datasets", "dtypes", "errors", "formats", "ir", "ops", "providers", "runtime", "training"}
+)
 
 __all__ = ["__version__", *sorted(_HOMES)]
 

@@ -146,6 +146,14 @@ ArgTypeAndIndex: arg_type ArgType, index uint32
 KernelTypeStrArgsEntry: kernel_type_str key, args [*ArgTypeAndIndex]
 OpIdKernelTypeStrArgsEntry: op_id key, kernel_type_str_args [*KernelTypeStrArgsEntry]
 KernelTypeStrResolver: op_kernel_type_str_args [*OpIdKernelTypeStrArgsEntry]
+IntProperty: name str, value int64
+FloatProperty: name str, value float32
+StringProperty: name str, value str
+PropertyBag: ints [*IntProperty], floats [*FloatProperty], strings [*StringProperty]
+ParameterOptimizerState: param_name str, momentums [*Tensor]
+OptimizerGroup: group_name str, step int64, initial_learning_rate float32, optimizer_states [*ParameterOptimizerState]
+ModuleState: requires_grad_params [*Tensor], frozen_params [*Tensor], is_nominal_state bool, has_external_data bool
+Checkpoint: version int32, module_state *ModuleState, optimizer_groups [*OptimizerGroup], property_bag *PropertyBag
 InferenceSession: ort_version str, model *Model, session_state deprecated, kernel_type_str_resolver *KernelTypeStrResolver
 """
 

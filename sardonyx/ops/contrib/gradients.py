@@ -68,13 +68,15 @@ def softmax_cross_entropy_loss_grad(log_prob):
 
 _defined(
     "LayerNormalizationGrad",
-    "(Y_grad: V, X: T, scale: V, mean: U, inv_std_dev: U, *, axis: int = -1) -> (X_grad: T, scale_grad: V, bias_grad: V)",
+    "(Y_grad: V, X: T, scale: V, mean: U, inv_std_dev: U, *, axis: int = -1, epsilon: float?, stash_type: int?)"
+    " -> (X_grad: T, scale_grad: V, bias_grad: V)",
     U=FLOATS,
     V=FLOATS,
 )
 _defined(
     "SimplifiedLayerNormalizationGrad",
-    "(Y_grad: V, X: T, scale: V, inv_std_var: U, *, axis: int = -1) -> (X_grad: T, scale_grad: V)",
+    "(Y_grad: V, X: T, scale: V, inv_std_var: U, *, axis: int = -1, epsilon: float?, stash_type: int?)"
+    " -> (X_grad: T, scale_grad: V)",
     U=FLOATS,
     V=FLOATS,
 )

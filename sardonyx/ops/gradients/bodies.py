@@ -81,8 +81,7 @@ def scale(op, input, scale, scale_down):
 
 @contrib("SoftmaxGrad_13")
 def softmax_grad(op, dY, Y, axis):
-    product = op.Mul(dY, Y)
-    return op.Sub(product, op.Mul(Y, op.ReduceSum(product, axes=[axis], keepdims=1)))
+    return op.Mul(Y, op.Sub(dY, op.ReduceSum(op.Mul(dY, Y), axes=[axis], keepdims=1)))
 
 
 @contrib("LogSoftmaxGrad_13")

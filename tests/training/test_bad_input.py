@@ -1,0 +1,178 @@
+"""What training refuses, and what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+from sardonyx.formats import checkpoints
+from sardonyx.training import artifacts, onnxblock
+from sardonyx.training.api import CheckpointState, Module, Optimizer
+from tests.training.test_files import DATA, feeds, opened
+
+CASE = DATA / "mlp_ce_adamw"
+HEAD = '<ir_version: 10, opset_import: ["": 18]> '
+
+
+def generated(text: str, folder: Path, loss: Any = None, names: tuple[str, ...] = ("w",), **options: Any) -> None:
+    artifacts.generate_artifacts(
+        onnx.parser.parse_model(HEAD + text), requires_grad=list(names), loss=loss, artifact_directory=folder, **options
+    )
+
+
+MODELS = {
+    "g (float[2,2] x) => (float y) <float[2,2] w = {1, 2, 3, 4}> { a = Mul(x, w) d = Det(a) y = ReduceSum<keepdims=0>(d) }": (
+        "Det 'd': there is no gradient for Det, through which the result depends on 'a'. Freeze what lies before it"
+    ),
+    "g (float[2] x) => (float y) <float[2] w = {1, 2}> { y = ReduceSum<keepdims=0>(x) }": "does not depend on 'w': freeze it",
+    "g (float[2] x) => (int64 y) <float[2] w = {1, 2}> { a = Mul(x, w) y = ArgMax<keepdims=0>(a) }": (
+        "the loss 'y' must be a floating-point tensor, it is tensor\\(int64\\)"
+    ),
+    "g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = Mul(x, w) }": "the loss 'y' must be one number, its shape is \\[2\\]",
+}
+
+
+@pytest.mark.parametrize("text", MODELS)
+def test_models_that_cannot_be_trained(text: str, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match=MODELS[text]):
+        generated(text, tmp_path)
+    assert not any(tmp_path.iterdir())
+
+
+GOOD = "g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = Mul(x, w) }"
+OPTIONS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+    "no initializer": ({"names": ("v",)}, RuntimeError, "Node arg v is not found in the graph."),
+    "both": ({"frozen_params": ["w"]}, RuntimeError, "A parameter cannot be frozen and require gradient computation"),
+    "loss": ({"loss": "mse"}, RuntimeError, "Unknown loss provided <class 'str'>"),
+    "optimizer": ({"optimizer": "adam"}, TypeError, "Unknown optimizer provided <class 'str'>"),
+    "outputs": ({"additional_output_names": ["z"]}, LookupError, "The provided name z is not a graph value info"),
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_wrong_options_of_artifacts(name: str, tmp_path: Path) -> None:
+    options, kind, message = OPTIONS[name]
+    with pytest.raises(kind, match=message):
+        generated(GOOD, tmp_path, **{"loss": artifacts.LossType.MSELoss, **options})
+    assert not any(tmp_path.iterdir())
+
+
+def test_old_opsets_and_nested_bases(tmp_path: Path) -> None:
+    old = onnx.parser.parse_model('<ir_version: 7, opset_import: ["": 11]> ' + GOOD)
+    with pytest.raises(RuntimeError, match="Training needs opset 12 or later, the model has 11"):
+        artifacts.generate_artifacts(old, requires_grad=["w"], loss=artifacts.LossType.MSELoss, artifact_directory=tmp_path)
+    model = onnx.parser.parse_model(HEAD + GOOD)
+    with pytest.raises(RuntimeError, match="Base onnx model already exists"), onnxblock.base(model), onnxblock.base(model):
+        pass
+    with pytest.raises(RuntimeError, match="Reduction max not supported"):
+        onnxblock.loss.MSELoss(reduction="max")
+
+
+def broken(change: Callable[[bytearray], Any]) -> bytes:
+    content = bytearray((CASE / "checkpoint").read_bytes())
+    change(content)
+    return bytes(content)
+
+
+CHECKPOINTS = {
+    "empty": (b"", "Checkpoint verification failed"),
+    "short": (broken(lambda content: content.__delitem__(slice(200, None))), "Checkpoint verification failed"),
+    "garbage": (b"\x08\0\0\0ABCD" + bytes(64), "Checkpoint verification failed"),
+    "offset": (broken(lambda content: content.__setitem__(slice(0, 4), b"\xff\xff\xff\x7f")), "Checkpoint verification failed"),
+}
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_broken_checkpoints(name: str, tmp_path: Path) -> None:
+    content, message = CHECKPOINTS[name]
+    (tmp_path / "checkpoint").write_bytes(content)
+    with pytest.raises(RuntimeError, match=message):
+        CheckpointState.load_checkpoint(tmp_path / "checkpoint")
+
+
+def test_every_byte_of_a_checkpoint_may_be_wrong(tmp_path: Path) -> None:
+    """Nothing but RuntimeError comes of it, and no memory beyond the file's size."""
+    content, path = (CASE / "checkpoint").read_bytes(), tmp_path / "checkpoint"
+    random = np.random.default_rng(5)
+    for place in random.integers(0, len(content), 300).tolist():
+        changed = bytearray(content)
+        changed[place] ^= int(random.integers(1, 256))
+        path.write_bytes(changed)
+        try:
+            CheckpointState.load_checkpoint(path)
+        except RuntimeError:
+            pass
+
+
+def test_checkpoints_that_are_not_there_or_not_whole(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="cannot be read: No such file"):
+        CheckpointState.load_checkpoint(tmp_path / "none")
+    with pytest.raises(RuntimeError, match="is a folder, as checkpoints of early versions were"):
+        CheckpointState.load_checkpoint(tmp_path)
+    (tmp_path / "alone").write_bytes((DATA / "external" / "checkpoint").read_bytes())
+    with pytest.raises(RuntimeError, match="Failed to open checkpoint's external data file: .*alone.data"):
+        CheckpointState.load_checkpoint(tmp_path / "alone")
+    (tmp_path / "alone.data").write_bytes(b"\0" * 100)
+    with pytest.raises(RuntimeError, match="lies at bytes .* of .*alone.data, which has 100"):
+        CheckpointState.load_checkpoint(tmp_path / "alone")
+    with pytest.raises(TypeError, match="Invalid argument for CheckpointState received <class 'str'>"):
+        CheckpointState("checkpoint")  # type: ignore[arg-type]
+
+
+def test_large_states_have_their_data_outside(tmp_path: Path) -> None:
+    arrays = {"a": np.arange(100, dtype=np.float32), "b": np.arange(3, dtype=np.float64), "c": np.arange(9, dtype=np.int64)}
+    checkpoints.write(checkpoints.Checkpoint(arrays), tmp_path / "large", largest_inside=100)
+    assert (tmp_path / "large.data").stat().st_size == 400 + 72
+    found = checkpoints.read(tmp_path / "large").trained
+    assert all(np.array_equal(found[name], array) and found[name].dtype == array.dtype for name, array in arrays.items())
+
+
+def test_steps_with_wrong_inputs_and_before_gradients() -> None:
+    state, module, optimizer = opened("mlp_ce_adamw")
+    given = feeds("mlp_ce_adamw", "step1")
+    x, y = given["input"], given["labels"]
+    before = {name: parameter.data.copy() for name, parameter in state.parameters}
+    with pytest.raises(RuntimeError, match="Parameter 'fc1.bias' has no gradient yet"):
+        optimizer.step()
+    for inputs, message in [
+        ((x,), "feed names has 11 elements, but feed has 10 elements"),
+        ((x, y, y), "feed names has 11 elements, but feed has 12 elements"),
+        ((x.astype(np.float64), y), "Unexpected input data type"),
+        ((x[:, :3].copy(), y), "Got invalid dimensions for input: input"),
+    ]:
+        with pytest.raises(RuntimeError, match=message):
+            module(*inputs)
+    with pytest.raises(RuntimeError, match="Eval model was not provided"):
+        module.eval()(x, y)
+    with pytest.raises(RuntimeError, match="Eval model was not provided. Cannot export"):
+        module.export_model_for_inferencing("nowhere.onnx", ["output"])
+    with pytest.raises(ValueError, match="the learning rate must be a finite number, not nan"):
+        optimizer.set_learning_rate(float("nan"))
+    assert all(np.array_equal(state.parameters[name].data, data) for name, data in before.items())
+    with pytest.raises(RuntimeError, match=r"Parameter data shape mismatch. Expected: \{16\}, Got: \{3\}"):
+        state.parameters["fc1.bias"] = np.zeros(3, np.float32)
+    with pytest.raises(RuntimeError, match="Parameter data type mismatch"):
+        state.parameters["fc1.bias"].data = np.zeros(16)
+    with pytest.raises(KeyError, match="Parameter nowhere not found."):
+        state.parameters["nowhere"]
+    with pytest.raises(TypeError, match="must be an int, a float or a str"):
+        state.properties["list"] = [1]  # type: ignore[assignment]
+
+
+def test_states_and_files_of_other_kinds(tmp_path: Path) -> None:
+    state = CheckpointState.load_checkpoint(CASE / "checkpoint")
+    with pytest.raises(RuntimeError, match="The checkpoint is of another model: this one has no parameter 'fc1.bias'"):
+        Module(DATA / "cnn_batchnorm" / "training_model.onnx", state)
+    with pytest.raises(RuntimeError, match="File doesn't exist"):
+        Module(tmp_path / "none.onnx", state)
+    with pytest.raises(Exception, match="Unsupported device type: abacus"):
+        Module(CASE / "training_model.onnx", state, device="abacus")
+    _, module, _ = opened("mlp_ce_adamw")
+    with pytest.raises(RuntimeError, match="Only support one type of optimizer algorithm, but got: 0"):
+        Optimizer(CASE / "training_model.onnx", module)
