@@ -45,9 +45,9 @@ def draw_digits(count: int, random: np.random.Generator) -> tuple[np.ndarray, np
     glyphs = np.array([[[int(pixel) for pixel in row] for row in digit] for digit in rows], np.float32)  # 9 × 3 pixels
     labels = random.integers(0, 10, count)
     pictures = np.zeros((count, 10, 8), np.float32)
-    for picture, label, shift in zip(pictures, labels, random.integers(0, 5, count), strict=True):
+    for picture, label, shift in zip(pictures, labels, random.integers(1, 4, count), strict=True):
         picture[:9, shift : shift + 3] = glyphs[label]
-    noise = random.normal(scale=0.3, size=(count, 8, 8))
+    noise = random.normal(scale=0.2, size=(count, 8, 8))
     return (pictures[:, 1:9] + noise).reshape(count, 64).astype(np.float32), labels.astype(np.int64)
 
 
@@ -88,7 +88,7 @@ def train(folder: Path, pixels: np.ndarray, labels: np.ndarray, epochs: int, see
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--with", choices=("files",), default="files", help="how to train: on ONNX files")
-    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     pixels, labels = load_digits(options.seed)
