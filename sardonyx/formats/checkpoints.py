@@ -197,7 +197,7 @@ class _Outside:
         position = 0
         for start, array in self._parts:
             file.write(b"\0" * (start - position))
-            file.write(memoryview(np.ascontiguousarray(array)).cast("B"))
+            file.write(np.ascontiguousarray(array).data.cast("B"))
             position = start + array.nbytes
 
 

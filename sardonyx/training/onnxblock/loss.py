@@ -83,7 +83,7 @@ class CrossEntropyLoss(Block):
         inputs = [scores_input_name, self._labels(scores_input_name, labels_name)]
         if self._weight is not None:
             inputs.append(self.initializer(np.asarray(self._weight, np.float32), "crossentropyloss.weight"))
-        form = {} if self._ignore_index is None else {"ignore_index": self._ignore_index}
+        form: dict[str, Any] = {} if self._ignore_index is None else {"ignore_index": self._ignore_index}
         loss, _ = self.node("SoftmaxCrossEntropyLoss", inputs, "loss", outputs=2, reduction=self._reduction, **form)
         return str(loss)
 

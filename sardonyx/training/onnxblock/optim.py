@@ -37,7 +37,7 @@ class AdamWOptimizer(Block):
         weight_decay: float | None = 0.0,
     ):
         super().__init__()
-        self._form = {
+        self._form: dict[str, Any] = {
             "adam_mode": 1,
             "alpha": float(betas[0]),
             "beta": float(betas[1]),
