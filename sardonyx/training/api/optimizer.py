@@ -11,6 +11,7 @@ from sardonyx.dtypes import float32
 from sardonyx.errors import Fail
 from sardonyx.formats.checkpoints import Group
 from sardonyx.ir import Model, Node, SequenceType, TensorType, Value
+from sardonyx.runtime.api.options import SessionOptions
 from sardonyx.training.api.checkpoint_state import Parameter
 from sardonyx.training.api.module import Module
 from sardonyx.training.api.programs import load, session_of
@@ -38,7 +39,7 @@ class Optimizer:
             model = load(optimizer_uri)
             node = _optimizer_of(model)
             _return_updates(model, node)
-            self._session = session_of(model)
+            self._session = session_of(model, _quiet())
         self._updated = RESULTS[node.op_type]
         self._inputs = [value.name for value in self._session.get_inputs()]
         trained = {parameter.name: parameter for _, parameter in module._state.parameters if parameter.requires_grad}
@@ -100,6 +101,13 @@ class Optimizer:
 
     def get_learning_rate(self) -> float:
         return self._rate
+
+
+def _quiet() -> SessionOptions:
+    """NumPy computes all of an optimizer, which sessions would warn of."""
+    options = SessionOptions()
+    options.log_severity_level = 3
+    return options
 
 
 def _replace(parameter: Parameter, array: np.ndarray) -> None:
