@@ -200,6 +200,7 @@ DOORS = {
     "sardonyx.formats.ort.writer": SAVING,
     "sardonyx.ir.graph": RECURSIVE,
     "sardonyx.ir.tensor": RECURSIVE,
+    "sardonyx.ops.gradients.table": "few custom ops have gradients",
     "sardonyx.ops.gradients.writing": "few models have gradients",
     "sardonyx.ops.onnx_schemas": "for models that are newer than our own table",
     "sardonyx.optimizer.levels": "lists what the pipeline's own classes describe",

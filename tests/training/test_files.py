@@ -11,6 +11,7 @@ import onnx
 import pytest
 
 import sardonyx
+from sardonyx.dtypes import float32
 from sardonyx.training import artifacts, onnxblock
 from sardonyx.training.api import CheckpointState, LinearLRScheduler, Module, Optimizer
 
@@ -166,3 +167,24 @@ def test_gradients_of_losses_are_those_of_closed_forms(loss: str, tmp_path: Path
         "none": np.ones((3, 2)),
     }
     np.testing.assert_allclose(state.parameters["b"].grad, slopes[loss].sum(axis=0), rtol=1e-5)
+
+
+def test_custom_ops_are_trained_through(tmp_path: Path) -> None:
+    @sardonyx.custom_op("my.training::Square", "(X: T) -> (Y: T)", T={float32})
+    def square(X: np.ndarray) -> np.ndarray:
+        return X * X
+
+    square.infer(lambda X: X.shape)
+    square.gradient(lambda op, X, Y_grad: op.Mul(Y_grad, op.Add(X, X)))
+    head = '<ir_version: 10, opset_import: ["": 18, "my.training": 1]> g () => (float y) <float[2] b = {0.5, -1}>'
+    model = onnx.parser.parse_model(f"{head} {{ a = my.training.Square(b) y = ReduceSum<keepdims=0>(a) }}")
+    sardonyx.register_custom_op(square)
+    try:
+        artifacts.generate_artifacts(model, requires_grad=["b"], artifact_directory=tmp_path)
+        state = CheckpointState.load_checkpoint(tmp_path / "checkpoint")
+        assert Module(tmp_path / "training_model.onnx", state)() == 1.25
+    finally:
+        sardonyx.unregister_custom_op(square)
+    np.testing.assert_array_equal(state.parameters["b"].grad, [1, -2])
+    with pytest.raises(Exception, match="Square"):
+        artifacts.generate_artifacts(model, requires_grad=["b"], artifact_directory=tmp_path)

@@ -1,7 +1,7 @@
 """Custom operators: an op with its signature and a NumPy function, for one session or for all.
 
 `@custom_op` makes one. `SessionOptions.register_custom_op` gives it to the sessions made with these options and to nobody else,
-`register_custom_op` to the whole process. With `infer` it may say what its outputs' shapes are.
+`register_custom_op` to the whole process. With `infer` it may say what its outputs' shapes are, with `gradient` how it is trained through.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from sardonyx import ops
 from sardonyx.dtypes import ElementType
 from sardonyx.ir import Kind
 from sardonyx.ops import checking, schemas, signatures, table
+from sardonyx.ops.entries import FunctionTable
 from sardonyx.ops.signatures import AttributeDef, Signature
 from sardonyx.providers.cpu.table import cpu
 from sardonyx.providers.kernel_table import RUNTIME_PARAMETERS, KernelTable
@@ -62,6 +63,7 @@ class CustomOp:
         self.signature = signature
         self.widen = widen
         self.inference: Callable[..., Any] | None = None
+        self.differentiation: Callable[..., Any] | None = None
         self.__name__ = getattr(function, "__name__", signature.name)
         self.__qualname__ = getattr(function, "__qualname__", self.__name__)
         self.__module__ = function.__module__
@@ -73,6 +75,11 @@ class CustomOp:
     def infer(self, function: Function) -> Function:
         """Decorates what tells the outputs' shapes from the operands, e.g. `lambda X: X.shape`; else only the run tells them."""
         self.inference = function
+        return function
+
+    def gradient(self, function: Function) -> Function:
+        """Decorates what writes the gradients of the inputs, for training: `lambda op, X, Y_grad: op.Mul(Y_grad, X)`."""
+        self.differentiation = function
         return function
 
     @property
@@ -136,6 +143,8 @@ def register_custom_op(op: CustomOp) -> CustomOp:
             schemas.add(op.signature)
             if op.inference is not None:
                 table.infer(name, domain=domain, since=since, until=since)(op.inference)
+            if op.differentiation is not None:
+                _gradients().register(name, domain=domain, since=since, until=since)(op.differentiation)
             op.enter(cpu)
             _registered[op.key] = op
     return op
@@ -149,6 +158,14 @@ def unregister_custom_op(op: CustomOp) -> None:
             schemas.undefine(domain, name, since)
             table.inferences.remove(domain, name, since)
             cpu.remove(domain, name, since)
+            if op.differentiation is not None:
+                _gradients().remove(domain, name, since)
+
+
+def _gradients() -> FunctionTable:
+    from sardonyx.ops.gradients.table import gradients
+
+    return gradients
 
 
 # --- what a signature and a function must be like
