@@ -438,6 +438,13 @@ STRICT = _setting(
     SWITCH,
     "Raises faults of ours that are otherwise worked around with a warning, as tests want it.",
 )
+PROGRESS = _setting(
+    ENVIRONMENT,
+    "SARDONYX_PROGRESS",
+    "1",
+    SWITCH,
+    "On a terminal, says what a session does that takes more than a second to make; `0` says nothing.",
+)
 CONFIG_FROM_MODEL = _setting(
     ENVIRONMENT, "ORT_LOAD_CONFIG_FROM_MODEL", "0", SWITCH, "Takes session options from the model's metadata (`ort_config`)."
 )

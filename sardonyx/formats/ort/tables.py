@@ -146,6 +146,8 @@ ArgTypeAndIndex: arg_type ArgType, index uint32
 KernelTypeStrArgsEntry: kernel_type_str key, args [*ArgTypeAndIndex]
 OpIdKernelTypeStrArgsEntry: op_id key, kernel_type_str_args [*KernelTypeStrArgsEntry]
 KernelTypeStrResolver: op_kernel_type_str_args [*OpIdKernelTypeStrArgsEntry]
+LoraParameter: name str, dims [int64], data_type TensorDataType, raw_data [uint8]
+Adapter: format_version int32, adapter_version int32, model_version int32, parameters [*LoraParameter]
 InferenceSession: ort_version str, model *Model, session_state deprecated, kernel_type_str_resolver *KernelTypeStrResolver
 """
 
