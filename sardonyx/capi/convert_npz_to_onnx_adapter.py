@@ -31,9 +31,7 @@ def export_lora_parameters(npz_file_path: str, adapter_version: int, model_versi
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = get_args(arguments)
-    export_lora_parameters(
-        options.npz_file_path, options.adapter_version, options.model_version, options.output_file_path
-    )
+    export_lora_parameters(options.npz_file_path, options.adapter_version, options.model_version, options.output_file_path)
 
 
 if __name__ == "__main__":

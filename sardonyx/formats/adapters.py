@@ -58,7 +58,9 @@ def _array(entry: decoding.Tree) -> np.ndarray:
     raw = entry.get("raw_data", b"")
     needed = dtype.stored_bytes(math.prod(shape))
     if dtype is dtypes.string or len(raw) != needed:
-        raise RuntimeError(f"The buffer fails lora adapter format verification\n{owner}: {needed} bytes expected, {len(raw)} found")
+        raise RuntimeError(
+            f"The buffer fails lora adapter format verification\n{owner}: {needed} bytes expected, {len(raw)} found"
+        )
     return np.array(packing.decode(raw, dtype, shape))
 
 

@@ -94,9 +94,7 @@ class RunOptions:
 
     def add_active_adapter(self, adapter: Any) -> None:
         """Let the parameters of a `LoraAdapter` take the place of inputs. Of two with the same name the one added first counts."""
-        from sardonyx.runtime.api.adapters import LoraAdapter
-
-        if adapter is not None and not isinstance(adapter, LoraAdapter):
+        if adapter is not None and not isinstance(getattr(adapter, "_parameters", None), dict):
             raise arguments.mismatch("add_active_adapter", "(adapter: LoraAdapter)", adapter)
         self._adapters += [] if adapter is None else [adapter]
 
