@@ -54,7 +54,7 @@ def find(model: str, feeds: Mapping[str, Any]) -> Finding | None:
     plan = prepared(model, "plan", session_options("disable"), native=False).plan
     assert plan is not None
     watch = Watch()
-    run_plan(plan, feeds, profiler=watch)  # type: ignore[arg-type] - it has what a run asks of a profiler
+    run_plan(plan, feeds, profiler=watch)  # type: ignore[arg-type]
     return watch.finding
 
 
