@@ -137,6 +137,9 @@ class GraphEdits(GraphQueries):
         for node in others:
             self.replace_node_input(node, graph_input.name, cast.output[0])
         self.add_node(cast)
+        inner = self.model.graph.value_info.add()
+        inner.CopyFrom(graph_input)
+        inner.name, inner.type.tensor_type.elem_type = cast.output[0], old_type
         return cast, useless
 
     def change_graph_output_type(self, graph_output: ValueInfoProto, new_type: int) -> NodeProto | None:
