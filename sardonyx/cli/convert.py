@@ -242,7 +242,9 @@ def _save_prepacked(job: Job, options: argparse.Namespace) -> None:
     settings.optimized_model_filepath = str(job.target)
     settings.add_session_config_entry(OPTIMIZED_MODEL_EXTERNAL_FILE, str(_data_name(job.target, options)))
     settings.add_session_config_entry(SAVE_PREPACKED, "1")
-    sardonyx.InferenceSession(str(job.source), settings, providers=[CPU_PROVIDER], disabled_optimizers=list(saving.HARDWARE_BOUND))
+    sardonyx.InferenceSession(
+        str(job.source), settings, providers=[CPU_PROVIDER], disabled_optimizers=list(saving.HARDWARE_BOUND)
+    )
 
 
 def _data_name(target: Path, options: argparse.Namespace) -> str | None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx import dtypes
-from sardonyx.cli.tables import row_count
+from sardonyx.cli.lookups import row_count
 from sardonyx.cli.terminal import UsageError
 from sardonyx.dtypes import ElementType
 from sardonyx.formats.onnx.external import ExternalFolder

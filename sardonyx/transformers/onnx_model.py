@@ -11,6 +11,7 @@ from typing import Any
 import onnx
 from onnx import ModelProto, TensorProto
 
+from sardonyx.tools.symbolic_shape_infer import SymbolicShapeInference
 from sardonyx.transformers import float16
 from sardonyx.transformers.graph_edits import GraphEdits
 from sardonyx.transformers.shape_infer_helper import SymbolicShapeInferenceHelper, known_shapes
@@ -80,8 +81,6 @@ class OnnxModel(GraphEdits):
 
     def _inferred(self) -> ModelProto | None:
         """A copy of the model with the types of inner values."""
-        from sardonyx.tools.symbolic_shape_infer import SymbolicShapeInference
-
         try:
             return SymbolicShapeInference.infer_shapes(self.model, auto_merge=True)
         except Exception as error:

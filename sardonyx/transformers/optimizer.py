@@ -114,7 +114,7 @@ def optimize_by_fusion(
     made = MODEL_TYPES[model_type][0](model, num_heads, hidden_size)
     made.optimize(optimization_options or FusionOptions(model_type))
     made.topological_sort()
-    made.model.producer_name = "sardonyx.transformers"
+    made.model.producer_name = "sardonyx"
     return made
 
 

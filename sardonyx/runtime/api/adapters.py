@@ -36,6 +36,7 @@ class AdapterFormat:
         self._adapter.adapter_version = arguments.integer(adapter_version, "set_adapter_version")
 
     def get_adapter_version(self) -> int:
+        """Which version of the adapter this is."""
         return self._adapter.adapter_version
 
     def set_model_version(self, model_version: int) -> None:
@@ -43,6 +44,7 @@ class AdapterFormat:
         self._adapter.model_version = arguments.integer(model_version, "set_model_version")
 
     def get_model_version(self) -> int:
+        """For which version of the model it is."""
         return self._adapter.model_version
 
     def set_parameters(self, params: Mapping[str, OrtValue]) -> None:
