@@ -20,6 +20,7 @@ _MODULES = {
     "runtime.api.options": ("RunOptions", "SessionOptions"),
     "runtime.api.value": ("OrtValue", "OrtValueVector", "copy_tensors"),
     "runtime.api.sparse": ("SparseTensor",),
+    "runtime.api.adapters": ("AdapterFormat", "LoraAdapter"),
     "runtime.api.iobinding": ("IOBinding", "SessionIOBinding"),
     "runtime.api.metadata": (
         "ModelMetadata",
@@ -108,6 +109,7 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:
     from sardonyx.compat import install_as_onnxruntime
     from sardonyx.providers.prepacking import PrepackedWeightsContainer
+    from sardonyx.runtime.api.adapters import AdapterFormat, LoraAdapter
     from sardonyx.runtime.api.custom_ops import CustomOp, custom_op, register_custom_op, unregister_custom_op
     from sardonyx.runtime.api.devices import (
         OrtArenaCfg,

@@ -438,6 +438,20 @@ STRICT = _setting(
     SWITCH,
     "Raises faults of ours that are otherwise worked around with a warning, as tests want it.",
 )
+PROGRESS = _setting(
+    ENVIRONMENT,
+    "SARDONYX_PROGRESS",
+    "1",
+    SWITCH,
+    "On a terminal, says what a session does that takes more than a second to make; `0` says nothing.",
+)
+CONVERSION_LEVEL = _setting(
+    ENVIRONMENT,
+    "ORT_CONVERT_ONNX_MODELS_TO_ORT_OPTIMIZATION_LEVEL",
+    "all",
+    ("disable", "basic", "extended", "layout", "all"),
+    "How far `sardonyx.tools.convert_onnx_models_to_ort` optimizes.",
+)
 CONFIG_FROM_MODEL = _setting(
     ENVIRONMENT, "ORT_LOAD_CONFIG_FROM_MODEL", "0", SWITCH, "Takes session options from the model's metadata (`ort_config`)."
 )

@@ -23,7 +23,7 @@ LAYERS = (
     {"optimizer", "providers"},  # how a node is read stands in ops, so neither needs the other
     {"runtime"},
     {"tools"},
-    {"quantization", "training", "serving", "datasets"},
+    {"quantization", "training", "serving", "datasets", "transformers"},
     {"sardonyx", "backend", "capi", "compat"},  # the package's face: the names that users import
     {"cli"},
     {"__main__"},
@@ -35,7 +35,7 @@ VERSION = "sardonyx.__version__"
 """Everybody may ask for it: the package itself is there before any of its modules."""
 FOREIGN = {"onnxruntime", "scipy", "torch", "tensorflow"}
 ONLY_WHEN_NEEDED = {"onnx", "google", "openvino", "PIL", "llvmlite", "flatbuffers"}
-ON_ONNX = {"backend", "quantization", "tools", "training"}
+ON_ONNX = {"backend", "quantization", "tools", "training", "transformers"}
 """What works on the onnx package's own classes; it is loaded by whoever wants that interface."""
 
 

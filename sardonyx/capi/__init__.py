@@ -10,6 +10,7 @@ _SUBMODULES = frozenset(
         "_ld_preload",
         "_pybind_state",
         "build_and_package_info",
+        "convert_npz_to_onnx_adapter",
         "onnxruntime_inference_collection",
         "onnxruntime_pybind11_state",
         "onnxruntime_validation",

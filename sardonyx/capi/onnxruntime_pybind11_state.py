@@ -22,6 +22,7 @@ from sardonyx.errors import (
     NotImplemented,  # noqa: A004 - the original's name
     RuntimeException,
 )
+from sardonyx.runtime.api.adapters import AdapterFormat, LoraAdapter
 from sardonyx.runtime.api.context_data import OrtEpContextData, OrtEpContextDataBuffer
 from sardonyx.runtime.api.devices import (
     OrtArenaCfg,
@@ -90,6 +91,7 @@ def get_default_session_options() -> SessionOptions:
 
 
 __all__ = [
+    "AdapterFormat",
     "ArenaExtendStrategy",
     "DeviceReset",
     "EPFail",
@@ -102,6 +104,7 @@ __all__ = [
     "InvalidArgument",
     "InvalidGraph",
     "InvalidProtobuf",
+    "LoraAdapter",
     "ModelCompiler",
     "ModelLoadCanceled",
     "ModelLoaded",

@@ -1,4 +1,5 @@
-"""`sardonyx compare`: how far a quantized model is from its float one, and in which layers accuracy is lost.
+"""`sardonyx compare`: how far a quantized model is from its float one, or a model from itself in another runtime or at another level,
+and in which layers accuracy is lost.
 
 Ratios are signal to noise in decibels: 20 more mean a tenth of the error.
 """
@@ -6,24 +7,39 @@ Ratios are signal to noise in decibels: 20 more mean a tenth of the error.
 from __future__ import annotations
 
 import argparse
+import importlib
 import math
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import sardonyx
+from sardonyx import formats
+from sardonyx.cli import feeds
+from sardonyx.cli.preparing import LEVELS, session_options
 from sardonyx.cli.quantize import data_reader
-from sardonyx.cli.terminal import Terminal, UsageError
+from sardonyx.cli.terminal import FATAL, Terminal, UsageError
+
+CPU = "CPUExecutionProvider"
 
 
 def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
     parser = commands.add_parser(
-        "compare", parents=[common], help="compare a quantized model with its float one", description=__doc__
+        "compare",
+        parents=[common],
+        help="compare a quantized model with its float one, or two ways to run one",
+        description=__doc__,
     )
     parser.add_argument("model", metavar="A.onnx", help="path of the float model")
-    parser.add_argument("quantized", metavar="B.onnx", help="path of the quantized model")
+    parser.add_argument("quantized", metavar="B.onnx", nargs="?", help="path of the quantized model; without it, use --against")
     parser.add_argument(
-        "--data", type=Path, required=True, metavar="PATH", help="a .npz file, or a folder of them or of input_*.pb"
+        "--against",
+        metavar="WAY",
+        help=f"run A.onnx in another way too: numpy, a level ({', '.join(LEVELS)}), or a runtime such as onnxruntime",
     )
+    parser.add_argument("--data", type=Path, metavar="PATH", help="a .npz file, or a folder of them or of input_*.pb")
+    feeds.add_options(parser)
     parser.add_argument(
         "--layers", type=int, default=20, metavar="N", help="rows of the tables of layers and weights (default 20)"
     )
@@ -33,14 +49,21 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace, terminal: Terminal) -> int:
-    for path in (options.model, options.quantized):
+    for path in filter(None, (options.model, options.quantized)):
         if not Path(path).exists():
             raise UsageError(f"there is no model {path}")
-    from sardonyx.quantization.comparison import compare_models
+    if (options.quantized is None) == (options.against is None):
+        raise UsageError("give a second model, or --against and one model")
+    if options.suggest and options.against:
+        raise UsageError("--suggest goes with a quantized model")
+    from sardonyx.quantization import comparison
 
-    reader = data_reader(options.model, options.data)
+    reader = _reader(options)
     with terminal.working("comparing"):
-        found = compare_models(options.model, options.quantized, reader)
+        if options.against is None:
+            found = comparison.compare_models(options.model, options.quantized, reader)
+        else:
+            found = comparison.compare_runtimes(options.model, reader, _way(options.against), comparison.open_session)
     _show(found, options.layers, terminal)
     result: dict[str, Any] = {
         "outputs": [asdict(output) for output in found.outputs],
@@ -51,6 +74,45 @@ def execute(options: argparse.Namespace, terminal: Terminal) -> int:
         result["suggestion"] = _suggest(options, reader, found, terminal)
     terminal.result(result)
     return 0
+
+
+class OneBatch:
+    """A reader of one feed."""
+
+    def __init__(self, batch: dict[str, Any]):
+        self.batch = batch
+        self.rewind()
+
+    def rewind(self) -> None:
+        self.left = [self.batch]
+
+    def get_next(self) -> dict[str, Any] | None:
+        return self.left.pop() if self.left else None
+
+
+def _reader(options: argparse.Namespace) -> Any:
+    """What reads `--data`, or one batch from `--input`, `--dim` and `--seed`."""
+    if options.data is not None:
+        return data_reader(options.model, options.data)
+    if options.quantized is not None:
+        raise UsageError("--data is needed: what a quantized model loses shows on data like its own alone")
+    inputs = feeds.make_feeds(formats.load(options.model).graph.inputs, options)
+    return OneBatch({name: feed.value for name, feed in inputs.items()})
+
+
+def _way(name: str) -> Callable[[str], Any]:
+    """How to open a file as `--against` says."""
+    if name == "numpy":
+        return lambda path: sardonyx.InferenceSession(path, session_options("all"), providers=[(CPU, {"native": "0"})])
+    if name in LEVELS:
+        return lambda path: sardonyx.InferenceSession(path, session_options(name), providers=[CPU])
+    try:
+        runtime = importlib.import_module(name)
+    except ImportError:
+        raise UsageError(f"--against {name}: neither numpy, a level ({', '.join(LEVELS)}) nor an installed runtime") from None
+    settings = runtime.SessionOptions()
+    settings.log_severity_level = FATAL
+    return lambda path: runtime.InferenceSession(path, settings, providers=[CPU])
 
 
 def _show(found: Any, rows: int, terminal: Terminal) -> None:

@@ -24,8 +24,6 @@ from sardonyx.runtime.saving.trimming import Trim
 from sardonyx.settings import MINIMAL_BUILD_OPTIMIZATIONS, OPTIMIZED_MODEL_EXTERNAL_FILE, SAVE_PREPACKED
 
 FORMATS = ("onnx", "ort")
-HARDWARE_BOUND = frozenset({"NchwcTransformer"})
-"""What makes a model faster on one kind of CPU and useless on others."""
 OWN_NAME = ""
 """Stands for a file of weights that is named after its model."""
 
@@ -216,7 +214,7 @@ def _convert(job: Job, options: argparse.Namespace) -> Model:
     settings: dict[str, str] = (
         {MINIMAL_BUILD_OPTIMIZATIONS: "save"} if options.runtime_optimizations and formats.is_ort(job.target) else {}
     )
-    model = saving.load_savable(job.source, level, disabled=HARDWARE_BOUND, settings=settings)
+    model = saving.load_savable(job.source, level, disabled=saving.HARDWARE_BOUND, settings=settings)
     if not options.no_models:
         job.target.parent.mkdir(parents=True, exist_ok=True)
     if formats.is_ort(job.target):
@@ -244,7 +242,9 @@ def _save_prepacked(job: Job, options: argparse.Namespace) -> None:
     settings.optimized_model_filepath = str(job.target)
     settings.add_session_config_entry(OPTIMIZED_MODEL_EXTERNAL_FILE, str(_data_name(job.target, options)))
     settings.add_session_config_entry(SAVE_PREPACKED, "1")
-    sardonyx.InferenceSession(str(job.source), settings, providers=[CPU_PROVIDER], disabled_optimizers=list(HARDWARE_BOUND))
+    sardonyx.InferenceSession(
+        str(job.source), settings, providers=[CPU_PROVIDER], disabled_optimizers=list(saving.HARDWARE_BOUND)
+    )
 
 
 def _data_name(target: Path, options: argparse.Namespace) -> str | None:

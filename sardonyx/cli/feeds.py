@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from sardonyx import dtypes
+from sardonyx.cli.lookups import row_count
 from sardonyx.cli.terminal import UsageError
 from sardonyx.dtypes import ElementType
 from sardonyx.formats.onnx.external import ExternalFolder
@@ -24,7 +25,7 @@ from sardonyx.startup.records import dataclass
 
 GENERATORS = ("random", "zeros", "ones")
 RANDOM_INTEGERS = 10
-"""Random integers are below this: small enough to be indices of most embeddings."""
+"""Random integers are below this, and below the number of rows of a table that the graph looks them up in."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,8 @@ def _check_dims(sizes: Mapping[str, int], inputs: Sequence[Value]) -> None:
 
 def _feed(value: Value, spec: str, sizes: Mapping[str, int], rng: np.random.Generator) -> Feed:
     if spec in GENERATORS:
-        return Feed(_generated(value.name, value.type, spec, sizes, rng), spec)
+        below = min(RANDOM_INTEGERS, row_count(value) or RANDOM_INTEGERS)
+        return Feed(_generated(value.name, value.type, spec, sizes, rng, below), spec)
     dtype = value.type.dtype if isinstance(value.type, TensorType) else None
     path = Path(spec)
     if path.suffix in (".npy", ".npz", ".pb"):
@@ -132,18 +134,18 @@ def _conformed(array: np.ndarray, dtype: ElementType | None) -> np.ndarray:
     return array.astype(str).astype(object) if dtype is dtypes.string else array.astype(dtype.numpy)
 
 
-def _generated(name: str, type: Type | None, how: str, sizes: Mapping[str, int], rng: np.random.Generator) -> Any:
+def _generated(name: str, type: Type | None, how: str, sizes: Mapping[str, int], rng: np.random.Generator, below: int) -> Any:
     match type:
         case TensorType(dtype, shape) if dtype is not None:
             if shape is None:
                 raise UsageError(f"input {name!r} has no known rank: give it with --input {name}=file.npy")
-            return generate(dtype, [_size(name, size, sizes) for size in shape], how, rng)
+            return generate(dtype, [_size(name, size, sizes) for size in shape], how, rng, below)
         case SequenceType(element):
-            return [_generated(name, element, how, sizes, rng)]
+            return [_generated(name, element, how, sizes, rng, below)]
         case OptionalType(element):
-            return _generated(name, element, how, sizes, rng)
+            return _generated(name, element, how, sizes, rng, below)
         case MapType(key, content):
-            item = _generated(name, content, how, sizes, rng)
+            item = _generated(name, content, how, sizes, rng, below)
             return {"key" if key is dtypes.string else 0: item.item() if isinstance(item, np.ndarray) else item}
     raise UsageError(f"input {name!r} of type {described(type)} cannot be made up: give it with --input {name}=…")
 
@@ -153,8 +155,10 @@ def _size(name: str, size: dim.Dim, sizes: Mapping[str, int]) -> int:
     return dim.evaluate(size, bindings)
 
 
-def generate(dtype: ElementType, shape: Sequence[int], how: str, rng: np.random.Generator) -> np.ndarray:
-    """An array of `dtype`: uniform in [0, 1) for floats, small numbers for integers."""
+def generate(
+    dtype: ElementType, shape: Sequence[int], how: str, rng: np.random.Generator, below: int = RANDOM_INTEGERS
+) -> np.ndarray:
+    """An array of `dtype`: uniform in [0, 1) for floats, numbers `below` a limit for integers."""
     if dtype is dtypes.string:
         return np.full(shape, {"zeros": "0", "ones": "1"}.get(how, "text"), dtype=object)
     if how != "random":
@@ -163,5 +167,16 @@ def generate(dtype: ElementType, shape: Sequence[int], how: str, rng: np.random.
         return np.asarray(rng.integers(0, 2, size=shape)).astype(np.bool_)
     if dtype in dtypes.INTS:
         largest = 2 ** (dtype.bits - (1 if dtype in dtypes.SIGNED else 0))
-        return np.asarray(rng.integers(0, min(RANDOM_INTEGERS, largest), size=shape)).astype(dtype.numpy)
+        return np.asarray(rng.integers(0, min(below, largest), size=shape)).astype(dtype.numpy)
     return np.asarray(rng.random(size=shape)).astype(dtype.numpy)
+
+
+def doubt(inputs: Mapping[str, Feed]) -> str:
+    """What to try where a run fails on numbers that were made up; nothing if none were."""
+    numbers = (name for name, feed in inputs.items() if feed.source == "random" and _is_integer(feed.value))
+    options = " ".join(f"--input {name}=zeros" for name in numbers)
+    return f" (random numbers may be the reason: try {options})" if options else ""
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and dtypes.from_numpy(value.dtype) in dtypes.INTS

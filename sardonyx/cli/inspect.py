@@ -14,6 +14,7 @@ from sardonyx.cli.preparing import LEVELS, prepared, session_options
 from sardonyx.cli.terminal import Terminal, UsageError, size_text
 from sardonyx.ir import Graph, Model, Value, described
 from sardonyx.ir.text import to_text
+from sardonyx.runtime.api.explanation import journal_lines
 from sardonyx.runtime.preparation.partition import Assigned
 from sardonyx.runtime.preparation.plan import Plan
 from sardonyx.runtime.preparation.prepare import Prepared
@@ -39,7 +40,7 @@ def add_parser(commands: Any, shared: argparse.ArgumentParser) -> None:
         "--level", choices=LEVELS, default="all", help="how far to optimize, for the stages from optimize on (default: all)"
     )
     parser.add_argument(
-        "--explain", action="store_true", help="also list each rewrite, and each that was refused with the reason"
+        "--explain", action="store_true", help="also sum up and list each rewrite, and each that was refused with the reason"
     )
     parser.add_argument(
         "--asm", metavar="KERNEL", help="with --after native: the machine code of a kernel, by the beginning of its name"
@@ -126,7 +127,7 @@ def after(options: argparse.Namespace) -> str:
     result = prepared(options.model, upto, session_options(options.level), options.provider or (), native=not options.numpy)
     shown = _text(stage, result, options)
     if options.explain and result.journal is not None:
-        shown += "\n\n" + "\n".join(map(str, result.journal.events))
+        shown += "\n\n" + "\n".join(journal_lines(result.journal))
     return shown
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 import sardonyx
-from sardonyx import dtypes, formats
-from sardonyx.cli import feeds
-from sardonyx.cli.terminal import FATAL, Terminal, time_text
+from sardonyx import dtypes, errors, formats
+from sardonyx.cli import feeds, nans
+from sardonyx.cli.terminal import FATAL, Terminal, one_line, time_text
 from sardonyx.formats.filenames import FileNames, stem_of
 
 SHOWN_VALUES = 6
@@ -28,6 +28,7 @@ def add_parser(commands: Any, shared: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", type=Path, metavar="DIR", help="save every output there (.npy; maps as .json)")
     parser.add_argument("--fetch", action="append", metavar="NAME", help="what to return: any value of the graph (repeatable)")
     parser.add_argument("--provider", action="append", metavar="NAME", help="execution provider (repeatable, in this order)")
+    parser.add_argument("--find-nan", action="store_true", help="also find the first node whose result holds NaN")
     parser.set_defaults(execute=execute)
 
 
@@ -37,15 +38,23 @@ def execute(options: argparse.Namespace, terminal: Terminal) -> int:
     with terminal.working("loading"):
         inputs = feeds.make_feeds(formats.load(options.model).graph.inputs, options)
         session = sardonyx.InferenceSession(options.model, settings, providers=options.provider)
+    values = {name: feed.value for name, feed in inputs.items()}
     names = options.fetch or [output.name for output in session.get_outputs()]
     with terminal.working("running"):
         start = time.perf_counter()
-        results = session.run(names, {name: feed.value for name, feed in inputs.items()})
+        try:
+            results = session.run(names, values)
+        except errors.CODED as error:
+            raise errors.Fail(one_line(error) + feeds.doubt(inputs)) from error
         seconds = time.perf_counter() - start
     outputs = dict(zip(names, results, strict=True))
     saved = save(outputs, options.output) if options.output is not None else {}
-    _show(terminal, inputs, outputs, saved, session.get_providers(), seconds)
-    return 0
+    result = _show(terminal, inputs, outputs, saved, session.get_providers(), seconds)
+    finding = nans.find(options.model, values) if options.find_nan else None
+    if options.find_nan:
+        result["nan"] = nans.show(finding, outputs, terminal)
+    terminal.result(result)
+    return 0 if finding is None else 1
 
 
 def _show(
@@ -55,22 +64,21 @@ def _show(
     saved: Mapping[str, list[Path]],
     providers: list[str],
     seconds: float,
-) -> None:
+) -> dict[str, Any]:
+    """Print what came of a run; the same for JSON."""
     terminal.table(
         "inputs", ("name", "value", "from"), [(name, shape_text(feed.value), feed.source) for name, feed in inputs.items()]
     )
     terminal.table("outputs", ("name", "value", "content"), [(name, shape_text(v), _content(v)) for name, v in outputs.items()])
     terminal.table("saved", ("output", "file"), [(name, path) for name, paths in saved.items() for path in paths])
     terminal.line(f"{time_text(seconds)} on {', '.join(providers)}")
-    terminal.result(
-        {
-            "inputs": {name: {"value": shape_text(feed.value), "from": feed.source} for name, feed in inputs.items()},
-            "outputs": {name: summary(value) for name, value in outputs.items()},
-            "saved": {name: [str(path) for path in paths] for name, paths in saved.items()},
-            "providers": providers,
-            "seconds": seconds,
-        }
-    )
+    return {
+        "inputs": {name: {"value": shape_text(feed.value), "from": feed.source} for name, feed in inputs.items()},
+        "outputs": {name: summary(value) for name, value in outputs.items()},
+        "saved": {name: [str(path) for path in paths] for name, paths in saved.items()},
+        "providers": providers,
+        "seconds": seconds,
+    }
 
 
 def shape_text(value: Any) -> str:

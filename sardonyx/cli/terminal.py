@@ -16,8 +16,13 @@ try:
 except ModuleNotFoundError as missing:  # a minimal install
     raise SystemExit(f"sardonyx: the command line needs the package rich ({missing}): 'pip install rich'") from missing
 
+from sardonyx.runtime.api import patience
+
 FATAL = 4
 """Log severity of sessions here: what goes wrong is said once, by the command."""
+
+PIPE_WIDTH = 1 << 16
+"""Columns of a table that no terminal shows: a pipe or a file gets each row in one line."""
 
 
 class UsageError(Exception):
@@ -48,6 +53,8 @@ class Terminal:
     def __init__(self, *, as_json: bool = False):
         self.as_json = as_json
         self._out = Console(highlight=False)
+        if not self._out.is_terminal:
+            self._out.width = PIPE_WIDTH
         self._err = Console(stderr=True, highlight=False)
 
     def line(self, text: str = "", style: str | None = None) -> None:
@@ -81,7 +88,7 @@ class Terminal:
         if not self._err.is_terminal:
             yield
             return
-        with self._err.status(what):
+        with self._err.status(what), patience.silenced():
             yield
 
     def progress(self, items: Sequence[Any], what: str) -> Iterator[Any]:

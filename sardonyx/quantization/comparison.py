@@ -1,12 +1,14 @@
 """A quantized model beside its float one: errors of outputs, layer by layer, and of weights, and which layers to leave in float.
 
+A model may stand beside itself too, opened in two ways.
+
 Sums of squares are kept, so memory does not grow with the data. `sardonyx compare` prints what this finds.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,12 @@ from sardonyx.runtime.api.session import InferenceSession
 
 SEEN = "_seen_by_compare"
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16)
+Open = Callable[[str], Any]
+"""Makes a session of a file."""
+
+
+def open_session(path: str) -> InferenceSession:
+    return InferenceSession(path, providers=["CPUExecutionProvider"])
 
 
 @dataclass(frozen=True)
@@ -88,13 +96,27 @@ def compare_models(float_model: str | Path | ModelProto, quantized_model: str | 
     outputs = _common_outputs(reference, quantized)
     forms = quantized_forms(reference, quantized)
     sums = _run_both(reference, quantized, outputs, forms, reader)
-    errors = [
-        OutputError(name, one.largest, one.absolute / max(one.count, 1), one.ratio)
-        for name, one in ((name, sums[name]) for name in outputs)
-    ]
+    errors = _output_errors(outputs, sums)
     layers = _layers(reference, {name: sums[name].ratio for name in forms})
     weights = compute_weight_error(create_weight_matching(reference, quantized))
     return Comparison(errors, layers, dict(sorted(weights.items(), key=lambda item: item[1])))
+
+
+def compare_runtimes(model: str | Path | ModelProto, reader: Any, reference: Open, other: Open) -> Comparison:
+    """Run one model in two ways on all that the reader gives: its outputs as it is, its layers with each inner value as an output."""
+    loaded = models.load(model)
+    outputs = _common_outputs(loaded, loaded)
+    inner = {name: name for node in loaded.graph.node for name in node.output if name}
+    whole = _run_both(loaded, loaded, outputs, {}, reader, reference, other)
+    reader.rewind()
+    layers = _run_both(loaded, loaded, outputs, dict(inner), reader, reference, other)
+    ratios = {name: layers[name].ratio for name in inner if layers[name].count}
+    return Comparison(_output_errors(outputs, whole), _layers(loaded, ratios), {})
+
+
+def _output_errors(outputs: Sequence[str], sums: dict[str, _Sums]) -> list[OutputError]:
+    pairs = ((name, sums[name]) for name in outputs)
+    return [OutputError(name, one.largest, one.absolute / max(one.count, 1), one.ratio) for name, one in pairs]
 
 
 def _common_outputs(reference: ModelProto, quantized: ModelProto) -> list[str]:
@@ -137,7 +159,13 @@ def _parameters_of_codes(model: ModelProto) -> dict[str, tuple[str, str]]:
 
 
 def _run_both(
-    reference: ModelProto, quantized: ModelProto, outputs: Sequence[str], forms: dict[str, str], reader: Any
+    reference: ModelProto,
+    quantized: ModelProto,
+    outputs: Sequence[str],
+    forms: dict[str, str],
+    reader: Any,
+    open_left: Open = open_session,
+    open_right: Open = open_session,
 ) -> dict[str, _Sums]:
     parameters = _parameters_of_codes(quantized)
     wanted = {name: form for name, form in forms.items() if not form.endswith("_quantized") or form in parameters}
@@ -147,8 +175,8 @@ def _run_both(
     sources = {**wanted, **{name: name for name in outputs}}
     sums = {name: _Sums() for name in names}
     with models.temporary_folder() as folder:
-        left = _session(reference, {name: name for name in names}, {}, Path(folder) / "float.onnx")
-        right = _session(quantized, sources, parameters, Path(folder) / "quantized.onnx")
+        left = open_left(_seeing(reference, {name: name for name in names}, {}, Path(folder) / "float.onnx"))
+        right = open_right(_seeing(quantized, sources, parameters, Path(folder) / "quantized.onnx"))
         batches = 0
         for feed in progress(iter(reader.get_next, None), None, "comparing"):
             batches += 1
@@ -156,15 +184,15 @@ def _run_both(
                 names, left.run([name + SEEN for name in names], feed), right.run([name + SEEN for name in names], feed)
             )
             for name, expected, got in pairs:
-                if np.asarray(expected).dtype.kind == "f":
+                if isinstance(expected, np.ndarray) and expected.dtype.kind == "f":
                     sums[name].add(expected, got)
     if not batches:
         raise ValueError("there is no data to compare the models with")
     return sums
 
 
-def _session(model: ModelProto, sources: dict[str, str], parameters: dict[str, tuple[str, str]], path: Path) -> Any:
-    """A session that gives each wanted tensor as a float, flattened or not."""
+def _seeing(model: ModelProto, sources: dict[str, str], parameters: dict[str, tuple[str, str]], path: Path) -> str:
+    """Write a model that gives each wanted tensor as a float."""
     extended = models.load(model)
     for name, source in sources.items():
         if source in parameters and source.endswith("_quantized"):
@@ -174,7 +202,7 @@ def _session(model: ModelProto, sources: dict[str, str], parameters: dict[str, t
         extended.graph.node.append(node)
         extended.graph.output.append(helper.make_empty_tensor_value_info(name + SEEN))
     models.save(extended, path)
-    return InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return str(path)
 
 
 def _layers(reference: ModelProto, ratios: dict[str, float]) -> list[LayerError]:

@@ -173,3 +173,78 @@ def test_files_hold_types_that_numpy_lacks_in_wider_ones():
 
 def test_json_survives_nan_and_infinity():
     assert json.loads(json.dumps(summary(np.array([np.nan, np.inf])), allow_nan=False))["values"] == ["nan", "inf"]
+
+
+def saved(path: Path, text: str) -> Path:
+    onnx.save(onnx.parser.parse_model(text), path)
+    return path
+
+
+TABLES = """
+<ir_version: 10, opset_import: ["": 21]>
+g (int64[N, 30] ids, int32[N, 30] kinds, int64[N, 30] free, int64[2] shape) => (float[N, 30, 1] y, int64[N, 30] z)
+<float[40, 1] words = {0,1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6,7,8,9}>
+{
+    two = Constant <value = float[2, 1] {5, 6}> ()
+    wide = Cast <to = 7> (kinds)
+    a = Gather(words, ids)
+    b = Gather(two, wide)
+    y = Add(a, b)
+    z = Neg(free)
+}
+"""
+
+
+def test_random_ids_stay_within_the_tables_that_they_are_looked_up_in(call, tmp_path):
+    model = saved(tmp_path / "tables.onnx", TABLES)
+    result = call("run", model, "--dim", "N=4", "--fetch", "wide", "--fetch", "ids", "--fetch", "z", "--json")
+    assert result.code == 0, result.err
+    outputs = result.json["outputs"]
+    assert outputs["wide"]["max"] == 1 and 1 < outputs["ids"]["max"] < 10 and outputs["z"]["min"] < -1
+
+
+def test_a_run_that_fails_on_random_numbers_says_what_to_try(call, tmp_path):
+    model = saved(
+        tmp_path / "reshape.onnx",
+        '<ir_version: 10, opset_import: ["": 21]> g (float[7] x, int64[2] size) => (float[A, B] y) { y = Reshape(x, size) }',
+    )
+    result = call("run", model)
+    assert result.code == 1 and "try --input size=zeros" in result.err and "Reshape" in result.err
+    assert "random numbers" not in call("run", model, "--input", "size=[2, 2]").err
+
+
+NANS = """
+<ir_version: 10, opset_import: ["": 21]>
+g (float[3] x) => (float[3] y) <float[3] zero = {0, 0, 0}> {
+    shifted = Add(x, zero)
+    [ratio] quotient = Div(shifted, zero)
+    root = Sqrt(quotient)
+    y = Neg(root)
+}
+"""
+
+
+def test_the_first_nan_is_found_with_what_its_node_was_given(call, tmp_path):
+    model = saved(tmp_path / "nans.onnx", NANS)
+    result = call("run", model, "--input", "x=[0, 4, 9]", "--find-nan")
+    assert result.code == 1 and "first NaN: Div 'ratio'" in result.out
+    found = call("run", model, "--input", "x=[0, 4, 9]", "--find-nan", "--json").json["nan"]
+    assert found["values"]["quotient"] == ["float[3]", "1", "2", "", ""] and found["given"] is None
+    assert found["values"]["shifted"] == ["float[3]", "0", "0", "0", "9"]
+    fine = call("run", model, "--input", "x=[1, 4, 9]", "--find-nan")
+    assert fine.code == 0 and "no NaN" in fine.out
+
+
+def test_nan_that_was_fed_is_told_from_nan_that_was_made(call, tmp_path):
+    model = saved(tmp_path / "nans.onnx", NANS)
+    found = call("run", model, "--input", "x=[1, NaN, 9]", "--find-nan", "--json").json["nan"]
+    assert found["node"].startswith("Add") and found["given"] == "x"
+
+
+def test_a_pipe_gets_each_row_of_a_table_in_one_line(call, tmp_path):
+    name = "encoder.layer.11.attention.self.query.weight.with.a.name.of.more.than.a.hundred.characters/" + "x" * 40
+    node = onnx.helper.make_node("Neg", ["x"], [name])
+    values = [onnx.helper.make_tensor_value_info(value, onnx.TensorProto.FLOAT, [1]) for value in ("x", name)]
+    model = onnx.helper.make_model(onnx.helper.make_graph([node], "g", values[:1], values[1:]))
+    onnx.save(model, tmp_path / "long.onnx")
+    assert any(name in line for line in call("run", tmp_path / "long.onnx").out.splitlines())

@@ -180,3 +180,12 @@ def test_errors_have_no_common_base() -> None:
 
     for name in ("Fail", "InvalidArgument", "NoSuchFile", "InvalidGraph", "NotImplemented", "EPFail", "RuntimeException"):
         assert getattr(state, name).__mro__[1] is Exception
+
+
+def test_an_unknown_attribute_of_constant_beside_its_value_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 21]> g () => (float[1] y) { y = Constant <value = float[1] {3}> () }'
+    )
+    model.graph.node[0].attribute.append(onnx.helper.make_attribute("dtype", 1))
+    ((y,),) = sardonyx.InferenceSession(model).run(None, {})
+    assert y == 3 and any("'dtype' is unknown" in record.getMessage() for record in caplog.records)

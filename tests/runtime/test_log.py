@@ -116,7 +116,7 @@ def idle_records(caplog: pytest.LogCaptureFixture, model: bytes, factory: Any) -
     name = RectifierExecutionProvider.name
     sardonyx.register_provider(name, factory)
     try:
-        with caplog.at_level(logging.INFO):
+        with caplog.at_level(logging.INFO, logger="sardonyx"):
             sardonyx.InferenceSession(model, providers=[name, "CPUExecutionProvider"])
     finally:
         sardonyx.unregister_provider(name)
@@ -161,3 +161,11 @@ def test_severities_are_checked(severity: int) -> None:
     with pytest.raises(RuntimeError, match="Invalid logging severity. 0:Verbose, 1:Info, 2:Warning, 3:Error, 4:Fatal"):
         sardonyx.set_default_logger_severity(severity)
     sardonyx.set_default_logger_verbosity(1)
+
+
+def test_an_application_that_logs_everything_hears_no_information_of_ours() -> None:
+    before, after = stderr_of(
+        "import logging, sys; logging.basicConfig(level=logging.DEBUG); sardonyx.InferenceSession(MODEL)\n"
+        "logging.getLogger('sardonyx').setLevel(logging.INFO); sys.stderr.write('asked'); sardonyx.InferenceSession(MODEL)"
+    ).split("asked")
+    assert "INFO" not in before and "DEBUG" not in before and "Initializing session." in after

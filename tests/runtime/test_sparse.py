@@ -80,3 +80,24 @@ def test_both_forms_mean_the_same_inside() -> None:
     np.testing.assert_array_equal(coo(sardonyx)._to_ir().to_dense(), dense)
     np.testing.assert_array_equal(csr(sardonyx)._to_ir().to_dense(), dense)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(csr(sardonyx)))._to_ir().to_dense(), dense)
+
+
+def test_blocks_are_placed_by_their_rows_and_columns() -> None:
+    blocks = np.arange(1, 13, dtype=np.float32).reshape(2, 2, 3)
+    device = sardonyx.OrtDevice.make("cpu", 0)
+    tensor = sardonyx.SparseTensor.blocksparse_from_numpy([4, 9], blocks, np.array([[0, 1], [2, 0]], np.int32), device)
+    wanted = np.zeros((4, 9), np.float32)
+    wanted[0:2, 6:9], wanted[2:4, 0:3] = blocks
+    np.testing.assert_array_equal(tensor._to_ir().to_dense(), wanted)
+    assert tensor.format() == sardonyx.OrtSparseFormat.ORT_SPARSE_BLOCK_SPARSE
+    assert tensor.as_blocksparse_view().indices().tolist() == [[0, 1], [2, 0]]
+
+
+@pytest.mark.parametrize(
+    ("shape", "indices", "reason"),
+    [((2, 6), [[0, 1], [2, 0]], "3-D"), ((2, 2, 3), [[0, 1]], "shape"), ((2, 2, 3), [[0, 2], [2, 0]], "within")],
+)
+def test_blocks_that_do_not_fit_are_refused(shape: tuple[int, ...], indices: list[list[int]], reason: str) -> None:
+    device = sardonyx.OrtDevice.make("cpu", 0)
+    with pytest.raises(RuntimeError, match=reason):
+        sardonyx.SparseTensor.blocksparse_from_numpy([4, 9], np.ones(shape, np.float32), np.array(indices, np.int32), device)

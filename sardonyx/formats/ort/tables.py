@@ -154,6 +154,8 @@ ParameterOptimizerState: param_name str, momentums [*Tensor]
 OptimizerGroup: group_name str, step int64, initial_learning_rate float32, optimizer_states [*ParameterOptimizerState]
 ModuleState: requires_grad_params [*Tensor], frozen_params [*Tensor], is_nominal_state bool, has_external_data bool
 Checkpoint: version int32, module_state *ModuleState, optimizer_groups [*OptimizerGroup], property_bag *PropertyBag
+LoraParameter: name str, dims [int64], data_type TensorDataType, raw_data [uint8]
+Adapter: format_version int32, adapter_version int32, model_version int32, parameters [*LoraParameter]
 InferenceSession: ort_version str, model *Model, session_state deprecated, kernel_type_str_resolver *KernelTypeStrResolver
 """
 

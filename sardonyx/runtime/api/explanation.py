@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from sardonyx.optimizer.rewrite import Journal
 from sardonyx.runtime.execution.shares import TimeShares
@@ -16,7 +16,7 @@ def explanation(plan: Plan, journal: Journal | None, shares: TimeShares | None) 
     """A page for people: two sections with a heading each."""
     lines = ["Who runs the nodes", *_indented(_placement_lines(plan, shares))]
     if journal is not None:
-        lines += ["", "What the optimizer did", *_indented(_journal_lines(journal))]
+        lines += ["", "What the optimizer did", *_indented(journal_lines(journal))]
     return "\n".join(lines)
 
 
@@ -31,10 +31,16 @@ def _placement_lines(plan: Plan, shares: TimeShares | None) -> Iterator[str]:
         yield f"In the first run {shares}."
 
 
-def _journal_lines(journal: Journal) -> Iterator[str]:
-    applied = Counter(event.rule for event in journal.applied())
-    yield ", ".join(f"{count} × {rule}" for rule, count in applied.most_common()) or "nothing"
+def journal_lines(journal: Journal) -> Iterator[str]:
+    """Which rewrites were made and refused, how often, then each of them."""
+    yield f"done: {_summed(event.rule for event in journal.applied())}"
+    refused = _summed(event.rule for event in journal.events if event.reason is not None)
+    yield f"refused: {refused}"
     yield from map(str, journal.events)
+
+
+def _summed(rules: Iterable[str]) -> str:
+    return ", ".join(f"{count} × {rule}" for rule, count in Counter(rules).most_common()) or "nothing"
 
 
 def _counted(count: int, noun: str) -> str:

@@ -72,6 +72,8 @@ def _install() -> None:
             handler = _Stderr()
             handler.setFormatter(_Format())
             root.addHandler(handler)
+            if root.level == logging.NOTSET:  # an application's root logger may take every record
+                root.setLevel(logging.WARNING)
 
 
 _wanted: list[int] = []

@@ -69,7 +69,7 @@ def _member(kind: type[T]) -> Callable[[Any], T]:
 class RunOptions:
     """Options of one run, or of several: they are read while the run goes on, so another thread may set `terminate`."""
 
-    __slots__ = ("_values", "_config", "_stop", "__weakref__")
+    __slots__ = ("_values", "_config", "_adapters", "_stop", "__weakref__")
 
     log_severity_level = Option(-1, arguments.integer, "0 verbose … 4 fatal; -1 means the session's.")
     log_verbosity_level = Option(0, arguments.integer, "How verbose messages of severity 0 are.")
@@ -80,6 +80,7 @@ class RunOptions:
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
         self._config = Configuration("RunOptions")
+        self._adapters: list[Any] = []
         self._stop = ctypes.c_int64(0)
         """`terminate`, where native code sees it."""
 
@@ -91,8 +92,18 @@ class RunOptions:
         """The value of a setting; RuntimeError if it was not set."""
         return self._config.require("get_run_config_entry", key)
 
+    def add_active_adapter(self, adapter: Any) -> None:
+        """Let the parameters of a `LoraAdapter` take the place of inputs. Of two with the same name the one added first counts."""
+        if adapter is not None and not isinstance(getattr(adapter, "_parameters", None), dict):
+            raise arguments.mismatch("add_active_adapter", "(adapter: LoraAdapter)", adapter)
+        self._adapters += [] if adapter is None else [adapter]
+
+    def _adapted(self) -> dict[str, Any]:
+        """Inputs that adapters give."""
+        return {name: value for adapter in reversed(self._adapters) for name, value in adapter._parameters.items()}
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (RunOptions, {"_values": self._values, "_config": self._config})
+        return _restored, (RunOptions, {"_values": self._values, "_config": self._config, "_adapters": self._adapters})
 
 
 class SessionOptions:

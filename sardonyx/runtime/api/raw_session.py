@@ -16,7 +16,7 @@ from sardonyx import settings
 from sardonyx.errors import ModelLoadCanceled, door
 from sardonyx.formats import mapping
 from sardonyx.providers.prepacking import PrepackedWeightsContainer
-from sardonyx.runtime.api import arguments
+from sardonyx.runtime.api import arguments, patience
 from sardonyx.runtime.api.options import SessionOptions
 from sardonyx.runtime.api.profile import Profiler
 from sardonyx.runtime.execution.engine import Engine
@@ -92,7 +92,11 @@ class RawSession(Engine):
         `disabled_optimizers` names rewrites to leave out; packed weights are shared through `prepacked_weights_container`.
         """
         requested = list(zip(providers, provider_options or [{}] * len(providers), strict=True))
-        with self._scope(), self._event("session_initialization"):
+        with (
+            self._scope(),
+            self._event("session_initialization"),
+            patience.shown("compiling the model; later sessions are quick"),
+        ):
             logger.info("Initializing session.")
             self._check_cancelled()
             recipe, model = open_recipe(

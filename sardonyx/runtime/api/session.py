@@ -204,7 +204,7 @@ class Session:
         self._require(engine, input_dict_ort_values)
         feeds = {name: value._get_c_value() for name, value in input_dict_ort_values.items()}
         names = [] if output_names is None else _names("run_with_ort_values", output_names)
-        return engine.run_with_ort_values(feeds, names, run_options)
+        return list(engine.run_with_ort_values(feeds, names, run_options))
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
         """Run with inputs and outputs bound before."""

@@ -25,7 +25,7 @@ class SparseCooView:
 
 
 class SparseBlockSparseView(SparseCooView):
-    """Coordinates of blocks. We make no tensors of that format; the class is here to be named."""
+    """Coordinates of blocks: a row of the blocks' rows, then one of their columns."""
 
 
 class SparseCsrView:
@@ -107,6 +107,22 @@ class SparseTensor:
         return cls._make(OrtSparseFormat.ORT_SPARSE_CSRC, dense_shape, values, (inner, outer))  # type: ignore[arg-type]
 
     @classmethod
+    def blocksparse_from_numpy(
+        cls, dense_shape: Sequence[int] | np.ndarray, values: np.ndarray, block_indices: np.ndarray, ort_device: OrtDevice
+    ) -> SparseTensor:
+        """Blocks of a matrix: `values` are blocks of one size, `block_indices` a row of block rows and one of block columns."""
+        values = _checked_values("blocksparse_from_numpy", values, ort_device)
+        indices = np.ascontiguousarray(block_indices, dtype=np.int32)
+        if values.ndim != 3:
+            raise RuntimeError(f"Expecting values of 3-D shape: blocks, rows, columns. Got: {values.ndim}")
+        if indices.shape != (2, len(values)):
+            raise RuntimeError(f"Expecting indices of shape [2, {len(values)}]. Got: {list(indices.shape)}")
+        counts = [size // block for size, block in zip(dense_shape, values.shape[1:], strict=True) if block]
+        if len(counts) != 2 or (indices < 0).any() or (indices >= np.reshape(counts, (2, 1))).any():
+            raise RuntimeError(f"Blocks of {values.shape[1:]} at {indices.tolist()} do not lie within {list(dense_shape)}")
+        return cls._make(OrtSparseFormat.ORT_SPARSE_BLOCK_SPARSE, dense_shape, values, (indices,))  # type: ignore[arg-type]
+
+    @classmethod
     def _from_ir(cls, value: ir.SparseTensor) -> SparseTensor:
         """What a run returns."""
         indices = np.ascontiguousarray(value.indices, dtype=np.int64)
@@ -116,9 +132,19 @@ class SparseTensor:
         """What a graph computes with."""
         if self._format == OrtSparseFormat.ORT_SPARSE_COO:
             return ir.SparseTensor(self._values.reshape(-1), self._indices[0], self._shape)
+        if self._format == OrtSparseFormat.ORT_SPARSE_BLOCK_SPARSE:
+            return ir.SparseTensor(self._values.reshape(-1), self._positions_of_blocks(), self._shape)
         inner, outer = self._indices
         rows = np.repeat(np.arange(self._shape[0]), np.diff(outer)) if outer.size else inner
         return ir.SparseTensor(self._values.reshape(-1), rows * self._shape[1] + inner, self._shape)
+
+    def _positions_of_blocks(self) -> np.ndarray:
+        """The flat position of each element of the blocks."""
+        _, height, width = self._values.shape
+        block_rows, block_columns = self._indices[0].astype(np.int64).reshape(2, -1, 1, 1)
+        rows = block_rows * height + np.arange(height)[:, None]
+        columns = block_columns * width + np.arange(width)
+        return (rows * self._shape[1] + columns).reshape(-1)
 
     def _get_c_tensor(self) -> SparseTensor:
         return self
@@ -142,8 +168,9 @@ class SparseTensor:
         return SparseCsrView(_read_only(self._indices[0]), _read_only(self._indices[1]))
 
     def as_blocksparse_view(self) -> SparseBlockSparseView:
-        """Always a RuntimeError: we make no tensors of blocks."""
-        raise RuntimeError("This sparse tensor does not contain BlockSparse format")
+        """The coordinates of blocks, of a tensor in that format."""
+        self._require(OrtSparseFormat.ORT_SPARSE_BLOCK_SPARSE, "BlockSparse")
+        return SparseBlockSparseView(_read_only(self._indices[0]))
 
     get_coo_data = as_coo_view
     get_csrc_data = as_csrc_view

@@ -108,9 +108,11 @@ class Engine:
 
         Outputs for which there is memory in `bound` come in it if that can be done without a copy; the feeds are `converted` then.
         """
+        if run_options is not None and run_options._adapters:
+            feeds = {**feeds, **run_options._adapted()}
         if self._defaults is not None and self._defaults.are_replaced(feeds):
             return self._others.with_all_inputs().compute(output_names, feeds, run_options, bound)
-        plan, values = self._plan_for(output_names), self._converted(feeds) if bound is None else self._complete({**feeds})
+        plan, values = self._plan_for(output_names), self._values(feeds, run_options, bound is not None)
         try:
             if self._specialized is not None and plan is self.plan:
                 plan = self._specialized.plan_for(values) or plan
@@ -119,6 +121,13 @@ class Engine:
             raise
         except Exception as error:
             unforeseen(error, "while the model runs")
+
+    def _values(self, feeds: Mapping[str, Any], run_options: RunOptions | None, are_bound: bool) -> dict[str, Any]:
+        """Feeds as the graph takes them; bound ones are so already, except for what adapters give."""
+        if not are_bound:
+            return self._converted(feeds)
+        adapted = {} if run_options is None else run_options._adapted()
+        return self._complete({**feeds, **{name: self.converted(name, value) for name, value in adapted.items()}})
 
     def _plan_for(self, names: Sequence[str] | None) -> Plan:
         key = self.output_names if names is None else tuple(names)
@@ -207,11 +216,11 @@ class Engine:
 
     def run_with_ort_values(
         self, feeds: Mapping[str, OrtValue], output_names: Sequence[str], run_options: RunOptions | None = None
-    ) -> list[OrtValue]:
+    ) -> OrtValueVector:
         """One run on OrtValues."""
         names = list(output_names or self.output_names)
         values = self.compute(names, feeds, run_options)
-        return [OrtValue._of(value, self.type_of(name)) for name, value in zip(names, values, strict=True)]
+        return OrtValueVector._of([OrtValue._of(value, self.type_of(name)) for name, value in zip(names, values, strict=True)])
 
     def run_with_ortvaluevector(
         self,
@@ -249,7 +258,8 @@ class Engine:
         if not callable(callback):
             raise arguments.mismatch("run_async", "(names, feeds, callback: Callable, user_data, run_options)", callback)
         try:
-            plan, converted = self._plan_for(output_names or None), self._converted(feeds)
+            fed = feeds if run_options is None else {**feeds, **run_options._adapted()}
+            plan, converted = self._plan_for(output_names or None), self._converted(fed)
         except CODED as error:
             background.submit(callback, [], user_data, error.message)  # type: ignore[attr-defined]
         else:

@@ -41,6 +41,12 @@ EXTERNAL = 1
 OVERRIDABLE_SINCE_IR = 4
 """Before this IR version every initializer had to be listed as an input and was a constant all the same."""
 
+CONSTANT_ATTRIBUTES = {
+    "value",
+    "sparse_value",
+    *(f"value_{kind}{many}" for kind in ("float", "int", "string") for many in ("", "s")),
+}
+
 logger = logging.getLogger("sardonyx.runtime")
 
 
@@ -64,6 +70,7 @@ def load_model(source: Any, options: SessionOptions, files: Files | None = None)
         fix_defaults(model.graph)
     _override_dims(model, options)
     _warn_about_initializers(model.graph)
+    _forgive_constants(model.graph)
     return model
 
 
@@ -194,6 +201,15 @@ def _warn_about_initializers(graph: Graph) -> None:
             logger.info("Initializer %s is a graph input too: it is a constant until a run feeds it another value.", name)
         elif not value.uses and id(value) not in outputs:
             logger.warning("Initializer '%s' is not used by any node and should be removed from the model.", name)
+
+
+def _forgive_constants(graph: Graph) -> None:
+    """Take what Constant does not know from nodes that have their tensor, as the original does, which never looks at the rest."""
+    for node in graph.all_nodes():
+        if node.op_type == "Constant" and not node.domain and "value" in node.attributes and len(node.attributes) > 1:
+            for name in set(node.attributes) - CONSTANT_ATTRIBUTES:
+                logger.warning("%s: the attribute '%s' is unknown and left out.", node, name)
+                del node.attributes[name]
 
 
 def _override_dims(model: Model, options: SessionOptions) -> None:

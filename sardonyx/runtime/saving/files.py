@@ -37,6 +37,8 @@ from sardonyx.startup.records import dataclass
 logger = logging.getLogger("sardonyx.runtime")
 
 ProviderOf = Callable[[Node], str]
+HARDWARE_BOUND = frozenset({"NchwcTransformer"})
+"""What makes a model faster on one kind of CPU and useless on others."""
 
 
 def is_ort_path(path: str | os.PathLike[str], entries: Mapping[str, str]) -> bool:

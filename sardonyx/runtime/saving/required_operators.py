@@ -151,8 +151,8 @@ class RequiredOperators:
         return name + (json.dumps(types) if types else "")
 
     @classmethod
-    def parse(cls, text: str) -> RequiredOperators:
-        """What a configuration file asks for."""
+    def parse(cls, text: str, *, with_types: bool = True) -> RequiredOperators:
+        """What a configuration file asks for, `with_types` or in terms of ops alone."""
         required = cls()
         for number, line in enumerate(text.splitlines(), 1):
             try:
@@ -161,6 +161,8 @@ class RequiredOperators:
                 raise InvalidArgument(
                     f"line {number} of the required operators is not right, {error}: {line.strip()!r}"
                 ) from error
+        if not with_types:
+            required.types, required.triples, required.allowed_types = {}, set(), None
         if required.allowed_types is not None and (required.types or required.triples):
             raise InvalidArgument("Specifying globally allowed types and per-op type reduction info together is unsupported.")
         return required

@@ -1,0 +1,1 @@
+"""Tools for models with pairs of QuantizeLinear and DequantizeLinear."""

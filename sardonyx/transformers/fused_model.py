@@ -1,0 +1,97 @@
+"""Models whose transformer blocks are fused by our optimizer, and the counts of what was fused. Each type of model has a class."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import ClassVar
+
+import onnx
+from onnx import ModelProto
+
+from sardonyx import formats, settings
+from sardonyx.optimizer.pipeline import Level
+from sardonyx.runtime.saving import files as saving
+from sardonyx.transformers.fusion_options import AttentionMaskFormat, FusionOptions
+from sardonyx.transformers.onnx_model import OnnxModel
+
+MASK_INPUTS = {"Attention": 3, "MultiHeadAttention": 4}
+"""Where an op reads its mask."""
+DATA = "model.data"
+
+
+class FusedModel(OnnxModel):
+    """A model of transformer blocks."""
+
+    FUSED_OPS: ClassVar[tuple[str, ...]] = (
+        "EmbedLayerNormalization",
+        "Attention",
+        "MultiHeadAttention",
+        "Gelu",
+        "FastGelu",
+        "BiasGelu",
+        "GemmFastGelu",
+        "LayerNormalization",
+        "SimplifiedLayerNormalization",
+        "SkipLayerNormalization",
+        "SkipSimplifiedLayerNormalization",
+        "RotaryEmbedding",
+        "QOrderedAttention",
+        "QOrderedGelu",
+        "QOrderedLayerNormalization",
+        "QOrderedMatMul",
+    )
+    """Ops that are counted."""
+    model_type: ClassVar[str] = "bert"
+
+    def __init__(self, model: ModelProto, num_heads: int = 0, hidden_size: int = 0):
+        assert (num_heads == 0 and hidden_size == 0) or (num_heads > 0 and hidden_size % num_heads == 0)
+        super().__init__(model)
+        self.num_heads, self.hidden_size = num_heads, hidden_size
+
+    def optimize(self, options: FusionOptions | None = None, add_dynamic_axes: bool = False) -> None:
+        """Fuse what our optimizer fuses up to the extended level, except for what the options leave out."""
+        chosen = options or FusionOptions(self.model_type)
+        switches: dict[str, str] = {settings.GELU_APPROXIMATION: "1"} if chosen.enable_gelu_approximation else {}
+        self.initialize(optimized(self.model, Level.EXTENDED, chosen.disabled_stages(), switches))
+        default = FusionOptions(self.model_type).attention_mask_format
+        if chosen.attention_mask_format == AttentionMaskFormat.NoMask != default:
+            self._drop_masks()
+
+    def _drop_masks(self) -> None:
+        for node in self.nodes():
+            position = MASK_INPUTS.get(node.op_type)
+            if position is not None and position < len(node.input):
+                node.input[position] = ""
+        self.prune_graph(allow_remove_graph_inputs=False)
+
+    def get_fused_operator_statistics(self) -> dict[str, int]:
+        """How many nodes of each fused op there are."""
+        counts = self.get_operator_statistics()
+        return {op: counts.get(op, 0) for op in self.FUSED_OPS}
+
+    def is_fully_optimized(self, fused_op_count: Mapping[str, int] | None = None) -> bool:
+        """Whether attention, normalization and an activation were fused."""
+        counts = fused_op_count or self.get_fused_operator_statistics()
+
+        def total(*ops: str) -> int:
+            return sum(counts.get(op, 0) for op in ops)
+
+        attention = total("Attention", "MultiHeadAttention", "QOrderedAttention")
+        gelu = total("Gelu", "FastGelu", "BiasGelu", "QuickGelu")
+        norms = total("LayerNormalization", "SkipLayerNormalization", "EmbedLayerNormalization")
+        simple = total("SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization")
+        return attention > 0 and (gelu >= attention or not gelu) and norms + simple >= 2 * attention
+
+
+def optimized(
+    model: ModelProto, level: Level, disabled: Collection[str] = (), switches: Mapping[str, str] | None = None
+) -> ModelProto:
+    """A model as a session of this level has it, for any CPU."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder) / "source.onnx", Path(folder) / "target.onnx"
+        onnx.save_model(model, str(source), save_as_external_data=True, location="source.data")
+        loaded = saving.load_savable(source, level, disabled={*saving.HARDWARE_BOUND, *disabled}, settings=switches)
+        formats.save(loaded, target, DATA)
+        return onnx.load(str(target))
