@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -273,3 +275,26 @@ def test_every_level_has_code_with_its_own_instruction(level: str) -> None:
     assert re.search(rf"\b{INSTRUCTIONS[level]}\b", text)
     text = jit(target).assembly(coded_kernel(target, replace(tile, left=F32), 0, chain, Codes(4, "middle", 8), 4))
     assert ("zmm" in text) == target.has_avx512
+
+
+def test_packed_weights_are_saved_with_the_model(tmp_path: Path) -> None:
+    node = Coded("Y", 256, 64, 32, 4, "packed")
+    options = sardonyx.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "packed.onnx")
+    options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "packed.bin")
+    options.add_session_config_entry("session.save_external_prepacked_constant_initializers", "1")
+    sardonyx.InferenceSession(model(node).SerializeToString(), options)
+    session = sardonyx.InferenceSession(tmp_path / "packed.onnx")
+    counts = session.prepacking_counts()
+    assert (counts.packed, counts.loaded) == (0, 1)
+    A = np.random.default_rng(7).standard_normal((2, 256)).astype(np.float32)
+    check([node], A, session.run(None, {"A": A}))
+
+
+def test_threads_may_share_a_session() -> None:
+    node = Rounded("Y", 256, 300, 32, 4)
+    session = sardonyx.InferenceSession(model(node).SerializeToString())
+    rows = [np.random.default_rng(seed).standard_normal((1 + seed % 5, 256)).astype(np.float32) for seed in range(16)]
+    with ThreadPoolExecutor(4) as pool:
+        for A, found in zip(rows, pool.map(lambda A: session.run(None, {"A": A}), rows)):
+            check([node], A, found)
