@@ -20,12 +20,12 @@ from sardonyx.providers.native.kernels.text.tokens import (
     tokens_of,
 )
 from sardonyx.providers.native.program.arguments import Arguments, Pointer, Size
+from sardonyx.providers.native.program.computed_sizes import settle_shape
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import dims, required
 from sardonyx.providers.native.program.views import View, contiguous_strides
-from sardonyx.providers.provider import CannotCompile
 
 GRAIN = 32
 """Texts that are worth a thread."""
@@ -98,10 +98,7 @@ def _split(lowerer: Lowerer, node: Node, found: Found, pad: str, counts: View) -
     """Add the steps that split texts; `counts` is where it stands how many parts each has."""
     X, result = lowerer.contiguous(required(node.inputs[0])), node.outputs[0]
     tokens, arguments = found[0], token_arguments(lowerer, found)
-    total, width, texts = dim.product(X.shape), dims(result)[-1], lowerer.text_memory()
-    symbol = None if isinstance(width, int) else width.symbol
-    if symbol is None:
-        raise CannotCompile(f"{result.name} has {width} columns, whatever its texts are", quiet=True)
+    total, texts = dim.product(X.shape), lowerer.text_memory()
     lowerer.call(
         count_kernel(lowerer.target, tokens),
         CountArguments(texts=texts, source=X.place, counts=counts.place, tokens=arguments),
@@ -110,10 +107,12 @@ def _split(lowerer: Lowerer, node: Node, found: Found, pad: str, counts: View) -
     )
     longest = lowerer.scratch(8)
     lowerer.call(longest_kernel(lowerer.target), LongestArguments(counts=counts.place, count=total, longest=longest), 1)
-    lowerer.settle([(symbol.name, longest)])
+    settle_shape(lowerer, result, [(len(X.shape), longest)])
     target = lowerer.output(result)
     padding = lowerer.table(lowerer.text_constants.references([pad]))
-    parts = SplitArguments(texts=texts, source=X.place, target=target.place, width=width, pad=padding, tokens=arguments)
+    parts = SplitArguments(
+        texts=texts, source=X.place, target=target.place, width=target.shape[-1], pad=padding, tokens=arguments
+    )
     lowerer.call(split_kernel(lowerer.target, tokens), parts, total, GRAIN)
 
 
