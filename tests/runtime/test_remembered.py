@@ -291,3 +291,13 @@ def test_what_is_quickly_prepared_is_not_kept(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(remembered, "WORTH_KEEPING", float("inf"))
     sardonyx.InferenceSession(model_of(BODIES["chain"]))
     assert not entries_kept(tmp_path)
+
+
+def test_programs_that_no_file_can_hold_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = model_of('g (string[N] x) => (string[N] y) { y = StringNormalizer<case_change_action = "LOWER">(x) }')
+    for _ in range(2):
+        session = sardonyx.InferenceSession(model)
+        assert not is_remembered(session)
+        assert session.run(None, {"x": np.array(["A", "bC"], object)})[0].tolist() == ["a", "bc"]
+    assert not entries_kept(tmp_path) and not list(tmp_path.glob("*.ort"))

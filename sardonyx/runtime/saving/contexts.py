@@ -243,7 +243,7 @@ def _write(prepared: Prepared, file: ContextFile) -> Written:
                 "in the model."
             )
         logger.warning("Nothing of the model can be compiled; %s is the model as it would run.", file.path)
-        return write_uncompiled(model, file.path, functools.partial(_save, file))
+        return write_uncompiled(model, file.path, file.take or functools.partial(_save, file))
     jit = parts[0].program.jit
     assert jit is not None
     return write_context(

@@ -183,6 +183,7 @@ def _packed(prepared: Prepared, key: str) -> bytes:
     payloads: list[bytes] = []
     file = contexts.ContextFile(
         Path("model.ort"),
+        required=True,
         write=lambda name, data: payloads.append(bytes(data.read())),
         take=lambda model: models.append(bytes(as_saved(model, portable=False).encoded())),
     )
@@ -223,14 +224,18 @@ def _checksum(key: str, parts: Sequence[bytes | memoryview]) -> bytes:
 
 
 def _can_be_kept(prepared: Prepared, source: Any) -> bool:
-    """Whether a session of what is kept would do all that this one does: it has no defaults, no plans for shapes and no other files."""
+    """Whether a session of what is kept would do all that this one does.
+
+    It has no defaults, no plans for shapes and no other files, and a file can hold all its code.
+    """
     files = set() if prepared.recipe.files is None else prepared.recipe.files.paths
     own = {os.path.abspath(source)} if isinstance(source, str) else set()
     plan = prepared.plan
     if plan is None or prepared.defaults is not None or not files <= own:
         return False
-    compiles = any(isinstance(step.call, CompiledProgram) and step.call.program is not None for step in prepared.steps())
-    return compiles and Specialized.of(plan, _never) is None
+    programs = [step.call for step in prepared.steps() if isinstance(step.call, CompiledProgram)]
+    is_stored = bool(programs) and all(program.can_be_stored for program in programs)
+    return is_stored and Specialized.of(plan, _never) is None
 
 
 def _never(*_: object) -> Any:
