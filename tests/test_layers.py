@@ -229,6 +229,7 @@ DOORS = {
     "sardonyx.runtime.saving.contexts": "for compiled models",
     "sardonyx.runtime.saving.remembered": "for sessions that remember",
     "sardonyx.runtime.saving.files": SAVING,
+    "sardonyx.training.artifacts": "few commands train",
 }
 """The modules of ours that may be imported inside of functions, and why they wait. All others are imported at a module's head."""
 REGISTERING = {
