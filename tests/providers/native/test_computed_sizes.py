@@ -262,5 +262,38 @@ def test_declared_sizes_must_be_true() -> None:
             compare(execute(plan, {"x": x, "z": z}), execute(reference, {"x": x, "z": z}))
 
 
+PICKY = """g (bool c, float[N,4] x, float[M,4] z) => (float[K,4] y, float[K] s) <int64[3] pairs = {-1, 2, 4}, int64[1] one = {1}> {
+    w = If(c) <then_branch = t () => (float[A,4] a) { h = Sub(x, z) p = Reshape(h, pairs) q = ReduceSum<keepdims=0>(p, one) a = Tanh(q) },
+               else_branch = e () => (float[B,4] b) { b = Concat<axis=0>(x, z) }>
+    y = Exp(w) s = ReduceSum<keepdims=0>(w, one) }"""
+"""A branch for even numbers of rows that are equal, and one for all."""
+
+
+def test_a_branch_may_be_for_some_shapes_alone(always_native: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def feeds(condition: bool, rows: int, others: int) -> Feeds:
+        return {"c": np.array(condition), "x": matrix(rows, 4), "z": matrix(others, 4, seed=1)}
+
+    sound = [feeds(False, 3, 5), feeds(True, 4, 4), feeds(False, 4, 4), feeds(True, 0, 0), feeds(False, 1, 300)]
+    assert_agrees(PICKY, sound)
+    monkeypatch.undo()
+    plan = native_plan(PICKY)
+    for wrong in (feeds(True, 3, 5), feeds(True, 3, 3)):
+        with pytest.raises(CODED):
+            execute(plan, wrong)
+        compare(execute(plan, sound[0]), execute(make_plan(model_of(PICKY).graph, [CPUExecutionProvider()]), sound[0]))
+
+
+RESIZE = """g (float[N,2,H,W] x, int64[2] s) => (float[N,2,a,b] y) <int64[1] none = {0}, int64[1] two = {2}> {
+    h = Shape(x) f = Slice(h, none, two, none) t = Concat<axis=0>(f, s) z = Resize<mode="MODE">(x, , , t) y = Neg(z) }"""
+
+
+@pytest.mark.usefixtures("always_native")
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_images_are_resized_to_computed_sizes(mode: str) -> None:
+    image = np.random.default_rng(3).standard_normal((2, 2, 7, 9)).astype(np.float32)
+    given = [{"x": image, "s": ints(*size)} for size in ((3, 5), (7, 9), (300, 2), (1, 1))]
+    assert_agrees(RESIZE.replace("MODE", mode), given)
+
+
 def test_it_is_compiled_ahead_of_time(tmp_path: Path) -> None:
     check(write(tmp_path / "tail.onnx", TAIL), *TAILS)

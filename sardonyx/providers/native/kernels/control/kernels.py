@@ -29,6 +29,20 @@ def skip_kernel(f: KernelFunction, a: SkipArguments, is_conditional: bool) -> No
     f.store(jumps, a.decision, 0, I64)
 
 
+class SameSizesArguments(Arguments):
+    left: Sequence[Size] = each(lambda count: count)
+    right: Sequence[Size] = each(lambda count: count)
+    status: Pointer
+
+
+@kernel("same sizes", SameSizesArguments)
+def same_sizes_kernel(f: KernelFunction, a: SameSizesArguments, count: int) -> None:
+    """Leave the run to NumPy if two sizes differ that must be equal."""
+    for left, right in zip(a.left, a.right):
+        with f.if_(left != right):
+            f.store(1, a.status, 0, I64)
+
+
 class TurnArguments(Arguments):
     decision: Pointer
     turn: Pointer

@@ -14,9 +14,11 @@ from sardonyx.ir import Dim, Graph, Node, Value, dim
 from sardonyx.ops.reading import constant, operand
 from sardonyx.providers.native.kernels.control.kernels import (
     RowArguments,
+    SameSizesArguments,
     SkipArguments,
     TurnArguments,
     row_kernel,
+    same_sizes_kernel,
     skip_kernel,
     turn_kernel,
 )
@@ -86,18 +88,16 @@ def lower_if(lowerer: Lowerer, node: Node) -> None:
     condition = _single(lowerer, required(node.inputs[0]))
     _compute_captured(lowerer, node)
     outputs = [lowerer.output(value) for value in node.outputs]
-    known = len(lowerer.program.conditions)
     to_else = _skip(lowerer, condition)
     _lower_branch(lowerer, node.attributes["then_branch"].value, node.outputs, outputs)
     to_end = _skip(lowerer)
     _land(lowerer, to_else)
     _lower_branch(lowerer, node.attributes["else_branch"].value, node.outputs, outputs)
     _land(lowerer, to_end)
-    if len(lowerer.program.conditions) > known:
-        raise CannotCompile("a branch is for other shapes than the graph around it", quiet=True)
 
 
 def _lower_branch(lowerer: Lowerer, branch: Graph, made: Sequence[Value], outputs: Sequence[View]) -> None:
+    first, known, settled_before = len(lowerer.program.steps), set(lowerer.program.conditions), set(lowerer.settled)
     pairs = list(zip(branch.outputs, outputs, strict=True))
     settled = [
         pair
@@ -113,6 +113,23 @@ def _lower_branch(lowerer: Lowerer, branch: Graph, made: Sequence[Value], output
         for (value, output), view in zip(pairs, views):
             if view.buffer is not output.buffer or not view.is_contiguous:
                 lowerer.copy(view, _in(output.buffer, value))
+    conditions = [
+        pair for pair in lowerer.program.conditions if pair not in known and lowerer.sizes.data_sizes_in(pair) <= settled_before
+    ]
+    _check_at(lowerer, first, conditions)
+
+
+def _check_at(lowerer: Lowerer, place: int, conditions: Sequence[tuple[Dim, Dim]]) -> None:
+    """Let a step look at conditions that need only hold if a branch is taken, whose first step it becomes."""
+    if not conditions:
+        return
+    for pair in conditions:
+        del lowerer.program.conditions[pair]
+    arguments = SameSizesArguments(
+        left=[left for left, _ in conditions], right=[right for _, right in conditions], status=lowerer.status()
+    )
+    lowerer.call(same_sizes_kernel(lowerer.target, len(conditions)), arguments, 1)
+    lowerer.program.steps.insert(place, lowerer.program.steps.pop())
 
 
 # --- what goes round
