@@ -86,6 +86,14 @@ DEFAULTS_ARE_CONSTANTS = _setting(
     SWITCH,
     "Inputs with defaults count as constants until a run feeds one; `0` prepares the model at once for feeds that replace them.",
 )
+SUPPOSES_SIZES = _setting(
+    SESSION,
+    "sardonyx.supposes_sizes",
+    "1",
+    SWITCH,
+    "Axes that a model squeezes where their size is 1 are supposed to have it, until a run contradicts; "
+    "`0` prepares the model at once for all sizes.",
+)
 NCHWC_BLOCK_SIZE = _setting(
     SESSION,
     "sardonyx.nchwc_block_size",

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import Any, NamedTuple, Union
 
-from sardonyx.ir import Graph, Model, Node, Type, Value, described, edit
+from sardonyx.ir import Dim, Graph, Model, Node, Type, Value, described, edit
 from sardonyx.ops.builder import Builder
 from sardonyx.ops.inference import Driver, Evaluate, refined, same_kind
 from sardonyx.optimizer import bounds, matching
@@ -97,6 +97,10 @@ class Journal:
     """Whether a rule that raises ends the optimization (in tests) or is skipped with a warning."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Time spent, by stage."""
+    suppositions: list[tuple[Dim, Dim]] | None = None
+    """Sizes that are equal in the runs for which the model is right now; None where it must be right for all runs."""
+    outputs: Sequence[Type | None] = ()
+    """The types of the model's outputs before sizes were supposed."""
 
     def time(self, stage: str, seconds: float) -> None:
         self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds

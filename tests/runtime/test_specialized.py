@@ -34,6 +34,7 @@ SAME_NAMES = (
 
 def session(text: str, native: str = "1", **settings: Any) -> sardonyx.InferenceSession:
     options = sardonyx.SessionOptions()
+    options.add_session_config_entry("sardonyx.supposes_sizes", "0")
     for name, value in settings.items():
         setattr(options, name, value)
     model = onnx.parser.parse_model(OPSETS + text).SerializeToString()

@@ -1,8 +1,14 @@
-"""Control flow that is decided before the first run: an If whose condition is constant is replaced by the branch that it takes."""
+"""Control flow that is decided before the first run: an If whose condition is constant is replaced by the branch that it takes.
+
+Exporters write an If where an axis is squeezed only if its size is 1, so that nobody knows how many axes the result has. It nearly always
+is 1. Where that may be supposed, the branch that squeezes is put in place, and who runs the model compares the sizes.
+"""
 
 from __future__ import annotations
 
-from sardonyx.ir import Graph, Node, Value, edit
+import numpy as np
+
+from sardonyx.ir import Dim, Graph, Node, Value, dim, edit
 from sardonyx.ir.cloning import Cloner, Names
 from sardonyx.ops.reading import constant
 from sardonyx.optimizer.rewriting import Rewriting
@@ -19,9 +25,60 @@ def inline_taken_branches(graph: Graph, rewriting: Rewriting) -> bool:
         names = names or Names(edit.outermost(graph))
         _inline(graph, node, branch, names, rewriting)
         changed = True
+    changed = _suppose(graph, rewriting) or changed
     if changed:
         rewriting.driver.graph(graph)  # one branch says more of its outputs' types than both have in common
     return changed
+
+
+def _suppose(graph: Graph, rewriting: Rewriting) -> bool:
+    """Suppose that an axis has the size 1, if an If asks for it that squeezes the axis then. Others may be decided by that."""
+    suppositions = rewriting.journal.suppositions
+    if suppositions is None or graph is not rewriting.model.graph:
+        return False
+    for node in graph.nodes:
+        sizes = _asked_sizes(node, graph) if _may_squeeze(node) else None
+        if sizes is not None:
+            rewriting.journal.outputs = rewriting.journal.outputs or [value.type for value in graph.outputs]
+            suppositions.append(sizes)
+            _inline(graph, node, node.attributes["then_branch"].value, Names(graph), rewriting)
+            return True
+    return False
+
+
+def _may_squeeze(node: Node) -> bool:
+    """Whether a node squeezes a value, or leaves it as it is."""
+    if node.op_type != "If" or node.domain or len(node.outputs) != 1:
+        return False
+    squeezing, leaving = (
+        [inner for inner in node.attributes[name].value.nodes if inner.op_type != "Constant"]
+        for name in ("then_branch", "else_branch")
+    )
+    if [inner.op_type for inner in (*squeezing, *leaving)] != ["Squeeze", "Identity"] or squeezing[0].domain:
+        return False
+    return squeezing[0].inputs[0] is leaving[0].inputs[0] and getattr(node.outputs[0].type, "shape", None) is None
+
+
+def _asked_sizes(node: Node, graph: Graph) -> tuple[Dim, Dim] | None:
+    """The sizes that an If compares, where the shapes of inputs tell them."""
+    condition = node.inputs[0]
+    equal = None if condition is None else condition.producer
+    if equal is None or equal.op_type != "Equal" or equal.domain:
+        return None
+    left, right = (None if value is None else _only_size(value) for value in equal.inputs)
+    if left is None or right is None:
+        return None
+    shapes = [getattr(value.type, "shape", None) or () for value in graph.inputs]
+    told = {size.symbol for shape in shapes for size in shape if not isinstance(size, int)}
+    return (left, right) if all(symbol in told for size in (left, right) for symbol in dim.symbols(size)) else None
+
+
+def _only_size(value: Value) -> Dim | None:
+    content = constant(value) if value.is_constant else value.known
+    if content is None or content.size != 1:
+        return None
+    size = np.reshape(content, -1).tolist()[0]
+    return size if isinstance(size, (int, dim.Expression)) else None
 
 
 def _taken(node: Node) -> Graph | None:

@@ -22,8 +22,10 @@ class NodeArg:
         self._shape = list(shape)
 
     @classmethod
-    def _of(cls, value: Value) -> NodeArg:
-        return cls(value.name, str(value.type) if value.type is not None else "", _visible_shape(value))
+    def _of(cls, value: Value, type: Type | None = None) -> NodeArg:
+        """What users see of a value, or of one of another type in its place."""
+        type = value.type if type is None else type
+        return cls(value.name, "" if type is None else str(type), _visible_shape(type, value.declared))
 
     @property
     def name(self) -> str:
@@ -47,9 +49,9 @@ class NodeArg:
         return NodeArg, (self._name, self._type, self._shape)
 
 
-def _visible_shape(value: Value) -> list[int | str | None]:
+def _visible_shape(found: Type | None, said: Type | None) -> list[int | str | None]:
     """Inferred numbers win over the declared names, declared names over inferred ones."""
-    inferred, declared = _dims(value.type), _dims(value.declared)
+    inferred, declared = _dims(found), _dims(said)
     if inferred is None:
         return []
     if declared is None or len(declared) != len(inferred):

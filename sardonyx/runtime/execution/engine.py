@@ -34,6 +34,7 @@ from sardonyx.runtime.preparation.prepare import Prepared
 from sardonyx.runtime.preparation.providers import CPU_PROVIDER
 from sardonyx.runtime.preparation.recipe import Shapes, Values
 from sardonyx.runtime.preparation.specialized import Specialized
+from sardonyx.runtime.preparation.suppositions import Run, Suppositions
 
 if TYPE_CHECKING:
     from sardonyx.runtime.preparation.alternatives import Alternatives
@@ -68,6 +69,8 @@ class Engine:
         """What the optimizer did, if it was asked."""
         self._model, self._defaults, self._compiled, self._others = prepared.model, defaults, recipe.compiled, others
         self._specialized = None if recipe.compiled is not None else Specialized.of(self.plan, self._plan_for_inputs)
+        supposed = None if self.journal is None else self.journal.suppositions
+        self._suppositions = Suppositions(supposed, graph.inputs) if supposed else None
         self.inputs: dict[str, Value] = {value.name: value for value in graph.inputs} | (defaults.inputs if defaults else {})
         """What may be fed, by name."""
         required = [value for value in graph.inputs if value.constant is None]
@@ -77,12 +80,15 @@ class Engine:
         self.output_names = tuple(value.name for value in graph.outputs)
         self.output_list = list(self.output_names)
         self.inputs_meta = [NodeArg._of(value) for value in required]
-        self.outputs_meta = [NodeArg._of(value) for value in graph.outputs]
+        general = (self.journal.outputs if self.journal else ()) or [value.type for value in graph.outputs]
+        self.outputs_meta = [NodeArg._of(value, type) for value, type in zip(graph.outputs, general, strict=True)]
         self.overridable_initializers = defaults.described if defaults else [NodeArg._of(value) for value in overridable]
         self.model_meta = ModelMetadata(self._model)
         self._types = {value.name: value.type for value in graph.values()}
         self._fetches: dict[tuple[str, ...], Plan] = {}
-        self.direct = None if self._profiler is not None else Direct.of(self.plan)
+        self.direct: Run | None = None if self._profiler is not None else Direct.of(self.plan)
+        if self._suppositions is not None:
+            self.direct = self._suppositions.guarded(self.direct)
         self.shares: TimeShares | None = None
         """How the time of the first run divided, if any of it was NumPy's."""
         self._measures = _compiles(recipe.providers) and any(step.in_numpy for step in all_steps(self.plan))
@@ -113,6 +119,8 @@ class Engine:
         if self._defaults is not None and self._defaults.are_replaced(feeds):
             return self._others.with_all_inputs().compute(output_names, feeds, run_options, bound)
         plan, values = self._plan_for(output_names), self._values(feeds, run_options, bound is not None)
+        if self._suppositions is not None and not self._suppositions.hold(values):
+            return self._others.without_suppositions().compute(output_names, feeds, run_options, bound)
         try:
             if self._specialized is not None and plan is self.plan:
                 plan = self._specialized.plan_for(values) or plan
@@ -260,6 +268,9 @@ class Engine:
         try:
             fed = feeds if run_options is None else {**feeds, **run_options._adapted()}
             plan, converted = self._plan_for(output_names or None), self._converted(fed)
+            if self._suppositions is not None and not self._suppositions.hold(converted):
+                self._others.without_suppositions().run_async(output_names, feeds, callback, user_data, run_options)
+                return
         except CODED as error:
             background.submit(callback, [], user_data, error.message)  # type: ignore[attr-defined]
         else:

@@ -33,6 +33,7 @@ class Alternatives:
         self._make_engine = make_engine
         self._as_loaded: Plan | None = None
         self._with_all_inputs: Engine | None = None
+        self._without_suppositions: Engine | None = None
         self.of_source: Engine | None = None
         """An engine of the model that compiled code was made from, if data came that the code does not take."""
         self._lock = Lock()
@@ -69,6 +70,17 @@ class Alternatives:
                 with log.scope(options.logid, FATAL):
                     self._with_all_inputs = self._make_engine(options, self._recipe.source)
             return self._with_all_inputs
+
+    def without_suppositions(self) -> Engine:
+        """An engine for inputs of all sizes."""
+        with self._inputs_lock:
+            if self._without_suppositions is None:
+                options = copy.copy(self._recipe.options)
+                options.enable_profiling = False
+                options.add_session_config_entry(settings.SUPPOSES_SIZES, "0")
+                with log.scope(options.logid, FATAL):
+                    self._without_suppositions = self._make_engine(options, self._recipe.source)
+            return self._without_suppositions
 
     def from_source(self, error: BaseException | None = None) -> Engine:
         """An engine of the model that compiled code was made from. `error` says why it is needed, if that is to be told."""

@@ -118,7 +118,7 @@ def optimize(prepared: Prepared) -> Prepared:
     from sardonyx.providers.cpu.provider import evaluate
 
     recipe, model = prepared.recipe, prepared.model
-    journal, entries = Journal(), recipe.options._config.entries
+    journal, entries = Journal(suppositions=[] if recipe.supposes else None), recipe.options._config.entries
     level = pipeline.Level(int(recipe.options.graph_optimization_level) if recipe.optimizes else 0)
     is_standard = any(provider.standard_ops_only for provider in recipe.providers)
     if model.ort_version is None:

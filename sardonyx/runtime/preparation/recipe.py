@@ -27,6 +27,8 @@ from sardonyx.startup.records import dataclass, field, replace
 if TYPE_CHECKING:
     from sardonyx.runtime.saving.contexts import Compiled
 
+LARGEST_WEIGHTS = 64 << 20
+"""A model of more bytes is not prepared a second time for some inputs: each plan has weights of its own."""
 Shapes = Mapping[str, tuple[int, ...]]
 Values = Mapping[str, np.ndarray]
 """Both by the names of inputs."""
@@ -57,12 +59,14 @@ class Recipe:
     """Inputs that are fixed."""
     packing: Prepacking = field(default_factory=Prepacking)
     """What keeps packed weights."""
+    supposes: bool = False
+    """Whether the optimizer may suppose sizes, which whoever runs the model compares."""
     compiled: Compiled | None = None
     """The model's own machine code, if it was compiled ahead of time. It needs no optimizer."""
 
     def for_inputs(self, shapes: Shapes, values: Values) -> Recipe:
         """The recipe for inputs of these shapes and values alone. Weights are packed once more."""
-        return replace(self, shapes=shapes, values=values, packing=self.packing.another())
+        return replace(self, shapes=shapes, values=values, packing=self.packing.another(), supposes=False)
 
     def for_weights(self) -> Recipe:
         """The recipe that makes the optimized weights again, and runs nothing."""
@@ -108,6 +112,7 @@ def open_recipe(
         disabled=frozenset(disabled),
         fixes_defaults=compiled is None and not writes_context and _may_fix_defaults(options),
         packing=_open_packing(options, container),
+        supposes=compiled is None and not writes_context and _may_suppose(options, model),
         compiled=compiled,
     )
     return recipe, model
@@ -173,6 +178,14 @@ def _open_packing(options: SessionOptions, container: PrepackedWeightsContainer 
     is_beside = bool(options.optimized_model_filepath and config.get(settings.OPTIMIZED_MODEL_EXTERNAL_FILE))
     saving = is_beside and config.is_on(settings.SAVE_PREPACKED)
     return Prepacking(container, enabled=not config.is_on(settings.DISABLE_PREPACKING), recording=saving)
+
+
+def _may_suppose(options: SessionOptions, model: Model) -> bool:
+    """Whether sizes may be supposed: not if the model is written, or is too large to be prepared once more."""
+    weights = sum(value.constant.nbytes for value in model.graph.initializers.values() if value.constant is not None)
+    return (
+        not options.optimized_model_filepath and weights <= LARGEST_WEIGHTS and options._config.is_on(settings.SUPPOSES_SIZES)
+    )
 
 
 def _may_fix_defaults(options: SessionOptions) -> bool:

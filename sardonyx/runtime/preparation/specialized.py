@@ -14,14 +14,12 @@ from sardonyx.errors import CODED, door
 from sardonyx.ir import Value
 from sardonyx.ops.table import facts_of
 from sardonyx.runtime.preparation.plan import Plan, all_steps
-from sardonyx.runtime.preparation.recipe import Shapes, Values
+from sardonyx.runtime.preparation.recipe import LARGEST_WEIGHTS, Shapes, Values
 from sardonyx.runtime.preparation.sizes import given_symbols
 from sardonyx.startup.locks import Lock
 
 MAX_PLANS = 4
 MAX_SEEN = 64
-LARGEST_WEIGHTS = 64 << 20
-"""Each plan has the weights of its own, so there is none for models of more bytes."""
 
 Make = Callable[[Shapes, Values], Plan]
 

@@ -51,7 +51,7 @@ def axis_of(node: Node, rank: int, default: int = 0) -> int:
 
 
 @lower("Reshape", claims=lambda node: is_known(node, "shape"), costly=False)
-@lower("Squeeze", "Unsqueeze", "Flatten", "Identity", costly=False)
+@lower("Unsqueeze", "Flatten", "Identity", costly=False)
 @lower("ExpandDims", domain="com.microsoft", costly=False)
 def reshape(lowerer: Lowerer, node: Node) -> None:
     """The same elements in the shape that inference has found."""
@@ -62,6 +62,16 @@ def reshape(lowerer: Lowerer, node: Node) -> None:
     view = view or lowerer.contiguous(value).reshaped(shape)
     assert view is not None
     lowerer.set_view(result, view)
+
+
+@lower("Squeeze", costly=False)
+def squeeze(lowerer: Lowerer, node: Node) -> None:
+    """The same elements without axes of size 1. Where all is empty, only these sizes tell whether that can be."""
+    shape = dims(required(node.inputs[0]))
+    for axis in content(node, "axes") or ():
+        assert isinstance(axis, int)
+        lowerer.require(shape[axis], 1)
+    reshape(lowerer, node)
 
 
 def _channels_last(lowerer: Lowerer, view: View, result: Value) -> View | None:
