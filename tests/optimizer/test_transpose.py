@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from sardonyx.ir import Graph, Model, verify
+from sardonyx.ir import Graph, Model, dim, verify
 from sardonyx.optimizer.passes import transpose_search
 from sardonyx.optimizer.passes.transpose import optimize_transposes
 from sardonyx.optimizer.passes.transpose_search import Movable
+from sardonyx.optimizer.pipeline import Level
+from sardonyx.optimizer.pipeline import optimize as optimize_all
 from sardonyx.optimizer.rewrite import Journal
 from sardonyx.optimizer.rewriting import Rewriting
 from sardonyx.providers.cpu.provider import evaluate
@@ -451,3 +453,15 @@ def _looks(blocks: int) -> int:
         assert optimize(model)
     assert transposes(model.graph) == 0
     return turns
+
+
+def test_what_rules_before_have_found_out_about_shapes_is_kept():
+    """Whether Squeeze drops the batch depends on data; where a Reshape needs it no more, sizes behind are known."""
+    text = """g (float[N,7,1,1] x) => (float[M] y) <int64[2] s = {4, -1}>
+        { q = Squeeze(x) r = Reshape(q, s) t = Transpose<perm=[1,0]>(r) m = ReduceMean<axes=[1], keepdims=0>(t) y = Neg(m) }"""
+    model = typed(text, 13)
+    optimize_all(model, Level.ALL, evaluate=evaluate)
+    assert "Transpose" not in described(model.graph)
+    (mean,) = [node for node in model.graph.nodes if node.op_type == "ReduceMean"]
+    (size,) = mean.outputs[0].type.shape
+    assert [symbol.name for symbol in dim.symbols(size)] == ["N"]

@@ -12,6 +12,7 @@ import numpy as np
 
 from sardonyx.ir import Graph, Node, TensorType, Value, edit
 from sardonyx.ops.builder import Builder
+from sardonyx.ops.inference import refined, same_kind
 from sardonyx.optimizer.passes.transpose_axes import (
     Layout,
     compose,
@@ -178,6 +179,8 @@ class _Writer:
             self.rewriting.driver.node(node)
 
     def _describe(self, new: Value, old: Value, layout: Layout) -> None:
-        """What was known of a shape is known of the transposed one."""
+        """What was known of a shape is known of the transposed one; a rule before may have let inference find more now."""
         if isinstance(old.type, TensorType) and old.type.shape is not None and len(layout) == len(old.type.shape):
-            new.type = old.type.with_shape(permuted(old.type.shape, layout))
+            turned = old.type.with_shape(permuted(old.type.shape, layout))
+            knows_more = new.type is not None and same_kind(turned, new.type)
+            new.type = (refined(turned, new.type) if knows_more else None) or turned  # type: ignore[arg-type]
