@@ -301,3 +301,18 @@ def test_programs_that_no_file_can_hold_are_not_kept(tmp_path: Path, monkeypatch
         assert not is_remembered(session)
         assert session.run(None, {"x": np.array(["A", "bC"], object)})[0].tolist() == ["a", "bc"]
     assert not entries_kept(tmp_path) and not list(tmp_path.glob("*.ort"))
+
+
+def test_what_was_supposed_is_not_kept(tmp_path: Path) -> None:
+    """A session of the entry would not ask whether it holds."""
+    body = """g (float[N, M] x) => (float[K] y) {
+        shape = Shape(x) one = Constant<value = int64[1] {1}>() size = Gather<axis = 0>(shape, one) is = Equal(size, one) c = Squeeze(is)
+        axes = Constant<value = int64[1] {1}>()
+        t = If(c)<then_branch = a () => (float[N] p) { p = Squeeze(x, axes) }, else_branch = b () => (float[N, M] q) { q = Identity(x) }>
+        flat = Constant<value = int64[1] {-1}>() f = Reshape(t, flat) y = Exp(f) }"""
+    model = model_of(body)
+    for _ in range(2):
+        session = sardonyx.InferenceSession(model)
+        for columns in (1, 3):
+            x = np.zeros((2, columns), np.float32)
+            assert session.run(None, {"x": x})[0].tolist() == [1] * (2 * columns)

@@ -226,12 +226,13 @@ def _checksum(key: str, parts: Sequence[bytes | memoryview]) -> bytes:
 def _can_be_kept(prepared: Prepared, source: Any) -> bool:
     """Whether a session of what is kept would do all that this one does.
 
-    It has no defaults, no plans for shapes and no other files, and a file can hold all its code.
+    It has no defaults, supposes nothing, has no plans for shapes and no other files, and a file can hold all its code.
     """
     files = set() if prepared.recipe.files is None else prepared.recipe.files.paths
     own = {os.path.abspath(source)} if isinstance(source, str) else set()
     plan = prepared.plan
-    if plan is None or prepared.defaults is not None or not files <= own:
+    supposes = prepared.journal is not None and prepared.journal.suppositions
+    if plan is None or prepared.defaults is not None or supposes or not files <= own:
         return False
     programs = [step.call for step in prepared.steps() if isinstance(step.call, CompiledProgram)]
     is_stored = bool(programs) and all(program.can_be_stored for program in programs)
