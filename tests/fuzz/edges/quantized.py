@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.fuzz.edges.table import CONTRIB, audit, floats, int32s
+from tests.fuzz.edges.table import CONTRIB, ENTRIES, Entry, audit, floats, int32s
 
 
 def whole(*shape: int, dtype: type = np.uint8) -> np.ndarray:
@@ -168,9 +168,67 @@ for domain in ("", CONTRIB):
             "B": int32s(1, 2, 3, 4, 5, 6),
         },
         f"x=data w=data B=data x_zero_point=data w_zero_point=data y_zero_point=data {window}"
-        + (" channels_last=claims" if domain else ""),
+        + (" channels_last=flag" if domain else ""),
         domain=domain,
         constants="w w_zero_point",
         group=2,
         pads=[1, 1, 0, 0],
     )
+
+parameters = {"x_scale": one, "x_zero_point": zero, "y_scale": one, "y_zero_point": zero}
+kept = "x_zero_point=data y_zero_point=data"
+POOLED = "auto_pad=inference kernel_shape=inference pads=inference strides=inference ceil_mode=flag"
+pooling = {"kernel_shape": [2, 2], "pads": [1, 0, 0, 1], "strides": [1, 2]}
+for channels_last in (0, 1):
+    audit(
+        "QLinearAveragePool",
+        {"X": whole(1, 4, 5, 5), **parameters},
+        f"X=data {kept} {POOLED} count_include_pad=flag channels_last=flag",
+        domain=CONTRIB,
+        channels_last=channels_last,
+        **pooling,
+    )
+    audit(
+        "QLinearGlobalAveragePool",
+        {"X": whole(1, 4, 5, 5), **parameters},
+        f"X=data {kept} channels_last=flag",
+        domain=CONTRIB,
+        channels_last=channels_last,
+    )
+audit("NhwcMaxPool", {"x": whole(1, 5, 5, 4)}, f"x=data {POOLED} dilations=inference", domain=CONTRIB, **pooling)
+audit(
+    "QLinearReduceMean",
+    {"data": whole(2, 3, 4), "data_scale": one, "data_zero_point": zero, "reduced_scale": one, "reduced_zero_point": zero},
+    "data=data data_zero_point=data reduced_zero_point=data axes=inference keepdims=flag",
+    domain=CONTRIB,
+    axes=[0, -1],
+    keepdims=1,
+)
+softmax = {"X": whole(2, 3, 4), "X_scale": one, "x_zero_point": zero, "y_scale": one, "y_zero_point": zero}
+checks = {"X": "data", "x_zero_point": "data", "y_zero_point": "data", "axis": "inference", "opset": "flag"}
+for version in (12, 13):  # an attribute, by a name that `audit` has for something else
+    ENTRIES.append(Entry("QLinearSoftmax", softmax, checks, {"axis": 1, "opset": version}, CONTRIB))
+audit(
+    "QLinearConcat",
+    {"Y_scale": one, "Y_zero_point": zero, "a": whole(2, 3), "sa": one, "za": zero, "b": whole(2, 1), "sb": one, "zb": zero},
+    "Y_zero_point=data axis=inference",
+    domain=CONTRIB,
+    axis=1,
+)
+audit(
+    "QAttention",
+    {
+        "input": whole(2, 3, 8),
+        "weight": whole(8, 24, dtype=np.int8),
+        "bias": floats(24),
+        "input_scale": one,
+        "weight_scale": one,
+        "mask_index": int32s(2, 3),
+        "input_zero_point": zero,
+        "weight_zero_point": np.array(1, np.int8),
+    },
+    "input=data weight=data input_zero_point=data weight_zero_point=data mask_index=clamped num_heads=inference unidirectional=flag"
+    " do_rotary=claims past_present_share_buffer=claims",
+    domain=CONTRIB,
+    num_heads=2,
+)
