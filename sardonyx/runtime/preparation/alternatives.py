@@ -64,23 +64,23 @@ class Alternatives:
         """An engine that takes no default for a constant."""
         with self._inputs_lock:
             if self._with_all_inputs is None:
-                options = copy.copy(self._recipe.options)
-                options.enable_profiling = False
-                options.add_session_config_entry(settings.DEFAULTS_ARE_CONSTANTS, "0")
-                with log.scope(options.logid, FATAL):
-                    self._with_all_inputs = self._make_engine(options, self._recipe.source)
+                self._with_all_inputs = self._with_less(settings.DEFAULTS_ARE_CONSTANTS)
             return self._with_all_inputs
 
     def without_suppositions(self) -> Engine:
         """An engine for inputs of all sizes."""
         with self._inputs_lock:
             if self._without_suppositions is None:
-                options = copy.copy(self._recipe.options)
-                options.enable_profiling = False
-                options.add_session_config_entry(settings.SUPPOSES_SIZES, "0")
-                with log.scope(options.logid, FATAL):
-                    self._without_suppositions = self._make_engine(options, self._recipe.source)
+                self._without_suppositions = self._with_less(settings.SUPPOSES_SIZES)
             return self._without_suppositions
+
+    def _with_less(self, setting: str) -> Engine:
+        """An engine of the same source for which a setting is off."""
+        options = copy.copy(self._recipe.options)
+        options.enable_profiling = False
+        options.add_session_config_entry(setting, "0")
+        with log.scope(options.logid, FATAL):
+            return self._make_engine(options, self._recipe.source)
 
     def from_source(self, error: BaseException | None = None) -> Engine:
         """An engine of the model that compiled code was made from. `error` says why it is needed, if that is to be told."""
