@@ -159,6 +159,8 @@ def q_linear_reduce_mean(
 ) -> Value:
     scales = Scales(data_scale, data_zero_point, reduced_scale, reduced_zero_point)
     reduced = [axis % rank_of(data) for axis in axes] if axes else list(range(rank_of(data)))
+    if len(set(reduced)) < len(reduced):
+        raise CannotCompile("an axis is named twice", quiet=True)
     return _mean(op, data, scales, reduced, keepdims)
 
 
