@@ -25,6 +25,10 @@ OPS = {
         ai.onnx.ml:Imputer ai.onnx.ml:LinearClassifier ai.onnx.ml:SVMClassifier ai.onnx.ml:SVMRegressor ai.onnx.ml:Scaler
         com.microsoft:MurmurHash3
     """,
+    "steps of training, which go through sequences of tensors or norms of several": """
+        com.microsoft:AdamWOptimizer com.microsoft:SGDOptimizerV2 com.microsoft:BroadcastGradientArgs
+        com.microsoft:InPlaceAccumulatorV2 com.microsoft:InplaceClipGradNorm com.microsoft:ReduceAllL2
+    """,
     "a constant divisor that holds a 0 is an error, and so are factors of integers that are no integers": """
         Div Mod Gemm com.microsoft:FusedGemm
     """,

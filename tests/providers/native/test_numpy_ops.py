@@ -22,9 +22,9 @@ def _rows() -> Iterator[tuple[str, list[str], list[str]]]:
         if line.startswith("## "):
             domain = line.removeprefix("## ")
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if line.startswith("| ") and len(cells) == 4 and cells[0] not in ("op", "---"):
+        if line.startswith("| ") and len(cells) in (4, 5) and cells[0] not in ("op", "---"):
             name = cells[0].rpartition(" ")[0]
-            partly, left = ([type for type in cell.split(", ") if type and type not in TYPES] for cell in cells[2:])
+            partly, left = ([type for type in cell.split(", ") if type and type not in TYPES] for cell in cells[2:4])
             yield name if domain == "ai.onnx" else f"{domain}:{name}", partly, left
 
 
