@@ -238,7 +238,7 @@ def test_free_dimensions_can_be_fixed_by_name_and_by_denotation():
 def test_nothing_is_optimized():
     """The file was optimized when it was made, as far as whoever made it wanted."""
     session = session_of(contents("conv_relu.noopt"))
-    assert session.explain().endswith("What the optimizer did\n  nothing")
+    assert session.explain().endswith("What the optimizer did\n  done: nothing\n  refused: nothing")
     assert [node.op_type for node in session._sess._model.graph.nodes] == ["Conv", "Relu", "GlobalAveragePool"]
     session = session_of(contents("conv_relu.rtopt"), REPLAY)
     assert "ConvActivationFusion at Conv 'conv'" in session.explain()

@@ -53,7 +53,7 @@ def equal_kernel(f: KernelFunction, a: EqualArguments, sink: Chain) -> None:
         results.emit(item, 1, None, given=[same])
 
 
-@lower("Equal", since=7, text=True, claims=lambda node: is_text(node.inputs[0]))
+@lower("Equal", since=19, text=True, claims=lambda node: is_text(node.inputs[0]))
 def equal(lowerer: Lowerer, node: Node) -> None:
     """Whether strings have the same bytes."""
     shape = dims(node.outputs[0])
