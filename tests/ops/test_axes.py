@@ -32,6 +32,9 @@ SPECIAL = {
     "ReverseSequence": {"sequence_lens": np.asarray([1, 1, 1])},
     "Slice": {"starts": np.asarray([0]), "ends": np.asarray([1]), "steps": None},
     "TopK": {"K": np.asarray([1])},
+    "GatherGrad": {"shape": np.asarray([2, 3, 4]), "indices": np.zeros(2, np.int64)},
+    "GatherElementsGrad": {"shape": np.asarray([2, 3, 4]), "indices": np.zeros((2, 3, 4), np.int64)},
+    "SliceGrad": {"shape": np.asarray([2, 3, 4]), "starts": np.asarray([0]), "ends": np.asarray([1]), "steps": None},
     "TensorScatter": {"write_indices": None},
     "DFT": {"dft_length": None},
     "Split": {"split": None},
@@ -69,6 +72,9 @@ LEFT_OUT = {
     ("", "Tile"): "axis of version 1 is an input of the run's data",
 }
 
+
+OF_KNOWN_RANK = ("LayerNormalizationGrad", "InvertibleLayerNormalizationGrad", "SimplifiedLayerNormalizationGrad")
+"""Ops of training graphs whose bodies are written for operands of known rank: others are refused for that."""
 
 load_families()  # contributed ops are known when their modules are
 
@@ -155,7 +161,7 @@ def test_an_axis_out_of_range_is_refused_when_the_model_is_made(domain, op, vers
 
 @pytest.mark.parametrize("native", ["0", "1"])
 @pytest.mark.parametrize("axis", [RANK + 4, -RANK - 5])
-@pytest.mark.parametrize(("domain", "op", "version", "name"), list(versions()))
+@pytest.mark.parametrize(("domain", "op", "version", "name"), [row for row in versions() if row[1] not in OF_KNOWN_RANK])
 def test_an_axis_out_of_range_is_refused_in_the_run_if_the_rank_is_open(domain, op, version, name, axis, native):
     source, feeds = model(domain, op, version, name, axis, is_declared=False)
     with pytest.raises(REFUSED, match=r"the node.*(axis|axes)"):

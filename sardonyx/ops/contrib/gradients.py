@@ -6,7 +6,7 @@ from sardonyx.dtypes import FLOATS, bool_, int32, int64
 from sardonyx.ir import TensorType, dim
 from sardonyx.ops.contrib.fused import CONVOLUTION
 from sardonyx.ops.schemas import define
-from sardonyx.ops.shapes import fresh_shape, same_as
+from sardonyx.ops.shapes import axis_index, fresh_shape, same_as
 from sardonyx.ops.table import in_domain, infer
 
 contrib = in_domain("com.microsoft")
@@ -102,12 +102,14 @@ _defined(
 
 
 @contrib("LayerNormalizationGrad", "SimplifiedLayerNormalizationGrad")
-def layer_normalization_grad(X, scale):
+def layer_normalization_grad(X, scale, axis):
+    _check_axis(X.shape, axis)
     return [X.shape, scale.shape, scale.shape]
 
 
 @contrib("InvertibleLayerNormalizationGrad")
-def invertible_layer_normalization_grad(Y, scale):
+def invertible_layer_normalization_grad(Y, scale, axis):
+    _check_axis(Y.shape, axis)
     return [TensorType(Y.dtype, Y.shape), scale.shape, scale.shape]
 
 
@@ -166,7 +168,27 @@ _defined(
 define("com.microsoft", "BroadcastGradientArgs", 1, "(a_shape: T, b_shape: T) -> (a_axes: T?, b_axes: T?)", T={int64})
 
 
-@contrib("GatherGrad", "GatherElementsGrad", "GatherNDGrad", "SliceGrad")
+@contrib("GatherGrad", "GatherElementsGrad")
+def gathered_along(shape, axis):
+    found = scattered(shape)
+    _check_axis(found, axis)
+    return found
+
+
+@contrib("SliceGrad")
+def sliced(shape, axes):
+    found = scattered(shape)
+    for axis in axes.value.tolist() if axes is not None and axes.is_concrete else ():
+        _check_axis(found, axis)
+    return found
+
+
+def _check_axis(shape, axis):
+    if shape is not None:
+        axis_index(axis, len(shape))
+
+
+@contrib("GatherNDGrad")
 def scattered(shape):
     if shape.dims is not None:
         return shape.dims

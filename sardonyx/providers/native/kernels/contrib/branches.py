@@ -43,6 +43,7 @@ def _spread(op: Composer, mix: Value, streams: Value) -> Value:
     """Gates of branches, or of each feature of each branch, in a shape that broadcasts with that of the streams."""
     shape = dims(streams)
     if dims(mix) == shape[:-1] or (rank_of(mix) == len(shape) - 1 and not isinstance(dims(mix)[-1], int)):
+        op.require_shape(mix, shape[:-1])
         return op.reshape(mix, *dims(mix), 1)
     if rank_of(mix) == len(shape) and dims(mix)[-2:] in ((shape[-2], 1), shape[-2:]):
         return mix
