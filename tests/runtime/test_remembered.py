@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -41,6 +43,7 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SARDONYX_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("SARDONYX_REMEMBER", "small")
     monkeypatch.setattr(remembered, "WORTH_KEEPING", 0)
+    monkeypatch.setattr(entries, "_foreign", set())  # which other tests of the process may have filled
 
 
 def model_of(body: str) -> bytes:
@@ -316,3 +319,10 @@ def test_what_was_supposed_is_not_kept(tmp_path: Path) -> None:
         for columns in (1, 3):
             x = np.zeros((2, columns), np.float32)
             assert session.run(None, {"x": x})[0].tolist() == [1] * (2 * columns)
+
+
+def test_our_own_modules_are_not_foreign() -> None:
+    loading = "from sardonyx.ops import entries, load_families; from sardonyx.providers.cpu.table import cpu"
+    program = f"{loading}; load_families(); cpu.load_all(); print(entries.foreign())"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "frozenset()\n"

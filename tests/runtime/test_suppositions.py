@@ -16,6 +16,7 @@ import pytest
 import sardonyx
 from sardonyx import settings
 from sardonyx.runtime.preparation.plan import all_steps
+from tests.patience import HANG_SECONDS
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[batch, length] x) => (float y, float[batch, D] z)
@@ -76,7 +77,7 @@ def test_every_way_to_run_takes_all_sizes(model: bytes) -> None:
         same(binding.copy_outputs_to_cpu(), wanted)
         answers: queue.Queue[tuple[list[Any], str]] = queue.Queue()
         session.run_async(None, feeds(*size), lambda outputs, answers, error: answers.put((outputs, error)), answers)
-        results, error = answers.get(timeout=60)
+        results, error = answers.get(timeout=HANG_SECONDS)
         assert error == ""
         same(results, wanted)
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from sardonyx.errors import Fail
 from sardonyx.ir import Node, Value, edit
 from sardonyx.ops.gradients.arguments import NodeArguments
 from sardonyx.ops.gradients.backward import Expand
 from sardonyx.ops.gradients.builder import TypedBuilder
 from sardonyx.ops.gradients.gradient_op import expand_gradient
 from sardonyx.ops.gradients.table import bodies
+
+WRONG_NODES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What functions of bodies raise for nodes that no inference has refused."""
 
 
 def replace(node: Node, infer: Callable[[Node], None], expand: Expand) -> list[Node]:
@@ -24,7 +28,10 @@ def replace(node: Node, infer: Callable[[Node], None], expand: Expand) -> list[N
     if function is None:
         return []
     op = TypedBuilder(graph, infer, node, prefix=node.name or node.op_type)
-    results = NodeArguments(op, node).call(function)
+    try:
+        results = NodeArguments(op, node).call(function)
+    except WRONG_NODES as error:
+        raise Fail(f"{node} cannot be computed: its operands and attributes do not go together ({error})") from error
     _put(op, node, results if isinstance(results, (tuple, list)) else (results,))
     return op.made
 

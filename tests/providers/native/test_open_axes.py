@@ -30,7 +30,7 @@ OPEN = {
     "weights or heads of unknown sizes: these shape the code": """
         LSTM GRU RNN LinearAttention com.microsoft:LinearAttention Attention GroupNormalization RotaryEmbedding
         com.microsoft:Attention com.microsoft:MultiHeadAttention com.microsoft:GroupQueryAttention
-        com.microsoft:RotaryEmbedding com.microsoft:EmbedLayerNormalization
+        com.microsoft:RotaryEmbedding com.microsoft:EmbedLayerNormalization com.microsoft:QAttention
     """,
     "lengths of transforms: these shape the code": "DFT STFT",
     "how many axes the result has depends on a size": "GatherND ScatterND com.microsoft:GatherND Squeeze",
