@@ -26,6 +26,7 @@ HEADER = (
     '<ir_version: 10, opset_import: ["": 21], producer_name: "me", model_version: 7, metadata_props: ["author": "somebody"]>'
 )
 BODIES = {
+    "no names": """g (float["?", 4] x) => (float[] y) { t = Exp(x) y = Softmax<axis=1>(t) }""",
     "chain": "g (float[N, 4] x) => (float[N, 4] y) { t = Exp(x) y = Softmax<axis=1>(t) }",
     "weights": """g (float[N, 4] x) => (float[N, 3] y) <float[4, 3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}> {
         t = MatMul(x, w) y = Relu(t) }""",

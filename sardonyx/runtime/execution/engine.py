@@ -79,9 +79,9 @@ class Engine:
         self.required_names = [value.name for value in self._required]
         self.output_names = tuple(value.name for value in graph.outputs)
         self.output_list = list(self.output_names)
-        self.inputs_meta = [NodeArg._of(value) for value in required]
+        self.inputs_meta = [self._described(value) for value in required]
         general = (self.journal.outputs if self.journal else ()) or [value.type for value in graph.outputs]
-        self.outputs_meta = [NodeArg._of(value, type) for value, type in zip(graph.outputs, general, strict=True)]
+        self.outputs_meta = [self._described(value, type) for value, type in zip(graph.outputs, general, strict=True)]
         self.overridable_initializers = defaults.described if defaults else [NodeArg._of(value) for value in overridable]
         self.model_meta = ModelMetadata(self._model)
         self._types = {value.name: value.type for value in graph.values()}
@@ -92,6 +92,11 @@ class Engine:
         self.shares: TimeShares | None = None
         """How the time of the first run divided, if any of it was NumPy's."""
         self._measures = _compiles(recipe.providers) and any(step.in_numpy for step in all_steps(self.plan))
+
+    def _described(self, value: Value, type: Type | None = None) -> NodeArg:
+        """What users see of an input or output."""
+        seen, known = NodeArg._of(value, type), {} if self._compiled is None else self._compiled.shown
+        return NodeArg(seen.name, seen.type, known[value.name]) if value.name in known else seen
 
     # --- runs
 

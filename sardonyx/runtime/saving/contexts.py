@@ -42,6 +42,8 @@ class Compiled:
 
     stands_in = False
     """Whether the user gave the source, and knows nothing of the code."""
+    shown: Mapping[str, list[int | str | None]] = {}
+    """Shapes of inputs and outputs as sessions of the source show them, where they are known."""
 
     def __init__(self, model: Model, nodes: Sequence[Node], options: SessionOptions):
         self.model = model

@@ -13,7 +13,7 @@ import logging
 import os
 import struct
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from sardonyx.formats.ort import reader
 from sardonyx.ir import Model, Node
 from sardonyx.providers.native.aot.opening import COMPATIBILITY_KEY, ReadData, context_nodes
 from sardonyx.providers.native.execution.compiled import CompiledProgram
+from sardonyx.runtime.api.metadata import NodeArg
 from sardonyx.runtime.api.options import SessionOptions
 from sardonyx.runtime.preparation.recipe import ProviderList
 from sardonyx.runtime.preparation.specialized import Specialized
@@ -37,7 +38,7 @@ from sardonyx.startup.records import dataclass
 if TYPE_CHECKING:
     from sardonyx.runtime.preparation.prepare import Prepared
 
-MAGIC = b"sardonyx model 1"
+MAGIC = b"sardonyx model 2"
 _HEAD = struct.Struct("<16s32sQQQ")
 """Magic, checksum, and how many bytes each part has."""
 ALIGNMENT = 64
@@ -55,8 +56,17 @@ class RememberedCode(Compiled):
 
     stands_in = True
 
-    def __init__(self, model: Model, nodes: Sequence[Node], options: SessionOptions, payload: memoryview, source: Any):
+    def __init__(
+        self,
+        model: Model,
+        nodes: Sequence[Node],
+        options: SessionOptions,
+        payload: memoryview,
+        source: Any,
+        shown: Mapping[str, list[int | str | None]],
+    ):
         super().__init__(model, nodes, options)
+        self.shown = shown
         self._payload = payload
         self._source = source
 
@@ -99,14 +109,14 @@ class Place:
         try:
             names, model_bytes, payload = unpacked(content, self.key)
             model = reader.read_model(model_bytes, directly=True)
-            model.doc, model.graph.name, model.graph.doc = json.loads(bytes(names))
+            model.doc, model.graph.name, model.graph.doc, shown = json.loads(bytes(names))
         except (*CODED, ValueError) as error:
             logger.info("The remembered model %s is damaged: %s", self.path, error)
             return None
         model.metadata.pop(COMPATIBILITY_KEY, None)
         with contextlib.suppress(OSError):
             os.utime(self.path)  # what is used stays longest
-        return RememberedCode(model, context_nodes(model), options, payload, self.source)
+        return RememberedCode(model, context_nodes(model), options, payload, self.source, shown)
 
     def keep(self, prepared: Prepared) -> None:
         """Keep a prepared model for later sessions, if it can be kept."""
@@ -189,7 +199,8 @@ def _packed(prepared: Prepared, key: str) -> bytes:
     )
     contexts.write(prepared, file)
     whole = prepared.model
-    names = json.dumps([whole.doc, whole.graph.name, whole.graph.doc]).encode()  # which the ORT format leaves out
+    shown = {value.name: NodeArg._of(value).shape for value in (*whole.graph.inputs, *whole.graph.outputs)}
+    names = json.dumps([whole.doc, whole.graph.name, whole.graph.doc, shown]).encode()  # which the ORT format leaves out
     return packed(key, (names, *models, *payloads))
 
 
