@@ -229,9 +229,18 @@ class CompiledProgram(StepCall):
         times: list[int] | None = None,
     ) -> bool:
         """Run, with more room if sizes turn out larger than there is; whether data is not as it must be."""
-        arrays, room = (*inputs, *outputs), self.argument_table.room
+        arrays = (*inputs, *outputs)
         status = self._run_once(shape, arrays, outputs, stop, times)
-        while status == TOO_SMALL and self.argument_table.room != shape.room:
+        if status == TOO_SMALL:
+            status = self._run_larger(shape, arrays, outputs, stop, times)
+        return status != 0
+
+    def _run_larger(
+        self, shape: ShapeWords, arrays: Arrays, outputs: list[np.ndarray], stop: int, times: list[int] | None
+    ) -> int:
+        """Run again, each time with more room, until sizes have enough of it or there is no such memory."""
+        room, status = shape.room, TOO_SMALL
+        while status == TOO_SMALL and room is not None and self.argument_table.room != shape.room:
             self._shapes.pop(shape.given, None)
             grown = self._remember(shape.given)
             if grown is None:  # there is no such memory; smaller runs may come again
@@ -242,7 +251,7 @@ class CompiledProgram(StepCall):
             if times is not None:
                 times.clear()
             status = self._run_once(shape, arrays, outputs, stop, times)
-        return status != 0
+        return status
 
     def _run_once(
         self, shape: ShapeWords, arrays: Arrays, outputs: list[np.ndarray], stop: int, times: list[int] | None
@@ -256,8 +265,11 @@ class CompiledProgram(StepCall):
         if state.shape is not shape or state.pool is not threads:
             self._prepare(state, shape, threads)
         words = state.words
-        imitation = None if OBJECTS_ARE_OPEN else imitation_of(arrays)
-        words[CALL_ARRAYS] = id(arrays) if imitation is None else imitation.ctypes.data
+        if OBJECTS_ARE_OPEN:
+            words[CALL_ARRAYS] = id(arrays)
+        else:
+            imitation = imitation_of(arrays)
+            words[CALL_ARRAYS] = imitation.ctypes.data
         if stop:
             words[CALL_STOP] = stop
         if shape.width > 1:
@@ -272,17 +284,22 @@ class CompiledProgram(StepCall):
             times.extend(state.steps[:, TICKS].reshape(shape.parts, -1).sum(axis=0).tolist())
         if shape.is_quiet and shape.width > 1:
             threads.note_end()
-        status = int(words[CALL_STATUS])
-        if status == TOO_SMALL:
-            self.argument_table.grow(shape, state.table)
-        elif shape.table is not None and not status:
-            self._take_loose(state, shape, outputs)
+        status: int = words[CALL_STATUS]
         if status or stop:
             state.shape = None
-        elif shape.table is not None:
-            state.reset()
+        if shape.table is not None:
+            self._take_settled(state, shape, outputs, status)
         self._idle.append(state)
         return status
+
+    def _take_settled(self, state: _State, shape: ShapeWords, outputs: list[np.ndarray], status: int) -> None:
+        """Take what a run tells that settles sizes: its results, or how much room it wants."""
+        if status == TOO_SMALL:
+            self.argument_table.grow(shape, state.table)
+        elif not status:
+            self._take_loose(state, shape, outputs)
+        if state.shape is not None:
+            state.reset()
 
     def _take_loose(self, state: _State, shape: ShapeWords, outputs: list[np.ndarray]) -> None:
         """Copy results whose sizes the run has settled out of the arena. A run that was stopped may not have settled them."""
