@@ -61,10 +61,10 @@ def test_options_are_spelt_in_the_table_alone() -> None:
 
 
 def test_every_setting_is_read() -> None:
-    source = "\n".join(path.read_text() for path in SOURCES)
+    words = {word for path in SOURCES for word in re.findall(r"\w+", path.read_text())}
     for name, value in vars(settings).items():
         if isinstance(value, Setting):
-            assert re.search(rf"\b{name}\b", source), f"nobody reads {value}"
+            assert name in words, f"nobody reads {value}"
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)

@@ -30,7 +30,13 @@ PATH = re.compile(r"[\w.-]*(?:/[\w.-]+)*\w\.(?:py|md|txt|toml|svg|yml|yaml)|(?:[
 """A file of a kind that the repository has, or a folder with a slash behind it."""
 DOTTED = re.compile(r"sardonyx(?:\.\w+)+")
 LINK = re.compile(r"\[[^\]]+\]\((?!https?:)([^)\s#]*)(?:#([^)\s]+))?\)")
+NAMING_COMMENT = re.compile(r"#.*`")
+"""What may be a comment that names something: to find comments for sure takes long."""
 HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
+
+
+NAMING_FIELDS = ("id", "attr", "arg", "name", "asname", "module", "value")
+"""Where the parts of a module's syntax keep names and texts."""
 
 
 @functools.cache
@@ -71,8 +77,13 @@ def prose_of_source(path: Path) -> str:
     text = path.read_text(encoding="utf-8")
     alone = (node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Expr))
     documented = [node.value for node in alone if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
-    return "\n".join([*documented, *(token.string for token in tokens if token.type == tokenize.COMMENT)])
+    return "\n".join([*documented, *(comments_of(text) if NAMING_COMMENT.search(text) else ())])
+
+
+def comments_of(text: str) -> Iterator[str]:
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.string
 
 
 def paths_in(prose: str) -> Iterator[str]:
@@ -85,10 +96,10 @@ def words() -> frozenset[str]:
     """All names and short texts in the code, the words of the tables that come with it, and the names of files."""
     found = {PurePosixPath(name).stem for name in repository_paths()}
     for path in SOURCES:
-        for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline):
-            is_short = token.type == tokenize.STRING and len(token.string) < 200
-            if is_short or token.type == tokenize.NAME:
-                found.update(re.findall(r"\w+", token.string))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for text in (getattr(node, field, None) for field in NAMING_FIELDS):
+                if isinstance(text, (str, bytes)) and len(text) < 200:
+                    found.update(re.findall(r"\w+", text if isinstance(text, str) else text.decode("latin-1")))
     for path in ROOT.rglob("sardonyx/**/*.txt"):
         found.update(re.findall(r"\w+", path.read_text(encoding="utf-8")))
     return frozenset(found)
