@@ -95,6 +95,19 @@ def beyond_integers(node: onnx.NodeProto, values: Values) -> bool:
     return bool(bound > np.iinfo(values[node.input[0]].dtype).max)
 
 
+FAR = 4
+"""From so many deviations on, a mean takes digits from what is left when it is subtracted late."""
+
+
+def with_means_far_from_zero(node: onnx.NodeProto, values: Values) -> bool:
+    images = values.get(node.input[0])
+    if not is_float(images) or images.size == 0 or images.ndim < 3:
+        return False
+    rows = images.astype(np.float64).reshape(*images.shape[:2], -1)
+    deviations = np.sqrt(rows.var(axis=2) + attribute_of(node, "epsilon", 1e-5))
+    return bool((np.abs(rows.mean(axis=2)) > FAR * deviations).any())
+
+
 LARGEST_OF_DOUBLES = 2**53
 """All integers up to here are doubles."""
 
@@ -273,6 +286,7 @@ KNOWN = (
         for op in ("LpPool", "AveragePool")
     ),
     Difference("MeanVarianceNormalization", "takes the mean's square from the square's mean: NaN where that is below 0"),
+    Difference("InstanceNormalization", "subtracts the mean behind the product", with_means_far_from_zero),
     Difference("QuickGelu", "takes a sigmoid of float's precision for doubles", of_doubles, "com.microsoft"),
     Difference("GroupNormalization", "rounds doubles to float on the way, as stash_type lets it", of_doubles),
     Difference("LayerNormalization", "rounds doubles to float on the way, as stash_type lets it", of_doubles),

@@ -9,6 +9,7 @@ from typing import Any
 import onnx
 
 import sardonyx
+from sardonyx.ops.gradients.writing import NEEDS_TYPES
 
 LEVELS = {
     0: sardonyx.GraphOptimizationLevel.ORT_DISABLE_ALL,
@@ -47,9 +48,11 @@ def examine(subject: Subject, judge: Callable[[Subject], None], *, reducible: bo
     def judged(candidate: Subject) -> None:
         try:
             judge(candidate)
-        except Problem:
-            raise
         except Exception as error:
+            if NEEDS_TYPES in str(error):
+                return  # random graphs and lies hide ranks, which real graphs with ops of training tell
+            if isinstance(error, Problem):
+                raise
             raise Problem(f"{type(error).__name__}: {error}") from error
 
     try:

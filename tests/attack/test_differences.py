@@ -167,6 +167,11 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
         [[*QUERIES[0, :2], np.zeros(8)]],  # the row has two tokens
     ),
     (
+        "(float[1,1,1] x, float[1] s, float[1] b) => (float[1,1,1] y) { y = InstanceNormalization<epsilon = 0.01>(x, s, b) }",
+        {"x": np.float32([[[100.1]]]), "s": np.float32([0.6517256]), "b": np.float32([0.01119691])},
+        [[[np.float32(0.01119691)]]],
+    ),
+    (
         """(float[1,1,2] q, float[1,1,2,2] past) => (float[1,1,2] y)
         { y = com.microsoft.MultiHeadAttention<num_heads = 1>(q, q, q, "", "", "", past, past) }""",
         {"q": np.zeros((1, 1, 2), np.float32), "past": np.ones((1, 1, 2, 2), np.float32)},

@@ -11,7 +11,10 @@ import onnx
 import onnx.parser
 import pytest
 
+import sardonyx
+from sardonyx import errors
 from sardonyx.formats import checkpoints
+from sardonyx.runtime.saving import remembered
 from sardonyx.training import artifacts, onnxblock
 from sardonyx.training.api import CheckpointState, Module, Optimizer
 from tests.training.test_files import DATA, feeds, opened
@@ -176,3 +179,38 @@ def test_states_and_files_of_other_kinds(tmp_path: Path) -> None:
     _, module, _ = opened("mlp_ce_adamw")
     with pytest.raises(RuntimeError, match="Only support one type of optimizer algorithm, but got: 0"):
         Optimizer(CASE / "training_model.onnx", module)
+
+
+NODES = {
+    "(int64[n] shape, int64[2] indices, float[2,3] dY) => (float y) { y = com.microsoft.GatherGrad<axis=100>(shape, indices, dY) }": (
+        r"GatherGrad 'y' cannot be computed: its operands and attributes do not go together \(axis 100 is outside \[-2, 1\]\)"
+    ),
+    "(float dY, float X, float[2,2,3] W) => (float y) { y = com.microsoft.ConvGrad(dY, X, W) }": (
+        r"ConvGrad 'y' is an op of training, .* \(the rank of 'X' is not known\)"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", NODES)
+def test_nodes_of_training_that_cannot_be_written_are_named(text: str) -> None:
+    model = onnx.parser.parse_model('<ir_version: 10, opset_import: ["": 18, "com.microsoft": 1]> g ' + text)
+    for value in (*model.graph.input, *model.graph.output):
+        if not value.type.tensor_type.shape.dim:
+            value.type.tensor_type.ClearField("shape")
+    model.graph.node[0].name = "y"
+    with pytest.raises(errors.Fail, match=NODES[text]):
+        sardonyx.InferenceSession(model.SerializeToString())
+
+
+def test_a_model_that_no_file_can_hold_is_not_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What training's ops are made of is of a later opset than the model's."""
+    monkeypatch.setenv("SARDONYX_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(remembered, "WORTH_KEEPING", 0)
+    text = "g (float[2,3] x) => (float[2,1] a, float[2,2] b) <int64[2] sizes = {1, 2}>"
+    text += " { a, b = com.microsoft.SplitTraining<axis=1>(x, sizes) }"
+    model = onnx.parser.parse_model('<ir_version: 8, opset_import: ["": 13, "com.microsoft": 1]> ' + text)
+    options = sardonyx.SessionOptions()
+    options.add_session_config_entry("sardonyx.remember", "all")
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    a, b = sardonyx.InferenceSession(model.SerializeToString(), options).run(None, {"x": x})
+    assert np.array_equal(a, x[:, :1]) and np.array_equal(b, x[:, 1:])

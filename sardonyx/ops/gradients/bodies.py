@@ -10,6 +10,7 @@ from sardonyx.ops.gradients.builder import CONTRIB
 from sardonyx.ops.gradients.normalization import through_standardized
 from sardonyx.ops.gradients.pool import average_pool
 from sardonyx.ops.gradients.table import body
+from sardonyx.ops.shapes import axis_index
 
 
 def contrib(*ops):
@@ -150,7 +151,7 @@ def invertible_layer_normalization_grad(op, Y_grad, Y, scale, bias, inv_std_var,
 
 def _through_layer(op, Y_grad, normalized, scale, inverse, axis):
     rank = op.rank(normalized)
-    inner = list(range(axis % rank, rank))
+    inner = list(range(axis_index(axis, rank), rank))
     by_x = through_standardized(op, op.Mul(Y_grad, scale), normalized, inverse, inner)
     return by_x, op.fitted(op.Mul(Y_grad, normalized), scale), op.fitted(Y_grad, scale)
 
@@ -158,7 +159,7 @@ def _through_layer(op, Y_grad, normalized, scale, inverse, axis):
 @contrib("SimplifiedLayerNormalizationGrad")
 def simplified_layer_normalization_grad(op, Y_grad, X, scale, inv_std_var, axis):
     rank = op.rank(X)
-    inner, inverse = list(range(axis % rank, rank)), op.cast(inv_std_var, X)
+    inner, inverse = list(range(axis_index(axis, rank), rank)), op.cast(inv_std_var, X)
     normalized, gradient = op.Mul(X, inverse), op.Mul(Y_grad, scale)
     share = op.ReduceMean(op.Mul(gradient, normalized), axes=inner, keepdims=1)
     by_x = op.Mul(inverse, op.Sub(gradient, op.Mul(normalized, share)))
@@ -232,7 +233,7 @@ def _declared_shape(op, node, dY):
 def gather_grad(op, shape, indices, dY, axis):
     """Rows are added where they came from. Another axis than the first goes to the front before, and back behind."""
     rank = op.rank(dY) - op.rank(indices) + 1
-    axis, inner = axis % rank, op.rank(indices)
+    axis, inner = axis_index(axis, rank), op.rank(indices)
     front = [axis, *(other for other in range(rank) if other != axis)]
     if axis:
         shape = op.Gather(shape, op.constant(np.array(front, np.int64)))

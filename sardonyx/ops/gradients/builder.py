@@ -19,6 +19,10 @@ from sardonyx.ops.signatures import Signature
 CONTRIB = "com.microsoft"
 
 
+class UnknownType(Fail):
+    """A gradient, or the body of an op of training, cannot be written, because the model does not say what a value is."""
+
+
 class TypedBuilder(Builder):
     """Adds nodes to a graph and infers their types."""
 
@@ -82,13 +86,13 @@ class TypedBuilder(Builder):
 
     def dtype(self, value: Value) -> ElementType:
         if not isinstance(value.type, TensorType) or value.type.dtype is None:
-            raise Fail(f"the gradient of {value.name!r} needs its type, which is not known")
+            raise UnknownType(f"the type of {value.name!r} is not known")
         return value.type.dtype
 
     def shape(self, value: Value) -> Shape:
         shape = value.type.shape if isinstance(value.type, TensorType) else None
         if shape is None:
-            raise Fail(f"the gradient of {value.name!r} needs its rank, which is not known")
+            raise UnknownType(f"the rank of {value.name!r} is not known")
         return shape
 
     def rank(self, value: Value) -> int:

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from sardonyx.errors import Fail
 from sardonyx.ops.gradients.builder import CONTRIB
 from sardonyx.ops.gradients.table import body
-from sardonyx.ops.window import NOT_SET, SAME, output_size, span_of, split_pads
+from sardonyx.ops.window import NOT_SET, SAME, split_pads
 
 
 @body("ConvGrad", domain=CONTRIB)
 def conv_grad(op, node, dY, X, W, auto_pad, dilations, group, pads, strides):
     spatial = op.rank(X) - 2
     strides, dilations = list(strides or [1] * spatial), list(dilations or [1] * spatial)
-    begin, end = _pads(op, node, X, W, auto_pad, pads, strides, dilations)
+    begin, end = _pads(op, X, W, auto_pad, pads, strides, dilations)
     wanted = [bool(output.uses) or output.is_graph_output for output in node.outputs] + [False] * 3
     return (
         _by_image(op, dY, X, W, group, strides, dilations, begin) if wanted[0] else None,
@@ -27,70 +26,109 @@ def conv_grad(op, node, dY, X, W, auto_pad, dilations, group, pads, strides):
     )
 
 
-def _pads(op, node, X, W, auto_pad, pads, strides, dilations):
+# --- sizes: lists of numbers where the model tells them, tensors that a run computes elsewhere
+
+
+def _sizes(op, value, first=2):
+    """Sizes of the axes from `first` on."""
+    sizes = op.shape(value)[first:]
+    if all(isinstance(size, int) for size in sizes):
+        return list(sizes)
+    return op.Slice(op.Shape(value), starts=[first], ends=[op.rank(value)])
+
+
+def _tensor(op, sizes):
+    return op.constant(np.array(sizes, np.int64)) if isinstance(sizes, list) else sizes
+
+
+def _joined(op, *parts):
+    """One list of sizes out of several."""
+    if all(isinstance(part, list) for part in parts):
+        return [size for part in parts for size in part]
+    return op.Concat(*(_tensor(op, part) for part in parts), axis=0)
+
+
+def _combined(op, operator, *operands):
+    """Sizes computed of others, one by one."""
+    if all(isinstance(operand, list) for operand in operands):
+        return [int(size) for size in operator(*(np.array(operand, np.int64) for operand in operands))]
+    return operator(*(_Sizes(op, _tensor(op, operand)) for operand in operands)).value
+
+
+class _Sizes:
+    """A tensor of sizes with the operators of numbers. Both operands are tensors of one shape."""
+
+    def __init__(self, op, value):
+        self.op = op
+        self.value = value
+
+    def _with(self, op_type, other):
+        if not isinstance(other, _Sizes):
+            other = _Sizes(self.op, self.op.constant(np.array([other], np.int64)))
+        return _Sizes(self.op, self.op.node(op_type, self.value, other.value))
+
+    def __add__(self, other):
+        return self._with("Add", other)
+
+    def __sub__(self, other):
+        return self._with("Sub", other)
+
+    def __mul__(self, other):
+        return self._with("Mul", other)
+
+    def __floordiv__(self, other):
+        return self._with("Div", other)
+
+    def clip(self, least):
+        return self._with("Max", least)
+
+
+def _pads(op, X, W, auto_pad, pads, strides, dilations):
     """What was added before and after each spatial axis."""
-    if auto_pad in SAME:
-        images, kernels = op.shape(X)[2:], op.shape(W)[2:]
-        if not all(isinstance(size, int) for size in (*images, *kernels)):
-            raise Fail(f"{node}: the gradient of a convolution with auto_pad {auto_pad} needs the sizes of its images")
-        totals = [_same_total(*sizes) for sizes in zip(images, kernels, strides, dilations, strict=True)]
-        begin = [total // 2 if auto_pad == "SAME_UPPER" else total - total // 2 for total in totals]
-        return begin, [total - first for total, first in zip(totals, begin, strict=True)]
-    return split_pads(pads if auto_pad in NOT_SET else None, len(strides))
+    if auto_pad not in SAME:
+        return tuple(map(list, split_pads(pads if auto_pad in NOT_SET else None, len(strides))))
+    totals = _combined(op, _same_total, _sizes(op, X), _sizes(op, W), strides, dilations)
+    smaller = _combined(op, lambda total: total // 2, totals)
+    larger = _combined(op, lambda total, half: total - half, totals, smaller)
+    return (smaller, larger) if auto_pad == "SAME_UPPER" else (larger, smaller)
 
 
 def _same_total(size, kernel, stride, dilation):
-    return max(0, (output_size(size, 1, stride, auto_pad="SAME_UPPER") - 1) * stride + span_of(kernel, dilation) - size)
+    windows = (size + stride - 1) // stride
+    return ((windows - 1) * stride + dilation * (kernel - 1) + 1 - size).clip(0)
+
+
+# --- by images
 
 
 def _by_image(op, dY, X, W, group, strides, dilations, begin):
-    spatial = len(strides)
     filters = _turned(op, W, group)
     if any(stride > 1 for stride in strides):
         dY = _spaced(op, dY, strides)
-    reach = [dilation * (size - 1) for dilation, size in zip(dilations, _kernel(op, W), strict=True)]
-    before = [far - pad for far, pad in zip(reach, begin, strict=True)]
-    sizes = [*op.shape(X)[2:], *op.shape(dY)[2:]]
-    if all(isinstance(size, int) for size in sizes):
-        lengths = zip(sizes[:spatial], reach, sizes[spatial:], before, strict=True)
-        after = [image + far - length - pad for image, far, length, pad in lengths]
-        if min(*before, *after) >= 0:
-            return op.Conv(dY, filters, group=group, dilations=dilations, pads=[*before, *after])
-        pads = op.constant(np.array([0, 0, *before, 0, 0, *after], np.int64))
-    else:
-        pads = _pads_of_run(op, dY, X, reach, before)
-    return op.Conv(op.Pad(dY, pads=pads), filters, group=group, dilations=dilations)
-
-
-def _kernel(op, W):
-    sizes = op.shape(W)[1:]
-    if not all(isinstance(size, int) for size in sizes):
-        raise Fail(f"the gradient of a convolution needs the sizes of its filters {W.name!r}, which are {sizes}")
-    return sizes[1:]
-
-
-def _pads_of_run(op, dY, X, reach, before):
-    """So many zeros behind that the result is as large as X was."""
-    first = op.constant(np.array([0, 0, *before], np.int64))
-    whole = op.Add(op.Shape(X), op.constant(np.array([0, 0, *reach], np.int64)))
-    last = op.Sub(op.Sub(whole, op.Shape(dY)), first)
-    images = op.constant(np.array([0, 0, *[1] * len(reach)], np.int64))
-    return op.Concat(first, op.Mul(last, images), axis=0)
+    reach = _combined(op, lambda size, dilation: dilation * (size - 1), _sizes(op, W), dilations)
+    before = _combined(op, lambda far, pad: far - pad, reach, begin)
+    after = _combined(
+        op, lambda size, far, length, pad: size + far - length - pad, _sizes(op, X), reach, _sizes(op, dY), before
+    )
+    if isinstance(after, list) and isinstance(before, list) and min(*before, *after) >= 0:
+        return op.Conv(dY, filters, group=group, dilations=dilations, pads=[*before, *after])
+    padded = op.Pad(dY, pads=_tensor(op, _joined(op, [0, 0], before, [0, 0], after)))
+    return op.Conv(padded, filters, group=group, dilations=dilations)
 
 
 def _turned(op, W, group):
     """Filters with their channels exchanged within groups, and each spatial axis reversed."""
-    rank = op.rank(W)
-    axes = list(range(2, rank))
-    if any(size != 1 for size in _kernel(op, W)):
+    axes, kernel = list(range(2, op.rank(W))), _sizes(op, W)
+    sizes = _joined(op, [group, -1], _sizes(op, W, 1))
+    if kernel != [1] * len(axes):
         last = [-1] * len(axes)
         W = op.Slice(W, starts=last, ends=[-(2**31)] * len(axes), axes=axes, steps=last)
     if group == 1:
         return op.Transpose(W, perm=[1, 0, *axes])
-    groups = op.Reshape(W, op.constant(np.array([group, -1, *op.shape(W)[1:]], np.int64)))
-    turned = op.Transpose(groups, perm=[0, 2, 1, *(axis + 1 for axis in axes)])
-    channels = op.shape(W)[1]
-    return op.Reshape(turned, op.constant(np.array([group * channels, -1, *_kernel(op, W)], np.int64)))
+    turned = op.Transpose(op.Reshape(W, _tensor(op, sizes)), perm=[0, 2, 1, *(axis + 1 for axis in axes)])
+    channels = sizes[2:3] if isinstance(sizes, list) else op.Slice(sizes, starts=[2], ends=[3])
+    channels = _combined(op, lambda size: size * group, channels)
+    return op.Reshape(turned, _tensor(op, _joined(op, channels, [-1], kernel)))
 
 
 def _spaced(op, dY, strides):
@@ -105,12 +143,21 @@ def _spaced(op, dY, strides):
     return op.Reshape(spaced, op.Mul(op.Shape(dY), factors))
 
 
+# --- by filters
+
+
 def _by_filters(op, dY, X, W, group, strides, dilations, pads):
     axes = list(range(2, len(strides) + 2))
     images = _batch_as_channels(op, X, group)
     gradients = op.Transpose(dY, perm=[1, 0, *axes])
-    sums = op.Conv(images, gradients, group=group, strides=dilations, dilations=strides, pads=[*pads[0], *pads[1]])
-    sums = op.Slice(sums, starts=[0] * len(axes), ends=list(_kernel(op, W)), axes=axes)  # pixels that no window reached
+    if all(isinstance(part, list) for part in pads):
+        pads = _joined(op, *pads)
+    else:
+        begin, end = pads
+        images = op.Pad(images, pads=_tensor(op, _joined(op, [0, 0], begin, [0, 0], end)))
+        pads = [0] * (2 * len(axes))
+    sums = op.Conv(images, gradients, group=group, strides=dilations, dilations=strides, pads=pads)
+    sums = op.Slice(sums, starts=[0] * len(axes), ends=_tensor(op, _sizes(op, W)), axes=axes)  # pixels that no window reached
     return op.Transpose(sums, perm=[1, 0, *axes])
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from sardonyx.errors import Fail
+from sardonyx.errors import Fail, InferenceError
 from sardonyx.ir import Node, Value, edit
 from sardonyx.ops.gradients.arguments import NodeArguments
 from sardonyx.ops.gradients.backward import Expand
-from sardonyx.ops.gradients.builder import TypedBuilder
+from sardonyx.ops.gradients.builder import TypedBuilder, UnknownType
 from sardonyx.ops.gradients.gradient_op import expand_gradient
 from sardonyx.ops.gradients.table import bodies
 
-WRONG_NODES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+NEEDS_TYPES = "is an op of training, which can only be computed where the model tells the types and ranks of all operands"
+WRONG_NODES = (ArithmeticError, AttributeError, InferenceError, LookupError, TypeError, ValueError)
 """What functions of bodies raise for nodes that no inference has refused."""
 
 
@@ -30,10 +31,22 @@ def replace(node: Node, infer: Callable[[Node], None], expand: Expand) -> list[N
     op = TypedBuilder(graph, infer, node, prefix=node.name or node.op_type)
     try:
         results = NodeArguments(op, node).call(function)
-    except WRONG_NODES as error:
-        raise Fail(f"{node} cannot be computed: its operands and attributes do not go together ({error})") from error
+    except Exception as error:
+        _take_back(op)
+        if isinstance(error, UnknownType):
+            raise Fail(f"{node} {NEEDS_TYPES} ({error.message})") from error
+        if isinstance(error, WRONG_NODES):
+            raise Fail(f"{node} cannot be computed: its operands and attributes do not go together ({error})") from error
+        raise
     _put(op, node, results if isinstance(results, (tuple, list)) else (results,))
     return op.made
+
+
+def _take_back(op: TypedBuilder) -> None:
+    """Remove what was written before it turned out that the rest cannot be."""
+    for node in reversed(op.made):
+        op.graph.unlink(node)
+    edit.discard(op.made)
 
 
 def _put(op: TypedBuilder, node: Node, results: Sequence[Value | None]) -> None:

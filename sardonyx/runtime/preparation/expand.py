@@ -56,7 +56,9 @@ class Expansion:
         from sardonyx.ops.gradients import writing
 
         self._names = None
-        return writing.replace(node, self._driver.node, self.expand)
+        new_nodes = writing.replace(node, self._driver.node, self.expand)
+        opsets.align(new_nodes, self._model.opsets)
+        return new_nodes
 
     def _inline(self, node: Node) -> list[Node]:
         graph = node.graph

@@ -125,7 +125,7 @@ class Place:
         try:
             content = _packed(prepared, self.key)
         except Exception as error:  # a session does not fail because the next one will be slower
-            if is_strict():
+            if is_strict() and not isinstance(error, CODED):  # which say that no file can hold it
                 raise
             logger.info("The model is not remembered: %s", error)
             return

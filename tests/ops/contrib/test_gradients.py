@@ -139,12 +139,15 @@ case(
 )
 
 
-def conv_grad(dY, X, W, strides, pads):
+def conv_grad(dY, X, W, strides, pads, group=1, dilations=(1, 1)):
     """One output pixel after the other."""
     padded = np.pad(X.astype(np.float64), [(0, 0), (0, 0), (pads[0], pads[2]), (pads[1], pads[3])])
-    dX, dW = np.zeros_like(padded), np.zeros(W.shape)
+    dX, dW, channels = np.zeros_like(padded), np.zeros(W.shape), W.shape[1]
     for n, m, h, w in np.ndindex(*dY.shape):
-        window = (n, slice(None), *(slice(at * step, at * step + size) for at, step, size in zip((h, w), strides, W.shape[2:])))
+        first = m // (len(W) // group) * channels
+        places = zip((h, w), strides, W.shape[2:], dilations)
+        taps = (slice(at * step, at * step + (size - 1) * apart + 1, apart) for at, step, size, apart in places)
+        window = (n, slice(first, first + channels), *taps)
         dX[window] += dY[n, m, h, w] * W[m]
         dW[m] += dY[n, m, h, w] * padded[window]
     inside = tuple(slice(begin, begin + size) for begin, size in zip(pads, X.shape[2:]))
@@ -155,8 +158,21 @@ case(
     "ConvGrad",
     **operands(dY=f32(2, 3, 3, 5), X=f32(2, 2, 6, 5), W=f32(3, 2, 3, 2), strides=[2, 1], pads=[1, 0, 0, 1], outputs=3, **MS),
     expect=conv_grad,
-    sizes_known=False,
 )
+case(
+    "ConvGrad",
+    **operands(dY=f32(2, 6, 3, 6), X=f32(2, 4, 7, 6), W=f32(6, 2, 3, 2), group=2, dilations=[1, 3], strides=[2, 1]),
+    **operands(pads=[0, 1, 0, 2], outputs=3, **MS),
+    expect=conv_grad,
+)
+for auto_pad, pads in ("SAME_UPPER", [0, 1, 1, 1]), ("SAME_LOWER", [1, 1, 0, 1]):
+    case(
+        "ConvGrad",
+        **operands(
+            dY=f32(1, 2, 2, 3), X=f32(1, 3, 4, 5), W=f32(2, 3, 3, 3), auto_pad=auto_pad, strides=[2, 2], outputs=3, **MS
+        ),
+        expect=lambda dY, X, W, auto_pad, strides, pads=pads: conv_grad(dY, X, W, strides, pads),
+    )
 
 
 def added(shape, indices, parts):

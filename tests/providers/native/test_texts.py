@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import onnx
 import pytest
 
 import sardonyx as ort
+from sardonyx import errors
 from sardonyx.compiler import texts as text_words
 from sardonyx.ir.text import parse_model
 from sardonyx.providers.native.execution.texts import TextProgram
@@ -385,3 +387,21 @@ def test_strings_are_hashed_as_onnxruntime_does(seed: int, positive: int) -> Non
     (expected,) = onnxruntime_peer.run(parse_model(_model(body)), {"x": _array(texts)})
     (hashes,) = session.run(None, {"x": _array(texts)})
     assert hashes.dtype == kind and hashes.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        'g (string[2] x) => (int64[2] y) { y = ai.onnx.ml.LabelEncoder<keys_strings=["a", "KEY"], values_int64s=[1, 2]>(x) }',
+        'g (int64[2] x) => (string[2] y) { y = ai.onnx.ml.LabelEncoder<keys_int64s=[1, 2], values_strings=["a", "KEY"]>(x) }',
+        'g (string[2] x) => (string[2] y) { y = StringNormalizer<stopwords=["a", "KEY"]>(x) }',
+        'g (string[2] x) => (string[2,n] y, int64[2] z) { y, z = StringSplit<delimiter="KEY">(x) }',
+    ],
+)
+def test_a_model_with_strings_that_are_no_utf8_is_refused_or_run(body: str) -> None:
+    """Files may be damaged: what is no string is none of native code's."""
+    data = onnx.parser.parse_model(_model(body)).SerializeToString().replace(b"KEY", b"\xff\xfe\xfd")
+    with contextlib.suppress(*errors.CODED):
+        session = ort.InferenceSession(data)
+        feeds = {"x": np.array([1, 7], np.int64) if session.get_inputs()[0].type == "tensor(int64)" else _array(["a", "b"])}
+        assert len(session.run(None, feeds)[0]) <= 2

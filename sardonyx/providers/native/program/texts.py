@@ -10,6 +10,14 @@ from sardonyx.compiler.texts import LENGTH_BITS, LONGEST, PLACE, reference
 from sardonyx.providers.provider import CannotCompile
 
 
+def utf8_of(text: str) -> bytes:
+    """The bytes of a constant string. A damaged model may have bytes in its place, which are no string."""
+    try:
+        return text.encode()
+    except (AttributeError, UnicodeEncodeError):
+        raise CannotCompile(f"{text!r} cannot be written in UTF-8", quiet=True) from None
+
+
 class TextConstants:
     """Strings by their references. The first is the empty one, whose reference is 0."""
 
@@ -20,10 +28,7 @@ class TextConstants:
     def reference(self, text: str) -> int:
         """The reference to a string, whose bytes are added if they are new."""
         if text not in self._references:
-            try:
-                encoded = text.encode()
-            except UnicodeEncodeError:
-                raise CannotCompile(f"{text!r} cannot be written in UTF-8", quiet=True) from None
+            encoded = utf8_of(text)
             if len(encoded) > LONGEST:
                 raise CannotCompile(f"a string has more than {LONGEST} bytes", quiet=True)
             self._references[text] = reference(len(self._bytes), len(encoded))

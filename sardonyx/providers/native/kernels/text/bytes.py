@@ -14,6 +14,7 @@ from sardonyx.compiler.types import I64, PTR, U64
 from sardonyx.providers.native.program.arguments import Arguments, Pointer, Size
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.settled import TEXTS_TOO_SMALL
+from sardonyx.providers.native.program.texts import utf8_of
 
 ROW = 4
 """Words of a row of a table: hash, reference, place, and one that is free."""
@@ -52,7 +53,7 @@ def lookup(lowerer: Lowerer, texts: Sequence[str]) -> LookupArguments:
         count *= 2
     rows = np.full((count, ROW), -1, np.int64)
     for place, text in enumerate(texts):
-        hash = hash_of_bytes(text.encode("utf-8", "surrogatepass"))
+        hash = hash_of_bytes(utf8_of(text))
         row = hash % count
         while rows[row, 2] >= 0:
             row = (row + 1) % count

@@ -70,8 +70,11 @@ def tokens_of(node: Node) -> Found | None:
 def parts_of(node: Node) -> Found | None:
     """How a StringSplit finds its parts; None where NumPy has to."""
     attributes = all_attributes(node)
-    delimiter, limit = (attributes.get("delimiter") or "").encode("utf-8", "surrogatepass"), attributes.get("maxsplit")
-    if (limit is not None and limit >= 0) or len(delimiter) > WORD:
+    delimiter, limit = attributes.get("delimiter") or "", attributes.get("maxsplit")
+    if (limit is not None and limit >= 0) or not isinstance(delimiter, str):
+        return None
+    delimiter = delimiter.encode("utf-8", "surrogatepass")
+    if len(delimiter) > WORD:
         return None
     if delimiter:
         return Tokens(DELIMITER), delimiter
