@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parent.parent / "sardonyx"
 
 LAYERS = (
@@ -108,7 +106,20 @@ def module_of(name: str) -> str:
     return module_of(name.rpartition(".")[0])
 
 
-each_module = pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def each_module(check: Callable[[Path], None]) -> Callable[[], None]:
+    """One test for all modules, which names those of which something is not so."""
+
+    def test() -> None:
+        wrong = []
+        for path in modules():
+            try:
+                check(path)
+            except AssertionError as error:
+                wrong.append(f"{path.relative_to(ROOT)}: {error}")
+        assert not wrong, "\n".join(wrong)
+
+    test.__name__ = check.__name__
+    return test
 
 
 @each_module

@@ -141,7 +141,8 @@ class _Rounds:
         self.rewriting = rewriting
         self.disabled = disabled
         self.bound = Bound(where, bounds.rounds(rewriting.size))
-        self.applications = [Bound(f"{where}, stage {stage.name}", bounds.applications(rewriting.size)) for stage in stages]
+        self.applications: dict[int, Bound] = {}
+        """How often the rules of stages, by their numbers, were applied; of those that had something to look at."""
         self.changes = 0
         self.settled: dict[int, int] = {}
         """How many changes there had been when a stage, by its number, found nothing to do: it need not look at the same graph again."""
@@ -159,12 +160,16 @@ class _Rounds:
         return self.changes > before and self.bound.spend()
 
     def _has_work(self, number: int, stage: Stage) -> bool:
-        if (stage.once and self.bound.count) or self.settled.get(number) == self.changes or self.applications[number].is_spent:
+        if stage.roots and self.rewriting.ops.isdisjoint(stage.roots):
             return False
-        return not stage.roots or not self.rewriting.ops.isdisjoint(stage.roots)
+        if (stage.once and self.bound.count) or self.settled.get(number) == self.changes:
+            return False
+        return number not in self.applications or not self.applications[number].is_spent
 
     def _run(self, number: int, stage: Stage) -> None:
         rewriting, start = self.rewriting, len(self.rewriting.edited)
+        if number not in self.applications:
+            self.applications[number] = Bound(f"{self.bound.where}, stage {stage.name}", bounds.applications(rewriting.size))
         if not _run_stage(stage, rewriting, self.disabled, self.edits.get(number), self.applications[number]):
             self.settled[number], self.edits[number] = self.changes, len(rewriting.edited)
             return
