@@ -277,7 +277,7 @@ def added(total, bias):
 
 @unlisted
 def uncentered(total, zero_point, sums, *, offset):
-    """Sums of rows as they are by centered columns, less what a zero point adds to them; `offset` is what rows have too much."""
+    """Sums of products less what a zero point of one factor, and an offset, add to them; `sums` are those of the other factor."""
     f = total.f
     return total - (f.convert(zero_point, I32) + offset) * sums
 
