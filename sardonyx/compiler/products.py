@@ -52,7 +52,7 @@ class Product:
         if self.depth == 1:
             return f.fma(row, columns, sums)
         left = f.bitcast(row, self.row.vector(sums.type.lanes * self.depth))
-        return _add_bytes(f, left, columns, sums) if self.row.bits == 8 else sums + multiply_words(f, left, columns)
+        return add_bytes(f, left, columns, sums) if self.row.bits == 8 else sums + multiply_words(f, left, columns)
 
 
 def real(type: Type) -> Product:
@@ -88,8 +88,14 @@ def multiply_byte_pairs(f: Instructions, left: Value, right: Value) -> Value:
     return f.emit(result, f"call {result} @{name}({left}, {right})")
 
 
-def _add_bytes(f: Instructions, left: Value, right: Value, sums: Value) -> Value:
-    """Sums with those of the products of four lanes each; `left` has no sign."""
+def add_group_sums(f: Instructions, bytes: Value, sums: Value) -> Value:
+    """Sums with those of four bytes each, which have a sign or not."""
+    ones = f.const((U8 if bytes.type.is_signed else I8).vector(bytes.type.lanes), 1)
+    return add_bytes(f, ones, bytes, sums) if bytes.type.is_signed else add_bytes(f, bytes, ones, sums)
+
+
+def add_bytes(f: Instructions, left: Value, right: Value, sums: Value) -> Value:
+    """Sums with those of the products of four lanes each; `left` has no sign, `right` has one."""
     if f.target is not None and f.target.vnni and 4 * sums.type.lanes in _MULTIPLY_BYTES:
         type = sums.type
         name = f"llvm.x86.{_MULTIPLY_BYTES[4 * type.lanes]}"

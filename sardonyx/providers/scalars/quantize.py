@@ -31,16 +31,27 @@ def limits(type: Type) -> tuple[int, int]:
     return (-(1 << type.bits - 1), (1 << type.bits - 1) - 1) if type.is_signed else (0, (1 << type.bits) - 1)
 
 
+class Codes(Value):
+    """Whole numbers of few bits that were just computed in 32: who widens them takes those."""
+
+    __slots__ = ("whole",)
+
+    def __init__(self, whole: Value, type: Type):
+        narrow = whole.f.convert(whole, type)
+        super().__init__(narrow.f, narrow.type, narrow.ref)
+        self.whole = whole
+
+
 def saturated(values: Value, zero_point: Value | None, type: Type) -> Value:
     """Quotients as whole numbers of a type, shifted after they are rounded."""
     f = values.f
     low, high = (f.const(F32.vector(values.type.lanes), float(end)) for end in limits(type))
     if zero_point is None:
-        return f.convert(f.nearest(f.minimum(high, f.maximum(values, low))), type)
+        return Codes(f.nearest(f.minimum(high, f.maximum(values, low))), type)
     shift = f.splat(f.convert(zero_point, I32), values.type.lanes)
     moved = f.convert(shift, F32)
     # clipped before it is shifted: what is beyond 32 bits is beyond the type's range too
-    return f.convert(f.nearest(f.minimum(high - moved, f.maximum(values, low - moved))) + shift, type)
+    return Codes(f.nearest(f.minimum(high - moved, f.maximum(values, low - moved))) + shift, type)
 
 
 def centered(values, zero_point):
@@ -50,6 +61,8 @@ def centered(values, zero_point):
 
 def _wide(values):
     """Numbers in 32 bits: int32, or float32 for floats of few bits."""
+    if isinstance(values, Codes):
+        return values.whole
     return decoded(values) if can_decode(values.type) else values.f.convert(values, I32)
 
 
@@ -277,7 +290,7 @@ def added(total, bias):
 
 @unlisted
 def uncentered(total, zero_point, sums, *, offset):
-    """Sums of rows as they are by centered columns, less what a zero point adds to them; `offset` is what rows have too much."""
+    """Sums of products less what a zero point of one factor, and an offset, add to them; `sums` are those of the other factor."""
     f = total.f
     return total - (f.convert(zero_point, I32) + offset) * sums
 

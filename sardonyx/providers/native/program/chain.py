@@ -183,6 +183,12 @@ class ChainCode:
             n: _Operand(f, item.type, item.strides, words) for n, item in enumerate(chain.items) if isinstance(item, Load)
         }
         self.stores = [_Operand(f, store.type, store.strides, words) for store in chain.stores]
+        self.numbers = {
+            n: f.load(operand.pointer, 0, operand.type)
+            for n, operand in self.loads.items()
+            if all(kind == "0" for kind in operand.kinds)
+        }
+        """Loads of one number for the whole domain. They are read here, as LLVM does not know that stores leave them alone."""
         self.is_exact = chain.is_dequantizing
         """Whether every op rounds by itself."""
 
@@ -201,10 +207,10 @@ class ChainRow:
         """Whether results that may go past the caches do."""
         self._loads = {n: operand.at(outer) for n, operand in code.loads.items()}
         self._stores = [operand.at(outer) for operand in code.stores]
-        self._fixed: dict[int, Value] = {
+        self._fixed = code.numbers | {
             n: self.f.load(self._loads[n], 0, operand.type)
             for n, operand in code.loads.items()
-            if not operand.kinds or operand.kinds[-1] == "0"
+            if operand.kinds[-1:] == ("0",) and n not in code.numbers
         }
 
     def target(self, number: int = 0) -> Value:

@@ -22,7 +22,7 @@ from sardonyx.providers.native.kernels.conv.tiles import Axis, grain_for, is_lig
 from sardonyx.providers.native.program.arguments import Arguments, Operands, Pointer, Size, each, group, when
 from sardonyx.providers.native.program.chain import Chain, ChainCode
 from sardonyx.providers.native.program.chain_lowering import Sink
-from sardonyx.providers.native.program.kernel import KernelFunction, kernel
+from sardonyx.providers.native.program.kernel import DeclaredKernel, KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.steps import Buffer
 from sardonyx.providers.native.program.views import View, contiguous_strides
@@ -57,6 +57,8 @@ class Rows:
     """What pixels are in memory, if another type: whole numbers, of which `zero_point` is subtracted."""
     is_centered: bool = True
     """Whether there is no zero point to subtract."""
+    height: int = 0
+    """Rows of the window, where their bytes are multiplied in groups; see `depthwise_bytes`."""
 
     @property
     def pixel(self) -> Type:
@@ -82,24 +84,41 @@ def depthwise_step(convolution: Convolution, sink: Sink) -> None:
     """Add the step of a convolution of small groups."""
     lowerer, geometry, view = convolution.lowerer, convolution.geometry, convolution.view
     w, bias = _packed(lowerer, geometry, view.type, convolution.filters.W, convolution.filters.B)
-    packed_step(lowerer, geometry, view, w, bias, sink)
+    real_step(lowerer, geometry, view, w, bias, sink)
 
 
-def packed_step(
+def real_step(
     lowerer: Lowerer, geometry: Geometry, view: View, w: Buffer, bias: Buffer, sink: Sink, zero_point: int = 0
 ) -> None:
     """The same with filters and a bias as the kernel reads them, and perhaps pixels of whole numbers with a zero point."""
+    rows = _rows_of(lowerer, geometry, view.type, zero_point)
+    padding = np.full(geometry.groups * geometry.channels, zero_point, f"{view.type.kind[0]}{view.type.bytes}")
+    constants = (w, bias, lowerer.constant(padding))
+    packed_step(lowerer, depthwise_kernel(lowerer.target, rows, sink.chain), geometry, view, constants, sink, zero_point)
+
+
+def packed_step(
+    lowerer: Lowerer,
+    kernel: DeclaredKernel,
+    geometry: Geometry,
+    view: View,
+    constants: tuple[Pointer, Pointer, Pointer],
+    sink: Sink,
+    zero_point: int = 0,
+) -> None:
+    """Add the step of a kernel; `constants` are filters, bias and a pixel of the padding."""
     inputs, outputs = geometry.channels, geometry.filters
     channels = geometry.groups * outputs
     *outer, row = axes_of(geometry, view)
     pixels = dim.product(geometry.input) * inputs + geometry.positions * outputs
+    w, bias, zeros = constants
     lowerer.call(
-        depthwise_kernel(lowerer.target, _rows_of(lowerer, geometry, view.type, zero_point), sink.chain),
+        kernel,
         DepthwiseArguments(
             x=view.place,
             w=w,
             bias=bias,
-            zeros=lowerer.constant(np.full(geometry.groups * inputs, zero_point, f"{view.type.kind[0]}{view.type.bytes}")),
+            zeros=zeros,
             zero_point=zero_point or None,
             channels=channels,
             image_step=view.strides[0],
@@ -177,13 +196,13 @@ class DepthwiseArguments(Arguments):
 @kernel("depthwise", DepthwiseArguments)
 def depthwise_kernel(f: KernelFunction, a: DepthwiseArguments, rows: Rows, chain: Chain) -> None:
     """Items are rows of the result."""
-    code = _Depthwise(f, a, rows, chain)
+    code = Depthwise(f, a, rows, chain)
     with f.loop(f.begin, f.end) as item:
         code.row(item)
 
 
 @dataclass(frozen=True)
-class _Pixels:
+class Pixels:
     """A few pixels of a row of the result."""
 
     number: Value
@@ -200,7 +219,7 @@ class _Pixels:
 
 
 @dataclass(frozen=True)
-class _Channels:
+class Channels:
     """Some vectors of filters."""
 
     first: Value
@@ -213,7 +232,7 @@ Sums = list[list[Variable]]
 """Of a tile: for each pixel, vectors."""
 
 
-class _Depthwise:
+class Depthwise:
     """The code of a row of the result. A tile is a few pixels by some vectors of filters."""
 
     def __init__(self, f: KernelFunction, a: DepthwiseArguments, rows: Rows, chain: Chain):
@@ -224,10 +243,10 @@ class _Depthwise:
         self.epilogue = ChainCode(f, chain, a.sink)
         self.is_light = is_light(f.target, chain, self.lanes)
         self.spilled = f.stack(rows.type, PIXELS * rows.vectors * self.lanes)
-        self.columns = sorted({self._column(pixel, tap) for pixel in range(PIXELS) for tap in range(rows.taps)})
+        self.columns = sorted({self.column(pixel, tap) for pixel in range(PIXELS) for tap in range(rows.taps)})
         """Those that a tile meets, counted from its window's first."""
 
-    def _column(self, pixel: int, tap: int) -> int:
+    def column(self, pixel: int, tap: int) -> int:
         return pixel * self.rows.stride + tap * self.rows.dilation
 
     def row(self, item: Value) -> None:
@@ -247,23 +266,23 @@ class _Depthwise:
             first = f.maximum(f.minimum(start, a.row.output - PIXELS), 0)
             count = f.minimum(a.row.output - first, PIXELS)
             origin = first * self.rows.stride - a.row.begin
-            self._tiles(_Pixels(number, image, outer, origin, line * a.row.output + first, count))
+            self._tiles(Pixels(number, image, outer, origin, line * a.row.output + first, count))
 
-    def _tiles(self, pixels: _Pixels) -> None:
+    def _tiles(self, pixels: Pixels) -> None:
         """A few pixels, all channels."""
         f, channels, vectors = self.f, self.a.channels, self.rows.vectors
         width = vectors * self.lanes
         whole = channels - channels % width
         with f.loop(0, whole, width) as channel:
-            self._tile(pixels, _Channels(channel, vectors, None))
+            self._tile(pixels, Channels(channel, vectors, None))
         with f.loop(whole, channels, self.lanes) as channel:
-            self._tile(pixels, _Channels(channel, 1, channels - channel))
+            self._tile(pixels, Channels(channel, 1, channels - channel))
 
-    def _tile(self, pixels: _Pixels, channels: _Channels) -> None:
+    def _tile(self, pixels: Pixels, channels: Channels) -> None:
         self._prefetch(pixels, channels)
-        self._epilogue(self._products(pixels, channels), pixels, channels)
+        self._epilogue(self.products(pixels, channels), pixels, channels)
 
-    def _vectors(self, place: Value, first: Value, channels: _Channels, type: Type | None = None) -> list[Value]:
+    def vectors(self, place: Value, first: Value, channels: Channels, type: Type | None = None) -> list[Value]:
         """Some vectors of channels that begin with the element `first`."""
         f, lanes = self.f, self.lanes
         starts = [first + vector * lanes for vector in range(channels.vectors)]
@@ -271,14 +290,14 @@ class _Depthwise:
 
     # --- products
 
-    def _products(self, pixels: _Pixels, channels: _Channels) -> Sums:
+    def products(self, pixels: Pixels, channels: Channels) -> Sums:
         """The sums of a tile: the bias, and products over the window."""
-        biases = self._vectors(self.a.bias, channels.first, channels)
+        biases = self.vectors(self.a.bias, channels.first, channels)
         sums = [[self.f.variable(bias) for bias in biases] for _ in range(PIXELS)]
         self._add_window(sums, pixels, channels, pixels.image, self.f.const(I64, 0))
         return sums
 
-    def _add_window(self, sums: Sums, pixels: _Pixels, channels: _Channels, place: Value, tap: Value, depth: int = 0) -> None:
+    def _add_window(self, sums: Sums, pixels: Pixels, channels: Channels, place: Value, tap: Value, depth: int = 0) -> None:
         """All taps: loops over the outer axes from `depth` on, then a row of the window."""
         f, a = self.f, self.a
         if depth == len(a.outer):
@@ -293,7 +312,7 @@ class _Depthwise:
             inner = f.address(place, offset * axis.step, self.rows.pixel)
             self._add_window(sums, pixels, channels, inner, tap * axis.kernel + k, depth + 1)
 
-    def _add_row(self, sums: Sums, channels: _Channels, line: Value, origin: Value, tap: Value) -> None:
+    def _add_row(self, sums: Sums, channels: Channels, line: Value, origin: Value, tap: Value) -> None:
         """The inner loop, without a loop: some taps of a row of the window, by every pixel of the tile."""
         f, rows, a = self.f, self.rows, self.a
         filters = [[self._filters(tap + number, part, channels) for part in range(rows.inputs)] for number in range(rows.taps)]
@@ -305,19 +324,19 @@ class _Depthwise:
             for part, vectors in enumerate(self._inputs(here, channels)):
                 for pixel in range(PIXELS):
                     for number in range(rows.taps):
-                        if self._column(pixel, number) == column:
+                        if self.column(pixel, number) == column:
                             for register, vector, factor in zip(sums[pixel], vectors, filters[number][part]):
                                 register.set(f.fma(vector, factor, register.get()))
 
-    def _filters(self, tap: Value, part: int, channels: _Channels) -> list[Value]:
+    def _filters(self, tap: Value, part: int, channels: Channels) -> list[Value]:
         """Of one tap and one channel of each group."""
-        return self._vectors(self.a.w, (tap * self.rows.inputs + part) * self.a.channels + channels.first, channels)
+        return self.vectors(self.a.w, (tap * self.rows.inputs + part) * self.a.channels + channels.first, channels)
 
-    def _inputs(self, place: Value, channels: _Channels) -> list[list[Value]]:
+    def _inputs(self, place: Value, channels: Channels) -> list[list[Value]]:
         """A pixel's channels under the filters: for each channel of a group, vectors with that of all groups."""
         f, rows, lanes = self.f, self.rows, self.lanes
         if rows.outputs == 1:
-            return [[self._real(pixel) for pixel in self._vectors(place, channels.first, channels, rows.pixel)]]
+            return [[self._real(pixel) for pixel in self.vectors(place, channels.first, channels, rows.pixel)]]
         groups = lanes // rows.outputs
         left = None if channels.remaining is None else (channels.remaining // rows.outputs) * rows.inputs
         if rows.inputs < rows.outputs:
@@ -342,13 +361,13 @@ class _Depthwise:
 
     # --- the epilogue
 
-    def _prefetch(self, pixels: _Pixels, channels: _Channels) -> None:
+    def _prefetch(self, pixels: Pixels, channels: Channels) -> None:
         """The epilogue needs the next tile's place soon."""
         for pixel in range(PIXELS):
             columns = [channels.first + vector * self.lanes for vector in range(channels.vectors)]
             self.epilogue.row([pixels.number, pixels.position + (PIXELS + pixel)]).prefetch(columns)
 
-    def _epilogue(self, sums: Sums, pixels: _Pixels, channels: _Channels) -> None:
+    def _epilogue(self, sums: Sums, pixels: Pixels, channels: Channels) -> None:
         """Register by register, or from the stack where the epilogue is a loop."""
         f, lanes = self.f, self.lanes
         if not self.is_light:
@@ -360,7 +379,7 @@ class _Depthwise:
                 for number, register in enumerate(registers):
                     target.emit(channels.first + number * lanes, lanes, channels.remaining, given=[register.get()])
 
-    def _epilogue_from_stack(self, sums: Sums, pixels: _Pixels, channels: _Channels) -> None:
+    def _epilogue_from_stack(self, sums: Sums, pixels: Pixels, channels: Channels) -> None:
         f, type, lanes, vectors = self.f, self.rows.type, self.lanes, channels.vectors
         for number, register in enumerate(itertools.chain.from_iterable(sums)):
             f.store(register.get(), self.spilled, number * lanes, type)

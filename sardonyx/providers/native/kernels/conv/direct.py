@@ -502,13 +502,18 @@ class _Direct:
             self._store(sums, self.spilled)
 
     def _epilogue_from_stack(self, spot: _Spot, panel: _Panel) -> None:
+        """Pixel by pixel; where filters are missing in the panel, with masks."""
         f, shape = self.f, self.shape
-        stop = f.minimum(panel.left, shape.width)
         with f.loop(0, spot.height) as pixel:
             target = self.epilogue.row([spot.image, spot.start + pixel])
-            with f.loop(0, stop, shape.lanes) as first:
-                vector = f.load(self.spilled, pixel * shape.width + first, self.sum_type, shape.lanes)
-                target.emit(panel.column + first, shape.lanes, stop - first, given=[vector])
+            with f.if_else(panel.left >= shape.width) as otherwise:
+                # all vectors at once: their instructions alternate, so that none has to wait long for the one before
+                vector = f.load(self.spilled, pixel * shape.width, self.sum_type, shape.width)
+                target.emit(panel.column, shape.width, given=[vector])
+                otherwise()
+                with f.loop(0, panel.left, shape.lanes) as first:
+                    vector = f.load(self.spilled, pixel * shape.width + first, self.sum_type, shape.lanes)
+                    target.emit(panel.column + first, shape.lanes, panel.left - first, given=[vector])
 
 
 def grain_of(tile: Tile, positions: Dim, depth: Dim) -> Dim:

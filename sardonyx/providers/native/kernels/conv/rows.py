@@ -1,4 +1,4 @@
-"""Images of few channels, copied with zeros beside their rows and the channels last. Direct convolutions call it.
+"""Images of few channels, copied with padding beside their rows and the channels last. Direct convolutions call it.
 
 Then the taps of one row of a window lie in a row in memory, all channels of them: the sums run over these as over channels.
 """
@@ -11,9 +11,10 @@ from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import I64, Type
 from sardonyx.ir import Dim, dim
 from sardonyx.providers.native.kernels.shape.copying import copy_row, fill_row
-from sardonyx.providers.native.program.arguments import Arguments, Pointer, Size, each
+from sardonyx.providers.native.program.arguments import Arguments, Pointer, Size, each, when
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
+from sardonyx.providers.native.program.steps import Buffer
 from sardonyx.providers.native.program.views import View, contiguous_strides
 from sardonyx.startup.records import dataclass
 
@@ -32,12 +33,16 @@ class RowForm:
     """Axes over rows: the batch and all spatial axes but the last."""
     channels: int
     """How many are interleaved; 0 if a row's elements lie as they will, 1 or more if each channel's lie side by side, -1 else."""
+    is_filled: bool = False
+    """Whether padding is another number than 0."""
 
 
-def padded_rows(lowerer: Lowerer, view: View, type: Type, begin: Dim, width: Dim, slack: int = 0) -> View:
+def padded_rows(
+    lowerer: Lowerer, view: View, type: Type, begin: Dim, width: Dim, slack: int = 0, fill: Buffer | None = None
+) -> View:
     """A view (N, C, …, W) with `begin` zeros before each row, and as many behind it that it has `width` pixels; channels last.
 
-    Behind the last row `slack` elements may be read, of any content.
+    Behind the last row `slack` elements may be read, of any content. Instead of zeros it may be a number that lies in `fill`.
     """
     channels = view.shape[1]
     outer = [0, *range(2, len(view.shape) - 1)]
@@ -46,13 +51,14 @@ def padded_rows(lowerer: Lowerer, view: View, type: Type, begin: Dim, width: Dim
     *steps, pixel, channel = contiguous_strides(shape)
     buffer = lowerer.scratch((dim.product(shape) + slack) * type.bytes)
     padded = View(buffer, type, (view.shape[0], channels, *view.shape[2:-1], width), (steps[0], channel, *steps[1:], pixel))
-    form = RowForm(view.type, type, len(outer), _kind(view, type))
+    form = RowForm(view.type, type, len(outer), _kind(view, type), fill is not None)
     rows = dim.product(sizes)
     lowerer.call(
         rows_kernel(lowerer.target, form),
         RowArguments(
             source=view.place,
             target=buffer,
+            fill=fill,
             size=view.shape[-1],
             width=width,
             begin=begin,
@@ -80,12 +86,13 @@ def _kind(view: View, type: Type) -> int:
 class RowArguments(Arguments):
     source: Pointer
     target: Pointer
+    fill: Pointer | None = when(lambda form: form.is_filled)
     size: Size
     """Pixels of a row of the source."""
     width: Size
-    """Pixels of a row of the target, with the zeros."""
+    """Pixels of a row of the target, with the padding."""
     begin: Size
-    """Zeros before each row, in pixels."""
+    """Padding before each row, in pixels."""
     channels: Size
     pixel_step: Size
     channel_step: Size
@@ -107,8 +114,8 @@ def rows_kernel(f: KernelFunction, a: RowArguments, form: RowForm) -> None:
             offset, rest = offset + (rest % size) * step, rest // size
         line = f.address(a.source, offset + rest * a.steps[0], form.source)
         target = f.address(a.target, row * a.row_size, form.target)
-        zero = f.const(form.target.computed, 0)
-        fill_row(f, zero, target, a.begin * a.channels, form.target)
+        padding = f.const(form.target.computed, 0) if a.fill is None else f.load(a.fill, 0, form.target)
+        fill_row(f, padding, target, a.begin * a.channels, form.target)
         body = f.address(target, a.begin * a.channels, form.target)
         if form.channels == 0:
             copy_row(f, line, body, inside * a.channels, form.target)
@@ -117,7 +124,7 @@ def rows_kernel(f: KernelFunction, a: RowArguments, form: RowForm) -> None:
         else:
             _pick(f, form, line, body, inside, a.channels, a.pixel_step, a.channel_step)
         end = a.begin + inside
-        fill_row(f, zero, f.address(target, end * a.channels, form.target), (a.width - end) * a.channels, form.target)
+        fill_row(f, padding, f.address(target, end * a.channels, form.target), (a.width - end) * a.channels, form.target)
 
 
 def _pick(

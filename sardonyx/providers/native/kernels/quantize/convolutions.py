@@ -15,7 +15,7 @@ from sardonyx.compiler.target import Target
 from sardonyx.compiler.types import F32, I8, I16, I32, U8, Type
 from sardonyx.ir import Node, Value, dim
 from sardonyx.ops.reading import operand
-from sardonyx.providers.native.kernels.conv import depthwise
+from sardonyx.providers.native.kernels.conv import depthwise, depthwise_bytes
 from sardonyx.providers.native.kernels.conv.direct import Tile, pixels_of
 from sardonyx.providers.native.kernels.conv.form import Geometry, even_step, factors_of, geometry_of, last_order, sizes_fit
 from sardonyx.providers.native.kernels.conv.operators import conv_step, has_short_rows, with_taps_as_channels
@@ -38,7 +38,7 @@ from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.steps import Buffer
 from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import dims, element_of, required, shape_of, stored
-from sardonyx.providers.native.program.views import Dims, View, contiguous_strides
+from sardonyx.providers.native.program.views import Dims, View, contiguous_strides, dense_order, dense_strides
 from sardonyx.providers.native.program.weights import aligned_empty
 from sardonyx.providers.prepacking import PackedFormat
 from sardonyx.providers.scalars.quantize import added, center, flip, uncentered
@@ -47,6 +47,7 @@ from sardonyx.startup.records import dataclass, replace
 
 FILTERS = PackedFormat("integer-filters")
 DEPTHWISE = PackedFormat("integer-depthwise")
+DEPTHWISE_BYTES = PackedFormat("integer-depthwise-bytes")
 EXACT_PRODUCTS = 258
 """Products of 8-bit numbers less zero points, 255 · 255 at most, of which float32 holds every sum."""
 
@@ -144,7 +145,11 @@ def convolution_steps(lowerer: Lowerer, node: Node, found: Integers, operations:
     geometry = geometry_of(node)
     for size in geometry.output:
         lowerer.require(dim.maximum(size, 0), size)
-    if depthwise.has_small_groups(geometry, lowerer.target.lanes(F32)) and geometry.taps * geometry.channels <= EXACT_PRODUCTS:
+    if depthwise_bytes.takes(geometry) and _multiplies_bytes(lowerer.target, found):
+        _depthwise_byte_steps(lowerer, node, geometry, found, operations)
+    elif (
+        depthwise.has_small_groups(geometry, lowerer.target.lanes(F32)) and geometry.taps * geometry.channels <= EXACT_PRODUCTS
+    ):
         _depthwise_steps(lowerer, node, geometry, found, operations)
     else:
         _direct_steps(lowerer, node, geometry, found, operations)
@@ -175,7 +180,38 @@ def _depthwise_steps(
     bias = 0 if found.bias is None else lowerer.view(found.bias).with_axes_behind(len(geometry.kernel))
     sums = Operation(added, (None, bias), type=I32)
     sink = _sink(lowerer, node, [sums, *operations], F32)
-    depthwise.packed_step(lowerer, geometry, view, w, none, sink, zero_point)
+    depthwise.real_step(lowerer, geometry, view, w, none, sink, zero_point)
+
+
+def _depthwise_byte_steps(
+    lowerer: Lowerer, node: Node, geometry: Geometry, found: Integers, operations: Sequence[Operation]
+) -> None:
+    """The kernel of bytes, which begins with what zero points and the bias add to sums."""
+    view = _bytes_image(lowerer, found)
+    rows = depthwise_bytes.rows_of(geometry, view.type)
+    channels = geometry.groups
+    groups = -(-rows.height // depthwise_bytes.GROUP)
+
+    def pack(w: np.ndarray, zero: np.ndarray | None = None) -> list[np.ndarray]:
+        return [depthwise_bytes.grouped_filters(less_zero(w, zero))]
+
+    sizes = [groups * rows.taps * channels * depthwise_bytes.GROUP]
+    (w,) = lowerer.packed(found.filter_sources, DEPTHWISE_BYTES, (channels,), sizes, pack)
+    first, later = _first_sums(lowerer, geometry, found, is_centered=False)
+    zeros = _padding_bytes(lowerer, found, channels, 0)
+    sink = _sink(lowerer, node, [*later, *operations], I32)
+    kernel = depthwise_bytes.depthwise_bytes_kernel(lowerer.target, rows, sink.chain)
+    depthwise.packed_step(lowerer, kernel, geometry, view, (w, lowerer.table(first), zeros), sink)
+
+
+def _bytes_image(lowerer: Lowerer, found: Integers) -> View:
+    """X with the channels last."""
+    known = lowerer.known_view(found.x)
+    if known is not None and known.strides[1] == 1:
+        return known
+    view = _channels_last(lowerer, stored(found.x), dims(found.x))
+    lowerer.store_through(found.x, [], view)
+    return view
 
 
 def _depthwise_image(lowerer: Lowerer, found: Integers) -> tuple[View, int]:
@@ -185,12 +221,7 @@ def _depthwise_image(lowerer: Lowerer, found: Integers) -> tuple[View, int]:
         lowerer.store_through(found.x, [Operation(center, (None, single(lowerer, found.x_zero)), type=F32)], view)
         return view, 0
     zero_point = 0 if found.x_zero is None else int(required_array(found.x_zero).reshape(()))
-    known = lowerer.known_view(found.x)
-    if known is not None and known.strides[1] == 1:
-        return known, zero_point
-    view = _channels_last(lowerer, stored(found.x), dims(found.x))
-    lowerer.store_through(found.x, [], view)
-    return view, zero_point
+    return _bytes_image(lowerer, found), zero_point
 
 
 def _channels_last(lowerer: Lowerer, type: Type, shape: Dims) -> View:
@@ -205,11 +236,11 @@ def _channels_last(lowerer: Lowerer, type: Type, shape: Dims) -> View:
 
 
 def _direct_steps(lowerer: Lowerer, node: Node, geometry: Geometry, found: Integers, operations: Sequence[Operation]) -> None:
-    column = I8 if fits_bytes(required_array(found.w), zero_array(found.w_zero), less_zero) else I16
+    column = I8 if _has_byte_filters(found) else I16
     product = product_for(lowerer.target, column)
-    is_folded = product.row == I16 and has_short_rows(geometry)
+    is_folded = has_short_rows(geometry)
     if is_folded:
-        view, geometry = _folded_image(lowerer, found, geometry)
+        view, geometry = _folded_image(lowerer, found, geometry, product)
     else:
         view = _image(lowerer, found, geometry, product)
     groups = -(-geometry.channels // product.depth)
@@ -221,6 +252,15 @@ def _direct_steps(lowerer: Lowerer, node: Node, geometry: Geometry, found: Integ
     sink = _sink(lowerer, node, [*first, *operations], I32)
     counted = replace(geometry, channels=groups)
     conv_step(lowerer, counted, view, flat, tile, constants, groups * product.depth, sink)
+
+
+def _multiplies_bytes(target: Target, found: Integers) -> bool:
+    """Whether the CPU does, and filters are such."""
+    return product_for(target, I8).row == U8 and _has_byte_filters(found)
+
+
+def _has_byte_filters(found: Integers) -> bool:
+    return fits_bytes(required_array(found.w), zero_array(found.w_zero), less_zero)
 
 
 def _tile_for(target: Target, product: Product, filters: int, axes: int) -> Tile:
@@ -250,18 +290,27 @@ def _image(lowerer: Lowerer, found: Integers, geometry: Geometry, product: Produ
     return target
 
 
-def _folded_image(lowerer: Lowerer, found: Integers, geometry: Geometry) -> tuple[View, Geometry]:
-    """X as words less their zero point with zeros beside its rows, and the geometry in which the taps of a row are channels."""
-    image = _channels_last(lowerer, I16, dims(found.x))
-    lowerer.store_through(found.x, [Operation(center, (None, _zero_of(lowerer, found)), type=I16)], image)
+def _folded_image(lowerer: Lowerer, found: Integers, geometry: Geometry, product: Product) -> tuple[View, Geometry]:
+    """X with padding beside its rows, and the geometry in which the taps of a row are channels."""
+    operations = row_operations(product, found.x, single(lowerer, found.x_zero))
+    image = lowerer.known_view(found.x)
+    if image is None or operations:
+        image = View(
+            lowerer.scratch(dim.product(dims(found.x)) * product.row.bytes), product.row, *_as_before(lowerer, found.x)
+        )
+        lowerer.store_through(found.x, operations, image)
     folded = with_taps_as_channels(geometry)
-    # where a window has an odd number of words, the last group of it has one that is not its own, by a filter of 0
-    return padded_rows(lowerer, image, I16, geometry.begin[-1], folded.input[-1], slack=1), folded
+    # where the numbers of a window are no whole groups, the last group of it has some that are not its own, by filters of 0
+    slack = product.depth - 1
+    fill = None if product.row == I16 else _padding(lowerer, found, product, 1)
+    return padded_rows(lowerer, image, product.row, geometry.begin[-1], folded.input[-1], slack, fill), folded
 
 
-def _zero_of(lowerer: Lowerer, found: Integers) -> View | int:
-    zero = single(lowerer, found.x_zero)
-    return 0 if zero is None else zero
+def _as_before(lowerer: Lowerer, value: Value) -> tuple[Dims, Dims]:
+    """The sizes of a value, and strides without gaps in the order in which it lies, if it does."""
+    known = lowerer.known_view(value)
+    order = None if known is None else dense_order(known)
+    return dims(value), dense_strides(dims(value), order or range(len(dims(value))))
 
 
 def _is_ready(view: View, channels: int, depth: int) -> bool:
@@ -310,7 +359,19 @@ def _panels(lowerer: Lowerer, geometry: Geometry, found: Integers, tile: Tile, i
 
 
 def _bias(lowerer: Lowerer, geometry: Geometry, found: Integers, tile: Tile) -> tuple[Buffer, list[Operation]]:
-    """What sums begin with, and what is still to be done with them: where the bias or the image's zero point is known in runs only."""
+    """What the sums of panels begin with, and what is still to be done with them."""
+    first, later = _first_sums(lowerer, geometry, found, is_centered=tile.multiply.row == I16)
+    width, panels = tile.width, -(-geometry.filters // tile.width)
+    packed = np.zeros((geometry.groups, panels * width), np.int32)
+    packed[:, : geometry.filters] = first.reshape(geometry.groups, geometry.filters)
+    return lowerer.table(packed), later
+
+
+def _first_sums(lowerer: Lowerer, geometry: Geometry, found: Integers, is_centered: bool) -> tuple[np.ndarray, list[Operation]]:
+    """What the sum of each filter begins with, and what is left for later: a bias or a zero point that is known in runs only.
+
+    With `is_centered` pixels are less their zero point already.
+    """
     count = geometry.groups * geometry.filters
     first = np.zeros(count, np.int64)
     later: list[Operation] = []
@@ -319,7 +380,7 @@ def _bias(lowerer: Lowerer, geometry: Geometry, found: Integers, tile: Tile) -> 
         first += required_array(found.bias).astype(np.int64)
     elif found.bias is not None:
         later.append(Operation(added, (None, lowerer.view(found.bias).with_axes_behind(behind)), type=I32))
-    if tile.multiply.row == U8:
+    if not is_centered:
         sums = found.filters().reshape(count, -1).sum(axis=1, dtype=np.int64)
         if found.x_zero is None or found.x_zero.constant is not None:
             zero = 0 if found.x_zero is None else int(required_array(found.x_zero).reshape(()))
@@ -329,10 +390,7 @@ def _bias(lowerer: Lowerer, geometry: Geometry, found: Integers, tile: Tile) -> 
             view = View(table, I32, (count,), (1,)).with_axes_behind(behind)
             zero_view = single(lowerer, found.x_zero)
             later.append(Operation(uncentered, (None, zero_view, view), (("offset", found.offset),), type=I32))
-    width, panels = tile.width, -(-geometry.filters // tile.width)
-    packed = np.zeros((geometry.groups, panels * width), np.int32)
-    packed[:, : geometry.filters] = first.astype(np.int32).reshape(geometry.groups, geometry.filters)
-    return lowerer.table(packed), later
+    return first.astype(np.int32), later
 
 
 def _padding(lowerer: Lowerer, found: Integers, product: Product, groups: int) -> Buffer:
@@ -340,11 +398,16 @@ def _padding(lowerer: Lowerer, found: Integers, product: Product, groups: int) -
     count = groups * product.depth
     if product.row == I16:
         return lowerer.table(np.zeros(count, np.int16))
+    return _padding_bytes(lowerer, found, count, found.offset)
+
+
+def _padding_bytes(lowerer: Lowerer, found: Integers, count: int, offset: int) -> Buffer:
+    """The zero point so many times, as a byte that has `offset` more."""
     if found.x_zero is None or found.x_zero.constant is not None:
         zero = 0 if found.x_zero is None else int(required_array(found.x_zero).reshape(()))
-        return lowerer.table(np.full(count, zero + found.offset, np.uint8))
+        return lowerer.table(np.full(count, (zero + offset) % 256, np.uint8))
     view = single(lowerer, found.x_zero)
     assert view is not None
-    target = View(lowerer.scratch(count), U8, (count,), (1,))
-    _store_parts(lowerer, view, row_operations(product, found.x, None), target)
+    target = View(lowerer.scratch(count), U8 if offset else view.type, (count,), (1,))
+    _store_parts(lowerer, view, [Operation(flip, (None,), type=U8)] if offset else [], target)
     return target.buffer

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import F32, U8
-from sardonyx.ir import Node, Value, dim
+from sardonyx.ir import Node, dim
+from sardonyx.ir import Value as GraphValue
+from sardonyx.providers.native.kernels.reduction.passes import sweep
 from sardonyx.providers.native.program.arguments import Arguments, Pointer, Size
 from sardonyx.providers.native.program.chain import Apply, Load
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
@@ -17,6 +20,8 @@ from sardonyx.providers.scalars.table import name_of, newest_scalar
 
 PIECE = 8192
 """Elements whose range is one item."""
+UNROLL = 4
+"""How many vectors are compared at a time: each comparison waits for the one before."""
 LEVELS = 255.0
 
 
@@ -30,7 +35,7 @@ def dynamic_quantize_linear(lowerer: Lowerer, node: Node) -> None:
     lowerer.combine([Load(F32, ()), Load(F32, ()), Load(U8, ()), apply], [x, scale, zero_point], target)
 
 
-def dense_view(lowerer: Lowerer, value: Value) -> View:
+def dense_view(lowerer: Lowerer, value: GraphValue) -> View:
     """A value without gaps, its axes in any order."""
     view = lowerer.view(value)
     return view if dense_order(view) is not None else lowerer.contiguous(value)
@@ -69,19 +74,28 @@ def range_kernel(f: KernelFunction, a: RangeArguments) -> None:
     """Items are pieces. The range has 0 in it; where there is a NaN its ends are NaN."""
     lanes = f.lanes(F32)
     with f.loop(f.begin, f.end) as piece:
-        low, high = (f.variable(f.const(F32.vector(lanes), 0.0)) for _ in range(2))
-        start, stop = piece * PIECE, f.minimum((piece + 1) * PIECE, a.count)
-        whole = stop - (stop - start) % lanes
-        with f.loop(start, whole, lanes) as i:
-            numbers = f.load(a.x, i, F32, lanes)
-            low.set(least(numbers, low.get()))
-            high.set(greatest(numbers, high.get()))
-        with f.if_(whole < stop):
-            numbers = f.load(a.x, whole, F32, lanes, remaining=stop - whole)
-            low.set(least(numbers, low.get()))
-            high.set(greatest(numbers, high.get()))
-        f.store(low.get(), a.ranges, piece * (2 * lanes), F32)
-        f.store(high.get(), a.ranges, piece * (2 * lanes) + lanes, F32)
+        ranges = [_Range(f, lanes) for _ in range(UNROLL)]
+
+        def take(copy: int, place: Value, remaining: Value | None) -> None:
+            numbers = f.load(a.x, place, F32, lanes, remaining=remaining)
+            ranges[copy].add(numbers, numbers)
+
+        sweep(f, piece * PIECE, f.minimum((piece + 1) * PIECE, a.count), lanes, UNROLL, take)
+        for other in ranges[1:]:
+            ranges[0].add(other.low.get(), other.high.get())
+        f.store(ranges[0].low.get(), a.ranges, piece * (2 * lanes), F32)
+        f.store(ranges[0].high.get(), a.ranges, piece * (2 * lanes) + lanes, F32)
+
+
+class _Range:
+    """The least and the greatest numbers of some lanes, and 0."""
+
+    def __init__(self, f: KernelFunction, lanes: int):
+        self.low, self.high = (f.variable(f.const(F32.vector(lanes), 0.0)) for _ in range(2))
+
+    def add(self, low: Value, high: Value) -> None:
+        self.low.set(least(low, self.low.get()))
+        self.high.set(greatest(high, self.high.get()))
 
 
 class ParameterArguments(Arguments):
@@ -95,12 +109,15 @@ class ParameterArguments(Arguments):
 def parameters_kernel(f: KernelFunction, a: ParameterArguments) -> None:
     lanes = f.lanes(F32)
     with f.loop(f.begin, f.end):
-        low, high = (f.variable(f.const(F32, 0.0)) for _ in range(2))
-        with f.loop(0, a.pieces) as piece, f.loop(0, lanes) as lane:
-            place = piece * (2 * lanes) + lane
-            low.set(least(f.load(a.ranges, place, F32), low.get()))
-            high.set(greatest(f.load(a.ranges, place + lanes, F32), high.get()))
+        vectors, all_lanes = _Range(f, lanes), _Range(f, 1)
+        with f.loop(0, a.pieces) as piece:
+            place = piece * (2 * lanes)
+            vectors.add(f.load(a.ranges, place, F32, lanes), f.load(a.ranges, place + lanes, F32, lanes))
+        lows, highs = vectors.low.get(), vectors.high.get()
+        for lane in range(lanes):
+            all_lanes.add(f.extract(lows, lane), f.extract(highs, lane))
+        low, high = all_lanes.low.get(), all_lanes.high.get()
         with f.exact():
-            scale = f.select(high.get() > low.get(), (high.get() - low.get()) / LEVELS, 1.0)
+            scale = f.select(high > low, (high - low) / LEVELS, 1.0)
             f.store(scale, a.scale, 0, F32)
-            f.store(saturated(-low.get() / scale, None, U8), a.zero_point, 0, U8)
+            f.store(saturated(-low / scale, None, U8), a.zero_point, 0, U8)

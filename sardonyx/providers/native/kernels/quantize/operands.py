@@ -2,7 +2,8 @@
 
 A group is what `compiler/products.py` multiplies at once. Rows of words hold numbers less their zero point, so no sum has to be corrected.
 Rows of bytes hold numbers as they are, or 128 more where these have a sign; kernels' sums then lack the zero point times the sum of each
-column, which is known when a constant is packed. Columns are always less their zero point: in 8 bits if that holds them, else in 16.
+column, which is known when a constant is packed. Columns are less their zero point if 8 bits hold that. Else columns of words are so in 16
+bits, and columns of bytes keep it: sums then lack it times the sum of each row.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from sardonyx.compiler.products import Product, integers
 from sardonyx.compiler.target import Target
 from sardonyx.compiler.types import I8, I16, I32, U8, Type
 from sardonyx.ir import Dim, Value, dim
+from sardonyx.providers.native.kernels.linalg.packing import packed_view
 from sardonyx.providers.native.kernels.linalg.tile_kernel import tile_vectors
 from sardonyx.providers.native.kernels.quantize.interleaving import interleaved_panels
+from sardonyx.providers.native.kernels.quantize.sums import row_sums
 from sardonyx.providers.native.program.expression import Operation
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.steps import Buffer
@@ -104,7 +107,14 @@ class Columns:
     """In groups."""
     batch_stride: Dim
     sums: View | None = None
-    """Of each column, the sum of its elements: where rows hold bytes."""
+    """Of each column, the sum of its elements less their zero point: where rows hold bytes."""
+    zero: View | None = None
+    """The zero point that is still in the elements, one or one for each column, and what was subtracted instead of it."""
+    offset: int = 0
+
+    @property
+    def is_centered(self) -> bool:
+        return self.zero is None and self.offset == 0
 
 
 def width_of(target: Target, columns: Dim) -> int:
@@ -123,19 +133,30 @@ def constant_columns(
     """A constant in panels; `arrange` makes the factor (…, K, N) of its array, and gives zero points the same axes."""
     assert value.constant is not None
     factor = arrange(value.constant.peek())
-    column = I8 if fits_bytes(factor, zero_array(zero_point), _less_zero) else I16
+    is_centered = fits_bytes(factor, zero_array(zero_point), _less_zero)
+    column = I8 if is_centered or product_for(lowerer.target, I8).row == U8 else I16
     product = product_for(lowerer.target, column)
+    is_centered = is_centered or column == I16
+    offset = 128 if stored(value) == U8 and not is_centered else 0
     *batch, inner, count = factor.shape
     groups, panels = -(-inner // product.depth), -(-count // width)
     size = math.prod(batch) * panels * groups * width * product.depth * column.bytes
     sources = [value] if zero_point is None else [value, zero_point]
 
     def pack(array: np.ndarray, zero: np.ndarray | None = None) -> list[np.ndarray]:
-        return [pack_groups(_less_zero(arrange(array), zero), product, width)]
+        numbers = _less_zero(arrange(array), zero) if is_centered else arrange(array).astype(np.int16) - offset
+        return [pack_groups(numbers, product, width)]
 
-    (buffer,) = lowerer.packed(sources, PANELS, (arrangement, width, product.depth, str(column)), [size], pack)
+    parameters = (arrangement, width, product.depth, str(column), is_centered)
+    (buffer,) = lowerer.packed(sources, PANELS, parameters, [size], pack)
     sums = _column_sums(lowerer, sources, arrangement, arrange, factor.shape) if product.row == U8 else None
-    return Columns(buffer, product, groups * width, panels * groups * width, sums)
+    zero = None if is_centered or zero_point is None else one_or_each(lowerer.view(zero_point))
+    return Columns(buffer, product, groups * width, panels * groups * width, sums, zero, offset)
+
+
+def one_or_each(view: View) -> View:
+    """A zero point that broadcasts with rows of columns."""
+    return replace(view, shape=(), strides=()) if all(size == 1 for size in view.shape) else view
 
 
 def zero_array(zero_point: Value | None) -> np.ndarray | None:
@@ -192,20 +213,69 @@ def _column_sums(
 
 
 def computed_columns(lowerer: Lowerer, value: Value, axes: Sequence[int], zero_point: View | None, width: int) -> Columns:
-    """A value, with its axes in this order (…, K, N), in panels of words less their zero points, packed in each run."""
+    """A value, with its axes in this order (…, K, N), in panels that are packed in each run."""
+    product = product_for(lowerer.target, I8)
+    if product.row == U8 and len(axes) > 1 and (zero_point is None or not zero_point.shape):
+        return _computed_bytes(lowerer, value, axes, zero_point, product, width)
+    return _computed_words(lowerer, value, axes, zero_point, width)
+
+
+def _computed_words(lowerer: Lowerer, value: Value, axes: Sequence[int], zero_point: View | None, width: int) -> Columns:
+    """Words less their zero points."""
     product = product_for(lowerer.target, I16)
     shape = tuple(dims(value)[axis] for axis in axes)
     flat = View(lowerer.scratch(dim.product(shape) * I16.bytes), I16, shape, contiguous_strides(shape))
     back = flat.transposed([list(axes).index(axis) for axis in range(len(axes))])
     lowerer.store_through(value, row_operations(product, value, zero_point), back)
     matrix = flat if len(shape) > 1 else flat.with_axes_behind(1)
-    buffer, panel = interleaved_panels(lowerer, matrix, product, width)
-    return Columns(buffer, product, panel, panel * dim.ceildiv(matrix.shape[-1], width))
+    panels = interleaved_panels(lowerer, matrix, product, width)
+    return Columns(panels.buffer, product, panels.panel, panels.panel * dim.ceildiv(matrix.shape[-1], width))
+
+
+def _computed_bytes(
+    lowerer: Lowerer, value: Value, axes: Sequence[int], zero_point: View | None, product: Product, width: int
+) -> Columns:
+    """Bytes with a sign, in which their zero point stays."""
+    offset = 128 if stored(value) == U8 else 0
+    operations = [Operation(flip, (None,), type=I8)] if offset else []
+    turned = [*axes[:-2], axes[-1], axes[-2]]
+    known = lowerer.known_view(value)
+    if known is not None and _has_whole_groups(known.transposed(turned), product.depth):
+        rows = _stored_bytes(lowerer, value, turned, operations)
+        packed = packed_view(lowerer, _as_groups(rows, product.depth), I32, width, width)
+        sums = row_sums(lowerer, rows, zero_point, offset)
+        sums = replace(sums, shape=(*sums.shape[:-1], 1, sums.shape[-1]), strides=(*sums.strides[:-1], 0, 1))
+        return Columns(packed.buffer, product, packed.tile_stride, packed.batch_stride, sums, zero_point, offset)
+    flat = _stored_bytes(lowerer, value, axes, operations)
+    panels = interleaved_panels(lowerer, flat, product, width, zero_point, offset)
+    stride = panels.panel * dim.ceildiv(flat.shape[-1], width)
+    return Columns(panels.buffer, product, panels.panel, stride, panels.sums, zero_point, offset)
+
+
+def _has_whole_groups(view: View, depth: int) -> bool:
+    """Whether the last axis lies in a row, in whole groups."""
+    numbers = (view.shape[-1], *view.strides[:-1], view.offset)
+    return view.strides[-1] == 1 and all(isinstance(number, int) and number % depth == 0 for number in numbers)
+
+
+def _stored_bytes(lowerer: Lowerer, value: Value, axes: Sequence[int], operations: Sequence[Operation]) -> View:
+    """A value with its axes in this order, without gaps, as bytes with a sign."""
+    shape = tuple(dims(value)[axis] for axis in axes)
+    known = lowerer.known_view(value)
+    if known is not None and not operations and known.transposed(axes).is_contiguous:
+        return known.transposed(axes)
+    flat = View(lowerer.scratch(dim.product(shape)), I8, shape, contiguous_strides(shape))
+    lowerer.store_through(value, operations, flat.transposed([list(axes).index(axis) for axis in range(len(axes))]))
+    return flat
+
+
+def _as_groups(view: View, depth: int) -> View:
+    """Rows with strides and sizes counted in groups, as numbers of 32 bits."""
+    strides = tuple(dim.floordiv(stride, depth) for stride in view.strides[:-1])
+    shape = (*view.shape[:-1], dim.ceildiv(view.shape[-1], depth))
+    return replace(view, type=I32, shape=shape, strides=(*strides, 1), offset=dim.floordiv(view.offset, depth))
 
 
 def in_groups(view: View, product: Product) -> View:
     """Rows with strides and sizes counted in groups."""
-    depth = product.depth
-    strides = tuple(dim.floordiv(stride, depth) for stride in view.strides[:-1])
-    shape = (*view.shape[:-1], dim.ceildiv(view.shape[-1], depth))
-    return replace(view, type=product.row_group, shape=shape, strides=(*strides, 1), offset=dim.floordiv(view.offset, depth))
+    return replace(_as_groups(view, product.depth), type=product.row_group)

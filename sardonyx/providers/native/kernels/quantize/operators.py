@@ -170,7 +170,7 @@ def dynamic_quantize_mat_mul(lowerer: Lowerer, node: Node) -> None:
     columns = columns_of(lowerer, b)
     rows = quantized_rows(lowerer, columns.product, a, scale, zero)
     product = Operation("Mul", (scale, spread_scale(lowerer, required(b_scale), 0)), type=F32)
-    operations = [*corrections_of(columns, zero, 0), *_real_operations(product, bias)]
+    operations = [*corrections_of(lowerer, columns, rows, zero, 0), *_real_operations(product, bias)]
     product_step(lowerer, node, rows, columns, dims(a), b.shape, operations)
 
 

@@ -25,9 +25,11 @@ from sardonyx.providers.native.kernels.quantize.operands import (
     computed_columns,
     constant_columns,
     in_groups,
+    one_or_each,
     packed_rows,
     width_of,
 )
+from sardonyx.providers.native.kernels.quantize.sums import row_sums
 from sardonyx.providers.native.program.expression import Operation
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.values import dims, stored
@@ -64,7 +66,7 @@ def integer_product(lowerer: Lowerer, node: Node, A: Operand, B: Operand, operat
     columns = columns_of(lowerer, B)
     zero_point = zero_of_rows(lowerer, A)
     rows = packed_rows(lowerer, columns.product, A.value, A.axes, zero_point)
-    corrections = corrections_of(columns, zero_point, 0 if stored(A.value) == U8 else 128)
+    corrections = corrections_of(lowerer, columns, rows, zero_point, 0 if stored(A.value) == U8 else 128, len(B.shape) > 1)
     product_step(lowerer, node, rows, columns, A.shape, B.shape, [*corrections, *operations])
 
 
@@ -92,17 +94,24 @@ def zero_of_rows(lowerer: Lowerer, A: Operand) -> View | None:
 
 def _spread(view: View, rows: bool, rank: int) -> View:
     """One number for all, or for each row or column."""
-    if all(size == 1 for size in view.shape):
-        return replace(view, shape=(), strides=())
+    view = one_or_each(view)
     return view.with_axes_behind(1) if rows and len(view.shape) == 1 and rank > 1 else view
 
 
-def corrections_of(columns: Columns, zero_point: View | None, offset: int) -> list[Operation]:
-    """What sums of bytes still lack; `offset` is what rows have too much."""
-    if columns.sums is None or (zero_point is None and not offset):
-        return []
-    zero = 0 if zero_point is None else zero_point
-    return [Operation(uncentered, (None, zero, columns.sums), (("offset", offset),), type=I32)]
+def corrections_of(
+    lowerer: Lowerer, columns: Columns, rows: View, zero_point: View | None, offset: int, has_columns: bool = True
+) -> list[Operation]:
+    """What sums of bytes still lack; `offset` is what rows have too much. Without `has_columns` results have no axis for them."""
+    operations = []
+    if not columns.is_centered:
+        sums = row_sums(lowerer, rows)
+        sums = sums.with_axes_behind(1) if has_columns else sums
+        zero = 0 if columns.zero is None else columns.zero
+        operations.append(Operation(uncentered, (None, zero, sums), (("offset", -columns.offset),), type=I32))
+    if columns.sums is not None and (zero_point is not None or offset):
+        zero = 0 if zero_point is None else zero_point
+        operations.append(Operation(uncentered, (None, zero, columns.sums), (("offset", offset),), type=I32))
+    return operations
 
 
 def product_step(
