@@ -318,6 +318,7 @@ NOT_REDUCING = {
     "each result is made of one element, or of as many operands as there are inputs": """
         BatchNormalization ai.onnx.ml.Scaler ai.onnx.ml.Imputer ai.onnx.ml.LabelEncoder ai.onnx.ml.OneHotEncoder
         RotaryEmbedding com.microsoft.RotaryEmbedding AffineGrid QuantizeLinear DequantizeLinear
+        com.microsoft.GatherBlockQuantized
     """,
     "elements are moved, not combined": """
         Gather GatherElements GatherND com.microsoft.GatherND Reshape Squeeze Unsqueeze Flatten Identity
@@ -332,7 +333,7 @@ NOT_REDUCING = {
     """,
     "nodes of the graphs inside are lowered one by one": "If Loop Scan",
     "operands are copied before they are combined": "Col2Im LinearAttention Det com.microsoft.Inverse NonZero NonMaxSuppression",
-    "operands are computed before they are combined, number by number": "com.microsoft.MatMulNBits",
+    "operands are computed before they are combined, number by number": "com.microsoft.MatMulNBits com.microsoft.MatMulBnb4",
     "results do not depend on the elements of an operand": "Range com.microsoft.Range EyeLike OneHot ConstantOfShape",
     "updates are added one by one, at places that are checked": "ScatterElements Scatter ScatterND",
     "pixels are read by their coordinates, so that no vector reaches beyond a row": """

@@ -5,8 +5,8 @@ Then come the codes, in words of 32 bits: the first word of each column, the sec
 
 A code becomes a float without being converted: its bits are put below the exponent of a power of two so large that they count ones.
 What is subtracted then, that power and the zero point, leaves the exact difference. A block is summed up before it is multiplied by its
-scale. Up to four rows decode for themselves, which costs little: other units are busy with it than those that multiply. Many rows share
-what is decoded of a block.
+scale. Codes with a book are looked up in it instead. Up to four rows decode for themselves, which costs little: other units are busy with
+it than those that multiply. Many rows share what is decoded of a block.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from sardonyx.compiler.builder import Value, Variable
+from sardonyx.compiler.tables import looked_up
 from sardonyx.compiler.types import F32, I32, U32, Type
 from sardonyx.providers.native.kernels.linalg.tile_kernel import GemmArguments, Tile, TiledProduct
 from sardonyx.providers.native.program.chain import Chain
@@ -45,6 +46,8 @@ class Codes:
     """Zero points: "middle" if all are that, "whole" for numbers in the codes' range, "real" for any."""
     middle: int
     """Of the range of the model's codes."""
+    book: tuple[float, ...] = ()
+    """What codes of 4 bits stand for, where that is no whole number."""
 
     @property
     def in_word(self) -> int:
@@ -205,6 +208,8 @@ class _CodedProduct(TiledProduct):
         """A code less its zero point."""
         f, bits = self.f, self.codes.bits
         place = code * bits
+        if self.codes.book:
+            return looked_up(self.codes.book, word >> place)
         if place + bits > FRACTION_BITS:
             word, place = half, place - HALF
         large = 2.0 ** (FRACTION_BITS - place)
@@ -222,6 +227,9 @@ class _CodedProduct(TiledProduct):
             shift = f.splat(f.convert(code * bits, U32), lanes)
             columns = []
             for number, word in enumerate(self._vectors(right, 0, U32)):
+                if self.codes.book:
+                    columns.append(looked_up(self.codes.book, word >> shift))
+                    continue
                 whole = f.bitcast((word >> shift) & ((1 << bits) - 1), I32.vector(lanes))
                 zero = zeros[0][number] if zeros else float(self.codes.middle)
                 with f.exact():
