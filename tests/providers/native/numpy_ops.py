@@ -41,7 +41,7 @@ OPS = {
         com.microsoft:QLinearConcat com.microsoft:QLinearLeakyRelu com.microsoft:QLinearSigmoid com.microsoft:QLinearSoftmax
         com.microsoft:QLinearReduceMean com.microsoft:QLinearWhere com.microsoft:QGemm com.microsoft:QAttention
         com.microsoft:QMoE
-        com.microsoft:MatMulIntegerToFloat com.microsoft:DynamicQuantizeMatMul com.microsoft:DynamicQuantizeLSTM
+        com.microsoft:MatMulIntegerToFloat com.microsoft:DynamicQuantizeMatMul
         com.microsoft:MatMulNBits
         com.microsoft:GatherBlockQuantized com.microsoft:NhwcMaxPool
     """,

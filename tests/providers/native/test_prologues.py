@@ -348,7 +348,7 @@ NOT_REDUCING = {
     "the kernels of DFT, which is here": "STFT",
     "the kernels of DynamicQuantizeMatMul, which is here; operands are whole numbers in groups": """
         MatMulInteger QLinearMatMul com.microsoft.MatMulIntegerToFloat com.microsoft.QGemm ConvInteger QLinearConv
-        com.microsoft.QLinearConv
+        com.microsoft.QLinearConv com.microsoft.DynamicQuantizeLSTM
     """,
     "the kernels of FusedConv, which is here, on images with their channels last": "com.microsoft.NhwcFusedConv",
 }

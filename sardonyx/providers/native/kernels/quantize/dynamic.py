@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sardonyx.compiler.builder import Value as Code
 from sardonyx.compiler.types import F32, U8
 from sardonyx.ir import Node, Value, dim
 from sardonyx.providers.native.program.arguments import Arguments, Pointer, Size
@@ -100,7 +101,13 @@ def parameters_kernel(f: KernelFunction, a: ParameterArguments) -> None:
             place = piece * (2 * lanes) + lane
             low.set(least(f.load(a.ranges, place, F32), low.get()))
             high.set(greatest(f.load(a.ranges, place + lanes, F32), high.get()))
-        with f.exact():
-            scale = f.select(high.get() > low.get(), (high.get() - low.get()) / LEVELS, 1.0)
-            f.store(scale, a.scale, 0, F32)
-            f.store(saturated(-low.get() / scale, None, U8), a.zero_point, 0, U8)
+        scale, zero_point = parameters_of(f, low.get(), high.get())
+        f.store(scale, a.scale, 0, F32)
+        f.store(zero_point, a.zero_point, 0, U8)
+
+
+def parameters_of(f: KernelFunction, low: Code, high: Code) -> tuple[Code, Code]:
+    """The scale and the zero point of a range."""
+    with f.exact():
+        scale = f.select(high > low, (high - low) / LEVELS, 1.0)
+        return scale, saturated(-low / scale, None, U8)
