@@ -11,7 +11,7 @@ from sardonyx.providers.cpu.contrib.quantized_matmul import CODE_BOOKS, dequanti
 from sardonyx.providers.native.kernels.linalg.tile_kernel import Tile, tile_vectors
 from sardonyx.providers.native.kernels.weight_only.kernel import Codes, coded_kernel
 from sardonyx.providers.native.kernels.weight_only.packing import Panels, Weights, pack
-from sardonyx.providers.native.kernels.weight_only.steps import TALL, float_rows, product_step
+from sardonyx.providers.native.kernels.weight_only.steps import apart, float_rows, product_step, shared_rows
 from sardonyx.providers.native.program.composition import Composer, compose
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
@@ -66,8 +66,8 @@ def mat_mul_bnb4(lowerer: Lowerer, node: Node) -> None:
         return [pack(memory, panels, None, swapped, largest.reshape(-1)[starts // block_size], None)]
 
     (buffer,) = lowerer.packed([B, absmax], BOOKED, (panels, block_size), [panels.count * panels.stride * F32.bytes], make)
-    tile = Tile(F32, F32, TALL, vectors, lanes, "k", True)
-    product_step(lowerer, node, coded_kernel, float_rows(lowerer, A), tile, panels, buffer)
+    tile = Tile(F32, F32, shared_rows(lowerer.target), vectors, lanes, "k", True)
+    product_step(lowerer, node, coded_kernel, apart(lowerer, float_rows(lowerer, A)), tile, panels, buffer)
 
 
 @compose("MatMulBnb4", domain=CONTRIB, claims=_is_sound, widen=True)

@@ -21,7 +21,7 @@ from sardonyx.providers.native.kernels.weight_only.packing import (
     zero_kind,
 )
 from sardonyx.providers.native.kernels.weight_only.rounding import rounded_rows
-from sardonyx.providers.native.kernels.weight_only.steps import TALL, float_rows, product_step
+from sardonyx.providers.native.kernels.weight_only.steps import apart, float_rows, product_step, shared_rows
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.steps import Buffer
 from sardonyx.providers.native.program.table import lower
@@ -88,10 +88,12 @@ def mat_mul_n_bits(lowerer: Lowerer, node: Node) -> None:
     codes = Codes(weights.code_bits, zero, weights.middle)
     panels = _panels(weights, codes, vectors * lanes, order)
     rows = float_rows(lowerer, required(A), order)
-    is_rounded = order is None and operand(node, "accuracy_level") == ROUNDED
+    is_rounded = operand(node, "accuracy_level") == ROUNDED
     if is_rounded:
         rows = rounded_rows(lowerer, rows, codes, panels.block, panels.blocks)
-    height = _rounded_rows(lowerer.target, vectors) if is_rounded else TALL
+    else:
+        rows = apart(lowerer, rows)
+    height = _rounded_rows(lowerer.target, vectors) if is_rounded else shared_rows(lowerer.target)
     tile = Tile(rows.type, F32, height, vectors, lanes, "k", True)
     kernel = integer_kernel if is_rounded else coded_kernel
     (bias,) = inputs_named(node, "bias")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from sardonyx.compiler.target import Target
 from sardonyx.compiler.types import F32
 from sardonyx.ir import Node, Value, dim
 from sardonyx.providers.native.kernels.linalg.matmul import with_flat_rows
@@ -17,8 +18,12 @@ from sardonyx.providers.native.program.steps import Buffer
 from sardonyx.providers.native.program.values import dims
 from sardonyx.providers.native.program.views import View, contiguous_strides
 
-TALL = 48
-"""How many rows share what is decoded of a block."""
+GAP_BYTES = 64
+
+
+def shared_rows(target: Target) -> int:
+    """How many rows share what is decoded of a block."""
+    return 64 if target.vector_registers >= 32 else 48
 
 
 def float_rows(lowerer: Lowerer, A: Value, order: Order | None = None) -> View:
@@ -33,6 +38,18 @@ def float_rows(lowerer: Lowerer, A: Value, order: Order | None = None) -> View:
         flat = with_flat_rows(copied)
     assert flat is not None
     return flat if order is None else reordered_rows(lowerer, flat, order.columns)
+
+
+def apart(lowerer: Lowerer, rows: View) -> View:
+    """Rows that do not compete for the same places of the first-level cache; others are copied, as a tile reads a dozen at a time."""
+    count, stride = rows.shape[0], rows.strides[0]
+    is_unlucky = isinstance(stride, int) and stride > 0 and stride * F32.bytes % lowerer.target.caches.distance == 0
+    if count == 1 or not is_unlucky:
+        return rows
+    gap = GAP_BYTES // F32.bytes
+    copied = View(lowerer.scratch(count * (stride + gap) * F32.bytes), F32, rows.shape, (stride + gap, 1))
+    lowerer.copy(rows, copied)
+    return copied
 
 
 def product_step(
