@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from sardonyx.errors import InferenceError
 from sardonyx.ir import Dim
 from sardonyx.ops.shapes import text
 
@@ -23,3 +24,17 @@ def weight_sizes(K: int, N: int, block_size: int, bits: int) -> dict[str, tuple[
 
 def wrong_size(name: str, shape: Iterable[Dim], sizes: Sequence[int]) -> str:
     return f"{name} is {text(shape)}, K, N, bits and block_size ask for {sizes[0]} elements"
+
+
+BLOBS = {0: (32, 4), 1: (32, 5), 2: (64, 4)}
+"""By `blk_quant_type` of MatMulFpQ4: the numbers of a block, and the bytes before its codes: a scale as float32, perhaps a zero point."""
+
+
+def blob_size(K: int, N: int, blk_quant_type: int) -> int:
+    """How many bytes weights (K, N) take."""
+    if blk_quant_type not in BLOBS:
+        raise InferenceError(f"blk_quant_type must be 0, 1 or 2, not {blk_quant_type}")
+    if K < 1 or N < 1:
+        raise InferenceError(f"B_shape is [{K}, {N}], sizes must be positive")
+    block, head = BLOBS[blk_quant_type]
+    return N * -(-K // block) * (head + block // 2)

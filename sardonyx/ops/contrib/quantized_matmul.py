@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from sardonyx.dtypes import bfloat16, float16, float32, int8, int16, int32, uint8, uint16, uint32
+from sardonyx.dtypes import bfloat16, float16, float32, int8, int16, int32, int64, uint8, uint16, uint32
 from sardonyx.errors import InferenceError
 from sardonyx.ir import TensorType
+from sardonyx.ops.coded_weights import blob_size
 from sardonyx.ops.linalg import product_shape
 from sardonyx.ops.schemas import define
-from sardonyx.ops.shapes import text
+from sardonyx.ops.shapes import fresh_shape, text
 from sardonyx.ops.table import in_domain
 
 contrib = in_domain("com.microsoft")
@@ -47,6 +48,15 @@ define(
     T1={float32, float16, bfloat16},
     T2={uint8},
 )
+define(
+    "com.microsoft",
+    "MatMulFpQ4",
+    1,
+    "(A: T1, B: T2, B_shape: T3, *, blk_quant_type: int = 1) -> (Y: T1)",
+    T1={float32},
+    T2={uint8},
+    T3={int64},
+)
 
 
 @contrib("MatMulInteger16")
@@ -68,3 +78,23 @@ def mat_mul_bnb4(A, K, N, transB):
     if not A.shape or (isinstance(A.shape[-1], int) and A.shape[-1] != inner):
         raise InferenceError(f"A is {text(A.shape)}, its last size should be {inner}")
     return (*A.shape[:-1], columns)
+
+
+@contrib("MatMulFpQ4")
+def mat_mul_fp_q4(A, B, B_shape, blk_quant_type):
+    """B is a blob, and B_shape says what it holds: (K, N)."""
+    sizes = B_shape.require_rank(1, name="B_shape")
+    if sizes is not None and isinstance(sizes[0], int) and sizes != (2,):
+        raise InferenceError(f"B_shape is {text(sizes)}, it should hold two sizes, K and N")
+    if A.shape is None:
+        return None
+    if not B_shape.is_concrete:
+        return (*A.shape[:-1], fresh_shape(1)[0])
+    K, N = map(int, B_shape.value)
+    size = blob_size(K, N, blk_quant_type)
+    blob = B.require_rank(1, name="B")
+    if blob is not None and isinstance(blob[0], int) and blob != (size,):
+        raise InferenceError(f"B is {text(B.shape)}, {K} x {N} weights of blk_quant_type {blk_quant_type} take {size} bytes")
+    if not A.shape or (isinstance(A.shape[-1], int) and A.shape[-1] != K):
+        raise InferenceError(f"A is {text(A.shape)}, its last size should be {K}")
+    return (*A.shape[:-1], N)

@@ -163,6 +163,15 @@ def _quantizes_in(dtype: ElementType):
 
 @scalar(
     "QuantizeLinear",
+    domain=CONTRIB,
+    types={dtypes.float16},
+    claims=_quantizes_in(dtypes.float16),
+    trailing=axes_behind,
+    varies=True,
+    case="the scale is float16",
+)
+@scalar(
+    "QuantizeLinear",
     types={dtypes.float16},
     claims=_quantizes_in(dtypes.float16),
     trailing=axes_behind,

@@ -232,3 +232,132 @@ audit(
     domain=CONTRIB,
     num_heads=2,
 )
+
+audit(
+    "GatherBlockQuantized",
+    {
+        "data": whole(5, 20),
+        "indices": np.array([[4, -1], [0, 9]]),
+        "scales": np.abs(floats(5, 3)) + 0.1,
+        "zero_points": whole(5, 2),
+    },
+    "data=data indices=clamped zero_points=data gather_axis=inference quantize_axis=inference block_size=claims bits=inference",
+    domain=CONTRIB,
+    constants="data scales zero_points",
+    gather_axis=0,
+    quantize_axis=1,
+    block_size=16,
+    bits=4,
+)
+audit(
+    "MatMulBnb4",
+    {"A": floats(3, 32), "B": whole(96), "absmax": np.abs(floats(12)) + 0.1},
+    "B=data K=inference N=inference block_size=claims quant_type=claims training_mode=flag transB=flag",
+    domain=CONTRIB,
+    constants="B absmax",
+    K=32,
+    N=6,
+    block_size=16,
+    quant_type=1,
+)
+audit(
+    "MatMulFpQ4",
+    {"A": floats(3, 32), "B": whole(6 * 21), "B_shape": np.array([32, 6])},
+    "B=data B_shape=inference blk_quant_type=inference",
+    domain=CONTRIB,
+    constants="B B_shape",
+    blk_quant_type=1,
+)
+audit(
+    "MatMulInteger16",
+    {"A": whole(4, 12).view(np.int16), "B": whole(6, 10).view(np.int16)},
+    "A=data B=data",
+    domain=CONTRIB,
+)
+coded = {"K": 32, "bits": 4, "block_size": 16, "accuracy_level": 0}
+sizes = "K=inference bits=inference block_size=inference accuracy_level=flag"
+audit(
+    "MatMulNBitsMlp",
+    {
+        "A": floats(3, 32),
+        "skip": floats(3, 32),
+        "norm_scale": floats(32),
+        "gate_B": whole(6, 2, 8),
+        "gate_scales": floats(6, 2),
+        "gate_bias": floats(6),
+        "up_B": whole(6, 2, 8),
+        "up_scales": floats(6, 2),
+        "up_bias": floats(6),
+    },
+    f"gate_B=data up_B=data N=inference {sizes}",
+    domain=CONTRIB,
+    constants="gate_B gate_scales up_B up_scales",
+    N=6,
+    activation="silu",
+    **coded,
+)
+audit(
+    "MatMulNBitsQkv",
+    {
+        "A": floats(3, 32),
+        "skip": floats(3, 32),
+        "norm_scale": floats(32),
+        "q_B": whole(6, 2, 8),
+        "q_scales": floats(6, 2),
+        "q_bias": floats(6),
+        "k_B": whole(4, 2, 8),
+        "k_scales": floats(4, 2),
+        "k_bias": floats(4),
+        "v_B": whole(4, 2, 8),
+        "v_scales": floats(4, 2),
+        "v_bias": floats(4),
+    },
+    f"q_B=data k_B=data v_B=data Nq=inference Nkv=inference {sizes}",
+    domain=CONTRIB,
+    constants="q_B q_scales k_B k_scales v_B v_scales",
+    outputs=4,
+    Nq=6,
+    Nkv=4,
+    **coded,
+)
+tables = {"w": whole(9, 8), "p": whole(4, 8), "s": whole(2, 8), "g": whole(8), "b": whole(8)}
+prefixes = ("word_embedding", "position_embedding", "segment_embedding", "gamma", "beta")
+audit(
+    "QEmbedLayerNormalization",
+    {
+        "input_ids": int32s(1, 2, 8).reshape(1, 3),
+        "segment_ids": int32s(0, 1, 1).reshape(1, 3),
+        **dict(zip(("word_embedding_quant", "position_embedding_quant", "segment_embedding"), list(tables.values())[:3])),
+        "gamma_quant": tables["g"],
+        "beta_quant": tables["b"],
+        "mask": int32s(1, 1, 0).reshape(1, 3),
+        **{f"{prefix}_scale": one for prefix in prefixes},
+        **{f"{prefix}_zero_point": zero for prefix in prefixes},
+    },
+    "input_ids=status segment_ids=status mask=data word_embedding_quant=data position_embedding_quant=data segment_embedding=data"
+    " gamma_quant=data beta_quant=data " + " ".join(f"{prefix}_zero_point=data" for prefix in prefixes),
+    domain=CONTRIB,
+    outputs=2,
+)
+audit(
+    "DynamicQuantizeLSTM",
+    {
+        "X": floats(3, 2, 4),
+        "W": whole(1, 4, 12),
+        "R": whole(1, 3, 12),
+        "B": floats(1, 24),
+        "sequence_lens": int32s(3, 1),
+        "initial_h": floats(1, 2, 3),
+        "initial_c": floats(1, 2, 3),
+        "P": floats(1, 9),
+        "W_scale": np.abs(floats(1)) + 0.1,
+        "W_zero_point": whole(1),
+        "R_scale": np.abs(floats(1)) + 0.1,
+        "R_zero_point": whole(1),
+    },
+    "W=data R=data W_zero_point=data R_zero_point=data sequence_lens=status hidden_size=inference input_forget=flag",
+    domain=CONTRIB,
+    constants="W R B P W_scale W_zero_point R_scale R_zero_point",
+    outputs=3,
+    hidden_size=3,
+)

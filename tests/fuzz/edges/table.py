@@ -19,7 +19,7 @@ CHECKS = {
     "sizes": "becomes a size of the result: memory is laid out from it, a size that contradicts another goes to NumPy",
     "settled": "a step of the run makes it a size, unless it is negative or there is no room; then NumPy or a longer run takes it",
     "claims": "native code takes the node only with a constant in range; NumPy computes or refuses all others",
-    "clamped": "cut to what the tensor has, for more would change nothing",
+    "clamped": "cut to what the tensor has, for more would change nothing; what points beyond a table of blocks gives zeros",
     "flag": "chooses code; nothing is addressed by it",
     "data": "a number that is computed with or compared, like any other element",
 }

@@ -121,3 +121,46 @@ case("MatMulBnb4", A=f32(0, 16), **SMALL, expect=np.zeros((0, 3), np.float32))
 refuse("MatMulBnb4", A=f32(2, 15), **SMALL, match="last size should be 16")
 refuse("MatMulBnb4", A=f32(2, 16), **{**SMALL, "quant_type": 2}, match="quant_type must be 0")
 refuse("MatMulBnb4", A=f32(2, 16), **{**SMALL, "absmax": f32(2)}, match="do not take 24 bytes and 2 scales")
+
+# --- MatMulFpQ4
+
+
+def fp_q4(A, B, B_shape, blk_quant_type=1):
+    """Block by block: the scale, a zero point in type 1, then codes, of each 32 the first 16 in the lower bits."""
+    K, N = B_shape
+    size, head = {0: (32, 4), 1: (32, 5), 2: (64, 4)}[blk_quant_type]
+    columns, place = [], 0
+    for _ in range(N):
+        column = []
+        for _ in range(-(-K // size)):
+            block = B[place : place + head + size // 2]
+            place += block.size
+            zero = block[4] if head == 5 else 8
+            for part in block[head:].reshape(-1, 16):
+                column += [
+                    (int(code) - int(zero)) * float(block[:4].view(np.float32)[0]) for code in (*(part % 16), *(part // 16))
+                ]
+        columns.append(column[:K])
+    return (A.astype(np.float64) @ np.array(columns).T).astype(np.float32)
+
+
+def blob(K, N, blk_quant_type):
+    size, head = {0: (32, 4), 1: (32, 5), 2: (64, 4)}[blk_quant_type]
+    blocks = numbers(np.uint8, N * -(-K // size), head + size // 2)
+    blocks[:, :4] = f32(len(blocks), 1, low=0.5, high=2).view(np.uint8)
+    blocks[:, 4:head] %= 16
+    return blocks.reshape(-1)
+
+
+for kind, (K, N) in itertools.product((0, 1), ((64, 5), (75, 7), (32, 1))):
+    settings = {"B": blob(K, N, kind), "B_shape": np.array([K, N]), "blk_quant_type": kind, "expect": fp_q4}
+    case("MatMulFpQ4", A=f32(2, 3, K), **settings, **BOTH, rtol=1e-4, atol=1e-4)
+    case("MatMulFpQ4", A=f32(1, K), **settings, **BOTH, rtol=1e-4, atol=1e-4)
+# onnxruntime describes the type 2, and refuses blobs of its size
+WIDE = {"B": blob(100, 3, 2), "B_shape": np.array([100, 3]), "blk_quant_type": 2, "domain": CONTRIB}
+case("MatMulFpQ4", A=f32(4, 100), **WIDE, expect=fp_q4, rtol=1e-4, atol=1e-4)
+case("MatMulFpQ4", A=f32(0, 100), **WIDE, expect=np.zeros((0, 3), np.float32))
+refuse("MatMulFpQ4", A=f32(4, 100), **{**WIDE, "blk_quant_type": 3}, match="blk_quant_type must be 0, 1 or 2")
+refuse("MatMulFpQ4", A=f32(4, 99), **WIDE, match="100")
+refuse("MatMulFpQ4", A=f32(4, 100), **{**WIDE, "B": u8(7)}, match="take 216 bytes")
+refuse("MatMulFpQ4", A=f32(4, 100), **{**WIDE, "B_shape": np.array([-100, 3])}, match="must be positive")

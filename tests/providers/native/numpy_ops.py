@@ -40,9 +40,9 @@ OPS = {
         com.microsoft:QLinearMul com.microsoft:QLinearAveragePool com.microsoft:QLinearGlobalAveragePool
         com.microsoft:QLinearConcat com.microsoft:QLinearLeakyRelu com.microsoft:QLinearSigmoid com.microsoft:QLinearSoftmax
         com.microsoft:QLinearReduceMean com.microsoft:QLinearWhere com.microsoft:QGemm com.microsoft:QAttention
-        com.microsoft:QEmbedLayerNormalization com.microsoft:QMoE com.microsoft:MatMulInteger16
-        com.microsoft:MatMulIntegerToFloat com.microsoft:DynamicQuantizeMatMul com.microsoft:DynamicQuantizeLSTM
-        com.microsoft:MatMulNBits com.microsoft:MatMulNBitsMlp com.microsoft:MatMulNBitsQkv com.microsoft:MatMulBnb4
+        com.microsoft:QMoE
+        com.microsoft:MatMulIntegerToFloat com.microsoft:DynamicQuantizeMatMul
+        com.microsoft:MatMulNBits
         com.microsoft:GatherBlockQuantized com.microsoft:NhwcMaxPool
     """,
     "blocks of channels, which only onnxruntime's own files have": """

@@ -318,6 +318,7 @@ NOT_REDUCING = {
     "each result is made of one element, or of as many operands as there are inputs": """
         BatchNormalization ai.onnx.ml.Scaler ai.onnx.ml.Imputer ai.onnx.ml.LabelEncoder ai.onnx.ml.OneHotEncoder
         RotaryEmbedding com.microsoft.RotaryEmbedding AffineGrid QuantizeLinear DequantizeLinear
+        com.microsoft.GatherBlockQuantized
     """,
     "elements are moved, not combined": """
         Gather GatherElements GatherND com.microsoft.GatherND Reshape Squeeze Unsqueeze Flatten Identity
@@ -332,7 +333,7 @@ NOT_REDUCING = {
     """,
     "nodes of the graphs inside are lowered one by one": "If Loop Scan",
     "operands are copied before they are combined": "Col2Im LinearAttention Det com.microsoft.Inverse NonZero NonMaxSuppression",
-    "operands are computed before they are combined, number by number": "com.microsoft.MatMulNBits",
+    "operands are computed before they are combined, number by number": "com.microsoft.MatMulNBits com.microsoft.MatMulBnb4",
     "results do not depend on the elements of an operand": "Range com.microsoft.Range EyeLike OneHot ConstantOfShape",
     "updates are added one by one, at places that are checked": "ScatterElements Scatter ScatterND",
     "pixels are read by their coordinates, so that no vector reaches beyond a row": """
@@ -347,7 +348,7 @@ NOT_REDUCING = {
     "the kernels of DFT, which is here": "STFT",
     "the kernels of DynamicQuantizeMatMul, which is here; operands are whole numbers in groups": """
         MatMulInteger QLinearMatMul com.microsoft.MatMulIntegerToFloat com.microsoft.QGemm ConvInteger QLinearConv
-        com.microsoft.QLinearConv
+        com.microsoft.QLinearConv com.microsoft.DynamicQuantizeLSTM
     """,
     "the kernels of FusedConv, which is here, on images with their channels last": "com.microsoft.NhwcFusedConv",
 }

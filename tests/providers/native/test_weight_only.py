@@ -69,7 +69,7 @@ class Coded:
         attributes = {"K": K, "N": N, "bits": bits, "block_size": block, **more}
         self.node = helper.make_node("MatMulNBits", inputs, [name], name, domain="com.microsoft", **attributes)
         self.initializers = [numpy_helper.from_array(array, name + one) for one, array in arrays.items()]
-        self.type, self.K = type, K
+        self.type, self.K, self.group = type, K, group
 
     def exact(self, A: np.ndarray) -> np.ndarray:
         result = np.asarray(A, np.float64) @ self.weights.T
@@ -144,13 +144,15 @@ def test_long_sums_and_batches_on_two_threads() -> None:
     assert_exact(nodes, (2, 50), (1, 1), threads=2)
 
 
-def rounded(A: np.ndarray, block: int) -> np.ndarray:
-    """Whole multiples, up to 127, of a scale for each block along the last axis; in float64."""
+def rounded(A: np.ndarray, block: int, group: np.ndarray) -> np.ndarray:
+    """Whole multiples, up to 127, of a scale for so many elements that belong to one group; in float64."""
     exact = np.zeros(np.shape(A), np.float64)
-    for first in range(0, A.shape[-1], block):
-        part = np.asarray(A[..., first : first + block], np.float64)
-        scale = np.abs(part).max(axis=-1, keepdims=True, initial=0) / 127
-        exact[..., first : first + block] = np.rint(part / np.where(scale, scale, 1)) * scale
+    for number in np.unique(group):
+        members = np.flatnonzero(group == number)
+        for places in np.split(members, range(block, len(members), block)):
+            part = np.asarray(A[..., places], np.float64)
+            scale = np.abs(part).max(axis=-1, keepdims=True, initial=0) / 127
+            exact[..., places] = np.rint(part / np.where(scale, scale, 1)) * scale
     return exact
 
 
@@ -162,7 +164,7 @@ class Rounded(Coded):
         self.block = min(block, 128)
 
     def exact(self, A: np.ndarray) -> np.ndarray:
-        return super().exact(rounded(A, self.block))
+        return super().exact(rounded(A, self.block, self.group))
 
 
 @pytest.mark.parametrize("level", levels())
@@ -178,6 +180,8 @@ def test_rounded_activations_are_multiplied_exactly(level: str, monkeypatch: pyt
             Rounded("two bits", K, 40, 16, 2),
             Rounded("two bits, long blocks", K, 40, 256, 2, "packed"),
             Rounded("eight bits", K, 40, 128, 8, "packed"),
+            Rounded("permuted", K, 40, 16, 4, "packed", groups="permuted"),
+            Rounded("uneven groups", K, 40, 32, 4, groups="random"),
         ]
         assert_exact(nodes, (1,), (7,), (0,))
 
@@ -209,9 +213,9 @@ def test_rounded_activations_keep_zeros_and_what_is_not_finite() -> None:
 def test_other_levels_are_float32_and_level_4_agrees_with_numpy() -> None:
     A = np.random.default_rng(6).standard_normal((3, 96)).astype(np.float32)
     nodes = [Coded(f"level {level}", 96, 24, 32, 4, accuracy_level=level) for level in (0, 1, 2, 3)]
-    nodes.append(Coded("permuted", 96, 24, 32, 4, groups="permuted", accuracy_level=4))
     check(nodes, A, execute(native_plan(model(*nodes)), {"A": A}))
     rounding = [Rounded("plain", 96, 24, 32, 4, "packed"), Rounded("long", 96, 24, 256, 8)]
+    rounding.append(Rounded("uneven groups", 96, 24, 16, 4, groups="random"))
     assert_agrees(model(*rounding), {"A": A}, tolerance=2e-6)
 
 

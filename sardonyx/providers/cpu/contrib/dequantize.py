@@ -75,4 +75,4 @@ def _placed(values, valid, axis):
         return np.zeros((*lead, *valid.shape, *rest), np.float32)
     if not valid.all():
         values = np.where(valid.reshape(-1, *(1,) * len(rest)), values, np.float32(0))
-    return values.reshape(*lead, *valid.shape, *rest)
+    return values.reshape((*lead, *valid.shape, *rest))

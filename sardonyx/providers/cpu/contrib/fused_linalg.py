@@ -49,7 +49,7 @@ def mat_mul_n_bits_mlp(
     if activation not in GATES:
         raise KernelError(f"activation must be one of {', '.join(GATES)}, not {activation!r}", InvalidArgument)
     rows, total = _normalized(A, skip, norm_scale, epsilon)
-    layout = {"K": K, "N": N, "block_size": block_size, "bits": bits}
+    layout = {"K": K, "N": N, "block_size": block_size, "bits": bits, "accuracy_level": accuracy_level}
     gate = mat_mul_n_bits(rows, gate_B, gate_scales, bias=gate_bias, **layout)
     up = mat_mul_n_bits(rows, up_B, up_scales, bias=up_bias, **layout)
     return GATES[activation](gate) * up, total
@@ -79,7 +79,7 @@ def mat_mul_n_bits_qkv(
     epsilon=1e-6,
 ):
     rows, total = _normalized(A, skip, norm_scale, epsilon)
-    layout = {"K": K, "block_size": block_size, "bits": bits}
+    layout = {"K": K, "block_size": block_size, "bits": bits, "accuracy_level": accuracy_level}
     query = mat_mul_n_bits(rows, q_B, q_scales, bias=q_bias, N=Nq, **layout)
     key = mat_mul_n_bits(rows, k_B, k_scales, bias=k_bias, N=Nkv, **layout)
     value = mat_mul_n_bits(rows, v_B, v_scales, bias=v_bias, N=Nkv, **layout)

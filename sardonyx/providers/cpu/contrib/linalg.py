@@ -49,8 +49,8 @@ def mat_mul_n_bits(
     if g_idx is not None and g_idx.size:
         _check_groups(g_idx, -(-K // block_size))
     rows = A.reshape(-1, K)
-    if accuracy_level == ROUNDED and is_in_order(g_idx, K, block_size):
-        rows = _rounded(rows, min(block_size, LONGEST_BLOCK))
+    if accuracy_level == ROUNDED:
+        rows = _rounded_in_order(rows, g_idx, K, block_size)
     output = np.empty((len(rows), N), np.float32)
     if 4 * N * K <= KEPT_BYTES and unchanging(B, scales, zero_points, g_idx):
         layout = (K, N, block_size, bits)
@@ -71,6 +71,36 @@ def is_in_order(g_idx: np.ndarray | None, K: int, block_size: int) -> bool:
     if g_idx is None or not g_idx.size:
         return True
     return bool((g_idx.reshape(-1)[:K] == np.arange(K) // block_size).all())
+
+
+def block_order(g_idx: np.ndarray, K: int, block_size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Which k stand together where neighbours do not belong to one block, and for each block the number of its scale.
+
+    Blocks have equal sizes; -1 are places that only fill one up.
+    """
+    groups = g_idx.reshape(-1)[:K]
+    block = min(block_size, LONGEST_BLOCK)
+    counts = np.bincount(groups, minlength=-(-K // block_size))
+    blocks = -(-counts // block)
+    columns = np.full(int(blocks.sum()) * block, -1, np.int32)
+    starts = (np.cumsum(blocks) - blocks) * block
+    first = np.cumsum(counts) - counts
+    sorted_columns = np.argsort(groups, kind="stable")
+    ranks = np.arange(K) - first[groups[sorted_columns]]
+    columns[starts[groups[sorted_columns]] + ranks] = sorted_columns
+    return columns, np.repeat(np.arange(len(counts)), blocks)
+
+
+def _rounded_in_order(rows, g_idx, K, block_size):
+    """Rows rounded to 8 bits, those together that are multiplied by weights of one scale."""
+    block = min(block_size, LONGEST_BLOCK)
+    if is_in_order(g_idx, K, block_size):
+        return _rounded(rows, block)
+    columns, _ = block_order(g_idx, K, block_size)
+    together = np.where(columns >= 0, rows[:, columns], np.float32(0))
+    places = np.empty(K, np.int64)
+    places[columns[columns >= 0]] = np.flatnonzero(columns >= 0)
+    return _rounded(together, block)[:, places]
 
 
 def _rounded(rows, block):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from sardonyx.errors import InvalidArgument, KernelError
+from sardonyx.errors import InferenceError, InvalidArgument, KernelError
+from sardonyx.ops.coded_weights import BLOBS, blob_size
+from sardonyx.providers.cpu.contrib.linalg import mat_mul_n_bits
 from sardonyx.providers.cpu.linalg import matmul
 from sardonyx.providers.cpu.prepared import prepared, unchanging
 from sardonyx.providers.cpu.quantize import dynamic_quantize_linear, integer_product
@@ -82,9 +84,9 @@ def mat_mul_bnb4(A, B, absmax, *, K, N, block_size, quant_type, training_mode=0,
         )
     layout = (K, N, block_size, quant_type)
     if unchanging(B, absmax):
-        weights = prepared(_dequantized, B, absmax, _LAYOUTS.setdefault(layout, layout), size=4 * N * K)
+        weights = prepared(dequantized, B, absmax, _LAYOUTS.setdefault(layout, layout), size=4 * N * K)
     else:
-        weights = _dequantized(B, absmax, layout)
+        weights = dequantized(B, absmax, layout)
     return matmul(A, weights.T if transB else weights)
 
 
@@ -92,11 +94,42 @@ _LAYOUTS: dict[tuple[int, int, int, int], tuple[int, int, int, int]] = {}
 """One object for each layout, because `prepared` goes by identity."""
 
 
-def _dequantized(B, absmax, layout):
+def dequantized(B: np.ndarray, absmax: np.ndarray, layout: tuple[int, int, int, int]) -> np.ndarray:
     """The (N, K) weights: two in a byte, the higher bits first, each block of them with its own scale."""
     K, N, block_size, quant_type = layout
     packed = B.reshape(-1)
     codes = np.stack([packed >> np.uint8(4), packed & np.uint8(15)], axis=1).reshape(-1)[: N * K]
-    weights = CODE_BOOKS[quant_type][codes]
+    weights: np.ndarray = CODE_BOOKS[quant_type][codes]
     weights *= np.repeat(absmax.reshape(-1).astype(np.float32, copy=False), block_size)[: N * K]
     return weights.reshape(N, K)
+
+
+# --- weights of four bits as onnxruntime's own packing has them
+
+
+@contrib("MatMulFpQ4")
+def mat_mul_fp_q4(A, B, B_shape, blk_quant_type=1):
+    K, N = map(int, B_shape)
+    try:
+        size = blob_size(K, N, blk_quant_type)
+    except InferenceError as error:
+        raise KernelError(str(error), InvalidArgument) from None
+    if B.size != size or A.shape[-1] != K:
+        raise KernelError(
+            f"{K} x {N} weights of blk_quant_type {blk_quant_type} take {size} bytes and {K} columns of A, not {B.size} and"
+            f" {A.shape[-1]}",
+            InvalidArgument,
+        )
+    codes, scales, zero_points = blob_weights(B, K, N, blk_quant_type)
+    return mat_mul_n_bits(A, codes, scales, zero_points, K=K, N=N, block_size=BLOBS[blk_quant_type][0])
+
+
+def blob_weights(B: np.ndarray, K: int, N: int, blk_quant_type: int) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """A blob as the operands B, scales and zero_points of MatMulNBits."""
+    block, head = BLOBS[blk_quant_type]
+    blocks = B.reshape(N, -(-K // block), head + block // 2)
+    scales = np.ascontiguousarray(blocks[..., :4]).view(np.float32)[..., 0]
+    zero_points = blocks[..., 4].astype(np.float32) if head > 4 else None
+    halves = blocks[..., head:].reshape(*blocks.shape[:2], -1, 16)  # the first sixteen of 32 codes in the lower bits
+    codes = np.stack([halves & np.uint8(15), halves >> np.uint8(4)], axis=3).reshape(*blocks.shape[:2], block)
+    return codes[..., 0::2] | (codes[..., 1::2] << np.uint8(4)), scales, zero_points

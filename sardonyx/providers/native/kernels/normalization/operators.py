@@ -381,7 +381,9 @@ def embed_layer_normalization(lowerer: Lowerer, node: Node) -> None:
         lookups.append(_lookup(lowerer, kinds, segments, None))
         tables.append(kinds)
     for table in tables:
-        lowerer.contiguous(required(table))
+        pending = lowerer.pending_node(required(table))
+        if pending is None or pending.op_type != "DequantizeLinear":  # of that the rows alone are computed
+            lowerer.contiguous(required(table))
     sources = [lowerer.source(required(table), (1, 1)) for table in tables]
     factor, shift = (broadcast_source(lowerer, required(vector), shape, groups) for vector in (gamma, beta))
     total = None if wanted(node, 2) is None else lowerer.sink(node, groups, 2)

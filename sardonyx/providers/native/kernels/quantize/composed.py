@@ -11,7 +11,7 @@ import numpy as np
 from sardonyx import dtypes
 from sardonyx.dtypes import ElementType
 from sardonyx.ir import Dim, Node, TensorType, Value, dim
-from sardonyx.ops.reading import operand
+from sardonyx.ops.reading import inputs_named, operand
 from sardonyx.providers.native.program.composition import Composer, compose
 from sardonyx.providers.native.program.values import dims, rank_of
 from sardonyx.providers.provider import CannotCompile, element_type
@@ -265,3 +265,32 @@ def q_attention(
 def _halves(op: Composer, past: Value) -> list[Value]:
     """Keys and values, which stand in one tensor."""
     return [op.Squeeze(part, axes=[0]) for part in op.Split(past, outputs=2, axis=0, num_outputs=2)]
+
+
+# --- embeddings
+
+
+@compose("QEmbedLayerNormalization", domain=CONTRIB)
+def q_embed_layer_normalization(
+    op: Composer, input_ids: Value, segment_ids: Value | None, mask: Value | None, epsilon: float, node: Node
+) -> Sequence[Value]:
+    """Rows of tables are dequantized while they are looked up."""
+    tables = [None if segment_ids is None and name == "segment_embedding" else _table(op, node, name) for name in TABLES]
+    made: Sequence[Value] = op.node(
+        "EmbedLayerNormalization",
+        *(input_ids, segment_ids if tables[2] is not None else None, *tables, mask),
+        outputs=2,
+        domain=CONTRIB,
+        epsilon=epsilon,
+    )
+    return made
+
+
+TABLES = ("word_embedding", "position_embedding", "segment_embedding", "gamma", "beta")
+
+
+def _table(op: Composer, node: Node, name: str) -> Value | None:
+    """A table, or a vector, of which 8-bit numbers, a scale and a zero point are given."""
+    suffix = "" if name == "segment_embedding" else "_quant"
+    codes, scale, zero_point = inputs_named(node, name + suffix, f"{name}_scale", f"{name}_zero_point")
+    return None if codes is None or scale is None else _real(op, codes, scale, zero_point)

@@ -116,8 +116,13 @@ def parameters_kernel(f: KernelFunction, a: ParameterArguments) -> None:
         lows, highs = vectors.low.get(), vectors.high.get()
         for lane in range(lanes):
             all_lanes.add(f.extract(lows, lane), f.extract(highs, lane))
-        low, high = all_lanes.low.get(), all_lanes.high.get()
-        with f.exact():
-            scale = f.select(high > low, (high - low) / LEVELS, 1.0)
-            f.store(scale, a.scale, 0, F32)
-            f.store(saturated(-low / scale, None, U8), a.zero_point, 0, U8)
+        scale, zero_point = parameters_of(f, all_lanes.low.get(), all_lanes.high.get())
+        f.store(scale, a.scale, 0, F32)
+        f.store(zero_point, a.zero_point, 0, U8)
+
+
+def parameters_of(f: KernelFunction, low: Value, high: Value) -> tuple[Value, Value]:
+    """The scale and the zero point of a range."""
+    with f.exact():
+        scale = f.select(high > low, (high - low) / LEVELS, 1.0)
+        return scale, saturated(-low / scale, None, U8)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from sardonyx.compiler import math as vector_math
 from sardonyx.compiler.builder import Value
+from sardonyx.compiler.products import Product
 from sardonyx.compiler.types import Type
 from sardonyx.startup.records import dataclass
 
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
     from sardonyx.providers.native.kernels.recurrent.loop import Units
 
 Function = Callable[[Value], Value]
+BLOCK_ROWS = 8
+"""How many rows go through a panel while it is in the nearest cache."""
+ROUNDED_ROWS = 64
+"""How many rows there may be where their state has one scale."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,13 @@ class Cell:
     A single row waits for weights from memory, so the arithmetic units are free for this."""
     ratio: int = 1
     """How many elements of h are multiplied for each element of the inputs ahead, so that both products end together."""
+    rounded: Product | None = None
+    """How h, rounded to 8 bits, is multiplied by weights of 8 bits; None for floats."""
+
+    @property
+    def block_rows(self) -> int:
+        """How many rows go through a panel together. All that are rounded together must."""
+        return BLOCK_ROWS if self.rounded is None else ROUNDED_ROWS
 
     @property
     def gates(self) -> int:

@@ -18,14 +18,8 @@ from sardonyx.compiler.builder import Value
 from sardonyx.compiler.pool import CALL_STATUS, CALL_STOP
 from sardonyx.compiler.types import I32, I64, PTR
 from sardonyx.providers.native.kernels.recurrent.cells import CELL_STATE, RESET_STATE, Cell, cell_functions, compute_units
-from sardonyx.providers.native.kernels.recurrent.product import (
-    BLOCK_ROWS,
-    Factors,
-    double_tile,
-    in_tiles,
-    product_tile,
-    tile_rows,
-)
+from sardonyx.providers.native.kernels.recurrent.product import Factors, double_tile, in_tiles, product_tile, tile_rows
+from sardonyx.providers.native.kernels.recurrent.rounded import RoundedArguments, RoundedState
 from sardonyx.providers.native.kernels.recurrent.state import StateArguments
 from sardonyx.providers.native.kernels.recurrent.team import Team, TeamArguments
 from sardonyx.providers.native.program.arguments import Arguments, Pointer, Size, each, when
@@ -83,6 +77,7 @@ class RecurrenceArguments(Arguments):
     lengths: Pointer | None = when(lambda cell: cell.lengths)
     team: TeamArguments | None = when(lambda cell: cell.team)
     ahead: AheadArguments | None = when(lambda cell: cell.ahead)
+    rounded: RoundedArguments | None = when(lambda cell: cell.rounded)
     Y: OutputArguments | None = when(lambda cell: cell.outputs[0])
     final_h: StateArguments | None = when(lambda cell: cell.outputs[1])
     final_c: StateArguments | None = when(lambda cell: cell.outputs[2])
@@ -108,10 +103,10 @@ class _Layer:
         self.functions = cell_functions(cell)
         self.coming = f.stack(I64, cell.ahead) if cell.ahead else None
         """Where the steps lie in X that are projected next."""
-        self.times = f.stack(I64, BLOCK_ROWS)
+        self.times = f.stack(I64, cell.block_rows)
         """Which step of the sequence each row is at."""
-        self.ends = f.stack(I64, BLOCK_ROWS)
-        self.sums = f.stack(self.type, BLOCK_ROWS * max(cell.products) * self.lanes)
+        self.ends = f.stack(I64, cell.block_rows)
+        self.sums = f.stack(self.type, cell.block_rows * max(cell.products) * self.lanes)
         """Products of one panel, row after row."""
 
     def keep(self, values: Sequence[Value], place: Value, offset: Value | int) -> None:
@@ -138,6 +133,9 @@ class _Block:
         self.panels = a.padded // layer.lanes
         self.longest = self._read_lengths() if self.cell.lengths else a.steps
         self.ahead = None if a.ahead is None else _Ahead(self, a.ahead)
+        self.rounded: RoundedState | None = None
+        if a.rounded is not None and self.cell.rounded is not None:
+            self.rounded = RoundedState(f, a.rounded, self.cell.rounded, a.hidden, item)
 
     # --- from step to step
 
@@ -221,6 +219,8 @@ class _Block:
 
     def _begin_step(self, t: Value) -> None:
         self._find_times(t)
+        if self.rounded is not None:
+            self.rounded.round(self.rows, lambda row: self._state_row(t, row))
         if self.ahead is not None:
             self.ahead.find_coming((t // self.cell.ahead + 1) * self.cell.ahead)
 
@@ -244,6 +244,9 @@ class _Block:
         """Products of the state with a panel of weights, in tiles of rows; a single row may have a projection made beside it."""
         f, a, layer, vectors = self.f, self.a, self.layer, self.cell.products[phase]
         width = vectors * layer.lanes
+        if self.rounded is not None:
+            self._multiply_rounded(self.rounded, panel, vectors)
+            return
         weights = f.address(a.weights[phase], (self.direction * self.panels + panel) * a.hidden * width, layer.type)
         now = (t & 1) * a.padded
         plane = now if phase == 0 else a.padded * RESET_STATE
@@ -261,6 +264,25 @@ class _Block:
             layer.keep(sums, layer.sums, 0)
         else:
             tile(f.const(I64, 0), 1)
+
+    def _state_row(self, t: Value, row: Value) -> Value:
+        """Where h of a row lies before a step."""
+        return self.f.address(self.state, row * self.row_size + (t & 1) * self.a.padded, self.layer.type)
+
+    def _multiply_rounded(self, state: RoundedState, panel: Value, vectors: int) -> None:
+        """The same of whole numbers."""
+        f, layer, product = self.f, self.layer, state.product
+        width, groups = vectors * layer.lanes, state.a.groups
+        column = (self.direction * self.panels + panel) * width
+        weights = f.address(self.a.weights[0], column * groups, product.column_group)
+
+        def tile(start: Value, size: int) -> None:
+            rows = [state.row(start + n) for n in range(size)]
+            factors = Factors(rows, product.row_group, weights, groups, vectors, product)
+            for n, sums in enumerate(product_tile(f, factors)):
+                layer.keep(state.real(sums, column), layer.sums, (start + n) * width)
+
+        in_tiles(f, self.rows, tile_rows(f, layer.type, vectors), tile)
 
     def _compute(self, units: Units, t: Value, phase: int) -> None:
         """The cell's functions; rows behind their end stay as they are."""

@@ -26,7 +26,8 @@ from sardonyx.providers.native.kernels.recurrent.loop import (
     RecurrenceArguments,
     recurrence_kernel,
 )
-from sardonyx.providers.native.kernels.recurrent.product import BLOCK_ROWS, aligned, packed, packed_units, padded_size
+from sardonyx.providers.native.kernels.recurrent.product import aligned, packed, packed_units, padded_size
+from sardonyx.providers.native.kernels.recurrent.rounded import RoundedArguments
 from sardonyx.providers.native.kernels.recurrent.state import BeginArguments, StateArguments, WordArguments, state_kernel
 from sardonyx.providers.native.kernels.recurrent.team import MEMBERS, TeamArguments, team_words
 from sardonyx.providers.native.program.chain import Chain, Given, Store, pattern, stride_arguments
@@ -43,6 +44,7 @@ from sardonyx.startup.records import replace
 RECURRENT = PackedFormat("recurrent")
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 DEFAULT_ACTIVATIONS = {"LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh"), "RNN": ("tanh",)}
+DEFAULT_ACTIVATIONS["DynamicQuantizeLSTM"] = DEFAULT_ACTIVATIONS["LSTM"]
 PARAMETERS: dict[str, tuple[float | None, float | None]] = {
     "affine": (1.0, 0.0),
     "leakyrelu": (0.01, None),
@@ -66,13 +68,13 @@ AHEAD = (8, 4)
 # --- what is claimed
 
 
-def _directions(node: Node) -> int:
+def directions_of(node: Node) -> int:
     return 2 if operand(node, "direction") == "bidirectional" else 1
 
 
 def activations_of(node: Node) -> list[tuple[Activation, ...]] | None:
     """The activations of each direction; None if there are too few or unknown ones. Alphas and betas are handed out in order."""
-    defaults, directions = DEFAULT_ACTIVATIONS[node.op_type], _directions(node)
+    defaults, directions = DEFAULT_ACTIVATIONS[node.op_type], directions_of(node)
     names = [str(name).lower() for name in operand(node, "activations") or defaults * directions]
     count = len(defaults)
     if len(names) < count * directions or not all(name in ACTIVATIONS for name in names[: count * directions]):
@@ -105,7 +107,7 @@ def _weights_fit(node: Node, W: Value, R: Value) -> bool:
     shape = shape_of(R)
     if shape is None or len(shape) != 3 or not isinstance(shape[2], int) or shape[2] < 1:
         return False
-    directions, rows, hidden = _directions(node), GATES[node.op_type] * shape[2], shape[2]
+    directions, rows, hidden = directions_of(node), GATES[node.op_type] * shape[2], shape[2]
     depth = (shape_of(W) or (None,))[-1]
     wanted: list[tuple[Value | None, tuple[Any, ...]]] = [
         (W, (directions, rows, depth)),
@@ -142,7 +144,7 @@ def size_pairs(node: Node) -> list[tuple[Dim, Dim]]:
     if lengths is not None:
         pairs += zip(shape_of(lengths) or (), (batch,))
     for value in inputs_named(node, "initial_h", "initial_c"):
-        wanted = (batch, _directions(node), R[2]) if layout else (_directions(node), batch, R[2])
+        wanted = (batch, directions_of(node), R[2]) if layout else (directions_of(node), batch, R[2])
         pairs += zip((shape_of(value) or ()) if value is not None else (), wanted)
     return pairs
 
@@ -150,7 +152,7 @@ def size_pairs(node: Node) -> list[tuple[Dim, Dim]]:
 # --- packing
 
 
-class _Weights:
+class Weights:
     """The packed weights of a node, all directions one behind the other."""
 
     def __init__(self, lowerer: Lowerer, node: Node, cell: Cell, lanes: int):
@@ -161,7 +163,7 @@ class _Weights:
         self._dtype = np.dtype(np.float64 if cell.type.bits == 64 else np.float32)
         self.hidden, self.depth = (_last_size(operands[name]) for name in "RW")
         weights = {name: value for name, value in operands.items() if value is not None}
-        directions, padded = _directions(node), padded_size(self.hidden, lanes)
+        directions, padded = directions_of(node), padded_size(self.hidden, lanes)
         column = directions * padded * self._dtype.itemsize
         self.recurrent_bytes = [count * column * self.hidden for count in cell.products]
         sizes = [cell.gates * column * self.depth, cell.gates * column, *self.recurrent_bytes]
@@ -223,19 +225,19 @@ def recurrent(lowerer: Lowerer, node: Node) -> None:
     """Project the inputs, set up the state, then run through time."""
     activations = activations_of(node)
     assert activations is not None
-    _Layer(lowerer, node, activations).lower(_check_sizes(lowerer, node))
+    Layer(lowerer, node, activations).lower(check_sizes(lowerer, size_pairs(node)))
 
 
-def _check_sizes(lowerer: Lowerer, node: Node) -> Dim:
+def check_sizes(lowerer: Lowerer, given: Sequence[tuple[Dim, Dim]]) -> Dim:
     """Where only a run can tell whether sizes fit, have it tell. Returns 1 if they do, else 0: the other steps then have nothing to do."""
-    pairs = [(a, b) for a, b in size_pairs(node) if a != b]
+    pairs = [(a, b) for a, b in given if a != b]
     if not pairs:
         return 1
     check_equal(lowerer, pairs)
     return dim.product(dim.maximum(0, 1 - dim.maximum(a - b, b - a)) for a, b in pairs)
 
 
-class _Layer:
+class Layer:
     """A node on its way into steps."""
 
     def __init__(self, lowerer: Lowerer, node: Node, activations: Sequence[tuple[Activation, ...]]):
@@ -249,11 +251,14 @@ class _Layer:
         sizes = self.X.shape[:2]
         self.steps, self.batch = (sizes[1], sizes[0]) if self.layout else sizes
         self.cell = self._cell(stored)
-        self.weights = _Weights(lowerer, node, self.cell, self.lanes)
+        self.weights = self._weights()
         self.hidden = self.weights.hidden
         self.padded = padded_size(self.hidden, self.lanes)
         self.number = len(activations)
         self.bytes = stored.computed.bytes
+
+    def _weights(self) -> Weights:
+        return Weights(self.lowerer, self.node, self.cell, self.lanes)
 
     def _cell(self, stored: Type) -> Cell:
         node = self.node
@@ -282,7 +287,7 @@ class _Layer:
         ahead = self._ahead()
         single = dim.minimum(1, dim.maximum(0, 2 - self.batch)) if ahead else 0
         self.panels = self.padded // self.lanes
-        blocks = dim.ceildiv(self.batch, BLOCK_ROWS) * fits
+        blocks = dim.ceildiv(self.batch, self.cell.block_rows) * fits
         state = self.lowerer.scratch(self.number * self.batch * self.cell.planes * self.padded * self.bytes)
         words = self.lowerer.scratch(self.number * blocks * team_words(self.panels) * 8) if self.cell.team else None
         self._begin(state, words, self.number * blocks * team_words(self.panels), fits)
@@ -433,6 +438,7 @@ class _Layer:
                 lengths=None if lengths is None else self.lowerer.contiguous(lengths).place,
                 team=None if words is None else self._team_arguments(words),
                 ahead=self._ahead_arguments(cell.ahead) if cell.ahead else None,
+                rounded=self._rounded_arguments(),
                 Y=None if Y is None else self._output_arguments(Y),
                 final_h=None if final_h is None else self._state_arguments(final_h),
                 final_c=None if final_c is None else self._state_arguments(final_c),
@@ -442,6 +448,10 @@ class _Layer:
             flops=2 * self.steps * self.batch * count * work,
             traffic=self.steps * count * cell.gates * self.hidden * self.hidden * self.bytes,
         )
+
+    def _rounded_arguments(self) -> RoundedArguments | None:
+        """What rounds the state, if weights are whole numbers."""
+        return None
 
     def _team_arguments(self, words: Buffer) -> TeamArguments:
         weight_bytes = sum(self.weights.recurrent_bytes) // self.number

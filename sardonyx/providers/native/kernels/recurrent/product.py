@@ -9,13 +9,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from sardonyx.compiler.builder import Value
+from sardonyx.compiler.products import Product, real
 from sardonyx.compiler.types import I64, Type
 from sardonyx.providers.native.program.kernel import KernelFunction
 from sardonyx.providers.native.program.weights import aligned_empty
 from sardonyx.startup.records import dataclass
 
-BLOCK_ROWS = 8
-"""How many rows go through a panel while it is in the nearest cache."""
 INDEPENDENT_SUMS = 8
 """How many sums must be under way to hide how long one addition takes."""
 
@@ -79,7 +78,10 @@ class Factors:
     """Of those in memory."""
     panel: Value
     depth: Value
+    """Elements, or groups of whole numbers."""
     vectors: int
+    product: Product | None = None
+    """How groups of whole numbers are multiplied; None for floats."""
 
 
 class _Sums:
@@ -88,10 +90,11 @@ class _Sums:
     def __init__(self, f: KernelFunction, factors: Factors, parts: int = 1):
         self.f = f
         self.factors = factors
-        self.type = factors.type.computed
+        self.product = factors.product or real(factors.type.computed)
+        self.type = self.product.sum
         self.lanes = f.lanes(self.type)
-        zero = self.type.vector(self.lanes)
-        self.totals = [[[f.variable(0.0, zero) for _ in range(factors.vectors)] for _ in factors.rows] for _ in range(parts)]
+        zero = f.const(self.type.vector(self.lanes), 0)
+        self.totals = [[[f.variable(zero) for _ in range(factors.vectors)] for _ in factors.rows] for _ in range(parts)]
 
     def add(self, k: Value, part: int = 0) -> None:
         """Add the products at depth `k`. There may be several parts, to have more sums under way at once."""
@@ -101,16 +104,17 @@ class _Sums:
 
     def weights(self, k: Value) -> list[Value]:
         """The vectors of the panel at depth `k`."""
-        f = self.f
-        place = f.address(self.factors.panel, k * (self.factors.vectors * self.lanes), self.type)
-        align = self.lanes * self.type.bytes
-        return [f.load(place, n * self.lanes, self.type, self.lanes, align=align) for n in range(self.factors.vectors)]
+        f, type = self.f, self.product.column_group
+        place = f.address(self.factors.panel, k * (self.factors.vectors * self.lanes), type)
+        align = self.lanes * type.bytes
+        loaded = [f.load(place, n * self.lanes, type, self.lanes, align=align) for n in range(self.factors.vectors)]
+        return [self.product.widened(f, vector) for vector in loaded]
 
     def add_row(self, row: int, k: Value, weights: Sequence[Value], part: int = 0) -> None:
         f = self.f
         factor = f.splat(f.load(self.factors.rows[row], k, self.factors.type), self.lanes)
         for weight, total in zip(weights, self.totals[part][row]):
-            total.set(f.fma(factor, weight, total.get()))
+            total.set(self.product.add(f, factor, weight, total.get()))
 
     def values(self) -> list[list[Value]]:
         """For each row its vectors."""

@@ -24,6 +24,8 @@ from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 
 BYTES = Product(U8, I8, I32, GROUP)
 LARGEST_WORD = (1 << 15) - 1
+CHAINS_OF_ADDITIONS = 8
+"""How many sums are under way at least, where the CPU has VNNI."""
 Sums = list[list[Variable]]
 
 
@@ -70,13 +72,17 @@ class _IntegerProduct(TiledProduct):
     def _block(self, rows: int, left: Value, right: Value, totals: Sums) -> None:
         """Add a block."""
         f, shape = self.f, self.shape
-        sums = self._zeros(rows, I32)
+        sets = [self._zeros(rows, I32) for _ in range(self._sums_apart(rows))]
         codes = f.address(right, self.codes.heads * shape.width, F32)
         part = min(self.words, self._words_in_part())
         with f.loop(0, self.words, part) as word:
             row, column = f.address(left, word * self.planes, I32), f.address(codes, word * shape.width, F32)
-            self._part(rows, row, column, part, sums)
-        self._scale(rows, left, right, sums, totals)
+            self._part(rows, row, column, part, sets)
+        self._scale(rows, left, right, _added(sets), totals)
+
+    def _sums_apart(self, rows: int) -> int:
+        """How many sums of one element are under way: VNNI's instruction takes as long as several others, and few rows have few sums."""
+        return max(1, CHAINS_OF_ADDITIONS // (rows * self.shape.vectors)) if self.way == "vnni" else 1
 
     def _words_in_part(self) -> int:
         """How many words' products a sum of 16 bits holds; elsewhere few, so that code stays short."""
@@ -85,29 +91,32 @@ class _IntegerProduct(TiledProduct):
         largest = ((1 << self.codes.bits) - 1) * LARGEST * 2
         return 1 << ((LARGEST_WORD // (largest * self.planes)).bit_length() - 1)
 
-    def _part(self, rows: int, left: Value, right: Value, words: int, sums: Sums) -> None:
+    def _part(self, rows: int, left: Value, right: Value, words: int, sets: list[Sums]) -> None:
         """Add some words of a block."""
         f = self.f
-        shorts = self._zeros(rows, I16) if self.way == "pairs" else sums
-        # of all words of several rows at once LLVM would hold more than there are registers
-        count = f.const(I64, words) if rows == 1 else f.opaque(f.const(I64, words))
-        with f.loop(0, count) as word:
-            row, column = f.address(left, word * self.planes, I32), f.address(right, word * self.shape.width, F32)
-            f.prefetch(column, AHEAD, F32)
-            self._word(rows, row, column, shorts)
+        shorts = [self._zeros(rows, I16)] if self.way == "pairs" else sets
+        if rows == 1:
+            for number in range(words):
+                self._word(rows, left, right, f.const(I64, number), shorts[number * self.planes % len(shorts) :] + shorts)
+        else:  # of all words of several rows at once LLVM would hold more than there are registers
+            with f.loop(0, f.opaque(f.const(I64, words))) as word:
+                self._word(rows, left, right, word, shorts)
         if self.way == "pairs":
-            for total, pairs in zip((one for row in sums for one in row), (one for row in shorts for one in row)):
+            for total, pairs in zip((one for row in sets[0] for one in row), (one for row in shorts[0] for one in row)):
                 vector = pairs.get()
                 total.set(total.get() + multiply_words(f, vector, f.const(vector.type, 1)))
 
-    def _word(self, rows: int, left: Value, right: Value, sums: Sums) -> None:
+    def _word(self, rows: int, left: Value, right: Value, word: Value, sets: list[Sums]) -> None:
+        """Add a word; its planes go to one set of sums after the other."""
         f, lanes = self.f, self.shape.lanes
+        left, right = f.address(left, word * self.planes, I32), f.address(right, word * self.shape.width, F32)
+        f.prefetch(right, AHEAD, F32)
         starts = range(0, self.shape.width, lanes)
         vectors = [f.load(right, start, U32, lanes, align=4 * lanes) for start in starts]
         for plane in range(self.planes):
             columns = [self._group(vector, plane) for vector in vectors]
             for row in range(rows):
-                self._add(self._row(left, row, plane), columns, sums[row])
+                self._add(self._row(left, row, plane), columns, sets[plane % len(sets)][row])
 
     def _group(self, words: Value, plane: int) -> Value:
         """One code of each byte, in bytes."""
@@ -134,7 +143,7 @@ class _IntegerProduct(TiledProduct):
                 for one, other in zip(_halves(f, column), _halves(f, row)):
                     total.set(total.get() + multiply_words(f, one, other))
 
-    def _scale(self, rows: int, left: Value, right: Value, sums: Sums, totals: Sums) -> None:
+    def _scale(self, rows: int, left: Value, right: Value, sums: list[list[Value]], totals: Sums) -> None:
         """Add sums of a block, less those of zero points, to the totals."""
         f, shape = self.f, self.shape
         scales, *zeros = (
@@ -146,9 +155,17 @@ class _IntegerProduct(TiledProduct):
             scale, total = (f.splat(f.load(place, self.words * self.planes + head, F32), shape.lanes) for head in range(HEADS))
             for number in range(shape.vectors):
                 zero = zeros[0][number] if zeros else float(self.codes.middle)
-                centered = f.fma(-total, zero, f.convert(sums[row][number].get(), F32))
+                centered = f.fma(-total, zero, f.convert(sums[row][number], F32))
                 result = totals[row][number]
                 result.set(f.fma(centered, scale * scales[number], result.get()))
+
+
+def _added(sets: list[Sums]) -> list[list[Value]]:
+    """The sums of all sets together."""
+    sums = [[total.get() for total in row] for row in sets[0]]
+    for others in sets[1:]:
+        sums = [[one + other.get() for one, other in zip(row, more)] for row, more in zip(sums, others)]
+    return sums
 
 
 def _halves(f: KernelFunction, bytes: Value) -> list[Value]:

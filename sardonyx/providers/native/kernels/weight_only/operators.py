@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from sardonyx.compiler.target import Target
@@ -11,8 +9,7 @@ from sardonyx.compiler.types import F32, U8
 from sardonyx.ir import Node, Value, dim
 from sardonyx.ops.reading import inputs_named, operand
 from sardonyx.providers.cpu.contrib.linalg import ROUNDED
-from sardonyx.providers.native.kernels.linalg.matmul import with_flat_rows
-from sardonyx.providers.native.kernels.linalg.tile_kernel import FactorArguments, GemmArguments, Tile, grain_of, tile_vectors
+from sardonyx.providers.native.kernels.linalg.tile_kernel import Tile, tile_vectors
 from sardonyx.providers.native.kernels.weight_only.integer_kernel import integer_kernel
 from sardonyx.providers.native.kernels.weight_only.kernel import Codes, coded_kernel
 from sardonyx.providers.native.kernels.weight_only.packing import (
@@ -23,22 +20,17 @@ from sardonyx.providers.native.kernels.weight_only.packing import (
     pack,
     zero_kind,
 )
-from sardonyx.providers.native.kernels.weight_only.reordering import reordered_rows
 from sardonyx.providers.native.kernels.weight_only.rounding import rounded_rows
-from sardonyx.providers.native.program.expression import Operation
-from sardonyx.providers.native.program.kernel import DeclaredKernel
+from sardonyx.providers.native.kernels.weight_only.steps import apart, float_rows, product_step, shared_rows
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.steps import Buffer
 from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import dims, element_of, required, shape_of
-from sardonyx.providers.native.program.views import View, contiguous_strides
 from sardonyx.providers.prepacking import PackedFormat
 
 CONTRIB = "com.microsoft"
 CODED = PackedFormat("coded-panels")
 MAX_BITS = 8
-TALL = 48
-"""How many rows share what is decoded of a block."""
 OPERANDS = ("B", "scales", "zero_points", "g_idx")
 
 
@@ -95,14 +87,17 @@ def mat_mul_n_bits(lowerer: Lowerer, node: Node) -> None:
     zero = zero_kind(_array(inputs_named(node, "zero_points")[0]), weights)
     codes = Codes(weights.code_bits, zero, weights.middle)
     panels = _panels(weights, codes, vectors * lanes, order)
-    rows = _rows(lowerer, required(A), order)
-    is_rounded = order is None and operand(node, "accuracy_level") == ROUNDED
+    rows = float_rows(lowerer, required(A), order)
+    is_rounded = operand(node, "accuracy_level") == ROUNDED
     if is_rounded:
         rows = rounded_rows(lowerer, rows, codes, panels.block, panels.blocks)
-    height = _rounded_rows(lowerer.target, vectors) if is_rounded else TALL
+    else:
+        rows = apart(lowerer, rows)
+    height = _rounded_rows(lowerer.target, vectors) if is_rounded else shared_rows(lowerer.target)
     tile = Tile(rows.type, F32, height, vectors, lanes, "k", True)
     kernel = integer_kernel if is_rounded else coded_kernel
-    _step(lowerer, node, kernel, rows, tile, panels, _packed(lowerer, node, panels, order))
+    (bias,) = inputs_named(node, "bias")
+    product_step(lowerer, node, kernel, rows, tile, panels, _packed(lowerer, node, panels, order), bias)
 
 
 def _rounded_rows(target: Target, vectors: int) -> int:
@@ -131,49 +126,3 @@ def _packed(lowerer: Lowerer, node: Node, panels: Panels, order: Order | None) -
 
     (buffer,) = lowerer.packed(sources, CODED, (panels,), [panels.count * panels.stride * F32.bytes], make)
     return buffer
-
-
-def _rows(lowerer: Lowerer, A: Value, order: Order | None) -> View:
-    """The first factor (rows, K) as float32 whose rows have no gaps."""
-    shape = dims(A) if len(dims(A)) > 1 else (1, *dims(A))
-    view = lowerer.view(A).reshaped(shape) if len(dims(A)) == 1 else lowerer.view(A)
-    assert view is not None
-    flat = with_flat_rows(view) if view.strides[-1] == 1 and view.type == F32 else None
-    if flat is None:
-        copied = View(lowerer.scratch(dim.product(shape) * F32.bytes), F32, shape, contiguous_strides(shape))
-        lowerer.copy(view, copied)
-        flat = with_flat_rows(copied)
-    assert flat is not None
-    return flat if order is None else reordered_rows(lowerer, flat, order.columns)
-
-
-def _step(
-    lowerer: Lowerer,
-    node: Node,
-    kernel: Callable[..., DeclaredKernel],
-    rows: View,
-    tile: Tile,
-    panels: Panels,
-    buffer: Buffer,
-) -> None:
-    (bias,) = inputs_named(node, "bias")
-    operations = [] if bias is None else [Operation("Add", (None, bias), type=F32)]
-    sink = lowerer.sink(node, (len(dims(node.outputs[0])) - 1, 1), operations=operations, given=F32)
-    count, stride = rows.shape[0], rows.strides[0]
-    inner, columns = panels.weights.K, panels.weights.N
-    lowerer.call(
-        kernel(lowerer.target, tile, 0, sink.chain, panels.codes, panels.words),
-        GemmArguments(
-            left=FactorArguments(place=rows.place, tile_stride=stride * tile.rows, stride=stride, batch_strides=()),
-            right=FactorArguments(place=buffer, tile_stride=panels.stride, stride=0, batch_strides=()),
-            rows=count,
-            columns=columns,
-            inner=rows.shape[1],
-            batch_sizes=(),
-            sink=sink.arguments,
-        ),
-        dim.ceildiv(count, tile.rows) * panels.count,
-        grain_of(tile, count, inner),
-        flops=count * inner * columns * 2,
-        traffic=count * (inner + columns) * F32.bytes + panels.count * panels.stride * F32.bytes,
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sardonyx.ops.coded_weights import weight_sizes
-from sardonyx.providers.cpu.contrib.linalg import LONGEST_BLOCK, is_in_order, unpack
+from sardonyx.providers.cpu.contrib.linalg import LONGEST_BLOCK, block_order, is_in_order, unpack
 from sardonyx.providers.native.kernels.weight_only.kernel import Codes
 from sardonyx.providers.native.program.weights import WeightMemory
 from sardonyx.startup.records import dataclass
@@ -85,17 +85,7 @@ def order_of(g_idx: np.ndarray | None, weights: Weights) -> Order | None:
     """The order in which blocks have one scale each; None if it is the weights' own."""
     if g_idx is None or is_in_order(g_idx, weights.K, weights.block_size):
         return None
-    groups = g_idx.reshape(-1)[: weights.K]
-    block = min(weights.block_size, LONGEST_BLOCK)
-    counts = np.bincount(groups, minlength=weights.blocks)
-    blocks = -(-counts // block)
-    columns = np.full(int(blocks.sum()) * block, -1, np.int32)
-    starts = (np.cumsum(blocks) - blocks) * block
-    first = np.cumsum(counts) - counts
-    sorted_columns = np.argsort(groups, kind="stable")
-    ranks = np.arange(weights.K) - first[groups[sorted_columns]]
-    columns[starts[groups[sorted_columns]] + ranks] = sorted_columns
-    return Order(columns, np.repeat(np.arange(weights.blocks), blocks))
+    return Order(*block_order(g_idx, weights.K, weights.block_size))
 
 
 def zero_kind(zeros: np.ndarray | None, weights: Weights) -> str:
