@@ -7,6 +7,8 @@ another If it is supposed for the runs that take this branch, if that depends on
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from sardonyx.ir import Dim, Graph, Node, TensorType, Value, dim, edit
@@ -139,20 +141,32 @@ def _taken(node: Node) -> Graph | None:
 
 def _inline(graph: Graph, node: Node, branch: Graph, names: Names, rewriting: Rewriting) -> None:
     rewriting.journal.add("ConstantFolding", node)
-    prefix = node.name or node.outputs[0].name or "If"
+    results = copy_before(node, branch, {}, names, rewriting)
+    for output, result in zip(list(node.outputs), results, strict=False):
+        if output.name:
+            edit.replace_all_uses(output, result)
+    graph.remove(node)
+
+
+def copy_before(
+    node: Node, inner: Graph, given: Mapping[Value, Value], names: Names, rewriting: Rewriting, prefix: str = ""
+) -> list[Value]:
+    """Put a copy of the nodes of a graph inside a node in front of it; `given` stands for its inputs. Returns its outputs."""
+    graph = node.graph
+    assert graph is not None
+    prefix = prefix or node.name or node.outputs[0].name or node.op_type
     cloner = Cloner(
-        value_name=lambda name: names.value(f"{prefix}/{name}"), node_name=lambda name: names.node(f"{prefix}/{name}")
+        dict(given),
+        value_name=lambda name: names.value(f"{prefix}/{name}"),
+        node_name=lambda name: names.node(f"{prefix}/{name}"),
     )
-    for value in branch.initializers.values():
+    for value in inner.initializers.values():
         _adopt(graph, cloner.value(value))
-    copies = [cloner.node(inner) for inner in branch.nodes]
+    copies = [cloner.node(one) for one in inner.nodes]
     edit.insert_before(node, copies)
     for copy in copies:
         rewriting.driver.node(copy)
-    for output, inner in zip(list(node.outputs), branch.outputs, strict=False):
-        if output.name:
-            edit.replace_all_uses(output, cloner.values.get(inner, inner) or inner)
-    graph.remove(node)
+    return [cloner.values.get(value, value) or value for value in inner.outputs]
 
 
 def _adopt(graph: Graph, value: Value) -> None:
