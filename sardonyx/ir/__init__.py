@@ -8,6 +8,7 @@ from sardonyx.ir.model import Function, FunctionKey, Model, SavedOptimization, S
 from sardonyx.ir.tensor import ExternalLocation, PackedLocation, SparseTensor, Tensor
 from sardonyx.ir.types import (
     MapType,
+    NoTensorType,
     OpaqueType,
     OptionalType,
     SequenceType,
@@ -29,6 +30,7 @@ __all__ = [
     "Kind",
     "MapType",
     "Model",
+    "NoTensorType",
     "Node",
     "OpaqueType",
     "OptionalType",

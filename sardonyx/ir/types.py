@@ -34,6 +34,11 @@ class TensorType:
 
 
 @dataclass(frozen=True)
+class NoTensorType(TensorType):
+    """What the elements of an empty sequence are: any tensors of one element type may join them."""
+
+
+@dataclass(frozen=True)
 class SparseTensorType:
     """A sparse tensor."""
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from sardonyx import dtypes
 from sardonyx.errors import Fail, InferenceError
-from sardonyx.ir import OptionalType, SequenceType, TensorType, dim
+from sardonyx.ir import NoTensorType, OptionalType, SequenceType, TensorType, dim
 from sardonyx.ops.operand import Known, Operand
 from sardonyx.ops.sequence import common_type
 from sardonyx.ops.shape import element_count
@@ -75,6 +75,8 @@ def _widened(before, after):
         return type(before)(_widened(before.element, after.element))
     if not isinstance(before, TensorType) or not isinstance(after, TensorType):
         return before
+    if isinstance(before, NoTensorType) or isinstance(after, NoTensorType):
+        return after if isinstance(before, NoTensorType) else before
     dtype = before.dtype or after.dtype
     if before.shape is None or after.shape is None or len(before.shape) != len(after.shape):
         return TensorType(dtype)

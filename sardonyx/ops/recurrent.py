@@ -45,8 +45,17 @@ def recurrent_shapes(X, hidden, direction, layout, gates, operands):
     misfit = find_misfit(wanted, shapes)
     if misfit is not None:
         raise InferenceError(misfit)
-    state = wanted["initial_h"]
-    return [(first, second, *state[1:]) if layout else (first, directions, second, hidden), state, state]
+    batch = _told_batch(batch, shapes, layout)
+    state = operand_shapes(gates, directions, batch, inputs, hidden, layout)["initial_h"]
+    return [(batch, second, *state[1:]) if layout else (first, directions, batch, hidden), state, state]
+
+
+def _told_batch(batch, shapes, layout):
+    """The size of the batch. Where X leaves it open, a state or the lengths may have a number: any other is an error of the run."""
+    for name, axis in (("sequence_lens", 0), ("initial_h", 0 if layout else 1), ("initial_c", 0 if layout else 1)):
+        if name in shapes:
+            batch = merge_dims(batch, shapes[name][axis], "the batch") if isinstance(shapes[name][axis], int) else batch
+    return batch
 
 
 def directions_of(direction) -> int:

@@ -1,10 +1,13 @@
-"""Type inference of sequences and optionals. The driver calls these functions; control flow takes `common_type` from here."""
+"""Type inference of sequences and optionals. The driver calls these functions; control flow takes `common_type` from here.
+
+The sizes of a sequence's element type are those that all its tensors have in common.
+"""
 
 from __future__ import annotations
 
 from sardonyx import dtypes
 from sardonyx.errors import InferenceError
-from sardonyx.ir import OptionalType, SequenceType, TensorType, dim
+from sardonyx.ir import NoTensorType, OptionalType, SequenceType, TensorType, dim
 from sardonyx.ops.operand import Known, Operand
 from sardonyx.ops.shapes import axis_index, common_shape, element_type, text
 from sardonyx.ops.table import infer
@@ -16,9 +19,25 @@ def common_type(a, b, what):
         return None
     if isinstance(a, (SequenceType, OptionalType)) and type(a) is type(b):
         return type(a)(common_type(a.element, b.element, what))
+    if isinstance(a, TensorType) and isinstance(b, TensorType) and NoTensorType in (type(a), type(b)):
+        a, b = (b, a) if isinstance(a, NoTensorType) else (a, b)
+        b = TensorType(b.dtype, a.shape)
     if type(a) is not type(b) or (getattr(a, "dtype", None) or b.dtype) is not (getattr(b, "dtype", None) or a.dtype):
         raise InferenceError(f"{what} differ in type: {a} and {b}")
     return type(a)(a.dtype or b.dtype, common_shape(a.shape, b.shape)) if isinstance(a, TensorType) else a
+
+
+def one_of(element):
+    """The type of one of the elements. A size without a name may be another in each of them."""
+    if not isinstance(element, TensorType):
+        return element
+    if element.shape is None or isinstance(element, NoTensorType):
+        return TensorType(element.dtype)
+    return TensorType(element.dtype, tuple(dim.fresh() if _varies(size) else size for size in element.shape))
+
+
+def _varies(size) -> bool:
+    return any(symbol.is_anonymous for symbol in dim.symbols(size))
 
 
 def _element(sequence):
@@ -36,12 +55,12 @@ def sequence_construct(inputs):
 
 @infer("SequenceEmpty")
 def sequence_empty(dtype):
-    return SequenceType(TensorType(dtypes.float32 if dtype is None else element_type(dtype)))
+    return SequenceType(NoTensorType(dtypes.float32 if dtype is None else element_type(dtype)))
 
 
 @infer("SequenceAt")
 def sequence_at(input_sequence):
-    return _element(input_sequence)
+    return one_of(_element(input_sequence))
 
 
 @infer("SequenceInsert")
@@ -61,7 +80,7 @@ def sequence_length(input_sequence):
 
 @infer("ConcatFromSequence")
 def concat_from_sequence(input_sequence, axis, new_axis):
-    element = _element(input_sequence)
+    element = one_of(_element(input_sequence))
     if element.shape is None:
         return TensorType(element.dtype)
     shape = list(element.shape)
@@ -101,9 +120,9 @@ def _part_size(size, split):
 
 @infer("SequenceMap")
 def sequence_map(input_sequence, additional_inputs, body):
-    operands = [Operand(_element(input_sequence))]
+    operands = [Operand(one_of(_element(input_sequence)))]
     for operand in additional_inputs:
-        operands.append(Operand(_element(operand)) if isinstance(operand.type, SequenceType) else operand)
+        operands.append(Operand(one_of(_element(operand))) if isinstance(operand.type, SequenceType) else operand)
     return [None if output.type is None else SequenceType(output.type) for output in body(*operands)]
 
 

@@ -113,6 +113,7 @@ LEVELS: dict[Level, list[Stage]] = {
         Stage("CommonSubexpressionElimination", run=eliminate_common_subexpressions),
         Stage("ConstantFolding", run=fold_constants),
         Stage("ConstantFolding", run=Late("control", "inline_taken_branches"), ops="If"),
+        Stage("EqualRanks", run=Late("ranks", "give_equal_ranks"), ops="If|Loop"),
         Stage("LoopInvariants", run=Late("loops", "keep_invariants"), ops="Loop|Scan"),
         Stage("LabelEncoderFusion", run=Late("label_encoder", "compose_label_encoders"), ops="ai.onnx.ml.LabelEncoder"),
         Stage("ReshapeFusion", [shape.constant_shape, shape.eliminate_view, shape.merge_views]),

@@ -88,6 +88,24 @@ class Event(NamedTuple):
         return f"{self.rule} at {self.node}" + (f": not applied, {self.reason}" if self.reason else "")
 
 
+@dataclass(frozen=True)
+class Comparison:
+    """Whether an input of the model, which has one element, is a number."""
+
+    input: str
+    number: int | float | bool
+    is_equal: bool = True
+
+
+@dataclass(frozen=True)
+class Supposition:
+    """Two sizes that are equal, in all runs or in those for which some comparisons are true."""
+
+    left: Dim
+    right: Dim
+    comparisons: Sequence[Comparison] = ()
+
+
 @dataclass
 class Journal:
     """What happened during optimization."""
@@ -97,8 +115,8 @@ class Journal:
     """Whether a rule that raises ends the optimization (in tests) or is skipped with a warning."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Time spent, by stage."""
-    suppositions: list[tuple[Dim, Dim]] | None = None
-    """Sizes that are equal in the runs for which the model is right now; None where it must be right for all runs."""
+    suppositions: list[Supposition] | None = None
+    """What is true of the runs for which the model is right now; None where it must be right for all runs."""
     outputs: Sequence[Type | None] = ()
     """The types of the model's outputs before sizes were supposed."""
 

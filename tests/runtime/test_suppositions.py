@@ -106,3 +106,47 @@ def test_the_setting_turns_it_off_and_outputs_are_described_alike(model: bytes) 
     assert without._engine._suppositions is None and supposing._engine._suppositions is not None
     for one, other in zip(without.get_outputs(), supposing.get_outputs(), strict=True):
         assert (one.name, one.type, one.shape) == (other.name, other.type, other.shape)
+
+
+BY_RATE = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[batch, length] x, int64 rate) => (float y, int64 rank)
+<int64[1] last = {-1}, int64[1] one = {1}, int64[1] two = {2}, int64[1] second = {1}, int64 high = {16}, float[3] w = {1, -2, 3}> {
+    c = Equal(rate, high)
+    y, rank = If(c) <then_branch = high () => (float a, int64 p) {
+            u = Unsqueeze(x, last) v = Mul(u, w) h = Shape(v) n = Gather<axis=0>(h, second) d = Equal(n, one)
+            s = If(d) <then_branch = squeezes () => (float[Q, R] t) { t = Squeeze(v, second) },
+                       else_branch = leaves () => (float[Q, R, S] t1) { t1 = Identity(v) }>
+            a = ReduceSum<keepdims=0>(s) q = Shape(s) p = Size(q) },
+        else_branch = low () => (float b, int64 p1) {
+            e = Slice(x, second, two, second) f = Concat<axis=1>(x, e) g0 = Exp(f) g1 = Unsqueeze(g0, last) h1 = Shape(g1)
+            n1 = Gather<axis=0>(h1, second) m = Equal(n1, one)
+            s1 = If(m) <then_branch = squeezes1 () => (float[Q, R] t2) { t2 = Squeeze(g1, second) },
+                        else_branch = leaves1 () => (float[Q, R, S] t3) { t3 = Identity(g1) }>
+            r = ReduceSum<keepdims=0>(s1) b = Neg(r) q1 = Shape(s1) p1 = Size(q1) }> }"""
+"""The rates squeeze other lengths: the high one x itself, the low one what has become of it."""
+
+
+def test_a_size_is_supposed_for_the_branch_that_an_input_chooses() -> None:
+    model = onnx.parser.parse_model(BY_RATE)
+    session, peer = (
+        sardonyx.InferenceSession(model.SerializeToString()),
+        onnxruntime.InferenceSession(model.SerializeToString()),
+    )
+    assert [step.in_numpy for step in all_steps(session._engine.plan)] == [False]
+    for rate in (16, 8, 16):
+        for batch, length in [(2, 1), (3, 4), (1, 1), (3, 0), (2, 2)]:
+            given = {**feeds(batch, length), "rate": np.array(rate)}
+            wanted = peer.run(None, given)
+            for _ in range(2):
+                same(session.run(None, given), wanted)
+                same(session.run(["rank"], given), wanted[1:])
+
+
+def test_nothing_is_supposed_where_computed_data_chooses() -> None:
+    text = BY_RATE.replace("c = Equal(rate, high)", "i = Mul(rate, rate) c = Equal(i, high)")
+    model = onnx.parser.parse_model(text).SerializeToString()
+    session, peer = sardonyx.InferenceSession(model), onnxruntime.InferenceSession(model)
+    assert session._engine._suppositions is None
+    for rate in (4, 8):
+        given = {**feeds(2, 3), "rate": np.array(rate)}
+        same(session.run(None, given), peer.run(None, given))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from sardonyx.dtypes import bfloat16
 from sardonyx.errors import KernelError
 from sardonyx.providers.cpu.shape import braced, normal_axis, whole
 from sardonyx.providers.cpu.table import cpu
@@ -75,11 +76,13 @@ def _ranked(rows, largest: bool):
 
 @cpu.kernel("Unique")
 def unique(X, axis=None, sorted=1):
+    # NumPy does not put NaN of other people's types in order
+    ranked = X.astype(np.float32) if X.dtype == bfloat16.numpy else X
     if axis is None:
-        _, first, inverse, counts = np.unique(X.reshape(-1), return_index=True, return_inverse=True, return_counts=True)
+        _, first, inverse, counts = np.unique(ranked.reshape(-1), return_index=True, return_inverse=True, return_counts=True)
     else:
         axis = normal_axis(axis, X.ndim)
-        slices = np.moveaxis(X, axis, 0)
+        slices = np.moveaxis(ranked, axis, 0)
         first, inverse, counts = _unique_rows(slices.reshape(len(slices), -1) if slices.size else np.zeros((len(slices), 1)))
     if not sorted:
         order = np.argsort(first)

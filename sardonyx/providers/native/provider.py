@@ -28,7 +28,7 @@ from sardonyx.providers.native.program.scalars import find_scalar
 from sardonyx.providers.native.program.sizes import Sizes
 from sardonyx.providers.native.program.steps import Program
 from sardonyx.providers.native.program.table import has_lowering, lowering_of
-from sardonyx.providers.native.program.values import dims, has_texts, is_plain, shape_of
+from sardonyx.providers.native.program.values import dims, has_texts, is_held, is_plain, shape_of
 from sardonyx.providers.prepacking import Prepacking
 from sardonyx.providers.provider import CannotCompile, Capability, Cluster, Compiled, ExecutionProvider
 
@@ -70,6 +70,11 @@ class NativeExecutionProvider(ExecutionProvider):
         rounds = 0
         while able:
             clusters = maximal_clusters(graph, nodes, able.__contains__)
+            crossing = {node: value for cluster in clusters for node, value in _crossing(graph, cluster)}
+            if crossing:
+                self._left |= {node: f"{value.name} is {described(value.type)}" for node, value in crossing.items()}
+                able -= crossing.keys()
+                continue
             unbound = [node for cluster in clusters for node in _unbound(graph, cluster)]
             if not unbound:
                 return [_capability(graph, cluster) for cluster in clusters if self._is_worth(cluster)]
@@ -100,7 +105,7 @@ class NativeExecutionProvider(ExecutionProvider):
             return reason_of(error)
 
     def _first_obstacle(self, node: Node) -> str | None:
-        foreign = next((value for value in (*node.inputs, *node.outputs, *_handed(node)) if not is_plain(value)), None)
+        foreign = next((value for value in (*node.inputs, *node.outputs, *_handed(node)) if not is_held(value)), None)
         if foreign is not None:
             return f"{foreign.name} is {described(foreign.type)}"
         if has_texts(node) and not CAN_HOLD_TEXTS:
@@ -160,7 +165,7 @@ class NativeExecutionProvider(ExecutionProvider):
                 reasons[cluster.nodes[0]] = failure.reason
                 continue
             nodes = _members(cluster, failure.nodes) or [self._culprit(cluster.nodes)]
-            guilty = {node: fault for node in nodes if (fault := self._fault_of([node]))}
+            guilty = {node: fault for node in nodes if (fault := self._fault_alone(node, failure.reason))}
             reasons |= guilty
             if not guilty:
                 apart.update(nodes if find_scalar(nodes[0]) is not None else nodes[:1])
@@ -169,6 +174,10 @@ class NativeExecutionProvider(ExecutionProvider):
         message = "; ".join(dict.fromkeys(failure.reason for failure in failures))
         is_quiet = all(failure.is_quiet for failure in failures)
         return CannotCompile(message, reasons=reasons, again=bool(apart), quiet=is_quiet)
+
+    def _fault_alone(self, node: Node, reason: str) -> str:
+        """Why a node cannot be a cluster of its own, "" if it can. One that takes or gives sequences never can: its own fault is told."""
+        return self._fault_of([node]) if all(map(is_plain, (*node.inputs, *node.implicit_inputs(), *node.outputs))) else reason
 
     def _culprit(self, nodes: Sequence[Node]) -> Node:
         """The node with which a cluster begins to fail, where nothing else tells."""
@@ -238,6 +247,26 @@ def _unbound(graph: Graph, cluster: Sequence[Node]) -> list[Node]:
     inputs = _entering(cluster)
     sizes = sizes_in([*inputs, *_witnesses(graph, cluster, inputs)], cluster)
     return [node for node in cluster if not _is_passed_on(node) and not all(map(sizes.knows, _sizes_of(node)))]
+
+
+def _crossing(graph: Graph, cluster: Sequence[Node]) -> Iterator[tuple[Node, Value]]:
+    """Nodes that take a sequence or an optional value from outside of a cluster, or give one: programs take and give tensors alone."""
+    members, results = set(cluster), set(graph.outputs)
+    made = {value for node in cluster for value in node.outputs}
+    for node in cluster:
+        read = [value for value in (*node.inputs, *node.implicit_inputs()) if value is not None and value not in made]
+        read += [value for value in node.outputs if value in results or not members.issuperset(_users(value, graph))]
+        foreign = next((value for value in read if not is_plain(value)), None)
+        if foreign is not None:
+            yield node, foreign
+
+
+def _users(value: Value, graph: Graph) -> Iterator[Node]:
+    """The nodes of a graph that use a value, themselves or inside of them."""
+    for user in value.users:
+        while user.graph is not graph and user.graph is not None and user.graph.parent is not None:
+            user = user.graph.parent
+        yield user
 
 
 def _is_passed_on(node: Node) -> bool:

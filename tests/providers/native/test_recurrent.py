@@ -259,3 +259,14 @@ def test_computed_weights_beside_the_gates() -> None:
     assert_agrees(*layer("LSTM", 4, 2, 5, 9, constant=False, peepholes=True))
     for bias in (True, False):
         assert_agrees(*layer("GRU", 4, 2, 5, 9, constant=False, bias=bias, linear_before_reset=1))
+
+
+def test_a_state_tells_the_batch_that_the_input_leaves_open() -> None:
+    text = """g (float[1,N,3] x, float[1,1,2] h) => (float[2] y) {
+        W = ConstantOfShape<value = float[1] {0.5}>(w) R = ConstantOfShape<value = float[1] {-0.25}>(r)
+        a, b = GRU<hidden_size=2>(x, W, R, , , h)
+        y = Squeeze(a) }""".replace(") {", ") <int64[3] w = {1,6,3}, int64[3] r = {1,6,2}> {", 1)
+    given = {"x": numbers(1, 1, 3), "h": numbers(1, 1, 2, seed=3)}
+    assert_agrees(text, given)
+    with pytest.raises((Fail, InvalidArgument), match="initial_h"):
+        execute(native_plan(text), {**given, "x": numbers(1, 2, 3)})

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 from sardonyx.ir import Graph, Node, Value
+from sardonyx.providers.native.program.held import HeldSequence
 from sardonyx.providers.native.program.sizes import Sizes
 from sardonyx.providers.native.program.steps import Buffer, Program
 from sardonyx.providers.native.program.values import bytes_of, dims
@@ -38,6 +39,9 @@ class Scope:
     """Nodes that a kernel before them has taken along."""
     divisors: set[Value] = field(default_factory=set)
     """Those that a step looks at."""
+    sequences: dict[Value, HeldSequence] = field(default_factory=dict)
+    contents: dict[Value, Value | None] = field(default_factory=dict)
+    """What optional values have in them, None for nothing."""
 
     def inner(self, graph: Graph, places: Mapping[Value, Buffer]) -> Scope:
         """That of a graph inside a node: what is in memory is known there, what is pending is not."""
@@ -49,6 +53,8 @@ class Scope:
             dict(self.joints),
             dict(self.packed_views),
             divisors=set(self.divisors),
+            sequences=dict(self.sequences),
+            contents=dict(self.contents),
         )
 
 

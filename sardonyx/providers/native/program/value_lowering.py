@@ -18,6 +18,7 @@ from sardonyx.providers.native.kernels.shape.transposing import transposed_step
 from sardonyx.providers.native.program.building import ProgramBuilder
 from sardonyx.providers.native.program.chain import Item, Load
 from sardonyx.providers.native.program.expression import placed
+from sardonyx.providers.native.program.held import HeldSequence
 from sardonyx.providers.native.program.known import known_sizes, sizes_step
 from sardonyx.providers.native.program.steps import Buffer
 from sardonyx.providers.native.program.streaming import streamed
@@ -32,6 +33,7 @@ from sardonyx.providers.native.program.views import (
     memory_order,
     permuted,
 )
+from sardonyx.providers.provider import CannotCompile
 from sardonyx.startup.records import replace
 
 
@@ -88,6 +90,17 @@ class ValueLowerer(ProgramBuilder):
     def known_view(self, value: Value) -> View | None:
         """How a value lies in memory, if it is there already."""
         return self.scope.views.get(value)
+
+    def sequence(self, value: Value) -> HeldSequence:
+        """Where a sequence lies."""
+        held = self.scope.sequences.get(value)
+        if held is None:
+            raise CannotCompile(f"no step of the program makes {value.name}", quiet=True)
+        return held
+
+    def set_sequence(self, value: Value, held: HeldSequence) -> None:
+        """Let a node's output be a sequence that is there already."""
+        self.scope.sequences[value] = held
 
     def set_view(self, value: Value, view: View) -> None:
         """Let a node's output be a view of memory that is there already."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sardonyx.compiler.types import TEXT, Type, of_elements
-from sardonyx.ir import Dim, Node, TensorType, Value, dim
+from sardonyx.ir import Dim, Node, NoTensorType, OptionalType, SequenceType, TensorType, Value, dim
+from sardonyx.ir import Type as ValueType
 from sardonyx.providers.provider import CannotCompile
 
 if TYPE_CHECKING:
@@ -25,6 +26,34 @@ def shape_of(value: Value) -> Dims | None:
 def is_plain(value: Value | None) -> bool:
     """Whether a value is a tensor that generated code can hold."""
     return value is None or (element_of(value) is not None and shape_of(value) is not None)
+
+
+def tensors_in(value: Value | None) -> TensorType | None:
+    """The type of the tensors in a sequence that generated code can hold; None for anything else."""
+    return _held_tensors(None if value is None else value.type)
+
+
+def _held_tensors(type: ValueType | None) -> TensorType | None:
+    element = type.element if isinstance(type, SequenceType) else None
+    if not isinstance(element, TensorType) or of_elements(element.dtype) in (None, TEXT):
+        return None
+    return element if isinstance(element, NoTensorType) or element.shape is not None else None
+
+
+def is_optional(value: Value | None) -> bool:
+    """Whether a value may be nothing."""
+    return value is not None and isinstance(value.type, OptionalType)
+
+
+def is_held(value: Value | None) -> bool:
+    """Whether a value inside a program can be held there: a tensor, a sequence of them, or either as an optional value."""
+    if is_plain(value):
+        return True
+    assert value is not None
+    type = value.type.element if isinstance(value.type, OptionalType) else value.type
+    if isinstance(type, TensorType):
+        return of_elements(type.dtype) is not None and type.shape is not None
+    return _held_tensors(type) is not None
 
 
 def is_text(value: Value | None) -> bool:
@@ -68,6 +97,15 @@ def rank_of(value: Value) -> int:
 def stored(value: Value) -> Type:
     """The type of a value's elements in memory."""
     type = element_of(value)
+    if type is None:
+        raise CannotCompile(f"{value.name} is {value.type}")
+    return type
+
+
+def stored_in(value: Value) -> Type:
+    """The same of the tensors in a sequence."""
+    tensors = tensors_in(value)
+    type = None if tensors is None else of_elements(tensors.dtype)
     if type is None:
         raise CannotCompile(f"{value.name} is {value.type}")
     return type

@@ -13,7 +13,7 @@ from sardonyx.providers.native.program.composition import Composer, compose
 from sardonyx.providers.native.program.known import known_sizes
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import dims, element_of, required, stored
+from sardonyx.providers.native.program.values import dims, element_of, is_plain, required, stored
 from sardonyx.providers.native.program.views import View
 from sardonyx.providers.provider import CannotCompile, element_type
 from sardonyx.startup.records import dataclass, replace
@@ -51,7 +51,8 @@ def axis_of(node: Node, rank: int, default: int = 0) -> int:
 
 
 @lower("Reshape", claims=lambda node: is_known(node, "shape"), costly=False)
-@lower("Unsqueeze", "Flatten", "Identity", costly=False)
+@lower("Unsqueeze", "Flatten", costly=False)
+@lower("Identity", claims=lambda node: is_plain(node.inputs[0]), costly=False)
 @lower("ExpandDims", domain="com.microsoft", costly=False)
 def reshape(lowerer: Lowerer, node: Node) -> None:
     """The same elements in the shape that inference has found."""

@@ -1,4 +1,4 @@
-"""If, Loop and Scan. The steps of their graphs stand among those around them; steps that jump lead around them and back.
+"""Loop and Scan. The steps of their graphs stand among those around them; a step that jumps leads back to the first of them.
 
 What a graph reads of those around it is computed before. State lies in a buffer of its own, into which each turn puts its result.
 """
@@ -12,20 +12,12 @@ import numpy as np
 from sardonyx.compiler.types import BOOL, I64
 from sardonyx.ir import Dim, Graph, Node, Value, dim
 from sardonyx.ops.reading import constant, operand
-from sardonyx.providers.native.kernels.control.kernels import (
-    RowArguments,
-    SameSizesArguments,
-    SkipArguments,
-    TurnArguments,
-    row_kernel,
-    same_sizes_kernel,
-    skip_kernel,
-    turn_kernel,
-)
+from sardonyx.providers.native.kernels.control.jumps import compute_captured, consistent, in_buffer, land, require_equal, single
+from sardonyx.providers.native.kernels.control.kernels import RowArguments, TurnArguments, row_kernel, turn_kernel
+from sardonyx.providers.native.kernels.control.sequences import is_sequence, memory_for, put_sequences
 from sardonyx.providers.native.kernels.shape.copying import PIECE_BYTES, raw
 from sardonyx.providers.native.kernels.shape.walking import StridedTensor
 from sardonyx.providers.native.program.computed_sizes import shapes_of
-from sardonyx.providers.native.program.known import known_sizes
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.steps import Buffer
 from sardonyx.providers.native.program.table import lower
@@ -33,106 +25,6 @@ from sardonyx.providers.native.program.values import dims, required, stored
 from sardonyx.providers.native.program.views import View, collapse, contiguous_strides
 from sardonyx.providers.provider import CannotCompile
 from sardonyx.startup.records import dataclass, replace
-
-
-def _compute_captured(lowerer: Lowerer, node: Node) -> None:
-    """Have all that graphs inside a node read from outside in memory."""
-    for value in node.implicit_inputs():
-        if not value.is_constant and known_sizes(value) is None:
-            lowerer.view(value)
-
-
-def _single(lowerer: Lowerer, value: Value) -> View:
-    """A value of one element."""
-    lowerer.require(dim.product(dims(value)), 1)
-    return lowerer.view(value)
-
-
-def _require_equal(lowerer: Lowerer, value: Value, shape: Sequence[Dim]) -> list[tuple[str, Dim]]:
-    """Have NumPy compute whenever a value has not this shape. Sizes of the shape that a run settles are to become the value's."""
-    sizes = dims(value)
-    if len(sizes) != len(shape):
-        raise CannotCompile(f"{value.name} has {len(sizes)} axes and not {len(shape)}", quiet=True)
-    found = []
-    for size, wanted in zip(sizes, shape):
-        symbol = None if isinstance(wanted, int) else wanted.symbol
-        if symbol is not None and symbol.name in lowerer.sizes.data_sizes:
-            found.append((symbol.name, size))
-        else:
-            lowerer.require(size, wanted)
-    return found
-
-
-def _in(buffer: Buffer, value: Value) -> View:
-    """A value without gaps in a buffer."""
-    return View(buffer, stored(value), dims(value), contiguous_strides(dims(value)))
-
-
-def _land(lowerer: Lowerer, step: int) -> None:
-    """Let a step jump to the one that comes next."""
-    lowerer.program.steps[step].jump = len(lowerer.program.steps) - step
-
-
-def _skip(lowerer: Lowerer, condition: View | None = None) -> int:
-    """Add a step that jumps, unless a condition holds if one is given; its number."""
-    arguments = SkipArguments(decision=lowerer.scratch(8), condition=None if condition is None else condition.place)
-    lowerer.call(skip_kernel(lowerer.target, condition is not None), arguments, 1)
-    return len(lowerer.program.steps) - 1
-
-
-# --- If
-
-
-@lower("If", settles=True)
-def lower_if(lowerer: Lowerer, node: Node) -> None:
-    condition = _single(lowerer, required(node.inputs[0]))
-    _compute_captured(lowerer, node)
-    outputs = [lowerer.output(value) for value in node.outputs]
-    to_else = _skip(lowerer, condition)
-    _lower_branch(lowerer, node.attributes["then_branch"].value, node.outputs, outputs)
-    to_end = _skip(lowerer)
-    _land(lowerer, to_else)
-    _lower_branch(lowerer, node.attributes["else_branch"].value, node.outputs, outputs)
-    _land(lowerer, to_end)
-
-
-def _lower_branch(lowerer: Lowerer, branch: Graph, made: Sequence[Value], outputs: Sequence[View]) -> None:
-    first, known, settled_before = len(lowerer.program.steps), set(lowerer.program.conditions), set(lowerer.settled)
-    pairs = list(zip(branch.outputs, outputs, strict=True))
-    settled = [
-        pair
-        for value, output in zip(branch.outputs, made, strict=True)
-        for shape in shapes_of(output)
-        for pair in _require_equal(lowerer, value, shape)
-    ]
-    places = {value: output.buffer for value, output in pairs if not lowerer.is_settled(*output.shape)}
-    with lowerer.inside(branch, places):
-        lowerer.lower_graph(branch)
-        views = [lowerer.view(value) for value in branch.outputs]
-        lowerer.settle(_consistent(lowerer, settled))
-        for (value, output), view in zip(pairs, views):
-            if view.buffer is not output.buffer or not view.is_contiguous:
-                lowerer.copy(view, _in(output.buffer, value))
-    conditions = [
-        pair for pair in lowerer.program.conditions if pair not in known and lowerer.sizes.data_sizes_in(pair) <= settled_before
-    ]
-    _check_at(lowerer, first, conditions)
-
-
-def _check_at(lowerer: Lowerer, place: int, conditions: Sequence[tuple[Dim, Dim]]) -> None:
-    """Let a step look at conditions that need only hold if a branch is taken, whose first step it becomes."""
-    if not conditions:
-        return
-    for pair in conditions:
-        del lowerer.program.conditions[pair]
-    arguments = SameSizesArguments(
-        left=[left for left, _ in conditions], right=[right for _, right in conditions], status=lowerer.status()
-    )
-    lowerer.call(same_sizes_kernel(lowerer.target, len(conditions)), arguments, 1)
-    lowerer.program.steps.insert(place, lowerer.program.steps.pop())
-
-
-# --- what goes round
 
 
 @dataclass(frozen=True)
@@ -149,7 +41,7 @@ class _Rows:
 
 
 @dataclass(frozen=True)
-class _Turns:
+class Turns:
     """How often a loop goes round: `limit` is a size, or where the number lies."""
 
     turn: View
@@ -186,28 +78,31 @@ class _Loop:
         self.lowerer = lowerer
         self.node = node
         self.body: Graph = node.attributes["body"].value
-        self.state = [_in(lowerer.scratch(_most_bytes(pair)), pair[0]) for pair in zip(state, following, strict=True)]
-        self._given = list(zip(state, self.state))
-        self._following = following
+        turned = list(zip(state, map(required, initial), following, strict=True))
+        tensors = [(value, first, then) for value, first, then in turned if not is_sequence(value)]
+        self.state = [in_buffer(lowerer.scratch(_most_bytes((value, then))), value) for value, _, then in tensors]
+        self._given = [(value, place) for (value, _, _), place in zip(tensors, self.state)]
+        self._following = [then for _, _, then in tensors]
+        self._sequences = [(value, then, memory_for(lowerer, value)) for value, _, then in turned if is_sequence(value)]
         self.turn = View(lowerer.scratch(8), I64, (), ())
-        _compute_captured(lowerer, node)
-        settled = []
-        views = [lowerer.view(required(given)) for given in initial]
-        for given, value in zip(initial, state, strict=True):
-            settled += _require_equal(lowerer, required(given), dims(value))
-        lowerer.settle(_consistent(lowerer, settled))
-        for given, view, place in zip(initial, views, self.state):
-            lowerer.copy(view, _in(place.buffer, required(given)))
+        compute_captured(lowerer, node)
+        views = [lowerer.view(first) for _, first, _ in tensors]
+        settled = [pair for value, first, _ in tensors for pair in require_equal(lowerer, first, dims(value))]
+        begun = [lowerer.sequence(first) for value, first, _ in turned if is_sequence(value)]
+        settled += put_sequences(lowerer, begun, [held for _, _, held in self._sequences])
+        lowerer.settle(consistent(lowerer, settled))
+        for (_, first, _), view, place in zip(tensors, views, self.state):
+            lowerer.copy(view, in_buffer(place.buffer, first))
 
     def give(self, value: Value, view: View) -> None:
         """Let an input of the body be a view of what is there."""
         self._given.append((value, replace(view, shape=dims(value), strides=contiguous_strides(dims(value)))))
 
-    def lower(self, turns: _Turns, taken: Sequence[_Rows], put: Sequence[_Rows], asked: Value | None = None) -> None:
+    def lower(self, turns: Turns, taken: Sequence[_Rows], put: Sequence[_Rows], asked: Value | None = None) -> None:
         """Add the steps. `asked` tells whether another turn is wanted. Turns count the rows put if nothing is taken."""
         lowerer = self.lowerer
         pairs = zip(self._following, self.state)
-        settled = [pair for value, place in pairs for pair in _require_equal(lowerer, value, place.shape)]
+        settled = [pair for value, place in pairs for pair in require_equal(lowerer, value, place.shape)]
         counted = [] if taken else _counted(lowerer, put)
         lowerer.settle([(name, 0) for name in counted])
         # what would have been collected without any turn has no size where the body does not declare one
@@ -219,6 +114,8 @@ class _Loop:
         with lowerer.inside(self.body, {} if asked is None or turns.going is None else {asked: turns.going}):
             for value, view in self._given:
                 lowerer.set_view(value, view)
+            for value, _, held in self._sequences:
+                lowerer.set_sequence(value, held)
             for rows in taken:
                 row = _contiguous(rows.value, lowerer)
                 lowerer.set_view(rows.value, row)
@@ -231,16 +128,18 @@ class _Loop:
             for rows, view in zip(put, views):
                 self._move(rows, view, is_put=True)
             self._hand_on([lowerer.view(value) for value in self._following])
-            lowerer.settle(_consistent(lowerer, settled))
+            results = [lowerer.sequence(then) for _, then, _ in self._sequences]
+            lengths = put_sequences(lowerer, results, [held for _, _, held in self._sequences])
+            lowerer.settle(consistent(lowerer, [*settled, *lengths]))
         _check_rows(lowerer, put, first)
         back = turns.add(lowerer, is_first=False)
         lowerer.program.steps[back].jump = first - back
-        _land(lowerer, to_end)
+        land(lowerer, to_end)
 
     def _hand_on(self, views: Sequence[View]) -> None:
         """Put the next state where the last one is; what is itself a part of that is copied first."""
         lowerer, places = self.lowerer, {place.buffer for place in self.state}
-        following = [(view, _in(place.buffer, value)) for view, value, place in zip(views, self._following, self.state)]
+        following = [(view, in_buffer(place.buffer, value)) for view, value, place in zip(views, self._following, self.state)]
         moves = [(view, place) for view, place in following if view != place]
         kept = [(_apart(lowerer, view) if view.buffer in places else view, place) for view, place in moves]
         for view, place in kept:
@@ -273,19 +172,14 @@ class _Loop:
     def finish(self, outputs: Iterable[Value]) -> None:
         """The last state is what the node gives."""
         lowerer = self.lowerer
-        settled = []
-        for value, (state, place) in zip(outputs, self._given[: len(self.state)]):
-            settled += [pair for shape in shapes_of(value) for pair in _require_equal(lowerer, state, shape)]
-            lowerer.set_view(value, _in(place.buffer, value))
-        lowerer.settle(_consistent(lowerer, settled))
-
-
-def _consistent(lowerer: Lowerer, settled: Sequence[tuple[str, Dim]]) -> list[tuple[str, Dim]]:
-    """What sizes become, each once: where two axes have one name, both must become the same."""
-    found: dict[str, Dim] = {}
-    for name, size in settled:
-        lowerer.require(found.setdefault(name, size), size)
-    return list(found.items())
+        settled, made = [], list(outputs)
+        for value, (_, _, held) in zip(filter(is_sequence, made), self._sequences):
+            lowerer.set_sequence(value, held)
+        tensors = (value for value in made if not is_sequence(value))
+        for value, (state, place) in zip(tensors, self._given[: len(self.state)]):
+            settled += [pair for shape in shapes_of(value) for pair in require_equal(lowerer, state, shape)]
+            lowerer.set_view(value, in_buffer(place.buffer, value))
+        lowerer.settle(consistent(lowerer, settled))
 
 
 def _counted(lowerer: Lowerer, put: Sequence[_Rows]) -> list[str]:
@@ -312,7 +206,7 @@ def _most_bytes(values: Iterable[Value]) -> Dim:
 
 def _contiguous(value: Value, lowerer: Lowerer) -> View:
     """Memory for a value inside of a loop."""
-    return _in(lowerer.scratch(_most_bytes([value])), value)
+    return in_buffer(lowerer.scratch(_most_bytes([value])), value)
 
 
 def _apart(lowerer: Lowerer, view: View) -> View:
@@ -359,9 +253,9 @@ def lower_loop(lowerer: Lowerer, node: Node) -> None:
     if not (_always_holds(condition) and (_always_holds(asked) or asked is body.inputs[1])):
         going = lowerer.scratch(1)
         lowerer.require(dim.product(dims(asked)), 1)
-        given = View(lowerer.constant(np.ones(1, np.bool_)), BOOL, (), ()) if condition is None else _single(lowerer, condition)
+        given = View(lowerer.constant(np.ones(1, np.bool_)), BOOL, (), ()) if condition is None else single(lowerer, condition)
         lowerer.copy(replace(given, shape=(), strides=()), View(going, BOOL, (), ()))
-    turns = _Turns(loop.turn, None if most is None else _single(lowerer, most), going)
+    turns = Turns(loop.turn, None if most is None else single(lowerer, most), going)
     scans = len(node.outputs) - count
     collected = _collected(lowerer, node.outputs[count:], body.outputs[1 + count :], [0] * scans, [0] * scans)
     loop.lower(turns, [], collected, asked)
@@ -402,7 +296,7 @@ def lower_scan(lowerer: Lowerer, node: Node) -> None:
         length = rows.whole.shape[rows.axis]
         if (length, lengths[0]) not in [(dim.symbol(name), size) for name, size in named]:
             lowerer.require(length, lengths[0])
-    loop.lower(_Turns(loop.turn, lengths[0], None), taken, put)
+    loop.lower(Turns(loop.turn, lengths[0], None), taken, put)
     loop.finish(node.outputs)
 
 

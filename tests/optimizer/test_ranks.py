@@ -1,0 +1,97 @@
+"""One-element results of branches get equal ranks where nobody notices, and loops whose state changes its rank once are peeled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx.parser
+import pytest
+
+import sardonyx
+from sardonyx.runtime.preparation.plan import all_steps
+from tests.providers.native.agreement import compare
+
+HEAD = '<ir_version: 10, opset_import: ["" : 21]> '
+
+
+def sessions(text: str) -> tuple[Any, Any]:
+    """The model as it is optimized, and as it was written."""
+    model = onnx.parser.parse_model(HEAD + text).SerializeToString()
+    plain = sardonyx.SessionOptions()
+    plain.graph_optimization_level = sardonyx.GraphOptimizationLevel.ORT_DISABLE_ALL
+    plain.add_session_config_entry("sardonyx.remember", "off")
+    options = sardonyx.SessionOptions()
+    options.add_session_config_entry("sardonyx.remember", "off")
+    return (
+        sardonyx.InferenceSession(model, options),
+        sardonyx.InferenceSession(model, plain, providers=[("CPUExecutionProvider", {"native": "0"})]),
+    )
+
+
+def is_one_program(session: Any) -> bool:
+    return [step.in_numpy for step in all_steps(session._engine.plan)] == [False]
+
+
+def assert_same(session: Any, plain: Any, feeds: dict[str, np.ndarray]) -> None:
+    compare(session.run(None, feeds), plain.run(None, feeds))
+
+
+BRANCHES = """g (bool c, bool d, float[N] x) => (float[N] y, bool[P] z) <bool[1] no = {0}> {
+    b = If(c) <then_branch = t () => (bool p) { p = Not(d) }, else_branch = e () => (bool[1] q) { q = Or(d, no) }>
+    %s }"""
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [
+        """u = Not(b) z = Or(u, no)
+        y = If(b) <then_branch = f () => (float[N] v) { v = Exp(x) }, else_branch = g () => (float[N] w) { w = Neg(x) }>""",
+        "z = And(b, no) f = Cast<to=1>(b) y = Mul(f, x)",
+    ],
+)
+def test_what_is_broadcast_anyway_gets_its_axes_at_once(behind: str) -> None:
+    session, plain = sessions(BRANCHES % behind)
+    assert is_one_program(session)
+    for c in (True, False):
+        for d in (True, False):
+            assert_same(session, plain, {"c": np.array(c), "d": np.array(d), "x": np.arange(3, dtype=np.float32)})
+
+
+@pytest.mark.parametrize("behind", ["z = Not(b) y = Neg(x)", "s = Shape(b) y = Neg(x) z = Cast<to=9>(s)"])
+def test_ranks_that_somebody_sees_stay(behind: str) -> None:
+    session, plain = sessions(BRANCHES % behind)
+    for c in (True, False):
+        assert_same(session, plain, {"c": np.array(c), "d": np.array(c), "x": np.arange(3, dtype=np.float32)})
+
+
+LOOP = """g (float[N] x) => (float[P] y, float[Q] z, int64 n) <int64 %s, bool go = {1}, float[1] zero = {0}, int64 limit = {4}> {
+    s0 = Constant<value = float {7}>() k0 = Constant<value = int64 {0}>()
+    y, z, n = Loop(m, go, s0, x, k0) <body = b (int64 i, bool c, float[R] s, float[T] a, int64 k)
+        => (bool c2, float[R] s2, float[T] a2, int64 k2) {
+        f = Cast<to=1>(i) a2 = Add(a, f) %s k2 = Add(i, k) c2 = Less(i, limit) }> }"""
+
+
+@pytest.mark.parametrize("most", ["m = {1}", "m = {3}", "m = {9}"])
+@pytest.mark.parametrize("state", ["s2 = Exp(a2)", "t = Add(s, zero) s2 = Mul(t, a)"])
+def test_a_loop_whose_state_gets_its_rank_in_the_first_turn_is_one_program(most: str, state: str) -> None:
+    session, plain = sessions(LOOP % (most, state))
+    assert is_one_program(session)
+    for size in (3, 1, 40):
+        assert_same(session, plain, {"x": np.linspace(0, 1, size, dtype=np.float32)})
+
+
+def test_a_loop_that_may_have_no_turn_stays() -> None:
+    text = LOOP.replace("float[N] x", "float[N] x, int64 m").replace("int64 %s, ", "") % "s2 = Exp(a2)"
+    session, plain = sessions(text)
+    for turns in (0, 1, 5):
+        assert_same(session, plain, {"x": np.ones(3, np.float32), "m": np.array(turns)})
+
+
+def test_a_rank_that_grows_in_each_turn_stays() -> None:
+    text = """g (float[N] x) => (float z) <int64 m = {4}, bool go = {1}, int64[1] first = {0}> {
+        y = Loop(m, go, x) <body = b (int64 i, bool c, float[R] s) => (bool c2, float[R] s2) {
+            c2 = Identity(c) s2 = Unsqueeze(s, first) }>
+        z = ReduceSum<keepdims=0>(y) }"""
+    session, plain = sessions(text)
+    assert_same(session, plain, {"x": np.ones(3, np.float32)})
