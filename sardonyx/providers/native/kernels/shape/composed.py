@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from sardonyx import dtypes
-from sardonyx.ir import Dim, Node, Value, dim
+from sardonyx.ir import Dim, Value, dim
 from sardonyx.providers.native.program.composition import Composer, compose
 from sardonyx.providers.native.program.known import known_sizes
 from sardonyx.providers.native.program.values import dims, rank_of
@@ -62,15 +60,3 @@ def tensor_scatter(op: Composer, past_cache: Value, update: Value, write_indices
     indices = op.Expand(op.reshape(positions, *shape), op.sizes(*dims(update)))
     made: Value = op.ScatterElements(past_cache, indices, update, axis=axis)
     return made
-
-
-def _drops_nothing(node: Node) -> bool:
-    """Whether the switch is off, or absent as in all versions before it."""
-    switch = node.inputs[2] if len(node.inputs) > 2 else None
-    return switch is None or (switch.constant is not None and not switch.constant.numpy().any())
-
-
-@compose("Dropout", since=7, claims=_drops_nothing)
-def dropout(op: Composer, data: Value) -> Sequence[Value]:
-    """The data, and a mask that keeps all of it."""
-    return op.Identity(data), op.Expand(op.constant(np.asarray(True)), op.sizes(*dims(data)))
