@@ -339,7 +339,8 @@ NOT_REDUCING = {
     """,
     "updates are added one by one, at places that are checked": "ScatterElements Scatter ScatterND",
     "pixels are read by their coordinates, so that no vector reaches beyond a row": """
-        Resize Upsample GridSample com.microsoft.GridSample RoiAlign
+        Resize Upsample GridSample com.microsoft.GridSample RoiAlign MaxRoiPool com.microsoft.CropAndResize
+        DeformConv
     """,
     "rows are walked through trees one by one; a vector holds 16 rows": """
         ai.onnx.ml.TreeEnsembleClassifier ai.onnx.ml.TreeEnsembleRegressor ai.onnx.ml.TreeEnsemble

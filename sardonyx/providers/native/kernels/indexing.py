@@ -269,13 +269,16 @@ def _reduction_of(node: Node) -> str:
 
 
 def _claims_scatter(node: Node) -> bool:
-    """Booleans are joined otherwise: left to NumPy."""
+    """Complex numbers are moved, but not joined."""
     type, reduction = _type_of(_operands(node)[0]), _reduction_of(node)
-    return rank_of(_operands(node)[0]) >= 1 and reduction in REDUCTIONS and (reduction == "none" or type.kind != "bool")
+    is_joined = type.is_number or type.kind == "bool"
+    return rank_of(_operands(node)[0]) >= 1 and reduction in REDUCTIONS and (reduction == "none" or is_joined)
 
 
 def _joined(f: KernelFunction, reduction: str, old: Code, new: Code) -> Code:
-    """Two elements as one. A NaN among them is the result of min and max."""
+    """Two elements as one. A NaN among them is the result of min and max; of booleans the sum is what is true of one of them."""
+    if old.type.kind == "bool":
+        return old | new if reduction in ("add", "max") else old & new
     if reduction in ("add", "mul"):
         return f.binary(reduction, old, new)
     least = f.minimum(old, new) if reduction == "min" else f.maximum(old, new)
