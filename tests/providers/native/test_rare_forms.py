@@ -136,3 +136,138 @@ def test_bands_that_end_at_whole_numbers_or_nowhere_are_refused_or_numpys() -> N
     )
     for rate, low, high in ((16, 1.0, 1.0), (16, 3.0, 3.0), (8000, 5.0, 5.0)):
         assert_agrees(source, {"r": np.array(rate), "a": np.array(low, np.float32), "b": np.array(high, np.float32)})
+
+
+@each_type
+@pytest.mark.parametrize("axis", [0, 1, -3])
+def test_spectra_along_any_axis(name: str, axis: int) -> None:
+    for attributes, length in (("", ""), ("<inverse=1>", "l"), ("<onesided=1>", "")):
+        parts = 1 if "onesided" in attributes else 2
+        source = f"""g ({name}[2,6,5,{parts}] x) => ({name}[A,B,C,2] y) <int64 a = {{{axis}}}, int64 l = {{4}}> {{
+            y = DFT{attributes}(x, {length}, a) }}"""
+        assert_agrees(source, {"x": numbers(name, 2, 6, 5, parts)}, opset=20)
+
+
+@each_type
+def test_a_frame_as_long_as_the_signal(name: str) -> None:
+    source = f"g ({name}[N,20,1] x) => ({name}[A,B,C,2] y) <int64 s = {{1}}> {{ y = STFT(x, s) }}"
+    assert_agrees(source, {"x": numbers(name, 2, 20, 1)}, opset=17)
+
+
+# --- factors and summands of other shapes and types
+
+
+@each_type
+def test_numbers_of_one_channel(name: str) -> None:
+    source = f"""g ({name}[N] x, {name}[1] s, {name}[1] b, {name}[1] m, {name}[1] v) => ({name}[N] y) {{
+        y = BatchNormalization(x, s, b, m, v) }}"""
+    one = np.ones(1, TYPES[name])
+    assert_agrees(source, {"x": numbers(name, 40), "s": one * 2, "b": one * 3, "m": one / 2, "v": one * 5}, opset=15)
+
+
+@each_type
+@pytest.mark.parametrize(
+    ("axis", "scale", "bias"), [(1, (1,), (4, 5)), (2, (4, 1), (4, 5)), (2, (5,), (1, 1)), (3, (3, 1, 5), (5,))]
+)
+def test_factors_that_broadcast(name: str, axis: int, scale: tuple[int, ...], bias: tuple[int, ...]) -> None:
+    sizes = [",".join(map(str, shape)) for shape in (scale, bias)]
+    source = f"""g ({name}[A,3,4,5] x, {name}[{sizes[0]}] s, {name}[{sizes[1]}] b) => ({name}[A,3,4,5] y) {{
+        y = LayerNormalization<axis={axis}>(x, s, b) }}"""
+    assert_agrees(source, {"x": numbers(name, 2, 3, 4, 5), "s": numbers(name, *scale), "b": numbers(name, *bias)}, opset=17)
+
+
+@each_type
+@pytest.mark.parametrize("of_scale", ["float", "double"])
+def test_factors_of_another_type(name: str, of_scale: str) -> None:
+    source = f"g ({name}[A,B,5] x, {of_scale}[5] s) => ({of_scale}[A,B,5] y) {{ y = SimplifiedLayerNormalization(x, s) }}"
+    feeds = {"x": numbers(name, 2, 3, 5), "s": numbers(of_scale, 5)}
+    assert_agrees(source, feeds, opset=17, tolerance=None if name == "double" else 1e-6)  # means of squares are float32
+
+
+@pytest.mark.parametrize("name", [name for name in TYPES if name != "bfloat16"])  # which the standard rounds after every step
+@pytest.mark.parametrize("of_value", ["float", "double", "float16"])
+def test_attention_with_values_of_another_type(name: str, of_value: str) -> None:
+    source = f"""g ({name}[B,4,Q,8] q, {name}[B,2,K,8] k, {of_value}[B,2,K,6] v, {name}[Q,K] m) => ({name}[B,4,Q,6] y) {{
+        y = Attention<is_causal=1>(q, k, v, m) }}"""
+    feeds = {
+        "q": numbers(name, 2, 4, 5, 8),
+        "k": numbers(name, 2, 2, 7, 8),
+        "v": numbers(of_value, 2, 2, 7, 6),
+        "m": numbers(name, 5, 7),
+    }
+    assert_agrees(source, feeds, opset=23)
+
+
+def test_attention_of_doubles_with_its_projections() -> None:
+    source = """g (double[B,S,8] x, double[8,24] w, double[24] b) => (double[B,S,8] y) {
+        y = com.microsoft.Attention<num_heads=2, unidirectional=1>(x, w, b) }"""
+    assert_agrees(source, {"x": numbers("double", 2, 5, 8), "w": numbers("double", 8, 24), "b": numbers("double", 24)})
+
+
+# --- movement
+
+
+@pytest.mark.parametrize("mode", ["reflect", "wrap"])
+@FEW
+@given(sizes=st.tuples(st.integers(1, 5), st.integers(1, 5)), pads=st.lists(st.integers(-1, 12), min_size=4, max_size=4))
+def test_margins_of_any_width(mode: str, sizes: tuple[int, int], pads: list[int]) -> None:
+    if any(size + min(0, before) + min(0, after) < 1 for size, before, after in zip(sizes, pads[:2], pads[2:])):
+        return
+    margins = ", ".join(map(str, pads))
+    source = (
+        f'g (int32[{sizes[0]},{sizes[1]}] x) => (int32[C,D] y) <int64[4] p = {{{margins}}}> {{ y = Pad<mode="{mode}">(x, p) }}'
+    )
+    assert_agrees(source, {"x": np.arange(sizes[0] * sizes[1], dtype=np.int32).reshape(sizes)}, opset=19)
+
+
+def test_a_margin_that_takes_away_more_than_there_is() -> None:
+    source = "g (float[3] x, float v) => (float[2] y) <int64[2] p = {-4, 3}> { y = Pad(x, p, v) }"
+    assert_agrees(source, {"x": numbers("float", 3), "v": np.array(2.5, np.float32)}, opset=19)
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_ranges_of_narrow_floats(name: str) -> None:
+    source = f"g ({name} a, {name} b, {name} c) => ({name}[N] y) {{ z = Range(a, b, c) y = Exp(z) }}"
+    bounds = [(0.5, 7, 0.3), (7, -1, -0.75), (3, 1, 1)]
+    feeds = [{key: np.array(number, TYPES[name]) for key, number in zip("abc", three)} for three in bounds]
+    assert_agrees(source, feeds, opset=27)
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize("channels", [3, 33])
+def test_doubles_at_points_of_float32(mode: str, channels: int) -> None:
+    points = np.random.default_rng(0).uniform(-1.3, 1.3, (2, 4, 3, 2)).astype(np.float32)
+    source = f"""g (double[N,{channels},H,W] x, float[N,P,Q,2] g) => (double[N,{channels},P,Q] y) {{
+        y = GridSample<mode="{mode}">(x, g) }}"""
+    assert_agrees(
+        source, {"x": numbers("double", 2, channels, 6, 7), "g": points}, opset=20, tolerance=1e-5
+    )  # weights are float32
+
+
+TEXTS = np.array([["a", "", "ü€😀"], ["b\0c", "long" * 30, "z"]], object)
+
+
+@pytest.mark.parametrize(
+    ("source", "feeds"),
+    [
+        (
+            "(string[A,B] x, int64[A,C] i, string[A,C] u) => (string[A,B] y) { y = ScatterElements<axis=1>(x, i, u) }",
+            {"i": np.array([[0, 2], [1, 1]]), "u": TEXTS[:, :2]},
+        ),
+        (
+            "(string[A,B] x, int64[C,1] i, string[C,B] u) => (string[A,B] y) { y = ScatterND(x, i, u) }",
+            {"i": np.array([[1]]), "u": TEXTS[:1]},
+        ),
+        ("(string[A,B] x) => (string[C,D] y) <int64[4] p = {1, 0, 2, 1}> { y = Pad(x, p) }", {}),
+        ("(string[A,B] x, string v) => (string[C,D] y) <int64[4] p = {1, 0, 2, 1}> { y = Pad(x, p, v) }", {"v": np.array("é", object)}),
+        ('(string[A,B] x) => (string[C,D] y) <int64[4] p = {0, 1, 0, 1}> { y = Pad<mode="reflect">(x, p) }', {}),
+        ("(string[A,B] x) => (string[A,B] y) { y = Trilu(x) }", {}),
+        (
+            "(string[2] x, int64[N] i) => (string[N,3] y) <int64 d = {3}> { y = OneHot(i, d, x) }",
+            {"i": np.array([0, -1, 5]), "x": TEXTS[1, 1:]},
+        ),
+    ],
+    ids=lambda given: given.split("y = ")[1].split("(")[0] if isinstance(given, str) else "",
+)  # fmt: skip
+def test_strings_that_are_moved(source: str, feeds: dict[str, np.ndarray]) -> None:
+    assert_agrees(f"g {source}", {"x": TEXTS, **{name: np.array(array) for name, array in feeds.items()}})

@@ -315,7 +315,7 @@ def _deliver(lowerer: Lowerer, node: Node, target: View) -> None:
         lowerer.copy(target, lowerer.output(node.outputs[0]))
 
 
-@lower("ScatterElements", "Scatter", claims=_claims_scatter)
+@lower("ScatterElements", "Scatter", claims=_claims_scatter, text=True)
 def scatter_elements(lowerer: Lowerer, node: Node) -> None:
     """`data` with each element of `updates` put in or joined at the same place but for the axis."""
     data, indices, updates = _operands(node)
@@ -498,7 +498,7 @@ def _claims_scatter_tuples(node: Node) -> bool:
     return length is not None and rank_of(updates) == rank_of(indices) - 1 + rank_of(data) - length
 
 
-@lower("ScatterND", claims=_claims_scatter_tuples)
+@lower("ScatterND", claims=_claims_scatter_tuples, text=True)
 def scatter_nd(lowerer: Lowerer, node: Node) -> None:
     """`data` with slices put in or joined, each at the position that a tuple of indices says."""
     data, indices, updates = _operands(node)

@@ -114,7 +114,7 @@ def _claims_trilu(node: Node) -> bool:
     return rank_of(required(node.inputs[0])) >= 2 and (k is None or _is_number(k))
 
 
-@lower("Trilu", claims=_claims_trilu)
+@lower("Trilu", claims=_claims_trilu, text=True)
 @lower("Trilu", domain="com.microsoft", claims=_claims_trilu)
 def trilu(lowerer: Lowerer, node: Node) -> None:
     """The part of matrices on one side of a diagonal, zeros elsewhere."""
@@ -178,7 +178,7 @@ def marks_with_two_values(node: Node) -> bool:
     return type not in (None, BOOL) and values is not None and dims(values) == (2,)
 
 
-@lower("OneHot", claims=_claims_one_hot)
+@lower("OneHot", claims=_claims_one_hot, text=True)
 def one_hot(lowerer: Lowerer, node: Node) -> None:
     """For each index a row of one value, with another one at its place."""
     indices, values = lowerer.contiguous(required(node.inputs[0])), input_named(node, "values")
