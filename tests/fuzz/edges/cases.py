@@ -13,7 +13,7 @@ from sardonyx import ops
 from sardonyx.ir.attribute import Kind
 from sardonyx.ops import schemas
 from sardonyx.startup.records import dataclass
-from tests.fuzz.edges import chains, composed, control, images, models, movement, products, quantized, texts  # noqa: F401 - they fill the table
+from tests.fuzz.edges import chains, composed, control, images, models, movement, products, quantized, random_numbers, texts  # noqa: F401 - they fill the table
 from tests.fuzz.edges.table import CONTRIB, ENTRIES, ML, TRAINING, Entry
 
 NUMBERS = (0, -1, 1, -2, 5, 300, 2**31 - 1, -(2**31), 2**31, 2**32 + 1, 2**40, 2**62, 2**63 - 1, -(2**63))

@@ -29,6 +29,18 @@ audit(
     periodic=0,
 )
 audit(
+    "MelWeightMatrix",
+    {
+        "num_mel_bins": scalar(5),
+        "dft_length": scalar(64),
+        "sample_rate": scalar(8000),
+        "lower_edge_hertz": np.array(20, np.float32),
+        "upper_edge_hertz": np.array(3900, np.float32),
+    },
+    "num_mel_bins=sizes dft_length=sizes sample_rate=data output_datatype=inference",
+    constants="num_mel_bins dft_length",
+)
+audit(
     "CenterCropPad",
     {"input_data": floats(4, 5, 3), "shape": ints(6, 3)},
     "shape=sizes axes=inference",

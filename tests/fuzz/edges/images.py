@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.fuzz.edges.table import CONTRIB, audit, floats, ints, scalar
+from tests.fuzz.edges.table import CONTRIB, audit, floats, int32s, ints, scalar
 
 WINDOW = "dilations=inference kernel_shape=inference pads=inference strides=inference"
 image = floats(1, 4, 6, 7)
@@ -87,6 +87,36 @@ audit(
     output_width=3,
     sampling_ratio=0,
     mode="max",
+)
+audit(
+    "MaxRoiPool",
+    {"X": image, "rois": np.array([[0, 0, 0, 5, 5], [0, 1, 1, 3, 4]], np.float32)},
+    "rois=status pooled_shape=claims",
+    pooled_shape=[2, 3],
+)
+audit(
+    "CropAndResize",
+    {
+        "X": image,
+        "rois": np.array([[0, 0, 1, 1], [0.1, 0.2, 0.9, 1.3]], np.float32),
+        "batch_indices": int32s(0, 0),
+        "crop_size": int32s(3, 4),
+    },
+    "rois=clamped batch_indices=status crop_size=sizes",
+    domain=CONTRIB,
+    constants="crop_size",
+)
+audit(
+    "DeformConv",
+    {"X": image, "W": floats(2, image.shape[1], 2, 2), "offset": floats(1, 8, *(size - 1 for size in image.shape[2:]))},
+    "offset=clamped group=claims offset_group=claims kernel_shape=claims dilations=claims pads=claims strides=claims",
+    opset=19,
+    strides=[1, 1],
+    dilations=[1, 1],
+    pads=[0, 0, 0, 0],
+    group=1,
+    offset_group=1,
+    kernel_shape=[2, 2],
 )
 for mode in ("nearest", "linear", "cubic"):
     audit(

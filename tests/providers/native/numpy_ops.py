@@ -4,9 +4,6 @@ from __future__ import annotations
 
 OPS = {
     "pictures are decoded by Pillow": "ImageDecoder",
-    "numbers are drawn from the generator of the node or the process": """
-        Bernoulli Dropout Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike
-    """,
     "sequences and optional values that a model takes or gives, texts in them, optional values that a run decides": """
         If Loop Scan SequenceMap SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength
         SplitToSequence ConcatFromSequence Optional OptionalGetElement OptionalHasElement ai.onnx.preview:FlexAttention

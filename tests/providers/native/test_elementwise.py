@@ -287,11 +287,6 @@ def test_divisors_may_differ(kind):
     assert_elements_agree(source, [{"x": numbers(kind, rows, 5)} for rows in (1, 4, 13)])
 
 
-def test_dropout_that_may_drop_is_left_to_numpy():
-    plan = native_plan("g (float[N] x, float r, bool t) => (float[N] y) { y = Dropout(x, r, t) }")
-    assert not programs(plan)
-
-
 def test_a_chain_is_one_loop():
     source = """g (float[A, B] x, float[B] y, float[A, 1] z) => (float[A, B] r) {
         a = Mul(x, y) b = Add(a, z) c = Tanh(b) d = Mul(c, x) r = Sigmoid(d) }"""

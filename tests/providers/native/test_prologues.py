@@ -334,10 +334,14 @@ NOT_REDUCING = {
     "nodes of the graphs inside are lowered one by one": "If Loop Scan",
     "operands are copied before they are combined": "Col2Im LinearAttention Det com.microsoft.Inverse NonZero NonMaxSuppression",
     "operands are computed before they are combined, number by number": "com.microsoft.MatMulNBits com.microsoft.MatMulBnb4",
-    "results do not depend on the elements of an operand": "Range com.microsoft.Range EyeLike OneHot ConstantOfShape",
+    "results do not depend on the elements of an operand": """
+        Range com.microsoft.Range EyeLike OneHot ConstantOfShape RandomNormal RandomNormalLike RandomUniform
+        RandomUniformLike
+    """,
     "updates are added one by one, at places that are checked": "ScatterElements Scatter ScatterND",
     "pixels are read by their coordinates, so that no vector reaches beyond a row": """
-        Resize Upsample GridSample com.microsoft.GridSample RoiAlign
+        Resize Upsample GridSample com.microsoft.GridSample RoiAlign MaxRoiPool com.microsoft.CropAndResize
+        DeformConv
     """,
     "rows are walked through trees one by one; a vector holds 16 rows": """
         ai.onnx.ml.TreeEnsembleClassifier ai.onnx.ml.TreeEnsembleRegressor ai.onnx.ml.TreeEnsemble

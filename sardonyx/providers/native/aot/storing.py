@@ -17,6 +17,7 @@ from sardonyx.providers.native.execution.argument_table import Tables
 from sardonyx.providers.native.execution.compiled import CompiledProgram
 from sardonyx.providers.native.execution.memory import Workspace
 from sardonyx.providers.native.program.parts import Batch
+from sardonyx.providers.native.program.settled import SEEDS
 from sardonyx.providers.native.program.size_terms import BadSize, dim_of, source_of, summed
 from sardonyx.providers.native.program.sizes import THREADS_NAME, SizeRules
 
@@ -198,7 +199,7 @@ class Stored:
             *((column[:, 0], words) for column in (tables.numbers, tables.arena, tables.outside, tables.constants)),
             (tables.status, words),
             (tables.run[:, 0], words),
-            (tables.run[:, 1], 3),
+            (tables.run[:, 1], SEEDS + 1),
             (tables.loose[:, 0], len(tables.outputs)),
             (tables.loose[:, 1], len(tables.buffers)),
             (tables.numbers[:, 1], sizes),

@@ -33,11 +33,12 @@ from sardonyx.compiler.pool import (
     Pool,
     pool,
 )
+from sardonyx.providers import random_state
 from sardonyx.providers.arena import ALIGNMENT
 from sardonyx.providers.native.execution.argument_table import ArgumentTable, ShapeWords, Tables
 from sardonyx.providers.native.execution.memory import outlived_inputs
 from sardonyx.providers.native.execution.outputs import Outputs, OutputShapes
-from sardonyx.providers.native.program.settled import TOO_SMALL
+from sardonyx.providers.native.program.settled import SEEDS, TOO_SMALL
 from sardonyx.providers.native.program.sizes import ShapeMismatch, Shapes
 from sardonyx.providers.steps import NO_SHARING, FastPath, Sharing, StepCall
 from sardonyx.startup.records import dataclass
@@ -144,6 +145,7 @@ class CompiledProgram(StepCall):
         self.workspace = argument_table.workspace
         self.one_memory = argument_table.tables.shared
         self.sharing = _sharing(argument_table.tables)
+        self.is_random = SEEDS in argument_table.tables.run[:, 1]
 
     def run_with(
         self,
@@ -323,7 +325,8 @@ class CompiledProgram(StepCall):
         state.arguments[argument_table.in_all_parts(argument_table.arena_words, shape)] += state.base
         state.arguments[argument_table.in_all_parts(argument_table.tables.status, shape)] = state.status
         if shape.table is not None:
-            self._prepare_table(state, shape.table)
+            state.table = shape.table.copy()
+        self._tell_addresses(state, shape)
         state.places[:, 2] = shape.places[:, 2]
         state.steps[:, TOTAL : GRAIN + 1] = shape.steps[:, TOTAL : GRAIN + 1]
         words[CALL_POOL], words[CALL_WIDTH], words[CALL_QUIET] = threads.address, shape.width, shape.is_quiet
@@ -331,12 +334,13 @@ class CompiledProgram(StepCall):
         state.saved = () if shape.table is None else (state.arguments.copy(), state.steps.copy(), state.table.copy())
         state.shape, state.pool = shape, threads
 
-    def _prepare_table(self, state: _State, table: np.ndarray) -> None:
-        """Let the steps that settle sizes find what they change."""
-        state.table = table.copy()
-        addresses = [one.ctypes.data for one in (state.arguments, state.steps, state.table)]
+    def _tell_addresses(self, state: _State, shape: ShapeWords) -> None:
+        """Let the steps that settle sizes find what they change, and those that draw numbers their seeds."""
         run = self.argument_table.tables.run
-        state.arguments[run[:, 0]] = np.array(addresses, np.int64)[run[:, 1]]
+        if len(run):
+            addresses = [one.ctypes.data for one in (state.arguments, state.steps, state.table, random_state.words)]
+            for word, number in run.tolist():
+                state.arguments[self.argument_table.in_all_parts(np.array([word]), shape)] = addresses[number]
 
     def _make_words(self, state: _State, shape: ShapeWords) -> None:
         """Memory for the words of a run, with the addresses of some among others."""

@@ -269,13 +269,16 @@ def _reduction_of(node: Node) -> str:
 
 
 def _claims_scatter(node: Node) -> bool:
-    """Booleans are joined otherwise: left to NumPy."""
+    """Complex numbers are moved, but not joined."""
     type, reduction = _type_of(_operands(node)[0]), _reduction_of(node)
-    return rank_of(_operands(node)[0]) >= 1 and reduction in REDUCTIONS and (reduction == "none" or type.kind != "bool")
+    is_joined = type.is_number or type.kind == "bool"
+    return rank_of(_operands(node)[0]) >= 1 and reduction in REDUCTIONS and (reduction == "none" or is_joined)
 
 
 def _joined(f: KernelFunction, reduction: str, old: Code, new: Code) -> Code:
-    """Two elements as one. A NaN among them is the result of min and max."""
+    """Two elements as one. A NaN among them is the result of min and max; of booleans the sum is what is true of one of them."""
+    if old.type.kind == "bool":
+        return old | new if reduction in ("add", "max") else old & new
     if reduction in ("add", "mul"):
         return f.binary(reduction, old, new)
     least = f.minimum(old, new) if reduction == "min" else f.maximum(old, new)
@@ -312,7 +315,7 @@ def _deliver(lowerer: Lowerer, node: Node, target: View) -> None:
         lowerer.copy(target, lowerer.output(node.outputs[0]))
 
 
-@lower("ScatterElements", "Scatter", claims=_claims_scatter)
+@lower("ScatterElements", "Scatter", claims=_claims_scatter, text=True)
 def scatter_elements(lowerer: Lowerer, node: Node) -> None:
     """`data` with each element of `updates` put in or joined at the same place but for the axis."""
     data, indices, updates = _operands(node)
@@ -495,7 +498,7 @@ def _claims_scatter_tuples(node: Node) -> bool:
     return length is not None and rank_of(updates) == rank_of(indices) - 1 + rank_of(data) - length
 
 
-@lower("ScatterND", claims=_claims_scatter_tuples)
+@lower("ScatterND", claims=_claims_scatter_tuples, text=True)
 def scatter_nd(lowerer: Lowerer, node: Node) -> None:
     """`data` with slices put in or joined, each at the position that a tuple of indices says."""
     data, indices, updates = _operands(node)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.ir.dim import Expression, Symbol
+from sardonyx.ops import checking
 from sardonyx.ops.table import facts_of
 from sardonyx.providers.native.program.known import is_symbolic, known_sizes
 from sardonyx.providers.native.program.parts import Batch
@@ -20,6 +21,8 @@ def batch_of(cluster: Cluster, weights: int) -> Batch | None:
     """The batch of a cluster all of whose outputs are computed row by row; None if it has none. `weights` are its constants' bytes."""
     if any(next(node.subgraphs, None) for node in cluster.nodes):  # what these read from outside is not among their inputs
         return None
+    if any(map(_draws, cluster.nodes)):  # numbers are drawn for the whole batch at once
+        return None
     symbols = {_first_symbol(value) for value in cluster.outputs}
     size = symbols.pop() if len(symbols) == 1 else None
     if size is None or not all(_is_batched(value, size) for value in cluster.outputs):
@@ -30,6 +33,10 @@ def batch_of(cluster: Cluster, weights: int) -> Batch | None:
         return None
     elements = [stored(value).bytes if _is_batched(value, size) else 0 for value in (*cluster.inputs, *cluster.outputs)]
     return Batch(size.name, elements, weights) if any(elements[: len(cluster.inputs)]) else None
+
+
+def _draws(node: Node) -> bool:
+    return not checking.signature_of(node).deterministic and find_scalar(node) is None
 
 
 def _first_symbol(value: Value) -> Symbol | None:

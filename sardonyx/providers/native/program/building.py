@@ -16,6 +16,7 @@ from sardonyx.providers.native.program.data_sizes import sizes_in
 from sardonyx.providers.native.program.kernel import DeclaredKernel
 from sardonyx.providers.native.program.refusals import Failure
 from sardonyx.providers.native.program.scope import outermost
+from sardonyx.providers.native.program.settled import SEEDS
 from sardonyx.providers.native.program.settling import Origin, SettleArguments, Settlement, data_of, settle_kernel
 from sardonyx.providers.native.program.sizes import THREADS
 from sardonyx.providers.native.program.steps import Buffer, Program, Step
@@ -170,6 +171,10 @@ class ProgramBuilder:
         The run's results are then thrown away, and NumPy computes the cluster: it finds the same fault and says what is wrong.
         """
         return Buffer("status", 8, "status")
+
+    def seeds(self) -> Buffer:
+        """The words of `random_state`, of which a kernel makes the next seed of the process."""
+        return Buffer("seeds", 0, "run", SEEDS)
 
     # --- steps
 

@@ -8,3 +8,5 @@ TABLE_FORM = 2
 """What the words of the table mean: another number where that changes, for code in files counts on it."""
 SCRATCH = 64
 """Words at the beginning of the table of sizes, for what is computed on the way."""
+SEEDS = 3
+"""The number of the words of `random_state` among what a run has beside its arena: they follow arguments, steps and table."""

@@ -107,6 +107,8 @@ def _inverse_root(op: Composer, size: Dim, like: Value) -> Value:
 def _weighed(op: Composer, weights: Value, value: Value) -> Value:
     batch, heads, queries, keys = dims(weights)
     shared, size = dims(value)[1], dims(value)[3]
+    if element_type(weights) is not element_type(value):  # one of them is float64
+        weights, value = (op.cast_to(factor, dtypes.float64) for factor in (weights, value))
     grouped = op.reshape(weights, batch, shared, _group(op, heads, shared) * queries, keys)
     return op.reshape(op.MatMul(grouped, value), batch, heads, queries, size)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sardonyx.compiler.types import BF16, F16, F32, I32
+from sardonyx.compiler.types import BF16, F16, F32, F64, I32
 from sardonyx.ir import Dim, Node, TensorType, Value
 from sardonyx.ops.reading import input_named, inputs_named
 from sardonyx.providers.native.kernels.attention import grouped as attention_grouped
@@ -42,7 +42,7 @@ from sardonyx.startup.records import replace
 
 __all__ = ["attention_grouped", "attention_standard", "attention_with_projection", "multi_head_attention", "rotary"]
 
-FLOATS = (F32, F16, BF16)
+FLOATS = (F32, F16, BF16, F64)
 OPSET = 13
 """Of the nodes that are made here."""
 

@@ -61,7 +61,7 @@ def stencil_of(node: Node) -> Stencil | None:
 
 
 def claims_grid_sample(node: Node) -> bool:
-    """One to three axes; pixels that are weighed are floats, and no wider than points."""
+    """One to three axes; pixels that are weighed are floats."""
     X, grid = (required(value) for value in node.inputs)
     type, points, stencil = element_of(X), element_of(grid), stencil_of(node)
     shape, places = shape_of(X), shape_of(grid)
@@ -75,7 +75,7 @@ def claims_grid_sample(node: Node) -> bool:
         or TAPS[stencil.mode] ** axes > MOST_TAPS
     ):
         return False
-    return stencil.mode == "nearest" or (type.is_float and type.computed.bits <= points.computed.bits)
+    return stencil.mode == "nearest" or type.is_float
 
 
 def _may_be(size: Dim, wanted: int) -> bool:

@@ -63,9 +63,15 @@ class Axis:
 
     def taps(self, normalized: Value, weight_type: Type) -> list[Tap]:
         """The pixels for points between -1 and 1, in the weights' type."""
-        f, lanes = self.f, normalized.type.lanes
-        with f.exact():  # where the nearest pixel changes depends on the last bit
-            position = self._bounded(self._position(normalized))
+        with self.f.exact():  # where the nearest pixel changes depends on the last bit
+            position = self._position(normalized)
+        return self.taps_at(position, weight_type)
+
+    def taps_at(self, position: Value, weight_type: Type) -> list[Tap]:
+        """The same for points that are counted in pixels."""
+        f, lanes = self.f, position.type.lanes
+        with f.exact():
+            position = self._bounded(position)
             if self.stencil.mode == "nearest":
                 return [Tap(*self._placed(f.round_even(position)), None)]
             below = f.floor(position)

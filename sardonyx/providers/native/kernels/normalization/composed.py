@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sardonyx import dtypes
 from sardonyx.ir import Node, Value
 from sardonyx.providers.native.program.composition import Composer, compose
-from sardonyx.providers.native.program.values import dims, rank_of
+from sardonyx.providers.native.program.values import dims, rank_of, required
 from sardonyx.providers.provider import CannotCompile
 
 
@@ -58,6 +59,9 @@ def batch_normalization(
     training_mode: int,
 ) -> Sequence[Value]:
     """While training, by the statistics of the batch; else by the running ones, of other types than the data's."""
+    if rank_of(X) == 1 and not training_mode:  # all are of one channel
+        row = op.reshape(X, dims(X)[0], 1)
+        return (op.reshape(_by_running_statistics(op, row, scale, B, input_mean, input_var, epsilon), dims(X)[0]),)
     if rank_of(X) < 2:
         raise CannotCompile("there are no channels", quiet=True)
     if not training_mode:
@@ -122,3 +126,45 @@ def hardmax_of_rows(op: Composer, input: Value, axis: int) -> Value:
     """Up to opset 12 the axes from `axis` on were one flat row."""
     rows = op.Flatten(input, axis=axis)
     return op.reshape(hardmax(op, rows, 1), *dims(input))
+
+
+def _has_factors(node: Node) -> bool:
+    """Whether there is more than one factor, which the kernels take."""
+    return dims(required(node.inputs[1])) != (1,) or (len(node.inputs) > 2 and node.inputs[2] is not None)
+
+
+@compose("LayerNormalization", claims=_has_factors, widen=True)
+def layer_normalization(
+    op: Composer, X: Value, Scale: Value, B: Value | None, axis: int, epsilon: float, stash_type: int, node: Node
+) -> Sequence[Value]:
+    """With factors and summands that broadcast to rows in other ways than one for each column."""
+    normalized, *statistics = _several(
+        op.LayerNormalization(
+            X, op.reshape(op.number(1, X), 1), outputs=len(node.outputs), axis=axis, epsilon=epsilon, stash_type=stash_type
+        )
+    )
+    result = op.Mul(normalized, op.cast(Scale, X))
+    result = result if B is None else op.Add(result, op.cast(B, X))
+    if dims(result) != dims(X):
+        raise CannotCompile("factors and summands do not broadcast to X", quiet=True)
+    return result, *statistics
+
+
+@compose("SimplifiedLayerNormalization", claims=_has_factors, widen=True)
+def simplified_layer_normalization(
+    op: Composer, X: Value, scale: Value, axis: int, epsilon: float, stash_type: int, node: Node
+) -> Sequence[Value]:
+    """With factors of another type than the numbers, of which the one or the other is float64."""
+    normalized, *statistics = _several(
+        op.SimplifiedLayerNormalization(
+            X, op.reshape(op.number(1, X), 1), outputs=len(node.outputs), axis=axis, epsilon=epsilon, stash_type=stash_type
+        )
+    )
+    result = op.Mul(*(op.cast_to(factor, dtypes.float64) for factor in (normalized, scale)))
+    if dims(result) != dims(X):
+        raise CannotCompile("factors do not broadcast to X", quiet=True)
+    return result, *statistics
+
+
+def _several(made: Value | Sequence[Value]) -> Sequence[Value]:
+    return [made] if isinstance(made, Value) else made

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.powers import pow
-from sardonyx.compiler.types import F64, I64, Type
+from sardonyx.compiler.types import I64, Type
 from sardonyx.ir import Node, dim
 from sardonyx.ops.reading import operand
 from sardonyx.providers.native.kernels.conv.form import last_order
@@ -17,12 +17,13 @@ from sardonyx.providers.native.program.chain import Chain, ChainCode, ChainRow
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import dims, element_of, required
+from sardonyx.providers.native.program.values import dims, required
 from sardonyx.startup.records import dataclass
 
 BLOCK = 1024
 """Channels whose squares are held at once."""
 WIDEST = 256
+"""How many channels are added where vectors run along these."""
 
 
 @dataclass(frozen=True)
@@ -34,15 +35,14 @@ class Neighbours:
     by_roots: bool
 
 
+LARGEST = 1 << 32
+"""More neighbours than a channel can have."""
 ROOTS = (0.5, 0.75)
-"""Powers that are square roots; there are no others of doubles."""
+"""Powers that are square roots."""
 
 
 def _claims(node: Node) -> bool:
-    X = required(node.inputs[0])
-    if not is_float(node) or len(dims(X)) < 3 or not 1 <= int(operand(node, "size")) <= WIDEST:
-        return False
-    return element_of(X) is not F64 or _by_roots(node)
+    return is_float(node) and len(dims(required(node.inputs[0]))) >= 3 and int(operand(node, "size")) >= 1
 
 
 def _by_roots(node: Node) -> bool:
@@ -58,7 +58,7 @@ def lrn(lowerer: Lowerer, node: Node) -> None:
     view = lowerer.view(X)
     rank, size = len(view.shape), int(operand(node, "size"))
     pixels = dim.product(view.shape[2:])
-    along_channels = view.strides[1] == 1 and view.strides[-1] != 1
+    along_channels = view.strides[1] == 1 and view.strides[-1] != 1 and size <= WIDEST
     order = last_order(rank) if along_channels else None
     groups = (1, rank - 2, 1) if along_channels else (1, 1, rank - 2)
     source, sink = lowerer.source(X, groups, order), lowerer.sink(node, groups, order=order)
@@ -67,7 +67,7 @@ def lrn(lowerer: Lowerer, node: Node) -> None:
     lowerer.call(
         kernel(lowerer.target, form, source.chain, sink.chain),
         LrnArguments(
-            size=size,
+            size=min(size, LARGEST),
             alpha=float(operand(node, "alpha")) / size,
             bias=float(operand(node, "bias")),
             channels=view.shape[1],
@@ -77,7 +77,7 @@ def lrn(lowerer: Lowerer, node: Node) -> None:
         ),
         view.shape[0] * (pixels if along_channels else view.shape[1]),
         row_grain((view.shape[1] if along_channels else pixels) * 4),
-        flops=dim.product(view.shape) * (size + 20),
+        flops=dim.product(view.shape) * (min(size, WIDEST) + 20),
         traffic=dim.product(view.shape) * 2 * view.type.bytes,
     )
 

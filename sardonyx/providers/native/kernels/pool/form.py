@@ -70,10 +70,5 @@ def claims_windows(node: Node) -> bool:
     if not 3 <= len(shape) <= 2 + MAX_SPATIAL or not kernel or len(kernel) != len(shape) - 2 or len(output) != len(shape):
         return False
     rest = [*kernel, *(operand(node, "strides") or ()), *(operand(node, "dilations") or ())]
-    return min(rest) > 0 and math.prod(kernel) <= MAX_TAPS and _has_norm(node, type)
-
-
-def _has_norm(node: Node, type: Type) -> bool:
-    """Whether an Lp pool's norm is one that there is code for: powers are computed in float32."""
-    p = operand(node, "p") or 2
-    return node.op_type != "LpPool" or p in (1, 2) or (p > 0 and type.bits <= 32)
+    has_norm = node.op_type != "LpPool" or (operand(node, "p") or 2) > 0
+    return min(rest) > 0 and math.prod(kernel) <= MAX_TAPS and has_norm

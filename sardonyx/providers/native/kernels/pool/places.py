@@ -221,17 +221,18 @@ def places_rows_kernel(f: KernelFunction, a: PlacesArguments, pool: Pool, values
 # --- MaxUnpool ------------------------------------------------------------------------------------------------------
 
 
-def _natural_shape(node: Node) -> Dims | None:
-    """What a pool with this window made X of, without padding; None if the attributes don't fit."""
-    shape = shape_of(required(node.inputs[0]))
-    if shape is None or len(shape) < 3:
+def natural_shape(
+    shape: Dims, kernel_shape: Sequence[int], pads: Sequence[int] | None, strides: Sequence[int] | None
+) -> Dims | None:
+    """What a pool with this window made X of, without padding; None if there is no such image."""
+    if len(shape) < 3:
         return None
     rank = len(shape) - 2
-    kernel, strides = (per_axis(operand(node, name), rank, name) for name in ("kernel_shape", "strides"))
-    begin, end = split_pads(operand(node, "pads"), rank)
+    kernel, steps = per_axis(kernel_shape, rank, "kernel_shape"), per_axis(strides, rank, "strides")
+    begin, end = split_pads(pads, rank)
     sizes: list[Dim] = [
         (size - 1) * step - before - after + width
-        for size, width, step, before, after in zip(shape[2:], kernel, strides, begin, end)
+        for size, width, step, before, after in zip(shape[2:], kernel, steps, begin, end)
     ]
     return (*shape[:2], *sizes)
 
@@ -239,7 +240,7 @@ def _natural_shape(node: Node) -> Dims | None:
 def claims_max_unpool(node: Node) -> bool:
     """A result of the natural shape: in others, what numbers count depends on data."""
     X, I = (required(value) for value in node.inputs[:2])
-    natural = _natural_shape(node)
+    natural = natural_shape(dims(X), *(operand(node, name) for name in ("kernel_shape", "pads", "strides")))
     if element_of(X) is None or element_of(I) != I64 or natural is None:
         return False
     wanted = content(node, "output_shape") if input_named(node, "output_shape") is not None else list(natural)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from sardonyx import dtypes
 from sardonyx.ir import Dim, Node, TensorType, Value, dim
 from sardonyx.ops.reading import input_named, operand, word
 from sardonyx.providers.native.kernels.shape.joining import joint_of, part_view
@@ -121,7 +122,7 @@ Margins = list[tuple[Dim, Dim]]
 """What is added before and after each axis; taken away where it is negative, which may be known in a run only."""
 
 
-def _margins(node: Node) -> Margins | None:
+def margins_of(node: Node) -> Margins | None:
     """How much is added before and after each axis; None if that depends on data."""
     rank = rank_of(required(node.inputs[0]))
     pads = content(node, "pads")
@@ -140,7 +141,7 @@ def _margins(node: Node) -> Margins | None:
 
 
 def _claims_pad(node: Node) -> bool:
-    margins = _margins(node)
+    margins = margins_of(node)
     mode = word(node, "mode", "constant")
     if margins is None or mode not in PAD_MODES:
         return False
@@ -159,10 +160,10 @@ def _kept(size: Dim, margin: tuple[Dim, Dim]) -> Dim:
     return size + dim.minimum(0, margin[0]) + dim.minimum(0, margin[1])
 
 
-@lower("Pad", claims=_claims_pad)
+@lower("Pad", claims=_claims_pad, text=True)
 @lower("Pad", domain="com.microsoft", claims=_claims_pad)
 def pad(lowerer: Lowerer, node: Node) -> None:
-    margins = _margins(node)
+    margins = margins_of(node)
     assert margins is not None
     pad_by(lowerer, node, margins)
 
@@ -195,7 +196,8 @@ def _constant_value(lowerer: Lowerer, node: Node) -> View:
     type = required(node.inputs[0]).type
     assert isinstance(type, TensorType) and type.dtype is not None
     number = None if node.domain == "com.microsoft" else operand(node, "value")
-    element = np.array(0 if number is None else number).astype(type.dtype.numpy).reshape(1)
+    element_type = np.dtype(np.int64) if type.dtype is dtypes.string else type.dtype.numpy  # 0 refers to the empty string
+    element = np.array(0 if number is None else number).astype(element_type).reshape(1)
     return View(lowerer.constant(element), lowerer.view(required(node.inputs[0])).type, (1,), (1,))
 
 

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from sardonyx import dtypes
-from sardonyx.ir import Dim, Node, Value, dim
+from sardonyx.ir import Dim, Node, TensorType, Value, dim
+from sardonyx.ops.reading import input_named
+from sardonyx.providers.native.kernels.shape.blocks import margins_of
 from sardonyx.providers.native.program.composition import Composer, compose
 from sardonyx.providers.native.program.known import known_sizes
 from sardonyx.providers.native.program.values import dims, rank_of
@@ -37,6 +39,58 @@ def center_crop_pad(op: Composer, input_data: Value, shape: Value, axes: Sequenc
     return made
 
 
+@compose("Pad", since=11)
+def pad(op: Composer, data: Value, pads: Value, axes: Value | None, mode: str, node: Node) -> Value:
+    """Patterns that begin anew in margins wider than the data, axis by axis; and margins that take away more than there is."""
+    margins = margins_of(node)
+    if margins is None or mode not in ("constant", "reflect", "wrap"):
+        raise CannotCompile("how wide the margins are depends on data", quiet=True)
+    kept = [
+        dim.maximum(0, size + dim.minimum(0, before) + dim.minimum(0, after))
+        for size, (before, after) in zip(dims(data), margins)
+    ]
+    if mode == "constant":
+        return _all_margin(op, kept, node)
+    starts = [dim.maximum(0, -before) for before, _ in margins]
+    ends = [start + size for start, size in zip(starts, kept)]
+    made: Value = op.Slice(data, op.sizes(*starts), op.sizes(*ends), op.constant(list(range(rank_of(data)))))
+    for axis, (size, (before, after)) in enumerate(zip(kept, margins)):
+        before, after = dim.maximum(0, before), dim.maximum(0, after)
+        if before == 0 and after == 0:
+            continue
+        op.require(dim.maximum(size, 1), size)
+        made = op.Gather(made, _sources(op, mode, size, before, size + before + after), axis=axis)
+    return made
+
+
+def _all_margin(op: Composer, kept: Sequence[Dim], node: Node) -> Value:
+    """What is made of nothing: the constant alone."""
+    if 0 not in kept:
+        raise CannotCompile("some of the data may be left", quiet=True)
+    constant, output = input_named(node, "constant_value"), node.outputs[0]
+    if constant is None:
+        assert isinstance(output.type, TensorType) and output.type.dtype is not None
+        constant = op.constant(np.zeros((), output.type.dtype.numpy))
+    made: Value = op.Expand(constant, op.sizes(*dims(output)))
+    return made
+
+
+def _sources(op: Composer, mode: str, size: Dim, before: Dim, count: Dim) -> Value:
+    """Which element of an axis stands at each place of the padded one."""
+    places = op.Sub(op.Range(op.constant(0), op.reshape(op.sizes(count)), op.constant(1)), op.sizes(before))
+    if mode == "wrap":
+        return _remainder(op, places, size)
+    last = op.sizes(size - 1)
+    made: Value = op.Sub(last, op.Abs(op.Sub(last, _remainder(op, places, dim.maximum(1, 2 * size - 2)))))
+    return made
+
+
+def _remainder(op: Composer, numbers: Value, divisor: Dim) -> Value:
+    """Never negative, as Python has it."""
+    made: Value = op.Mod(numbers, op.constant([divisor]) if isinstance(divisor, int) else op.sizes(divisor))
+    return made
+
+
 @compose("TensorScatter")
 def tensor_scatter(op: Composer, past_cache: Value, update: Value, write_indices: Value | None, axis: int, mode: str) -> Value:
     rank = rank_of(past_cache)
@@ -62,15 +116,3 @@ def tensor_scatter(op: Composer, past_cache: Value, update: Value, write_indices
     indices = op.Expand(op.reshape(positions, *shape), op.sizes(*dims(update)))
     made: Value = op.ScatterElements(past_cache, indices, update, axis=axis)
     return made
-
-
-def _drops_nothing(node: Node) -> bool:
-    """Whether the switch is off, or absent as in all versions before it."""
-    switch = node.inputs[2] if len(node.inputs) > 2 else None
-    return switch is None or (switch.constant is not None and not switch.constant.numpy().any())
-
-
-@compose("Dropout", since=7, claims=_drops_nothing)
-def dropout(op: Composer, data: Value) -> Sequence[Value]:
-    """The data, and a mask that keeps all of it."""
-    return op.Identity(data), op.Expand(op.constant(np.asarray(True)), op.sizes(*dims(data)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from sardonyx import dtypes
 from sardonyx.compiler.builder import Value as Code
 from sardonyx.compiler.types import BOOL, F64, I64, Type
 from sardonyx.ir import Dim, Node, Value, dim
@@ -313,7 +314,7 @@ def _claims_one_hot(node: Node) -> bool:
     return _has_one_each(node, "depth", 1) and marks_with_two_values(node)
 
 
-@lower("OneHot", claims=_claims_one_hot, case=CASE, settles=True)
+@lower("OneHot", claims=_claims_one_hot, case=CASE, settles=True, text=True)
 def one_hot_of_computed_depth(lowerer: Lowerer, node: Node) -> None:
     result = node.outputs[0]
     axis = axis_of(node, rank_of(result), default=-1)
@@ -322,10 +323,12 @@ def one_hot_of_computed_depth(lowerer: Lowerer, node: Node) -> None:
 
 
 def _claims_range(node: Node) -> bool:
-    """Integers and floats of full width, one number each."""
+    """Signed integers, and floats that are computed in float32 or float64, one number each."""
     type = element_of(node.outputs[0])
+    if type is not None and type.is_narrow_float and operand(node, "stash_type") not in (None, dtypes.float32.code):
+        return False
     values = [input_named(node, name) for name in ("start", "limit", "delta")]
-    is_taken = type is not None and type.bits >= 32 and (type.is_float or type.is_signed)
+    is_taken = type is not None and (type.is_float or (type.bits >= 32 and type.is_signed))
     return is_taken and all(value and dim.product(dims(value)) == 1 for value in values) and not claims_range(node)
 
 
@@ -364,7 +367,7 @@ def range_count_kernel(f: KernelFunction, a: RangeBounds, type: Type) -> None:
     wide = [f.convert(number, F64) for number in (start, limit, delta)]
     with f.exact():
         about = (wide[1] - wide[0]) / f.select(wide[2] == 0.0, f.const(F64, 1.0), wide[2])
-    fits = (delta != f.const(type, 0)) & (f.abs(about) < float(LARGEST))
+    fits = (delta != f.const(type.computed, 0)) & (f.abs(about) < float(LARGEST))
     with f.if_else(fits) as otherwise:
         if type.is_float:
             count = f.convert(f.ceil(about), I64)

@@ -114,7 +114,7 @@ def _claims_trilu(node: Node) -> bool:
     return rank_of(required(node.inputs[0])) >= 2 and (k is None or _is_number(k))
 
 
-@lower("Trilu", claims=_claims_trilu)
+@lower("Trilu", claims=_claims_trilu, text=True)
 @lower("Trilu", domain="com.microsoft", claims=_claims_trilu)
 def trilu(lowerer: Lowerer, node: Node) -> None:
     """The part of matrices on one side of a diagonal, zeros elsewhere."""
@@ -175,10 +175,10 @@ def _claims_one_hot(node: Node) -> bool:
 def marks_with_two_values(node: Node) -> bool:
     """Whether the operands of OneHot are of the types and shapes that its kernel takes."""
     type, values = element_of(required(node.inputs[0])), input_named(node, "values")
-    return type not in (None, BOOL, U64) and values is not None and dims(values) == (2,)
+    return type not in (None, BOOL) and values is not None and dims(values) == (2,)
 
 
-@lower("OneHot", claims=_claims_one_hot)
+@lower("OneHot", claims=_claims_one_hot, text=True)
 def one_hot(lowerer: Lowerer, node: Node) -> None:
     """For each index a row of one value, with another one at its place."""
     indices, values = lowerer.contiguous(required(node.inputs[0])), input_named(node, "values")
@@ -203,7 +203,10 @@ def one_hot(lowerer: Lowerer, node: Node) -> None:
 
 
 def _whole(f: KernelFunction, index: Code) -> Code:
-    """An index as int64. A float that is out of its range, or not a number, is out of any depth's range too."""
+    """An index as int64. One that is out of its range, or not a number, is out of any depth's range too."""
+    if index.type == U64:
+        whole = f.convert(index, I64)
+        return f.select(whole < 0, -(1 << 62), whole)
     if not index.type.is_float:
         return f.convert(index, I64)
     fits = f.abs(index) < 2.0**62

@@ -212,6 +212,8 @@ def _frames_of(node: Node) -> Frames | None:
         if len(dims(window)) != 1 or length not in (None, dims(window)[0]):
             return None
         length = dims(window)[0]
+    elif length is None:
+        length = shape[1]
     parts, step = 1 if len(shape) == 2 else shape[2], _whole(node, "frame_step") or 0
     if not isinstance(length, int) or length <= 0 or step <= 0 or not _is_one_or_two(parts):
         return None

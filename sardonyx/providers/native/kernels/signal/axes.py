@@ -1,0 +1,25 @@
+"""DFT along other axes than the one before the last, which it is brought to."""
+
+from __future__ import annotations
+
+from sardonyx.ir import Node, Value
+from sardonyx.ops.reading import input_named
+from sardonyx.providers.native.kernels.shape.views import axis_of
+from sardonyx.providers.native.program.composition import Composer, compose
+from sardonyx.providers.native.program.values import rank_of, required
+
+
+def _is_along_another(node: Node) -> bool:
+    axis, rank = input_named(node, "axis"), rank_of(required(node.inputs[0]))
+    return (axis is None or axis.is_constant) and rank > 2 and axis_of(node, rank, default=-2) < rank - 2
+
+
+@compose("DFT", claims=_is_along_another)
+def dft(op: Composer, input: Value, dft_length: Value | None, inverse: int, onesided: int, node: Node) -> Value:
+    rank = rank_of(input)
+    axis = axis_of(node, rank, default=-2)
+    swapped = list(range(rank))
+    swapped[axis], swapped[-2] = swapped[-2], swapped[axis]
+    spectrum = op.DFT(op.Transpose(input, perm=swapped), dft_length, op.constant(-2), inverse=inverse, onesided=onesided)
+    made: Value = op.Transpose(spectrum, perm=swapped)
+    return made
