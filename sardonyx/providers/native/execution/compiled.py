@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from sardonyx.compiler.jit import Jit
     from sardonyx.compiler.roofline import Roofline
     from sardonyx.providers.native.program.steps import Program
+    from sardonyx.providers.native.program.texts import ProgramTexts
 
 MAX_SHAPES = 64
 """How many sets of input shapes keep their words; others are computed anew."""
@@ -118,6 +119,8 @@ class CompiledProgram(StepCall):
     takes_stop = True
     takes_destinations = True
     knows_shapes = True
+    texts: ProgramTexts | None = None
+    """What it has to do with strings."""
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,12 +31,9 @@ from sardonyx.compiler.texts import (
 from sardonyx.providers import memory_limit
 from sardonyx.providers.native.execution.argument_table import ShapeWords
 from sardonyx.providers.native.execution.compiled import CompiledProgram
-from sardonyx.providers.native.execution.interpreted import Interpreted
 from sardonyx.providers.native.program.settled import TEXTS_TOO_SMALL, WRONG
-from sardonyx.providers.native.program.steps import Program
-from sardonyx.providers.native.program.texts import TextConstants
-from sardonyx.providers.native.program.values import is_text
-from sardonyx.providers.steps import NO_SHARING
+from sardonyx.providers.native.program.texts import ProgramTexts, TextConstants
+from sardonyx.providers.steps import NO_SHARING, FastPath
 
 CAN_HOLD_TEXTS = OBJECTS_ARE_OPEN
 """Whether generated code can read strings of this interpreter."""
@@ -167,27 +164,28 @@ def _most_bytes() -> int:
     return min(LARGEST, memory_limit.largest_bytes() // 2)
 
 
+def _nobody() -> None:
+    """Stands for a program that has no fast path beside its own."""
+
+
 class TextProgram(CompiledProgram):
-    """Runs a program on arrays, among them some of strings."""
+    """Runs a program on arrays, among them some of strings. `alone` gives the fast path of a program of one node, if that has one."""
 
     takes_destinations = False
-    can_be_stored = False
 
-    def __init__(self, *arguments: Any):
+    def __init__(self, texts: ProgramTexts, *arguments: Any, alone: Callable[[], FastPath | None] = _nobody):
         super().__init__(*arguments)
-        program = self.program
-        assert isinstance(program, Program) and program.texts is not None
-        self._known = _Known(program.texts)
-        self._inputs, self._outputs = (
-            [place for place, value in enumerate(values) if is_text(value)] for values in (program.inputs, program.outputs)
-        )
+        self.texts = texts
+        self._known = _Known(texts.constants)
+        self._inputs, self._outputs = texts.inputs, texts.outputs
+        self._alone = alone
         self._memories: list[_Memory] = []
         self.sharing = NO_SHARING
 
     def _results(self, shape: ShapeWords, arrays: Sequence[np.ndarray]) -> list[Any] | None:
         """Where strings come out, a few of them through one node are not worth the way into the program and out of it."""
         if self._outputs and sum([array.size for array in arrays]) <= FEW and self._are_strings(arrays):
-            alone = self._fallback.alone if isinstance(self._fallback, Interpreted) else None
+            alone = self._alone()
             if alone is not None:
                 outputs = alone(list(arrays))
                 return None if outputs is None else list(outputs)
