@@ -1,32 +1,29 @@
-"""The fast path through a model of compiled programs, look-ups and branches: plain arrays of known shapes go straight into them.
+"""The fast path through a model of compiled programs, look-ups and branches: plain arrays of known shapes, and maps, go straight into them.
 
 All other runs (another type of feed, a new shape, an input too many) take the ordinary path, which also finds the errors.
 """
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from sardonyx.ir import TensorType, Value
+from sardonyx.ir import MapType, TensorType, Value
 from sardonyx.providers.steps import ANY, FastPath
 from sardonyx.runtime.api.value import of_strings
-from sardonyx.runtime.execution.feeds import fits
+from sardonyx.runtime.execution.feeds import convert, fits, holds_only, kinds_in
 from sardonyx.runtime.preparation.plan import ABSENT, Plan, Step
 
 MAX_SHAPES = 64
 """How many sets of shapes are known to be right."""
 
-_shape_of = operator.attrgetter("shape")
-
 
 class Direct:
     """A plan of steps that need nothing from the executor, and the inputs that it takes."""
 
-    __slots__ = ("_values", "_inputs", "_texts", "_program", "_order", "_block", "_vouched", "_known")
+    __slots__ = ("_values", "_inputs", "_tensors", "_texts", "_maps", "_program", "_order", "_block", "_vouched", "_known")
 
     def __init__(self, plan: Plan, block: _Block):
         first = plan.steps[0]
@@ -37,8 +34,11 @@ class Direct:
         self._order = [first.outputs.index(slot) for slot in plan.outputs] if alone and first.outputs != plan.outputs else None
         self._block = block
         self._values = [plan.values[slot] for slot in (first.inputs if alone else plan.inputs)]
-        self._inputs = [(value.name, np.dtype(value.type.dtype.numpy)) for value in self._values]  # type: ignore[union-attr]
-        self._texts = [place for place, (_, dtype) in enumerate(self._inputs) if dtype.kind == "O"]
+        self._inputs = [(value.name, _dtype_of(value)) for value in self._values]
+        places = range(len(self._inputs))
+        self._maps = [(place, kinds_in(self._values[place].type)) for place in places if self._inputs[place][1] is None]
+        self._tensors = [place for place in places if self._inputs[place][1] is not None]
+        self._texts = [place for place in self._tensors if self._inputs[place][1] == np.dtype(object)]
         programs = [step.inputs for step in plan.steps if step.call.knows_shapes]
         self._vouched = set(plan.inputs).issubset(slot for slots in programs for slot in slots)
         """Whether programs see all inputs: they know which shapes the ordinary path has checked."""
@@ -57,9 +57,10 @@ class Direct:
         arrays = []
         for name, dtype in self._inputs:
             array = feeds.get(name)
-            if array.__class__ is not np.ndarray or not array.flags.carray:
-                return None
-            if array.dtype is not dtype and array.dtype != dtype:  # what was unpickled has a dtype of its own
+            if array.__class__ is np.ndarray and dtype is not None:
+                if not array.flags.carray or (array.dtype is not dtype and array.dtype != dtype):
+                    return None  # what was unpickled has a dtype of its own, but equal
+            elif array.__class__ is not dict or dtype is not None:
                 return None
             arrays.append(array)
         try:
@@ -71,16 +72,21 @@ class Direct:
             return None
 
     def _are_right(self, arrays: list[Any]) -> bool:
-        """Whether arrays are what the model declares; their shapes are looked at once. Strings of NumPy's kind become plain ones."""
-        shapes = tuple(map(_shape_of, arrays))
+        """Whether values are what the model declares; shapes are looked at once. Strings of NumPy's kind become plain ones, and maps
+        are converted as they always are.
+        """
+        shapes = tuple([arrays[place].shape for place in self._tensors])
         if shapes not in self._known:
-            if not all(map(fits, self._values, shapes)):
+            if not all(fits(self._values[place], shape) for place, shape in zip(self._tensors, shapes)):
                 return False
             if len(self._known) >= MAX_SHAPES:
                 self._known.clear()
             self._known.add(shapes)
         for place in self._texts:
             arrays[place] = of_strings(arrays[place])
+        for place, kinds in self._maps:
+            if not holds_only(arrays[place], *kinds):
+                arrays[place] = convert(self._values[place], arrays[place])
         return all(arrays[place] is not None for place in self._texts)
 
 
@@ -244,5 +250,12 @@ def _choice_of(step: Step, own: set[int]) -> _Call | None:
 
 
 def _is_plain(value: Value) -> bool:
-    """Whether an input is a tensor that must be fed: one with a default may be left out."""
-    return value.constant is None and isinstance(value.type, TensorType) and value.type.dtype is not None
+    """Whether an input is a tensor or a map that must be fed: one with a default may be left out."""
+    is_tensor = isinstance(value.type, TensorType) and value.type.dtype is not None
+    return value.constant is None and (is_tensor or isinstance(value.type, MapType))
+
+
+def _dtype_of(value: Value) -> np.dtype[Any] | None:
+    """What an array for an input must have; None for maps."""
+    dtype = value.type.dtype if isinstance(value.type, TensorType) else None
+    return None if dtype is None else np.dtype(dtype.numpy)

@@ -168,13 +168,24 @@ def one_hot_encoder(X, *, categories, zeros=1):
     return (places[..., None] == np.arange(count)).astype(np.float32)
 
 
-@ml("DictVectorizer", plain=True)
-def dict_vectorizer(X, *, int64_vocabulary=None, string_vocabulary=None, output_types=(None,)):
-    vocabulary = string_vocabulary or int64_vocabulary or ()
-    sample = next(iter(X.values()), 0.0)
-    kind = output_types[0].numpy if output_types[0] is not None else np.asarray(sample).dtype
-    absent = "" if isinstance(sample, str) else 0
-    return np.array([[X.get(word, absent) for word in vocabulary]], dtype=object if absent == "" else kind)
+def _words(int64_vocabulary=None, string_vocabulary=None):
+    return tuple(string_vocabulary or int64_vocabulary or ())
+
+
+def _kind_of_values(output_types=(None,)):
+    """The dtype of a map's values and what stands for absent ones; None where only the map tells."""
+    return None if output_types[0] is None else _with_absent(output_types[0].numpy)
+
+
+def _with_absent(dtype):
+    is_text = np.dtype(dtype).kind in "OU"
+    return (object, itertools.repeat("")) if is_text else (dtype, itertools.repeat(0))
+
+
+@ml("DictVectorizer", plain=True, derive={"words": _words, "kind": _kind_of_values})
+def dict_vectorizer(X, *, words, kind):
+    dtype, absent = kind or _with_absent(np.asarray(next(iter(X.values()), 0.0)).dtype)
+    return np.fromiter(map(X.get, words, absent), dtype, len(words)).reshape(1, -1)
 
 
 @ml("CastMap")
