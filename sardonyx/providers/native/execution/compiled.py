@@ -140,6 +140,8 @@ class CompiledProgram(StepCall):
         self._fallback = fallback
         self._memory = Outputs()
         self._shapes: dict[Shapes, ShapeWords] = {}
+        self._reason = ""
+        """Why shapes were not taken last."""
         self._is_refusal_known = False
         self._foreign: set[Shapes] = set()
         """Shapes that the program does not take. They are remembered, for a loop may bring them in each turn."""
@@ -159,6 +161,7 @@ class CompiledProgram(StepCall):
         shapes = tuple(map(_shape_of, arrays))
         shape = self._shapes.get(shapes) or self._remember(shapes)
         if shape is None:
+            self._note_refusal(self._reason)
             return self._fallback(inputs)
         if over:
             destinations = _laid_over(shape.outputs, arrays, over)
@@ -177,7 +180,7 @@ class CompiledProgram(StepCall):
         try:
             shape = self.argument_table.words_for(shapes)
         except ShapeMismatch as error:
-            self._note_refusal(str(error))
+            self._reason = str(error)
             if len(self._foreign) < MAX_SHAPES:
                 self._foreign.add(shapes)
             return None
@@ -345,6 +348,7 @@ class CompiledProgram(StepCall):
         shapes = tuple([array.shape for array in arrays])
         shape = self._shapes.get(shapes) or self._remember(shapes)
         if shape is None:
+            self._note_refusal(self._reason)
             return self._fallback(inputs), []
         outputs = self._memory.empty(shape.outputs)
         ticks: list[int] = []
