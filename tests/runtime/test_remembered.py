@@ -309,6 +309,14 @@ def test_strings_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert len(entries_kept(tmp_path)) == 1 and not list(tmp_path.glob("*.ort"))
 
 
+def test_one_node_of_strings_is_prepared_anew(tmp_path: Path) -> None:
+    """NumPy computes it sooner for a few strings, which a session of the entry could not."""
+    for _ in range(2):
+        session = sardonyx.InferenceSession(model_of("g (string[N] x) => (string[N] y) { y = StringConcat(x, x) }"))
+        assert not is_remembered(session)
+    assert not entries_kept(tmp_path)
+
+
 def test_what_was_supposed_is_not_kept(tmp_path: Path) -> None:
     """A session of the entry would not ask whether it holds."""
     body = """g (float[N, M] x) => (float[K] y) {

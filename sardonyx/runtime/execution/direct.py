@@ -5,7 +5,9 @@ All other runs (another type of feed, a new shape, an input too many) take the o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from types import CodeType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,16 +25,16 @@ MAX_SHAPES = 64
 class Direct:
     """A plan of steps that need nothing from the executor, and the inputs that it takes."""
 
-    __slots__ = ("_values", "_inputs", "_tensors", "_texts", "_maps", "_program", "_order", "_block", "_vouched", "_known")
+    __slots__ = ("_values", "_inputs", "_tensors", "_texts", "_maps", "_program", "_order", "_run", "_vouched", "_known")
 
     def __init__(self, plan: Plan, block: _Block):
         first = plan.steps[0]
         ends = (first.inputs, plan.inputs), (first.outputs, plan.outputs)
         run_any = first.call.fast_path_for_any_shape()
-        alone = run_any is not None and len(block.steps) == 1 and all(sorted(mine) == sorted(whole) for mine, whole in ends)
+        alone = run_any is not None and len(block.calls) == 1 and all(sorted(mine) == sorted(whole) for mine, whole in ends)
         self._program = run_any if alone else None
         self._order = [first.outputs.index(slot) for slot in plan.outputs] if alone and first.outputs != plan.outputs else None
-        self._block = block
+        self._run = block.run
         self._values = [plan.values[slot] for slot in (first.inputs if alone else plan.inputs)]
         self._inputs = [(value.name, _dtype_of(value)) for value in self._values]
         places = range(len(self._inputs))
@@ -67,7 +69,7 @@ class Direct:
             if self._program is not None:
                 outputs = self._program(arrays)
                 return outputs if outputs is None or self._order is None else list(map(outputs.__getitem__, self._order))
-            return self._block(arrays) if self._vouched or self._are_right(arrays) else None
+            return self._run(arrays) if self._vouched or self._are_right(arrays) else None
         except Exception:  # the ordinary path fails too, and says where
             return None
 
@@ -100,18 +102,22 @@ class _Call(NamedTuple):
 
 
 class _Block:
-    """The steps of a plan. Each adds its results to a list, which begins with what is given and the constants."""
+    """The steps of a plan, as a function that is written for them: a loop over steps would take as long as small ones do."""
 
-    __slots__ = ("steps", "_constants", "_outputs")
+    __slots__ = ("calls", "run")
 
     def __init__(self, plan: Plan, inputs: Sequence[int], calls: Sequence[_Call]):
+        self.calls = [call.call for call in calls]
+        """What computes its steps."""
         constants = [slot for slot, value in enumerate(plan.template) if value is not None]
         slots = [*inputs, *constants, *(slot for call in calls for slot in call.outputs)]
-        places = {slot: place for place, slot in enumerate(slots)}
-        self.steps = [(one.call, [places[slot] for slot in one.operands], len(one.outputs)) for one in calls]
-        """What to call, on which values, and how many come out."""
-        self._constants = [plan.template[slot] for slot in constants]
-        self._outputs = [places[slot] for slot in plan.outputs]
+        names = {slot: f"v{place}" for place, slot in enumerate(slots)}
+        scope: dict[str, Any] = {names[slot]: plan.template[slot] for slot in constants}
+        scope |= {f"c{number}": call for number, call in enumerate(self.calls)}
+        steps = tuple((_listed(names, call.operands), _listed(names, call.outputs)) for call in calls)
+        exec(_code(_listed(names, inputs), steps, _listed(names, plan.outputs)), scope)
+        self.run: Callable[[list[Any]], list[Any] | None] = scope.pop("run")  # where it stood, it would hold itself
+        """Takes what the plan is given, and returns what comes out; None if a step must take the ordinary path."""
 
     @classmethod
     def of(cls, plan: Plan, inputs: Sequence[int], own: set[int]) -> _Block | None:
@@ -134,15 +140,19 @@ class _Block:
         distinct = len(set(plan.outputs)) == len(plan.outputs)
         return cls(plan, inputs, calls) if distinct and own.issuperset(plan.outputs) else None
 
-    def __call__(self, inputs: list[Any]) -> list[Any] | None:
-        values = [*inputs, *self._constants]
-        find = values.__getitem__
-        for call, operands, count in self.steps:
-            outputs = call(list(map(find, operands)))
-            if outputs is None or len(outputs) != count:
-                return None
-            values += outputs
-        return list(map(find, self._outputs))
+
+def _listed(names: Mapping[int, str], slots: Sequence[int]) -> str:
+    return "".join(f"{names[slot]}, " for slot in slots)
+
+
+@functools.lru_cache(maxsize=64)
+def _code(inputs: str, steps: tuple[tuple[str, str], ...], outputs: str) -> CodeType:
+    """The code of a function `run` that calls `c0`, `c1`, … one after the other, with the names of what each takes and makes."""
+    lines = [f"[{inputs}] = inputs"]
+    for number, (operands, results) in enumerate(steps):
+        lines += [f"found = c{number}([{operands}])", "if found is None: return None", f"[{results}] = found"]
+    body = "".join(f"    {line}\n" for line in [*lines, f"return [{outputs}]"])
+    return compile(f"def run(inputs):\n{body}", "<the fast path>", "exec")
 
 
 class _Choice:
@@ -151,8 +161,8 @@ class _Choice:
     __slots__ = ("_then", "_other", "_end")
 
     def __init__(self, then: _Block, other: _Block, end: int):
-        self._then = then
-        self._other = other
+        self._then = then.run
+        self._other = other.run
         self._end = end
 
     def __call__(self, operands: list[Any]) -> list[Any] | None:

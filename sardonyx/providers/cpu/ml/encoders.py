@@ -231,7 +231,7 @@ _CASTS = {
 
 
 def _zipper(classlabels_strings=None, classlabels_int64s=None):
-    """How many labels there are, and what makes a list of maps out of rows. A map is in the order of its keys."""
+    """How many labels there are, and what makes a list of maps out of lists of numbers. A map is in the order of its keys."""
     labels = class_labels(classlabels_strings or None, classlabels_int64s or None).tolist()
     order = sorted(range(len(labels)), key=labels.__getitem__)
     names, places = [labels[place] for place in order], None if order == list(range(len(order))) else order
@@ -241,21 +241,20 @@ def _zipper(classlabels_strings=None, classlabels_int64s=None):
 
 MAX_SPELLED = 32
 """Maps of so many keys are made by a function that spells them out, which takes half the time."""
+FEW_ROWS = 16
+"""So many rows are taken one by one; more are taken by columns, which makes fewer lists."""
 
 
 @functools.cache
 def _function_for(count):
-    """A function of so many keys, which makes of a matrix the list of its rows as maps."""
+    """A function of so many keys, which makes maps of rows."""
     keys, values = ([f"{letter}{place}" for place in range(count)] for letter in "kv")
     pairs = ", ".join(map("{}: {}".format, keys, values))
-    columns = "zip(*matrix.T.tolist())"
-    source = f"lambda {', '.join(keys)}: lambda matrix: [{{{pairs}}} for {', '.join(values)}, in {columns}]"
-    return eval(source, {"zip": zip})
+    return eval(f"lambda {', '.join(keys)}: lambda rows: [{{{pairs}}} for {', '.join(values)}, in rows]", {})
 
 
-def _zipped(names, matrix):
-    values = iter(matrix.reshape(-1).tolist())
-    return [dict(zip(names, values)) for _ in range(len(matrix))]
+def _zipped(names, rows):
+    return [dict(zip(names, row)) for row in rows]
 
 
 @ml("ZipMap", plain=True, derive={"zipper": _zipper})
@@ -264,4 +263,5 @@ def zip_map(X, *, zipper):
     rows = X.reshape(1, -1) if X.ndim == 1 else X
     if rows.shape[1] != count:
         raise KernelError(f"Input features_per_batch[{rows.shape[1]}] != number of classlabels[{count}]", InvalidArgument)
-    return zipped(rows if places is None else rows[:, places])
+    rows = rows if places is None else rows[:, places]
+    return zipped(rows.tolist() if len(rows) <= FEW_ROWS or not count else zip(*rows.T.tolist()))

@@ -202,6 +202,11 @@ class CompiledProgram(StepCall):
         """Whether a file can hold it: it does not come out of one itself."""
         return self.program is not None
 
+    @property
+    def is_quicker_by_nodes(self) -> bool:
+        """Whether some runs are quicker where the nodes are known, so that a session is better made of the model itself."""
+        return False
+
     def fast_path(self) -> FastPath:
         return self.run_known
 
