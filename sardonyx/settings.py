@@ -94,6 +94,14 @@ SUPPOSES_SIZES = _setting(
     "Axes that a model squeezes where their size is 1 are supposed to have it, until a run contradicts; "
     "`0` prepares the model at once for all sizes.",
 )
+UNEQUAL_SIZES = _setting(
+    SESSION,
+    "sardonyx.unequal_sizes",
+    "",
+    "names, with semicolons between them",
+    "Names that the model gives to several axes of its inputs, though their sizes differ. The first run that feeds such sizes finds it "
+    "out and prepares the model once more, which this spares.",
+)
 NCHWC_BLOCK_SIZE = _setting(
     SESSION,
     "sardonyx.nchwc_block_size",

@@ -223,6 +223,7 @@ DOORS = {
     "sardonyx.providers.cpu.provider": COMPILED,
     "sardonyx.providers.native.aot.provider": "for compiled models",
     "sardonyx.providers.native.aot.writing": SAVING,
+    "sardonyx.providers.native.execution.texts": "few models have strings",
     "sardonyx.providers.native.provider": COMPILED,
     "sardonyx.quantization": QUANTIZING,
     "sardonyx.quantization.comparison": QUANTIZING,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 LENGTH_BITS = 28
 LONGEST = (1 << LENGTH_BITS) - 1
@@ -52,11 +52,26 @@ def interpreter_functions() -> dict[int, int]:
     return {word: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for word, name in names.items()}
 
 
-@functools.cache
-def crossings() -> tuple[Callable[[int], None], Callable[[int], None]]:
-    """`enter` and `leave`: each is given the address of a memory's words."""
+_code: Sequence[int] = ()
+_kept: object = None
+
+
+def use_code(addresses: Sequence[int], kept: object) -> None:
+    """Have strings read and made by code that came with a compiled model: then none needs to be generated. `kept` keeps it there."""
+    global _code, _kept
+    if not _code:
+        _code, _kept = addresses, kept
+
+
+def _generated() -> Sequence[int]:
     from sardonyx.compiler.jit import jit
     from sardonyx.compiler.text_code import kernels
 
-    enter, leave = jit().addresses(kernels())
+    return jit().addresses(kernels())
+
+
+@functools.cache
+def crossings() -> tuple[Callable[[int], None], Callable[[int], None]]:
+    """`enter` and `leave`: each is given the address of a memory's words."""
+    enter, leave = _code or _generated()
     return _CALL(enter), _CALL(leave)

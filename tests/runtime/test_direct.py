@@ -189,3 +189,47 @@ def test_texts_are_told_from_other_objects() -> None:
     wanted = quick.run(None, {"x": x})
     quick.run(None, {"x": x})
     assert same(quick.run(None, {"x": np.array([[b"a", b"b"]], dtype=object)}), wanted)
+
+
+def _of_maps(key: int, value: int) -> bytes:
+    """A DictVectorizer for maps of these types."""
+    from onnx import TensorProto, helper
+
+    words = {"string_vocabulary": list("bca")} if key == TensorProto.STRING else {"int64_vocabulary": [2, 3, 1]}
+    node = helper.make_node("DictVectorizer", ["x"], ["y"], domain="ai.onnx.ml", **words)
+    given = onnx.ValueInfoProto(name="x")
+    given.type.map_type.key_type = key
+    given.type.map_type.value_type.tensor_type.elem_type = value
+    graph = helper.make_graph([node], "g", [given], [helper.make_tensor_value_info("y", value, [1, 3])])
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("ai.onnx.ml", 3)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+
+
+STRING, INT64, FLOAT, DOUBLE = 8, 7, 1, 11
+MAPS: list[tuple[int, int, dict[Any, Any], list[Any]]] = [
+    (STRING, FLOAT, {"a": 0.1, "c": 2.5}, [0.0, 2.5, np.float32(0.1)]),
+    (STRING, FLOAT, {"a": np.float32(0.5), "b": 1}, [1.0, 0.0, 0.5]),
+    (STRING, DOUBLE, {"a": 0.1}, [0.0, 0.0, 0.1]),
+    (STRING, INT64, {"z": 7}, [0, 0, 0]),
+    (INT64, FLOAT, {2: 1.5, 1: 4.0}, [1.5, 0.0, 4.0]),
+    (INT64, STRING, {3: "three"}, ["", "three", ""]),
+    (INT64, DOUBLE, {}, [0.0, 0.0, 0.0]),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "fed", "wanted"), MAPS)
+def test_maps_go_the_direct_way(key: int, value: int, fed: dict[Any, Any], wanted: list[Any]) -> None:
+    one = sardonyx.InferenceSession(_of_maps(key, value))
+    before = dict(fed)
+    (direct,) = one._sess.direct({"x": fed}) or [None]
+    (ordinary,) = one.run(["y"], {"x": fed}, sardonyx.RunOptions())
+    assert direct is not None and direct.tolist() == ordinary.tolist() == [wanted]
+    assert direct.dtype == ordinary.dtype and fed == before
+
+
+@pytest.mark.parametrize("fed", [{1: 2.0}, {"a": "text"}, {"a": None}, np.zeros(3), [("a", 1.0)]], ids=repr)
+def test_maps_that_do_not_fit_are_refused_as_ever(fed: Any) -> None:
+    one = sardonyx.InferenceSession(_of_maps(STRING, FLOAT))
+    assert one._sess.direct({"x": fed}) is None
+    with pytest.raises(Exception, match=r"Unexpected|expected to be of type|Input must be"):
+        one.run(None, {"x": fed})

@@ -88,15 +88,6 @@ def test_a_number_that_steers_is_part_of_what_comes_again() -> None:
         quick.run(None, {"x": x(1, 3, 1), "rate": np.array(16)})
 
 
-def test_sizes_of_one_name_may_differ() -> None:
-    quick, plain = session(SAME_NAMES), session(SAME_NAMES, native="0")
-    feeds = {"a": x(2, 5), "b": x(4, 5)}
-    for _ in range(3):
-        agree(quick, plain, feeds)
-        agree(quick, plain, {"a": x(3, 5), "b": x(3, 5)})
-    assert len(plans(quick)) == 1
-
-
 def test_models_whose_shapes_tell_nothing_have_no_plans_to_add() -> None:
     assert session("g (float[N,3] x) => (float[N,3] y) { y = Relu(x) }")._sess._specialized is None
     assert session(SQUEEZE, native="0")._sess._specialized is None

@@ -15,8 +15,7 @@ from sardonyx.providers.cpu.table import cpu
 
 def strings(items, shape) -> np.ndarray:
     """A tensor of strings from its elements in row-major order."""
-    array = np.array(items, dtype=object)
-    return array if array.shape == shape else array.reshape(shape)
+    return np.fromiter(items, object, len(items)).reshape(shape)
 
 
 def padded(rows, pad_value, shape) -> np.ndarray:

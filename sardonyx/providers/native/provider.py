@@ -28,7 +28,8 @@ from sardonyx.providers.native.program.scalars import find_scalar
 from sardonyx.providers.native.program.sizes import Sizes
 from sardonyx.providers.native.program.steps import Program
 from sardonyx.providers.native.program.table import has_lowering, lowering_of
-from sardonyx.providers.native.program.values import dims, has_texts, is_held, is_plain, shape_of
+from sardonyx.providers.native.program.texts import ProgramTexts
+from sardonyx.providers.native.program.values import dims, has_texts, is_held, is_plain, is_text, shape_of
 from sardonyx.providers.prepacking import Prepacking
 from sardonyx.providers.provider import CannotCompile, Capability, Cluster, Compiled, ExecutionProvider
 
@@ -212,8 +213,13 @@ class NativeExecutionProvider(ExecutionProvider):
         functions = self.jit.load(program.kernels)
         argument_table = ArgumentTable(tables, functions.addresses, addresses, (constants, functions), self.threads)
         labels = [(step.label, step.kernel.title) for step in program.steps]
-        kind = CompiledProgram if program.texts is None else TextProgram
-        return kind(argument_table, labels, fallback, program, self.jit)
+        if program.texts is None:
+            return CompiledProgram(argument_table, labels, fallback, program, self.jit)
+        inputs, outputs = (
+            [place for place, value in enumerate(values) if is_text(value)] for values in (program.inputs, program.outputs)
+        )
+        texts = ProgramTexts(program.texts, inputs, outputs)
+        return TextProgram(texts, argument_table, labels, fallback, program, self.jit, alone=lambda: fallback.alone)
 
 
 def _members(cluster: Cluster, nodes: Sequence[Node]) -> list[Node]:

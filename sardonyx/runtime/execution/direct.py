@@ -1,44 +1,46 @@
-"""The fast path through a model of compiled programs, look-ups and branches: plain arrays of known shapes go straight into them.
+"""The fast path through a model of compiled programs, look-ups and branches: plain arrays of known shapes, and maps, go straight into them.
 
 All other runs (another type of feed, a new shape, an input too many) take the ordinary path, which also finds the errors.
 """
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from types import CodeType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from sardonyx.ir import TensorType, Value
+from sardonyx.ir import MapType, TensorType, Value
 from sardonyx.providers.steps import ANY, FastPath
 from sardonyx.runtime.api.value import of_strings
-from sardonyx.runtime.execution.feeds import fits
+from sardonyx.runtime.execution.feeds import convert, fits, holds_only, kinds_in
 from sardonyx.runtime.preparation.plan import ABSENT, Plan, Step
 
 MAX_SHAPES = 64
 """How many sets of shapes are known to be right."""
 
-_shape_of = operator.attrgetter("shape")
-
 
 class Direct:
     """A plan of steps that need nothing from the executor, and the inputs that it takes."""
 
-    __slots__ = ("_values", "_inputs", "_texts", "_program", "_order", "_block", "_vouched", "_known")
+    __slots__ = ("_values", "_inputs", "_tensors", "_texts", "_maps", "_program", "_order", "_run", "_vouched", "_known")
 
     def __init__(self, plan: Plan, block: _Block):
         first = plan.steps[0]
         ends = (first.inputs, plan.inputs), (first.outputs, plan.outputs)
         run_any = first.call.fast_path_for_any_shape()
-        alone = run_any is not None and len(block.steps) == 1 and all(sorted(mine) == sorted(whole) for mine, whole in ends)
+        alone = run_any is not None and len(block.calls) == 1 and all(sorted(mine) == sorted(whole) for mine, whole in ends)
         self._program = run_any if alone else None
         self._order = [first.outputs.index(slot) for slot in plan.outputs] if alone and first.outputs != plan.outputs else None
-        self._block = block
+        self._run = block.run
         self._values = [plan.values[slot] for slot in (first.inputs if alone else plan.inputs)]
-        self._inputs = [(value.name, np.dtype(value.type.dtype.numpy)) for value in self._values]  # type: ignore[union-attr]
-        self._texts = [place for place, (_, dtype) in enumerate(self._inputs) if dtype.kind == "O"]
+        self._inputs = [(value.name, _dtype_of(value)) for value in self._values]
+        places = range(len(self._inputs))
+        self._maps = [(place, kinds_in(self._values[place].type)) for place in places if self._inputs[place][1] is None]
+        self._tensors = [place for place in places if self._inputs[place][1] is not None]
+        self._texts = [place for place in self._tensors if self._inputs[place][1] == np.dtype(object)]
         programs = [step.inputs for step in plan.steps if step.call.knows_shapes]
         self._vouched = set(plan.inputs).issubset(slot for slots in programs for slot in slots)
         """Whether programs see all inputs: they know which shapes the ordinary path has checked."""
@@ -57,30 +59,36 @@ class Direct:
         arrays = []
         for name, dtype in self._inputs:
             array = feeds.get(name)
-            if array.__class__ is not np.ndarray or not array.flags.carray:
-                return None
-            if array.dtype is not dtype and array.dtype != dtype:  # what was unpickled has a dtype of its own
+            if array.__class__ is np.ndarray and dtype is not None:
+                if not array.flags.carray or (array.dtype is not dtype and array.dtype != dtype):
+                    return None  # what was unpickled has a dtype of its own, but equal
+            elif array.__class__ is not dict or dtype is not None:
                 return None
             arrays.append(array)
         try:
             if self._program is not None:
                 outputs = self._program(arrays)
                 return outputs if outputs is None or self._order is None else list(map(outputs.__getitem__, self._order))
-            return self._block(arrays) if self._vouched or self._are_right(arrays) else None
+            return self._run(arrays) if self._vouched or self._are_right(arrays) else None
         except Exception:  # the ordinary path fails too, and says where
             return None
 
     def _are_right(self, arrays: list[Any]) -> bool:
-        """Whether arrays are what the model declares; their shapes are looked at once. Strings of NumPy's kind become plain ones."""
-        shapes = tuple(map(_shape_of, arrays))
+        """Whether values are what the model declares; shapes are looked at once. Strings of NumPy's kind become plain ones, and maps
+        are converted as they always are.
+        """
+        shapes = tuple([arrays[place].shape for place in self._tensors])
         if shapes not in self._known:
-            if not all(map(fits, self._values, shapes)):
+            if not all(fits(self._values[place], shape) for place, shape in zip(self._tensors, shapes)):
                 return False
             if len(self._known) >= MAX_SHAPES:
                 self._known.clear()
             self._known.add(shapes)
         for place in self._texts:
             arrays[place] = of_strings(arrays[place])
+        for place, kinds in self._maps:
+            if not holds_only(arrays[place], *kinds):
+                arrays[place] = convert(self._values[place], arrays[place])
         return all(arrays[place] is not None for place in self._texts)
 
 
@@ -94,18 +102,22 @@ class _Call(NamedTuple):
 
 
 class _Block:
-    """The steps of a plan. Each adds its results to a list, which begins with what is given and the constants."""
+    """The steps of a plan, as a function that is written for them: a loop over steps would take as long as small ones do."""
 
-    __slots__ = ("steps", "_constants", "_outputs")
+    __slots__ = ("calls", "run")
 
     def __init__(self, plan: Plan, inputs: Sequence[int], calls: Sequence[_Call]):
+        self.calls = [call.call for call in calls]
+        """What computes its steps."""
         constants = [slot for slot, value in enumerate(plan.template) if value is not None]
         slots = [*inputs, *constants, *(slot for call in calls for slot in call.outputs)]
-        places = {slot: place for place, slot in enumerate(slots)}
-        self.steps = [(one.call, [places[slot] for slot in one.operands], len(one.outputs)) for one in calls]
-        """What to call, on which values, and how many come out."""
-        self._constants = [plan.template[slot] for slot in constants]
-        self._outputs = [places[slot] for slot in plan.outputs]
+        names = {slot: f"v{place}" for place, slot in enumerate(slots)}
+        scope: dict[str, Any] = {names[slot]: plan.template[slot] for slot in constants}
+        scope |= {f"c{number}": call for number, call in enumerate(self.calls)}
+        steps = tuple((_listed(names, call.operands), _listed(names, call.outputs)) for call in calls)
+        exec(_code(_listed(names, inputs), steps, _listed(names, plan.outputs)), scope)
+        self.run: Callable[[list[Any]], list[Any] | None] = scope.pop("run")  # where it stood, it would hold itself
+        """Takes what the plan is given, and returns what comes out; None if a step must take the ordinary path."""
 
     @classmethod
     def of(cls, plan: Plan, inputs: Sequence[int], own: set[int]) -> _Block | None:
@@ -128,15 +140,19 @@ class _Block:
         distinct = len(set(plan.outputs)) == len(plan.outputs)
         return cls(plan, inputs, calls) if distinct and own.issuperset(plan.outputs) else None
 
-    def __call__(self, inputs: list[Any]) -> list[Any] | None:
-        values = [*inputs, *self._constants]
-        find = values.__getitem__
-        for call, operands, count in self.steps:
-            outputs = call(list(map(find, operands)))
-            if outputs is None or len(outputs) != count:
-                return None
-            values += outputs
-        return list(map(find, self._outputs))
+
+def _listed(names: Mapping[int, str], slots: Sequence[int]) -> str:
+    return "".join(f"{names[slot]}, " for slot in slots)
+
+
+@functools.lru_cache(maxsize=64)
+def _code(inputs: str, steps: tuple[tuple[str, str], ...], outputs: str) -> CodeType:
+    """The code of a function `run` that calls `c0`, `c1`, … one after the other, with the names of what each takes and makes."""
+    lines = [f"[{inputs}] = inputs"]
+    for number, (operands, results) in enumerate(steps):
+        lines += [f"found = c{number}([{operands}])", "if found is None: return None", f"[{results}] = found"]
+    body = "".join(f"    {line}\n" for line in [*lines, f"return [{outputs}]"])
+    return compile(f"def run(inputs):\n{body}", "<the fast path>", "exec")
 
 
 class _Choice:
@@ -145,8 +161,8 @@ class _Choice:
     __slots__ = ("_then", "_other", "_end")
 
     def __init__(self, then: _Block, other: _Block, end: int):
-        self._then = then
-        self._other = other
+        self._then = then.run
+        self._other = other.run
         self._end = end
 
     def __call__(self, operands: list[Any]) -> list[Any] | None:
@@ -244,5 +260,12 @@ def _choice_of(step: Step, own: set[int]) -> _Call | None:
 
 
 def _is_plain(value: Value) -> bool:
-    """Whether an input is a tensor that must be fed: one with a default may be left out."""
-    return value.constant is None and isinstance(value.type, TensorType) and value.type.dtype is not None
+    """Whether an input is a tensor or a map that must be fed: one with a default may be left out."""
+    is_tensor = isinstance(value.type, TensorType) and value.type.dtype is not None
+    return value.constant is None and (is_tensor or isinstance(value.type, MapType))
+
+
+def _dtype_of(value: Value) -> np.dtype[Any] | None:
+    """What an array for an input must have; None for maps."""
+    dtype = value.type.dtype if isinstance(value.type, TensorType) else None
+    return None if dtype is None else np.dtype(dtype.numpy)

@@ -28,7 +28,9 @@ from sardonyx.runtime.execution.executor import Destinations, execute
 from sardonyx.runtime.execution.feeds import convert
 from sardonyx.runtime.execution.results import release
 from sardonyx.runtime.execution.shares import TimeShares
+from sardonyx.runtime.execution.succession import Succession
 from sardonyx.runtime.preparation.copies import is_copy
+from sardonyx.runtime.preparation.names import SharedNames
 from sardonyx.runtime.preparation.plan import Plan, all_steps, shrink
 from sardonyx.runtime.preparation.prepare import Prepared
 from sardonyx.runtime.preparation.providers import CPU_PROVIDER
@@ -61,15 +63,18 @@ class Engine:
         """Be ready to run what was prepared; `others` makes what a run may need besides."""
         assert prepared.plan is not None
         recipe, graph, defaults = prepared.recipe, prepared.model.graph, prepared.defaults
-        self.plan = prepared.plan
+        self._plan: Plan | None = prepared.plan
         self.providers = recipe.providers
         self.prepacking = recipe.packing
         """What happened to constant weights."""
         self.journal = prepared.journal
         """What the optimizer did, if it was asked."""
         self._model, self._defaults, self._compiled, self._others = prepared.model, defaults, recipe.compiled, others
-        self._specialized = None if recipe.compiled is not None else Specialized.of(self.plan, self._plan_for_inputs)
+        self._specialized = None if recipe.compiled is not None else Specialized.of(prepared.plan, self._plan_for_inputs)
         supposed = None if self.journal is None else self.journal.suppositions
+        can_give_way = recipe.source is not None and (recipe.compiled is None or recipe.compiled.stands_in)
+        names = SharedNames.of(graph.inputs) if can_give_way and self._profiler is None else None
+        self._succession = Succession(self, names, others)
         self._suppositions = Suppositions(supposed, graph.inputs) if supposed else None
         self.inputs: dict[str, Value] = {value.name: value for value in graph.inputs} | (defaults.inputs if defaults else {})
         """What may be fed, by name."""
@@ -86,17 +91,33 @@ class Engine:
         self.model_meta = ModelMetadata(self._model)
         self._types = {value.name: value.type for value in graph.values()}
         self._fetches: dict[tuple[str, ...], Plan] = {}
-        self.direct: Run | None = None if self._profiler is not None else Direct.of(self.plan)
-        if self._suppositions is not None:
-            self.direct = self._suppositions.guarded(self.direct)
+        self.direct: Run | None = self._direct_of(prepared.plan)
         self.shares: TimeShares | None = None
         """How the time of the first run divided, if any of it was NumPy's."""
-        self._measures = _compiles(recipe.providers) and any(step.in_numpy for step in all_steps(self.plan))
+        self._measures = _compiles(recipe.providers) and any(step.in_numpy for step in all_steps(prepared.plan))
 
     def _described(self, value: Value, type: Type | None = None) -> NodeArg:
         """What users see of an input or output."""
         seen, known = NodeArg._of(value, type), {} if self._compiled is None else self._compiled.shown
         return NodeArg(seen.name, seen.type, known[value.name]) if value.name in known else seen
+
+    @property
+    def plan(self) -> Plan:
+        """What is run."""
+        return self._plan or self._succession.current().plan
+
+    def let_go(self) -> None:
+        """Hold no plan any more."""
+        self._plan = self.direct = self._specialized = None
+        self._fetches.clear()
+
+    def go_on(self, plan: Plan) -> None:
+        """Run a plan after all."""
+        self._plan, self.direct = plan, self._direct_of(plan)
+
+    def _direct_of(self, plan: Plan) -> Run | None:
+        direct: Run | None = None if self._profiler is not None else Direct.of(plan)
+        return direct if self._suppositions is None else self._suppositions.guarded(direct)
 
     # --- runs
 
@@ -123,11 +144,15 @@ class Engine:
             feeds = {**feeds, **run_options._adapted()}
         if self._defaults is not None and self._defaults.are_replaced(feeds):
             return self._others.with_all_inputs().compute(output_names, feeds, run_options, bound)
-        plan, values = self._plan_for(output_names), self._values(feeds, run_options, bound is not None)
-        if self._suppositions is not None and not self._suppositions.hold(values):
-            return self._others.without_suppositions().compute(output_names, feeds, run_options, bound)
+        values = self._values(feeds, run_options, bound is not None)
+        if names := self._succession.unequal(values):
+            return self._succession.run(names, lambda engine: engine.compute(output_names, feeds, run_options, bound))
+        elsewhere, whole = self._elsewhere(values), self._plan
+        if elsewhere is not None or whole is None:
+            return (elsewhere or self._succession.current()).compute(output_names, feeds, run_options, bound)
+        plan = self._plan_for(whole, output_names)
         try:
-            if self._specialized is not None and plan is self.plan:
+            if self._specialized is not None and plan is whole:
                 plan = self._specialized.plan_for(values) or plan
             return self._run(plan, values, run_options, None if bound is None else bound.destinations(plan))
         except CODED:
@@ -142,13 +167,18 @@ class Engine:
         adapted = {} if run_options is None else run_options._adapted()
         return self._complete({**feeds, **{name: self.converted(name, value) for name, value in adapted.items()}})
 
-    def _plan_for(self, names: Sequence[str] | None) -> Plan:
+    def _elsewhere(self, values: Mapping[str, Any]) -> Engine | None:
+        """The engine that is for such values, if this one is not."""
+        is_supposed = self._suppositions is None or self._suppositions.hold(values)
+        return None if is_supposed else self._others.without_suppositions()
+
+    def _plan_for(self, whole: Plan, names: Sequence[str] | None) -> Plan:
         key = self.output_names if names is None else tuple(names)
         if key == self.output_names:
-            return self.plan
+            return whole
         fetching = self._fetches.get(key)
         if fetching is None:
-            plan = self.plan if all(name in self.plan.slots for name in key) else self._others.as_loaded()
+            plan = whole if all(name in whole.slots for name in key) else self._others.as_loaded()
             for name in key:
                 if name not in plan.slots:
                     raise InvalidArgument(f"Invalid output name:{name}")
@@ -272,10 +302,16 @@ class Engine:
             raise arguments.mismatch("run_async", "(names, feeds, callback: Callable, user_data, run_options)", callback)
         try:
             fed = feeds if run_options is None else {**feeds, **run_options._adapted()}
-            plan, converted = self._plan_for(output_names or None), self._converted(fed)
-            if self._suppositions is not None and not self._suppositions.hold(converted):
-                self._others.without_suppositions().run_async(output_names, feeds, callback, user_data, run_options)
+            converted = self._converted(fed)
+            if names := self._succession.unequal(converted):
+                given = output_names, feeds, callback, user_data, run_options
+                self._succession.run(names, lambda engine: engine.run_async(*given))
                 return
+            elsewhere, whole = self._elsewhere(converted), self._plan
+            if elsewhere is not None or whole is None:
+                (elsewhere or self._succession.current()).run_async(output_names, feeds, callback, user_data, run_options)
+                return
+            plan = self._plan_for(whole, output_names or None)
         except CODED as error:
             background.submit(callback, [], user_data, error.message)  # type: ignore[attr-defined]
         else:
@@ -301,6 +337,8 @@ class Engine:
 
     def of_whole_model(self) -> Engine:
         """The engine that knows every node: this one, unless it runs what an earlier session made of the model."""
+        if self._succession.successor is not None:
+            return self._succession.successor.of_whole_model()
         is_remembered = self._compiled is not None and self._compiled.stands_in
         return self._others.from_source() if is_remembered else self
 

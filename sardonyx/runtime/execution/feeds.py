@@ -186,8 +186,21 @@ def _map(name: str, type: MapType, fed: Any) -> dict[Any, Any]:
         raise _not_a_tensor(name, fed)
     if fed and _key_type(name, next(iter(fed))) is not _key_kind(type.key):
         raise _unexpected(_type_of_map(name, fed), type, wrapped=True)
-    key_convert = str if type.key is dtypes.string else int
-    return {key_convert(key): _map_value(name, type, value) for key, value in fed.items()}
+    key_class, value_class = kinds_in(type)
+    if holds_only(fed, key_class, value_class):
+        return dict(fed)
+    return {key_class(key): _map_value(name, type, value) for key, value in fed.items()}
+
+
+def kinds_in(type: Any) -> tuple[Any, Any]:
+    """The classes of Python of which a map's keys and its plain values are."""
+    dtype = getattr(type.value, "dtype", None)
+    return str if type.key is dtypes.string else int, str if dtype is dtypes.string else int if dtype in dtypes.INTS else float
+
+
+def holds_only(fed: Mapping[Any, Any], key: Any, value: Any) -> bool:
+    """Whether a map has keys and values of these very classes alone, so that nothing is to be converted."""
+    return {*map(type, fed)} == {key} and {*map(type, fed.values())} == {value}
 
 
 def _key_kind(key: ElementType) -> ElementType:
@@ -212,7 +225,7 @@ def _map_value(name: str, type: MapType, value: Any) -> Any:
             if isinstance(value, str):
                 return value
         elif not isinstance(value, (str, bytes)):
-            return (int if dtype in dtypes.INTS else float)(value)
+            return kinds_in(type)[1](value)
     except (TypeError, ValueError):
         pass
     raise RuntimeError(f"Unexpected value type  {value.__class__}, it cannot be linked to {dtype} for input '{name}'.")

@@ -5,14 +5,15 @@ inputs that were taken for constants, or from the source of compiled code. Each 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sardonyx import settings
-from sardonyx.errors import door
+from sardonyx.errors import Fail, door
 from sardonyx.ir import Type
 from sardonyx.runtime.api import log
 from sardonyx.runtime.api.options import SessionOptions
+from sardonyx.runtime.preparation.names import SEPARATOR
 from sardonyx.runtime.preparation.plan import Plan
 from sardonyx.runtime.preparation.prepare import planned
 from sardonyx.runtime.preparation.recipe import Recipe, Shapes, Values
@@ -47,6 +48,11 @@ class Alternatives:
         recipe.packing.finish()
         return plan
 
+    def again(self) -> Plan:
+        """The session's own plan once more."""
+        with log.scope(self._recipe.options.logid, FATAL):
+            return planned(self._recipe)
+
     def as_loaded(self) -> Plan:
         """A plan without optimization and clusters, for values that these have hidden."""
         with self._lock:
@@ -64,21 +70,28 @@ class Alternatives:
         """An engine that takes no default for a constant."""
         with self._inputs_lock:
             if self._with_all_inputs is None:
-                self._with_all_inputs = self._with_less(settings.DEFAULTS_ARE_CONSTANTS)
+                self._with_all_inputs = self._with(settings.DEFAULTS_ARE_CONSTANTS, "0")
             return self._with_all_inputs
 
     def without_suppositions(self) -> Engine:
         """An engine for inputs of all sizes."""
         with self._inputs_lock:
             if self._without_suppositions is None:
-                self._without_suppositions = self._with_less(settings.SUPPOSES_SIZES)
+                self._without_suppositions = self._with(settings.SUPPOSES_SIZES, "0")
             return self._without_suppositions
 
-    def _with_less(self, setting: str) -> Engine:
-        """An engine of the same source for which a setting is off."""
+    def with_unequal_sizes(self, names: Sequence[str]) -> Engine:
+        """An engine that takes sizes of these names for different ones."""
+        before = list(filter(None, self._recipe.options._config.get(settings.UNEQUAL_SIZES).split(SEPARATOR)))
+        if not {*names}.isdisjoint(before):
+            raise Fail(f"{', '.join(names)}: sizes of one name differ, though it was said before that they do")
+        return self._with(settings.UNEQUAL_SIZES, SEPARATOR.join([*before, *names]))
+
+    def _with(self, setting: str, value: str) -> Engine:
+        """An engine of the same source with another setting."""
         options = copy.copy(self._recipe.options)
         options.enable_profiling = False
-        options.add_session_config_entry(setting, "0")
+        options.add_session_config_entry(setting, value)
         with log.scope(options.logid, FATAL):
             return self._make_engine(options, self._recipe.source)
 

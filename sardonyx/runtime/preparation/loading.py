@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ from sardonyx.ir import (
 from sardonyx.runtime.api.enums import ExecutionMode, GraphOptimizationLevel
 from sardonyx.runtime.api.options import SessionOptions
 from sardonyx.runtime.preparation import ort_models
+from sardonyx.runtime.preparation.names import SEPARATOR
 
 EXTERNAL = 1
 OVERRIDABLE_SINCE_IR = 4
@@ -69,6 +70,7 @@ def load_model(source: Any, options: SessionOptions, files: Files | None = None)
     if model.ir_version < OVERRIDABLE_SINCE_IR:
         fix_defaults(model.graph)
     _override_dims(model, options)
+    _forget_names(model, {*options._config.get(settings.UNEQUAL_SIZES).split(SEPARATOR)} - {""})
     _warn_about_initializers(model.graph)
     _forgive_constants(model.graph)
     return model
@@ -221,6 +223,20 @@ def _override_dims(model: Model, options: SessionOptions) -> None:
     for graph in _graphs(model.graph):
         for value in (*graph.values(), *graph.outputs):
             value.type, value.declared = _with_sizes(value.type, sizes), _with_sizes(value.declared, sizes)
+
+
+def _forget_names(model: Model, names: Collection[str]) -> None:
+    """Let each axis of such a name have a size of its own."""
+    for graph in _graphs(model.graph) if names else ():
+        for value in (*graph.values(), *graph.outputs):
+            value.type = value.declared = _without_names(value.declared, names)
+
+
+def _without_names(type: Type | None, names: Collection[str]) -> Type | None:
+    if not isinstance(type, TensorType) or type.shape is None:
+        return type
+    is_meant = [any(symbol.name in names for symbol in dim.symbols(size)) for size in type.shape]
+    return TensorType(type.dtype, tuple(dim.fresh() if meant else size for size, meant in zip(type.shape, is_meant)))
 
 
 def _graphs(graph: Graph) -> Iterable[Graph]:

@@ -1,5 +1,5 @@
-"""Plans for inputs whose shapes come again. Some models can be compiled only once all sizes are known: a branch depends on a size, or the
-model gives one name to sizes that are not equal. Engines ask for such plans.
+"""Plans for inputs whose shapes come again. Some models can be compiled only once all sizes are known, because a branch depends on one.
+Engines ask for such plans.
 """
 
 from __future__ import annotations
@@ -33,8 +33,6 @@ class Specialized:
         self._make = make
         self._inputs = plan.graph.inputs
         self._steps = sum(1 for _ in all_steps(plan))
-        self._has_branches = any(step.node.op_type == "If" and _tells(step.node.inputs[0], plan) for step in all_steps(plan))
-        self._named = [(value.name, axis, symbol) for value in self._inputs for symbol, axis in given_symbols(value.type)]
         self._plans: dict[tuple[Any, ...], Plan | None] = {}
         self._seen: set[tuple[Any, ...]] = set()
         self._lock = Lock()
@@ -42,13 +40,13 @@ class Specialized:
     @classmethod
     def of(cls, plan: Plan, make: Make) -> Specialized | None:
         """None if shapes tell nothing that the model does not, or nothing would become quicker."""
-        specialized = cls(plan, make)
-        names = [symbol for _, _, symbol in specialized._named]
+        has_names = any(True for value in plan.graph.inputs for _ in given_symbols(value.type))
+        has_branches = any(step.node.op_type == "If" and _tells(step.node.inputs[0], plan) for step in all_steps(plan))
         compiles = any(step.compiled for step in all_steps(plan))
         random = any(step.call.is_random for step in all_steps(plan))
         weights = sum(value.constant.nbytes for value in plan.graph.initializers.values() if value.constant is not None)
-        useful = (names and specialized._has_branches) or len(set(names)) < len(names)
-        return specialized if useful and compiles and not random and weights <= LARGEST_WEIGHTS else None
+        useful = has_names and has_branches and compiles
+        return cls(plan, make) if useful and not random and weights <= LARGEST_WEIGHTS else None
 
     def plan_for(self, feeds: Mapping[str, Any]) -> Plan | None:
         """The plan for such values; None if the general one must do."""
@@ -59,7 +57,7 @@ class Specialized:
         key = (*shapes.items(), *(number.item() for number in numbers.values()))
         if key in self._plans:
             return self._plans[key]
-        if len(self._plans) >= MAX_PLANS or not (self._has_branches or self._contradict(shapes)):
+        if len(self._plans) >= MAX_PLANS:
             return None
         if key in self._seen and self._lock.acquire(blocking=False):
             try:
@@ -72,11 +70,6 @@ class Specialized:
         self._seen.add(key)
         return None
 
-    def _contradict(self, shapes: Shapes) -> bool:
-        """Whether sizes of one name differ."""
-        sizes = {(symbol, shapes[name][axis]) for name, axis, symbol in self._named if name in shapes}
-        return len(sizes) > len({symbol for symbol, _ in sizes})
-
     def _made(self, shapes: Shapes, values: Values) -> Plan | None:
         try:
             with door("while a plan for known shapes is made"):
@@ -84,8 +77,7 @@ class Specialized:
         except CODED as error:  # a branch that is not taken may be impossible with these shapes
             logger.info("No plan for inputs of shapes %s: %s", dict(shapes), error)
             return None
-        better = sum(1 for _ in all_steps(plan)) < self._steps
-        return plan if better or self._contradict(shapes) else None
+        return plan if sum(1 for _ in all_steps(plan)) < self._steps else None
 
 
 def _tells(condition: Value | None, plan: Plan) -> bool:

@@ -237,7 +237,7 @@ def _checksum(key: str, parts: Sequence[bytes | memoryview]) -> bytes:
 def _can_be_kept(prepared: Prepared, source: Any) -> bool:
     """Whether a session of what is kept would do all that this one does.
 
-    It has no defaults, supposes nothing, has no plans for shapes and no other files, and a file can hold all its code.
+    It has no defaults, supposes nothing, has no plans for shapes and no other files, a file can hold all its code, and that is as quick.
     """
     files = set() if prepared.recipe.files is None else prepared.recipe.files.paths
     own = {os.path.abspath(source)} if isinstance(source, str) else set()
@@ -247,7 +247,8 @@ def _can_be_kept(prepared: Prepared, source: Any) -> bool:
         return False
     programs = [step.call for step in prepared.steps() if isinstance(step.call, CompiledProgram)]
     is_stored = bool(programs) and all(program.can_be_stored for program in programs)
-    return is_stored and Specialized.of(plan, _never) is None
+    is_quick = not any(program.is_quicker_by_nodes for program in programs)
+    return is_stored and is_quick and Specialized.of(plan, _never) is None
 
 
 def _never(*_: object) -> Any:

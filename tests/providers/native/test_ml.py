@@ -153,13 +153,14 @@ def test_svm_classifier(kernel, classes):
         assert_agrees(source, feeds(make=finite), tolerance=3e-5)
 
 
-@pytest.mark.parametrize("classes", [12, 24])
+@pytest.mark.parametrize("classes", [7, 12, 24, 40])
 def test_svm_classifier_of_many_classes(classes):
     pairs = classes * (classes - 1) // 2
     chances = {"prob_a": [-1.5 + 0.001 * k for k in range(pairs)], "prob_b": [0.001 * k for k in range(pairs)]}
-    source = model("SVMClassifier", outputs=(INT64, FLOAT), **support_vectors("RBF", classes, each=3, **chances))
-    assert programs(native_plan(source))
-    assert_agrees(source, feeds(make=finite), tolerance=3e-5)
+    for extra in ({}, chances, {"vectors_per_class": [0, 6] + [3] * (classes - 2)}):
+        source = model("SVMClassifier", outputs=(INT64, FLOAT), **support_vectors("RBF", classes, each=3, **extra))
+        assert programs(native_plan(source))
+        assert_agrees(source, feeds(make=finite), tolerance=3e-5)
 
 
 @pytest.mark.parametrize("degree", [0.0, 1.0, 3.0, 8.0, 9.0])

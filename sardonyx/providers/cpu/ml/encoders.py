@@ -168,13 +168,24 @@ def one_hot_encoder(X, *, categories, zeros=1):
     return (places[..., None] == np.arange(count)).astype(np.float32)
 
 
-@ml("DictVectorizer", plain=True)
-def dict_vectorizer(X, *, int64_vocabulary=None, string_vocabulary=None, output_types=(None,)):
-    vocabulary = string_vocabulary or int64_vocabulary or ()
-    sample = next(iter(X.values()), 0.0)
-    kind = output_types[0].numpy if output_types[0] is not None else np.asarray(sample).dtype
-    absent = "" if isinstance(sample, str) else 0
-    return np.array([[X.get(word, absent) for word in vocabulary]], dtype=object if absent == "" else kind)
+def _words(int64_vocabulary=None, string_vocabulary=None):
+    return tuple(string_vocabulary or int64_vocabulary or ())
+
+
+def _kind_of_values(output_types=(None,)):
+    """The dtype of a map's values and what stands for absent ones; None where only the map tells."""
+    return None if output_types[0] is None else _with_absent(output_types[0].numpy)
+
+
+def _with_absent(dtype):
+    is_text = np.dtype(dtype).kind in "OU"
+    return (object, itertools.repeat("")) if is_text else (dtype, itertools.repeat(0))
+
+
+@ml("DictVectorizer", plain=True, derive={"words": _words, "kind": _kind_of_values})
+def dict_vectorizer(X, *, words, kind):
+    dtype, absent = kind or _with_absent(np.asarray(next(iter(X.values()), 0.0)).dtype)
+    return np.fromiter(map(X.get, words, absent), dtype, len(words)).reshape(1, -1)
 
 
 @ml("CastMap")
@@ -220,7 +231,7 @@ _CASTS = {
 
 
 def _zipper(classlabels_strings=None, classlabels_int64s=None):
-    """How many labels there are, and what makes a list of maps out of rows. A map is in the order of its keys."""
+    """How many labels there are, and what makes a list of maps out of lists of numbers. A map is in the order of its keys."""
     labels = class_labels(classlabels_strings or None, classlabels_int64s or None).tolist()
     order = sorted(range(len(labels)), key=labels.__getitem__)
     names, places = [labels[place] for place in order], None if order == list(range(len(order))) else order
@@ -230,21 +241,20 @@ def _zipper(classlabels_strings=None, classlabels_int64s=None):
 
 MAX_SPELLED = 32
 """Maps of so many keys are made by a function that spells them out, which takes half the time."""
+FEW_ROWS = 16
+"""So many rows are taken one by one; more are taken by columns, which makes fewer lists."""
 
 
 @functools.cache
 def _function_for(count):
-    """A function of so many keys, which makes of a matrix the list of its rows as maps."""
+    """A function of so many keys, which makes maps of rows."""
     keys, values = ([f"{letter}{place}" for place in range(count)] for letter in "kv")
     pairs = ", ".join(map("{}: {}".format, keys, values))
-    columns = "zip(*matrix.T.tolist())"
-    source = f"lambda {', '.join(keys)}: lambda matrix: [{{{pairs}}} for {', '.join(values)}, in {columns}]"
-    return eval(source, {"zip": zip})
+    return eval(f"lambda {', '.join(keys)}: lambda rows: [{{{pairs}}} for {', '.join(values)}, in rows]", {})
 
 
-def _zipped(names, matrix):
-    values = iter(matrix.reshape(-1).tolist())
-    return [dict(zip(names, values)) for _ in range(len(matrix))]
+def _zipped(names, rows):
+    return [dict(zip(names, row)) for row in rows]
 
 
 @ml("ZipMap", plain=True, derive={"zipper": _zipper})
@@ -253,4 +263,5 @@ def zip_map(X, *, zipper):
     rows = X.reshape(1, -1) if X.ndim == 1 else X
     if rows.shape[1] != count:
         raise KernelError(f"Input features_per_batch[{rows.shape[1]}] != number of classlabels[{count}]", InvalidArgument)
-    return zipped(rows if places is None else rows[:, places])
+    rows = rows if places is None else rows[:, places]
+    return zipped(rows.tolist() if len(rows) <= FEW_ROWS or not count else zip(*rows.T.tolist()))

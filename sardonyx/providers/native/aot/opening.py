@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.compiler import arrays, linking, pool
+from sardonyx.compiler import arrays, linking, pool, texts
 from sardonyx.compiler.linking import Code
 from sardonyx.errors import Fail
 from sardonyx.formats.files import Files
@@ -31,10 +31,12 @@ COMPATIBILITY_KEY = f"ep_compatibility_info.{SOURCE}"
 """Under which the metadata of a context model say for whom it is."""
 DIGEST_NOTE = "payload "
 """What the notes of a node say before the checksum of the file that belongs to it."""
-ABI = [pool.STEP_WORDS, pool.CALL_WORDS, pool.PLACE_WORDS, pool.POOL_WORDS, arrays.ARRAY_DATA, TABLE_FORM]
+ABI = [pool.STEP_WORDS, pool.CALL_WORDS, pool.PLACE_WORDS, pool.POOL_WORDS, arrays.ARRAY_DATA, TABLE_FORM, texts.MEMORY_WORDS]
 """What generated code takes for granted about memory that Python lays out."""
 POOL_KERNELS = 3
-"""The last kernels of a context are so many of the pool of threads, and before them those of nodes that are steps of their own."""
+"""The last kernels of a context are so many of the pool of threads."""
+TEXT_KERNELS = 2
+"""Before these, where a program takes or gives strings, are those that read and make strings."""
 
 
 ReadData = Callable[[str], memoryview]
@@ -112,6 +114,8 @@ def open_context(
             opened.verify_constants()
         names = opened.description["kernels"]
         programs = restored(opened, opened.description["programs"], len(names))
+        if _has_texts(programs) and not (arrays.OBJECTS_ARE_OPEN and len(names) >= POOL_KERNELS + TEXT_KERNELS):
+            raise Refused("this interpreter has other strings than its code reads")
         by_name = {program.name: program for program in programs}
         for node in nodes:
             _check_node(node, by_name.get(node.attribute("partition_name", "")))
@@ -122,7 +126,13 @@ def open_context(
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         raise Refused(f"its description is malformed ({type(error).__name__}: {error})") from error
     pool.use_code(kernels[-POOL_KERNELS:], code)
+    if _has_texts(programs):
+        texts.use_code(kernels[-POOL_KERNELS - TEXT_KERNELS : -POOL_KERNELS], code)
     return Context(opened, by_name, kernels, constants, (kept, code), all(map(is_context, model.graph.nodes)))
+
+
+def _has_texts(programs: Sequence[Stored]) -> bool:
+    return any(program.texts is not None for program in programs)
 
 
 # --- the payload

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
+from sardonyx import dtypes
 from sardonyx.compiler.pool import available_threads, pool
 from sardonyx.errors import Fail
-from sardonyx.ir import Graph, Node
+from sardonyx.ir import Graph, Node, TensorType, Value
 from sardonyx.providers.native.aot.opening import Context, is_context
 from sardonyx.providers.native.execution.argument_table import ArgumentTable
 from sardonyx.providers.native.execution.compiled import CompiledProgram
@@ -41,7 +42,18 @@ class ContextExecutionProvider(ExecutionProvider):
         argument_table = ArgumentTable(program.tables, context.kernels, context.constants, context.kept, self.threads)
         if list(cluster.inputs) != list(node.inputs) or list(cluster.outputs) != list(node.outputs):
             raise Fail(f"{node}: its inputs must differ and not be constant, and all its outputs must be used")
-        return CompiledProgram(argument_table, program.labels, _no_fallback)
+        strings = [] if program.texts is None else program.texts.inputs
+        if strings != [place for place, value in enumerate(cluster.inputs) if _is_text(value)]:
+            raise Fail(f"{node}: other inputs are strings than its program was compiled for")
+        if program.texts is None:
+            return CompiledProgram(argument_table, program.labels, _no_fallback)
+        from sardonyx.providers.native.execution.texts import TextProgram
+
+        return TextProgram(program.texts, argument_table, program.labels, _no_fallback)
+
+
+def _is_text(value: Value) -> bool:
+    return isinstance(value.type, TensorType) and value.type.dtype is dtypes.string
 
 
 def _no_fallback(inputs: Sequence[Any]) -> NoReturn:

@@ -20,6 +20,8 @@ from sardonyx.providers.native.program.parts import Batch
 from sardonyx.providers.native.program.settled import SEEDS
 from sardonyx.providers.native.program.size_terms import BadSize, dim_of, source_of, summed
 from sardonyx.providers.native.program.sizes import THREADS_NAME, SizeRules
+from sardonyx.providers.native.program.texts import ProgramTexts, TextConstants
+from sardonyx.providers.provider import CannotCompile
 
 _COLUMNS = {
     "kernels": 1,
@@ -67,6 +69,7 @@ def store(program: CompiledProgram, writer: Writer, kernels: Mapping[str, int]) 
         "labels": [list(label) for label in program.labels],
         "batch": None if tables.batch is None else [tables.batch.symbol, list(tables.batch.elements), tables.batch.weights],
         "shared": [list(pair) for pair in tables.shared],
+        "texts": None if program.texts is None else _stored_texts(program.texts),
         "flops": summed(tables.rules.numbers[number] for number in tables.work[:, 0]),
     }
 
@@ -86,6 +89,10 @@ def _stored_rules(rules: SizeRules) -> dict[str, Any]:
     return {name: getattr(rules, name) for name in names}
 
 
+def _stored_texts(texts: ProgramTexts) -> dict[str, Any]:
+    return {"constants": texts.constants.added, "inputs": list(texts.inputs), "outputs": list(texts.outputs)}
+
+
 class Stored:
     """A program in a container: what it takes and gives, its tables, its labels."""
 
@@ -98,15 +105,19 @@ class Stored:
         self.rules = self._rules(description["rules"])
         self.labels = [(str(label), str(kernel)) for label, kernel in description["labels"]]
         self.tables = self._tables()
+        self.texts = self._texts(description["texts"])
         self._check(kernel_count)
 
     @property
     def output_types(self) -> list[TensorType]:
         """The types of what it computes."""
         return [
-            TensorType(dtype, tuple(self._dim(number) for number in shape))
-            for dtype, shape in zip(self.tables.types, self.tables.outputs)
+            TensorType(dtypes.string if self._gives_texts(place) else dtype, tuple(self._dim(number) for number in shape))
+            for place, (dtype, shape) in enumerate(zip(self.tables.types, self.tables.outputs))
         ]
+
+    def _gives_texts(self, output: int) -> bool:
+        return self.texts is not None and output in self.texts.outputs
 
     def _dim(self, number: int) -> Dim:
         return dim_of(self.rules.numbers[number], self._symbols)
@@ -177,6 +188,21 @@ class Stored:
             raise BadContext(f"{self.name}: its batch does not fit its outputs")
         return batch
 
+    def _texts(self, stored: Any) -> ProgramTexts | None:
+        if stored is None:
+            return None
+        added, constants = _all(_text, stored["constants"]), TextConstants()
+        try:
+            constants.references(added)
+        except CannotCompile as error:
+            raise BadContext(f"{self.name}: {error}") from error
+        inputs, outputs = (sorted(_all(_whole, stored[name])) for name in ("inputs", "outputs"))
+        bounds = (inputs, self.inputs), (outputs, len(self.tables.outputs))
+        is_inside = all(0 <= place < count for places, count in bounds for place in places)
+        if not is_inside or constants.added != added or any(self.tables.types[place] is not dtypes.int64 for place in outputs):
+            raise BadContext(f"{self.name}: its strings do not fit its inputs and outputs")
+        return ProgramTexts(constants, inputs, outputs)
+
     def _arrays(self) -> dict[str, np.ndarray]:
         words = self.container.array(self.container.description["sections"][_whole(self.description["arrays"])])
         sections, start = {}, 0
@@ -192,7 +218,7 @@ class Stored:
         """Refuse tables that point at nothing."""
         tables, sizes = self.tables, len(self.rules.numbers)
         words, steps = len(tables.fixed), len(tables.kernels)
-        outside = self.inputs + len(tables.outputs)
+        outside = self.inputs + len(tables.outputs) + (self.texts is not None)  # behind them, the memory of strings
         flat = [number for shape in tables.outputs for number in shape]
         bounds: list[tuple[Any, int]] = [
             *((column, sizes) for column in (tables.items, tables.grains, tables.work, tables.buffers, flat)),
@@ -258,6 +284,12 @@ def restored(container: Container, descriptions: Sequence[Description], kernel_c
 def _whole(value: Any) -> int:
     if type(value) is not int or not -(2**62) < value < 2**62:
         raise BadContext(f"{str(value)[:40]!r} is no whole number")
+    return value
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise BadContext(f"{str(value)[:40]!r} is no string")
     return value
 
 

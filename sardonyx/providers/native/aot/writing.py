@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from sardonyx.compiler import linking, pool_code
+from sardonyx.compiler import linking, pool_code, text_code
 from sardonyx.compiler.jit import Jit, Kernel
 from sardonyx.errors import Fail, InvalidArgument
 from sardonyx.formats.onnx.saving import replacing
@@ -89,12 +89,17 @@ class Payload:
 
 
 def _all_kernels(parts: Sequence[CompiledNodes]) -> list[Kernel]:
-    """The kernels of all programs, each once, and behind them those that every context has."""
+    """The kernels of all programs, each once, behind them those of strings, if there are any, and those that every context has."""
     kernels: dict[str, Kernel] = {}
     for part in parts:
         assert part.program.program is not None
         kernels.update((kernel.symbol, kernel) for kernel in part.program.program.kernels)
-    return [*kernels.values(), *pool_code.kernels()]
+    crossings = text_code.kernels() if _has_texts(parts) else []
+    return [*kernels.values(), *crossings, *pool_code.kernels()]
+
+
+def _has_texts(parts: Sequence[CompiledNodes]) -> bool:
+    return any(part.program.texts is not None for part in parts)
 
 
 def _code(kernels: Sequence[Kernel], jit: Jit) -> tuple[bytes, dict[str, Any]]:

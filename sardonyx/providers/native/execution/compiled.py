@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from sardonyx.compiler.jit import Jit
     from sardonyx.compiler.roofline import Roofline
     from sardonyx.providers.native.program.steps import Program
+    from sardonyx.providers.native.program.texts import ProgramTexts
 
 MAX_SHAPES = 64
 """How many sets of input shapes keep their words; others are computed anew."""
@@ -119,6 +120,8 @@ class CompiledProgram(StepCall):
     takes_stop = True
     takes_destinations = True
     knows_shapes = True
+    texts: ProgramTexts | None = None
+    """What it has to do with strings."""
 
     def __init__(
         self,
@@ -138,6 +141,8 @@ class CompiledProgram(StepCall):
         self._fallback = fallback
         self._memory = Outputs()
         self._shapes: dict[Shapes, ShapeWords] = {}
+        self._reason = ""
+        """Why shapes were not taken last."""
         self._is_refusal_known = False
         self._foreign: set[Shapes] = set()
         """Shapes that the program does not take. They are remembered, for a loop may bring them in each turn."""
@@ -158,6 +163,7 @@ class CompiledProgram(StepCall):
         shapes = tuple(map(_shape_of, arrays))
         shape = self._shapes.get(shapes) or self._remember(shapes)
         if shape is None:
+            self._note_refusal(self._reason)
             return self._fallback(inputs)
         if over:
             destinations = _laid_over(shape.outputs, arrays, over)
@@ -176,7 +182,7 @@ class CompiledProgram(StepCall):
         try:
             shape = self.argument_table.words_for(shapes)
         except ShapeMismatch as error:
-            self._note_refusal(str(error))
+            self._reason = str(error)
             if len(self._foreign) < MAX_SHAPES:
                 self._foreign.add(shapes)
             return None
@@ -197,6 +203,11 @@ class CompiledProgram(StepCall):
     def can_be_stored(self) -> bool:
         """Whether a file can hold it: it does not come out of one itself."""
         return self.program is not None
+
+    @property
+    def is_quicker_by_nodes(self) -> bool:
+        """Whether some runs are quicker where the nodes are known, so that a session is better made of the model itself."""
+        return False
 
     def fast_path(self) -> FastPath:
         return self.run_known
@@ -363,6 +374,7 @@ class CompiledProgram(StepCall):
         shapes = tuple([array.shape for array in arrays])
         shape = self._shapes.get(shapes) or self._remember(shapes)
         if shape is None:
+            self._note_refusal(self._reason)
             return self._fallback(inputs), []
         outputs = self._memory.empty(shape.outputs)
         ticks: list[int] = []

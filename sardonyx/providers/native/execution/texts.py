@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,12 +30,9 @@ from sardonyx.compiler.texts import (
 from sardonyx.providers import memory_limit
 from sardonyx.providers.native.execution.argument_table import ShapeWords
 from sardonyx.providers.native.execution.compiled import CompiledProgram
-from sardonyx.providers.native.execution.interpreted import Interpreted
 from sardonyx.providers.native.program.settled import TEXTS_TOO_SMALL, WRONG
-from sardonyx.providers.native.program.steps import Program
-from sardonyx.providers.native.program.texts import TextConstants
-from sardonyx.providers.native.program.values import is_text
-from sardonyx.providers.steps import NO_SHARING
+from sardonyx.providers.native.program.texts import ProgramTexts, TextConstants
+from sardonyx.providers.steps import NO_SHARING, FastPath
 
 CAN_HOLD_TEXTS = OBJECTS_ARE_OPEN
 """Whether generated code can read strings of this interpreter."""
@@ -53,10 +49,12 @@ class _Memory:
     __slots__ = (
         "words",
         "references",
-        "_shapes",
+        "_shape",
+        "_start",
         "_words",
         "_bytes",
         "_counts",
+        "_counted",
         "_recent",
         "_constants",
         "_address",
@@ -66,14 +64,18 @@ class _Memory:
 
     def __init__(self, constants: _Known, pairs: int):
         self._constants = constants
+        self._start = constants.size
         self.words = np.zeros(MEMORY_WORDS, np.int64)
         self.references: list[np.ndarray] = []
         """To the strings of each input that has some."""
-        self._shapes: list[tuple[int, ...]] = []
+        self._shape: ShapeWords | None = None
+        """What these references are for."""
         self._words: Any = self.words.data
         self._address = self.words.ctypes.data
         counts = np.zeros(max(pairs, 1), np.int64)
         self._counts: Any = counts.data
+        self._counted: Sequence[np.ndarray] = ()
+        """The arrays whose sizes the counts are."""
         self._enter, self._leave = crossings()
         self.words[COUNTS] = counts.ctypes.data
         self.words[KNOWN_COUNT] = len(constants.references)
@@ -99,40 +101,47 @@ class _Memory:
             self.make_room(size)
         return size <= _most_bytes()
 
-    def read(self, places: Sequence[int], arrays: Arrays) -> bool:
-        """Have references to the strings of arrays; whether all could be read."""
-        words, start = self._words, self._constants.size
-        words[USED] = start
-        if not places:
-            return True
-        objects = [arrays[place] for place in places]
-        shapes = [array.shape for array in objects]
-        if shapes != self._shapes:
-            self._shapes, self.references = shapes, [np.empty(shape, np.int64) for shape in shapes]
+    def clear(self) -> None:
+        """Have no strings but the constants."""
+        self._words[USED] = self._start
+
+    def read(self, shape: ShapeWords, objects: Sequence[np.ndarray]) -> bool:
+        """Have references to the strings of arrays; whether all could be read. `shape` stands for the shapes of all inputs."""
+        words = self._words
+        if shape is not self._shape:
+            self._shape, self.references = shape, [np.empty(array.shape, np.int64) for array in objects]
         pairs = self._paired(objects, self.references)
+        words[USED] = self._start
         try:
             self._enter(self._address)
-            if words[CAPACITY] < words[NEEDED] <= _most_bytes():
-                self.make_room(2 * words[NEEDED])
-                words[USED] = start
+            needed = words[NEEDED]
+            if len(self._bytes) < needed <= _most_bytes():
+                self.make_room(2 * needed)
+                words[USED] = self._start
                 self._enter(self._address)
+                needed = words[NEEDED]
         except (TypeError, UnicodeEncodeError):  # what NumPy has to say about such objects
             return False
         del pairs  # which must live until here
-        return bool(0 <= words[NEEDED] <= words[CAPACITY])
+        return 0 <= needed <= len(self._bytes)
 
     def _paired(self, objects: Sequence[np.ndarray], references: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
         """Tell which arrays there are: objects and references in turns. Whoever gets them must hold them until they are used."""
         words, counts = self._words, self._counts
-        pairs = tuple(itertools.chain.from_iterable(zip(objects, references)))
-        for number, array in enumerate(references):
-            counts[number] = array.size
-        words[PAIRS], words[PAIR_COUNT] = id(pairs), len(references)
+        if len(references) == 1:
+            pairs: tuple[np.ndarray, ...] = (objects[0], references[0])
+        else:
+            pairs = tuple([array for pair in zip(objects, references) for array in pair])
+        words[PAIRS] = id(pairs)
+        if self._counted is not references:
+            self._counted, words[PAIR_COUNT] = references, len(references)
+            for number, array in enumerate(references):
+                counts[number] = array.size
         return pairs
 
     def make(self, places: Sequence[int], outputs: list[np.ndarray]) -> None:
         """Put strings in the place of outputs that are references."""
-        if len(places) == 1 and outputs[places[0]].size == 1 and self._take_known(places[0], outputs):
+        if len(places) == 1 and self._take_known(places[0], outputs):
             return
         references = [outputs[place] for place in places]
         objects = [_empty(array.shape, object) for array in references]
@@ -144,12 +153,12 @@ class _Memory:
 
     def _take_known(self, place: int, outputs: list[np.ndarray]) -> bool:
         """Put one constant string, a label say, in the place of its reference; whether it is one."""
-        text = self._constants.by_reference.get(outputs[place].item())
+        reference = outputs[place]
+        text = self._constants.by_reference.get(reference.item()) if reference.size == 1 else None
         if text is None:
             return False
-        array = _empty(outputs[place].shape, object)
-        array[...] = text
-        outputs[place] = array
+        outputs[place] = array = _empty(reference.shape, object)
+        array.fill(text)
         return True
 
 
@@ -168,33 +177,41 @@ def _most_bytes() -> int:
 
 
 class TextProgram(CompiledProgram):
-    """Runs a program on arrays, among them some of strings."""
+    """Runs a program on arrays, among them some of strings. `alone` gives the fast path of a program of one node, if that has one."""
 
     takes_destinations = False
-    can_be_stored = False
 
-    def __init__(self, *arguments: Any):
+    def __init__(self, texts: ProgramTexts, *arguments: Any, alone: Callable[[], FastPath | None] | None = None):
         super().__init__(*arguments)
-        program = self.program
-        assert isinstance(program, Program) and program.texts is not None
-        self._known = _Known(program.texts)
-        self._inputs, self._outputs = (
-            [place for place, value in enumerate(values) if is_text(value)] for values in (program.inputs, program.outputs)
-        )
+        self.texts = texts
+        self._known = _Known(texts.constants)
+        self._inputs, self._outputs = texts.inputs, texts.outputs
+        self._first = len(texts.inputs) if list(texts.inputs) == list(range(len(texts.inputs))) else 0
+        """How many inputs are strings if these are the first ones; 0 if others stand before them."""
+        self._alone = alone if texts.outputs else None
         self._memories: list[_Memory] = []
         self.sharing = NO_SHARING
 
     def _results(self, shape: ShapeWords, arrays: Sequence[np.ndarray]) -> list[Any] | None:
         """Where strings come out, a few of them through one node are not worth the way into the program and out of it."""
-        if self._outputs and sum([array.size for array in arrays]) <= FEW and self._are_strings(arrays):
-            alone = self._fallback.alone if isinstance(self._fallback, Interpreted) else None
+        if self._alone is not None and sum([array.size for array in arrays]) <= FEW and self._are_strings(arrays):
+            alone = self._alone()
             if alone is not None:
                 outputs = alone(list(arrays))
                 return None if outputs is None else list(outputs)
+            self._alone = None
         return super()._results(shape, arrays)
 
     def _are_strings(self, arrays: Sequence[np.ndarray]) -> bool:
-        return all(text.__class__ is str for place in self._inputs for text in arrays[place].ravel().tolist())
+        for place in self._inputs:
+            for text in arrays[place].flat:
+                if text.__class__ is not str:
+                    return False
+        return True
+
+    @property
+    def is_quicker_by_nodes(self) -> bool:
+        return self._alone is not None and self._alone() is not None
 
     def _run_once(
         self, shape: ShapeWords, arrays: Arrays, outputs: list[np.ndarray], stop: int, times: list[int] | None
@@ -222,12 +239,21 @@ class TextProgram(CompiledProgram):
         stop: int,
         times: list[int] | None,
     ) -> int:
-        if not memory.read(self._inputs, arrays):
+        if not self._inputs:
+            memory.clear()
+            return self._run_plainly(shape, (*arrays, memory.words), outputs, stop, times)
+        count = self._first
+        objects = arrays[:count] if count else [arrays[place] for place in self._inputs]
+        if not memory.read(shape, objects):
             return WRONG
-        seen = [*arrays, memory.words]
-        for place, references in zip(self._inputs, memory.references):
-            seen[place] = references
-        return super()._run_once(shape, tuple(seen), outputs, stop, times)
+        if count:
+            seen = (*memory.references, *arrays[count:], memory.words)
+        else:
+            replaced = dict(zip(self._inputs, memory.references))
+            seen = (*(replaced.get(place, array) for place, array in enumerate(arrays)), memory.words)
+        return self._run_plainly(shape, seen, outputs, stop, times)
+
+    _run_plainly = CompiledProgram._run_once
 
     def shrink(self) -> None:
         super().shrink()

@@ -1,13 +1,14 @@
-"""The constant strings of a program: their bytes come first in the memory of each run. Lowerings ask for references to them."""
+"""The strings of a program: which of its inputs and outputs are strings, and its constants, to which lowerings ask for references."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from sardonyx.compiler.texts import LENGTH_BITS, LONGEST, PLACE, reference
 from sardonyx.providers.provider import CannotCompile
+from sardonyx.startup.records import dataclass
 
 
 def utf8_of(text: str) -> bytes:
@@ -19,7 +20,7 @@ def utf8_of(text: str) -> bytes:
 
 
 class TextConstants:
-    """Strings by their references. The first is the empty one, whose reference is 0."""
+    """Strings by their references, whose bytes come first in the memory of each run. The first is the empty one, its reference is 0."""
 
     def __init__(self) -> None:
         self._references: dict[str, int] = {"": 0}
@@ -39,6 +40,11 @@ class TextConstants:
         return np.fromiter(map(self.reference, texts), np.int64)
 
     @property
+    def added(self) -> list[str]:
+        """The strings behind the empty one; whoever adds them in this order gets the same references."""
+        return list(self._references)[1:]
+
+    @property
     def bytes(self) -> bytes:
         """What the memory of a run begins with."""
         return bytes(self._bytes)
@@ -51,3 +57,14 @@ class TextConstants:
             place = (number >> LENGTH_BITS) // PLACE
             references[place], objects[place] = number, text
         return references, objects
+
+
+@dataclass(frozen=True)
+class ProgramTexts:
+    """What a program has to do with strings."""
+
+    constants: TextConstants
+    inputs: Sequence[int]
+    """Which inputs are strings."""
+    outputs: Sequence[int]
+    """Which outputs are strings. A program makes references to them."""

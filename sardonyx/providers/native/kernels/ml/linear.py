@@ -1,4 +1,4 @@
-"""LinearClassifier and LinearRegressor of ai.onnx.ml: a product of rows and few coefficients, finished by the code of `ml_scores`."""
+"""LinearClassifier and LinearRegressor of ai.onnx.ml: a product of rows and few coefficients, finished by the code of `scores`."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sardonyx.compiler.builder import Value, Variable
+from sardonyx import dtypes
+from sardonyx.compiler import builder
+from sardonyx.compiler.builder import Variable
 from sardonyx.compiler.types import F32, Type
-from sardonyx.ir import Dim, Node, dim
+from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.ops.reading import all_attributes
 from sardonyx.providers.native.kernels.ml.scores import TRANSFORMS, Scores, ScoreSpec, finish_scores
 from sardonyx.providers.native.program.arguments import Arguments, Pointer, Size
+from sardonyx.providers.native.program.composition import Composer, compose
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import fixed, shape_of
+from sardonyx.providers.native.program.values import dims, fixed, shape_of
 
 ROWS = 4
 """How many rows are computed together."""
@@ -33,15 +36,33 @@ def _claims(node: Node) -> bool:
     )
 
 
-@lower("LinearRegressor", domain="ai.onnx.ml", claims=lambda node: _claims(node) and _fits(node, _targets(node)))
-def linear_regressor(lowerer: Lowerer, node: Node) -> None:
+def _claims_regressor(node: Node, is_transformed: bool) -> bool:
+    return _claims(node) and _fits(node, _targets(node)) and (_regressor_transform(node) != "NONE") == is_transformed
+
+
+def _regressor_transform(node: Node) -> str:
+    """What becomes of the sums: a single one knows but one transform."""
+    transform = str(all_attributes(node)["post_transform"])
+    return transform if _targets(node) > 1 or transform == "PROBIT" else "NONE"
+
+
+@compose("LinearRegressor", domain="ai.onnx.ml", claims=lambda node: _claims_regressor(node, is_transformed=False))
+def linear_regressor(op: Composer, X: Value, coefficients: list[float], intercepts: list[float] | None, targets: int) -> Value:
+    """Without a transform it is a product like others."""
+    features = fixed(dims(X)[-1], "the number of features")
+    rows = op.cast_to(X if len(dims(X)) == 2 else op.reshape(X, 1, features), dtypes.float32)
+    weights = np.asarray(coefficients[: targets * features], np.float32).reshape(targets, features)
+    added = [op.constant(np.asarray(intercepts, np.float32))] if intercepts else []
+    product: Value = op.Gemm(rows, op.constant(weights), *added, transB=1)
+    return product
+
+
+@lower("LinearRegressor", domain="ai.onnx.ml", claims=lambda node: _claims_regressor(node, is_transformed=True))
+def transformed_regressor(lowerer: Lowerer, node: Node) -> None:
     attributes = all_attributes(node)
-    targets, transform = attributes["targets"], attributes["post_transform"]
-    scores = _products(lowerer, node, attributes["coefficients"], attributes.get("intercepts"), targets)
-    if targets == 1 and transform != "PROBIT":
-        transform = "NONE"
+    scores = _products(lowerer, node, attributes["coefficients"], attributes.get("intercepts"), attributes["targets"])
     output = lowerer.output(node.outputs[0])
-    finish_scores(lowerer, ScoreSpec(F32, F32, output.type, transform), scores, output, None)
+    finish_scores(lowerer, ScoreSpec(F32, F32, output.type, _regressor_transform(node)), scores, output, None)
 
 
 @lower(
@@ -148,7 +169,9 @@ def product_kernel(f: KernelFunction, a: ProductArguments, type: Type, lanes: in
                 f.store(total.get() + intercept, a.scores, row * a.padded + column, F32)
 
 
-def _sum_in_parts(f: KernelFunction, a: ProductArguments, type: Type, sums: Sequence[Variable], column: Value) -> Value:
+def _sum_in_parts(
+    f: KernelFunction, a: ProductArguments, type: Type, sums: Sequence[Variable], column: builder.Value
+) -> builder.Value:
     """The products of a row that is alone. It is cut into as many parts as there are sums, for a single one would wait for itself."""
     part = a.features // ROWS
     with f.loop(0, part) as feature:
@@ -162,7 +185,13 @@ def _sum_in_parts(f: KernelFunction, a: ProductArguments, type: Type, sums: Sequ
 
 
 def _add_product(
-    f: KernelFunction, a: ProductArguments, type: Type, total: Variable, place: Value, feature: Value, column: Value
+    f: KernelFunction,
+    a: ProductArguments,
+    type: Type,
+    total: Variable,
+    place: builder.Value,
+    feature: builder.Value,
+    column: builder.Value,
 ) -> None:
     """Add the input at a place times the weights of a feature for the scores from `column` on."""
     factor = f.splat(f.convert(f.load(a.X, place, type), F32), total.type.lanes)
