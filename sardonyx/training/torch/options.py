@@ -25,6 +25,8 @@ class Options:
     """What is kept for backward: "min_cut" keeps little and computes cheap ops again, "default" keeps what autograd would."""
     log_severity_level: int = 2
     """As in SessionOptions."""
+    save_models: str = ""
+    """Each graph is written as a model under this path, with `_forward_0.onnx` and the like behind it; nothing is if it is empty."""
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> Options:
@@ -43,6 +45,9 @@ def _check(name: str, value: Any) -> None:
     if name in CHOICES:
         if value not in CHOICES[name]:
             raise InvalidArgument(f"option {name!r} must be one of {', '.join(CHOICES[name])}, it is {value!r}")
+    elif name == "save_models":
+        if not isinstance(value, str):
+            raise InvalidArgument(f"option {name!r} must be the beginning of a path, it is {value!r}")
     elif type(value) is not int or value < 0:
         raise InvalidArgument(f"option {name!r} must be a whole number that is not negative, it is {value!r}")
     elif name == "log_severity_level" and value > LARGEST_SEVERITY:

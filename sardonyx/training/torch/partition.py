@@ -12,7 +12,7 @@ from torch import fx
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
-from sardonyx import errors
+from sardonyx import errors, formats
 from sardonyx.training.torch.aten.table import lowering_of
 from sardonyx.training.torch.graphs import NotLowered, is_size, lower_graph
 from sardonyx.training.torch.options import Options
@@ -71,10 +71,17 @@ def compile_graph(module: fx.GraphModule, options: Options, name: str) -> Any:
     refused = refusals(module)
     while not refused:
         try:
-            return Runner(lower_graph(module, name), options)
+            return _runner(module, options, name)
         except NotLowered as error:
             refused[error.node] = error.reason
     return _split(module, refused, options, name)
+
+
+def _runner(module: fx.GraphModule, options: Options, name: str) -> Runner:
+    lowered = lower_graph(module, name)
+    if options.save_models:
+        formats.save(lowered.model, f"{options.save_models}_{name}.onnx")
+    return Runner(lowered, options)
 
 
 def _split(module: fx.GraphModule, refused: dict[fx.Node, str], options: Options, name: str) -> Any:
@@ -102,8 +109,7 @@ def _compiled_parts(module: fx.GraphModule, refused: dict[fx.Node, str], options
     whole = partitioner.fuse_partitions(partitioner.propose_partitions())
     for number, (part_name, part) in enumerate(list(whole.named_children())):
         if isinstance(part, fx.GraphModule):
-            lowered = lower_graph(part, f"{name}.{number}")
-            setattr(whole, part_name, _Part(Runner(lowered, options)))
+            setattr(whole, part_name, _Part(_runner(part, options, f"{name}.{number}")))
     whole.recompile()
     return whole
 

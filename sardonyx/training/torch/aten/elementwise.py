@@ -349,7 +349,8 @@ def silu_backward(op, grad_output, self):
 
 @aten("threshold_backward.default")
 def threshold_backward(op, grad_output, self, threshold):
-    return op.where(op.Greater(self, op.scalar(threshold, op.dtype(self))), grad_output)
+    """What is not a number passes."""
+    return op.Where(op.LessOrEqual(self, op.scalar(threshold, op.dtype(self))), op.number(0, grad_output), grad_output)
 
 
 @aten("sigmoid_backward.default")
