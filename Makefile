@@ -9,9 +9,9 @@ SEED ?= 0
 PYTEST := $(BIN)/python -m pytest -q
 
 # BLAS threads of several test workers would fight for the same cores.
-test conformance fuzz attack test-slow: export OPENBLAS_NUM_THREADS ?= 1
+test conformance fuzz attack test-slow test-training: export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: help demo test check docs conformance test-slow fuzz attack bench release clean
+.PHONY: help demo test check docs conformance test-slow test-training fuzz attack bench release clean
 
 help:
 	@echo "make demo         classify a few pictures with the model that ships with the project"
@@ -20,6 +20,7 @@ help:
 	@echo "make docs         write the pages of the documentation that are made from the code"
 	@echo "make conformance  the ONNX backend suite through the stock harness"
 	@echo "make test-slow    the tests that need other packages or much time"
+	@echo "make test-training  training with PyTorch, in an environment of its own"
 	@echo "make fuzz         mutated models, many thousand of them"
 	@echo "make attack       random and hostile cases of all kinds for an hour; MINUTES= and SEED= choose others"
 	@echo "make bench        side by side with onnxruntime"
@@ -55,6 +56,15 @@ test-slow: $(READY)
 	@$(BIN)/python tests/slow/environment.py
 	@$(PYTEST) -m slow -o faulthandler_timeout=0
 
+.venv-training/.ready: pyproject.toml
+	@echo "Setting up .venv-training (once)"
+	@$(PYTHON) -m venv .venv-training
+	@.venv-training/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,train]' transformers
+	@touch $@
+
+test-training: .venv-training/.ready
+	@.venv-training/bin/python -m pytest -q tests/training
+
 fuzz: $(READY)
 	@SARDONYX_FUZZ_CASES=$${SARDONYX_FUZZ_CASES:-100000} $(PYTEST) -n $(WORKERS) -o faulthandler_timeout=0 tests/fuzz
 
@@ -69,5 +79,5 @@ release: $(READY)
 	@$(BIN)/python packaging/release.py
 
 clean:
-	rm -rf $(VENV) .venv-slow build dist packaging/minimal/build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-slow .venv-training build dist packaging/minimal/build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -52,11 +52,13 @@ logger = logging.getLogger("sardonyx.runtime")
 
 
 def load_model(source: Any, options: SessionOptions, files: Files | None = None) -> Model:
-    """The model in `source` (a path, bytes or an `onnx.ModelProto`) as `options` want it.
+    """The model in `source` (a path, bytes, an `onnx.ModelProto` or a `Model`) as `options` want it.
 
     `files` are those that were opened for it before.
     """
     files = files or open_files(options)
+    if isinstance(source, Model):
+        return edit.clone_model(source)
     if ort_models.is_ort(source, options):
         model = ort_models.load(source, options, files)
     else:

@@ -1,0 +1,1 @@
+"""Parts of ortmodule that the original calls experimental."""

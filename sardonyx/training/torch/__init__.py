@@ -1,0 +1,11 @@
+"""Training PyTorch modules: `torch.compile(model, backend="sardonyx")`. The only folder of the package that imports torch.
+
+dynamo and aot_autograd turn a module into graphs of ATen ops for forward, backward and inference; here each becomes a model that a
+session runs.
+"""
+
+from __future__ import annotations
+
+from sardonyx.training.torch.backend import sardonyx
+
+__all__ = ["sardonyx"]

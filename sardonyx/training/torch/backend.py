@@ -1,0 +1,61 @@
+"""The torch.compile backend "sardonyx". torch finds it by the entry point of the package."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
+
+from sardonyx.training.torch.aten.table import supported_ops
+from sardonyx.training.torch.options import Options
+from sardonyx.training.torch.partition import compile_graph
+
+PARTITIONS = {"min_cut": min_cut_rematerialization_partition, "default": default_partition}
+
+_numbers = itertools.count()
+
+
+def sardonyx(module: fx.GraphModule, example_inputs: Sequence[Any], **keywords: Any) -> Callable[..., Any]:
+    """Compile a graph that dynamo has found, with its gradients."""
+    options = Options.read(keywords.pop("options", None) or keywords)
+    number = next(_numbers)
+    compiler = aot_autograd(
+        fw_compiler=functools.partial(_compile, options=options, name=f"forward_{number}"),
+        bw_compiler=functools.partial(_compile, options=options, name=f"backward_{number}"),
+        inference_compiler=functools.partial(_compile, options=options, name=f"inference_{number}"),
+        decompositions=decompositions(),
+        partition_fn=PARTITIONS[options.partition],
+    )
+    return compiler(module, example_inputs)
+
+
+def _compile(module: fx.GraphModule, example_inputs: Sequence[Any], options: Options, name: str) -> Any:
+    from functorch.compile import make_boxed_func
+
+    compiled = compile_graph(module, options, name)
+    return make_boxed_func(compiled) if isinstance(compiled, torch.nn.Module) else compiled
+
+
+@functools.cache
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """How torch writes ops in others, for those that we have no lowering for.
+
+    Attention is never taken apart: torch does that with forward alone, and backward would not be that of what was computed.
+    """
+    from torch._decomp import core_aten_decompositions
+
+    ours = set(supported_ops())
+    whole = "scaled_dot_product"
+    return {
+        op: function
+        for op, function in core_aten_decompositions().items()
+        if isinstance(op, torch._ops.OpOverload)
+        and not {op.overloadpacket.__name__, f"{op.overloadpacket.__name__}.{op._overloadname}"} & ours
+        and whole not in op.overloadpacket.__name__
+    }

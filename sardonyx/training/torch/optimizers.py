@@ -1,0 +1,181 @@
+"""FusedAdam and clipping for tensors of torch: one call of generated code over all parameters, in place."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+from typing import Any
+
+import torch
+
+from sardonyx.providers.native.execution import updates
+
+Tensors = tuple[torch.Tensor, ...]
+"""A parameter, its gradient and its moments."""
+
+
+class AdamWMode(IntEnum):
+    """How weights decay."""
+
+    ADAM_L2_REGULARIZATION = 0
+    """As a part of the gradient."""
+    ADAMW_TRANSFORMERS = 1
+    """After the step, as Hugging Face's AdamW does."""
+    ADAMW_TORCH = 2
+    """Before the step, as torch's AdamW does."""
+
+
+class _Tables:
+    """Tables of blocks, kept while the sizes of the tensors stay the same."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[list[int], updates.Table]] = {}
+
+    def of(self, kinds: Sequence[Sequence[torch.Tensor]]) -> updates.Table:
+        sizes, count = [tensor.numel() for tensor in kinds[0]], len(kinds)
+        known = self._known.get(count)
+        if known is None or known[0] != sizes:
+            known = self._known[count] = (sizes, updates.Table(sizes, count))
+        for number, tensors in enumerate(kinds):
+            known[1].place(number, [tensor.data_ptr() for tensor in tensors])
+        return known[1]
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Whether generated code can go through a tensor."""
+    return (
+        tensor.dtype is torch.float32
+        and tensor.device.type == "cpu"
+        and tensor.layout is torch.strided
+        and tensor.is_contiguous()
+    )
+
+
+class FusedAdam(torch.optim.Optimizer):  # type: ignore[misc]
+    """Adam and AdamW in three modes."""
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 1e-3,
+        bias_correction: bool = True,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        adam_w_mode: AdamWMode = AdamWMode.ADAMW_TRANSFORMERS,
+        weight_decay: float = 0.0,
+        set_grad_none: bool = True,
+    ):
+        if not all(map(math.isfinite, (lr, *betas, eps, weight_decay))):
+            raise ValueError(f"lr, betas, eps and weight_decay must be finite: {lr}, {betas}, {eps}, {weight_decay}")
+        if not all(0 <= beta < 1 for beta in betas):
+            raise ValueError(f"betas must be at least 0 and less than 1, they are {betas}")
+        defaults = {"lr": lr, "bias_correction": bias_correction, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        super().__init__(params, defaults)
+        self._adam_w_mode = AdamWMode(adam_w_mode)
+        self._set_grad_none = set_grad_none
+        self._tables = [_Tables() for _ in self.param_groups]
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        super().zero_grad(set_to_none=self._set_grad_none and set_to_none)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._tables = [_Tables() for _ in self.param_groups]
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        super().add_param_group(param_group)
+        self.__dict__.setdefault("_tables", []).append(_Tables())
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def step(self, closure: Any = None) -> Any:
+        """Update all parameters that have a gradient."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group, tables in zip(self.param_groups, self._tables):
+            parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
+            if parameters:
+                group["step"] = group.get("step", 0) + 1
+                self._update(group, tables, parameters)
+        return loss
+
+    def _update(self, group: dict[str, Any], tables: _Tables, parameters: list[torch.Tensor]) -> None:
+        numbers = _numbers(group, self._adam_w_mode)
+        plain: list[Tensors] = []
+        others: list[Tensors] = []
+        for parameter in parameters:
+            state = self.state[parameter]
+            if not state:
+                state["exp_avg"], state["exp_avg_sq"] = (torch.zeros_like(parameter) for _ in range(2))
+            tensors = (parameter, parameter.grad, state["exp_avg"], state["exp_avg_sq"])
+            if any(tensor.is_sparse for tensor in tensors):
+                raise RuntimeError("FusedAdam does not support sparse gradients.")
+            (plain if all(map(_is_plain, tensors)) else others).append(tensors)
+        if plain:
+            updates.adam(tables.of(list(zip(*plain))), threads=torch.get_num_threads(), **numbers)
+            torch.autograd.graph.increment_version([tensors[0] for tensors in plain])
+        for tensors in others:
+            _adam_in_torch(*tensors, **numbers)
+
+
+def _numbers(group: dict[str, Any], mode: AdamWMode) -> dict[str, float]:
+    """What generated code computes a step with."""
+    (beta1, beta2), rate, decay, step = group["betas"], float(group["lr"]), group["weight_decay"], group["step"]
+    first, second = (1 - beta1**step, 1 - beta2**step) if group["bias_correction"] else (1.0, 1.0)
+    numbers = {"beta1": beta1, "beta2": beta2, "epsilon": group["eps"], "rate": rate / first, "correction": 1 / second}
+    if mode is AdamWMode.ADAM_L2_REGULARIZATION:
+        numbers["penalty"] = decay
+    elif mode is AdamWMode.ADAMW_TORCH:
+        numbers["decay_before"] = 1 - rate * decay
+    else:  # the correction is part of the rate, so that it does not reach epsilon
+        numbers |= {"rate": rate * math.sqrt(second) / first, "correction": 1.0, "decay_after": 1 - rate * decay}
+    return numbers
+
+
+def _adam_in_torch(
+    weight: torch.Tensor,
+    gradient: torch.Tensor,
+    mean: torch.Tensor,
+    square: torch.Tensor,
+    *,
+    beta1: float,
+    beta2: float,
+    rate: float,
+    correction: float,
+    epsilon: float,
+    penalty: float = 0.0,
+    decay_before: float = 1.0,
+    decay_after: float = 1.0,
+) -> None:
+    """The same for tensors of other types, or with gaps."""
+    gradient = gradient.to(weight.dtype)
+    gradient = gradient.add(weight, alpha=penalty) if penalty else gradient
+    mean.mul_(beta1).add_(gradient, alpha=1 - beta1)
+    square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+    moved = mean / ((square * correction).sqrt() + epsilon)
+    weight.mul_(decay_before).sub_(moved, alpha=rate).mul_(decay_after)
+
+
+@torch.no_grad()  # type: ignore[untyped-decorator]
+def clip_grad_norm_(parameters: Iterable[torch.Tensor], max_norm: float) -> torch.Tensor:
+    """Scale gradients so that the root of the sum of all their squares is at most `max_norm`; returns what it was."""
+    listed = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+    gradients = [parameter.grad for parameter in listed if parameter.grad is not None]
+    if not all(map(_is_plain, gradients)):
+        return torch.nn.utils.clip_grad_norm_(listed, max_norm)
+    table, threads = _Tables().of([gradients]) if gradients else None, torch.get_num_threads()
+    norm = updates.norm(table, threads) if table else 0.0
+    factor = max_norm / (norm + 1e-6)
+    if table and not factor >= 1:  # what is not a number spreads, as in torch
+        updates.scale(table, factor, threads)
+        torch.autograd.graph.increment_version(gradients)
+    return torch.tensor(norm)
+
+
+def FP16_Optimizer(optimizer: Any, **keywords: Any) -> Any:  # noqa: N802 - the original's name
+    """The original changes optimizers of Apex, DeepSpeed and Megatron, which run on GPUs; others come back as they are."""
+    warnings.warn(f"{type(optimizer).__name__} is not supported by FP16_Optimizer, it stays as it is", stacklevel=2)
+    return optimizer

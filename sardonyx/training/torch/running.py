@@ -1,0 +1,90 @@
+"""Runs of lowered graphs: tensors in, tensors out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from sardonyx.runtime.api.options import SessionOptions
+from sardonyx.runtime.api.raw_session import RawSession
+from sardonyx.training.torch.graphs import Lowered, Source, View
+from sardonyx.training.torch.options import Options
+from sardonyx.training.torch.sizes import evaluated
+from sardonyx.training.torch.tensors import array_of, tensor_of
+
+
+def session_of(lowered: Lowered, options: Options) -> RawSession:
+    settings = SessionOptions()
+    settings.intra_op_num_threads = options.threads or torch.get_num_threads()
+    settings.add_session_config_entry("session.intra_op.allow_spinning", "0")  # torch's threads work between runs
+    settings.log_severity_level = options.log_severity_level
+    session = RawSession(settings, lowered.model)
+    session.initialize_session()
+    return session
+
+
+class Runner:
+    """A compiled graph as aot_autograd calls it: with one list, which is emptied so that tensors can go early."""
+
+    def __init__(self, lowered: Lowered, options: Options):
+        self._boxed_call = True  # of the object: wrappers copy what it has, not what its class has
+        self.lowered = lowered
+        names = [value.name for value in lowered.model.graph.inputs]
+        self.session = session_of(lowered, options) if lowered.model.graph.outputs else None
+        count, sizes = len(lowered.feeds), len(lowered.sizes)
+        self._feeds = [(name, fed.position, fed.order) for name, fed in zip(names, lowered.feeds)]
+        self._sizes = list(zip(names[count : count + sizes], lowered.sizes))
+        self._draws = list(zip(names[count + sizes :], lowered.draws))
+
+    def __call__(self, *arguments: Any) -> list[Any]:
+        inputs = arguments[0] if len(arguments) == 1 and isinstance(arguments[0], list) else list(arguments)
+        lowered = self.lowered
+        symbols = {name: _read(inputs, *place) for name, place in lowered.symbols.items()} if lowered.symbols else {}
+        outputs = self._run(inputs, symbols)
+        views: list[Any] = []
+
+        def found(source: Source) -> Any:
+            kind, which = source
+            if kind == "output":
+                return outputs[which]
+            if kind == "view":
+                return views[which]
+            if kind == "input":
+                return inputs[which]
+            return evaluated(which, symbols) if kind == "size" else which
+
+        for view in lowered.views:
+            views.append(_viewed(view, found(view.base), symbols))
+        results = [found(source) for source in lowered.results]
+        inputs.clear()
+        return results
+
+    def _run(self, inputs: Sequence[Any], symbols: Mapping[str, int]) -> list[torch.Tensor]:
+        if self.session is None:
+            return []
+        feeds = {name: array_of(inputs[position], order) for name, position, order in self._feeds}
+        for name, symbol in self._sizes:
+            feeds[name] = np.array([symbols[symbol]], np.int64)
+        for name, drawing in self._draws:
+            shape = [evaluated(size, symbols) for size in drawing.shape]
+            feeds[name] = array_of(drawing.draw(shape, drawing.dtype))
+        return [tensor_of(array) for array in self.session.compute(None, feeds)]
+
+
+def _read(inputs: Sequence[Any], position: int, axis: int | None) -> int:
+    return int(inputs[position] if axis is None else inputs[position].shape[axis])
+
+
+def _viewed(view: View, base: torch.Tensor, symbols: Mapping[str, int]) -> torch.Tensor:
+    arguments = [_in_run(argument, symbols) for argument in view.arguments]
+    keywords = {name: _in_run(argument, symbols) for name, argument in view.keywords.items()}
+    return view.target(base, *arguments, **keywords)
+
+
+def _in_run(argument: Any, symbols: Mapping[str, int]) -> Any:
+    if isinstance(argument, (list, tuple)):
+        return [_in_run(part, symbols) for part in argument]
+    return evaluated(argument, symbols) if isinstance(argument, torch.SymInt) else argument

@@ -1,0 +1,28 @@
+"""Constants of `sardonyx.training.ortmodule` that users assign, and the environment variables that win over them."""
+
+from __future__ import annotations
+
+import os
+
+from sardonyx.training.torch.wrapping.fallback import DEFAULT_POLICY, FallbackPolicy
+
+
+class Constants:
+    """What users may assign."""
+
+    ONNX_OPSET_VERSION = 17
+    ORTMODULE_FALLBACK_POLICY: FallbackPolicy | str = DEFAULT_POLICY
+    ORTMODULE_FALLBACK_RETRY = False
+    ORTMODULE_IS_DETERMINISTIC = False
+    MINIMUM_RUNTIME_PYTORCH_VERSION_STR = "2.6.0"
+
+
+def policy() -> FallbackPolicy:
+    return FallbackPolicy.read(os.environ.get("ORTMODULE_FALLBACK_POLICY") or Constants.ORTMODULE_FALLBACK_POLICY)
+
+
+def retries() -> bool:
+    given = os.environ.get("ORTMODULE_FALLBACK_RETRY")
+    if given is None:
+        return bool(Constants.ORTMODULE_FALLBACK_RETRY)
+    return given.lower() in ("1", "true")
