@@ -1,7 +1,7 @@
 """`install_as_onnxruntime()`: programs and packages that import onnxruntime get sardonyx.
 
-The alias is for imports only. Whether a package named onnxruntime is *installed* is told by its metadata: a library that asks
-`importlib.metadata.version("onnxruntime")` or pip's dependency check does not see us, and we do not pretend there.
+The alias is for imports of one process. Whether a package named onnxruntime is *installed* is told by its metadata: for libraries that
+ask `importlib.metadata.version("onnxruntime")`, and for pip, there is the command `sardonyx shim`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import importlib.machinery
 import importlib.util
 import sys
 from collections.abc import Sequence
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 NAME = "onnxruntime"
@@ -52,6 +52,12 @@ class _Loader(importlib.abc.Loader):
         if not isinstance(module, _Alias):
             module.__spec__ = self._spec  # the import machinery has put the alias's there
 
+    def get_code(self, name: str) -> CodeType | None:
+        """The code of our module, for `python -m onnxruntime.tools.…`."""
+        spec = importlib.util.find_spec(_ours(name))
+        loader = None if spec is None else spec.loader
+        return loader.get_code(_ours(name)) if isinstance(loader, importlib.abc.InspectLoader) else None
+
 
 class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(
@@ -84,3 +90,10 @@ def install_as_onnxruntime() -> None:
         raise RuntimeError("onnxruntime is imported already; call install_as_onnxruntime() before anything imports it")
     sys.meta_path.insert(0, _Finder())
     importlib.import_module(NAME)
+
+
+def take_place(name: str) -> None:
+    """Put the alias in the place of the module `name`, which is being imported: the package that `sardonyx shim` writes calls this."""
+    if name == NAME and not isinstance(sys.modules.get(name), _Alias):
+        sys.modules.pop(name, None)
+        install_as_onnxruntime()

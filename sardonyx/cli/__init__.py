@@ -1,5 +1,5 @@
-"""The command `sardonyx`: run, inspect, check, bench, compile, convert, quantize and train models from a terminal, and look after what is
-kept of them. One module per command.
+"""The command `sardonyx`: run, inspect, check, bench, compile, convert, quantize and train models from a terminal, look after what is
+kept of them, and take onnxruntime's place. One module per command.
 
 Exit codes: 0 all right, 1 something is wrong with the model, its inputs or its run, 2 the command line itself is wrong.
 """
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from sardonyx import __version__
-from sardonyx.cli import bench, cache, check, compare, compile, convert, inspect, quantize, run, train, warm
+from sardonyx.cli import bench, cache, check, compare, compile, convert, inspect, quantize, run, shim, train, warm
 from sardonyx.cli.terminal import Terminal, UsageError, one_line
 
 COMMANDS = (run, inspect, check, bench, compile, quantize)
@@ -56,4 +56,5 @@ def make_parser() -> argparse.ArgumentParser:
     cache.add_parser(commands, common)
     warm.add_parser(commands, common)
     train.add_parser(commands, common)
+    shim.add_parser(commands, common)
     return parser

@@ -188,6 +188,12 @@ class Expression:
         atom = _sole_atom(self)
         return atom if isinstance(atom, Symbol) else None
 
+    @property
+    def call(self) -> Call | None:
+        """The call, if this expression is one and nothing more."""
+        atom = _sole_atom(self)
+        return atom if isinstance(atom, Call) else None
+
 
 def _sole_atom(dim: Dim) -> Atom | None:
     """The atom, if `dim` is one and nothing more."""
@@ -489,6 +495,24 @@ def substitute(dim: Dim, bindings: Mapping[str, Dim]) -> Dim:
                 product = product * atom.substitute(bindings)
         total = total + product
     return total
+
+
+def rewritten(dim: Dim, change: Callable[[Dim], Dim]) -> Dim:
+    """What `change` makes of `dim`, after it has changed all sizes inside, from the innermost out."""
+    if isinstance(dim, int):
+        return change(dim)
+    total: Dim = 0
+    for monomial, factor in dim.terms.items():
+        product: Dim = factor
+        for atom, power in monomial:
+            whole: Dim = _of_atom(atom)
+            if isinstance(atom, Call):
+                whole = _MAKE[atom.function](*(rewritten(argument, change) for argument in atom.arguments))
+            whole = change(whole)
+            for _ in range(power):
+                product = product * whole
+        total = total + product
+    return change(total)
 
 
 def with_name(dim: Dim, whole: Expression, name: str) -> Dim:
