@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest -q
 # BLAS threads of several test workers would fight for the same cores.
 test conformance fuzz attack test-slow test-training: export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: help demo test check docs conformance test-slow test-training fuzz attack bench release clean
+.PHONY: help demo test check docs conformance test-slow test-training fuzz attack bench release kernels clean
 
 help:
 	@echo "make demo         classify a few pictures with the model that ships with the project"
@@ -25,6 +25,7 @@ help:
 	@echo "make attack       random and hostile cases of all kinds for an hour; MINUTES= and SEED= choose others"
 	@echo "make bench        side by side with onnxruntime"
 	@echo "make release      build the wheel and the sdist, check them, and try the wheel in an environment of its own"
+	@echo "make kernels      compile the packs of sardonyx-kernels ahead, and build their wheel"
 	@echo "make clean        remove the virtual environment and caches"
 
 $(READY): pyproject.toml
@@ -78,6 +79,10 @@ release: $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check build twine
 	@$(BIN)/python packaging/release.py
 
+kernels: $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check build
+	@$(BIN)/python packaging/kernels/compile_kernels.py
+
 clean:
-	rm -rf $(VENV) .venv-slow .venv-training build dist packaging/minimal/build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-slow .venv-training build dist packaging/*/build packaging/kernels/sardonyx_kernels/*.kernels *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

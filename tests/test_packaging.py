@@ -11,7 +11,7 @@ import pytest
 import sardonyx
 
 ROOT = Path(__file__).parent.parent
-PROJECTS = [ROOT / "pyproject.toml", ROOT / "packaging" / "minimal" / "pyproject.toml"]
+PROJECTS = [ROOT / "pyproject.toml", *(ROOT / "packaging" / name / "pyproject.toml" for name in ("minimal", "kernels"))]
 PROJECT = tomllib.loads(PROJECTS[0].read_text())["project"]
 WORKFLOW = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
 PLATFORMS = (ROOT / "docs" / "platforms.md").read_text()
@@ -21,7 +21,7 @@ def versions(text: str) -> set[str]:
     return set(re.findall(r"\b3\.\d\d\b", text))
 
 
-@pytest.mark.parametrize("path", PROJECTS, ids=["whole", "minimal"])
+@pytest.mark.parametrize("path", PROJECTS, ids=["whole", "minimal", "kernels"])
 def test_the_version_stands_in_the_package_alone(path: Path) -> None:
     project = tomllib.loads(path.read_text())
     assert project["project"]["dynamic"] == ["version"] and "version" not in project["project"]

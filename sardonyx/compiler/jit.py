@@ -10,16 +10,18 @@ import ctypes
 import functools
 import itertools
 import json
+import logging
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sardonyx.compiler import cache, caches, linking
+from sardonyx.compiler import cache, caches, linking, pack
 from sardonyx.compiler.cache import ObjectCache
 from sardonyx.compiler.linking import Code
+from sardonyx.compiler.pack import Pack
 from sardonyx.compiler.pool import available_threads
-from sardonyx.compiler.sources import fingerprint
+from sardonyx.compiler.sources import content_digest, fingerprint
 from sardonyx.compiler.target import REQUIRED, X86_LEVELS, Target, wanted_level
 from sardonyx.errors import InvalidArgument
 from sardonyx.settings import CPU_LEVEL
@@ -37,6 +39,8 @@ ADDRESS = " at 0x"
 LAYOUT_VERSION = 2
 RECENT_BYTES = 8 << 20
 """How much code stays in memory that no program uses, for the next session of the same model."""
+
+logger = logging.getLogger("sardonyx.compiler")
 
 
 class NoCompiler(Exception):
@@ -184,15 +188,47 @@ def description() -> str:
 # --- kernels
 
 
+@functools.cache
+def packs() -> list[Pack]:
+    """The installed packs whose code this machine can run, the best first."""
+    folder = pack.find_folder() if linking.can_map() else None
+    if folder is None or host().name not in X86_LEVELS:
+        return []
+    levels = list(X86_LEVELS)
+    up_to_ours = reversed(levels[: levels.index(host().name) + 1])
+    return pack.usable(folder, up_to_ours, LAYOUT_VERSION, this_machine().has, logger.info)
+
+
+@dataclass(frozen=True)
+class TextKey:
+    """Names for what a function writes for some arguments."""
+
+    cached: str
+    """In the cache of this machine."""
+    packed: str
+    """In packs, whose sources are compared as a whole."""
+
+    def find(self) -> str | None:
+        """The digest of the text, if it is known without being written."""
+        kept = cache.shared().get(self.cached)
+        if kept is not None:
+            return kept.decode()
+        return next(filter(None, (pack.digest_of(self.packed) for pack in packs() if pack.sources == content_digest())), None)
+
+    def keep(self, digest: str) -> None:
+        """Let later processes know the digest."""
+        cache.shared().put(self.cached, digest.encode())
+
+
 class Kernel:
     """A function's text with `PLACEHOLDER` as its name, and what it is called in reports."""
 
-    def __init__(self, title: str, text: str | Callable[[], str], about: Callable[[], str] = str, key: str | None = None):
+    def __init__(self, title: str, text: str | Callable[[], str], about: Callable[[], str] = str, key: TextKey | None = None):
         """`text` may be a function that writes it. `key` tells, now and later, what that would write: see `key_of`."""
         self.title = title
+        self.key = key
         self._text = text
         self._about = about
-        self._key = key
 
     @functools.cached_property
     def text(self) -> str:
@@ -205,13 +241,13 @@ class Kernel:
 
     @functools.cached_property
     def digest(self) -> str:
-        """What tells the text from others. If the cache knows it, nothing is written."""
-        kept = None if self._key is None else cache.shared().get(self._key)
-        if kept is not None:
-            return kept.decode()
-        digest = blake2b(self.text.encode(), digest_size=16).hexdigest()
-        if self._key is not None:
-            cache.shared().put(self._key, digest.encode())
+        """What tells the text from others. If the cache or a pack knows it, nothing is written."""
+        known = None if self.key is None else self.key.find()
+        if known is not None:
+            return known
+        digest = blake2b(self.text.encode(), digest_size=pack.DIGEST_BYTES).hexdigest()
+        if self.key is not None:
+            self.key.keep(digest)
         return digest
 
     @functools.cached_property
@@ -227,12 +263,13 @@ class Kernel:
         return self.text.replace(f"@{PLACEHOLDER}(", f"@{self.symbol}(", 1)
 
 
-def key_of(write: Callable[..., Any], *arguments: Any) -> str | None:
+def key_of(write: Callable[..., Any], *arguments: Any) -> TextKey | None:
     """A name for what a function writes for some arguments, in all processes with the same sources; None if nobody can know that."""
     about, sources = repr(arguments), fingerprint()
     if sources is None or ADDRESS in about or not write.__module__.startswith("sardonyx."):
         return None
-    return cache.key_of(f"text/{sources}/{write.__module__}.{write.__qualname__}/{sys.platform}/{about}")
+    packed = cache.key_of(f"{write.__module__}.{write.__qualname__}/{sys.platform}/{about}")
+    return TextKey(cache.key_of(f"text/{sources}/{packed}"), packed)
 
 
 # --- compiling
@@ -249,11 +286,13 @@ class Functions:
 class Jit:
     """Compiled functions of one target, shared by the whole process. A text is compiled once, whoever asks."""
 
-    def __init__(self, target: Target, cache: ObjectCache):
+    def __init__(self, target: Target, cache: ObjectCache, compiled_for: Target | None = None):
+        """`compiled_for` is what LLVM generates code for, where that is less than the target: any CPU of its level, say."""
         self.target = target
         self.cache = cache
+        self._compiled_for = compiled_for or target
         self.compilations = 0
-        """How many texts went through LLVM, not counting those found in the cache."""
+        """How many texts went through LLVM, not counting those found in the cache or a pack."""
         self._code: weakref.WeakValueDictionary[str, Code] = weakref.WeakValueDictionary()
         """What is in memory, by the names of the functions in it."""
         self._recent: dict[Code, None] = {}
@@ -261,7 +300,8 @@ class Jit:
         self._recent_bytes = 0
         self._pinned: set[Code] = set()
         self._lock = LockThatForksWaitFor()
-        self._version = f"{LAYOUT_VERSION}/{target.cpu}/{target.features}/{this_machine().version}"
+        compiled_for = self._compiled_for
+        self._version = f"{LAYOUT_VERSION}/{compiled_for.cpu}/{compiled_for.features}/{this_machine().version}"
 
     def load(self, kernels: Sequence[Kernel]) -> Functions:
         """The functions of these texts, in memory for as long as somebody holds what is returned."""
@@ -327,12 +367,27 @@ class Jit:
         return code
 
     def objects(self, kernels: Sequence[Kernel]) -> list[bytes]:
-        """The object code of these texts, compiled if it is not in the cache."""
-        cached = [self.cache.get(self._key(kernel)) for kernel in kernels]
-        missing = [kernel for kernel, object_code in zip(kernels, cached) if object_code is None]
+        """The object code of these texts, compiled if it is neither in the cache nor in a pack."""
+        known = [self._known(kernel) for kernel in kernels]
+        missing = [kernel for kernel, object_code in zip(kernels, known) if object_code is None]
         fresh = iter(_compiled(self._compile, missing))
         self.compilations += len(missing)
-        return [next(fresh) if object_code is None else object_code for object_code in cached]
+        return [next(fresh) if object_code is None else object_code for object_code in known]
+
+    def _known(self, kernel: Kernel) -> bytes | None:
+        """The object code of a text that was compiled before, here or for a pack."""
+        cached = self.cache.get(self._key(kernel))
+        if cached is not None:
+            return cached
+        return next(filter(None, (pack.object_of(kernel.digest) for pack in self._packs)), None)
+
+    @functools.cached_property
+    def _packs(self) -> list[Pack]:
+        """Packs with code of no higher level than this target's."""
+        if self.target.name not in X86_LEVELS:
+            return []
+        levels = list(X86_LEVELS)
+        return [pack for pack in packs() if levels.index(pack.level) <= levels.index(self.target.name)]
 
     def _key(self, kernel: Kernel) -> str:
         return cache.key_of(f"object/{self._version}/{kernel.digest}")
@@ -365,7 +420,7 @@ class Jit:
         llvm = _llvm()
         target = llvm.Target.from_triple(llvm.get_process_triple())
         return target.create_target_machine(
-            cpu=self.target.cpu, features=self.target.features, opt=3, reloc="pic", codemodel="small"
+            cpu=self._compiled_for.cpu, features=self._compiled_for.features, opt=3, reloc="pic", codemodel="small"
         )
 
     @functools.cached_property

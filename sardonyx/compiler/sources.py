@@ -11,9 +11,11 @@ import sys
 from collections.abc import Iterator
 
 from sardonyx.compiler import IMPORTED, cache
+from sardonyx.startup.hashing import blake2b
 
 FOLDERS = ("compiler", "ops", "providers")
 """Where all that stands that generates code, inside the package."""
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 @functools.cache
@@ -22,14 +24,39 @@ def fingerprint() -> str | None:
 
     None where sources cannot be looked at, and if some were edited since this process began.
     """
-    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     try:
-        files = sorted(file for folder in FOLDERS for file in _sources(os.path.join(package, folder)))
+        files = sorted(file for folder in FOLDERS for file in _sources(os.path.join(PACKAGE, folder)))
     except OSError:
         return None
     if not files or max(changed for _, changed, _ in files) >= IMPORTED * 1e9:
         return None
     return cache.key_of(repr([sys.version, files]))
+
+
+@functools.cache
+def content_digest() -> str | None:
+    """What tells the content of the sources, wherever and whenever they were installed.
+
+    It is kept in the cache, for reading all takes a while. None where `fingerprint` is None.
+    """
+    known = fingerprint()
+    if known is None:
+        return None
+    key = cache.key_of(f"content/{known}")
+    kept = cache.shared().get(key)
+    if kept is not None:
+        return kept.decode()
+    hashed = blake2b(digest_size=20)
+    try:
+        for path in sorted(path for folder in FOLDERS for path, _, _ in _sources(os.path.join(PACKAGE, folder))):
+            with open(path, "rb") as file:
+                content = file.read()
+            hashed.update(f"{os.path.relpath(path, PACKAGE)} {len(content)} ".replace(os.sep, "/").encode())
+            hashed.update(content)
+    except OSError:
+        return None
+    cache.shared().put(key, hashed.hexdigest().encode())
+    return hashed.hexdigest()
 
 
 def _sources(folder: str) -> Iterator[tuple[str, int, int]]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
 
 from sardonyx.compiler.caches import Caches
 from sardonyx.compiler.types import Type
 from sardonyx.errors import InvalidArgument
 from sardonyx.settings import CPU_LEVEL
-from sardonyx.startup.records import dataclass
+from sardonyx.startup.records import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,13 @@ class Target:
     @property
     def has_avx512(self) -> bool:
         return self.name.startswith("avx512")
+
+    @functools.cached_property
+    def seen_by_code(self) -> Target:
+        """This target as far as the text of a kernel may depend on it, so that CPUs of a level share texts: a choice that takes more of
+        the CPU is made where the kernel's parameters are."""
+        second = 1 << max(self.caches.second, 1).bit_length() - 1
+        return replace(self, cpu="", features="", caches=Caches(second=second, line=self.caches.line))
 
     def lanes(self, type: Type) -> int:
         """How many elements of a type a vector register holds; narrow floats are computed as float32."""

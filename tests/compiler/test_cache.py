@@ -117,8 +117,8 @@ def test_texts_have_a_name_if_nobody_else_can_change_them(monkeypatch: pytest.Mo
 
 def test_a_text_with_a_known_digest_is_not_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(cache, "shared", lambda: ObjectCache(tmp_path))
-    first, written = jit.Kernel("k", "text", key=KEY), []
-    again = jit.Kernel("k", lambda: written.append(1) or "text", key=KEY)
+    first, written = jit.Kernel("k", "text", key=jit.TextKey(KEY, KEY)), []
+    again = jit.Kernel("k", lambda: written.append(1) or "text", key=jit.TextKey(KEY, KEY))
     assert first.digest == again.digest and not written
     assert again.text == "text" and written
 

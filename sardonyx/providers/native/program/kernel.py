@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sardonyx.compiler.builder import Function, Value
-from sardonyx.compiler.jit import PLACEHOLDER, Kernel, key_of
+from sardonyx.compiler.jit import PLACEHOLDER, Kernel, TextKey, key_of
 from sardonyx.compiler.target import Target
 from sardonyx.compiler.types import I64, PTR, Type
 from sardonyx.providers.native.program.arguments import Arguments, Declaration, ScratchSlotArguments, Slot, declare
@@ -67,10 +67,18 @@ class DeclaredKernel(Kernel):
     """A kernel that says what it is to be given."""
 
     def __init__(
-        self, title: str, text: Callable[[], str], about: Callable[[], str], key: str | None, declaration: Declaration
+        self,
+        title: str,
+        text: Callable[[], str],
+        about: Callable[[], str],
+        key: TextKey | None,
+        declaration: Declaration,
+        for_target: Callable[[Target], DeclaredKernel],
     ):
         super().__init__(title, text, about, key)
         self.declaration = declaration
+        self.for_target = for_target
+        """Gives the same kernel, with the same parameters, for another target."""
 
 
 def kernel(
@@ -89,17 +97,18 @@ def kernel(
         @functools.lru_cache(maxsize=KEPT)
         def make(target: Target, *parameters: Any, **keywords: Any) -> DeclaredKernel:
             declaration = declare(record, {**defaults, **dict(zip(names, parameters)), **keywords})
+            seen = target.seen_by_code
 
             def text() -> str:
-                f = KernelFunction(target)
+                f = KernelFunction(seen)
                 emit(f, f.arguments(declaration), *parameters, **keywords)
                 return f.text(PLACEHOLDER)
 
             def about() -> str:
                 return "; ".join([*map(str, parameters), *(f"{name} {value}" for name, value in keywords.items())])
 
-            key = key_of(emit, target, parameters, keywords, [(slot.name, slot.kind.name) for slot in declaration.slots()])
-            return DeclaredKernel(title, text, about, key, declaration)
+            key = key_of(emit, seen, parameters, keywords, [(slot.name, slot.kind.name) for slot in declaration.slots()])
+            return DeclaredKernel(title, text, about, key, declaration, lambda other: make(other, *parameters, **keywords))
 
         return functools.wraps(emit)(make)  # type: ignore[return-value]
 
