@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sardonyx.errors import InferenceError
 from sardonyx.ir import dim
-from sardonyx.ops.facts import exact
+from sardonyx.ops.facts import bound_to_type, exact
 from sardonyx.ops.shapes import axis_index, fresh_shape
 from sardonyx.ops.table import infer
 
@@ -30,7 +30,7 @@ def _ranked(X, count, axis):
     return [shape, shape]
 
 
-@infer("Unique", precision=exact)
+@infer("Unique", precision=bound_to_type)  # what differs may be equal when it is rounded
 def unique(X, axis):
     count = dim.fresh()
     if axis is None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+import onnx.parser
 import pytest
 
+import sardonyx
 from sardonyx.optimizer.passes.constants import fold_constants, remove_unused, share_constants
 from sardonyx.optimizer.passes.subexpressions import eliminate_common_subexpressions
 from tests.optimizer.rewriting import assert_rewrites
@@ -79,3 +82,13 @@ def test_two_outputs_of_the_graph_stay_two():
 
 def test_what_no_output_needs_goes():
     assert_rewrites(remove_unused, GRAPH + "{ a = Exp(x) b = Neg(a) y = Abs(x) }", GRAPH + "{ y = Abs(x) }")
+
+
+def test_an_output_that_identity_does_not_take_is_not_folded():
+    """Cast gives 2-bit integers in opsets whose Identity does not know them."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 12, opset_import: ["": 24]> g (float[1] x) => (float[1] z, y) <int64[2] c = {1, 0}>'
+        " { z = Neg(x) y = Cast<to=26>(c) }"
+    )
+    z, y = sardonyx.InferenceSession(model.SerializeToString()).run(None, {"x": np.ones(1, np.float32)})
+    assert z.tolist() == [-1] and y.astype(np.int64).tolist() == [1, 0]

@@ -152,6 +152,14 @@ def test_overflow_of_float16_is_seen_by_isinf_as_in_onnxruntime():
     assert [array.tolist() for array in got] == [array.tolist() for array in want] == [[False, True], [False, False]]
 
 
+def test_numbers_that_are_equal_in_float16_are_one_to_unique():
+    text = "g (float16[2000] x) => (float16[n] y) { a = Sqrt(x) h = Sqrt(a) y = Unique(h) }"
+    x = np.linspace(1, 2, 2000).astype(np.float16)
+    (got,) = sardonyx.InferenceSession(serialized(text)).run(None, {"x": x})
+    roots = np.sqrt(np.sqrt(x.astype(np.float32)))
+    assert np.array_equal(got, np.unique(roots.astype(np.float16))) and len(got) < len(np.unique(roots))
+
+
 def test_shapes_are_read_without_a_cast():
     graph = widened(
         "g (float16[N,4] x) => (float16[N,4] y, int64[2] s) { a = Exp(x) b = Exp(a) s = Shape(a) y = Exp(b) }"

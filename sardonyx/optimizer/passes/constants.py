@@ -11,6 +11,7 @@ from sardonyx import dtypes, settings
 from sardonyx.ir import Graph, Node, Tensor, TensorType, Value, edit
 from sardonyx.ir.dim import product
 from sardonyx.ops import schemas
+from sardonyx.ops.checking import schema_string
 from sardonyx.optimizer.rewriting import Rewriting
 
 logger = logging.getLogger("sardonyx.optimizer")
@@ -37,7 +38,7 @@ def _fold(graph: Graph, rewriting: Rewriting, nodes: Sequence[Node]) -> bool:
     limit = int(settings.CONSTANT_FOLDING_LIMIT.of(rewriting.options))
     changed = False
     for node in nodes:
-        arrays = None if _copies_constant_out(node) else _content(node, rewriting, limit)
+        arrays = None if _copies_constant_out(node) or not _may_be_copied_out(node) else _content(node, rewriting, limit)
         if arrays is None:
             continue
         for output, array in zip(list(node.outputs), arrays, strict=False):
@@ -54,6 +55,15 @@ def _copies_constant_out(node: Node) -> bool:
     if node.op_type != "Identity" or node.domain or node.graph is None or node.graph.parent is not None:
         return False
     return node.inputs[0] is not None and node.inputs[0].is_constant and node.outputs[0].is_graph_output
+
+
+def _may_be_copied_out(node: Node) -> bool:
+    """Whether Identity, which folding an output of a graph ends with, takes what the node gives. Older opsets cast to more types."""
+    given_out = [output for output in node.outputs if output.is_graph_output and output.type is not None]
+    if not given_out or node.graph is None:
+        return True
+    identity = schemas.find("", "Identity", edit.opset_of(node.graph))
+    return identity is None or all(schema_string(output.type) in identity.inputs[0].types for output in given_out)  # type: ignore[arg-type]
 
 
 def _content(node: Node, rewriting: Rewriting, limit: int) -> list[np.ndarray] | None:
