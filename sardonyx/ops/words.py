@@ -11,8 +11,8 @@ from sardonyx.ir import Node
 _LISTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "auto_pad",
-        "AveragePool Conv ConvInteger ConvTranspose ConvTransposeWithDynamicPads FusedConv LpPool MaxPool NhwcConv NhwcFusedConv "
-        "NhwcMaxPool QLinearAveragePool QLinearConv",
+        "AveragePool AveragePoolGrad Conv ConvGrad ConvInteger ConvTranspose ConvTransposeWithDynamicPads FusedConv LpPool MaxPool "
+        "MaxPoolGrad NhwcConv NhwcFusedConv NhwcMaxPool QLinearAveragePool QLinearConv",
         ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER", ""),  # as in onnxruntime, no word means NOTSET
     ),
     ("direction", "BitShift", ("LEFT", "RIGHT")),
@@ -24,7 +24,7 @@ _LISTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("padding_mode", "GridSample", ("zeros", "border", "reflection")),
     ("pixel_format", "ImageDecoder", ("RGB", "BGR", "Grayscale")),
     ("update_rule", "LinearAttention", ("linear", "gated", "delta", "gated_delta")),
-    ("reduction", "NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss", ("none", "mean", "sum")),
+    ("reduction", "NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss SoftmaxCrossEntropyLossGrad", ("none", "mean", "sum")),
     ("mode", "Pad", ("constant", "reflect", "edge", "wrap")),
     ("mode", "Resize", ("nearest", "linear", "cubic")),
     ("mode", "Upsample", ("nearest", "linear", "bilinear")),

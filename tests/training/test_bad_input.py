@@ -214,3 +214,15 @@ def test_a_model_that_no_file_can_hold_is_not_remembered(tmp_path: Path, monkeyp
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     a, b = sardonyx.InferenceSession(model.SerializeToString(), options).run(None, {"x": x})
     assert np.array_equal(a, x[:, :1]) and np.array_equal(b, x[:, 1:])
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [('<auto_pad=" ">', "auto_pad"), ("<strides=[2]>", "dY")],
+    ids=["unknown padding", "gradient of another convolution"],
+)
+def test_gradients_that_are_not_of_their_convolution_are_refused(attributes: str, message: str) -> None:
+    text = f"(float[1,2,4] dY, float[1,2,5] X, float[2,2,2] W) => (float[1,2,5] y) {{ y = com.microsoft.ConvGrad{attributes}(dY, X, W) }}"
+    model = onnx.parser.parse_model('<ir_version: 10, opset_import: ["": 18, "com.microsoft": 1]> g ' + text)
+    with pytest.raises(errors.CODED, match=message):
+        sardonyx.InferenceSession(model.SerializeToString())

@@ -5,8 +5,9 @@ from __future__ import annotations
 from sardonyx.dtypes import FLOATS, bool_, int32, int64
 from sardonyx.ir import TensorType, dim
 from sardonyx.ops.contrib.fused import CONVOLUTION
+from sardonyx.ops.conv import convolved_shape
 from sardonyx.ops.schemas import define
-from sardonyx.ops.shapes import axis_index, fresh_shape, same_as
+from sardonyx.ops.shapes import axis_index, fresh_shape, merge_shapes, same_as
 from sardonyx.ops.table import in_domain, infer
 
 contrib = in_domain("com.microsoft")
@@ -141,7 +142,8 @@ define("", "AveragePoolGrad", 9, f"(dY: T, *, {POOL}, count_include_pad: int = 0
 
 
 @contrib("ConvGrad")
-def conv_grad(X, W):
+def conv_grad(dY, X, W, group, auto_pad, dilations, kernel_shape, pads, strides):
+    merge_shapes(dY.shape, convolved_shape(X, W, group, kernel_shape, strides, dilations, pads, auto_pad), "dY")
     return [X.shape, W.shape, None if W.shape is None else (W.shape[0],)]
 
 

@@ -19,9 +19,10 @@ def conv_grad(op, node, dY, X, W, auto_pad, dilations, group, pads, strides):
     strides, dilations = list(strides or [1] * spatial), list(dilations or [1] * spatial)
     begin, end = _pads(op, X, W, auto_pad, pads, strides, dilations)
     wanted = [bool(output.uses) or output.is_graph_output for output in node.outputs] + [False] * 3
+    # a dY that is not of this convolution would give other shapes
     return (
-        _by_image(op, dY, X, W, group, strides, dilations, begin) if wanted[0] else None,
-        _by_filters(op, dY, X, W, group, strides, dilations, (begin, end)) if wanted[1] else None,
+        op.shaped(_by_image(op, dY, X, W, group, strides, dilations, begin), X) if wanted[0] else None,
+        op.shaped(_by_filters(op, dY, X, W, group, strides, dilations, (begin, end)), W) if wanted[1] else None,
         op.ReduceSum(dY, axes=[0, *range(2, spatial + 2)], keepdims=0) if wanted[2] else None,
     )
 
