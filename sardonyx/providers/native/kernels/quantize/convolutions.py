@@ -47,7 +47,6 @@ from sardonyx.providers.native.program.steps import Buffer
 from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import dims, element_of, required, shape_of
 from sardonyx.providers.native.program.views import Dims, View, dense_order, dense_strides
-from sardonyx.providers.native.program.weights import aligned_empty
 from sardonyx.providers.prepacking import PackedFormat
 from sardonyx.providers.scalars.quantize import uncentered
 from sardonyx.startup.records import replace
@@ -216,6 +215,7 @@ def _panels(lowerer: Lowerer, geometry: Geometry, found: Integers, tile: Tile, i
     depth, width = product.depth, tile.width
     groups, panels = -(-geometry.channels // depth), -(-geometry.filters // width)
     shape = (geometry.groups, panels, geometry.taps, groups, width, depth)
+    memory = lowerer.weights
 
     def pack(w: np.ndarray, zero: np.ndarray | None = None) -> list[np.ndarray]:
         numbers = less_zero(w, zero) if is_centered else w.astype(np.int16) - found.filter_offset
@@ -223,7 +223,7 @@ def _panels(lowerer: Lowerer, geometry: Geometry, found: Integers, tile: Tile, i
         filters = ordered.reshape(geometry.groups, geometry.filters, geometry.channels, geometry.taps)
         whole = np.zeros((geometry.groups, panels * width, groups * depth, geometry.taps), dtype)
         whole[:, : geometry.filters, : geometry.channels] = filters
-        packed = aligned_empty(shape, dtype)
+        packed = memory.empty(shape, dtype)
         packed[...] = whole.reshape(geometry.groups, panels, width, groups, depth, geometry.taps).transpose(0, 1, 5, 3, 2, 4)
         return [packed]
 
