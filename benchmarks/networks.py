@@ -128,16 +128,16 @@ def encoder16() -> Network:
     return encoder(np.float16, "encoder16")
 
 
-def decoder() -> Network:
+def decoder(name: str = "decoder", blocks: int = 4, width: int = 512, past: int = 512) -> Network:
     """One token through four blocks of width 512, 8 heads, with 512 tokens in the cache."""
-    layers = Layers()
+    layers, heads = Layers(), width // 64
     x, outputs, caches = "x", [], {}
-    for block in range(4):
+    for block in range(blocks):
         for one in ("key", "value"):
-            caches[f"{one}{block}"] = (1, 8, 512, 64)
-        x, *present = _decoder_block(layers, x, f"key{block}", f"value{block}", width=512, heads=8)
+            caches[f"{one}{block}"] = (1, heads, past, 64)
+        x, *present = _decoder_block(layers, x, f"key{block}", f"value{block}", width=width, heads=heads)
         outputs += present
-    return layers.finish("decoder", (1, 1, 512), x, *outputs, **caches)
+    return layers.finish(name, (1, 1, width), x, *outputs, **caches)
 
 
 def _decoder_block(layers: Layers, x: str, past_key: str, past_value: str, width: int, heads: int) -> tuple[str, str, str]:

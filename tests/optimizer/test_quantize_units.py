@@ -173,6 +173,17 @@ def test_arithmetic_on_bytes(before, after):
     assert_quantizes(UNITS, f"{inputs} {{ {X} {before} }}", f"{inputs} {{ y = com.microsoft.{after} }}")
 
 
+def test_results_of_convolutions_get_the_scale_of_what_they_are_joined_to():
+    inputs = f"g (uint8[2,3,4,4] x, uint8[2,3,4,4] w) => (y) <{PARAMETERS}, int8[3,3,1,1] k = {{1,2,3,4,5,6,7,8,9}}>"
+    convolution = "a = QLinearConv(x, s, z, k, s, i, s3, z3)"
+    assert_quantizes(
+        UNITS,
+        f"{inputs} {{ {convolution} b = DequantizeLinear(a, s3, z3) e = DequantizeLinear(w, s2, z2) f = Concat<axis=1>(b, e)"
+        " y = QuantizeLinear(f, s2, z2) }",
+        f"{inputs} {{ {convolution} b = DequantizeLinear(a, s3, z3) q = QuantizeLinear(b, s2, z2) y = Concat<axis=1>(q, w) }}",
+    )
+
+
 def test_older_opsets_average_and_normalize_rows():
     inputs = f"g (int8[2,3,4,4] x) => (y) {P}"
     assert_quantizes(

@@ -203,13 +203,25 @@ def quantized_concat(op: Builder, f: Node, q: Node) -> Answer:
         or any(entry.dtype is not result.dtype for entry in entries)
     ):
         return NOT_BYTES
-    tensors = [entry.node.inputs[0] for entry in entries]
-    if all(same(entry, result) for entry in entries):
-        return op.Concat(*tensors, **given_attributes(f))
+    if all(same(entry, result) or _ends_sums(entry) for entry in entries):
+        return op.Concat(*(_in_scale_of(op, entry, result) for entry in entries), **given_attributes(f))
     operands: list[Value | None] = [*result.operands(op)]
-    for tensor, entry in zip(tensors, entries, strict=True):
-        operands += [tensor, *entry.operands(op)]
+    for entry in entries:
+        operands += [entry.node.inputs[0], *entry.operands(op)]
     return op.node("QLinearConcat", *operands, domain=CONTRIB, axis=operand(f, "axis"))
+
+
+def _ends_sums(entry: Parameters) -> bool:
+    """Whether a DequantizeLinear alone reads the result of a convolution, which another scale can then follow at no cost."""
+    x = entry.node.inputs[0]
+    return x is not None and x.producer is not None and x.producer.op_type == "QLinearConv" and len(x.users) == 1
+
+
+def _in_scale_of(op: Builder, entry: Parameters, result: Parameters) -> Value:
+    """What a DequantizeLinear reads, in the scale of a result."""
+    x = entry.node.inputs[0]
+    assert x is not None
+    return x if same(entry, result) else with_parameters(op, result, with_parameters(op, entry, x))
 
 
 @rule(f"a = da:{DQ}(x, ...); b = db:{DQ}(y, ...); q:{Q}(Where(c, a, b), ...)", keep=("a", "b"), name=NAME)

@@ -25,6 +25,7 @@ WINDOWS: list[tuple[str, tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
     ("odd groups", (2, 9, 7, 7), (33, 3, 3, 3), {"group": 3, "pads": [1, 1, 1, 1]}),
     ("depthwise", (2, 21, 9, 10), (21, 1, 3, 3), {"group": 21, "pads": [1, 1, 1, 1]}),
     ("depthwise with a stride", (1, 40, 9, 10), (40, 1, 5, 5), {"group": 40, "pads": [2, 2, 2, 2], "strides": [2, 2]}),
+    ("a tall depthwise window", (1, 33, 14, 9), (33, 1, 7, 2), {"group": 33, "pads": [2, 1, 0, 2], "dilations": [2, 3]}),
     ("a wide depthwise window", (1, 8, 20, 20), (8, 1, 17, 17), {"group": 8}),
     ("1-D", (2, 5, 30), (7, 5, 4), {"pads": [2, 1], "strides": [3]}),
     ("3-D", (1, 3, 4, 5, 6), (5, 3, 2, 3, 2), {"pads": [1, 1, 1, 0, 0, 0]}),

@@ -26,7 +26,7 @@ from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.steps import Buffer
 from sardonyx.providers.native.program.values import dims, stored
 from sardonyx.providers.native.program.views import Dims, View, contiguous_strides
-from sardonyx.providers.native.program.weights import aligned_empty
+from sardonyx.providers.native.program.weights import WeightMemory
 from sardonyx.providers.prepacking import PackedFormat
 from sardonyx.providers.scalars.quantize import center, flip
 from sardonyx.startup.records import dataclass, replace
@@ -142,10 +142,11 @@ def constant_columns(
     groups, panels = -(-inner // product.depth), -(-count // width)
     size = math.prod(batch) * panels * groups * width * product.depth * column.bytes
     sources = [value] if zero_point is None else [value, zero_point]
+    memory = lowerer.weights
 
     def pack(array: np.ndarray, zero: np.ndarray | None = None) -> list[np.ndarray]:
         numbers = _less_zero(arrange(array), zero) if is_centered else arrange(array).astype(np.int16) - offset
-        return [pack_groups(numbers, product, width)]
+        return [pack_groups(memory, numbers, product, width)]
 
     parameters = (arrangement, width, product.depth, str(column), is_centered)
     (buffer,) = lowerer.packed(sources, PANELS, parameters, [size], pack)
@@ -179,14 +180,14 @@ def _less_zero(array: np.ndarray, zero: np.ndarray | None) -> np.ndarray:
     return wide if zero is None else wide - (zero.reshape(()) if zero.size == 1 else zero).astype(np.int16)
 
 
-def pack_groups(factor: np.ndarray, product: Product, width: int) -> np.ndarray:
+def pack_groups(memory: WeightMemory, factor: np.ndarray, product: Product, width: int) -> np.ndarray:
     """(…, K, N) as (…, panels, groups, width, depth); what is missing is 0."""
     *batch, inner, columns = factor.shape
     depth, groups, panels = product.depth, -(-inner // product.depth), -(-columns // width)
     dtype = np.dtype(f"i{product.column.bytes}")
     whole = np.zeros((*batch, groups * depth, panels * width), dtype)
     whole[..., :inner, :columns] = factor
-    packed = aligned_empty((*batch, panels, groups, width, depth), dtype)
+    packed = memory.empty((*batch, panels, groups, width, depth), dtype)
     split = whole.reshape(*batch, groups, depth, panels, width)
     for number in range(depth):
         packed[..., number] = np.moveaxis(split[..., number, :, :], -2, -3)
