@@ -6,7 +6,7 @@ import numpy as np
 
 from sardonyx import dtypes
 from sardonyx.errors import InferenceError
-from sardonyx.ir import TensorType
+from sardonyx.ir import TensorType, dim
 from sardonyx.ops.shapes import axis_index, broadcast, element_type, text
 from sardonyx.ops.table import infer
 
@@ -17,6 +17,36 @@ def check_quantized_axis(x, scale, axis):
         return
     if len(scale.shape) > 1 or (len(scale.shape) == 1 and isinstance(scale.shape[0], int) and scale.shape[0] != 1):
         axis_index(axis, len(x.shape))
+
+
+def check_parameters(x, axis, block_size, **parameters):
+    """Refuse scales and zero points of other sizes than blocks, or else the axis, ask for. One number is for all."""
+    if block_size is not None and block_size < 0:
+        raise InferenceError(f"block_size must not be negative, it is {block_size}")
+    if x.shape is None or axis is None:
+        return
+    for name, parameter in parameters.items():
+        if parameter is not None and parameter.shape is not None and len(x.shape) > 0:
+            _check_parameter(name, parameter.shape, x.shape, axis, block_size or 0)
+
+
+def _check_parameter(name, shape, sizes, axis, block_size):
+    if len(shape) == 0 or (len(shape) == 1 and shape[0] == 1):
+        return
+    axis = axis_index(axis, len(sizes))
+    if not block_size:
+        if len(shape) == 1 and _differ(shape[0], sizes[axis]):
+            raise InferenceError(f"{name} is {text(shape)}, but axis {axis} of {text(sizes)} has {sizes[axis]} indices")
+        return
+    wanted = (*sizes[:axis], dim.ceildiv(sizes[axis], block_size), *sizes[axis + 1 :])
+    if len(shape) != len(wanted) or any(map(_differ, shape, wanted)):
+        raise InferenceError(
+            f"{name} is {text(shape)}, but blocks of {block_size} along axis {axis} of {text(sizes)} need {text(wanted)}"
+        )
+
+
+def _differ(size, other):
+    return isinstance(size, int) and isinstance(other, int) and size != other
 
 
 def check_scales(divisors=None, **scales):
@@ -33,8 +63,9 @@ def check_scales(divisors=None, **scales):
 
 
 @infer("QuantizeLinear")
-def quantize_linear(x, y_scale, y_zero_point, axis, output_dtype, precision):
+def quantize_linear(x, y_scale, y_zero_point, axis, block_size, output_dtype, precision):
     check_quantized_axis(x, y_scale, axis)
+    check_parameters(x, axis, block_size, y_scale=y_scale, y_zero_point=y_zero_point)
     check_scales({"y_scale": y_scale})
     if precision:
         element_type(precision, "precision")
@@ -47,8 +78,9 @@ def quantize_linear(x, y_scale, y_zero_point, axis, output_dtype, precision):
 
 
 @infer("DequantizeLinear")
-def dequantize_linear(x, x_scale, axis, output_dtype):
+def dequantize_linear(x, x_scale, x_zero_point, axis, block_size, output_dtype):
     check_quantized_axis(x, x_scale, axis)
+    check_parameters(x, axis, block_size, x_scale=x_scale, x_zero_point=x_zero_point)
     check_scales(x_scale=x_scale)
     if output_dtype:
         return TensorType(element_type(output_dtype, "output_dtype"), x.shape)

@@ -117,7 +117,7 @@ for block, count in ((2, 3), (4, 2), (6, 1), (9, 1)):
         expect=(codes.astype(np.float64) - wide_zeros) * wide_steps,
     )
 refuse(
-    "QuantizeLinear", x=X, y_scale=f32(4), y_zero_point=np.zeros(4, np.uint8), since=13, match="4 elements, but axis 1 has 6"
+    "QuantizeLinear", x=X, y_scale=f32(4), y_zero_point=np.zeros(4, np.uint8), since=13, match=r"y_scale is \[4\], but axis 1"
 )
 refuse("QuantizeLinear", x=X, y_scale=f32(6), axis=3, match="axis 3")
 refuse("QuantizeLinear", x=X, y_scale=1.0, precision=99, match="precision 99 is no element type")

@@ -20,10 +20,10 @@ from sardonyx.dtypes import (
     uint16,
 )
 from sardonyx.errors import InferenceError
-from sardonyx.ir import TensorType
-from sardonyx.ops.quantize import check_quantized_axis
+from sardonyx.ir import TensorType, dim
+from sardonyx.ops.quantize import check_parameters, check_quantized_axis, check_scales
 from sardonyx.ops.schemas import define
-from sardonyx.ops.shapes import axis_index
+from sardonyx.ops.shapes import axis_index, text
 from sardonyx.ops.table import in_domain
 
 contrib = in_domain("com.microsoft")
@@ -59,25 +59,48 @@ define(
 @contrib("QuantizeLinear")
 def quantize_linear(x, y_scale, y_zero_point, axis):
     check_quantized_axis(x, y_scale, axis)
+    check_parameters(x, axis, 0, y_scale=y_scale, y_zero_point=y_zero_point)
+    check_scales({"y_scale": y_scale})
     return TensorType(dtypes.uint8 if y_zero_point is None else y_zero_point.dtype, x.shape)
 
 
 @contrib("DequantizeLinear")
-def dequantize_linear(x, x_scale, axis):
+def dequantize_linear(x, x_scale, x_zero_point, axis):
     check_quantized_axis(x, x_scale, axis)
+    check_parameters(x, axis, 0, x_scale=x_scale, x_zero_point=x_zero_point)
+    check_scales(x_scale=x_scale)
     return x.shape
 
 
 @contrib("GatherBlockQuantized")
-def gather_block_quantized(data, indices, gather_axis, quantize_axis, bits):
+def gather_block_quantized(data, indices, scales, zero_points, gather_axis, quantize_axis, block_size, bits):
+    if block_size < 0:
+        raise InferenceError(f"block_size must not be negative, it is {block_size}")
+    check_scales(scales=scales)
     if data.shape is None or indices.shape is None:
         return None
     rank = len(data.shape)
     axis = axis_index(gather_axis, rank, "gather_axis")
-    axis_index(quantize_axis, rank, "quantize_axis")
-    shape = list(data.shape)
+    blocks = axis_index(quantize_axis, rank, "quantize_axis")
+    shape, shared = list(data.shape), 1
     if data.dtype is uint8 and bits != 8:
         if bits not in (2, 4):
             raise InferenceError(f"bits must be 2, 4 or 8, not {bits}")
-        shape[-1] = shape[-1] * (8 // bits)
+        shared = 8 // bits
+        shape[-1] = shape[-1] * shared
+    _check_table(scales, zero_points, shape, blocks, block_size, shared)
     return (*shape[:axis], *indices.shape, *shape[axis + 1 :])
+
+
+def _check_table(scales, zero_points, shape, axis, block_size, shared):
+    """Refuse scales and zero points of other sizes than the blocks of a table ask for; scales may be one along an axis."""
+    count = dim.ceildiv(shape[axis], block_size) if block_size else 1
+    wanted = (*shape[:axis], count, *shape[axis + 1 :])
+    packed = (*wanted[:-1], dim.ceildiv(wanted[-1], shared))
+    for name, operand, sizes in (("scales", scales, wanted), ("zero_points", zero_points, packed)):
+        if operand is None or operand.shape is None:
+            continue
+        pairs = list(zip(operand.shape, sizes))
+        wrong = any(isinstance(a, int) and isinstance(b, int) and a not in (b, 1) for a, b in pairs)
+        if wrong or len(operand.shape) != len(sizes):
+            raise InferenceError(f"{name} is {text(operand.shape)}, blocks of {block_size} ask for {text(sizes)}")

@@ -6,6 +6,7 @@ from sardonyx.dtypes import bfloat16, float16, float32, int32, uint8
 from sardonyx.errors import InferenceError
 from sardonyx.ir import dim
 from sardonyx.ops.coded_weights import weight_sizes, wrong_size
+from sardonyx.ops.quantize import check_scales
 from sardonyx.ops.schemas import define
 from sardonyx.ops.shapes import text
 from sardonyx.ops.table import in_domain
@@ -27,6 +28,7 @@ define(
 def mat_mul_n_bits(A, B, scales, zero_points, g_idx, bias, K, N, block_size, bits):
     operands = {"B": B, "scales": scales, "zero_points": zero_points, "g_idx": g_idx, "bias": bias}
     _check_weights(K, N, block_size, bits, **operands)
+    check_scales(scales=scales)
     return coded_product(A, K, N)
 
 

@@ -12,7 +12,7 @@ from sardonyx.ops.pool import global_pool, pooled_shape
 from sardonyx.ops.quantize import check_scales
 from sardonyx.ops.schemas import define
 from sardonyx.ops.shape import joined_shape
-from sardonyx.ops.shapes import axis_index, broadcast, same_as
+from sardonyx.ops.shapes import axis_index, broadcast
 from sardonyx.ops.table import in_domain
 
 contrib = in_domain("com.microsoft")
@@ -97,7 +97,11 @@ define(
     T4={int32},
 )
 
-contrib("QLinearSigmoid", "QLinearLeakyRelu", elementwise=Operands.FIRST)(same_as("X"))
+
+@contrib("QLinearSigmoid", "QLinearLeakyRelu", elementwise=Operands.FIRST)
+def q_linear_activation(X, X_scale, Y_scale):
+    check_scales({"Y_scale": Y_scale}, X_scale=X_scale)
+    return X.shape
 
 
 @contrib("QLinearSoftmax")
@@ -109,14 +113,16 @@ def q_linear_softmax(X, X_scale, y_scale, axis):
 
 
 @contrib("QLinearConcat")
-def q_linear_concat(inputs, axis):
+def q_linear_concat(Y_scale, inputs, axis):
     if len(inputs) % 3:
         raise InferenceError(f"inputs must be triples of tensor, scale and zero point, there are {len(inputs)} of them")
+    check_scales({"Y_scale": Y_scale}, **{f"the scale of input {number}": scale for number, scale in enumerate(inputs[1::3])})
     return joined_shape([operand.shape for operand in inputs[::3]], axis)
 
 
 @contrib("QLinearWhere")
-def q_linear_where(condition, X, Y):
+def q_linear_where(condition, X, x_scale, Y, y_scale, z_scale):
+    check_scales({"z_scale": z_scale}, x_scale=x_scale, y_scale=y_scale)
     return broadcast(condition.shape, X.shape, Y.shape)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sardonyx.dtypes import float32, int8, int32, uint8
 from sardonyx.errors import InferenceError
 from sardonyx.ir import TensorType
+from sardonyx.ops.quantize import check_scales
 from sardonyx.ops.schemas import define
 from sardonyx.ops.shapes import broadcast, fresh_shape, text
 from sardonyx.ops.table import in_domain
@@ -36,12 +37,14 @@ contrib = in_domain("com.microsoft")
 
 
 @contrib("QLinearAdd", "QLinearMul")
-def q_linear_arithmetic(A, B):
+def q_linear_arithmetic(A, A_scale, B, B_scale, C_scale):
+    check_scales({"C_scale": C_scale}, A_scale=A_scale, B_scale=B_scale)
     return broadcast(A.shape, B.shape)
 
 
 @contrib("QGemm")
-def q_gemm(A, B, y_scale, y_zero_point, transA, transB):
+def q_gemm(A, a_scale, B, b_scale, y_scale, y_zero_point, transA, transB):
+    check_scales({"y_scale": y_scale}, a_scale=a_scale, b_scale=b_scale)
     left, right = A.require_rank(2, name="A") or fresh_shape(2), B.require_rank(2, name="B") or fresh_shape(2)
     rows, inner = left[::-1] if transA else left
     depth, columns = right[::-1] if transB else right

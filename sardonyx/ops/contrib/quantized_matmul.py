@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from sardonyx.dtypes import bfloat16, float16, float32, int8, int16, int32, int64, uint8, uint16, uint32
 from sardonyx.errors import InferenceError
-from sardonyx.ir import TensorType
+from sardonyx.ir import TensorType, dim
 from sardonyx.ops.coded_weights import blob_size
 from sardonyx.ops.linalg import product_shape
+from sardonyx.ops.quantize import check_scales
 from sardonyx.ops.schemas import define
 from sardonyx.ops.shapes import fresh_shape, text
 from sardonyx.ops.table import in_domain
@@ -65,13 +66,29 @@ def mat_mul_integer16(A, B):
     return TensorType(uint32 if A.dtype is B.dtype is uint16 else int32, product_shape(A.shape, B.shape))
 
 
-@contrib("DynamicQuantizeMatMul", "MatMulIntegerToFloat")
-def quantized_product(A, B):
+@contrib("DynamicQuantizeMatMul")
+def dynamic_quantize_mat_mul(A, B, b_scale):
+    check_scales(b_scale=b_scale)
+    return product_shape(A.shape, B.shape)
+
+
+@contrib("MatMulIntegerToFloat")
+def mat_mul_integer_to_float(A, B, a_scale, b_scale):
+    check_scales(a_scale=a_scale, b_scale=b_scale)
     return product_shape(A.shape, B.shape)
 
 
 @contrib("MatMulBnb4")
-def mat_mul_bnb4(A, K, N, transB):
+def mat_mul_bnb4(A, B, absmax, K, N, block_size, quant_type, transB):
+    if K < 1 or N < 1 or block_size < 1:
+        raise InferenceError(f"K, N and block_size are {K}, {N} and {block_size}, they must be positive")
+    if quant_type not in (0, 1):
+        raise InferenceError(f"quant_type must be 0 (FP4) or 1 (NF4), not {quant_type}")
+    check_scales(absmax=absmax)
+    for name, operand, size in (("B", B, (N * K + 1) // 2), ("absmax", absmax, -(-N * K // block_size))):
+        count = None if operand.shape is None else dim.product(operand.shape)
+        if isinstance(count, int) and count != size:
+            raise InferenceError(f"{name} is {text(operand.shape)}, K, N and block_size ask for {size} elements")
     if A.shape is None:
         return None
     inner, columns = (K, N) if transB else (N, K)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sardonyx.dtypes import float32, int8, int32, uint8
+from sardonyx.ops.quantize import check_scales
 from sardonyx.ops.recurrent import hidden_size_of, recurrent_shapes
 from sardonyx.ops.schemas import define
 from sardonyx.ops.table import in_domain
@@ -22,7 +23,8 @@ define(
 
 
 @in_domain("com.microsoft")("DynamicQuantizeLSTM")
-def dynamic_quantize_lstm(X, R, B, sequence_lens, initial_h, initial_c, P, direction, hidden_size):
+def dynamic_quantize_lstm(X, R, B, sequence_lens, initial_h, initial_c, P, W_scale, R_scale, direction, hidden_size):
     """W and R stand transposed and are not compared: the products with them do."""
+    check_scales(W_scale=W_scale, R_scale=R_scale)
     operands = {"B": B, "sequence_lens": sequence_lens, "initial_h": initial_h, "initial_c": initial_c, "P": P}
     return recurrent_shapes(X, hidden_size_of(R, 1, hidden_size), direction, 0, 4, operands)

@@ -120,7 +120,7 @@ case("MatMulBnb4", A=f32(2, 16), **SMALL, types={"T1": {float32, float16, bfloat
 case("MatMulBnb4", A=f32(0, 16), **SMALL, expect=np.zeros((0, 3), np.float32))
 refuse("MatMulBnb4", A=f32(2, 15), **SMALL, match="last size should be 16")
 refuse("MatMulBnb4", A=f32(2, 16), **{**SMALL, "quant_type": 2}, match="quant_type must be 0")
-refuse("MatMulBnb4", A=f32(2, 16), **{**SMALL, "absmax": f32(2)}, match="do not take 24 bytes and 2 scales")
+refuse("MatMulBnb4", A=f32(2, 16), **{**SMALL, "absmax": f32(2)}, match="absmax is .2., K, N and block_size ask for 3 elements")
 
 # --- MatMulFpQ4
 

@@ -1,0 +1,150 @@
+"""Models whose quantized numbers cannot be right are refused when a session is made, with the node and the field that is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import sardonyx
+from sardonyx import errors
+
+F, U8, I8 = TensorProto.FLOAT, TensorProto.UINT8, TensorProto.INT8
+BAD_SCALES = {"zero": 0.0, "negative": -1.0, "NaN": np.nan, "infinity": np.inf}
+one, byte = np.float32(0.1), np.uint8(3)
+bytes8 = np.arange(8, dtype=np.uint8).reshape(2, 4)
+
+
+def session(op: str, fed: dict[str, tuple[int, list]], constants: dict[str, Any], domain: str = "com.microsoft", **attributes):
+    """A session of one node named "bad"."""
+    names = [*fed, *constants]
+    order = attributes.pop("order", names)
+    inputs = [helper.make_tensor_value_info(name, type, shape) for name, (type, shape) in fed.items()]
+    weights = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
+    node = helper.make_node(op, [name if name in names else "" for name in order], ["Y"], "bad", domain=domain, **attributes)
+    output = helper.make_tensor_value_info("Y", 0, None)
+    output.type.Clear()
+    graph = helper.make_graph([node], "g", inputs, [output], weights)
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    return sardonyx.InferenceSession(helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString())
+
+
+def refused(match: str, *arguments: Any, **keywords: Any) -> None:
+    with pytest.raises((errors.Fail, errors.InvalidGraph, errors.InvalidArgument), match=match) as caught:
+        session(*arguments, **keywords)
+    assert "bad" in str(caught.value), "the message does not name the node"
+
+
+X, B2 = {"x": (F, [2, 4])}, {"a": (U8, [2, 4])}
+DIVISORS = {
+    "QuantizeLinear": (X, {"y_scale": one, "y_zero_point": byte}, ""),
+    "com.microsoft.QuantizeLinear": (X, {"y_scale": one, "y_zero_point": byte}, "com.microsoft"),
+    "QLinearSigmoid": (B2, {"X_scale": one, "X_zero_point": byte, "Y_scale": one}, "com.microsoft"),
+    "QLinearAdd": (B2, {"sa": one, "za": byte, "B": bytes8, "sb": one, "zb": byte, "C_scale": one}, "com.microsoft"),
+    "QLinearConcat": ({}, {"Y_scale": one, "zy": byte, "b": bytes8, "sb": one, "zb": byte}, "com.microsoft"),
+}
+
+
+@pytest.mark.parametrize("bad", BAD_SCALES)
+@pytest.mark.parametrize("op", DIVISORS)
+def test_scales_by_which_nothing_can_be_divided(op: str, bad: str) -> None:
+    fed, constants, domain = DIVISORS[op]
+    (name,) = (name for name in ("y_scale", "Y_scale", "C_scale") if name in constants)
+    attributes = {"axis": 0} if op == "QLinearConcat" else {}
+    constants = {**constants, name: np.float32(BAD_SCALES[bad])}
+    refused(f"{name} must be finite and above 0", op.rpartition(".")[2], fed, constants, domain, **attributes)
+
+
+MATRIX = np.arange(12, dtype=np.int8).reshape(4, 3)
+FACTORS: dict[str, tuple[dict, dict, dict]] = {
+    "DynamicQuantizeMatMul": ({"A": (F, [2, 4])}, {"B": MATRIX, "b_scale": one}, {}),
+    "MatMulIntegerToFloat": ({"A": (U8, [2, 4])}, {"B": MATRIX, "a_scale": one, "b_scale": one}, {}),
+    "GatherBlockQuantized": (
+        {"indices": (TensorProto.INT64, ["N"])},
+        {"data": np.zeros((3, 8), np.uint8), "scales": np.ones((3, 1), np.float32)},
+        {"order": ["data", "indices", "scales"], "block_size": 16},
+    ),
+    "MatMulNBits": (
+        {"A": (F, ["N", 32])},
+        {"B": np.zeros((3, 2, 8), np.uint8), "scales": np.ones((3, 2), np.float32)},
+        {"K": 32, "N": 3, "block_size": 16},
+    ),
+    "MatMulBnb4": (
+        {"A": (F, ["N", 32])},
+        {"B": np.zeros(48, np.uint8), "absmax": np.ones(6, np.float32)},
+        {"K": 32, "N": 3, "block_size": 16, "quant_type": 1},
+    ),
+}
+
+
+@pytest.mark.parametrize("bad", ["NaN", "infinity"])
+@pytest.mark.parametrize("op", FACTORS)
+def test_scales_that_are_no_numbers(op: str, bad: str) -> None:
+    fed, constants, attributes = FACTORS[op]
+    for name in (name for name in constants if name.endswith(("scale", "scales", "absmax"))):
+        spoilt = np.array(constants[name])
+        spoilt.flat[-1] = BAD_SCALES[bad]
+        refused(f"{name} must be finite", op, fed, {**constants, name: spoilt}, **attributes)
+
+
+@pytest.mark.parametrize(
+    ("op", "changed", "match"),
+    [
+        ("MatMulNBits", {"B": np.zeros((3, 2, 7), np.uint8)}, "B is .3, 2, 7., K, N, bits and block_size ask for 48 elements"),
+        ("MatMulNBits", {"scales": np.ones((3, 3), np.float32)}, "scales is .3, 3., .* ask for 6 elements"),
+        ("MatMulNBits", {"block_size": 24}, "block_size must be a power of two"),
+        ("MatMulNBits", {"block_size": 8}, "block_size must be a power of two, 16 or more"),
+        ("MatMulNBits", {"bits": 9}, "bits from 2 to 8"),
+        ("MatMulBnb4", {"B": np.zeros(47, np.uint8)}, "B is .47., K, N and block_size ask for 48 elements"),
+        ("MatMulBnb4", {"absmax": np.ones(5, np.float32)}, "absmax is .5., .* ask for 6 elements"),
+        ("MatMulBnb4", {"block_size": 0}, "must be positive"),
+        ("MatMulBnb4", {"quant_type": 2}, "quant_type must be 0"),
+        ("GatherBlockQuantized", {"scales": np.ones((3, 2), np.float32)}, "scales is .3, 2., blocks of 16 ask for .3, 1."),
+        ("GatherBlockQuantized", {"scales": np.ones(3, np.float32)}, "scales is .3., blocks of 16 ask for .3, 1."),
+        ("GatherBlockQuantized", {"block_size": -16}, "block_size must not be negative"),
+    ],
+)
+def test_sizes_that_contradict_each_other(op: str, changed: dict, match: str) -> None:
+    fed, constants, attributes = FACTORS[op]
+    arrays = {name: changed.get(name, array) for name, array in constants.items()}
+    numbers = {name: number for name, number in changed.items() if name not in constants}
+    refused(match, op, fed, arrays, **{**attributes, **numbers})
+
+
+@pytest.mark.parametrize(
+    ("shapes", "attributes", "match"),
+    [
+        (
+            ((2, 6), (2, 2), None),
+            {"axis": 1, "block_size": 2},
+            "x_scale is .2, 2., but blocks of 2 along axis 1 of .2, 6. need .2, 3.",
+        ),
+        (((2, 6), (2, 3), (2, 2)), {"axis": 1, "block_size": 2}, "x_zero_point is .2, 2., but blocks of 2"),
+        (((2, 6), (3,), None), {"axis": 1}, "x_scale is .3., but axis 1 of .2, 6. has 6 indices"),
+        (((2, 6), (2, 3), None), {"axis": 1, "block_size": -2}, "block_size must not be negative"),
+    ],
+)
+def test_blocks_of_the_standard(shapes: tuple, attributes: dict, match: str) -> None:
+    x, scale, zero = shapes
+    constants = {"x_scale": np.ones(scale, np.float32)}
+    if zero is not None:
+        constants["x_zero_point"] = np.zeros(zero, np.int8)
+    refused(match, "DequantizeLinear", {"x": (I8, list(x))}, constants, "", **attributes)
+
+
+def test_zero_points_of_another_type_are_refused() -> None:
+    refused("y_zero_point|types", "QuantizeLinear", {"x": (F, [4])}, {"y_scale": one, "y_zero_point": one}, "")
+    refused("bound to different types", "DequantizeLinear", {"x": (I8, [4])}, {"x_scale": one, "x_zero_point": byte}, "")
+
+
+def test_scales_that_are_fed_are_computed_with_as_floats_are() -> None:
+    """0 divides to infinity or NaN, which become the ends of the range and its least number; both providers agree."""
+    fed = {"x": (F, [4]), "y_scale": (F, []), "y_zero_point": (U8, [])}
+    x = np.array([1, -1, 0, np.nan], np.float32)
+    feeds = {"x": x, "y_scale": np.float32(0), "y_zero_point": np.uint8(7)}
+    (found,) = session("QuantizeLinear", fed, {}, "").run(None, feeds)
+    assert found.tolist() == [255, 0, 0, 0]
+    (found,) = session("QuantizeLinear", fed, {}, "").run(None, {**feeds, "y_scale": np.float32(-1)})
+    assert found.tolist() == [6, 8, 7, 0]
