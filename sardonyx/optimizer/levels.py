@@ -58,6 +58,9 @@ TEXTS = "|".join(
 )
 """Ops that may take or give texts."""
 
+SEQUENCES = "SequenceAt|SequenceLength|ConcatFromSequence|OptionalGetElement|OptionalHasElement"
+"""Ops that read sequences and optional values."""
+
 NO_QDQ = settings.DISABLE_QUANT_QDQ
 
 QDQ_PAIRS = [
@@ -113,6 +116,7 @@ LEVELS: dict[Level, list[Stage]] = {
         Stage("CommonSubexpressionElimination", run=eliminate_common_subexpressions),
         Stage("ConstantFolding", run=fold_constants),
         Stage("ConstantFolding", run=Late("control", "inline_taken_branches"), ops="If"),
+        Stage("SequenceResolution", run=Late("sequences", "resolve_sequences"), ops=SEQUENCES),
         Stage("EqualRanks", run=Late("ranks", "give_equal_ranks"), ops="If|Loop"),
         Stage("LoopInvariants", run=Late("loops", "keep_invariants"), ops="Loop|Scan"),
         Stage("LabelEncoderFusion", run=Late("label_encoder", "compose_label_encoders"), ops="ai.onnx.ml.LabelEncoder"),

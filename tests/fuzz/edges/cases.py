@@ -13,7 +13,19 @@ from sardonyx import ops
 from sardonyx.ir.attribute import Kind
 from sardonyx.ops import schemas
 from sardonyx.startup.records import dataclass
-from tests.fuzz.edges import chains, composed, control, images, models, movement, products, quantized, random_numbers, texts  # noqa: F401 - they fill the table
+from tests.fuzz.edges import (  # noqa: F401 - they fill the table
+    chains,
+    composed,
+    control,
+    images,
+    models,
+    movement,
+    products,
+    quantized,
+    random_numbers,
+    sequences,
+    texts,
+)
 from tests.fuzz.edges.table import CONTRIB, ENTRIES, ML, TRAINING, Entry
 
 NUMBERS = (0, -1, 1, -2, 5, 300, 2**31 - 1, -(2**31), 2**31, 2**32 + 1, 2**40, 2**62, 2**63 - 1, -(2**63))
@@ -71,7 +83,7 @@ def _cases(entry: Entry) -> Iterator[Case]:
         for text in TEXTS:
             yield Case(entry, attribute, "attribute", text)
     for operand, array in entry.inputs.items():
-        if array is not None:
+        if array is not None and not isinstance(array, tuple):
             for shape in _shapes(array.shape):
                 yield Case(entry, operand, "shape", np.resize(array, shape))
 
@@ -123,7 +135,7 @@ def _shapes(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
 def model_of(case: Case) -> tuple[bytes, dict[str, np.ndarray]]:
     """The model of a case and what to feed it. Sizes of inputs are symbols in cases that are about them."""
     entry = case.entry
-    arrays = {name: array for name, array in entry.inputs.items() if array is not None}
+    arrays = {name: array for name, array in entry.inputs.items() if array is not None and not isinstance(array, tuple)}
     attributes = dict(entry.attributes)
     constants = set(entry.constants)
     if case.where == "attribute":
@@ -135,11 +147,15 @@ def model_of(case: Case) -> tuple[bytes, dict[str, np.ndarray]]:
     while names and not names[-1]:
         names.pop()
     outputs = [f"out{index}" for index in range(entry.outputs)]
-    nodes = [
-        helper.make_node(entry.op, names, outputs, domain=entry.domain),
-        _behind(outputs[0], entry.opset),
-    ]
-    nodes[0].attribute.extend(_attribute(name, value) for name, value in attributes.items())
+    node = helper.make_node(entry.op, names, outputs, domain=entry.domain)
+    node.attribute.extend(_attribute(name, value) for name, value in attributes.items())
+    made_sequences = [(name, made_of) for name, made_of in entry.inputs.items() if isinstance(made_of, tuple)]
+    nodes = [*(helper.make_node("SequenceConstruct", made_of, [name]) for name, made_of in made_sequences), node]
+    if entry.behind:
+        settings = {"axis": 0} if entry.behind == "ConcatFromSequence" else {}
+        nodes.append(helper.make_node(entry.behind, outputs[:1], ["unwrapped"], **settings))
+        outputs[0] = "unwrapped"
+    nodes.append(_behind(outputs[0], entry.opset))
     inputs = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), _declared(name, array, case))
         for name, array in arrays.items()

@@ -32,7 +32,7 @@ class Entry:
 
     op: str
     inputs: Mapping[str, Any]
-    """Arrays by the spec's names, in order; None for one that is left out."""
+    """Arrays by the spec's names, in order; None for one that is left out, names of captured ones for a sequence of them."""
     checks: Mapping[str, str]
     """Operand: one of CHECKS."""
     attributes: Mapping[str, Any] = field(default_factory=dict)
@@ -42,7 +42,9 @@ class Entry:
     constants: Sequence[str] = ()
     """Inputs that are initializers unless a case says otherwise."""
     captured: Sequence[str] = ()
-    """Inputs that only graphs inside of the node read."""
+    """Inputs that only graphs inside of the node read, or that sequences are made of."""
+    behind: str = ""
+    """The op that makes a tensor of the first output, if that is none."""
 
     @property
     def name(self) -> str:
@@ -64,12 +66,14 @@ def audit(
     outputs: int = 1,
     constants: str = "",
     captured: str = "",
+    behind: str = "",
     **attributes: Any,
 ) -> None:
     """Enter ops, names with spaces between them; `checks` reads `axis=inference indices=status`."""
     told = dict(item.split("=") for item in checks.split())
     for op in ops.split():
-        ENTRIES.append(Entry(op, inputs, told, attributes, domain, opset, outputs, constants.split(), captured.split()))
+        names = constants.split(), captured.split()
+        ENTRIES.append(Entry(op, inputs, told, attributes, domain, opset, outputs, *names, behind))
 
 
 def floats(*shape: int) -> np.ndarray:
