@@ -13,8 +13,23 @@ from sardonyx import ops
 from sardonyx.ir.attribute import Kind
 from sardonyx.ops import schemas
 from sardonyx.startup.records import dataclass
-from tests.fuzz.edges import chains, composed, control, images, models, movement, products, quantized, random_numbers, texts  # noqa: F401 - they fill the table
+from tests.fuzz.edges import (
+    chains,
+    composed,
+    control,
+    images,
+    models,
+    movement,
+    packed,
+    products,
+    quantized,
+    random_numbers,
+    texts,
+)
 from tests.fuzz.edges.table import CONTRIB, ENTRIES, ML, TRAINING, Entry
+
+FILLING = (chains, composed, control, images, models, movement, packed, products, quantized, random_numbers, texts)
+"""The modules that fill the table."""
 
 NUMBERS = (0, -1, 1, -2, 5, 300, 2**31 - 1, -(2**31), 2**31, 2**32 + 1, 2**40, 2**62, 2**63 - 1, -(2**63))
 FLOATS = (0.0, -1.0, 1e9, 1e30, -1e30, float("nan"), float("inf"), float("-inf"))
