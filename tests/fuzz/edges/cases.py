@@ -20,6 +20,7 @@ from tests.fuzz.edges import (  # noqa: F401 - they fill the table
     images,
     models,
     movement,
+    packed,
     products,
     quantized,
     random_numbers,
@@ -27,6 +28,9 @@ from tests.fuzz.edges import (  # noqa: F401 - they fill the table
     texts,
 )
 from tests.fuzz.edges.table import CONTRIB, ENTRIES, ML, TRAINING, Entry
+
+FILLING = (chains, composed, control, images, models, movement, packed, products, quantized, random_numbers, texts)
+"""The modules that fill the table."""
 
 NUMBERS = (0, -1, 1, -2, 5, 300, 2**31 - 1, -(2**31), 2**31, 2**32 + 1, 2**40, 2**62, 2**63 - 1, -(2**63))
 FLOATS = (0.0, -1.0, 1e9, 1e30, -1e30, float("nan"), float("inf"), float("-inf"))

@@ -175,3 +175,15 @@ audit(
     mode="nesterov",
     norm_coefficient=0.01,
 )
+audit(
+    "ConvTransposeWithDynamicPads",
+    {"X": floats(1, 3, 5, 4), "W": floats(3, 2, 3, 3), "Pads": ints(1, 0, 1, 1)},
+    "Pads=claims kernel_shape=inference output_padding=inference dilations=inference strides=inference group=inference",
+    domain=CONTRIB,
+    constants="Pads",
+    kernel_shape=[3, 3],
+    strides=[2, 2],
+    dilations=[1, 1],
+    output_padding=[0, 0],
+    group=1,
+)

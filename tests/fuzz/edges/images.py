@@ -89,6 +89,15 @@ audit(
     mode="max",
 )
 audit(
+    "Resize",
+    {"X": image, "roi": np.array([0.1, 0, 0.9, 1.2], np.float32), "scales": None, "sizes": ints(5, 9)},
+    "sizes=sizes axes=inference antialias=flag exclude_outside=flag",
+    constants="roi sizes",
+    mode="linear",
+    coordinate_transformation_mode="tf_crop_and_resize",
+    axes=[2, 3],
+)
+audit(
     "MaxRoiPool",
     {"X": image, "rois": np.array([[0, 0, 0, 5, 5], [0, 1, 1, 3, 4]], np.float32)},
     "rois=status pooled_shape=claims",

@@ -9,12 +9,10 @@ OPS = {
         SplitToSequence ConcatFromSequence Optional OptionalGetElement OptionalHasElement ai.onnx.preview:FlexAttention
     """,
     "how much is given depends on data": """
-        NonZero Unique Compress NonMaxSuppression TopK Range com.microsoft:Range com.microsoft:Unique
+        NonZero Unique TopK com.microsoft:Range com.microsoft:Unique
         com.microsoft:RemovePadding com.microsoft:NGramRepeatBlock
     """,
-    "the size of the result is a number among the data, or the edges of bands must be NumPy's to the last bit": """
-        HannWindow HammingWindow BlackmanWindow MelWeightMatrix CenterCropPad Col2Im
-    """,
+    "truth values and complex numbers are not added up": "Col2Im",
     "texts and maps": """
         StringNormalizer StringSplit TfIdfVectorizer com.microsoft:Tokenizer Constant
         ai.onnx.ml:CastMap ai.onnx.ml:DictVectorizer ai.onnx.ml:LabelEncoder
@@ -29,8 +27,6 @@ OPS = {
     "a constant divisor that holds a 0 is an error, and so are factors of integers that are no integers": """
         Div Mod Gemm com.microsoft:FusedGemm
     """,
-    "texts among the types to be cast to": "CastLike",
-    "the op that would scatter them does not take float8 and 4-bit types": "TensorScatter",
     "quantized numbers": """
         QuantizeLinear DequantizeLinear DynamicQuantizeLinear MatMulInteger ConvInteger QLinearConv QLinearMatMul
         com.microsoft:QuantizeLinear com.microsoft:DequantizeLinear com.microsoft:QLinearConv com.microsoft:QLinearAdd
@@ -47,16 +43,22 @@ OPS = {
         com.microsoft.nchwc:MaxPool com.microsoft.nchwc:ReorderInput com.microsoft.nchwc:ReorderOutput
         com.microsoft.nchwc:Upsample
     """,
-    "still to be done": """
-        MaxRoiPool DeformConv GridSample com.microsoft:GridSample Resize MaxUnpool OneHot Pad ScatterElements ScatterND
-        LRN LpPool GlobalLpPool DFT STFT Conv Cast Attention BatchNormalization Where ConstantOfShape Identity
-        LayerNormalization SimplifiedLayerNormalization
-        com.microsoft:Attention com.microsoft:CDist com.microsoft:CausalConvWithState com.microsoft:LinearAttention
-        com.microsoft:ConvTransposeWithDynamicPads com.microsoft:CropAndResize com.microsoft:DynamicTimeWarping
-        com.microsoft:DecoderMaskedMultiHeadAttention com.microsoft:GatedRelativePositionBias
-        com.microsoft:GroupQueryAttention com.microsoft:MRotaryEmbedding com.microsoft:MoE
-        com.microsoft:MultiHeadAttention com.microsoft:PackedAttention com.microsoft:PackedMultiHeadAttention
-        com.microsoft:RelativePositionBias com.microsoft:RestorePadding com.microsoft:SparseAttention
+    "complex numbers are moved, and not computed with; nor are they drawn": """
+        ScatterElements ScatterND RandomNormalLike RandomUniformLike
+    """,
+    "whole numbers between pixels are cut off, so the last bit of a sum decides; cubic ones of three axes have too many pixels": """
+        GridSample com.microsoft:GridSample Resize
+    """,
+    "the ops that would gather or scatter them do not take 4-bit types": "Pad TensorScatter",
+    "the standard rounds bfloat16 after every step: there is no room for sums in another order": "Attention",
+    "images of four axes, or without channels": "Conv",
+    "texts among the types to be cast to, or sequences": "Cast CastLike Identity",
+    "pads that are computed, a path as long as data decides, tokens that choose their experts": """
+        com.microsoft:ConvTransposeWithDynamicPads com.microsoft:DynamicTimeWarping com.microsoft:MoE
+    """,
+    "caches of other types than the queries, or shared ones; blocks of scores that are left out": """
+        com.microsoft:DecoderMaskedMultiHeadAttention com.microsoft:GroupQueryAttention com.microsoft:MultiHeadAttention
+        com.microsoft:SparseAttention
     """,
 }
 """Ops of which some forms or types, or all, are left to NumPy, by reason."""

@@ -27,6 +27,16 @@ def test_sets_of_any_size(metric: str, m: int, n: int, k: int) -> None:
     assert_agrees(text(metric), {"a": points(m, k), "b": points(n, k)}, tolerance=1e-5)
 
 
+@pytest.mark.parametrize("metric", ["chebyshev", "cosine"])
+@pytest.mark.parametrize("type", ["float", "double"])
+@settings(max_examples=8, deadline=None)
+@given(m=st.integers(0, 9), n=st.integers(0, 40), k=st.integers(1, 20))
+def test_metrics_that_are_no_sums(metric: str, type: str, m: int, n: int, k: int) -> None:
+    name = {"float": "float32", "double": "float64"}[type]
+    tolerance = {"float": 1e-6, "double": 1e-12}[type]
+    assert_agrees(text(metric, type), {"a": points(m, k, name), "b": points(n, k, name)}, tolerance=tolerance)
+
+
 def test_doubles_and_many_points() -> None:
     assert_agrees(text("euclidean", "double"), {"a": points(3, 5, "float64"), "b": points(2500, 5, "float64")}, tolerance=1e-12)
 

@@ -27,11 +27,14 @@ OPEN = {
     "filters of unknown sizes: these shape the code": """
         Conv ConvTranspose com.microsoft:FusedConv com.microsoft:NhwcConv com.microsoft:NhwcFusedConv
         com.microsoft:ConvTransposeWithDynamicPads CausalConvWithState com.microsoft:CausalConvWithState
+        DeformConv
     """,
     "weights or heads of unknown sizes: these shape the code": """
         LSTM GRU RNN LinearAttention com.microsoft:LinearAttention Attention GroupNormalization RotaryEmbedding
         com.microsoft:Attention com.microsoft:MultiHeadAttention com.microsoft:GroupQueryAttention
         com.microsoft:RotaryEmbedding com.microsoft:EmbedLayerNormalization com.microsoft:QAttention
+        com.microsoft:PackedAttention com.microsoft:PackedMultiHeadAttention com.microsoft:MRotaryEmbedding
+        com.microsoft:RelativePositionBias
     """,
     "lengths of transforms: these shape the code": "DFT STFT",
     "how many axes the result has depends on a size": "GatherND ScatterND com.microsoft:GatherND Squeeze",

@@ -244,6 +244,31 @@ def test_doubles_at_points_of_float32(mode: str, channels: int) -> None:
     )  # weights are float32
 
 
+@each_type
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_regions_in_view(name: str, mode: str) -> None:
+    source = f"""g ({name}[1,2,6,7] x) => ({name}[1,2,5,9] y) <float[4] roi = {{0.2, -0.1, 0.9, 1.2}}, int64[2] s = {{5, 9}}> {{
+        y = Resize<mode="{mode}", coordinate_transformation_mode="tf_crop_and_resize", extrapolation_value=7.0, axes=[2,3]>
+            (x, roi, , s) }}"""
+    assert_agrees(source, {"x": numbers(name, 1, 2, 6, 7)}, opset=19)
+
+
+@pytest.mark.parametrize("type", [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2])
+def test_floats_of_8_bits_that_are_moved(type: Any) -> None:
+    name = {"float8_e4m3fn": "float8e4m3fn", "float8_e5m2": "float8e5m2"}[np.dtype(type).name]
+    x, u = numbers("float", 2, 6, 4).astype(type), numbers("float", 2, 2, 4).astype(type)
+    source = f"g ({name}[2,6,4] x, {name}[2,2,4] u, int64[2] i) => ({name}[2,6,4] y) {{ y = TensorScatter<axis=1>(x, u, i) }}"
+    assert_agrees(source, {"x": x, "u": u, "i": np.array([1, 4])}, opset=24)
+    source = f'g ({name}[2,6,4] x) => ({name}[A,B,C] y) <int64[6] p = {{3, 0, 0, 3, 9, 9}}> {{ y = Pad<mode="wrap">(x, p) }}'
+    assert_agrees(source, {"x": x}, opset=24)
+
+
+def test_transposed_windows_with_pads_that_are_known() -> None:
+    source = """g (float[N,3,H,W] x, float[3,2,3,3] w, float[2] b) => (float[N,2,P,Q] y) <int64[4] p = {1, 0, 1, 1}> {
+        y = com.microsoft.ConvTransposeWithDynamicPads<strides=[2,2]>(x, w, p, b) }"""
+    assert_agrees(source, {"x": numbers("float", 2, 3, 5, 4), "w": numbers("float", 3, 2, 3, 3), "b": numbers("float", 2)})
+
+
 TEXTS = np.array([["a", "", "ü€😀"], ["b\0c", "long" * 30, "z"]], object)
 
 

@@ -19,10 +19,10 @@ def relative_position_bias(bias_table, query_length, key_length, *, max_distance
     table = bias_table.reshape(heads, buckets)
     lengths = [int(length.reshape(-1)[0]) for length in (query_length, key_length)]
     query, key = map(np.arange, bounded((heads, *lengths), bias_table.dtype)[1:])
-    return table[:, _bucket(key - query[:, None], buckets, max_distance, is_bidirectional)][None]
+    return table[:, bucket_of(key - query[:, None], buckets, max_distance, is_bidirectional)][None]
 
 
-def _bucket(distance, buckets, max_distance, is_bidirectional):
+def bucket_of(distance, buckets, max_distance, is_bidirectional):
     """Near distances have buckets of their own, farther ones share them on a logarithmic scale; see T5, 1910.10683."""
     first = np.zeros_like(distance)
     if is_bidirectional:

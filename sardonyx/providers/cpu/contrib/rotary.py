@@ -77,13 +77,13 @@ def m_rotary_embedding(
         raise KernelError(
             f"the sections {list(mrope_section)} do not make up the {width} angles of a position", InvalidArgument
         )
-    stream = _streams(mrope_section, mrope_layout)
+    stream = streams_of(mrope_section, mrope_layout)
     cos, sin = angles(position_ids, cos_cache, sin_cache)
     chosen = [np.moveaxis(part[stream, :, :, np.arange(width)], 0, -1) for part in (cos, sin)]
     return _rotated_like(input, heads, *chosen, interleaved, rotary_embedding_dim)
 
 
-def _streams(sections, layout):
+def streams_of(sections, layout):
     """Which of the streams of positions (time, height, width) each angle goes by."""
     if layout == 0:
         return np.repeat(np.arange(3), sections)

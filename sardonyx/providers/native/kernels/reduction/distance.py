@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from sardonyx.ir import Node, Value
+from sardonyx import dtypes
+from sardonyx.ir import Node, Value, dim
 from sardonyx.ops.reading import constant, operand
 from sardonyx.providers.native.kernels.reduction.kernels import Reduction
 from sardonyx.providers.native.kernels.reduction.operators import fold_steps
 from sardonyx.providers.native.program.chain import Apply, Chain, Load, pattern, stride_arguments
 from sardonyx.providers.native.program.chain_lowering import Source
+from sardonyx.providers.native.program.composition import Composer, compose
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import dims, element_of, required, shape_of
+from sardonyx.providers.native.program.values import dims, element_of, rank_of, required, shape_of
 from sardonyx.providers.native.program.views import View
+from sardonyx.providers.provider import CannotCompile
 from sardonyx.providers.scalars.table import name_of, newest_scalar
 
 METRICS = {"sqeuclidean": "SumSquare", "euclidean": "L2", "cityblock": "L1"}
@@ -55,3 +58,25 @@ def _features_first(lowerer: Lowerer, B: Value) -> View:
     copy = View(lowerer.scratch(features * points * view.type.bytes), view.type, turned.shape, (points, 1))
     lowerer.copy(turned, copy)
     return copy
+
+
+@compose("CDist", domain="com.microsoft")
+def other_distances(op: Composer, A: Value, B: Value, metric: str) -> Value:
+    """Metrics that are no sums of what single features contribute, in float64 as NumPy has them."""
+    if rank_of(A) != 2 or rank_of(B) != 2:
+        raise CannotCompile("points must be rows of features", quiet=True)
+    (rows, features), (columns, others) = dims(A), dims(B)
+    op.require(features, others)
+    first, second = (op.cast_to(points, dtypes.float64) for points in (A, B))
+    if metric == "chebyshev":
+        op.require(dim.maximum(features, 1), features)  # of nothing there is no maximum
+        difference = op.Sub(op.reshape(first, rows, 1, features), op.reshape(second, 1, columns, features))
+        largest: Value = op.ReduceMax(op.Abs(difference), op.constant([2]), keepdims=0)
+        return largest
+    if metric != "cosine":
+        raise CannotCompile(f"the metric is {metric}", quiet=True)
+    lengths = [op.Sqrt(op.ReduceSumSquare(points, op.constant([1]))) for points in (first, second)]
+    product = op.MatMul(first, op.Transpose(second, perm=[1, 0]))
+    similarity = op.Div(product, op.Mul(lengths[0], op.Transpose(lengths[1], perm=[1, 0])))
+    made: Value = op.Sub(op.number(1, product), similarity)
+    return made

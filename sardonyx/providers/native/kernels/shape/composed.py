@@ -13,7 +13,7 @@ from sardonyx.providers.native.kernels.shape.blocks import margins_of
 from sardonyx.providers.native.program.composition import Composer, compose
 from sardonyx.providers.native.program.known import known_sizes
 from sardonyx.providers.native.program.values import dims, rank_of
-from sardonyx.providers.provider import CannotCompile
+from sardonyx.providers.provider import CannotCompile, element_type
 
 
 @compose("CenterCropPad")
@@ -53,14 +53,14 @@ def pad(op: Composer, data: Value, pads: Value, axes: Value | None, mode: str, n
         return _all_margin(op, kept, node)
     starts = [dim.maximum(0, -before) for before, _ in margins]
     ends = [start + size for start, size in zip(starts, kept)]
-    made: Value = op.Slice(data, op.sizes(*starts), op.sizes(*ends), op.constant(list(range(rank_of(data)))))
+    made: Value = op.Slice(_as_bytes(op, data), op.sizes(*starts), op.sizes(*ends), op.constant(list(range(rank_of(data)))))
     for axis, (size, (before, after)) in enumerate(zip(kept, margins)):
         before, after = dim.maximum(0, before), dim.maximum(0, after)
         if before == 0 and after == 0:
             continue
         op.require(dim.maximum(size, 1), size)
         made = op.Gather(made, _sources(op, mode, size, before, size + before + after), axis=axis)
-    return made
+    return _of_bytes(op, made, data)
 
 
 def _all_margin(op: Composer, kept: Sequence[Dim], node: Node) -> Value:
@@ -114,5 +114,17 @@ def tensor_scatter(op: Composer, past_cache: Value, update: Value, write_indices
     positions = op.Where(op.Less(first, op.constant([0])), end, positions)
     shape = [batch, *(length if number == axis else 1 for number in range(1, rank))]
     indices = op.Expand(op.reshape(positions, *shape), op.sizes(*dims(update)))
-    made: Value = op.ScatterElements(past_cache, indices, update, axis=axis)
+    scattered = op.ScatterElements(_as_bytes(op, past_cache), indices, _as_bytes(op, update), axis=axis)
+    return _of_bytes(op, scattered, past_cache)
+
+
+def _as_bytes(op: Composer, value: Value) -> Value:
+    """Floats of 8 bits as the numbers that they are stored as: what moves elements does not take them as they are."""
+    made: Value = op.BitCast(value, to=dtypes.uint8.code) if element_type(value) in dtypes.FLOAT8 else value
+    return made
+
+
+def _of_bytes(op: Composer, value: Value, like: Value) -> Value:
+    type = element_type(like)
+    made: Value = op.BitCast(value, to=type.code) if type in dtypes.FLOAT8 else value
     return made
