@@ -169,7 +169,8 @@ class _Ensemble:
     def _walk(self, X: Any, features: Dim, type: Type) -> None:
         table, lowerer = self.table, self.lowerer
         votes = None if table.votes is None else F32 if table.votes.dtype == np.float32 else F64
-        spec = WalkSpec(type, table.narrow, self.combine, votes)
+        whole = type == F32 and np.array_equal(table.columns[:, 0], np.arange(features)) if isinstance(features, int) else False
+        spec = WalkSpec(type, table.narrow, self.combine, votes, whole)
         keys = lowerer.scratch(key_bytes(self.rows, table.flag + 1, spec.keys))
         steps = max(1, int(table.trees[:, 2].sum()) * GROUP)
         lowerer.call(

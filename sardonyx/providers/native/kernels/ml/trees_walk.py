@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sardonyx.compiler.builder import Value, Variable
+from sardonyx.compiler.squares import transposed
 from sardonyx.compiler.types import F32, F64, I8, I32, I64, PTR, U32, U64, Type
 from sardonyx.ir import Dim, dim
 from sardonyx.providers.native.kernels.ml.trees_table import CHAINS, GROUP, IDENTITIES, SENTINEL, VOTE_LANES
@@ -26,6 +27,8 @@ BLOCK_GROUPS = 64
 """Groups of a block: their keys and scores stay in the second-level cache."""
 FEW_ROWS = 8
 """A last group of at most so many rows goes through the trees row by row."""
+SQUARE = 8
+"""So many rows and features are turned at once."""
 STACK_BYTES = (256 + 1) * GROUP * 4
 """The keys of a group that goes row by row lie on the stack if they are not larger: with up to 256 columns of float32."""
 
@@ -39,6 +42,8 @@ class WalkSpec:
     combine: str
     votes: Type | None
     """The type of votes, if leaves name rows of a table of votes; None if a leaf holds its one weight."""
+    whole: bool = False
+    """Whether the columns are all features of float32, one after the other: then rows are read as they lie."""
 
     @property
     def float(self) -> Type:
@@ -169,6 +174,9 @@ class _Walk:
         f, a, spec = self.f, self.a, self.spec
         lanes = min(GROUP, f.lanes(I64))
         f.store(f.const(spec.keys.vector(GROUP), SENTINEL), place, a.flag * GROUP, spec.keys)
+        if spec.whole:
+            self._make_whole_keys(group, place)
+            return
         for part in range(0, GROUP, lanes):
             first = group * GROUP + part
             with f.if_(first < a.rows):
@@ -178,6 +186,21 @@ class _Walk:
                     feature, nan = f.load(a.columns, column * 2, I64), f.load(a.columns, column * 2 + 1, I64)
                     value = f.convert(f.gather(a.X, start + f.splat(feature, lanes), spec.input), spec.float)
                     f.store(self._key(value, f.convert(nan, spec.keys)), place, column * GROUP + part, spec.keys)
+
+    def _make_whole_keys(self, group: Value, place: Value) -> None:
+        """The keys of a group from squares of rows and features, which are turned in registers."""
+        f, a, spec = self.f, self.a, self.spec
+        width = min(SQUARE, f.lanes(F32))
+        for part in range(0, GROUP, width):
+            rows = [f.minimum(group * GROUP + (part + row), a.rows - 1) * a.features for row in range(width)]
+            with f.loop(0, a.features, width) as first:
+                left = a.features - first
+                square = [f.load(a.X, row + first, F32, width, remaining=left) for row in rows]
+                for number, value in enumerate(transposed(f, square)):
+                    column = first + number
+                    with f.if_(column < a.features):
+                        nan = f.load(a.columns, column * 2 + 1, I64)
+                        f.store(self._key(value, f.convert(nan, spec.keys)), place, column * GROUP + part, spec.keys)
 
     def _key(self, value: Value, nan: Value) -> Value:
         """An unsigned integer that orders as the number does."""

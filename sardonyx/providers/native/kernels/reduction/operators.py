@@ -31,6 +31,8 @@ PIECE_ELEMENTS = 16384
 """How many elements are worth handing to another thread."""
 FEW_RESULTS = 8
 """Up to so many results are not enough to give every thread some: then the elements of each are shared."""
+SHORT_ROW = 8
+"""Rows of so many elements and less are folded side by side."""
 NARROW = 256
 """Up to so many results side by side are one strip, which threads share by its rows."""
 
@@ -144,6 +146,9 @@ def _reduce(lowerer: Lowerer, node: Node, op: str, axes: frozenset[int], keepdim
     if _is_over_pixels_with_channels_last(lowerer, data, axes):
         order = (0, *range(2, len(shape)), 1)
         runs = Runs("KRK", (1, len(shape) - 2, 1), (1, len(shape) - 1 if keepdims else 1))
+    elif _has_short_rows(runs, shape):
+        order = (*range(runs.groups[0], len(shape)), *range(runs.groups[0]))
+        runs = Runs("RK", runs.groups[::-1], runs.kept)
     source = lowerer.source(data, runs.groups, order)
     sizes = grouped_shape(shape if order is None else permuted(shape, order), runs.groups)
     sink = lowerer.sink(node, runs.kept)
@@ -168,6 +173,12 @@ def _is_over_pixels_with_channels_last(lowerer: Lowerer, data: Value, axes: froz
         return False
     strides = lowerer.view(data).strides
     return strides[1] == 1 and strides[-1] != 1
+
+
+def _has_short_rows(runs: Runs, shape: Dims) -> bool:
+    """Whether rows are so short that vectors are better filled with the results of many rows."""
+    length = dim.product(shape[runs.groups[0] :]) if runs.kinds == "KR" else 0
+    return isinstance(length, int) and 0 < length <= SHORT_ROW and dim.product(shape[: runs.groups[0]]) != 1
 
 
 def _is_worth_sharing(reduction: Reduction, sizes: Sequence[Dim]) -> bool:
