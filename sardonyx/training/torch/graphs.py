@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.utils import _pytree as pytree
 
 from sardonyx import ops
 from sardonyx.ir import Graph, Model, Tensor, TensorType, Value
@@ -25,21 +26,21 @@ from sardonyx.training.torch.tensors import array_of
 from sardonyx.training.torch.types import Unsupported, element_type
 
 _aten = torch.ops.aten
-WHOLE_VIEWS = {
-    _aten.t.default,
-    _aten.transpose.int,
-    _aten.permute.default,
-    _aten.view.default,
-    _aten._unsafe_view.default,
-    _aten.unsqueeze.default,
-    _aten.squeeze.default,
-    _aten.squeeze.dim,
-    _aten.squeeze.dims,
-    _aten.expand.default,
-    _aten.alias.default,
-    _aten.detach.default,
+WHOLE_VIEWS: dict[Any, Any] = {
+    _aten.t.default: torch.t,
+    _aten.transpose.int: torch.transpose,
+    _aten.permute.default: torch.permute,
+    _aten.view.default: torch.Tensor.view,
+    _aten._unsafe_view.default: torch.Tensor.view,
+    _aten.unsqueeze.default: torch.unsqueeze,
+    _aten.squeeze.default: torch.squeeze,
+    _aten.squeeze.dim: torch.squeeze,
+    _aten.squeeze.dims: torch.squeeze,
+    _aten.expand.default: torch.Tensor.expand,
+    _aten.alias.default: torch.Tensor.detach,
+    _aten.detach.default: torch.Tensor.detach,
 }
-"""Views that show all elements of what they are views of."""
+"""Views that show all elements of what they are views of, each with the function that takes torch the least time."""
 PARTIAL_VIEWS = {_aten.slice.Tensor, _aten.select.int}
 
 Source = tuple[str, Any]
@@ -58,10 +59,12 @@ class Fed:
 class View:
     """A view that torch makes of a result."""
 
-    target: Any
+    function: Any
     base: Source
     arguments: Sequence[Any]
     keywords: Mapping[str, Any]
+    is_open: bool
+    """Whether sizes among the arguments are known in a run only."""
 
 
 @dataclass
@@ -250,10 +253,13 @@ class _Lowering:
                 outputs[result] = len(outputs)
                 self._return(self.values[result], result.name)
             return "output", outputs[result]
+        if twice := _turned_twice(result):
+            return self._source(twice, outputs, views)
         if result not in views:
             base = self._source(result.args[0], outputs, views)
             arguments = fx.map_arg(result.args[1:], lambda node: node.meta["val"])
-            view = View(result.target, base, arguments, dict(result.kwargs))
+            function = WHOLE_VIEWS.get(result.target, result.target)
+            view = View(function, base, arguments, dict(result.kwargs), _is_open((arguments, result.kwargs)))
             self.lowered.views.append(view)
             views[result] = len(self.lowered.views) - 1
         return "view", views[result]
@@ -264,6 +270,25 @@ class _Lowering:
         returned = self.op.Identity(value) if taken else value
         returned.name = f"{name}.out"
         self.graph.outputs.append(returned)
+
+
+def _is_open(arguments: Any) -> bool:
+    found = False
+
+    def look(part: Any) -> Any:
+        nonlocal found
+        found = found or isinstance(part, torch.SymInt)
+        return part
+
+    pytree.tree_map(look, arguments)
+    return found
+
+
+def _turned_twice(node: fx.Node) -> fx.Node | None:
+    """What a matrix is that was transposed, and back."""
+    base = node.args[0]
+    is_matrix = isinstance(base, fx.Node) and node.target is base.target is _aten.t.default
+    return base.args[0] if is_matrix else None  # type: ignore[union-attr,return-value]
 
 
 def _memory_order(tensor: torch.Tensor) -> tuple[int, ...] | None:

@@ -71,7 +71,9 @@ class Runner:
         for name, drawing in self._draws:
             shape = [evaluated(size, symbols) for size in drawing.shape]
             feeds[name] = array_of(drawing.draw(shape, drawing.dtype))
-        return [tensor_of(array) for array in self.session.compute(None, feeds)]
+        direct = self.session.direct
+        arrays = None if direct is None else direct(feeds)
+        return [tensor_of(array) for array in (self.session.compute(None, feeds) if arrays is None else arrays)]
 
 
 def _read(inputs: Sequence[Any], position: int, axis: int | None) -> int:
@@ -79,9 +81,11 @@ def _read(inputs: Sequence[Any], position: int, axis: int | None) -> int:
 
 
 def _viewed(view: View, base: torch.Tensor, symbols: Mapping[str, int]) -> torch.Tensor:
+    if not view.is_open:
+        return view.function(base, *view.arguments, **view.keywords)
     arguments = [_in_run(argument, symbols) for argument in view.arguments]
     keywords = {name: _in_run(argument, symbols) for name, argument in view.keywords.items()}
-    return view.target(base, *arguments, **keywords)
+    return view.function(base, *arguments, **keywords)
 
 
 def _in_run(argument: Any, symbols: Mapping[str, int]) -> Any:

@@ -51,6 +51,11 @@ logger = logging.getLogger("sardonyx.training")
 class ORTModule(torch.nn.Module):  # type: ignore[misc]
     """`model = ORTModule(model)`, and the loop stays as it is."""
 
+    _original: torch.nn.Module
+    _options: DebugOptions
+    _fallback: Fallback
+    _compiled: Any
+
     def __init__(self, module: torch.nn.Module, debug_options: DebugOptions | None = None):
         if not isinstance(module, torch.nn.Module):
             raise ORTModuleTorchModelException(f"ORTModule only supports torch.nn.Module, {type(module)} was given.")

@@ -21,12 +21,14 @@ from sardonyx.providers.native.program.arguments import Arguments, Pointer, Size
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.steps import Buffer
-from sardonyx.providers.native.program.views import View, contiguous_strides
+from sardonyx.providers.native.program.views import Dims, View, contiguous_strides, regrouped
 from sardonyx.providers.native.program.weights import aligned_empty
 from sardonyx.providers.prepacking import PackedFormat
 from sardonyx.startup.records import dataclass
 
 FILTERS = PackedFormat("filters")
+CHANNELS = 16
+"""How many channels of a panel are made in a row: what is read and what is written comes in pieces that are not too small."""
 PIECE_ELEMENTS = 16384
 """How many elements are worth handing to another thread."""
 
@@ -38,6 +40,8 @@ class PanelForm:
     source: Type
     target: Type
     width: int
+    by_channel: bool = False
+    """Whether channels lie farther apart in the source than filters. Then all panels of some channels are made before the next ones."""
     matrices: tuple[tuple[tuple[float, ...], ...], ...] = ()
     """If filters are transformed along one or two axes: the rows of the matrices."""
 
@@ -64,7 +68,7 @@ def pack_panels(
     packed = lowerer.weights.empty(shape, f"f{type.bytes}")
     source = of_elements(from_numpy(weights.dtype))
     assert source is not None
-    form = PanelForm(source, type, width, tuple(tuple(tuple(map(float, row)) for row in matrix) for matrix in matrices))
+    form = PanelForm(source, type, width, False, tuple(tuple(tuple(map(float, row)) for row in matrix) for matrix in matrices))
     arguments = PanelArguments(
         source=memory_of(weights),
         target=memory_of(packed),
@@ -72,11 +76,14 @@ def pack_panels(
         channels=channels,
         taps=taps,
         panels=panels,
+        filter_stride=channels * taps,
+        channel_stride=taps,
+        tap_stride=1,
         tap_step=channels * width * (panels if apart else 1),
         panel_step=channels * width * (1 if apart else points),
         group_step=points * panels * channels * width,
     )
-    items, grain = groups * panels * channels, max(1, PIECE_ELEMENTS // (points * width))
+    items, grain = groups * panels * _blocks(channels), max(1, PIECE_ELEMENTS // (points * width * CHANNELS))
     run_now(panels_kernel(lowerer.target, form), arguments, items=items, grain=grain)
     return packed
 
@@ -111,11 +118,11 @@ class Filters:
         return filters, bias[0] if known else _bias_panels(lowerer, self.B, geometry, width, type)
 
     def _computed(self, lowerer: Lowerer) -> View:
-        """Filters of this run, (M, C, …) without gaps."""
-        view = lowerer.contiguous(self.W)
+        """Filters of this run, (M, C, …); their taps lie evenly in memory, perhaps from the last to the first."""
         if self.arrange_view is None:
-            return view
-        view = self.arrange_view(view)
+            view = lowerer.view(self.W)
+            return view if _strides_of(view) is not None else lowerer.contiguous(self.W)
+        view = self.arrange_view(lowerer.contiguous(self.W))
         bytes = dim.product(view.shape) * view.type.bytes
         made = View(lowerer.scratch(bytes), view.type, view.shape, contiguous_strides(view.shape))
         lowerer.copy(view, made)
@@ -147,14 +154,27 @@ def pack_bias(bias: np.ndarray | None, groups: int, filters: int, width: int, dt
     return packed
 
 
+def _blocks(channels: int) -> int:
+    return -(-channels // CHANNELS)
+
+
+def _strides_of(view: View) -> Dims | None:
+    """From filter to filter, from channel to channel and from tap to tap; None if taps do not lie evenly."""
+    missing = (0,) * max(0, 2 - len(view.shape))  # a bias has neither channels nor taps
+    return regrouped((*view.shape, *(1 for _ in missing)), (*view.strides, *missing), (1, 1, max(0, len(view.shape) - 2)))
+
+
 def _panels_step(lowerer: Lowerer, view: View, groups: int, width: int, type: Type) -> Buffer:
     """Filters that a step packs in each run."""
     count, channels, *kernel = (*(int(size) for size in view.shape), 1, 1)[: max(3, len(view.shape))]  # type: ignore[arg-type]
     taps, panels = int(np.prod(kernel)), -(-(count // groups) // width)
+    strides = _strides_of(view)
+    assert strides is not None
     panel_size = channels * width * taps
     buffer = lowerer.scratch(groups * panels * panel_size * type.bytes)
+    by_channel = all(isinstance(stride, int) for stride in strides) and abs(int(strides[1])) > abs(int(strides[0]))  # type: ignore[arg-type]
     lowerer.call(
-        panels_kernel(lowerer.target, PanelForm(view.type, type, width)),
+        panels_kernel(lowerer.target, PanelForm(view.type, type, width, by_channel)),
         PanelArguments(
             source=view.place,
             target=buffer,
@@ -162,12 +182,15 @@ def _panels_step(lowerer: Lowerer, view: View, groups: int, width: int, type: Ty
             channels=channels,
             taps=taps,
             panels=panels,
+            filter_stride=strides[0],
+            channel_stride=strides[1],
+            tap_stride=strides[2],
             tap_step=channels * width,
             panel_step=panel_size,
             group_step=panels * panel_size,
         ),
-        groups * panels * channels,
-        grain_for(taps * width * 8),
+        groups * panels * _blocks(channels),
+        grain_for(taps * width * 8 * CHANNELS),
     )
     return buffer
 
@@ -181,6 +204,10 @@ class PanelArguments(Arguments):
     taps: Size
     panels: Size
     """Of a group."""
+    filter_stride: Size
+    """In the source, as those that follow."""
+    channel_stride: Size
+    tap_stride: Size
     tap_step: Size
     """From tap to tap, or from point to point, in the target."""
     panel_step: Size
@@ -189,27 +216,39 @@ class PanelArguments(Arguments):
 
 @kernel("filters", PanelArguments)
 def panels_kernel(f: KernelFunction, a: PanelArguments, form: PanelForm) -> None:
-    """Items are channels of panels."""
-    lanes = math.gcd(f.lanes(form.target), form.width)
+    """Items are some channels of panels."""
+    blocks = (a.channels + (CHANNELS - 1)) // CHANNELS
     with f.loop(f.begin, f.end) as item:
-        channel, rest = item % a.channels, item // a.channels
-        panel, number = rest % a.panels, rest // a.panels
-        first = panel * form.width
-        start = f.address(a.source, ((number * a.count + first) * a.channels + channel) * a.taps, form.source)
-        place = number * a.group_step + panel * a.panel_step + channel * form.width
-        target = f.address(a.target, place, form.target)
-        for column in range(0, form.width, lanes):
-            mask = f.first_lanes(f.maximum(a.count - first - column, 0), lanes)
-            indices = (f.iota(I64, lanes) + column) * f.splat(a.channels * a.taps, lanes)
+        number, rest = item // (blocks * a.panels), item % (blocks * a.panels)
+        panel = rest % a.panels if form.by_channel else rest // blocks
+        block = rest // a.panels if form.by_channel else rest % blocks
+        begin = block * CHANNELS
+        with f.loop(begin, f.minimum(begin + CHANNELS, a.channels)) as channel:
+            _panel_row(f, a, form, number, panel, channel)
 
-            def tap(number: Register | int, mask: Register = mask, indices: Register = indices) -> Register:
-                return f.gather(f.address(start, number, form.source), indices, form.source, mask=mask, align=1)
 
-            if form.matrices:
-                _transform(f, form, tap, f.address(target, column, form.target), a.tap_step)
-            else:
-                with f.loop(0, a.taps) as index:
-                    f.store(tap(index), target, index * a.tap_step + column, form.target)
+def _panel_row(
+    f: KernelFunction, a: PanelArguments, form: PanelForm, number: Register, panel: Register, channel: Register
+) -> None:
+    """A channel of all filters in a panel of the group with that number."""
+    lanes = math.gcd(f.lanes(form.target), form.width)
+    first = panel * form.width
+    start = (number * a.count + first) * a.filter_stride + channel * a.channel_stride
+    place = number * a.group_step + panel * a.panel_step + channel * form.width
+    target = f.address(a.target, place, form.target)
+    for column in range(0, form.width, lanes):
+        mask = f.first_lanes(f.maximum(a.count - first - column, 0), lanes)
+        indices = (f.iota(I64, lanes) + column) * f.splat(a.filter_stride, lanes)
+
+        def tap(number: Register | int, mask: Register = mask, indices: Register = indices) -> Register:
+            source = f.address(a.source, start + a.tap_stride * number, form.source)
+            return f.gather(source, indices, form.source, mask=mask, align=1)
+
+        if form.matrices:
+            _transform(f, form, tap, f.address(target, column, form.target), a.tap_step)
+        else:
+            with f.loop(0, a.taps) as index:
+                f.store(tap(index), target, index * a.tap_step + column, form.target)
 
 
 def _transform(
