@@ -52,6 +52,7 @@ ABOUT_ALL = {
     "provider": "the provider itself",
     "arithmetic_of_sizes": "sizes that are computed from shapes",
     "axes": "every op that has axes",
+    "broadcast_sizes": "sizes that broadcast together",
     "operand_shapes": "operands of all ops",
     "signatures": "signatures of all ops",
     "slice_bounds": "Slice, whose bounds have a file of cases",

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from docs import modules
-from docs.pages import configuration, coverage, finding, picture, reference, safety
+from docs.pages import configuration, coverage, finding, namespace, picture, reference, safety
 
 FOLDER = Path(__file__).parent.parent
 MODULES = "../sardonyx/startup/modules.txt"
@@ -19,6 +19,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "configuration.md": configuration.page,
     "coverage.md": coverage.page,
     "finding.md": finding.page,
+    "namespace.md": namespace.page,
     "reference.md": reference.page,
     "safety.md": safety.page,
     MODULES: modules.page,

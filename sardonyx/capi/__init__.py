@@ -9,11 +9,15 @@ _SUBMODULES = frozenset(
     {
         "_ld_preload",
         "_pybind_state",
+        "block_quantizers",
         "build_and_package_info",
+        "compatibility",
         "convert_npz_to_onnx_adapter",
         "onnxruntime_inference_collection",
         "onnxruntime_pybind11_state",
         "onnxruntime_validation",
+        "opkernel",
+        "schemadef",
     }
 )
 

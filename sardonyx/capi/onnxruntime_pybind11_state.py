@@ -5,6 +5,9 @@ Where the original has a raw class and a Python wrapper of the same name, both a
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 from sardonyx.errors import (
     DeviceReset,
     EngineError,
@@ -83,6 +86,37 @@ from sardonyx.runtime.preparation.providers import get_all_providers, get_availa
 
 kNextPowerOfTwo = ArenaExtendStrategy.kNextPowerOfTwo  # noqa: N816 - the original's spelling
 kSameAsRequested = ArenaExtendStrategy.kSameAsRequested  # noqa: N816
+
+
+_LATER = {
+    "get_all_operator_schema": "schemadef",
+    "get_all_opkernel_def": "opkernel",
+    "get_compatibility_info_from_model": "compatibility",
+    "get_compatibility_info_from_model_bytes": "compatibility",
+    "get_hardware_device_ep_incompatibility_details": "compatibility",
+    "get_model_compatibility_for_ep_devices": "compatibility",
+    "get_registered_ep_kernel_defs": "opkernel",
+    "opkernel": "opkernel",
+    "quantize_matmul_2bits": "block_quantizers",
+    "quantize_matmul_4bits": "block_quantizers",
+    "quantize_matmul_8bits": "block_quantizers",
+    "quantize_matmul_bnb4": "block_quantizers",
+    "quantize_qdq_matmul_2bits": "block_quantizers",
+    "quantize_qdq_matmul_4bits": "block_quantizers",
+    "schemadef": "schemadef",
+}
+"""What few ask for, and the module here that has it: loaded when it is asked for, which takes some time."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(f"{__package__}.{_LATER[name]}")
+    return module if name == _LATER[name] else getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})
 
 
 def get_default_session_options() -> SessionOptions:

@@ -26,9 +26,41 @@ def broadcast(*shapes: Shape | None) -> Shape | None:
     known = [shape for shape in shapes if shape is not None]
     if len(known) < len(shapes):
         return None
-    rank = max((len(shape) for shape in known), default=0)
-    columns = zip(*((1,) * (rank - len(shape)) + tuple(shape) for shape in known), strict=True) if rank else ()
-    return tuple(_broadcast_dim(column, known) for column in columns)
+    return tuple(_broadcast_dim(column, known) for column in zip(*as_they_fit(*known), strict=True))
+
+
+def as_they_fit(*shapes: Shape) -> list[Shape]:
+    """Shapes that are to be broadcast together, of one rank, and simplified by what must hold for that.
+
+    min(16, n) and n in one axis fit only where n is at most 16, and then min(16, m) is m for every m up to n. Exported decoders cut
+    their masks out of a table so: max(min(16, past + length) - min(16, past), 0) is the length.
+    """
+    rank = max(map(len, shapes), default=0)
+    aligned = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
+    caps = [cap for column in zip(*aligned, strict=True) if len(column) > 1 for cap in _caps(column)]
+    if not caps:
+        return aligned
+
+    def uncapped(size: Dim) -> Dim:
+        call = size.call if isinstance(size, dim.Expression) else None
+        if call is None or call.function != "min" or len(call.arguments) != 2:
+            return size
+        for number, other in (call.arguments, call.arguments[::-1]):
+            if isinstance(number, int) and any(number >= most and dim.is_nonnegative(whole - other) for most, whole in caps):
+                return other
+        return size
+
+    return [tuple(dim.rewritten(size, uncapped) for size in shape) for shape in aligned]
+
+
+def _caps(column: Sequence[Dim]) -> Iterable[tuple[int, Dim]]:
+    """(16, n) for an axis in which n and min(16, n) meet."""
+    for size in column:
+        call = size.call if isinstance(size, dim.Expression) else None
+        if call is not None and call.function == "min" and len(call.arguments) == 2:
+            for number, whole in (call.arguments, call.arguments[::-1]):
+                if isinstance(number, int) and number > 1 and whole in column:
+                    yield number, whole
 
 
 def _broadcast_dim(dims: Sequence[Dim], shapes: Sequence[Shape]) -> Dim:

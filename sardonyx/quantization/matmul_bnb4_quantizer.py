@@ -24,37 +24,14 @@ class MatMulBnb4Quantizer:
     NF4 = 1
 
     def __init__(self, model: ModelProto, quant_type: int, block_size: int, nodes_to_exclude: Sequence[str] | None = None):
-        if quant_type not in (self.FP4, self.NF4):
-            raise ValueError(f"quant_type is 0 for FP4 or 1 for NF4, got {quant_type}")
-        if block_size < 16 or block_size & (block_size - 1):
-            raise ValueError(f"a block holds a power of two of weights, 16 at least, got {block_size}")
+        _check(block_size, quant_type)
         self.model = ONNXModel(models.load(model))
         self.quant_type, self.block_size = quant_type, block_size
         self.nodes_to_exclude = set(nodes_to_exclude or ())
 
     def bnb4_block_quant(self, fpweight: Any) -> tuple[np.ndarray, np.ndarray]:
         """(packed codes, largest magnitude of each block) of a weight (K, N), which is read column by column."""
-        weight = np.asarray(fpweight)
-        if weight.ndim != 2:
-            raise ValueError(f"a weight has two axes, got {weight.ndim}")
-        values = weight.T.astype(np.float32).ravel()
-        blocks = -(-values.size // self.block_size)
-        padded = np.zeros(blocks * self.block_size, dtype=np.float32)
-        padded[: values.size] = values
-        grouped = padded.reshape(blocks, self.block_size)
-        largest = np.abs(grouped).max(axis=1)
-        scaled = np.divide(grouped, largest[:, None], out=np.zeros_like(grouped), where=largest[:, None] > 0)
-        codes = self._codes(scaled.ravel()[: values.size])
-        if codes.size % 2:
-            codes = np.append(codes, np.uint8(0))
-        return (codes[0::2] << 4) | codes[1::2], largest.astype(weight.dtype)
-
-    def _codes(self, values: np.ndarray) -> np.ndarray:
-        """Codes of values between -1 and 1. FP4 has a bit for the sign, so that there are two zeros."""
-        if self.quant_type == self.NF4:
-            return _nearest(values, CODE_BOOKS[self.NF4])
-        magnitudes = _nearest(np.abs(values), CODE_BOOKS[self.FP4][:8])
-        return np.where(values < 0, magnitudes + 8, magnitudes).astype(np.uint8)
+        return bnb4_blocks(np.asarray(fpweight), self.block_size, self.quant_type)
 
     def process(self) -> None:
         """Quantize the weights; `model` holds the result."""
@@ -91,6 +68,39 @@ class MatMulBnb4Quantizer:
         name = f"{node.name}_Bnb4" if node.name else ""
         inputs = [node.input[0], *names]
         return helper.make_node("MatMulBnb4", inputs, list(node.output), name, domain=models.ms_domain, **attributes)
+
+
+def _check(block_size: int, quant_type: int) -> None:
+    if quant_type not in (MatMulBnb4Quantizer.FP4, MatMulBnb4Quantizer.NF4):
+        raise ValueError(f"quant_type is 0 for FP4 or 1 for NF4, got {quant_type}")
+    if block_size < 16 or block_size & (block_size - 1):
+        raise ValueError(f"a block holds a power of two of weights, 16 at least, got {block_size}")
+
+
+def bnb4_blocks(weight: np.ndarray, block_size: int, quant_type: int) -> tuple[np.ndarray, np.ndarray]:
+    """(packed codes, largest magnitude of each block) of a weight (K, N), which is read column by column."""
+    _check(block_size, quant_type)
+    if weight.ndim != 2:
+        raise ValueError(f"a weight has two axes, got {weight.ndim}")
+    values = weight.T.astype(np.float32).ravel()
+    blocks = -(-values.size // block_size)
+    padded = np.zeros(blocks * block_size, dtype=np.float32)
+    padded[: values.size] = values
+    grouped = padded.reshape(blocks, block_size)
+    largest = np.abs(grouped).max(axis=1)
+    scaled = np.divide(grouped, largest[:, None], out=np.zeros_like(grouped), where=largest[:, None] > 0)
+    codes = _codes(scaled.ravel()[: values.size], quant_type)
+    if codes.size % 2:
+        codes = np.append(codes, np.uint8(0))
+    return (codes[0::2] << 4) | codes[1::2], largest.astype(weight.dtype)
+
+
+def _codes(values: np.ndarray, quant_type: int) -> np.ndarray:
+    """Codes of values between -1 and 1. FP4 has a bit for the sign, so that there are two zeros."""
+    if quant_type == MatMulBnb4Quantizer.NF4:
+        return _nearest(values, CODE_BOOKS[quant_type])
+    magnitudes = _nearest(np.abs(values), CODE_BOOKS[quant_type][:8])
+    return np.where(values < 0, magnitudes + 8, magnitudes).astype(np.uint8)
 
 
 def _nearest(values: np.ndarray, book: np.ndarray) -> np.ndarray:

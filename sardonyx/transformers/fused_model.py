@@ -18,6 +18,8 @@ from sardonyx.transformers.onnx_model import OnnxModel
 
 MASK_INPUTS = {"Attention": 3, "MultiHeadAttention": 4}
 """Where an op reads its mask."""
+BIAS_INPUT = 5
+"""Where both read what is added to the scores, into which a mask may have gone."""
 DATA = "model.data"
 
 
@@ -60,11 +62,31 @@ class FusedModel(OnnxModel):
             self._drop_masks()
 
     def _drop_masks(self) -> None:
+        """Let attention see all keys; inputs of the graph that were masks and nothing else are gone then."""
         for node in self.nodes():
             position = MASK_INPUTS.get(node.op_type)
-            if position is not None and position < len(node.input):
+            if position is None:
+                continue
+            if position < len(node.input):
                 node.input[position] = ""
-        self.prune_graph(allow_remove_graph_inputs=False)
+            if len(node.input) > BIAS_INPUT and self._is_mask(node.input[BIAS_INPUT]):
+                node.input[BIAS_INPUT] = ""
+        self.prune_graph(allow_remove_graph_inputs=True)
+
+    def _is_mask(self, name: str) -> bool:
+        """Whether a value is made of inputs that are called masks, and of nothing else but sizes."""
+        makers, inputs = self.output_name_to_node(), set(self.get_graphs_input_names())
+        waiting, seen = [name], {name}
+        while waiting:
+            current = waiting.pop()
+            if current in inputs and "mask" not in current.lower():
+                return False
+            maker = makers.get(current)
+            if maker is not None and maker.op_type not in ("Shape", "Size"):
+                found = set(maker.input) - seen
+                seen |= found
+                waiting += found
+        return bool(seen & inputs)
 
     def get_fused_operator_statistics(self) -> dict[str, int]:
         """How many nodes of each fused op there are."""

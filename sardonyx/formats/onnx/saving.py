@@ -11,14 +11,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
 from sardonyx import dtypes, ir
 from sardonyx.errors import Fail, InvalidArgument
 from sardonyx.formats.filenames import RESERVED
-from sardonyx.formats.onnx.writer import write_model
+from sardonyx.formats.onnx.writer import Place, write_model
 from sardonyx.ir import edit, packing
 
 PER_TENSOR = "per-tensor"
@@ -52,8 +52,19 @@ def save(
         proto = write_model(model, weights.place)
         _check_size(path, proto.ByteSize())
         weights.commit()
-        with replacing(path) as file:
-            file.write(proto.SerializeToString())
+        _write(proto, path)
+
+
+def save_placed(model: ir.Model, path: Path, place: Place) -> None:
+    """Write the model to `path`, whose initializers are where `place` says: the caller has put them there."""
+    proto = write_model(model, place)
+    _check_size(path, proto.ByteSize())
+    _write(proto, path)
+
+
+def _write(proto: Any, path: Path) -> None:
+    with replacing(path) as file:
+        file.write(proto.SerializeToString())
 
 
 def _initializers(model: ir.Model) -> Iterator[ir.Tensor]:

@@ -11,6 +11,7 @@ from sardonyx.ir import Value
 from sardonyx.ir.dim import Dim
 from sardonyx.ops.builder import Builder
 from sardonyx.ops.reading import constant
+from sardonyx.ops.shapes import as_they_fit
 from sardonyx.optimizer.passes.attention_heads import heads_apart
 from sardonyx.optimizer.passes.attention_masks import hides_for_sure
 from sardonyx.optimizer.passes.attention_scores import Choice, Factor, Shift, Step, Unfit
@@ -126,6 +127,7 @@ def _fitting_shape(operand: Value, rank: int, scores: Scores) -> list[Dim]:
             raise Unfit(f"a mask of shape {sizes} may enlarge the scores")
         shape = [1, 1, *shape[1:]] if shape[0] == 1 else [scores.batch, scores.heads, *shape[1:]]
     wanted = (scores.batch, scores.heads, scores.queries)
+    shape = list(as_they_fit(tuple(shape), (*wanted, scores.keys))[0])
     if any(size not in (1, full) for size, full in zip(shape[:3], wanted, strict=True)):
         raise Unfit(f"a mask of shape {sizes} may enlarge the scores")
     if shape[3] == 1 and scores.keys != 1:

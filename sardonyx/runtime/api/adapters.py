@@ -58,6 +58,13 @@ class AdapterFormat:
         """The parameters by name."""
         return {name: OrtValue.ortvalue_from_numpy(array) for name, array in self._adapter.parameters.items()}
 
+    # the original's raw class has these as properties
+
+    format_version = property(get_format_version)
+    adapter_version = property(get_adapter_version, set_adapter_version)
+    model_version = property(get_model_version, set_model_version)
+    parameters = property(get_parameters, set_parameters)
+
 
 class LoraAdapter:
     """Parameters for `RunOptions.add_active_adapter`; none before `Load`."""

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import copy
+import functools
 import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from sardonyx import ir
 from sardonyx.errors import Fail, InvalidArgument
 from sardonyx.providers.native.aot.writing import Written
 from sardonyx.runtime.api import arguments
 from sardonyx.runtime.api.context_data import OrtEpContextData, WriteContextData
 from sardonyx.runtime.api.enums import GraphOptimizationLevel, OrtCompileApiFlags
+from sardonyx.runtime.api.metadata import OrtExternalInitializerInfo
 from sardonyx.runtime.api.options import SessionOptions
 from sardonyx.runtime.api.raw_session import RawSession
+from sardonyx.runtime.api.value import OrtValue
 from sardonyx.runtime.saving import contexts
 
+LocateInitializer = Callable[[str, OrtValue, OrtExternalInitializerInfo | None], OrtExternalInitializerInfo | None]
+"""Takes an initializer's name, its value and where its data was; says where that is now, None for in the model."""
 CHUNK = 1 << 20
 """How many bytes `compile_to_stream` hands over at once."""
+
+
+def make_get_initializer_location_func_wrapper(get_initializer_location_func: LocateInitializer) -> LocateInitializer:
+    """The function itself: values need no wrapping here."""
+    return get_initializer_location_func
 
 
 class ModelCompiler:
@@ -38,7 +49,7 @@ class ModelCompiler:
         external_initializers_size_threshold: int = 1024,
         flags: int = OrtCompileApiFlags.NONE,
         graph_optimization_level: GraphOptimizationLevel | None = None,
-        get_initializer_location_func: Callable[..., Any] | None = None,
+        get_initializer_location_func: LocateInitializer | None = None,
     ):
         self._source = _checked_source(input_model_path_or_bytes)
         if get_initializer_location_func is not None:
@@ -46,9 +57,10 @@ class ModelCompiler:
                 raise ValueError(
                     "Cannot initialize ModelCompiler with both `external_initializers_file_path` and `get_initializer_location_func`"
                 )
-            raise InvalidArgument(
-                "get_initializer_location_func is not supported; initializers go into the model, or into one file beside it."
-            )
+            if not callable(get_initializer_location_func):
+                raise arguments.mismatch(
+                    "__init__", "(…, get_initializer_location_func: Callable)", get_initializer_location_func
+                )
         if not isinstance(sess_options, SessionOptions):
             raise arguments.mismatch("__init__", "ModelCompiler(sess_options: SessionOptions, …)", sess_options)
         self._options = copy.copy(sess_options)
@@ -56,6 +68,7 @@ class ModelCompiler:
             self._options.graph_optimization_level = graph_optimization_level
         self._embed = bool(embed_compiled_data_into_model)
         self._external = os.fspath(external_initializers_file_path) if external_initializers_file_path else None
+        self._locate = get_initializer_location_func
         self._threshold = arguments.integer(external_initializers_size_threshold, "__init__", bits=64)
         self._flags = int(flags)
         self._write: WriteContextData | None = None
@@ -123,11 +136,24 @@ class ModelCompiler:
             size_threshold=self._threshold,
             required=bool(self._flags & OrtCompileApiFlags.ERROR_IF_NO_NODES_COMPILED),
             write=self._write,
+            place=None if self._locate is None else functools.partial(_place, self._locate),
         )
         names, options = zip(*self._options._providers, strict=True) if self._options._providers else ((), ())
         session.initialize_session(list(names), list(options))
         assert session.written is not None
         return session.written
+
+
+def _place(locate: LocateInitializer, tensor: ir.Tensor, name: str) -> ir.ExternalLocation | None:
+    """Where a function of the user's says that it has put the data of an initializer; None leaves it in the model."""
+    known = tensor.external
+    before = None if known is None else OrtExternalInitializerInfo(known.location, known.offset, known.length or tensor.nbytes)
+    info = locate(name, OrtValue.ortvalue_from_numpy(tensor.numpy()), before)
+    if info is None:
+        return None
+    if info.byte_size != tensor.nbytes:
+        raise InvalidArgument(f"{name} takes {tensor.nbytes} bytes, its place was said to have {info.byte_size}.")
+    return ir.ExternalLocation(info.filepath, info.file_offset, info.byte_size)
 
 
 def _checked_source(source: Any) -> str | bytes:

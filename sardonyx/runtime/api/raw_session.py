@@ -17,6 +17,7 @@ from sardonyx.errors import ModelLoadCanceled, door
 from sardonyx.formats import mapping
 from sardonyx.providers.prepacking import PrepackedWeightsContainer
 from sardonyx.runtime.api import arguments, patience
+from sardonyx.runtime.api.metadata import ModelMetadata, NodeArg
 from sardonyx.runtime.api.options import SessionOptions
 from sardonyx.runtime.api.profile import Profiler
 from sardonyx.runtime.execution.engine import Engine
@@ -37,6 +38,12 @@ logger = logging.getLogger("sardonyx.runtime")
 
 class RawSession(Engine):
     """A model that is loaded at once, and ready to run after `initialize_session`."""
+
+    inputs_meta: list[NodeArg]
+    outputs_meta: list[NodeArg]
+    overridable_initializers: list[NodeArg]
+    model_meta: ModelMetadata
+    session_options: SessionOptions
 
     def __init__(
         self,

@@ -109,6 +109,15 @@ class OrtValue:
     ortvalue_from_shape_and_onnx_type = ortvalue_from_shape_and_type
 
     @classmethod
+    def ortvalue_from_shape_and_type_for_memory_info(
+        cls, shape: Sequence[int], element_type: Any, memory_info: OrtMemoryInfo
+    ) -> OrtValue:
+        """The same in memory that `memory_info` describes."""
+        return cls.ortvalue_from_shape_and_type(shape, element_type, memory_info=memory_info)
+
+    ortvalue_from_shape_and_onnx_type_for_memory_info = ortvalue_from_shape_and_type_for_memory_info
+
+    @classmethod
     def ort_value_from_sparse_tensor(cls, sparse_tensor: SparseTensor) -> OrtValue:
         """Around a sparse tensor."""
         return cls._of(sparse_tensor._get_c_tensor())

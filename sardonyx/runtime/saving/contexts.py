@@ -17,7 +17,7 @@ from sardonyx import __version__, formats, ops, settings
 from sardonyx.errors import Fail, InvalidArgument
 from sardonyx.formats.files import Files
 from sardonyx.formats.onnx.external import ExternalFolder
-from sardonyx.ir import Model, Node, TensorType
+from sardonyx.ir import ExternalLocation, Model, Node, Tensor, TensorType
 from sardonyx.providers.accuracy import Accuracy
 from sardonyx.providers.native.aot.opening import Context, ReadData, Refused, context_nodes, main_node, open_context
 from sardonyx.providers.native.aot.provider import SourceNeeded
@@ -206,6 +206,8 @@ class ContextFile:
     """Whether it is an error if nothing can be compiled."""
     write: WriteContextData | None = None
     """What takes compiled data that is not in the model, instead of a file."""
+    place: Callable[[Tensor, str], ExternalLocation | None] | None = None
+    """What says where the data of initializers is, instead of `external_data`."""
     take: Callable[[Model], None] | None = None
     """What takes the model itself, instead of a file."""
 
@@ -268,6 +270,10 @@ def _save(file: ContextFile, model: Model) -> None:
         from sardonyx.runtime.saving.files import save_ort
 
         save_ort(model, file.path, portable=False)
+    elif file.place is not None:
+        from sardonyx.formats.onnx.saving import save_placed
+
+        save_placed(model, file.path, file.place)
     else:
         formats.save(model, file.path, file.external_data, file.size_threshold)
 

@@ -180,3 +180,16 @@ def test_shuffled_channels_stay_last():
     }"""
     feeds = [{"X": np.random.RandomState(0).standard_normal((batch, 5, 6, 40)).astype(np.float32)} for batch in (1, 3)]
     assert_agrees(text.replace("n,h,w,40", "n,5,6,40"), feeds)
+
+
+def test_a_part_that_two_results_join_stands_in_both() -> None:
+    """The column that both Concats take is computed while the first is written, whose order is decided by then."""
+    text = """agraph (float[n,1] a, float[n,1] b) => (float[n,3] y, float[n,3] z)
+        <float[2] bounds = {0.5, 1.5}, float zero = {0}, float one = {1}> {
+        p = Less(a, bounds)  q = Less(b, bounds)
+        none = Mul(a, zero)  last = Add(none, one)
+        c = Cast<to=1>(p)  d = Cast<to=1>(q)
+        y = Concat<axis=1>(c, last)
+        z = Concat<axis=1>(d, last)
+    }"""
+    assert_agrees(text, [{"a": numbers(size, 1), "b": numbers(size, 1)} for size in (0, 1, 2, 7, 40)])

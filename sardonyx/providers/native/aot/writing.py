@@ -16,6 +16,7 @@ from typing import IO, Any
 
 from sardonyx.compiler import linking, pool_code, text_code
 from sardonyx.compiler.jit import Jit, Kernel
+from sardonyx.compiler.target import Target
 from sardonyx.errors import Fail, InvalidArgument
 from sardonyx.formats.onnx.saving import replacing
 from sardonyx.ir import Attribute, Dim, Graph, Model, Node, TensorType, Value, dim, edit
@@ -257,10 +258,15 @@ def _shown(inferred: Dim, declared: Dim) -> Dim:
     return dim.fresh()
 
 
+def architecture_of(target: Target) -> str:
+    """For which machine code is, in words."""
+    return f"{platform.machine()} {target.name} ({target.cpu})"
+
+
 def _describe(shell: Model, nodes: Sequence[Node], payload: Payload, path: Path, source: Path | None, jit: Jit) -> None:
     """Say who compiled what, for whom."""
     description = payload.description
-    architecture = f"{description['machine']} {jit.target.name} ({jit.target.cpu})"
+    architecture = architecture_of(jit.target)
     for node in nodes:
         _set(node, ep_sdk_version=description["sardonyx"], hardware_architecture=architecture)
         if source is not None:
