@@ -48,9 +48,9 @@ class Files:
         self._lock = Lock()
 
     @property
-    def paths(self) -> set[str]:
-        """Of all that were opened."""
-        return {path for path, _ in self._opened}
+    def identities(self) -> dict[str, mapping.FileIdentity]:
+        """What the files were when they were opened, by path."""
+        return {path: file.identity for (path, _), file in self._opened.items()}
 
     def open(self, path: str | os.PathLike[str], follow: bool = True, mapped: bool = False) -> File:
         """The file at a path as it was when it was first opened. With `follow=False` it must not be a symbolic link.

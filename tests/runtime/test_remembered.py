@@ -19,8 +19,8 @@ import pytest
 import sardonyx
 from sardonyx.errors import InvalidArgument
 from sardonyx.ops import entries
-from sardonyx.providers.native.aot import cpu
-from sardonyx.runtime.saving import remembered, remembered_keys
+from sardonyx.providers.native.aot import container, cpu
+from sardonyx.runtime.saving import file_digests, remembered, remembered_keys
 
 HEADER = (
     '<ir_version: 10, opset_import: ["": 21], producer_name: "me", model_version: 7, metadata_props: ["author": "somebody"]>'
@@ -281,14 +281,81 @@ def test_many_threads_may_remember_one_model(tmp_path: Path) -> None:
     assert is_remembered(sardonyx.InferenceSession(model))
 
 
-def test_other_files_of_a_model_are_not_remembered(tmp_path: Path) -> None:
+# --- files
+
+
+def save_with_external_data(path: Path, first: float) -> None:
     model = onnx.parser.parse_model(HEADER + BODIES["weights"])
-    weights = np.arange(12, dtype=np.float32).reshape(4, 3)
+    weights = np.arange(12, dtype=np.float32).reshape(4, 3) + np.float32(first)
     model.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(weights, "w"))
-    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
-    assert (tmp_path / "w.bin").stat().st_size
+    path.with_name("w.bin").unlink(missing_ok=True)  # or it would be appended to
+    onnx.save(model, path, save_as_external_data=True, location="w.bin", size_threshold=0)
+
+
+def first_number(session: sardonyx.InferenceSession) -> float:
+    return session.run(None, {"x": np.eye(1, 4, dtype=np.float32)})[0][0, 0]
+
+
+def test_other_files_of_a_model_are_known_by_their_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_digests, "SETTLED", 0)
+    path, data = tmp_path / "m.onnx", tmp_path / "w.bin"
+    save_with_external_data(path, 1)
+    assert first_number(sardonyx.InferenceSession(path)) == 1
+    again = sardonyx.InferenceSession(path)
+    assert is_remembered(again) and first_number(again) == 1
+    status = data.stat()
+    save_with_external_data(path, 2)
+    os.utime(data, ns=(status.st_atime_ns, status.st_mtime_ns))
+    session = sardonyx.InferenceSession(path)
+    assert data.stat().st_size == status.st_size and not is_remembered(session) and first_number(session) == 2
+    assert is_remembered(sardonyx.InferenceSession(path))
+    data.unlink()
+    with pytest.raises(Exception, match="w.bin"):
+        sardonyx.InferenceSession(path)
+
+
+def test_other_files_that_may_be_changing_are_not_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_digests, "SETTLED", 1 << 62)
+    save_with_external_data(tmp_path / "m.onnx", 1)
     for _ in range(2):
         assert not is_remembered(sardonyx.InferenceSession(tmp_path / "m.onnx"))
+
+
+def test_a_model_that_was_replaced_while_it_was_prepared_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model_of(BODIES["chain"]))
+    files_of = remembered.Place._files_of
+
+    def late(self: remembered.Place, prepared: Any) -> Any:
+        path.write_bytes(model_of(BODIES["weights"]))
+        return files_of(self, prepared)
+
+    monkeypatch.setattr(remembered.Place, "_files_of", late)
+    sardonyx.InferenceSession(path)
+    assert not entries_kept(tmp_path)
+
+
+def test_large_entries_are_mapped_and_found_without_being_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remembered, "SMALL", 10)
+    monkeypatch.setattr(file_digests, "READ_ANYWAY", 10)
+    monkeypatch.setattr(file_digests, "SETTLED", 0)
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model_of(BODIES["weights"]))
+    assert not is_remembered(sardonyx.InferenceSession(path)) and not entries_kept(tmp_path)
+    sardonyx.InferenceSession(path, _configured("sardonyx.remember", "all"))
+    (entry,) = entries_kept(tmp_path)
+    session = sardonyx.InferenceSession(path)
+    assert is_remembered(session)
+    assert session.run(None, {"x": np.ones((1, 4), np.float32)})[0].tolist() == [[22, 26, 30]]
+    whole = entry.read_bytes()
+    payload = whole.index(container.MAGIC)
+    for position in (payload + 20, payload + container.HEADER_BYTES + 40, whole.index(b"kernels", payload)):
+        entry.unlink()  # sessions map it
+        entry.write_bytes(_flipped(whole, position))
+        assert not is_remembered(sardonyx.InferenceSession(path))
+    entry.unlink()
+    entry.write_bytes(whole[:-64])
+    assert not is_remembered(sardonyx.InferenceSession(path))
 
 
 def test_what_is_quickly_prepared_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,8 @@
 of the same model opens that, and neither optimizes nor lowers nor packs.
 
 An entry is a context model with its payload in one file. Its checksum covers the key that it stands for, so an entry under a wrong name
-is none. Whatever is wrong with a file is as if it were not there, and whatever is wrong with the disk is as if nothing were kept.
+is none. It also tells the content of the model's other files, without which it is none either. Whatever is wrong with a file is as if it
+were not there, and whatever is wrong with the disk is as if nothing were kept.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ import numpy as np
 from sardonyx import settings
 from sardonyx.compiler.cache import ObjectCache, default_folder, given_bytes
 from sardonyx.errors import CODED, InvalidArgument, is_strict
+from sardonyx.formats import mapping
+from sardonyx.formats.mapping import FileIdentity
 from sardonyx.formats.ort import reader
 from sardonyx.ir import Model, Node
 from sardonyx.providers.native.aot.opening import COMPATIBILITY_KEY, ReadData, context_nodes
@@ -32,18 +35,20 @@ from sardonyx.runtime.preparation.recipe import ProviderList
 from sardonyx.runtime.preparation.specialized import Specialized
 from sardonyx.runtime.saving import contexts, remembered_keys
 from sardonyx.runtime.saving.contexts import Compiled
+from sardonyx.runtime.saving.file_digests import digest_of, is_settled
 from sardonyx.startup.hashing import blake2b
 from sardonyx.startup.records import dataclass
 
 if TYPE_CHECKING:
     from sardonyx.runtime.preparation.prepare import Prepared
 
-MAGIC = b"sardonyx model 2"
+MAGIC = b"sardonyx model 3"
 _HEAD = struct.Struct("<16s32sQQQ")
 """Magic, checksum, and how many bytes each part has."""
 ALIGNMENT = 64
 SMALL = 32 << 20
-"""How many bytes a model may have, and an entry, to be kept without being asked."""
+"""How many bytes a model may have, and an entry, to be kept without being asked. Larger entries are mapped, and their constants, like
+the weights of any model, not read before they are used."""
 WORTH_KEEPING = 0.05
 """How many seconds a model must have taken: what is prepared in less is prepared again as soon as an entry is read."""
 FOLDER = "models"
@@ -92,8 +97,11 @@ class Place:
 
     folder: str
     key: str
-    source: Any
+    source: str | bytes
+    content: str
+    """The digest of the source."""
     largest: int
+    """How many bytes a model may have, and an entry, to be kept."""
     begun: float
     """When the session was begun, in seconds."""
 
@@ -109,7 +117,9 @@ class Place:
         try:
             names, model_bytes, payload = unpacked(content, self.key)
             model = reader.read_model(model_bytes, directly=True)
-            model.doc, model.graph.name, model.graph.doc, shown = json.loads(bytes(names))
+            model.doc, model.graph.name, model.graph.doc, shown, files = json.loads(bytes(names))
+            if not self._has(files):
+                return None
         except (*CODED, ValueError) as error:
             logger.info("The remembered model %s is damaged: %s", self.path, error)
             return None
@@ -120,10 +130,13 @@ class Place:
 
     def keep(self, prepared: Prepared) -> None:
         """Keep a prepared model for later sessions, if it can be kept."""
-        if time.perf_counter() - self.begun < WORTH_KEEPING or not _can_be_kept(prepared, self.source):
+        if time.perf_counter() - self.begun < WORTH_KEEPING or not _can_be_kept(prepared):
+            return
+        files = self._files_of(prepared)
+        if files is None:
             return
         try:
-            content = _packed(prepared, self.key)
+            content = _packed(prepared, self.key, files)
         except Exception as error:  # a session does not fail because the next one will be slower
             if is_strict() and not isinstance(error, CODED):  # which say that no file can hold it
                 raise
@@ -133,6 +146,37 @@ class Place:
             cache = models_cache(self.folder)
             cache.write(self.key, content)
             cache.shrink()
+
+    def _has(self, files: Mapping[str, str]) -> bool:
+        """Whether the other files of the model are those whose digests these are."""
+        if not files:
+            return True
+        if isinstance(self.source, bytes):
+            return False
+        folder = os.path.dirname(os.path.abspath(self.source))
+        with contextlib.suppress(OSError):
+            return all(digest_of(os.path.join(folder, name), self.largest) == digest for name, digest in files.items())
+        return False
+
+    def _files_of(self, prepared: Prepared) -> dict[str, str] | None:
+        """The digests of the model's other files, by their paths as seen from its own.
+
+        None if the files are too large together, or if one of them may have changed since it was read.
+        """
+        opened = {} if prepared.recipe.files is None else prepared.recipe.files.identities
+        if isinstance(self.source, bytes):
+            return None if opened else {}
+        own = os.path.abspath(self.source)
+        others = {path: identity for path, identity in opened.items() if path != own}
+        try:
+            if os.path.getsize(own) + sum(identity.size for identity in others.values()) > self.largest:
+                return None
+            if digest_of(own, self.largest) != self.content or not all(map(_is_still, others, others.values())):
+                return None
+            folder = os.path.dirname(own)
+            return {os.path.relpath(path, folder): digest_of(path, self.largest) or "" for path in others}
+        except (OSError, ValueError):
+            return None
 
 
 def place_of(
@@ -153,7 +197,16 @@ def place_of(
     if content is None:
         return None
     key = remembered_keys.key_of(content, options, providers, disabled)
-    return Place(os.path.join(folder, FOLDER), key, source, largest, begun)
+    return Place(os.path.join(folder, FOLDER), key, source, content, largest, begun)
+
+
+def _is_still(path: str, identity: FileIdentity) -> bool:
+    """Whether a file is for certain what it was when it was opened."""
+    descriptor = mapping.open_regular(path)
+    try:
+        return mapping.identity_of(descriptor) == identity and is_settled(identity)
+    finally:
+        os.close(descriptor)
 
 
 def models_cache(folder: str) -> ObjectCache:
@@ -178,6 +231,8 @@ def _own_file(path: str) -> memoryview | None:
         status = os.fstat(descriptor)
         if hasattr(os, "getuid") and status.st_uid != os.getuid():
             return None  # code that somebody else put there is not ours to run
+        if status.st_size > SMALL:
+            return mapping.mapped(descriptor, mapping.identity_of(descriptor))
         memory = np.empty(status.st_size + ALIGNMENT, np.uint8)
         shift = -memory.ctypes.data % ALIGNMENT
         content = memory[shift : shift + status.st_size].data
@@ -185,7 +240,7 @@ def _own_file(path: str) -> memoryview | None:
     return None
 
 
-def _packed(prepared: Prepared, key: str) -> bytes:
+def _packed(prepared: Prepared, key: str, files: Mapping[str, str]) -> bytes:
     """An entry for a prepared model."""
     from sardonyx.runtime.saving.files import as_saved
 
@@ -200,7 +255,7 @@ def _packed(prepared: Prepared, key: str) -> bytes:
     contexts.write(prepared, file)
     whole = prepared.model
     shown = {value.name: NodeArg._of(value).shape for value in (*whole.graph.inputs, *whole.graph.outputs)}
-    names = json.dumps([whole.doc, whole.graph.name, whole.graph.doc, shown]).encode()  # which the ORT format leaves out
+    names = json.dumps([whole.doc, whole.graph.name, whole.graph.doc, shown, dict(files)]).encode()  # what the ORT format lacks
     return packed(key, (names, *models, *payloads))
 
 
@@ -227,23 +282,25 @@ def unpacked(content: memoryview, key: str) -> list[memoryview]:
 
 
 def _checksum(key: str, parts: Sequence[bytes | memoryview]) -> bytes:
-    """Over the key, and the parts with their lengths."""
+    """Over the key, and the parts with their lengths.
+
+    A large payload has a checksum of its own over all but its constants, which the model, another part, knows.
+    """
     hashed = blake2b(f"{key} {' '.join(str(len(part)) for part in parts)} ".encode(), digest_size=32)
     for part in parts:
-        hashed.update(part)
+        if len(part) <= SMALL:
+            hashed.update(part)
     return hashed.digest()
 
 
-def _can_be_kept(prepared: Prepared, source: Any) -> bool:
+def _can_be_kept(prepared: Prepared) -> bool:
     """Whether a session of what is kept would do all that this one does.
 
-    It has no defaults, supposes nothing, has no plans for shapes and no other files, a file can hold all its code, and that is as quick.
+    It has no defaults, supposes nothing, has no plans for shapes, a file can hold all its code, and that is as quick.
     """
-    files = set() if prepared.recipe.files is None else prepared.recipe.files.paths
-    own = {os.path.abspath(source)} if isinstance(source, str) else set()
     plan = prepared.plan
     supposes = prepared.journal is not None and prepared.journal.suppositions
-    if plan is None or prepared.defaults is not None or supposes or not files <= own:
+    if plan is None or prepared.defaults is not None or supposes:
         return False
     programs = [step.call for step in prepared.steps() if isinstance(step.call, CompiledProgram)]
     is_stored = bool(programs) and all(program.can_be_stored for program in programs)

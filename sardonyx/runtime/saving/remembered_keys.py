@@ -22,11 +22,11 @@ from sardonyx.providers.native.aot import cpu
 from sardonyx.runtime.api.options import Option, SessionOptions
 from sardonyx.runtime.preparation.providers import CPU_PROVIDER
 from sardonyx.runtime.preparation.recipe import ProviderList
-from sardonyx.startup.hashing import blake2b
+from sardonyx.runtime.saving import file_digests
+from sardonyx.runtime.saving.file_digests import digest
 
 FORMAT = 1
 PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-DIGEST_BYTES = 20
 WRITES = (settings.EP_CONTEXT_ENABLE, settings.RECORD_ASSIGNMENT, settings.EP_CONTEXT_SOURCE_MODEL_PATH)
 """Settings of sessions that need the model itself."""
 ABOUT_KEEPING = (settings.CACHE_DIRECTORY, settings.CACHE_BYTES, settings.MODELS_BYTES, settings.REMEMBER_VARIABLE)
@@ -60,21 +60,20 @@ def key_of(content: str, options: SessionOptions, providers: ProviderList, disab
         "machine": [platform.machine(), sorted(cpu.features_here())],
         "package": package_digest(),
     }
-    return _digest(json.dumps(parts, sort_keys=True).encode())
+    return digest(json.dumps(parts, sort_keys=True).encode())
 
 
 def content_of(source: str | bytes, largest: int) -> str | None:
-    """The digest of a model, None if it has more bytes than `largest`; OSError if its file cannot be read."""
+    """The digest of a model, None if it has more bytes than `largest` and nobody has read it before; OSError if it cannot be read."""
     if isinstance(source, str):
-        with open(source, "rb", buffering=0) as file:
-            source = file.read() if os.fstat(file.fileno()).st_size <= largest else bytes(largest + 1)
-    return _digest(source) if len(source) <= largest else None
+        return file_digests.digest_of(source, largest)
+    return digest(source) if len(source) <= largest else None
 
 
 @functools.cache
 def package_digest() -> str:
     """What tells whether this package is what it was: names, sizes and times of its files."""
-    return _digest(repr(sorted(_files(PACKAGE))).encode())
+    return digest(repr(sorted(_files(PACKAGE))).encode())
 
 
 def _files(folder: str) -> Iterator[tuple[str, int, int]]:
@@ -87,7 +86,3 @@ def _files(folder: str) -> Iterator[tuple[str, int, int]]:
             else:
                 status = entry.stat()
                 yield entry.path, status.st_size, status.st_mtime_ns
-
-
-def _digest(data: bytes) -> str:
-    return blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
