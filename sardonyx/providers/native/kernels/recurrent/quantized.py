@@ -121,7 +121,7 @@ class _Weights:
         values = {name: value for name, value in zip(WEIGHTS, inputs_named(node, *WEIGHTS)) if value is not None}
         W, R = (shape_of(required(input_named(node, name))) or () for name in "WR")
         self.depth, self.hidden, self.directions = int(W[1]), int(R[1]), directions_of(node)  # type: ignore[arg-type]
-        self._lanes, self.state_product = lanes, product
+        self._lanes, self._memory, self.state_product = lanes, lowerer.weights, product
         self.input_product = product_for(lowerer.target, _column_type(values["W"], values["W_zero_point"]))
         self.columns = self.directions * GATES * padded_size(self.hidden, lanes)
         self.width = width_of(lowerer.target, self.columns)
@@ -164,8 +164,8 @@ class _Weights:
         if B is not None:
             both[...] = B.reshape(both.shape)
         packed = [
-            pack_groups(np.moveaxis(inputs, 1, 0).reshape(self.depth, -1), self.input_product, self.width),
-            pack_groups(panels.reshape(*panels.shape[:3], -1), self.state_product, GATES * self._lanes),
+            pack_groups(self._memory, np.moveaxis(inputs, 1, 0).reshape(self.depth, -1), self.input_product, self.width),
+            pack_groups(self._memory, panels.reshape(*panels.shape[:3], -1), self.state_product, GATES * self._lanes),
             aligned(self._ordered(both.sum(1, keepdims=True))),
         ]
         for matrix, scale in ((inputs, W_scale), (state, R_scale)):
