@@ -69,5 +69,5 @@ release: $(READY)
 	@$(BIN)/python packaging/release.py
 
 clean:
-	rm -rf $(VENV) .venv-slow build dist packaging/minimal/build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-slow .venv-quantizers build dist packaging/minimal/build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
