@@ -86,7 +86,9 @@ def main():
     results = {}
     for name, network in (("convolutional", Convolutional()), ("transformer", Transformer())):
         trained(network, torch.from_numpy(train), torch.from_numpy(train_labels))
-        paths = {kind: str(FOLDER / f"{name}.{kind}.onnx") for kind in ("float", "ready", "qdq", "signed", "operators", "dynamic")}
+        paths = {
+            kind: str(FOLDER / f"{name}.{kind}.onnx") for kind in ("float", "ready", "qdq", "signed", "operators", "dynamic")
+        }
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             torch.onnx.export(

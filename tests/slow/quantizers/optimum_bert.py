@@ -5,6 +5,7 @@ What is printed: how many nodes of each op the quantized models have, and what t
 
 import collections
 import json
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -25,7 +26,12 @@ NAMES = ["input_ids", "attention_mask", "token_type_ids"]
 def exported():
     torch.manual_seed(3)
     config = BertConfig(
-        vocab_size=120, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, attn_implementation="eager"
+        vocab_size=120,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        attn_implementation="eager",
     )
     network = BertForSequenceClassification(config).eval()
     operands = tuple(torch.ones(1, 7, dtype=torch.int64) for _ in NAMES)
@@ -58,6 +64,7 @@ def summary(path):
 
 def main():
     torch.set_num_threads(1)
+    os.chdir(FOLDER)  # calibration leaves a model there
     exported()
     results = {}
     quantizer = ORTQuantizer.from_pretrained(FOLDER, file_name="model.onnx")

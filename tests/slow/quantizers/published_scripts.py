@@ -108,7 +108,11 @@ def by_hand():
 def calibrated():
     """Ranges by hand, then a QDQ quantizer with an op of one's own."""
     calibrator = create_calibrator(
-        str(PATH), ["MatMul", "Softplus"], str(FOLDER / "augmented.onnx"), CalibrationMethod.MinMax, extra_options={"symmetric": False}
+        str(PATH),
+        ["MatMul", "Softplus"],
+        str(FOLDER / "augmented.onnx"),
+        CalibrationMethod.MinMax,
+        extra_options={"symmetric": False},
     )
     calibrator.set_execution_providers(["CPUExecutionProvider"])
     calibrator.collect_data(Reader())
@@ -135,7 +139,9 @@ def calibrated():
 
 def four_bits():
     path = FOLDER / "four_bits.onnx"
-    config = DefaultWeightOnlyQuantConfig(block_size=32, is_symmetric=True, accuracy_level=0, quant_format=QuantFormat.QOperator)
+    config = DefaultWeightOnlyQuantConfig(
+        block_size=32, is_symmetric=True, accuracy_level=0, quant_format=QuantFormat.QOperator
+    )
     quantizer = MatMulNBitsQuantizer(onnx.load(PATH), algo_config=config)
     quantizer.process()
     quantizer.model.save_model_to_file(str(path), False)
