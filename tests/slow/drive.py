@@ -1,7 +1,8 @@
 """Runs one driver program on the real onnxruntime or on sardonyx in its place, and tells which of them it got.
 
-test_packages.py starts it in an environment of its own: python drive.py onnxruntime|sardonyx PROGRAM. The driver prints its results
-as JSON; the line after that is ours: the files of all modules that are called onnxruntime or come from a folder of that name.
+test_packages.py and test_quantizers.py start it in environments of their own: python drive.py onnxruntime|sardonyx PROGRAM
+[ARGUMENT …]. The driver prints its results as JSON; the line after that is ours: the files of all modules that are called onnxruntime
+or come from a folder of that name.
 """
 
 import json
@@ -10,11 +11,12 @@ import sys
 from pathlib import Path
 
 
-def main(runtime, program):
+def main(runtime, program, *arguments):
     if runtime == "sardonyx":
         import sardonyx
 
         sardonyx.install_as_onnxruntime()
+    sys.argv = [program, *arguments]
     runpy.run_path(program, run_name="__main__")
     print()
     print(json.dumps(onnxruntime_modules()))

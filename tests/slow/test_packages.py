@@ -25,13 +25,15 @@ DRIVERS = sorted((HERE / "packages").glob("*.py"))
 
 
 @cache
-def python() -> Path:
-    return environment.interpreter()
+def python(kind: tuple[str, str, str]) -> Path:
+    return environment.interpreter(kind)
 
 
-def drive(runtime: str, program: Path) -> tuple[Any, dict[str, str]]:
+def drive(
+    runtime: str, program: Path, *arguments: str, kind: tuple[str, str, str] = environment.PACKAGES
+) -> tuple[Any, dict[str, str]]:
     """The driver's results, and the files of the modules of onnxruntime or of its stand-in."""
-    command = [str(python()), str(HERE / "drive.py"), runtime, str(program)]
+    command = [str(python(kind)), str(HERE / "drive.py"), runtime, str(program), *arguments]
     # PYTHONPATH might bring in packages of another environment
     surroundings = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     surroundings["PYTHONIOENCODING"] = "utf-8"

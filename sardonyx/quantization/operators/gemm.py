@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from onnx import NodeProto
 
 from sardonyx.quantization.operators.matmul import QOpMatMul
@@ -67,4 +69,6 @@ class QDQGemm(QDQOperatorBase):
                 self.quantizer.quantize_bias_tensor(node.name, node.input[2], node.input[0], node.input[1], beta)
                 set_default_beta(node)
             else:
-                self.quantizer.quantize_activation_tensor(node.input[2])
+                logging.getLogger(__name__).warning(
+                    "the bias of Gemm %r is not constant and stays in float; the node had better be excluded", node.name
+                )
