@@ -141,6 +141,7 @@ LISTS = {
     "optimizer/passes/attention_scores.py": "the ways in which exporters write scores",
     "optimizer/passes/nchwc_ops.py": "which ops the original computes in blocks",
     "optimizer/passes/rotary.py": "the ways in which exporters write rotations",
+    "optimizer/passes/sequences.py": "what takes the place of each of its own ops",
     "optimizer/passes/categories.py": "where the names of classes stand in each of its own ops",
     "optimizer/recording.py": "which ops the original quantizes when it loads a model",
     "optimizer/replay.py": "which ops the original quantizes when it loads a model",

@@ -199,11 +199,13 @@ class NativeExecutionProvider(ExecutionProvider):
         results = set(graph.outputs) if graph is not None else set()
         leaving = [value for value in outputs if value in results or any(user not in members for user in value.users)]
         inputs = _entering(nodes)
-        inputs += _witnesses(graph, nodes, inputs) if graph is not None else []
         try:
+            inputs += _witnesses(graph, nodes, inputs) if graph is not None else []
             self._compile(Cluster(f"{self.name}_trial", nodes, inputs, leaving or outputs[-1:]))
         except LoweringFailed as failed:
             return failed.failures[0].reason
+        except CannotCompile as error:  # a sequence comes from outside of these nodes
+            return str(error)
         return ""
 
     def _compiled(self, program: Program, tables: Tables, fallback: Interpreted) -> CompiledProgram:

@@ -52,6 +52,13 @@ CONTROL = {
         else_branch = no () => (float[B, 3] q) { q = Neg(a) }>""",
     "loop": """t = Loop(two, yes, a) <body = step (int64 i, bool go, float[V, 3] s) => (bool on, float[W, 3] r) {
             on = Identity(go) r0 = Exp(s) r1 = Add(r0, a) r = Tanh(r1) }>""",
+    "loop of sequences": """e = SequenceConstruct(a)
+        z = Loop(two, yes, e) <body = step (int64 i, bool go, seq(float[V, 3]) s) => (bool on, seq(float[W, 3]) r) {
+            on = Identity(go) h = Exp(a) r = SequenceInsert(s, h) }>
+        l = SequenceErase(z, two) t = ConcatFromSequence<axis=0>(l)""",
+    "map": """e = SplitToSequence<axis=0>(a, two)
+        z = SequenceMap(e) <body = step (float[V, 3] s) => (float[V, 3] r) { r0 = Exp(s) r = Tanh(r0) }>
+        l = SequenceInsert(z, a) t = ConcatFromSequence<axis=0>(l)""",
     "loop that reads only": """t = Loop(two, yes, x) <body = step (int64 i, bool go, float[V, 3] s) => (bool on, float[W, 3] r) {
             on = Identity(go) m0 = ReduceMax<keepdims=1>(a) r0 = Mul(s, m0) r = Tanh(r0) }>""",
     "loop with an if": """t = Loop(two, yes, a) <body = step (int64 i, bool go, float[V, 3] s) => (bool on, float[W, 3] r) {

@@ -158,6 +158,18 @@ LOOPS = {
             c2 = Identity(c) j = Mod(i, two) odd = Cast<to=9>(j)
             t = If(odd) <then_branch = y () => (seq(float[E,F]) t1) { t1 = SequenceInsert(q, x) },
                 else_branch = z () => (seq(float[E,F]) t2) { t2 = Identity(q) }> }>""",
+    "decides from the beginning": """e = SequenceEmpty()
+        u = Loop(m, yes, e) <body = b (int64 i, bool c, seq(float[A,B]) q) => (bool c2, seq(float[C,D]) t) {
+            c2 = Identity(c) j = Mod(i, two) odd = Cast<to=9>(j)
+            t = If(odd) <then_branch = y () => (seq(float[E,F]) t1) { t1 = SequenceInsert(q, x) },
+                else_branch = z () => (seq(float[E,F]) t2) { t2 = Identity(q) }> }>
+        s = SequenceInsert(u, x)""",
+    "begins anew": """e = SequenceConstruct(x)
+        u = Loop(m, yes, e) <body = b (int64 i, bool c, seq(float[A,B]) q) => (bool c2, seq(float[C,D]) t) {
+            c2 = Identity(c) l = SequenceLength(q) full = Greater(l, two)
+            t = If(full) <then_branch = y () => (seq(float[E,F]) t1) { t1 = SequenceEmpty() },
+                else_branch = z () => (seq(float[E,F]) t2) { v = Neg(x) t2 = SequenceInsert(q, v) }> }>
+        s = SequenceInsert(u, x)""",
     "is nested": """e = SequenceConstruct(x)
         s = Loop(m, yes, e) <body = b (int64 i, bool c, seq(float[A,B]) q) => (bool c2, seq(float[C,D]) t) {
             c2 = Identity(c)
@@ -208,6 +220,20 @@ def test_what_a_session_gives_as_a_sequence_is_left_to_numpy() -> None:
     assert [(step.node.op_type, step.compiled) for step in plan.steps if not step.compiled] == [("SequenceConstruct", False)]
     sequence, result = execute(plan, {"x": floats(3)})
     compare([*sequence, result], [floats(3), np.exp(floats(3)), np.tanh(np.exp(floats(3)))])
+
+
+def test_what_only_a_run_packs_is_left_to_numpy() -> None:
+    text = """g (bool c, float[N] x) => (float[M] r, float[N] y) {
+        y = Exp(x)
+        o = If(c) <then_branch = t () => (optional(float[A]) a) { a = Optional(x) },
+                   else_branch = e () => (optional(float[A]) b) { b = Optional(y) }>
+        r = OptionalGetElement(o) }"""
+    plan = native_plan(text)
+    assert any(step.compiled for step in plan.steps)
+    reference = make_plan(model_of(text).graph, [CPUExecutionProvider()])
+    for c in (True, False):
+        feeds = {"c": np.array(c), "x": floats(4)}
+        compare(execute(plan, feeds), execute(reference, feeds))
 
 
 # --- any program

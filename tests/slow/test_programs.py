@@ -1,0 +1,43 @@
+"""Models that packages carry are one native program each: those of the directory that SARDONYX_CORPUS names, as carried.json lists them.
+
+A ZipMap at the end may stand behind the program. It makes maps, which are objects of Python.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sardonyx
+from sardonyx.runtime.preparation.plan import all_steps
+
+pytestmark = pytest.mark.slow
+
+DIRECTORY = Path(os.environ.get("SARDONYX_CORPUS") or "nowhere").resolve()
+LIST = DIRECTORY / "carried.json"
+FILES: dict[str, Any] = {
+    name: DIRECTORY / entry["file"]
+    for name, entry in (json.loads(LIST.read_text()) if LIST.exists() else {}).items()
+    if (DIRECTORY / entry["file"]).exists()
+}
+UNSET = pytest.mark.skipif(
+    not os.environ.get("SARDONYX_CORPUS"), reason="SARDONYX_CORPUS is not set: it names a directory of models with carried.json"
+)
+LEFT = {"ddddocr_old": "DynamicQuantizeLSTM"}
+"""Models that are more than one program, and the op that NumPy computes."""
+
+
+@pytest.mark.parametrize("name", sorted(FILES) or [pytest.param("any", marks=UNSET)])
+def test_model_is_one_program(name: str) -> None:
+    options = sardonyx.SessionOptions()
+    options.add_session_config_entry("sardonyx.remember", "off")
+    steps = list(all_steps(sardonyx.InferenceSession(FILES[name], options)._engine.plan))
+    left = {step.node.op_type for step in steps if step.in_numpy} - {"ZipMap"}
+    if name in LEFT:
+        assert left <= {LEFT[name]}
+    else:
+        assert (sum(step.compiled for step in steps), left) == (1, set())
