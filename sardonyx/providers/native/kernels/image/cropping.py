@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from sardonyx.errors import KernelError
 from sardonyx.ir import Node, Value
 from sardonyx.ops.reading import operand, word
 from sardonyx.providers.cpu.resize import COORDINATES, ResizedAxis, nearest_pixels, plan_axes, stencil
@@ -44,18 +45,15 @@ def resize(op: Composer, X: Value, mode: str, node: Node) -> Value:
 def _plan(node: Node) -> Sequence[ResizedAxis]:
     shape = dims(required(node.inputs[0]))
     given: dict[str, Any] = {name: operand(node, name) for name in ("roi", "scales", "sizes", "axes")}
-    if any(isinstance(numbers, Value) for numbers in given.values()) or not all(isinstance(size, int) for size in shape):
+    is_computed = any(value is not None and not value.is_constant for value in node.inputs[1:])
+    if is_computed or not all(isinstance(size, int) for size in shape):
         raise CannotCompile("which region is in view, or how large, depends on data", quiet=True)
     roi, scales = (None if given[name] is None else np.asarray(given[name], np.float32) for name in ("roi", "scales"))
     policy = word(node, "keep_aspect_ratio_policy", "stretch")
-    plan: Sequence[ResizedAxis] = plan_axes(
-        shape,
-        roi,
-        scales,
-        given["sizes"],
-        given["axes"],
-        policy,  # type: ignore[no-untyped-call]
-    )
+    try:
+        plan: Sequence[ResizedAxis] = plan_axes(shape, roi, scales, given["sizes"], given["axes"], policy)  # type: ignore[no-untyped-call]
+    except KernelError as error:
+        raise CannotCompile(str(error), quiet=True) from error
     if not all(step.length > 0 and 0 <= step.resized <= LONGEST for step in plan):
         raise CannotCompile("an axis is empty or very long", quiet=True)
     return plan
