@@ -86,7 +86,7 @@ class ObjectCache:
             if _bytes_in(_entries(os.path.dirname(path))) * PARTS > self.max_bytes:
                 self.shrink()
 
-    def write(self, key: str, content: bytes) -> None:
+    def write(self, key: str, *parts: bytes | memoryview) -> None:
         """Make a file of a key, at once and whole, unless the disk refuses."""
         path = self._path(key)
         if path is None:
@@ -99,7 +99,7 @@ class ObjectCache:
             handle, temporary = tempfile.mkstemp(dir=folder, prefix=".new-")
             try:
                 with os.fdopen(handle, "wb") as file:
-                    file.write(content)
+                    file.writelines(parts)
                 os.replace(temporary, path)
             except OSError:
                 os.unlink(temporary)

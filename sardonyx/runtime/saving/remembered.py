@@ -135,16 +135,18 @@ class Place:
         files = self._files_of(prepared)
         if files is None:
             return
+        if _constant_bytes(prepared) > self.largest:
+            return
         try:
-            content = _packed(prepared, self.key, files)
+            pieces = pieces_of(self.key, _parts(prepared, files))
         except Exception as error:  # a session does not fail because the next one will be slower
             if is_strict() and not isinstance(error, CODED):  # which say that no file can hold it
                 raise
             logger.info("The model is not remembered: %s", error)
             return
-        if len(content) <= self.largest:
+        if sum(map(len, pieces)) <= self.largest:
             cache = models_cache(self.folder)
-            cache.write(self.key, content)
+            cache.write(self.key, *pieces)
             cache.shrink()
 
     def _has(self, files: Mapping[str, str]) -> bool:
@@ -240,29 +242,41 @@ def _own_file(path: str) -> memoryview | None:
     return None
 
 
-def _packed(prepared: Prepared, key: str, files: Mapping[str, str]) -> bytes:
-    """An entry for a prepared model."""
+def _constant_bytes(prepared: Prepared) -> int:
+    """How many bytes the constants of all programs have, which is nearly all that an entry has."""
+    programs = [step.call.program for step in prepared.steps() if isinstance(step.call, CompiledProgram)]
+    arrays = [buffer.array for program in programs if program is not None for buffer in program.constants]
+    return sum({(array.ctypes.data, array.nbytes): array.nbytes for array in arrays if array is not None}.values())
+
+
+def _parts(prepared: Prepared, files: Mapping[str, str]) -> list[bytes | memoryview]:
+    """What an entry for a prepared model consists of."""
     from sardonyx.runtime.saving.files import as_saved
 
     models: list[bytes] = []
-    payloads: list[bytes] = []
+    payloads: list[memoryview] = []
     file = contexts.ContextFile(
         Path("model.ort"),
         required=True,
-        write=lambda name, data: payloads.append(bytes(data.read())),
+        write=lambda name, data: payloads.append(data._data),  # which is as large as the weights, and need not be copied
         take=lambda model: models.append(bytes(as_saved(model, portable=False).encoded())),
     )
     contexts.write(prepared, file)
     whole = prepared.model
     shown = {value.name: NodeArg._of(value).shape for value in (*whole.graph.inputs, *whole.graph.outputs)}
     names = json.dumps([whole.doc, whole.graph.name, whole.graph.doc, shown, dict(files)]).encode()  # what the ORT format lacks
-    return packed(key, (names, *models, *payloads))
+    return [names, *models, *payloads]
 
 
-def packed(key: str, parts: Sequence[bytes]) -> bytes:
-    """The bytes of an entry: a head and its three parts, each where code likes it."""
+def packed(key: str, parts: Sequence[bytes | memoryview]) -> bytes:
+    """The bytes of an entry."""
+    return b"".join(pieces_of(key, parts))
+
+
+def pieces_of(key: str, parts: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:
+    """An entry in pieces: a head and its three parts, each where code likes it."""
     head = _HEAD.pack(MAGIC, _checksum(key, parts), *map(len, parts))
-    return b"".join(part.ljust(-(-len(part) // ALIGNMENT) * ALIGNMENT, b"\0") for part in (head, *parts))
+    return [piece for part in (head, *parts) for piece in (part, bytes(-len(part) % ALIGNMENT))]
 
 
 def unpacked(content: memoryview, key: str) -> list[memoryview]:

@@ -29,6 +29,24 @@ def numbers(*shape: int, dtype: type = np.float32) -> np.ndarray:
 # --- joining
 
 
+@pytest.mark.parametrize("outputs", ["float[n,4] first, float[n,4] second", "int64[n,1] place, float[n,4] second"])
+def test_a_part_that_several_take_is_computed_into_the_first(outputs: str) -> None:
+    """The column that both take lies otherwise in memory than they do; there is one place for each of them."""
+    text = f"""agraph (float[n,3] x, float[3,n] y) => ({outputs})
+        <float[3] limits = {{20, 40, 60}}, int64[1] last = {{2}}, float[1] zero = {{0}}, float[1] one = {{1}}> {{
+        turned = Transpose<perm=[1,0]>(y)
+        column = Gather<axis=1>(turned, last)
+        less = Less(column, limits)
+        numbers = Cast<to=1>(less)
+        nothing = Mul(column, zero)
+        ones = Add(nothing, one)
+        first = Concat<axis=1>(numbers, ones)
+        second = Concat<axis=1>(x, ones)
+        place = ArgMax<axis=1>(first)
+    }}"""
+    assert_agrees(text, [{"x": numbers(n, 3), "y": numbers(3, n)} for n in (5, 1, 0, 70)])
+
+
 @pytest.mark.parametrize("name", TYPES)
 @pytest.mark.parametrize("axis", (0, 1, -1))
 def test_joining(name: str, axis: int) -> None:

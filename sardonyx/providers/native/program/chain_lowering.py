@@ -68,7 +68,9 @@ class ChainLowerer(ValueLowerer):
     def store(self, value: Value, target: View) -> None:
         """Put a value into a part of a larger buffer. A pending value that nobody else needs is computed right there."""
         if value not in self.scope.pending or not self.is_private(value):
-            self.copy(self.view(value), target)
+            view = self.view(value)
+            if view != target:  # it may have been computed right there
+                self.copy(view, target)
             return
         expression = self._expression(value)
         self._finish(expression)

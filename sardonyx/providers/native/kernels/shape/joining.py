@@ -99,10 +99,12 @@ def _sizes_of(node: Node) -> tuple[list[Dim] | None, int]:
 
 
 def joint_of(lowerer: ValueLowerer, node: Node, joints: dict[Node, View]) -> View:
-    """Where the result of a Concat is: where some part of it has been put already, else in the order of all its parts."""
+    """Where the result of a Concat is: where some part of it has been put already, else in the order of all its parts.
+
+    Parts that are computed from now on find that place too: there is no other one.
+    """
     if node not in joints:
         orders = {_order_of(lowerer, value, DEPTH) for value in node.inputs if value is not None}
-        # a part that is computed later, and that others read too, must find the place that was chosen here
         joints[node] = lowerer.output(node.outputs[0], orders.pop() if len(orders) == 1 else None)
     return joints[node]
 
