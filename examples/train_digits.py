@@ -1,15 +1,20 @@
-"""Digits of 8 × 8 pixels, learnt on ONNX files: artifacts, steps with an optimizer, a checkpoint, and a model for inference.
+"""Digits of 8 × 8 pixels, learnt in four ways that take the same steps.
 
-    python examples/train_digits.py
+    python examples/train_digits.py --with files      on ONNX files: artifacts, a checkpoint, and a model for inference
+    python examples/train_digits.py --with eager      a module of PyTorch as it is
+    python examples/train_digits.py --with ortmodule  the same inside of ORTModule
+    python examples/train_digits.py --with compile    the same through torch.compile
 
-The digits are scikit-learn's where that is installed, else drawn here with noise.
+The digits are scikit-learn's where that is installed, else drawn here with noise. All but the first need PyTorch.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -60,6 +65,21 @@ def make_model(seed: int) -> onnx.ModelProto:
     return model
 
 
+def batches(count: int, epochs: int, seed: int) -> Iterator[list[np.ndarray]]:
+    """The rows of each batch of each epoch."""
+    random = np.random.default_rng(seed)
+    for _ in range(epochs):
+        order = random.permutation(count)
+        yield [order[start : start + 50] for start in range(0, count, 50)]
+
+
+def report(epoch: int, losses: list[float]) -> None:
+    print(f"epoch {epoch + 1}: loss {np.mean(losses):.4f}")
+
+
+# --- on files
+
+
 def train(folder: Path, pixels: np.ndarray, labels: np.ndarray, epochs: int, seed: int) -> Module:
     artifacts.generate_artifacts(
         make_model(seed),
@@ -72,32 +92,85 @@ def train(folder: Path, pixels: np.ndarray, labels: np.ndarray, epochs: int, see
     module = Module(folder / "training_model.onnx", state, folder / "eval_model.onnx")
     optimizer = Optimizer(folder / "optimizer_model.onnx", module)
     optimizer.set_learning_rate(3e-3)
-    random = np.random.default_rng(seed)
-    for epoch in range(epochs):
-        order, losses = random.permutation(len(pixels)), []
-        for start in range(0, len(order), 50):
-            batch = order[start : start + 50]
+    for epoch, parts in enumerate(batches(len(pixels), epochs, seed)):
+        losses = []
+        for batch in parts:
             losses.append(module(pixels[batch], labels[batch]))
             optimizer.step()
             module.lazy_reset_grad()
-        print(f"epoch {epoch + 1}: loss {np.mean(losses):.3f}")
+        report(epoch, losses)
     CheckpointState.save_checkpoint(state, folder / "trained", include_optimizer_state=True)
     return module
 
 
+def scores_from_files(pixels: np.ndarray, labels: np.ndarray, tested: np.ndarray, epochs: int, seed: int) -> np.ndarray:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        module = train(folder, pixels, labels, epochs, seed)
+        module.export_model_for_inferencing(folder / "digits.onnx", ["scores"])
+        return sardonyx.InferenceSession(folder / "digits.onnx").run(None, {"pixels": tested})[0]
+
+
+# --- with PyTorch
+
+
+def make_module(seed: int) -> Any:
+    """The network of the files, with their weights, as a module."""
+    import torch
+
+    network = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
+    weights = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in make_model(seed).graph.initializer}
+    names = {"0.weight": "w1", "0.bias": "b1", "2.weight": "w2", "2.bias": "b2"}
+    network.load_state_dict({name: torch.tensor(weights[other]) for name, other in names.items()})
+    return network
+
+
+def wrapped(network: Any, way: str) -> Any:
+    if way == "ortmodule":
+        from sardonyx.training import ORTModule
+
+        return ORTModule(network)
+    if way == "compile":
+        import torch
+
+        return torch.compile(network, backend="sardonyx")
+    return network
+
+
+def scores_from_torch(
+    way: str, pixels: np.ndarray, labels: np.ndarray, tested: np.ndarray, epochs: int, seed: int
+) -> np.ndarray:
+    import torch
+
+    from sardonyx.training.optim import FusedAdam
+
+    network = make_module(seed)
+    model = wrapped(network, way)
+    optimizer = FusedAdam(network.parameters(), lr=3e-3)  # that of the files
+    for epoch, parts in enumerate(batches(len(pixels), epochs, seed)):
+        losses = []
+        for batch in parts:
+            loss = torch.nn.functional.cross_entropy(model(torch.tensor(pixels[batch])), torch.tensor(labels[batch]))
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+        report(epoch, losses)
+    with torch.no_grad():
+        return model(torch.tensor(tested)).numpy()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--with", choices=("files",), default="files", help="how to train: on ONNX files")
+    ways = ("files", "eager", "ortmodule", "compile")
+    parser.add_argument("--with", dest="way", choices=ways, default="files", help="how to train")
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     pixels, labels = load_digits(options.seed)
     tested = len(pixels) // 5
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        module = train(folder, pixels[tested:], labels[tested:], options.epochs, options.seed)
-        module.export_model_for_inferencing(folder / "digits.onnx", ["scores"])
-        (scores,) = sardonyx.InferenceSession(folder / "digits.onnx").run(None, {"pixels": pixels[:tested]})
+    learnt = pixels[tested:], labels[tested:], pixels[:tested], options.epochs, options.seed
+    scores = scores_from_files(*learnt) if options.way == "files" else scores_from_torch(options.way, *learnt)
     print(f"test accuracy {np.mean(scores.argmax(axis=1) == labels[:tested]):.3f}")
 
 

@@ -123,12 +123,16 @@ def exists(dotted: str) -> bool:
     for length in range(len(parts), 0, -1):
         try:
             target = importlib.import_module(".".join(parts[:length]))
-        except ModuleNotFoundError:
+        except ModuleNotFoundError as error:
+            if error.name == "torch":  # it is there, for who has torch
+                return True
             continue
         try:
             functools.reduce(getattr, parts[length:], target)
         except AttributeError:
             return False
+        except ModuleNotFoundError as error:
+            return error.name == "torch"
         return True
     return False
 

@@ -1,0 +1,131 @@
+"""Training steps through the torch.compile backend beside eager torch, and beside inductor where it works.
+
+    python -m benchmarks.training [--threads 1] [--models mlp bert] [--seconds 10] [--inductor]
+
+Steps of all of them are taken in turns in one process. What is printed are minima: processor time and wall time of forward, loss and
+backward in milliseconds, their ratios to eager torch, and the largest difference of a gradient in parts of the largest gradient.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import math
+import time
+import warnings
+from collections.abc import Callable
+
+import torch
+
+from benchmarks.training_models import MODELS, Step
+
+Clock = Callable[[], float]
+CLOCKS: dict[str, Clock] = {"processor": time.process_time, "wall": time.perf_counter}
+
+
+class Runner:
+    """One way to take steps of a model."""
+
+    def __init__(self, name: str, model: torch.nn.Module, step: Step, backend: str | None):
+        self.name = name
+        self.model = copy.deepcopy(model)
+        self.step = step
+        self.call = self.model if backend is None else torch.compile(self.model, backend=backend)
+        self.best = dict.fromkeys(CLOCKS, math.inf)
+        started = time.process_time()
+        self.take()
+        self.first = time.process_time() - started
+
+    def take(self) -> None:
+        self.model.zero_grad()
+        self.step(self.call).backward()
+
+    def measure(self) -> None:
+        starts = {name: clock() for name, clock in CLOCKS.items()}
+        self.take()
+        for name, clock in CLOCKS.items():
+            self.best[name] = min(self.best[name], clock() - starts[name])
+
+
+def gap(ours: torch.nn.Module, theirs: torch.nn.Module) -> float:
+    """The largest difference of gradients in parts of the largest gradient."""
+    pairs = [(mine.grad, other.grad) for mine, other in zip(ours.parameters(), theirs.parameters())]
+    largest = max(float(other.abs().max()) for _, other in pairs)
+    return max(float((mine - other).abs().max()) for mine, other in pairs) / largest
+
+
+def compare(name: str, seconds: float, with_inductor: bool) -> float:
+    """Print the lines of a model; returns the ratio of processor times."""
+    torch.manual_seed(0)
+    model, step = MODELS[name]()
+    backends = {"eager": None, "sardonyx": "sardonyx"} | ({"inductor": "inductor"} if with_inductor else {})
+    runners = {label: Runner(label, model, step, backend) for label, backend in backends.items()}
+    eager = runners["eager"]
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        for runner in runners.values():
+            runner.measure()
+    for runner in runners.values():
+        ratios = [runner.best[clock] / eager.best[clock] for clock in CLOCKS]
+        times = "  ".join(f"{clock} {1000 * runner.best[clock]:8.2f} ms ({ratio:.2f})" for clock, ratio in zip(CLOCKS, ratios))
+        print(f"{name:10} {runner.name:9} {times}  first step {runner.first:6.1f} s  gap {gap(runner.model, eager.model):.0e}")
+    ours = runners["sardonyx"]
+    return ours.best["processor"] / eager.best["processor"]
+
+
+def optimizers(seconds: float) -> None:
+    """AdamW over four million parameters."""
+    from sardonyx.training.optim import AdamWMode, FusedAdam
+
+    parameters = [torch.nn.Parameter(torch.randn(1000, 1000)) for _ in range(4)]
+    for parameter in parameters:
+        parameter.grad = torch.randn_like(parameter)
+    ways = {
+        "torch foreach": torch.optim.AdamW(parameters, foreach=True),
+        "torch fused": torch.optim.AdamW(parameters, fused=True),
+        "FusedAdam": FusedAdam(parameters, adam_w_mode=AdamWMode.ADAMW_TORCH, weight_decay=0.01),
+    }
+    best = dict.fromkeys(ways, math.inf)
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        for label, optimizer in ways.items():
+            started = time.process_time()
+            optimizer.step()
+            best[label] = min(best[label], time.process_time() - started)
+    print("AdamW, 4 M parameters: " + ", ".join(f"{label} {1000 * taken:.2f} ms" for label, taken in best.items()))
+
+
+def call_overhead(count: int = 500) -> None:
+    """Forward and backward of a tiny Linear."""
+    model, rows = torch.nn.Linear(4, 4), torch.randn(2, 4)
+    ways = {
+        "eager": model,
+        "aot_autograd alone": torch.compile(model, backend="aot_eager"),
+        "sardonyx": torch.compile(model, backend="sardonyx"),
+    }
+    best = dict.fromkeys(ways, math.inf)
+    for _ in range(count):
+        for label, call in ways.items():
+            started = time.process_time()
+            call(rows).sum().backward()
+            best[label] = min(best[label], time.process_time() - started)
+    print("a call of a tiny Linear: " + ", ".join(f"{label} {1e6 * taken:.0f} µs" for label, taken in best.items()))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--models", nargs="*", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--seconds", type=float, default=10.0, help="for each model")
+    parser.add_argument("--inductor", action="store_true", help="needs a C++ compiler, and minutes")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(options.threads)
+    ratios = [compare(name, options.seconds, options.inductor) for name in options.models]
+    print(f"geometric mean of processor time against eager torch: {math.prod(ratios) ** (1 / len(ratios)):.2f}")
+    optimizers(options.seconds / 4)
+    call_overhead()
+
+
+if __name__ == "__main__":
+    main()
