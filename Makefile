@@ -53,6 +53,7 @@ conformance: $(READY)
 test-slow: $(READY)
 	@echo "Setting up the environment of other people's packages (once)"
 	@$(BIN)/python tests/slow/environment.py
+	@$(BIN)/python tests/slow/environment.py torch
 	@$(PYTEST) -m slow -o faulthandler_timeout=0
 
 fuzz: $(READY)
@@ -69,5 +70,5 @@ release: $(READY)
 	@$(BIN)/python packaging/release.py
 
 clean:
-	rm -rf $(VENV) .venv-slow build dist packaging/minimal/build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-slow .venv-slow-torch build dist packaging/minimal/build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

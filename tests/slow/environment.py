@@ -1,6 +1,7 @@
-"""The virtual environment of test_packages.py: packages from outside at known versions, and this project.
+"""The virtual environments of test_packages.py: packages from outside at known versions, and this project.
 
-`make test-slow` makes it before the tests; run by hand: python tests/slow/environment.py. SARDONYX_SLOW_ENV names another place.
+`make test-slow` makes them before the tests; run by hand: python tests/slow/environment.py [torch]. SARDONYX_SLOW_ENV names another
+place. The one for packages that need PyTorch is large, and stands apart.
 """
 
 from __future__ import annotations
@@ -13,22 +14,28 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-REQUIREMENTS = Path(__file__).with_name("requirements.txt")
+TORCH = "torch"
+"""The environment of packages that need PyTorch."""
 
 
-def directory() -> Path:
-    return Path(os.environ.get("SARDONYX_SLOW_ENV") or ROOT / ".venv-slow").resolve()
+def requirements(kind: str = "") -> Path:
+    return Path(__file__).with_name(f"requirements-{kind}.txt" if kind else "requirements.txt")
 
 
-def interpreter() -> Path:
-    """The environment's Python; the environment is made, or made again, where it does not match requirements.txt."""
-    python = directory() / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    stamp = directory() / ".ready"
-    if not python.exists() or not stamp.exists() or stamp.read_text() != _wanted():
-        venv.create(directory(), with_pip=True, clear=True)
-        _install(python, "--no-deps", "--ignore-requires-python", "--requirement", str(REQUIREMENTS))
+def directory(kind: str = "") -> Path:
+    plain = Path(os.environ.get("SARDONYX_SLOW_ENV") or ROOT / ".venv-slow").resolve()
+    return plain.with_name(f"{plain.name}-{kind}") if kind else plain
+
+
+def interpreter(kind: str = "") -> Path:
+    """The environment's Python; the environment is made, or made again, where it does not match its list."""
+    python = directory(kind) / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    stamp = directory(kind) / ".ready"
+    if not python.exists() or not stamp.exists() or stamp.read_text() != _wanted(kind):
+        venv.create(directory(kind), with_pip=True, clear=True)
+        _install(python, "--no-deps", "--ignore-requires-python", "--requirement", str(requirements(kind)))
         _install(python, "--no-deps", "--editable", str(ROOT))
-        stamp.write_text(_wanted())
+        stamp.write_text(_wanted(kind))
     return python
 
 
@@ -36,9 +43,9 @@ def _install(python: Path, *arguments: str) -> None:
     subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments], check=True)
 
 
-def _wanted() -> str:
-    return f"{sys.version} {hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()}\n"
+def _wanted(kind: str) -> str:
+    return f"{sys.version} {hashlib.sha256(requirements(kind).read_bytes()).hexdigest()}\n"
 
 
 if __name__ == "__main__":
-    print(interpreter())
+    print(interpreter(*sys.argv[1:2]))
