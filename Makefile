@@ -55,6 +55,7 @@ conformance: $(READY)
 test-slow: $(READY)
 	@echo "Setting up the environment of other people's packages (once)"
 	@$(BIN)/python tests/slow/environment.py
+	@$(BIN)/python tests/slow/environment.py torch
 	@$(PYTEST) -m slow -o faulthandler_timeout=0
 
 .venv-training/.ready: pyproject.toml
@@ -84,5 +85,5 @@ kernels: $(READY)
 	@$(BIN)/python packaging/kernels/compile_kernels.py
 
 clean:
-	rm -rf $(VENV) .venv-slow .venv-training .venv-quantizers build dist packaging/*/build packaging/kernels/sardonyx_kernels/*.kernels *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-slow* .venv-training build dist packaging/*/build packaging/kernels/sardonyx_kernels/*.kernels *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -2,7 +2,7 @@
 
 test_packages.py and test_quantizers.py start it in environments of their own: python drive.py onnxruntime|sardonyx PROGRAM
 [ARGUMENT …]. The driver prints its results as JSON; the line after that is ours: the files of all modules that are called onnxruntime
-or come from a folder of that name.
+or come from the installed package.
 """
 
 import json
@@ -27,8 +27,13 @@ def onnxruntime_modules():
     return {
         name: file
         for name, file in files.items()
-        if file and (name.partition(".")[0] == "onnxruntime" or "onnxruntime" in Path(file).parts)
+        if file and (name.partition(".")[0] == "onnxruntime" or is_of_the_package(Path(file)))
     }
+
+
+def is_of_the_package(file):
+    """Whether a file is of the installed onnxruntime; optimum has a folder of that name, too."""
+    return any(folder.name == "onnxruntime" and folder.parent.name == "site-packages" for folder in file.parents)
 
 
 main(*sys.argv[1:])

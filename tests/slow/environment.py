@@ -1,7 +1,7 @@
 """The virtual environments of test_packages.py and test_quantizers.py: packages from outside at known versions, and this project.
 
-`make test-slow` makes the first before the tests; run by hand: python tests/slow/environment.py. SARDONYX_SLOW_ENV and
-SARDONYX_QUANTIZER_ENV name other places.
+`make test-slow` makes two of them before the tests, test_quantizers.py its own; run by hand: python tests/slow/environment.py [KIND].
+SARDONYX_SLOW_ENV names another place. Those for packages that need PyTorch are large, and stand apart.
 """
 
 from __future__ import annotations
@@ -14,24 +14,30 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("requirements.txt", ".venv-slow", "SARDONYX_SLOW_ENV")
-QUANTIZERS = ("quantizers.txt", ".venv-quantizers", "SARDONYX_QUANTIZER_ENV")
-"""A list of packages, where its environment lies, and the variable that names another place."""
+TORCH = "torch"
+"""The environment of packages that need PyTorch."""
+QUANTIZERS = "quantizers"
+"""The environment of programs that quantize models."""
 
 
-def interpreter(kind: tuple[str, str, str] = PACKAGES) -> Path:
+def requirements(kind: str = "") -> Path:
+    return Path(__file__).with_name(f"requirements-{kind}.txt" if kind else "requirements.txt")
+
+
+def directory(kind: str = "") -> Path:
+    plain = Path(os.environ.get("SARDONYX_SLOW_ENV") or ROOT / ".venv-slow").resolve()
+    return plain.with_name(f"{plain.name}-{kind}") if kind else plain
+
+
+def interpreter(kind: str = "") -> Path:
     """The environment's Python; the environment is made, or made again, where it does not match its list."""
-    name, place, variable = kind
-    requirements = Path(__file__).with_name(name)
-    directory = Path(os.environ.get(variable) or ROOT / place).resolve()
-    python = directory / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    stamp = directory / ".ready"
-    wanted = f"{sys.version} {hashlib.sha256(requirements.read_bytes()).hexdigest()}\n"
-    if not python.exists() or not stamp.exists() or stamp.read_text() != wanted:
-        venv.create(directory, with_pip=True, clear=True)
-        _install(python, "--no-deps", "--ignore-requires-python", "--requirement", str(requirements))
+    python = directory(kind) / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    stamp = directory(kind) / ".ready"
+    if not python.exists() or not stamp.exists() or stamp.read_text() != _wanted(kind):
+        venv.create(directory(kind), with_pip=True, clear=True)
+        _install(python, "--no-deps", "--ignore-requires-python", "--requirement", str(requirements(kind)))
         _install(python, "--no-deps", "--editable", str(ROOT))
-        stamp.write_text(wanted)
+        stamp.write_text(_wanted(kind))
     return python
 
 
@@ -39,5 +45,9 @@ def _install(python: Path, *arguments: str) -> None:
     subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments], check=True)
 
 
+def _wanted(kind: str) -> str:
+    return f"{sys.version} {hashlib.sha256(requirements(kind).read_bytes()).hexdigest()}\n"
+
+
 if __name__ == "__main__":
-    print(interpreter())
+    print(interpreter(*sys.argv[1:2]))

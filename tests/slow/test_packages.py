@@ -1,6 +1,7 @@
 """Programs written for onnxruntime run unchanged: packages that carry their models, on the real one and on sardonyx in its place.
 
-Each driver in packages/ is an ordinary program that uses one package's own interface and prints what it got.
+Each driver in packages/ and in torch_packages/ is an ordinary program that uses one package's own interface and prints what it got.
+Those of torch_packages/ make their models themselves, and run in an environment with PyTorch.
 """
 
 from __future__ import annotations
@@ -21,22 +22,22 @@ from tests.tolerance import OTHER_PACKAGES, PACKAGES
 pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).parent
-DRIVERS = sorted((HERE / "packages").glob("*.py"))
+ENVIRONMENTS = {"packages": "", "torch_packages": environment.TORCH}
+DRIVERS = sorted(path for folder in ENVIRONMENTS for path in (HERE / folder).glob("*.py"))
 
 
 @cache
-def python(kind: tuple[str, str, str]) -> Path:
+def python(kind: str) -> Path:
     return environment.interpreter(kind)
 
 
-def drive(
-    runtime: str, program: Path, *arguments: str, kind: tuple[str, str, str] = environment.PACKAGES
-) -> tuple[Any, dict[str, str]]:
+def drive(runtime: str, program: Path, *arguments: str, kind: str | None = None) -> tuple[Any, dict[str, str]]:
     """The driver's results, and the files of the modules of onnxruntime or of its stand-in."""
-    command = [str(python(kind)), str(HERE / "drive.py"), runtime, str(program), *arguments]
+    interpreter = python(ENVIRONMENTS[program.parent.name] if kind is None else kind)
+    command = [str(interpreter), str(HERE / "drive.py"), runtime, str(program), *arguments]
     # PYTHONPATH might bring in packages of another environment
     surroundings = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    surroundings["PYTHONIOENCODING"] = "utf-8"
+    surroundings |= {"PYTHONIOENCODING": "utf-8", "HF_HUB_OFFLINE": "1"}  # nothing is to be fetched
     process = subprocess.run(command, capture_output=True, encoding="utf-8", env=surroundings, timeout=900, check=False)
     assert process.returncode == 0, f"{program.stem} on {runtime}:\n{process.stderr[-4000:]}"
     *_, results, _, modules = process.stdout.splitlines()

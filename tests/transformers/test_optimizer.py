@@ -151,3 +151,43 @@ def test_masks_come_in_formats():
         formats.append(options.attention_mask_format)
     wanted = [AttentionMaskFormat.MaskIndexEnd, AttentionMaskFormat.AttentionMask, AttentionMaskFormat.NoMask]
     assert formats == wanted
+
+
+def fused_without_mask(input: str, bias: str) -> onnx.ModelProto:
+    """Attention with something added to its scores, optimized with masks switched off."""
+    made = onnx.parser.parse_model(f"""
+    <ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]>
+    block (float[batch, length, 8] x, {input}) => (float[batch, length, 8] y)
+    <float[1] one = {{1}}, float[1] low = {{-10000}}, int64[2] axes = {{1, 2}}> {{
+        {bias}
+        y = com.microsoft.MultiHeadAttention <num_heads = 2> (x, x, x, , , bias)
+    }}""")
+    options = FusionOptions("bert")
+    options.disable_attention_mask()
+    return optimizer.optimize_model(made, "bert", 2, 8, options).model
+
+
+def attention(x: np.ndarray, heads: int) -> np.ndarray:
+    """Each position looks at all."""
+    split = x.reshape(*x.shape[:2], heads, -1).swapaxes(1, 2)
+    weights = np.exp(split @ split.swapaxes(2, 3) / np.sqrt(split.shape[-1]))
+    return (weights / weights.sum(axis=-1, keepdims=True) @ split).swapaxes(1, 2).reshape(x.shape)
+
+
+def test_a_mask_that_is_switched_off_leaves_the_graph():
+    mask = """shape = Shape(x)
+        zeros = ConstantOfShape(shape)
+        none = ReduceSum(zeros)
+        wide = Unsqueeze(attention_mask, axes)
+        present = Add(wide, none)
+        absent = Sub(one, present)
+        bias = Mul(absent, low)"""
+    made = fused_without_mask("float[batch, length] attention_mask", mask)
+    assert [value.name for value in made.graph.input] == ["x"]
+    got = onnxruntime.InferenceSession(made.SerializeToString()).run(None, {"x": FEEDS["x"]})[0]
+    np.testing.assert_allclose(got, attention(FEEDS["x"], 2), rtol=1e-5, atol=1e-6)
+
+
+def test_what_else_is_added_to_scores_stays():
+    made = fused_without_mask("float[batch, 2, length, length] distances", "bias = Identity(distances)")
+    assert [value.name for value in made.graph.input] == ["x", "distances"]
