@@ -88,8 +88,8 @@ class Bench:
             self.feeds_path(path).write_bytes(pickle.dumps(network.feeds))
             yield path
 
-    def corpus(self, corpus: Path) -> Iterator[Path]:
-        for path in sorted(corpus.glob("*.onnx")):
+    def corpus(self, paths: Iterable[Path]) -> Iterator[Path]:
+        for path in paths:
             self.feeds_path(path).write_bytes(pickle.dumps(feeds_for(open_session(PEER, path), path)))
             yield path
 
@@ -158,7 +158,7 @@ def _models(bench: Bench, names: Sequence[str]) -> Iterator[Path]:
     yield from bench.networks(name for name in NETWORKS if not names or name in names)
     corpus = os.environ.get("SARDONYX_CORPUS")
     if corpus:
-        yield from (path for path in bench.corpus(Path(corpus)) if not names or path.stem in names)
+        yield from bench.corpus(path for path in sorted(Path(corpus).glob("*.onnx")) if not names or path.stem in names)
 
 
 # --- what came out
