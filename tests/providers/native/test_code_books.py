@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from sardonyx.compiler.tables import looked_up
+from sardonyx.compiler.code_books import looked_up
 from sardonyx.compiler.types import F32, I32
 from sardonyx.providers.cpu.contrib.quantized_matmul import CODE_BOOKS
 from sardonyx.runtime.execution.executor import execute

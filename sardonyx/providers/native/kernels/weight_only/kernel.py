@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from sardonyx.compiler.builder import Value, Variable
-from sardonyx.compiler.tables import looked_up
+from sardonyx.compiler.code_books import looked_up
 from sardonyx.compiler.types import F32, I8, I32, U32, Type
 from sardonyx.providers.native.kernels.linalg.tile_kernel import ROWS_PER_POINTER, GemmArguments, Tile, TiledProduct
 from sardonyx.providers.native.program.chain import Chain
