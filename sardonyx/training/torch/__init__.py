@@ -3,9 +3,3 @@
 dynamo and aot_autograd turn a module into graphs of ATen ops for forward, backward and inference; here each becomes a model that a
 session runs.
 """
-
-from __future__ import annotations
-
-from sardonyx.training.torch.backend import sardonyx
-
-__all__ = ["sardonyx"]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from sardonyx import settings
 from sardonyx.runtime.api.options import SessionOptions
 from sardonyx.runtime.api.raw_session import RawSession
 from sardonyx.training.torch.graphs import Lowered, Source, View
@@ -17,11 +18,11 @@ from sardonyx.training.torch.tensors import array_of, tensor_of
 
 
 def session_of(lowered: Lowered, options: Options) -> RawSession:
-    settings = SessionOptions()
-    settings.intra_op_num_threads = options.threads or torch.get_num_threads()
-    settings.add_session_config_entry("session.intra_op.allow_spinning", "0")  # torch's threads work between runs
-    settings.log_severity_level = options.log_severity_level
-    session = RawSession(settings, lowered.model)
+    session_options = SessionOptions()
+    session_options.intra_op_num_threads = options.threads or torch.get_num_threads()
+    session_options.add_session_config_entry(settings.ALLOW_SPINNING, "0")  # torch's threads work between runs
+    session_options.log_severity_level = options.log_severity_level
+    session = RawSession(session_options, lowered.model)
     session.initialize_session()
     return session
 
