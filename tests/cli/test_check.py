@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tests.providers.native.networks import Network
 
 
@@ -28,11 +30,12 @@ def test_bytes_that_are_no_model_are_a_problem_of_loading(tmp_path, call):
 
 def test_what_is_left_to_numpy_is_listed_with_the_reason(tmp_path, call):
     net = Network()
-    pooled = net.MaxRoiPool(net.input("x", ["N", 3, 8, 8]), net.input("rois", ["K", 5]), pooled_shape=[2, 2])
-    (tmp_path / "pool.onnx").write_bytes(net.model(net.Relu(pooled)))
-    result = call("check", tmp_path / "pool.onnx", "--json")
+    ids, scores = net.input("ids", ["N", 4], np.int64), net.input("scores", ["N", 8])
+    blocked = net.NGramRepeatBlock(ids, scores, domain="com.microsoft", ngram_size=2)
+    (tmp_path / "block.onnx").write_bytes(net.model(net.Relu(blocked)))
+    result = call("check", tmp_path / "block.onnx", "--json")
     assert result.code == 0
     (left,) = result.json["numpy"]
-    assert left["where"] == "MaxRoiPool 'MaxRoiPool_0'" and "no native code" in left["reason"]
-    assert "no native code" in call("inspect", tmp_path / "pool.onnx", "--after", "native").out
-    assert "no native code" in call("inspect", tmp_path / "pool.onnx", "--after", "partition").out
+    assert left["where"] == "com.microsoft::NGramRepeatBlock 'NGramRepeatBlock_0'" and "no native code" in left["reason"]
+    assert "no native code" in call("inspect", tmp_path / "block.onnx", "--after", "native").out
+    assert "no native code" in call("inspect", tmp_path / "block.onnx", "--after", "partition").out

@@ -14,6 +14,7 @@ import pytest
 import sardonyx
 from sardonyx.errors import Fail
 from sardonyx.runtime.preparation.alternatives import Alternatives
+from tests.patience import HANG_SECONDS
 
 OPSETS = '<ir_version: 8, opset_import: ["" : 17]>'
 SAME_NAMES = """g (float[N,S] a, float[N,S] b) => (float[N,N] z) <float[1] w = {-1}> {
@@ -104,7 +105,7 @@ def test_bound_memory_and_other_threads_find_the_successor() -> None:
     done: list[Any] = []
     came = threading.Event()
     one.run_async(None, fed, lambda results, _, error: (done.append((results, error)), came.set()), None)
-    assert came.wait(60)
+    assert came.wait(HANG_SECONDS)
     np.testing.assert_allclose(done[0][0][0], wanted(fed), rtol=1e-5)
     np.testing.assert_allclose(one.run(["t"], fed)[0], fed["b"].T)
 

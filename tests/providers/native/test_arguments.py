@@ -214,7 +214,7 @@ def test_the_declaration_is_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> 
     target = X86_LEVELS["avx2"]
     emit = example_kernel.__wrapped__  # type: ignore[attr-defined]
     monkeypatch.setattr(emit, "__module__", "sardonyx.test")  # keys are for code of the package alone
-    keys = {kernel("example", record)(emit)(target, 0, False)._key for record in (Example, Longer)}
+    keys = {kernel("example", record)(emit)(target, 0, False).key for record in (Example, Longer)}
     assert None not in keys and len(keys) == 2
 
 

@@ -32,7 +32,7 @@ OPEN = {
     "weights or heads of unknown sizes: these shape the code": """
         LSTM GRU RNN LinearAttention com.microsoft:LinearAttention Attention GroupNormalization RotaryEmbedding
         com.microsoft:Attention com.microsoft:MultiHeadAttention com.microsoft:GroupQueryAttention
-        com.microsoft:RotaryEmbedding com.microsoft:EmbedLayerNormalization com.microsoft:QAttention
+        com.microsoft:RotaryEmbedding com.microsoft:EmbedLayerNormalization com.microsoft:QEmbedLayerNormalization com.microsoft:QAttention
         com.microsoft:PackedAttention com.microsoft:PackedMultiHeadAttention com.microsoft:MRotaryEmbedding
         com.microsoft:RelativePositionBias
     """,

@@ -326,13 +326,17 @@ NOT_REDUCING = {
         SpaceToDepth
         BitCast com.microsoft.Pad Trilu com.microsoft.Trilu ReverseSequence MaxUnpool ai.onnx.ml.ArrayFeatureExtractor
         ai.onnx.ml.FeatureVectorizer Compress
+        SequenceConstruct SequenceEmpty SequenceInsert SequenceErase SequenceAt SequenceLength SplitToSequence ConcatFromSequence
+        Optional OptionalGetElement OptionalHasElement
     """,
     "strings are read one by one": """
         Equal StringConcat StringNormalizer StringSplit RegexFullMatch TfIdfVectorizer com.microsoft.Tokenizer
         com.microsoft.MurmurHash3 ai.onnx.ml.CategoryMapper
     """,
-    "nodes of the graphs inside are lowered one by one": "If Loop Scan",
-    "operands are copied before they are combined": "Col2Im LinearAttention Det com.microsoft.Inverse NonZero NonMaxSuppression",
+    "nodes of the graphs inside are lowered one by one": "If Loop Scan SequenceMap",
+    "operands are copied before they are combined": """
+        Col2Im LinearAttention Det com.microsoft.Inverse NonZero NonMaxSuppression Unique com.microsoft.Unique
+    """,
     "operands are computed before they are combined, number by number": "com.microsoft.MatMulNBits com.microsoft.MatMulBnb4",
     "results do not depend on the elements of an operand": """
         Range com.microsoft.Range EyeLike OneHot ConstantOfShape RandomNormal RandomNormalLike RandomUniform

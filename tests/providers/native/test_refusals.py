@@ -217,14 +217,14 @@ def test_faults_are_raised_where_tests_want_to_see_them(monkeypatch) -> None:
 
 def test_a_session_tells_the_reasons() -> None:
     net = Network(opset=17)
-    x, rois = net.input("x", ["N", 3, 8, 8]), net.input("rois", ["K", 5])
+    ids, scores = net.input("ids", ["N", 4], np.int64), net.input("scores", ["N", 8])
     options = sardonyx.SessionOptions()
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
-    model = net.model(net.Relu(net.MaxRoiPool(net.Tanh(x), rois, pooled_shape=[2, 2])))
+    model = net.model(net.Relu(net.NGramRepeatBlock(ids, net.Tanh(scores), domain="com.microsoft", ngram_size=2)))
     session = sardonyx.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     told = {node.op_type: node.reason for part in session.get_provider_graph_assignment_info() for node in part.get_nodes()}
     assert told["Relu"] == ""
-    assert "no native code" in told["MaxRoiPool"]
+    assert "no native code" in told["NGramRepeatBlock"]
 
 
 def test_a_refused_run_is_told_once(caplog) -> None:
