@@ -52,6 +52,8 @@ PACKAGES = {
 }
 """How far a number of another package's results may be from onnxruntime's: in itself, and relative to it if it is above one."""
 OTHER_PACKAGES = 1e-3
+QUANTIZERS = 2e-3
+"""The same of results in 8 bits: a number between two codes falls to either."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from sardonyx import InferenceSession
 def test_names_are_told_apart() -> None:
     names = [name for name, _ in quantized.entries()]
     assert len(set(names)) == len(names)
-    assert set(quantized.SOURCES) == {name.split()[0] for name in names[: len(quantized.SOURCES) * len(quantized.FORMS)]}
+    assert {name.split()[0] for name in names} >= set(quantized.SOURCES)
 
 
 @pytest.mark.parametrize("signs", quantized.SIGNS)

@@ -187,9 +187,9 @@ def test_nothing_is_known_against_the_devices_that_are_here():
 
 
 def test_a_function_says_where_initializers_are(tmp_path):
-    """What no program takes keeps its initializers: here strings are looked up by a NumPy op behind them."""
-    text = """<ir_version: 8, opset_import: ["": 17]> g (float[3] x, int64[1] i) => (float[3] y, float[K] u)
-    <float[3] w = {1, 2, 3}> { y = Add(x, w) u = Unique(w) }"""
+    """What no program takes keeps its initializers: here NumPy blocks n-grams."""
+    text = """<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]> g (float[1,3] x, int64[1,2] i) => (float[1,3] y, float[1,3] u)
+    <float[1,3] w = {1, 2, 3}> { y = Add(x, w) u = com.microsoft.NGramRepeatBlock<ngram_size = 3>(i, w) }"""
     path = tmp_path / "model.onnx"
     onnx.save(onnx.parser.parse_model(text), path)
     options = sardonyx.SessionOptions()
@@ -203,7 +203,7 @@ def test_a_function_says_where_initializers_are(tmp_path):
 
     compiler = sardonyx.ModelCompiler(options, path, get_initializer_location_func=locate)
     compiler.compile_to_file(tmp_path / "compiled.onnx")
-    assert seen == [("w", [1.0, 2.0, 3.0], None)]
+    assert seen == [("w", [[1.0, 2.0, 3.0]], None)]
     (stored,) = onnx.load(tmp_path / "compiled.onnx", load_external_data=False).graph.initializer
     assert {entry.key: entry.value for entry in stored.external_data} == {
         "location": "weights.bin",
@@ -211,14 +211,14 @@ def test_a_function_says_where_initializers_are(tmp_path):
         "length": "12",
     }
     options.add_session_config_entry("session.allow_compiled_code", "1")
-    feeds = {"x": np.ones(3, np.float32), "i": np.zeros(1, np.int64)}
+    feeds = {"x": np.ones((1, 3), np.float32), "i": np.zeros((1, 2), np.int64)}
     results = sardonyx.InferenceSession(tmp_path / "compiled.onnx", options).run(None, feeds)
-    assert [result.tolist() for result in results] == [[2, 3, 4], [1, 2, 3]]
+    assert [result.tolist() for result in results] == [[[2, 3, 4]], [[1, 2, 3]]]
 
 
 def test_a_place_of_another_size_is_refused(tmp_path):
-    text = """<ir_version: 8, opset_import: ["": 17]> g (float[3] x) => (float[3] y, float[K] u)
-    <float[3] w = {1, 2, 3}> { y = Add(x, w) u = Unique(w) }"""
+    text = """<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]> g (float[1,3] x, int64[1,2] i) => (float[1,3] y, float[1,3] u)
+    <float[1,3] w = {1, 2, 3}> { y = Add(x, w) u = com.microsoft.NGramRepeatBlock<ngram_size = 3>(i, w) }"""
     path = tmp_path / "model.onnx"
     onnx.save(onnx.parser.parse_model(text), path)
     options = sardonyx.SessionOptions()

@@ -14,14 +14,13 @@ import pytest
 
 from tests.slow import environment
 from tests.slow.test_packages import HERE, differences, drive
+from tests.tolerance import QUANTIZERS
 
 pytestmark = pytest.mark.slow
 
 PROGRAMS = HERE / "quantizers"
 LOST_POINTS = 0.5
 """Percent of accuracy that 8 bits may cost."""
-TOLERANCE = 2e-3
-"""Of results in 8 bits: a number between two codes falls to either."""
 COMPARED = sorted(path for path in PROGRAMS.glob("*.py") if path.stem != "digits")
 
 
@@ -41,7 +40,7 @@ def both(program: Path, folder: Path):
 @pytest.mark.parametrize("program", COMPARED, ids=[program.stem for program in COMPARED])
 def test_programs_get_what_the_original_gives_them(program: Path, tmp_path: Path) -> None:
     expected, found = both(program, tmp_path)
-    assert differences(found, expected, TOLERANCE) == []
+    assert differences(found, expected, QUANTIZERS) == []
 
 
 def test_8_bits_cost_at_most_half_a_point(tmp_path: Path) -> None:

@@ -76,6 +76,8 @@ class Reduction:
             total = f.sqrt(total)
         elif self.op == "LogSum":
             total = log(total)
+        if total.type.is_float and not self.result_type.is_float and self.result_type.bits < I64.bits:
+            total = f.convert(total, I64)  # what is too large wraps around on every CPU, as in NumPy
         return f.convert(total, self.result_type)
 
 
