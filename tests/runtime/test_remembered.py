@@ -17,7 +17,7 @@ import onnx.parser
 import pytest
 
 import sardonyx
-from sardonyx.errors import InvalidArgument
+from sardonyx.errors import Fail, InvalidArgument
 from sardonyx.ops import entries
 from sardonyx.providers.native.aot import container, cpu
 from sardonyx.runtime.saving import file_digests, remembered, remembered_keys
@@ -404,3 +404,27 @@ def test_our_own_modules_are_not_foreign() -> None:
     program = f"{loading}; load_families(); cpu.load_all(); print(entries.foreign())"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "frozenset()\n"
+
+
+def test_what_cannot_be_opened_is_prepared_anew(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setenv("SARDONYX_STRICT", "0")
+    model = model_of(BODIES["chain"])
+    fresh = sardonyx.InferenceSession(model)
+
+    def refuse(*_: Any) -> Any:
+        raise Fail("no such program")
+
+    monkeypatch.setattr("sardonyx.providers.native.aot.provider.ContextExecutionProvider.compile", refuse)
+    again = sardonyx.InferenceSession(model)
+    assert not is_remembered(again) and "prepared anew" in caplog.text
+    assert np.array_equal(again.run(None, feeds_for(again))[0], fresh.run(None, feeds_for(fresh))[0])
+
+
+def test_a_model_whose_program_is_given_a_constant_is_not_kept(tmp_path: Path) -> None:
+    body = """g (float[2] x) => (float[2] y, float[2] c, float[2] z) {
+        c = Constant<value = float[2] {1, 2}>() y = Add(x, c) z = RandomNormalLike<scale = 0.0>(y) }"""
+    options = sardonyx.SessionOptions()
+    options.graph_optimization_level = sardonyx.GraphOptimizationLevel.ORT_DISABLE_ALL
+    results = [sardonyx.InferenceSession(model_of(body), options).run(None, {"x": np.ones(2, np.float32)}) for _ in range(2)]
+    assert [result.tolist() for result in results[0]] == [result.tolist() for result in results[1]]
+    assert results[0][0].tolist() == [2, 3]

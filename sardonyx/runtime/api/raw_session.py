@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sardonyx import settings
-from sardonyx.errors import ModelLoadCanceled, door
+from sardonyx.errors import CODED, ModelLoadCanceled, door, is_strict
 from sardonyx.formats import mapping
 from sardonyx.providers.prepacking import PrepackedWeightsContainer
 from sardonyx.runtime.api import arguments, patience
@@ -99,6 +99,23 @@ class RawSession(Engine):
         `disabled_optimizers` names rewrites to leave out; packed weights are shared through `prepacked_weights_container`.
         """
         requested = list(zip(providers, provider_options or [{}] * len(providers), strict=True))
+        try:
+            self._initialize(requested, disabled_optimizers, prepacked_weights_container)
+        except CODED as error:
+            if self._remembered is None or is_strict() or self._cancelled():
+                raise
+            logger.warning("What was remembered of the model cannot be used, so it is prepared anew: %s", error)
+            with door("while the model is loaded"):
+                self._remembered, self._model = None, load_model(self._source, self.session_options, self._files)
+            self._initialize(requested, disabled_optimizers, prepacked_weights_container)
+
+    def _initialize(
+        self,
+        requested: Sequence[tuple[str, Mapping[str, str]]],
+        disabled_optimizers: Collection[str],
+        prepacked_weights_container: PrepackedWeightsContainer | None,
+    ) -> None:
+        providers = [name for name, _ in requested]
         with (
             self._scope(),
             self._event("session_initialization"),

@@ -40,6 +40,7 @@ from sardonyx.startup.hashing import blake2b
 from sardonyx.startup.records import dataclass
 
 if TYPE_CHECKING:
+    from sardonyx.runtime.preparation.plan import Step
     from sardonyx.runtime.preparation.prepare import Prepared
 
 MAGIC = b"sardonyx model 3"
@@ -310,16 +311,24 @@ def _checksum(key: str, parts: Sequence[bytes | memoryview]) -> bytes:
 def _can_be_kept(prepared: Prepared) -> bool:
     """Whether a session of what is kept would do all that this one does.
 
-    It has no defaults, supposes nothing, has no plans for shapes, a file can hold all its code, and that is as quick.
+    It has no defaults, supposes nothing, has no plans for shapes, a file can hold all its code, and that is as quick. What programs are
+    given is no constant: a file would hold that as an initializer, which programs do not take.
     """
     plan = prepared.plan
     supposes = prepared.journal is not None and prepared.journal.suppositions
     if plan is None or prepared.defaults is not None or supposes:
         return False
+    if any(map(_is_given_constants, prepared.steps())):
+        return False
     programs = [step.call for step in prepared.steps() if isinstance(step.call, CompiledProgram)]
     is_stored = bool(programs) and all(program.can_be_stored for program in programs)
     is_quick = not any(program.is_quicker_by_nodes for program in programs)
     return is_stored and is_quick and Specialized.of(plan, _never) is None
+
+
+def _is_given_constants(step: Step) -> bool:
+    makers = {value.producer for node in step.nodes for value in node.inputs if value is not None} if step.compiled else set()
+    return any(maker is not None and maker.op_type == "Constant" and maker not in step.nodes for maker in makers)
 
 
 def _never(*_: object) -> Any:
