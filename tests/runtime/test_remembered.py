@@ -420,7 +420,7 @@ def test_what_cannot_be_opened_is_prepared_anew(monkeypatch: pytest.MonkeyPatch,
     assert np.array_equal(again.run(None, feeds_for(again))[0], fresh.run(None, feeds_for(fresh))[0])
 
 
-def test_a_model_whose_program_is_given_a_constant_is_not_kept(tmp_path: Path) -> None:
+def test_a_program_that_is_given_a_constant_runs_in_later_sessions_too() -> None:
     body = """g (float[2] x) => (float[2] y, float[2] c, float[2] z) {
         c = Constant<value = float[2] {1, 2}>() y = Add(x, c) z = RandomNormalLike<scale = 0.0>(y) }"""
     options = sardonyx.SessionOptions()
