@@ -260,6 +260,7 @@ KNOWN = (
     Difference("Resize", "smooths bytes by integers", of_smoothed_bytes),
     Difference("Resize", "does not crop where no size changes", cropped),
     Difference("TopK", "has another order where none is asked for", in_no_order),
+    Difference("TopK", "takes NaN for less or greater than numbers by where it stands", of_no_numbers),
     Difference("OneHot", "finds no place for indices with fractions, which the standard cuts off", of_fractions),
     Difference("ReduceLogSumExp", "takes each exponential of an integer for an integer", of_integers),
     *(Difference(window, "computes doubles in float", in_doubles) for window in WINDOWS),

@@ -46,6 +46,11 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
         {"x": np.array([0.75], np.float32), "d": np.array(2), "v": np.array([2, 7])},
         np.array([[7, 2]]),
     ),
+    (
+        "(float[2] x, int64[1] k) => (float[1] y) { y, i = TopK<largest = 0>(x, k) }",
+        {"x": np.array([np.nan, 0], np.float32), "k": np.array([1])},
+        np.zeros(1, np.float32),
+    ),
     ("(int64[9] x) => (int64 y) { y = ReduceLogSumExp<keepdims = 0>(x) }", {"x": np.array([3] + [2] * 8)}, 4),
     ("(double[3] x) => (double[3] y) { y = Shrink<lambd = 0.25, bias = 0.125>(x) }", {"x": THIRDS}, THIRDS - 0.125),
     (
