@@ -10,7 +10,7 @@ import numpy as np
 
 from sardonyx.ops.gradients.builder import CONTRIB
 from sardonyx.ops.gradients.table import body
-from sardonyx.ops.window import NOT_SET, SAME, split_pads
+from sardonyx.ops.window import NOT_SET, SAME, span_of, split_pads
 
 
 @body("ConvGrad", domain=CONTRIB)
@@ -96,7 +96,7 @@ def _pads(op, X, W, auto_pad, pads, strides, dilations):
 
 def _same_total(size, kernel, stride, dilation):
     windows = (size + stride - 1) // stride
-    return ((windows - 1) * stride + dilation * (kernel - 1) + 1 - size).clip(0)
+    return ((windows - 1) * stride + span_of(kernel, dilation) - size).clip(0)
 
 
 # --- by images

@@ -11,7 +11,7 @@ from sardonyx.ir import Node, dim
 from sardonyx.ops.reading import operand
 from sardonyx.providers.native.kernels.conv.form import input_view, last_order
 from sardonyx.providers.native.kernels.image.image import Image, image_of
-from sardonyx.providers.native.kernels.pool.roi_align import MOST_BINS, PIECE_TAPS, USUAL_TAPS, RegionAxis
+from sardonyx.providers.native.kernels.pool.roi_align import MOST_BINS, PIECE_TAPS, USUAL_TAPS, RegionAxis, region_axes
 from sardonyx.providers.native.kernels.reduction.passes import items
 from sardonyx.providers.native.program.arguments import Arguments, Number, Operands, Pointer, Size, each, group
 from sardonyx.providers.native.program.chain import Chain, ChainCode, ChainRow
@@ -46,10 +46,7 @@ def max_roi_pool(lowerer: Lowerer, node: Node) -> None:
         MaxRoiPoolArguments(
             image=image_of(view),
             images=view.shape[0],
-            axes=[
-                RegionAxis(size=size, step=step, bins=bins)
-                for size, step, bins in zip(view.shape[2:], view.strides[2:], (height, width))
-            ],
+            axes=region_axes(view, (height, width)),
             rois=rois.place,
             scale=float(operand(node, "spatial_scale")),
             status=lowerer.status(),

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from sardonyx.compiler.builder import Value, Variable
 from sardonyx.compiler.types import BOOL, F64, I64, Type
-from sardonyx.ir import Node, dim
+from sardonyx.ir import Dim, Node, dim
 from sardonyx.ops.reading import operand
 from sardonyx.providers.native.kernels.conv.form import input_view, last_order
 from sardonyx.providers.native.kernels.image.image import Image, image_of
@@ -23,6 +23,7 @@ from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import dims, element_of, required, shape_of
+from sardonyx.providers.native.program.views import View
 from sardonyx.startup.records import dataclass
 
 VECTORS = 4
@@ -90,10 +91,7 @@ def roi_align(lowerer: Lowerer, node: Node) -> None:
         RoiAlignArguments(
             image=image_of(view),
             images=view.shape[0],
-            axes=[
-                RegionAxis(size=size, step=step, bins=bins)
-                for size, step, bins in zip(view.shape[2:], view.strides[2:], (height, width))
-            ],
+            axes=region_axes(view, (height, width)),
             rois=rois.place,
             batch_indices=batch_indices.place,
             scale=float(operand(node, "spatial_scale")),
@@ -113,6 +111,11 @@ def roi_align(lowerer: Lowerer, node: Node) -> None:
 class RegionAxis(ImageAxis):
     bins: Size
     """Of a region."""
+
+
+def region_axes(view: View, bins: Sequence[Dim]) -> list[RegionAxis]:
+    """Height and width of images whose regions have so many bins."""
+    return [RegionAxis(size=size, step=step, bins=count) for size, step, count in zip(view.shape[2:], view.strides[2:], bins)]
 
 
 class RoiAlignArguments(Arguments):
