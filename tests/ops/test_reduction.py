@@ -96,6 +96,25 @@ case("ReduceLogSum", data=np.array([-1, -2], np.float32), axes=[0], expect=[NAN]
 case("ReduceSum", data=np.array([2**31 - 1, 1], np.int32), axes=[0], expect=[-(2**31)])
 case("ReduceProd", data=np.array([2**20, 2**12], np.uint32), axes=[0], expect=[0])
 case("ReduceMean", data=np.array([-1, -2], np.int32), axes=[0], expect=[-1])
+LEAST, GREATEST = -(2**31), 2**31 - 1
+case(
+    "ReduceLogSum",
+    data=np.array([[1, -1], [-2, -3], [GREATEST] * 2], np.int32),
+    axes=[1],
+    keepdims=0,
+    expect=[LEAST, LEAST, 22],
+)
+case("ReduceLogSum", data=np.array([[0, -3], [0, 4]]), axes=[0], keepdims=0, expect=[-(2**63), 0])
+case("ReduceLogSum", data=np.zeros((2, 3), np.uint32), axes=[1], keepdims=0, expect=[0, 0])
+case(
+    "ReduceL2", data=np.array([[LEAST, 0], [GREATEST, 0], [GREATEST, 1]], np.int32), axes=[1], keepdims=0, expect=[GREATEST] * 3
+)
+case("ReduceL2", data=np.array([LEAST] * 4, np.int32), axes=[0], expect=[GREATEST])
+case("ReduceL2", data=np.array([2**63 - 1, 1]), axes=[0], expect=np.array([2**63 - 1]))
+case("ReduceL2", data=np.array([2**31] * 9, np.uint32), axes=[0], expect=np.array([2**32 - 1], np.uint32))
+case("ReduceL2", data=np.array([2**64 - 1] * 2, np.uint64), axes=[0], expect=np.array([2**64 - 1], np.uint64))
+case("ReduceLogSumExp", data=np.array([[GREATEST] * 9], np.int32), axes=[1], keepdims=0, expect=[GREATEST])
+case("ReduceLogSumExp", data=np.zeros((2, 0), np.int32), axes=[1], keepdims=0, expect=[LEAST] * 2)
 case("ReduceSum", data=np.full(4096, 1.0, np.float16), axes=[0], expect=[4096])
 case("ReduceSum", data=np.full(4096, 1.0, np.float16), axes=[0], since=13, expect=[4096])
 

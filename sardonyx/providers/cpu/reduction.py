@@ -34,8 +34,18 @@ def _reduction(*ops):
     return register
 
 
-def _as_float(data):
-    return data if data.dtype.kind == "f" else data.astype(np.float64)
+def _in_doubles(function):
+    """Reduce integers in float64; what their type cannot hold becomes its greatest or least number, and NaN the least."""
+
+    def reduce(data, axes, keepdims):
+        if data.dtype.kind == "f":
+            return function(data, axes, keepdims)
+        result = function(data.astype(np.float64), axes, keepdims)
+        least, greatest = map(data.dtype.type, _bounds(data.dtype))
+        fits = (result > least) & (result < greatest)
+        return np.where(fits, np.where(fits, result, 0).astype(data.dtype), np.where(result >= greatest, greatest, least))
+
+    return reduce
 
 
 @_reduction("ReduceSum")
@@ -80,8 +90,9 @@ def reduce_l1(data, axes, keepdims):
 
 
 @_reduction("ReduceL2")
+@_in_doubles
 def reduce_l2(data, axes, keepdims):
-    return np.sqrt(np.add.reduce(np.square(_as_float(data)), axis=axes, keepdims=keepdims))
+    return np.sqrt(np.add.reduce(np.square(data), axis=axes, keepdims=keepdims))
 
 
 @_reduction("ReduceSumSquare")
@@ -90,13 +101,14 @@ def reduce_sum_square(data, axes, keepdims):
 
 
 @_reduction("ReduceLogSum")
+@_in_doubles
 def reduce_log_sum(data, axes, keepdims):
-    return np.log(np.add.reduce(_as_float(data), axis=axes, keepdims=keepdims))
+    return np.log(np.add.reduce(data, axis=axes, keepdims=keepdims))
 
 
 @_reduction("ReduceLogSumExp")
+@_in_doubles
 def reduce_log_sum_exp(data, axes, keepdims):
-    data = _as_float(data)
     largest = np.maximum.reduce(data, axis=axes, keepdims=True, initial=-np.inf)
     largest = np.where(np.isfinite(largest), largest, 0)
     total = np.log(np.add.reduce(np.exp(data - largest), axis=axes, keepdims=keepdims))

@@ -16,6 +16,7 @@ from sardonyx.providers.native.kernels.reduction.passes import Fold, fold_column
 from sardonyx.providers.native.program.arguments import Arguments, Operands, Size, each, group, when
 from sardonyx.providers.native.program.chain import Chain, ChainCode, ChainRow
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
+from sardonyx.providers.scalars.quantize import limits
 from sardonyx.startup.records import dataclass
 
 STRIP = 1024
@@ -76,8 +77,8 @@ class Reduction:
             total = f.sqrt(total)
         elif self.op == "LogSum":
             total = log(total)
-        if total.type.is_float and not self.result_type.is_float and self.result_type.bits < I64.bits:
-            total = f.convert(total, I64)  # what is too large wraps around on every CPU, as in NumPy
+        if total.type.is_float and self.result_type.is_integer:
+            return _whole(f, total, self.result_type)
         return f.convert(total, self.result_type)
 
 
@@ -94,6 +95,14 @@ class ReduceStripsArguments(ReduceRowsArguments):
     strips: Size
     width: Size
     """How many results a strip has."""
+
+
+def _whole(f: KernelFunction, x: Value, type: Type) -> Value:
+    """x as an integer. What the type cannot hold becomes its greatest or least number, and NaN the least."""
+    least, greatest = limits(type)
+    fits = (x > float(least)) & (x < float(greatest))
+    ends = [f.const(type.vector(x.type.lanes), end) for end in (greatest, least)]
+    return f.select(fits, f.convert(f.select(fits, x, 0.0), type), f.select(x >= float(greatest), *ends))
 
 
 def _finite(f: KernelFunction, x: Value) -> Value:
