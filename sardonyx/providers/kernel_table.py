@@ -311,4 +311,11 @@ def conform(value: Any, dtype: ElementType | None) -> Any:
     if array.dtype == dtype.numpy:
         return array
     with np.errstate(over="ignore", invalid="ignore"):  # a narrower type overflows to infinity, as in C
-        return array.astype(dtype.numpy)
+        return converted(array, dtype.numpy)
+
+
+def converted(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """An array as another type, by C's rules; uint32 is cut from int64, as NumPy itself does it in short arrays alone."""
+    if dtype == np.uint32 and array.dtype.kind == "f":
+        array = array.astype(np.int64)
+    return array.astype(dtype)

@@ -130,3 +130,17 @@ case(
     types={"T": UNSIGNED},
     expect=lambda input: shrink(input, 2.5, 2.0),
 )
+FAR = {  # 5 less NaN, an infinity, 3e9, 300: as C casts it on x86
+    np.uint8: (0, 0, 0, 217),
+    np.int8: (0, 0, 0, -39),
+    np.uint16: (0, 0, 0, 65241),
+    np.int16: (0, 0, 0, -295),
+    np.int32: (-(2**31), -(2**31), -(2**31), -295),
+    np.uint32: (0, 0, 1294967301, 2**32 - 295),
+    np.int64: (-(2**63), -(2**63), 5 - 3 * 10**9, -295),
+    np.uint64: (2**63, 2**63, 2**64 + 5 - 3 * 10**9, 2**64 - 295),
+}
+for kind, numbers in FAR.items():
+    for bias, number in zip((np.nan, np.inf, 3e9, 300.0), numbers, strict=True):
+        for shape in ((1,), (3, 40)):
+            case("Shrink", input=np.full(shape, 5, kind), lambd=0.0, bias=bias, expect=np.full(shape, number, kind))

@@ -9,7 +9,7 @@ from sardonyx import dtypes
 from sardonyx.dtypes import ElementType
 from sardonyx.errors import KernelError, RuntimeException
 from sardonyx.providers.cpu.table import FIRST, cpu
-from sardonyx.providers.kernel_table import widened
+from sardonyx.providers.kernel_table import converted, widened
 
 
 @cpu.kernel("Cast", since=6, inplace=FIRST)
@@ -54,7 +54,7 @@ def convert(array: np.ndarray, target: ElementType, saturate: int = 1, round_mod
     if target in dtypes.FLOAT8 and saturate:
         limit = float(ml_dtypes.finfo(target.numpy).max)
         array = np.clip(array if array.dtype.kind == "f" else array.astype(np.float32), -limit, limit)
-    return array.astype(target.numpy)
+    return converted(array, target.numpy)
 
 
 def _power_of_two(array, saturate, round_mode):

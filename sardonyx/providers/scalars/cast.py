@@ -40,16 +40,24 @@ def _before_rounding(x, type):
 
 
 def whole(x, type):
-    """A float as an integer: small types wrap around those in which CPUs convert, large unsigned ones are converted in two halves."""
+    """A float as an integer, as C casts it on x86: types of up to 16 bits are cut from 32, uint32 from 64, uint64 is made of two halves."""
     f = x.f
-    if type.bits < 32:
-        return f.convert(f.convert(x, I32), type)
+    if type.bits < 32 or type == U32:
+        return f.convert(_signed(x, I64 if type == U32 else I32), type)
     if type.is_signed:
-        return f.convert(x, type)
-    signed, half = (I32, 2**31) if type.bits == 32 else (I64, 2**63)
+        return _signed(x, type)
+    half = 2**63
     upper = x >= float(half)
-    below = f.convert(f.select(upper, x - float(half), x), signed)
+    below = _signed(f.select(upper, x - float(half), x), I64)
     return f.bitcast(f.select(upper, below ^ -half, below), type.vector(x.type.lanes))
+
+
+def _signed(x, type):
+    """A float as int32 or int64. NaN and what does not fit become the least number: LLVM leaves them open, and folds constants otherwise
+    than CPUs convert them.
+    """
+    least = -(2.0 ** (type.bits - 1))
+    return x.f.convert(x.f.select(x.f.abs(x) < -least, x, least), type)
 
 
 def _to_odd(x):

@@ -230,7 +230,18 @@ def test_floats_out_of_range_become_what_numpy_makes_of_them(source):
     for target in INTEGERS:
         code = dtypes.from_numpy(np.dtype(TYPES[target])).code
         text = graph([f"y = Cast <to={code}> (x)"], {"x": source}, {"y": target})
-        assert_elements_agree(text, [{"x": x}])
+        assert_elements_agree(text, [{"x": x}, *({"x": x[at : at + 1]} for at in range(len(far)))])
+
+
+@pytest.mark.parametrize("target", INTEGERS)
+def test_constants_out_of_range_become_what_variables_become(target):
+    code = dtypes.from_numpy(np.dtype(TYPES[target])).code
+    far = ["300.0", "-3e9", "1e20", "-1e20"]
+    nodes = [f"c{at} = Constant <value_float={number}> () y{at} = Cast <to={code}> (c{at})" for at, number in enumerate(far)]
+    folded = execute(native_plan(graph(nodes, {}, {f"y{at}": target for at in range(len(far))})), {})
+    text = graph([f"y = Cast <to={code}> (x)"], {"x": "float"}, {"y": target})
+    (computed,) = execute(native_plan(text), {"x": np.array([float(number) for number in far], np.float32)})
+    np.testing.assert_array_equal(np.array(folded).reshape(-1), computed)
 
 
 def test_float64_becomes_float16_in_one_rounding():
