@@ -24,23 +24,38 @@ define(
 )
 
 
-def hidden_sizes(qkv_hidden_sizes, columns):
+def hidden_sizes(qkv_hidden_sizes, columns, num_heads):
     """The sizes of keys and of values, together over all heads: what the attribute says, or a third of the columns each."""
+    require_positive(num_heads=num_heads)
+    problem = wrong_hidden_sizes(qkv_hidden_sizes, columns, num_heads)
+    if problem:
+        raise InferenceError(problem)
+    queries, _, values = qkv_hidden_sizes or [dim.floordiv(columns, 3)] * 3
+    return queries, values
+
+
+def wrong_hidden_sizes(qkv_hidden_sizes, columns, num_heads):
+    """Why the columns of the weights cannot be queries, keys and values of these sizes; nothing if they can."""
+    is_known = isinstance(columns, int)
     if not qkv_hidden_sizes:
-        return dim.floordiv(columns, 3), dim.floordiv(columns, 3)
-    if len(qkv_hidden_sizes) != 3:
-        raise InferenceError(f"qkv_hidden_sizes must be three sizes, not {list(qkv_hidden_sizes)}")
-    return qkv_hidden_sizes[0], qkv_hidden_sizes[2]
+        return f"{columns} columns of weights are not as many for queries, keys and values" if is_known and columns % 3 else ""
+    sizes = list(qkv_hidden_sizes)
+    if len(sizes) != 3:
+        return f"qkv_hidden_sizes must be three sizes, not {sizes}"
+    if sizes[0] != sizes[1]:
+        return f"qkv_hidden_sizes {sizes} must be the same for queries and keys"
+    if any(size < 0 or size % num_heads for size in sizes):
+        return f"qkv_hidden_sizes {sizes} must be multiples of num_heads {num_heads}"
+    return (
+        f"qkv_hidden_sizes {sizes} are not the {columns} columns of the weights" if is_known and sum(sizes) != columns else ""
+    )
 
 
 @contrib("Attention")
 def attention(input, weights, past, num_heads, qkv_hidden_sizes, past_present_share_buffer):
-    require_positive(num_heads=num_heads)
     batch, length, _ = input.require_rank(3, name="input") or fresh_shape(3)
     _, columns = weights.require_rank(2, name="weights") or fresh_shape(2)
-    hidden, value_hidden = hidden_sizes(qkv_hidden_sizes, columns)
-    if any(size < 0 or size % num_heads for size in qkv_hidden_sizes or ()):
-        raise InferenceError(f"qkv_hidden_sizes {qkv_hidden_sizes} must be multiples of num_heads {num_heads}")
+    hidden, value_hidden = hidden_sizes(qkv_hidden_sizes, columns, num_heads)
     before = None if past is None else past.require_rank(5, name="past") or fresh_shape(5)
     total = length if before is None else before[3] if past_present_share_buffer else before[3] + length
     return [(batch, length, value_hidden), (2, batch, num_heads, total, dim.floordiv(hidden, num_heads))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sardonyx.dtypes import bfloat16, float16, float32, int8, int32, uint8
 from sardonyx.errors import InferenceError
 from sardonyx.ir import TensorType, dim
+from sardonyx.ops.contrib.attention import hidden_sizes
 from sardonyx.ops.schemas import define
 from sardonyx.ops.shapes import fresh_shape, merge_dims, require_positive
 from sardonyx.ops.table import in_domain
@@ -135,10 +136,9 @@ def _unpacked(shape, heads, parts, name):
 
 @contrib("QAttention")
 def q_attention(input, weight, past, num_heads, past_present_share_buffer):
-    require_positive(num_heads=num_heads)
     batch, length, _ = input.require_rank(3, name="input") or fresh_shape(3)
     _, columns = weight.require_rank(2, name="weight") or fresh_shape(2)
-    hidden = dim.floordiv(columns, 3)
+    hidden, _ = hidden_sizes(None, columns, num_heads)
     before = None if past is None else past.require_rank(5, name="past") or fresh_shape(5)
     total = length if before is None else before[3] if past_present_share_buffer else before[3] + length
     return [(batch, length, hidden), (2, batch, num_heads, total, dim.floordiv(hidden, num_heads))]

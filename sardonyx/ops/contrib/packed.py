@@ -56,10 +56,10 @@ def restore_padding(input, token_offset):
 
 
 @contrib("PackedAttention")
-def packed_attention(input, weights, qkv_hidden_sizes):
+def packed_attention(input, weights, num_heads, qkv_hidden_sizes):
     tokens, _ = input.require_rank(2, name="input") or fresh_shape(2)
     _, columns = weights.require_rank(2, name="weights") or fresh_shape(2)
-    return tokens, hidden_sizes(qkv_hidden_sizes, columns)[1]
+    return tokens, hidden_sizes(qkv_hidden_sizes, columns, num_heads)[1]
 
 
 @contrib("PackedMultiHeadAttention")

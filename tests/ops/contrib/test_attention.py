@@ -93,6 +93,18 @@ case(
 case("Attention", input=f32(0, 3, WIDTH), **COMMON)
 refuse("Attention", input=X, **{**COMMON, "expect": None}, do_rotary=1, match="do_rotary")
 refuse("Attention", input=X, **{**COMMON, "expect": None}, mask_index=np.ones(8, np.int32), match=r"mask_index of shape \[8\]")
+WRONG_SIZES = {
+    (8, 8, 2**31 - 2): "are not the 24 columns",
+    (8, 8, 2**31 - 1): "must be multiples of num_heads",
+    (8, 8, -8): "must be multiples of num_heads",
+    (8, 4, 12): "must be the same for queries and keys",
+    (8, 8): "must be three sizes",
+}
+for sizes, match in WRONG_SIZES.items():
+    refuse("Attention", input=X, **{**COMMON, "expect": None}, qkv_hidden_sizes=list(sizes), match=match)
+refuse(
+    "Attention", input=X, weights=f32(WIDTH, 25), bias=f32(25), num_heads=HEADS, domain=CONTRIB, match="25 columns of weights"
+)
 refuse("Attention", input=f32(3, WIDTH), **{**COMMON, "expect": None}, match="input must have rank 3")
 
 

@@ -67,6 +67,8 @@ case("PackedAttention", **common, **HALVES)
 case("PackedAttention", **common, scale=0.3, attention_bias=f32(1, 2, 4, 4), domain=CONTRIB)
 narrow = {**common, "weights": f32(5, 20), "bias": f32(20), "qkv_hidden_sizes": [8, 8, 4]}
 case("PackedAttention", **narrow, domain=CONTRIB)
+for sizes in ([8, 8, 2**31 - 2], [8, 4, 8], [8, 8, 3]):
+    refuse("PackedAttention", **{**narrow, "expect": None, "qkv_hidden_sizes": sizes}, domain=CONTRIB, match="qkv_hidden_sizes")
 
 
 def separate(query, num_heads, key=None, value=None, bias=None, scale=None, attention_bias=None):

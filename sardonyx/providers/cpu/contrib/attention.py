@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sardonyx.errors import InvalidArgument, KernelError
+from sardonyx.ops.contrib.attention import wrong_hidden_sizes
 from sardonyx.providers.cpu.attention import attention_scores, merge_heads, split_heads, weigh_values
 from sardonyx.providers.cpu.normalization import softmax
 from sardonyx.providers.cpu.table import cpu
@@ -81,6 +82,9 @@ def attend_with_past(
 
 def _project(input, weights, bias, sizes, heads):
     """Query, key and value stand side by side in the columns of the weights."""
+    problem = wrong_hidden_sizes(sizes, weights.shape[1], heads)
+    if problem:
+        raise KernelError(problem, InvalidArgument)
     if not sizes:
         sizes = [weights.shape[1] // 3] * 3
     batch, length, width = input.shape
