@@ -42,6 +42,11 @@ def of_no_numbers(node: onnx.NodeProto, values: Values) -> bool:
     return any(not np.isfinite(array.astype(np.float64)).all() for array in floats)
 
 
+def with_nan_bounds(node: onnx.NodeProto, values: Values) -> bool:
+    bounds = [values[name] for name in node.input[1:] if is_float(values.get(name))]
+    return any(bool(np.isnan(bound.astype(np.float64)).any()) for bound in bounds)
+
+
 def past_without_present(node: onnx.NodeProto, values: Values) -> bool:
     past = PAST[node.op_type]
     return len(node.input) > past and bool(node.input[past]) and not all([*node.output, "", ""][1:3])
@@ -257,6 +262,7 @@ KNOWN = (
     ),
     *(Difference(op, "takes 0 for parameters that are left out", with_parameters_left_out) for op in ("LSTM", "GRU", "RNN")),
     *(Difference(op, "passes over NaN", of_no_numbers) for op in ("ReduceMax", "ReduceMin")),
+    Difference("Clip", "passes over bounds that are NaN", with_nan_bounds),
     Difference("Resize", "smooths bytes by integers", of_smoothed_bytes),
     Difference("Resize", "does not crop where no size changes", cropped),
     Difference("TopK", "has another order where none is asked for", in_no_order),

@@ -124,6 +124,11 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
         for activation, result in (("ThresholdedRelu", 0), ("Affine", 0.5), ("ScaledTanh", np.tanh(0.5)))
     ),
     (
+        "(float[2] x, float low, float high) => (float[2] y) { y = Clip(x, low, high) }",
+        {"x": np.array([-1, 5], np.float32), "low": np.float32(np.nan), "high": np.float32(2)},
+        [np.nan, np.nan],
+    ),
+    (
         """(uint8[1,8] x) => (uint8[1,4] y) <int64[2] sizes = {1, 4}>
         { y = Resize<mode = "linear", antialias = 1>(x, "", "", sizes) }""",
         {"x": np.array([[8, 222, 56, 117, 63, 132, 211, 65]], np.uint8)},
