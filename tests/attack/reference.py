@@ -78,7 +78,7 @@ def captured(node: onnx.NodeProto) -> list[str]:
 
 
 class Noise:
-    """Random numbers between -1 and 1; another sign gives the same ones, turned round."""
+    """Random numbers between -1 and 1, none so near to 0 that rounding takes it away; another sign gives the same ones, turned round."""
 
     def __init__(self, seed: int, sign: int):
         self._generator = np.random.default_rng(seed)
@@ -89,7 +89,8 @@ class Noise:
         return self._sign < 0
 
     def __call__(self, shape: tuple[int, ...]) -> np.ndarray:
-        return self._sign * self._generator.uniform(-1, 1, shape)
+        numbers = self._generator.uniform(-1, 1, shape)
+        return self._sign * np.copysign((1 + (ULPS - 1) * np.abs(numbers)) / ULPS, numbers)
 
 
 class Reference:

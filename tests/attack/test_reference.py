@@ -9,7 +9,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from tests.attack.kinds import attributes, graphs
-from tests.attack.reference import Expectation, Reference
+from tests.attack.reference import Expectation, Noise, Reference, _shaken
 from tests.attack.subject import Problem, Subject, session_of
 
 HEADER = '<ir_version: 10, opset_import: ["": 21, "com.microsoft": 1]> '
@@ -121,3 +121,10 @@ def test_a_gelu_may_leave_nothing_to_quantize() -> None:
     expectation.check([np.float32(1)], "the scale of zeros")
     with pytest.raises(Problem):
         Expectation(Reference(model), {"x": np.array([-3], np.float32)}).check([np.float32(1)], "the scale of something")
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+def test_noise_moves_every_element(dtype: type) -> None:
+    """Next to a pole, as of Asin at 1, a single unit counts."""
+    values = np.linspace(0.5, 1, 10_000, dtype=dtype)
+    assert (_shaken(values, Noise(0, 1)) != values).all()
