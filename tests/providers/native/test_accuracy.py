@@ -306,3 +306,10 @@ def test_one_bright_pixel_costs_its_neighbours_digits_unless_sums_are_exact() ->
         found = session_of(layer(weights, x.shape), level).run(None, {"x": x})[0]
         errors[level] = np.abs(found - wanted)[..., far].max() / size
     assert errors["exact"] < 2e-6 < 1e-4 < errors["default"] < 2e-3
+
+
+@pytest.mark.parametrize("place", [(0, 0), (1, 1), (3, 1), (3, 3), (6, 6)])
+def test_errors_by_a_pixel_that_outweighs_all_others_stay_of_the_order_of_its_products(place: tuple[int, int]) -> None:
+    x, weights = random(1, 64, 13, 13), random(128, 64, 3, 3, seed=1)
+    x[0, 5, *place] = 1e4
+    assert_promise(x, weights, floor=4 * FLOOR)
