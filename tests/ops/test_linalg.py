@@ -73,6 +73,10 @@ case("Gemm", A=f32(2, 0), B=f32(0, 4), C=f32(4), since=7, expect=lambda C: np.st
 case("Gemm", A=i32(2, 3), B=i32(3, 4), C=i32(4), alpha=2.0, beta=3.0, expect=lambda A, B, C: 2 * sums(A, B) + 3 * C)
 case("Gemm", A=np.array([[3]]), B=np.array([[1]]), alpha=0.5, since=11, expect=np.array([[1]]))
 case("Gemm", A=i64(1, 1), B=np.array([[0]]), C=np.array([[2**60 + 1]]), since=9, expect=np.array([[2**60 + 1]]))
+for kind in (np.int32, np.int64, np.uint32, np.uint64):
+    counts = {"A": np.array([[1, 2]], kind), "B": np.array([[3], [4]], kind), "C": np.array([[5]], kind)}
+    case("Gemm", **counts, alpha=2.0**70, beta=-1.0, since=11, expect=np.array([[-5]]).astype(kind))
+    case("Gemm", **counts, alpha=-2.0, beta=2.0**80, since=11, expect=np.array([[-22]]).astype(kind))
 refuse("Gemm", A=f32(2, 3), B=f32(2, 3), since=11, match="inner|mismatch")
 refuse("Gemm", A=A, B=B, C=f32(2), since=7, match="bias")
 refuse("Gemm", A=f32(1, 2, 3), B=B, since=11, match="rank")

@@ -68,7 +68,9 @@ def _scaled(array, factor: float):
     if factor == 1:
         return array
     if array.dtype.kind in "iu":
-        return array * np.array(int(factor)).astype(array.dtype) if factor == int(factor) else array * np.float64(factor)
+        if factor != int(factor):
+            return array * np.float64(factor)
+        return array * np.uint64(int(factor) % 2**64).astype(array.dtype)  # it wraps around, however large it is
     return array * array.dtype.type(factor)
 
 
