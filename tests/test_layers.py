@@ -277,7 +277,7 @@ def test_every_door_is_used() -> None:
 SEEN = {
     "sardonyx.formats.onnx": {"external", "messages", "reader", "saving", "tensors", "types", "writer"},
     "sardonyx.formats.ort": {"derived", "reader", "writer"},
-    "sardonyx.ops.contrib": {"nchwc"},
+    "sardonyx.ops.contrib": {"attention", "nchwc"},
     "sardonyx.ops.ml": set(),
     "sardonyx.optimizer.passes": set(),
     "sardonyx.optimizer.rules": set(),
