@@ -15,7 +15,7 @@ def check_quantized_axis(x, scale, axis):
     """Refuse an axis that x does not have; where one scale is for all, nobody looks at it."""
     if x.shape is None or scale.shape is None or axis is None:
         return
-    if len(scale.shape) > 1 or (len(scale.shape) == 1 and isinstance(scale.shape[0], int) and scale.shape[0] != 1):
+    if not _may_be_one_number(scale.shape):
         axis_index(axis, len(x.shape))
 
 
@@ -31,7 +31,7 @@ def check_parameters(x, axis, block_size, **parameters):
 
 
 def _check_parameter(name, shape, sizes, axis, block_size):
-    if len(shape) == 0 or (len(shape) == 1 and shape[0] == 1):
+    if _may_be_one_number(shape):
         return
     axis = axis_index(axis, len(sizes))
     if not block_size:
@@ -43,6 +43,11 @@ def _check_parameter(name, shape, sizes, axis, block_size):
         raise InferenceError(
             f"{name} is {text(shape)}, but blocks of {block_size} along axis {axis} of {text(sizes)} need {text(wanted)}"
         )
+
+
+def _may_be_one_number(shape):
+    """Whether all elements may have the same parameter. Kernels look at the axis where an open size turns out to be another."""
+    return len(shape) == 0 or (len(shape) == 1 and not (isinstance(shape[0], int) and shape[0] != 1))
 
 
 def _differ(size, other):

@@ -286,3 +286,18 @@ def test_a_session_refuses_constant_scales_by_which_nothing_can_be_divided(scale
             continue
         with pytest.raises(errors.CODED, match=f"{name} must be finite.*{number}"):
             sardonyx.InferenceSession(proto.SerializeToString())
+
+
+@pytest.mark.parametrize("native", ["0", "1"])
+@pytest.mark.parametrize("op", ["QuantizeLinear", "DequantizeLinear"])
+def test_an_axis_that_x_lacks_is_refused_where_a_scale_of_open_size_is_not_one_number(op, native):
+    kind, x = ("float", X) if op == "QuantizeLinear" else ("int8", X.astype(np.int8))
+    proto = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["": 21]> g ({kind}[a,b,c] x, float[s] s, int8[s] z) => (y) {{ y = {op}<axis=-100>(x, s, z) }}'
+    )
+    session = sardonyx.InferenceSession(proto.SerializeToString(), providers=[("CPUExecutionProvider", {"native": native})])
+    (result,) = session.run(None, {"x": x, "s": np.float32([0.5]), "z": np.int8([3])})
+    wanted = quantized(X, 0.5, 3, dtypes.int8) if op == "QuantizeLinear" else (x.astype(np.float32) - 3) * 0.5
+    np.testing.assert_array_equal(result, wanted)
+    with pytest.raises(errors.CODED, match="axis -100 is not in valid range"):
+        session.run(None, {"x": x, "s": np.full(2, 0.5, np.float32), "z": np.full(2, 3, np.int8)})
