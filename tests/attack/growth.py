@@ -23,6 +23,7 @@ OPSETS = (11, 13, 14, 15, 16, 17, 18, 19, 20, 21, 21, 21, 22, 23, 24)
 ML_OPSETS = (1, 2, 3, 5)
 SIZES = (1, 1, 2, 2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 33, 64)
 MOST_ELEMENTS = 1 << 14
+WORDS = ("", "a", "bc", "ä", "zero\0inside", "long " * 20)
 DTYPES = {
     np.float32: 12,
     np.float16: 2,
@@ -92,10 +93,12 @@ class Grower:
         return self.rng.choices(list(DTYPES), list(DTYPES.values()))[0]
 
     def random_array(self, dtype: Any, shape: Sequence[int]) -> np.ndarray:
-        """Numbers of the ordinary kind: normal, with some zeros, repeats and whole numbers among them."""
+        """Numbers of the ordinary kind: normal, with some zeros, repeats and whole numbers among them; words for texts."""
         dtype = np.dtype(dtype)
         if dtype == np.bool_:
             return self.numbers.integers(0, 2, shape).astype(np.bool_)
+        if dtype.kind == "O":
+            return np.asarray(self.numbers.choice(np.array(WORDS, dtype=object), shape), dtype=object)
         if dtype.kind in "iu":
             low = 0 if dtype.kind == "u" else -9
             return self.numbers.integers(low, 10, shape).astype(dtype)
