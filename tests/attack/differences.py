@@ -47,6 +47,13 @@ def with_nan_bounds(node: onnx.NodeProto, values: Values) -> bool:
     return any(bool(np.isnan(bound.astype(np.float64)).any()) for bound in bounds)
 
 
+def of_faint_sigmoids(node: onnx.NodeProto, values: Values) -> bool:
+    """Whether a sigmoid is so near to 0 that rounding it at 1 shows."""
+    alpha = attribute_of(node, "alpha", {"QuickGelu": 1.702}.get(node.op_type, 1.0))
+    arrays = [values[name] for name in node.input if is_float(values.get(name))]
+    return any(bool((array.astype(np.float64) * alpha < -8).any()) for array in arrays)
+
+
 def past_without_present(node: onnx.NodeProto, values: Values) -> bool:
     past = PAST[node.op_type]
     return len(node.input) > past and bool(node.input[past]) and not all([*node.output, "", ""][1:3])
@@ -295,6 +302,10 @@ KNOWN = (
     Difference("MeanVarianceNormalization", "takes the mean's square from the square's mean: NaN where that is below 0"),
     Difference("InstanceNormalization", "subtracts the mean behind the product", with_means_far_from_zero),
     Difference("QuickGelu", "takes a sigmoid of float's precision for doubles", of_doubles, "com.microsoft"),
+    *(
+        Difference(op, "rounds a sigmoid at 1, however near it is to 0", of_faint_sigmoids, domain)
+        for op, domain in (("Sigmoid", ""), ("Swish", ""), ("QuickGelu", "com.microsoft"))
+    ),
     Difference("GroupNormalization", "rounds doubles to float on the way, as stash_type lets it", of_doubles),
     Difference("LayerNormalization", "rounds doubles to float on the way, as stash_type lets it", of_doubles),
     Difference("RMSNormalization", "rounds doubles to float on the way, as stash_type lets it", of_doubles),
