@@ -54,6 +54,20 @@ def _differ(size, other):
     return isinstance(size, int) and isinstance(other, int) and size != other
 
 
+def table_fault(scales, zero_points, shape, axis, block_size, shared):
+    """What is wrong with the shapes of scales and zero points for the blocks of a table, None if nothing is known to be.
+
+    One may stand for all along an axis. `shared` zero points have a byte.
+    """
+    count = dim.ceildiv(shape[axis], block_size) if block_size else 1
+    wanted = (*shape[:axis], count, *shape[axis + 1 :])
+    packed = (*wanted[:-1], dim.ceildiv(wanted[-1], shared))
+    for name, found, sizes in (("scales", scales, wanted), ("zero_points", zero_points, packed)):
+        if found is not None and (len(found) != len(sizes) or any(a != 1 and _differ(a, b) for a, b in zip(found, sizes))):
+            return f"{name} is {text(found)}, blocks of {block_size} ask for {text(sizes)}"
+    return None
+
+
 def check_scales(divisors=None, **scales):
     """Refuse constant scales by which no number can be multiplied or, those of `divisors`, divided. Others are known in runs only."""
     for name, scale in {**scales, **(divisors or {})}.items():

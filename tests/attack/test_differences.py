@@ -124,7 +124,11 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
         for activation, result in (("ThresholdedRelu", 0), ("Affine", 0.5), ("ScaledTanh", np.tanh(0.5)))
     ),
     *(
-        (f"(float[1] x) => (float[1] y) {{ y = {call}(x) }}", {"x": np.array([x], np.float32)}, [factor / (1 + np.exp(-slope * x))])
+        (
+            f"(float[1] x) => (float[1] y) {{ y = {call}(x) }}",
+            {"x": np.array([x], np.float32)},
+            [factor / (1 + np.exp(-slope * x))],
+        )
         for call, x, factor, slope in (("Sigmoid", -17.0, 1, 1), ("com.microsoft.QuickGelu", -10.5, -10.5, 1.702))
     ),
     (

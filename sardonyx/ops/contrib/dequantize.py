@@ -20,10 +20,10 @@ from sardonyx.dtypes import (
     uint16,
 )
 from sardonyx.errors import InferenceError
-from sardonyx.ir import TensorType, dim
-from sardonyx.ops.quantize import check_parameters, check_quantized_axis, check_scales
+from sardonyx.ir import TensorType
+from sardonyx.ops.quantize import check_parameters, check_quantized_axis, check_scales, table_fault
 from sardonyx.ops.schemas import define
-from sardonyx.ops.shapes import axis_index, text
+from sardonyx.ops.shapes import axis_index
 from sardonyx.ops.table import in_domain
 
 contrib = in_domain("com.microsoft")
@@ -88,19 +88,7 @@ def gather_block_quantized(data, indices, scales, zero_points, gather_axis, quan
             raise InferenceError(f"bits must be 2, 4 or 8, not {bits}")
         shared = 8 // bits
         shape[-1] = shape[-1] * shared
-    _check_table(scales, zero_points, shape, blocks, block_size, shared)
+    fault = table_fault(scales.shape, zero_points and zero_points.shape, shape, blocks, block_size, shared)
+    if fault is not None:
+        raise InferenceError(fault)
     return (*shape[:axis], *indices.shape, *shape[axis + 1 :])
-
-
-def _check_table(scales, zero_points, shape, axis, block_size, shared):
-    """Refuse scales and zero points of other sizes than the blocks of a table ask for; scales may be one along an axis."""
-    count = dim.ceildiv(shape[axis], block_size) if block_size else 1
-    wanted = (*shape[:axis], count, *shape[axis + 1 :])
-    packed = (*wanted[:-1], dim.ceildiv(wanted[-1], shared))
-    for name, operand, sizes in (("scales", scales, wanted), ("zero_points", zero_points, packed)):
-        if operand is None or operand.shape is None:
-            continue
-        pairs = list(zip(operand.shape, sizes))
-        wrong = any(isinstance(a, int) and isinstance(b, int) and a not in (b, 1) for a, b in pairs)
-        if wrong or len(operand.shape) != len(sizes):
-            raise InferenceError(f"{name} is {text(operand.shape)}, blocks of {block_size} ask for {text(sizes)}")

@@ -4,7 +4,11 @@ import itertools
 
 import ml_dtypes
 import numpy as np
+import onnx.parser
+import pytest
 
+import sardonyx
+from sardonyx import errors
 from sardonyx.dtypes import bfloat16, float16, float32, int4, int8, int16, int32, int64, uint4, uint8, uint16
 from tests.ops.cases import array, case, f32, i32, i64, refuse, u8
 
@@ -166,3 +170,19 @@ refuse("GatherBlockQuantized", **WHOLE, indices=i32(2), bits=3, match="bits must
 refuse("GatherBlockQuantized", **WHOLE, indices=i32(2), gather_axis=1, match="neither the last nor quantize_axis")
 refuse("GatherBlockQuantized", **WHOLE, indices=i32(2), gather_axis=2, match="gather_axis 2 is outside")
 refuse("GatherBlockQuantized", **WHOLE, indices=i32(2), quantize_axis=2, match="quantize_axis 2 is outside")
+
+
+@pytest.mark.parametrize("native", ["0", "1"])
+@pytest.mark.parametrize(("name", "scales", "points"), [("scales", 3, 1), ("scales", 2, 2), ("zero_points", 1, 2)])
+def test_blocks_of_a_table_of_open_size_are_counted_in_runs(native, name, scales, points):
+    proto = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["": 21, "com.microsoft": 1]>
+        g (uint8[a,b] data, int64[n] indices, float[c,d] scales, uint8[e,f] points) => (y)
+        { y = com.microsoft.GatherBlockQuantized<block_size=0, bits=8>(data, indices, scales, points) }"""
+    )
+    session = sardonyx.InferenceSession(proto.SerializeToString(), providers=[("CPUExecutionProvider", {"native": native})])
+    feeds = {"data": u8(5, 40), "indices": np.array([4, 0])}
+    right = {"scales": np.ones((5, 1), np.float32), "points": np.zeros((5, 1), np.uint8)}
+    np.testing.assert_array_equal(session.run(None, feeds | right)[0], feeds["data"][[4, 0]].astype(np.float32))
+    with pytest.raises(errors.CODED, match=f"{name} is .*, blocks of 0 ask for"):
+        session.run(None, feeds | {"scales": np.ones((5, scales), np.float32), "points": np.zeros((5, points), np.uint8)})

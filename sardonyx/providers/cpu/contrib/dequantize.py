@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sardonyx.errors import InvalidArgument, KernelError
+from sardonyx.ops.quantize import table_fault
 from sardonyx.providers.cpu import quantize
 from sardonyx.providers.cpu.contrib.linalg import unpack
 from sardonyx.providers.cpu.shape import normal_axis
@@ -39,6 +40,10 @@ def gather_block_quantized(data, indices, scales, zero_points=None, *, gather_ax
         raise KernelError(
             f"with {bits} bits gather_axis {gather_axis} must be neither the last nor quantize_axis", InvalidArgument
         )
+    shape, points_shape = (*data.shape[:-1], data.shape[-1] * shared), None if zero_points is None else zero_points.shape
+    fault = table_fault(scales.shape, points_shape, shape, quantize_axis, block_size, shared)
+    if fault is not None:
+        raise KernelError(fault, InvalidArgument)
     size = data.shape[gather_axis]
     valid = (indices >= -size) & (indices < size)
     rows = np.where(valid, indices % max(1, size), 0).reshape(-1)
