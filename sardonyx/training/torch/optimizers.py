@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import Any
@@ -180,9 +179,3 @@ def clip_grad_norm_(parameters: Iterable[torch.Tensor], max_norm: float) -> torc
         updates.scale(table, factor, threads)
         torch.autograd.graph.increment_version(gradients)
     return torch.tensor(norm)
-
-
-def FP16_Optimizer(optimizer: Any, **keywords: Any) -> Any:  # noqa: N802 - the original's name
-    """The original changes optimizers of Apex, DeepSpeed and Megatron, which run on GPUs; others come back as they are."""
-    warnings.warn(f"{type(optimizer).__name__} is not supported by FP16_Optimizer, it stays as it is", stacklevel=2)
-    return optimizer
