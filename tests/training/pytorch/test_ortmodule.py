@@ -200,12 +200,6 @@ def test_empty_batches_not_a_number_and_inputs_with_gaps() -> None:
             assert_close(mine.grad, other.grad)
 
 
-def test_a_batch_of_one_in_batch_norm_is_torchs_error() -> None:
-    ours, _ = pair()
-    with pytest.raises(ValueError, match="Expected more than 1 value per channel"):
-        ours(torch.randn(1, 4))
-
-
 def test_another_thread_may_train() -> None:
     ours, theirs = pair()
     x = torch.randn(5, 4)
@@ -222,13 +216,6 @@ def test_another_thread_may_train() -> None:
     thread.start()
     thread.join()
     assert not failures
-
-
-def test_what_is_no_module_is_refused() -> None:
-    with pytest.raises(ortmodule.ORTModuleTorchModelException, match="only supports torch.nn.Module"):
-        ORTModule(lambda x: x)
-    with pytest.raises(ortmodule.ORTModuleTorchModelException, match="DataParallel"):
-        ORTModule(nn.DataParallel(nn.Linear(1, 1)))
 
 
 class Thing:
