@@ -93,7 +93,7 @@ def _loaded(model: Any) -> tuple[onnx.ModelProto, str | None]:
 
 
 def _is_too_large(model: onnx.ModelProto) -> bool:
-    from google.protobuf.message import EncodeError
+    from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 
     try:
         return bool(model.ByteSize() > LARGEST_PROTO)

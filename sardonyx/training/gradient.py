@@ -33,7 +33,7 @@ def add_gradients(model: Model, loss: str, trained: Sequence[str]) -> None:
     for name in trained:
         if name not in values or not values[name].is_input:
             raise Fail(f"there is no parameter {name!r} in the model")
-        if not _is_real(values[name]):
+        if getattr(values[name].type, "dtype", None) not in dtypes.FLOATS:
             raise Fail(f"the parameter {name!r} must be a floating-point tensor to be trained, it is {values[name].type}")
     expansion = Expansion(model, aligned=True)
     op = TypedBuilder(graph, expansion.infer, opsets=model.opsets)
@@ -48,7 +48,7 @@ def _seed(op: TypedBuilder, name: str, loss: Value | None) -> Value:
     """The gradient of the loss by itself; refuses what is no single floating-point number."""
     if loss is None:
         raise Fail(f"there is no value named {name!r} in the model, which was to be its loss")
-    if not _is_real(loss):
+    if not isinstance(loss.type, TensorType) or loss.type.dtype not in dtypes.FLOATS:
         raise Fail(f"the loss {name!r} must be a floating-point tensor, it is {loss.type}")
     shape = op.shape(loss)
     if dim.product(shape) != 1:
@@ -56,10 +56,6 @@ def _seed(op: TypedBuilder, name: str, loss: Value | None) -> Value:
     seed = op.constant(np.ones([1] * len(shape), loss.type.dtype.numpy))
     _rename(op, seed, f"{name}_grad")
     return seed
-
-
-def _is_real(value: Value) -> bool:
-    return isinstance(value.type, TensorType) and value.type.dtype in dtypes.FLOATS
 
 
 def _rename(op: TypedBuilder, value: Value, name: str) -> None:
