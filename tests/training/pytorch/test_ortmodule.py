@@ -11,6 +11,7 @@ from collections import namedtuple
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is the extra 'train'; `make test-training` runs these tests")
@@ -285,6 +286,53 @@ def test_hierarchies_are_modules_too() -> None:
     ours = HierarchicalORTModule(nn.Sequential(nn.Linear(3, 3), nn.Tanh()))
     ours(torch.ones(2, 3)).sum().backward()
     assert ours.module[0].weight.grad is not None
+
+
+class Cube(torch.autograd.Function):  # type: ignore[misc]
+    """A function whose gradient is not the true one, so that it can be told apart."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        (x,) = ctx.saved_tensors
+        return gradient * x * 100
+
+
+class Opaque(torch.autograd.Function):  # type: ignore[misc]
+    """One that cannot be traced: it leaves torch in both directions."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return torch.from_numpy(np.sin(x.detach().numpy()))
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return torch.from_numpy(gradient.numpy() * 7)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # torch's own, behind a graph break
+@pytest.mark.filterwarnings("ignore:.* should not be instantiated:DeprecationWarning")  # torch's own, while it traces
+@pytest.mark.parametrize("function", [Cube, Opaque])
+def test_functions_with_gradients_of_their_own(function: Any) -> None:
+    class Custom(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(3, 3)
+
+        def forward(self, x: Any) -> Any:
+            return (function.apply(self.linear(x)) * x).sum()
+
+    theirs = Custom()
+    ours, x = ORTModule(copy.deepcopy(theirs)), torch.randn(4, 3)
+    for model in (ours, theirs):
+        model(x).backward()
+    assert not ours._fallback.is_active
+    for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert_close(mine.grad, other.grad)
 
 
 def test_data_and_its_structure() -> None:
