@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import json
 import logging
 import pickle
 import threading
@@ -21,6 +22,7 @@ from torch import nn  # noqa: E402
 from sardonyx.training import ORTModule, is_ortmodule_available, ortmodule, utils  # noqa: E402
 from sardonyx.training.ortmodule import DebugOptions, LogLevel  # noqa: E402
 from sardonyx.training.ortmodule.experimental.hierarchical_ortmodule import HierarchicalORTModule  # noqa: E402
+from sardonyx.training.ortmodule.experimental.json_config import load_from_json  # noqa: E402
 from tests.training.pytorch.comparing import assert_close  # noqa: E402
 
 
@@ -363,3 +365,35 @@ def test_a_transformers_model_trains_as_in_eager_torch() -> None:
         result.loss.backward()
     for (name, mine), other in zip(ours.named_parameters(), theirs.parameters()):
         assert_close(mine.grad, other.grad, name)
+
+
+def test_settings_come_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, path = ORTModule(nn.Linear(2, 2)), tmp_path / "settings.json"
+
+    def load(settings: Any) -> None:
+        path.write_text(json.dumps(settings))
+        load_from_json(ours, path)
+
+    debug = {"LogLevel": "ERROR", "SaveONNX": True, "ONNXPrefix": "from_file", "SaveONNXPath": str(tmp_path)}
+    load({"DebugOptions": debug, "FallbackPolicy": ["FALLBACK_DISABLE"], "UseStaticShape": True, "OnnxOpsetVersion": 14})
+    ours(torch.ones(1, 2)).sum().backward()
+    assert len(list(tmp_path.glob("from_file_*.onnx"))) == 2
+    with pytest.raises(ortmodule.ORTModuleIOError, match="Thing"):
+        ours(Thing())
+    for settings, kind, message in [
+        ({"Nonsense": 1}, KeyError, "'Nonsense' is no setting of ORTModule"),
+        ({"UseStaticShape": 1}, ValueError, "'UseStaticShape' must be of type bool"),
+        ({"DebugOptions": {"LogLevel": "LOUD"}}, ValueError, "LogLevel must be one of VERBOSE"),
+        ({"DebugOptions": {"Colour": 1}}, KeyError, "DebugOptions has no Colour"),
+        ({"FallbackPolicy": ["NEVER"]}, ValueError, "'NEVER' is no fallback policy"),
+        ([1], ValueError, "must hold one JSON object"),
+    ]:
+        with pytest.raises(kind, match=message):
+            load(settings)
+    assert ours._options.save_onnx_models.name_prefix == "from_file"
+    with pytest.raises(ValueError, match="Path to json is not provided"):
+        load_from_json(ours)
+    path.write_text(json.dumps({"DebugOptions": {"LogLevel": "INFO"}}))
+    monkeypatch.setenv("ORTMODULE_JSON_CONFIG_PATH", str(path))
+    load_from_json(ours)
+    assert ours._options.logging.log_level is LogLevel.INFO

@@ -81,6 +81,10 @@ class ORTModule(torch.nn.Module):  # type: ignore[misc]
         self.__dict__["_compiled"] = None
         self.__dict__["_versions"] = {}
 
+    def _use(self, debug_options: DebugOptions) -> None:
+        """Take other options; graphs are made again."""
+        self.__dict__["_options"], self.__dict__["_compiled"] = debug_options, None
+
     # --- calls
 
     def forward(self, *arguments: Any, **keywords: Any) -> Any:
