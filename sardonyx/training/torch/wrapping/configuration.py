@@ -10,7 +10,7 @@ from typing import Any
 
 from sardonyx.training.torch.wrapping.debug_options import DebugOptions, LogLevel
 from sardonyx.training.torch.wrapping.fallback import FallbackPolicy
-from sardonyx.training.torch.wrapping.module import ORTModule
+from sardonyx.training.torch.wrapping.module import ORTModule, reconfigure
 
 PATH_VARIABLE = "ORTMODULE_JSON_CONFIG_PATH"
 UNUSED: Mapping[str, type] = {
@@ -39,10 +39,9 @@ def load_from_json(ortmodule: ORTModule, path: str | os.PathLike[str] | None = N
         raise ValueError(f"{os.fspath(chosen)} must hold one JSON object, it holds {settings!r}")
     for name, value in settings.items():
         _check(name, value)
-    if "DebugOptions" in settings:
-        ortmodule._use(_debug_options(settings["DebugOptions"]))
-    if settings.get("FallbackPolicy"):
-        ortmodule._fallback.policy = FallbackPolicy.read("|".join(settings["FallbackPolicy"]))
+    debug_options = _debug_options(settings["DebugOptions"]) if "DebugOptions" in settings else None
+    names = settings.get("FallbackPolicy")
+    reconfigure(ortmodule, debug_options, FallbackPolicy.read("|".join(names)) if names else None)
 
 
 def _check(name: str, value: Any) -> None:

@@ -81,10 +81,6 @@ class ORTModule(torch.nn.Module):  # type: ignore[misc]
         self.__dict__["_compiled"] = None
         self.__dict__["_versions"] = {}
 
-    def _use(self, debug_options: DebugOptions) -> None:
-        """Take other options; graphs are made again."""
-        self.__dict__["_options"], self.__dict__["_compiled"] = debug_options, None
-
     # --- calls
 
     def forward(self, *arguments: Any, **keywords: Any) -> Any:
@@ -197,6 +193,14 @@ class ORTModule(torch.nn.Module):  # type: ignore[misc]
         torch.nn.Module.__init__(self)
         self.__dict__.update(state)
         self._begin()
+
+
+def reconfigure(module: ORTModule, debug_options: DebugOptions | None, policy: FallbackPolicy | None) -> None:
+    """Give a module other options, with which its graphs are made again, or another policy."""
+    if debug_options is not None:
+        module.__dict__["_options"], module.__dict__["_compiled"] = debug_options, None
+    if policy is not None:
+        module._fallback.policy = policy
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
