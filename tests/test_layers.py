@@ -306,7 +306,7 @@ def test_inner_modules_are_known_inside(path: Path) -> None:
 
 OF_OTHERS = {"_replace", "_asdict", "_fields"}
 """Public names of `collections.namedtuple`, which begin like private ones."""
-OF_TORCH = {"_ops", "_schema", "_overloadname", "_unsafe_view", "_C"}
+OF_TORCH = {"_ops", "_schema", "_overloadname", "_unsafe_view", "_version", "_C"}
 """Names of torch that say what a traced graph calls."""
 
 
