@@ -244,6 +244,7 @@ DOORS = {
     "sardonyx.runtime.saving.remembered": "for sessions that remember",
     "sardonyx.runtime.saving.files": SAVING,
     "sardonyx.training.artifacts": "few commands train",
+    "sardonyx.training.onnxblock": "few commands train",
 }
 """The modules of ours that may be imported inside of functions, and why they wait. All others are imported at a module's head."""
 REGISTERING = {

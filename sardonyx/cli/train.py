@@ -66,11 +66,11 @@ def make_artifacts(options: argparse.Namespace, terminal: Terminal) -> int:
 
 def differentiated(path: str) -> Model:
     """A model with the gradients of its first output's sum by all of its parameters, for `inspect --after gradient`."""
-    from sardonyx.training import artifacts
+    from sardonyx.training import artifacts, onnxblock
 
-    class Sum(artifacts.onnxblock.Block):
+    class Sum(onnxblock.Block):
         def build(self, name: str, *others: str) -> str:
-            return str(artifacts.onnxblock.blocks.ReduceSum(keepdims=False)(name))
+            return str(onnxblock.blocks.ReduceSum(keepdims=False)(name))
 
     graph = formats.load(path).graph
     frozen = _statistics(graph)
