@@ -21,9 +21,11 @@ from tests.tolerance import assert_close
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "examples"
 PROGRAMS = sorted(path for path in FOLDER.glob("*.py") if "__main__" in path.read_text() and path.stem != "make_demo_model")
+ELSEWHERE = {"train_ddp"}
+"""Programs of several processes, which need PyTorch: tests/training/pytorch runs them."""
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("program", [path for path in PROGRAMS if path.stem not in ELSEWHERE], ids=lambda path: path.stem)
 def test_program_runs(program: Path, tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-W", "error", program]

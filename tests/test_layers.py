@@ -244,6 +244,7 @@ DOORS = {
     "sardonyx.runtime.saving.remembered": "for sessions that remember",
     "sardonyx.runtime.saving.files": SAVING,
     "sardonyx.training.artifacts": "few commands train",
+    "sardonyx.training.onnxblock": "few commands train",
 }
 """The modules of ours that may be imported inside of functions, and why they wait. All others are imported at a module's head."""
 REGISTERING = {
@@ -306,7 +307,7 @@ def test_inner_modules_are_known_inside(path: Path) -> None:
 
 OF_OTHERS = {"_replace", "_asdict", "_fields"}
 """Public names of `collections.namedtuple`, which begin like private ones."""
-OF_TORCH = {"_ops", "_schema", "_overloadname", "_unsafe_view", "_C"}
+OF_TORCH = {"_ops", "_schema", "_overloadname", "_unsafe_view", "_version", "_C"}
 """Names of torch that say what a traced graph calls."""
 
 

@@ -12,6 +12,7 @@ from sardonyx import formats
 from sardonyx.cli import memory, native
 from sardonyx.cli.preparing import LEVELS, prepared, session_options
 from sardonyx.cli.terminal import Terminal, UsageError, size_text
+from sardonyx.cli.train import differentiated
 from sardonyx.ir import Graph, Model, Value, described
 from sardonyx.ir.text import to_text
 from sardonyx.runtime.api.explanation import journal_lines
@@ -19,8 +20,8 @@ from sardonyx.runtime.preparation.partition import Assigned
 from sardonyx.runtime.preparation.plan import Plan
 from sardonyx.runtime.preparation.prepare import Prepared
 
-STAGES = ("load", "inline", "infer", "optimize", "layout", "expand", "partition", "plan", "native")
-"""What can be printed: the stages of preparation, and more views of what two of them make."""
+STAGES = ("load", "inline", "infer", "gradient", "optimize", "layout", "expand", "partition", "plan", "native")
+"""What can be printed: the stages of preparation, more views of what two of them make, and the model as training has it."""
 PREPARED = {"expand": "partition", "native": "plan"}
 """The stage that makes what a view shows."""
 SHOWN_ELEMENTS = 16
@@ -123,6 +124,8 @@ def _show(terminal: Terminal, about: dict[str, Any]) -> None:
 def after(options: argparse.Namespace) -> str:
     """What a session with these options has made of the model after the stage asked for, as text."""
     stage = options.after
+    if stage == "gradient":
+        return to_text(differentiated(options.model), max_elements=SHOWN_ELEMENTS)
     upto = PREPARED.get(stage, stage)
     result = prepared(options.model, upto, session_options(options.level), options.provider or (), native=not options.numpy)
     shown = _text(stage, result, options)

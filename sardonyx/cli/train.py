@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -41,8 +42,7 @@ def make_artifacts(options: argparse.Namespace, terminal: Terminal) -> int:
     from sardonyx.training import artifacts
 
     graph = formats.load(options.model).graph
-    statistics = _statistics(graph)
-    frozen = [*dict.fromkeys([*options.freeze, *statistics])]
+    frozen = [*dict.fromkeys([*options.freeze, *_statistics(graph)])]
     trained = options.train or [name for name in _parameters(graph) if name not in frozen]
     unknown = next((name for name in (*trained, *frozen) if name not in graph.initializers), None)
     if unknown is not None:
@@ -62,6 +62,22 @@ def make_artifacts(options: argparse.Namespace, terminal: Terminal) -> int:
     terminal.line(f"{options.output}: {len(trained)} parameters are trained, {len(frozen)} stay")
     terminal.result({"folder": str(options.output), "trained": trained, "frozen": frozen})
     return 0
+
+
+def differentiated(path: str) -> Model:
+    """A model with the gradients of its first output's sum by all of its parameters, for `inspect --after gradient`."""
+    from sardonyx.training import artifacts, onnxblock
+
+    class Sum(onnxblock.Block):
+        def build(self, name: str, *others: str) -> str:
+            return str(onnxblock.blocks.ReduceSum(keepdims=False)(name))
+
+    graph = formats.load(path).graph
+    frozen = _statistics(graph)
+    trained = [name for name in _parameters(graph) if name not in frozen]
+    with tempfile.TemporaryDirectory() as folder:
+        artifacts.generate_artifacts(path, trained, frozen, loss=Sum(), artifact_directory=folder)
+        return formats.load(Path(folder) / "training_model.onnx")
 
 
 def _parameters(graph: Graph) -> list[str]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from sardonyx import dtypes
 from sardonyx.errors import Fail, InvalidArgument
-from sardonyx.formats import mapping
+from sardonyx.formats.onnx.external import ExternalFolder
 from sardonyx.formats.onnx.saving import replacing
 from sardonyx.formats.ort.decoding import Tree, decode
 from sardonyx.formats.ort.encoding import encode
@@ -79,6 +79,7 @@ def read(path: str | os.PathLike[str]) -> Checkpoint:
 
 class _Reader:
     def __init__(self, path: str | os.PathLike[str]):
+        self._path = Path(path)
         self._data_path = os.fspath(path) + ".data"
         self._outside: memoryview | None = None
         self._is_nominal = False
@@ -100,11 +101,13 @@ class _Reader:
         )
 
     def _opened(self) -> memoryview:
+        path = Path(self._data_path)
         try:
-            with open(mapping.open_regular(self._data_path), "rb") as file:
-                return memoryview(file.read())
-        except (OSError, ValueError, Fail) as error:
-            raise InvalidArgument(f"Failed to open checkpoint's external data file: {self._data_path} error:{error}") from error
+            return ExternalFolder(path.parent, self._path).find(path.name).contents()
+        except Fail as error:
+            raise InvalidArgument(
+                f"Failed to open checkpoint's external data file: {self._data_path} error:{error.message}"
+            ) from error
 
     def _group(self, tree: Tree) -> Group:
         states = tree.get("optimizer_states", ())

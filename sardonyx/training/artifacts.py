@@ -84,12 +84,21 @@ def generate_artifacts(
 def _loaded(model: Any) -> tuple[onnx.ModelProto, str | None]:
     """The model, and the path that its external data is beside."""
     if isinstance(model, onnx.ModelProto):
-        if model.ByteSize() > LARGEST_PROTO:
+        if _is_too_large(model):
             raise RuntimeError("This model is > 2GB. Please pass in a path to the ONNX file instead.")
         return model, None
     if isinstance(model, (str, os.PathLike)):
         return onnx.load(os.fspath(model), load_external_data=False), os.fspath(model)
     raise RuntimeError("Please pass in either a string or an ONNX ModelProto for the model.")
+
+
+def _is_too_large(model: onnx.ModelProto) -> bool:
+    from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
+
+    try:
+        return bool(model.ByteSize() > LARGEST_PROTO)
+    except EncodeError:  # the size of what no bytes can hold
+        return True
 
 
 class _Training(onnxblock.TrainingBlock):

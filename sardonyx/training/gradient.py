@@ -33,6 +33,8 @@ def add_gradients(model: Model, loss: str, trained: Sequence[str]) -> None:
     for name in trained:
         if name not in values or not values[name].is_input:
             raise Fail(f"there is no parameter {name!r} in the model")
+        if getattr(values[name].type, "dtype", None) not in dtypes.FLOATS:
+            raise Fail(f"the parameter {name!r} must be a floating-point tensor to be trained, it is {values[name].type}")
     expansion = Expansion(model, aligned=True)
     op = TypedBuilder(graph, expansion.infer, opsets=model.opsets)
     seed = _seed(op, loss, values.get(loss))

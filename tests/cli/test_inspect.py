@@ -20,6 +20,11 @@ def test_the_summary_counts_ops_and_parameters(affine, call):
     assert about["bytes"] == affine.stat().st_size
 
 
+def test_gradients_stand_behind_the_nodes(affine, call):
+    shown = call("inspect", affine, "--after", "gradient").out
+    assert shown.index("MatMul") < shown.index("InPlaceAccumulatorV2") and "accumulation.buffer" in shown
+
+
 def test_the_tables_show_the_same(affine, call):
     result = call("inspect", affine)
     assert result.code == 0

@@ -1,4 +1,19 @@
-"""What training refuses, and what it says."""
+"""What training on files refuses, and what it says. Which test holds what:
+
+- an op without a gradient, a parameter that no loss reaches, a loss of integers or of several numbers:
+  `test_models_that_cannot_be_trained`
+- names that are no initializers or in both lists, a loss without scores or with a target of another type:
+  `test_wrong_options_of_artifacts`; a step without the target: `test_steps_with_wrong_inputs_and_before_gradients`
+- a model above 2 GB: `test_models_that_no_proto_holds`, `test_models_above_2_gb`; nested bases: `test_old_opsets_and_nested_bases`
+- checkpoints: truncated, of hostile sizes, of another version: `test_broken_checkpoints`; hostile offsets and cycles:
+  `test_every_word_of_a_checkpoint_may_be_wrong`; a folder, data that is missing or short:
+  `test_checkpoints_that_are_not_there_or_not_whole`; data elsewhere: `test_data_outside_of_the_folder_is_refused`; of another model:
+  `test_states_and_files_of_other_kinds`; nominal: `test_nominal_checkpoints_are_completed_and_external_ones_read` of test_files.py
+- steps with missing, surplus or wrong inputs, before any gradient, with a rate that is no number, without an eval model:
+  `test_steps_with_wrong_inputs_and_before_gradients`
+
+Modules of PyTorch: pytorch/test_bad_input.py.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +29,7 @@ import pytest
 import sardonyx
 from sardonyx import errors
 from sardonyx.formats import checkpoints
+from sardonyx.formats.ort.encoding import encode
 from sardonyx.runtime.saving import remembered
 from sardonyx.training import artifacts, onnxblock
 from sardonyx.training.api import CheckpointState, Module, Optimizer
@@ -24,9 +40,8 @@ HEAD = '<ir_version: 10, opset_import: ["": 18]> '
 
 
 def generated(text: str, folder: Path, loss: Any = None, names: tuple[str, ...] = ("w",), **options: Any) -> None:
-    artifacts.generate_artifacts(
-        onnx.parser.parse_model(HEAD + text), requires_grad=list(names), loss=loss, artifact_directory=folder, **options
-    )
+    model = options.pop("model", None) or onnx.parser.parse_model(HEAD + text)
+    artifacts.generate_artifacts(model, requires_grad=list(names), loss=loss, artifact_directory=folder, **options)
 
 
 MODELS = {
@@ -38,23 +53,35 @@ MODELS = {
         "the loss 'y' must be a floating-point tensor, it is tensor\\(int64\\)"
     ),
     "g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = Mul(x, w) }": "the loss 'y' must be one number, its shape is \\[2\\]",
+    "g (float[2] x) => (float y) <int64[2] w = {1, 2}> { v = CastLike(w, x) a = Mul(x, v) y = ReduceSum<keepdims=0>(a) }": (
+        "the parameter 'w' must be a floating-point tensor to be trained, it is tensor\\(int64\\)"
+    ),
 }
 
 
 @pytest.mark.parametrize("text", MODELS)
 def test_models_that_cannot_be_trained(text: str, tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(HEAD + text)
+    before = model.SerializeToString(deterministic=True)
     with pytest.raises(RuntimeError, match=MODELS[text]):
-        generated(text, tmp_path)
-    assert not any(tmp_path.iterdir())
+        artifacts.generate_artifacts(model, requires_grad=["w"], artifact_directory=tmp_path)
+    assert not any(tmp_path.iterdir()) and model.SerializeToString(deterministic=True) == before
 
 
-GOOD = "g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = Mul(x, w) }"
+GOOD = "g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = Mul(x, w) i = Shape(y) }"
 OPTIONS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "no initializer": ({"names": ("v",)}, RuntimeError, "Node arg v is not found in the graph."),
     "both": ({"frozen_params": ["w"]}, RuntimeError, "A parameter cannot be frozen and require gradient computation"),
     "loss": ({"loss": "mse"}, RuntimeError, "Unknown loss provided <class 'str'>"),
     "optimizer": ({"optimizer": "adam"}, TypeError, "Unknown optimizer provided <class 'str'>"),
     "outputs": ({"additional_output_names": ["z"]}, LookupError, "The provided name z is not a graph value info"),
+    "scores": ({"loss_input_names": ["z"]}, LookupError, "The provided name z is not a graph value info"),
+    "target": (
+        {"loss_input_names": ["y", "i"]},
+        RuntimeError,
+        r"Sub\) bound to different types \(tensor\(float\) and tensor\(int64\)",
+    ),
+    "model": ({"model": 3}, RuntimeError, "Please pass in either a string or an ONNX ModelProto"),
 }
 
 
@@ -64,6 +91,30 @@ def test_wrong_options_of_artifacts(name: str, tmp_path: Path) -> None:
     with pytest.raises(kind, match=message):
         generated(GOOD, tmp_path, **{"loss": artifacts.LossType.MSELoss, **options})
     assert not any(tmp_path.iterdir())
+
+
+def test_the_second_output_may_be_the_target(tmp_path: Path) -> None:
+    """As in onnxruntime, a loss is given all outputs of a model, unless `loss_input_names` says otherwise."""
+    text = "g (float[2] x) => (float[2] y, float[2] z) <float[2] w = {1, 2}> { y = Mul(x, w) z = Add(x, x) }"
+    generated(text, tmp_path, artifacts.LossType.MSELoss)
+    state = CheckpointState.load_checkpoint(tmp_path / "checkpoint")
+    assert Module(tmp_path / "training_model.onnx", state)(np.float32([3, 5])) == 4.5
+    np.testing.assert_array_equal(state.parameters["w"].grad, [-9, 0])
+
+
+def test_models_that_no_proto_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(artifacts, "LARGEST_PROTO", 100)
+    with pytest.raises(RuntimeError, match=r"This model is > 2GB. Please pass in a path to the ONNX file instead."):
+        generated(GOOD, tmp_path, artifacts.LossType.MSELoss)
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.slow  # it takes 6 GB of memory
+def test_models_above_2_gb(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(HEAD + GOOD)
+    model.graph.initializer.add(name="large", data_type=onnx.TensorProto.UINT8, dims=[2**31], raw_data=bytes(2**31))
+    with pytest.raises(RuntimeError, match=r"This model is > 2GB. Please pass in a path to the ONNX file instead."):
+        artifacts.generate_artifacts(model, requires_grad=["w"], artifact_directory=tmp_path)
 
 
 def test_old_opsets_and_nested_bases(tmp_path: Path) -> None:
@@ -83,7 +134,33 @@ def broken(change: Callable[[bytearray], Any]) -> bytes:
     return bytes(content)
 
 
+def encoded(**fields: Any) -> bytes:
+    """A checkpoint of one parameter."""
+    tensor = {"name": "w", "dims": [2], "data_type": 1, "raw_data": bytes(8), **fields}
+    state = {"requires_grad_params": [tensor], "frozen_params": [], "is_nominal_state": False, "has_external_data": False}
+    return encode({"version": 2, "module_state": state}, checkpoints.ROOT, checkpoints.IDENTIFIER)
+
+
+def of_version(number: int) -> bytes:
+    content = bytearray((CASE / "checkpoint").read_bytes())
+    table = int.from_bytes(content[:4], "little")
+    entries = table - int.from_bytes(content[table : table + 4], "little", signed=True)
+    place = table + int.from_bytes(content[entries + 4 : entries + 6], "little")
+    content[place : place + 4] = number.to_bytes(4, "little")
+    return bytes(content)
+
+
 CHECKPOINTS = {
+    "version": (of_version(3), "Checkpoint is invalid. Checkpoint version 3 is not supported."),
+    "size": (encoded(dims=[2**40, 2**40]), "parameter 'w'"),
+    "more elements": (encoded(dims=[3]), "parameter 'w'"),
+    "negative size": (encoded(dims=[-2]), "parameter 'w'"),
+    "element type": (encoded(data_type=77), "parameter 'w'"),
+    "no name": (encoded(name=""), "A part of it has no name"),
+    "outside of nothing": (
+        encoded(external_data_offset=4),
+        "parameter 'w' lies outside of the checkpoint, which says that nothing",
+    ),
     "empty": (b"", "Checkpoint verification failed"),
     "short": (broken(lambda content: content.__delitem__(slice(200, None))), "Checkpoint verification failed"),
     "garbage": (b"\x08\0\0\0ABCD" + bytes(64), "Checkpoint verification failed"),
@@ -97,6 +174,18 @@ def test_broken_checkpoints(name: str, tmp_path: Path) -> None:
     (tmp_path / "checkpoint").write_bytes(content)
     with pytest.raises(RuntimeError, match=message):
         CheckpointState.load_checkpoint(tmp_path / "checkpoint")
+
+
+@pytest.mark.parametrize("word", [0, 4, 0x7FFFFFFF, 0xFFFFFFF0, 0xFFFFFFFF])
+def test_every_word_of_a_checkpoint_may_be_wrong(word: int, tmp_path: Path) -> None:
+    """Offsets to themselves, to one another, and beyond the end; sizes that no file has."""
+    content, path = (CASE / "checkpoint").read_bytes(), tmp_path / "checkpoint"
+    for place in range(0, len(content) - 3, 4):
+        path.write_bytes(content[:place] + word.to_bytes(4, "little") + content[place + 4 :])
+        try:
+            CheckpointState.load_checkpoint(path)
+        except RuntimeError as error:
+            assert "Checkpoint" in str(error) or "parameter" in str(error)
 
 
 def test_every_byte_of_a_checkpoint_may_be_wrong(tmp_path: Path) -> None:
@@ -128,6 +217,23 @@ def test_checkpoints_that_are_not_there_or_not_whole(tmp_path: Path) -> None:
         CheckpointState("checkpoint")  # type: ignore[arg-type]
 
 
+def test_data_outside_of_the_folder_is_refused(tmp_path: Path) -> None:
+    """The name is made of the checkpoint's own, so only a link can lead elsewhere. Caches link both files, and that works."""
+    folder, elsewhere = tmp_path / "folder", tmp_path / "elsewhere"
+    folder.mkdir(), elsewhere.mkdir()
+    for name in ("checkpoint", "checkpoint.data"):
+        (elsewhere / name).write_bytes((DATA / "external" / name).read_bytes())
+    (folder / "checkpoint").write_bytes((elsewhere / "checkpoint").read_bytes())
+    (folder / "checkpoint.data").symlink_to(elsewhere / "checkpoint.data")
+    with pytest.raises(RuntimeError, match="Failed to open checkpoint's external data file: .* escapes model directory"):
+        CheckpointState.load_checkpoint(folder / "checkpoint")
+    (folder / "checkpoint").unlink()
+    (folder / "checkpoint").symlink_to(elsewhere / "checkpoint")
+    assert len(CheckpointState.load_checkpoint(folder / "checkpoint").parameters) == len(
+        CheckpointState.load_checkpoint(DATA / "external" / "checkpoint").parameters
+    )
+
+
 def test_large_states_have_their_data_outside(tmp_path: Path) -> None:
     arrays = {"a": np.arange(100, dtype=np.float32), "b": np.arange(3, dtype=np.float64), "c": np.arange(9, dtype=np.int64)}
     checkpoints.write(checkpoints.Checkpoint(arrays), tmp_path / "large", largest_inside=100)
@@ -141,6 +247,7 @@ def test_steps_with_wrong_inputs_and_before_gradients() -> None:
     given = feeds("mlp_ce_adamw", "step1")
     x, y = given["input"], given["labels"]
     before = {name: parameter.data.copy() for name, parameter in state.parameters}
+    rate = optimizer.get_learning_rate()
     with pytest.raises(RuntimeError, match="Parameter 'fc1.bias' has no gradient yet"):
         optimizer.step()
     for inputs, message in [
@@ -158,6 +265,8 @@ def test_steps_with_wrong_inputs_and_before_gradients() -> None:
     with pytest.raises(ValueError, match="the learning rate must be a finite number, not nan"):
         optimizer.set_learning_rate(float("nan"))
     assert all(np.array_equal(state.parameters[name].data, data) for name, data in before.items())
+    assert all(parameter.grad is None for _, parameter in state.parameters) and optimizer._step_count == 0
+    assert optimizer.get_learning_rate() == rate
     with pytest.raises(RuntimeError, match=r"Parameter data shape mismatch. Expected: \{16\}, Got: \{3\}"):
         state.parameters["fc1.bias"] = np.zeros(3, np.float32)
     with pytest.raises(RuntimeError, match="Parameter data type mismatch"):

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 
 import sardonyx
@@ -188,3 +192,82 @@ def test_custom_ops_are_trained_through(tmp_path: Path) -> None:
     np.testing.assert_array_equal(state.parameters["b"].grad, [1, -2])
     with pytest.raises(Exception, match="Square"):
         artifacts.generate_artifacts(model, requires_grad=["b"], artifact_directory=tmp_path)
+
+
+MODEL = """
+<ir_version: 8, opset_import: ["": 17]>
+g (float[N, 2] x) => (float[N, 1] y1, float[N, 1] y2) <float[1, 2] w1 = {0.5, -1}, float[1] b1 = {0}, float[1, 2] w2 = {0, 1}> {
+    y1 = Gemm<transB = 1>(x, w1, b1)
+    y2 = Gemm<transB = 1>(x, w2)
+}
+"""
+PROGRAM = """
+import sys
+import sardonyx
+sardonyx.install_as_onnxruntime()
+import numpy as np, onnx.parser
+import onnxruntime
+import onnxruntime.training.onnxblock as onnxblock
+from onnxruntime.training import artifacts
+from onnxruntime.training.api import CheckpointState, LinearLRScheduler, Module, Optimizer
+
+class TwoLosses(onnxblock.Block):
+    def __init__(self):
+        super().__init__()
+        self._losses = [onnxblock.loss.MSELoss(), onnxblock.loss.L1Loss()]
+        self._shares = [onnxblock.blocks.Constant(share) for share in (0.4, 0.6)]
+        self._add, self._mul = onnxblock.blocks.Add(), onnxblock.blocks.Mul()
+
+    def build(self, first, second):
+        parts = [self._mul(self._shares[0](), self._losses[0](first, target_name="target1"))]
+        parts.append(self._mul(self._shares[1](), self._losses[1](second, target_name="target2")))
+        return self._add(*parts)
+
+artifacts.generate_artifacts(
+    onnx.parser.parse_model(open("model.txt").read()),
+    requires_grad=["w1", "b1"],
+    frozen_params=["w2"],
+    loss=TwoLosses(),
+    optimizer=artifacts.OptimType.AdamW,
+    artifact_directory=".",
+    additional_output_names=["y1"],
+)
+state = CheckpointState.load_checkpoint("checkpoint")
+module = Module("training_model.onnx", state, "eval_model.onnx")
+optimizer = Optimizer("optimizer_model.onnx", module)
+scheduler = LinearLRScheduler(optimizer, warmup_step_count=5, total_step_count=300, initial_lr=0.3)
+x = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32)
+target1, target2 = (x @ [[2], [3]] + 1).astype(np.float32), x[:, 1:].copy()
+module.train()
+for step in range(300):
+    loss, outputs = module(x, target1, target2)
+    optimizer.step()
+    scheduler.step()
+    module.lazy_reset_grad()
+module.eval()
+print(module(x, target1, target2)[0].item())
+state.properties["epoch"] = 3
+CheckpointState.save_checkpoint(state, "trained", include_optimizer_state=True)
+module.export_model_for_inferencing("inference.onnx", ["y1"])
+again = CheckpointState.load_checkpoint("trained")
+assert again.properties["epoch"] == 3
+np.testing.assert_array_equal(again.parameters["w2"].data, [[0, 1]])
+session = onnxruntime.InferenceSession("inference.onnx", providers=["CPUExecutionProvider"])
+(result,) = session.run(["y1"], {"x": x})
+print(float(np.abs(result - target1).max()))
+assert "torch" not in sys.modules and "sardonyx" in Module.__module__
+"""
+
+
+def test_a_program_that_follows_the_guide_of_onnxruntime(tmp_path: Path) -> None:
+    """Artifacts with a loss of one's own, a module, an optimizer with a schedule, a checkpoint, a model for inference."""
+    (tmp_path / "model.txt").write_text(MODEL)
+    (tmp_path / "program.py").write_text(PROGRAM)
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "program.py"]
+    finished = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert finished.returncode == 0, finished.stderr
+    loss, distance = map(float, finished.stdout.split())
+    assert loss < 1e-3 and distance < 0.1
+    peer = onnxruntime.InferenceSession(tmp_path / "inference.onnx", providers=["CPUExecutionProvider"])
+    assert peer.run(None, {"x": np.float32([[1, 1]])})[0].item() == pytest.approx(6, abs=0.1)  # 2 + 3 + 1

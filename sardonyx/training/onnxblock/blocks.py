@@ -210,9 +210,9 @@ class InputLike(Block):
 
 
 def add_input(model: onnx.ModelProto, name: str, like: str | None) -> str:
-    """An input like a value that the graph declares, unless there is one of that name."""
+    """An input like a value that the graph declares, unless there is a value of that name."""
     graph = model.graph
-    if any(value.name == name for value in graph.input):
+    if has_value(graph, name):
         return name
     declared = next((value for value in (*graph.value_info, *graph.output, *graph.input) if value.name == like), None)
     if declared is None:
@@ -221,3 +221,9 @@ def add_input(model: onnx.ModelProto, name: str, like: str | None) -> str:
     made.name = name
     graph.input.append(made)
     return name
+
+
+def has_value(graph: onnx.GraphProto, name: str) -> bool:
+    """Whether an input, an initializer or a node's output has a name."""
+    given = any(value.name == name for value in (*graph.input, *graph.initializer))
+    return given or any(name in node.output for node in graph.node)

@@ -1,4 +1,4 @@
-"""Losses. Each makes an input for its target, if the model has none of that name."""
+"""Losses. Each makes an input for its target, if the model has no value of that name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 
 from sardonyx.training.onnxblock import blocks
-from sardonyx.training.onnxblock.blocks import Block, add_input
+from sardonyx.training.onnxblock.blocks import Block, add_input, has_value
 
 REDUCTIONS = ("mean", "sum", "none")
 
@@ -90,7 +90,7 @@ class CrossEntropyLoss(Block):
     def _labels(self, scores: str, name: str) -> str:
         """An input of int64 with the shape of the scores, but for the axis of classes."""
         graph = self.base.graph
-        if any(value.name == name for value in graph.input):
+        if has_value(graph, name):
             return name
         declared = next((value for value in (*graph.output, *graph.value_info) if value.name == scores), None)
         if declared is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import Any
@@ -44,9 +43,10 @@ class _Tables:
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether generated code can go through a tensor."""
+    """Whether generated code can go through a tensor. Tensors that are made of others have no memory of their own."""
     return (
-        tensor.dtype is torch.float32
+        type(tensor).__torch_dispatch__ == torch.Tensor.__torch_dispatch__
+        and tensor.dtype is torch.float32
         and tensor.device.type == "cpu"
         and tensor.layout is torch.strided
         and tensor.is_contiguous()
@@ -110,7 +110,7 @@ class FusedAdam(torch.optim.Optimizer):  # type: ignore[misc]
             state = self.state[parameter]
             if not state:
                 state["exp_avg"], state["exp_avg_sq"] = (torch.zeros_like(parameter) for _ in range(2))
-            tensors = (parameter, parameter.grad, state["exp_avg"], state["exp_avg_sq"])
+            tensors = _own_parts((parameter, parameter.grad, state["exp_avg"], state["exp_avg_sq"]))
             if any(tensor.is_sparse for tensor in tensors):
                 raise RuntimeError("FusedAdam does not support sparse gradients.")
             (plain if all(map(_is_plain, tensors)) else others).append(tensors)
@@ -119,6 +119,12 @@ class FusedAdam(torch.optim.Optimizer):  # type: ignore[misc]
             torch.autograd.graph.increment_version([tensors[0] for tensors in plain])
         for tensors in others:
             _adam_in_torch(*tensors, **numbers)
+
+
+def _own_parts(tensors: Tensors) -> Tensors:
+    """Of tensors that several processes share, what this one has; it is enough for what is done to each element alone."""
+    placements = {getattr(tensor, "placements", None) for tensor in tensors}  # DTensor is not imported where nobody needs it
+    return tensors if len(placements) > 1 or None in placements else tuple(tensor.to_local() for tensor in tensors)
 
 
 def _numbers(group: dict[str, Any], mode: AdamWMode) -> dict[str, float]:
@@ -173,9 +179,3 @@ def clip_grad_norm_(parameters: Iterable[torch.Tensor], max_norm: float) -> torc
         updates.scale(table, factor, threads)
         torch.autograd.graph.increment_version(gradients)
     return torch.tensor(norm)
-
-
-def FP16_Optimizer(optimizer: Any, **keywords: Any) -> Any:  # noqa: N802 - the original's name
-    """The original changes optimizers of Apex, DeepSpeed and Megatron, which run on GPUs; others come back as they are."""
-    warnings.warn(f"{type(optimizer).__name__} is not supported by FP16_Optimizer, it stays as it is", stacklevel=2)
-    return optimizer

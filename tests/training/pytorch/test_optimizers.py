@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is the extra 'train'; `make test-training` runs these tests")
 
+from sardonyx.training import optim  # noqa: E402
 from sardonyx.training.optim import AdamWMode, FP16_Optimizer, FusedAdam, clip_grad_norm_  # noqa: E402
 
 SIZES = ((1,), (3, 7), (16384,), (129, 130), (40000,))
@@ -145,3 +147,19 @@ def test_bad_numbers_are_refused() -> None:
     with pytest.warns(UserWarning, match="stays as it is"):
         fused = FusedAdam(parameters())
         assert FP16_Optimizer(fused) is fused
+
+
+@pytest.mark.parametrize("kind", ["constant", "linear", "cosine", "polynomial_decay"])
+def test_warm_ups_are_those_of_transformers(kind: str) -> None:
+    transformers = pytest.importorskip("transformers", reason="transformers is no dependency; `make test-training` has it")
+    steps, warmup = 20, 0.25
+    plain = torch.optim.SGD(parameters(), lr=0.5)
+    counts = {"num_warmup_steps": int(steps * warmup)} | ({} if kind == "constant" else {"num_training_steps": steps})
+    theirs = getattr(transformers, f"get_{kind}_schedule_with_warmup")(plain, **counts)
+    name = {"polynomial_decay": "Poly"}.get(kind, kind.capitalize())
+    ours = getattr(optim, f"{name}WarmupLRScheduler")(steps, warmup=warmup)
+    for number in range(steps + 1):
+        step = SimpleNamespace(optimization_step=number, optimizer_config=optim.AdamConfig(lr=0.5))
+        assert ours.get_lr(step) == pytest.approx(theirs.get_last_lr())
+        plain.step()
+        theirs.step()

@@ -91,15 +91,16 @@ class Fallback:
     def is_active(self) -> bool:
         return self.reason is not None and not self.retries
 
-    def takes(self, error: Exception) -> bool:
-        """Whether the policy is for an exception. The first one is told to users."""
-        policy = FallbackPolicy.FALLBACK_DISABLE & self.policy
-        forced = FallbackPolicy.FALLBACK_FORCE_TORCH_FORWARD in self.policy
-        known = isinstance(error, ORTModuleFallbackException) and type(error).policy in self.policy
-        if policy or not (forced or known):
+    def covers(self, error: Exception) -> bool:
+        """Whether the policy is for an exception."""
+        if FallbackPolicy.FALLBACK_DISABLE in self.policy:
             return False
-        self.reason = error if isinstance(error, ORTModuleFallbackException) else ORTModuleFallbackException(str(error))
+        known = isinstance(error, ORTModuleFallbackException) and type(error).policy in self.policy
+        return known or FallbackPolicy.FALLBACK_FORCE_TORCH_FORWARD in self.policy
+
+    def begin(self, reason: ORTModuleFallbackException) -> None:
+        """From now on torch runs the module. Users are told of the first reason."""
+        self.reason = reason
         if not self._is_told:
             self._is_told = True
-            logger.warning("Fallback to PyTorch due to exception %s: %s", type(error).__name__, error)
-        return True
+            logger.warning("Fallback to PyTorch due to exception %s: %s", type(reason).__name__, reason)

@@ -23,7 +23,7 @@ from sardonyx.training.torch.wrapping.fallback import (
     ORTModuleTorchModelException,
 )
 
-OWN = {"_original", "_options", "_fallback", "_compiled", "training"}
+OWN = {"_original", "_options", "_fallback", "_compiled", "_versions", "training"}
 """Attributes of the wrapper itself; all others are those of the module inside."""
 DELEGATED = (
     "parameters",
@@ -45,6 +45,9 @@ DELEGATED = (
     "_apply",
 )
 
+Saved = tuple[torch.Tensor, int, torch.Tensor]
+"""A buffer, how often it had been changed, and a copy of it."""
+
 logger = logging.getLogger("sardonyx.training")
 
 
@@ -55,6 +58,8 @@ class ORTModule(torch.nn.Module):  # type: ignore[misc]
     _options: DebugOptions
     _fallback: Fallback
     _compiled: Any
+    _versions: dict[int, int]
+    """How often each buffer had been changed before the last call."""
 
     def __init__(self, module: torch.nn.Module, debug_options: DebugOptions | None = None):
         if not isinstance(module, torch.nn.Module):
@@ -74,6 +79,7 @@ class ORTModule(torch.nn.Module):  # type: ignore[misc]
         """What is not pickled: it is made again."""
         self.__dict__["_fallback"] = Fallback(settings.policy(), settings.retries())
         self.__dict__["_compiled"] = None
+        self.__dict__["_versions"] = {}
 
     # --- calls
 
@@ -81,16 +87,33 @@ class ORTModule(torch.nn.Module):  # type: ignore[misc]
         if self._fallback.is_active:
             return self._original(*arguments, **keywords)
         if FallbackPolicy.FALLBACK_FORCE_TORCH_FORWARD in self._fallback.policy:
-            self._fallback.takes(ORTModuleFallbackException("the policy is FALLBACK_FORCE_TORCH_FORWARD"))
+            self._fallback.begin(ORTModuleFallbackException("the policy is FALLBACK_FORCE_TORCH_FORWARD"))
             return self._original(*arguments, **keywords)
-        state = torch.get_rng_state()
+        generator, buffers = torch.get_rng_state(), self._saved_buffers()
         try:
-            return self._run(arguments, keywords)
-        except ORTModuleFallbackException as error:
-            if not self._fallback.takes(error):
-                raise
-        torch.set_rng_state(state)
-        return self._original(*arguments, **keywords)
+            try:
+                return self._run(arguments, keywords)
+            except ORTModuleFallbackException as error:
+                if not self._fallback.covers(error):
+                    raise
+                reason = error
+            _restore(generator, buffers)  # a part of the module may have run
+            result = self._original(*arguments, **keywords)
+        except Exception:  # of torch too: then it is no reason to give the module up
+            _restore(generator, buffers)
+            raise
+        self._fallback.begin(reason)
+        return result
+
+    def _saved_buffers(self) -> list[Saved]:
+        """The buffers that changed since the call before the last one; all of them at first."""
+        known, self.__dict__["_versions"] = self._versions, {}
+        saved = []
+        for buffer in self._original.buffers():
+            version = self._versions[id(buffer)] = buffer._version
+            if known.get(id(buffer)) != version:
+                saved.append((buffer, version, buffer.detach().clone()))
+        return saved
 
     def _run(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         check_arguments(arguments, keywords)
@@ -170,6 +193,22 @@ class ORTModule(torch.nn.Module):  # type: ignore[misc]
         torch.nn.Module.__init__(self)
         self.__dict__.update(state)
         self._begin()
+
+
+def reconfigure(module: ORTModule, debug_options: DebugOptions | None, policy: FallbackPolicy | None) -> None:
+    """Give a module other options, with which its graphs are made again, or another policy."""
+    if debug_options is not None:
+        module.__dict__["_options"], module.__dict__["_compiled"] = debug_options, None
+    if policy is not None:
+        module._fallback.policy = policy
+
+
+@torch.no_grad()  # type: ignore[untyped-decorator]
+def _restore(generator: torch.Tensor, buffers: list[Saved]) -> None:
+    torch.set_rng_state(generator)
+    for buffer, version, copy in buffers:
+        if buffer._version != version:
+            buffer.copy_(copy)
 
 
 def _delegate(name: str) -> None:

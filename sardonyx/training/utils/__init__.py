@@ -1,4 +1,4 @@
-"""Data of modules apart from its structure, under the names of `onnxruntime.training.utils`. Needs PyTorch."""
+"""Data of modules apart from its structure, under the names of `onnxruntime.training.utils`; samplers are in `data`. Needs PyTorch."""
 
 from __future__ import annotations
 

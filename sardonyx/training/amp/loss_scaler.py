@@ -1,4 +1,4 @@
-"""Scales of losses for half precision, under the names of `onnxruntime.training.amp`."""
+"""What losses are multiplied by so that gradients of half precision do not vanish, and when that changes."""
 
 from __future__ import annotations
 
