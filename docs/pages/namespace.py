@@ -25,7 +25,10 @@ it has the classes alone."""
 
 GPU = "needs a GPU, or the libraries of one"
 QNN = "works on files of Qualcomm's converter"
-TORCH = "exports or runs models of PyTorch, which sardonyx does not import; export them with `torch.onnx.export` or optimum"
+TORCH = (
+    "exports or runs models of PyTorch, which sardonyx does not import; export them with `torch.onnx.export` or optimum, and give them "
+    "to `transformers.optimizer`"
+)
 TENSORFLOW = "loads models of TensorFlow"
 BUILD = "belongs to a build of the C++ code"
 RULES = "is a part of the original's optimizer; ours has [rules and passes](optimizer.md), and one model class for all"
@@ -36,7 +39,7 @@ COMPRESSOR = "is inner code of the weight-only quantizers; theirs and ours share
 CPP = "is an object of the C++ code with which Python programs can do nothing"
 PIECES = "is a piece of the original's own program; what it is for is done by others here"
 BENCH = "measures BERT in steps; `sardonyx bench` measures any model"
-MOBILE = "asks what the accelerators of phones take, for which sardonyx has no provider"
+MOBILE = "counts nodes that NNAPI and CoreML take, by lists of onnxruntime's own providers; sardonyx has none for them"
 
 REASONS: Mapping[str, str] = {
     "capi.onnxruntime_collect_build_info.*": GPU,

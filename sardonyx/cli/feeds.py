@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="value of an input: a .npy, .npz or .pb file, random, zeros, ones, or a JSON literal (repeatable; random if left out)",
     )
     parser.add_argument(
-        "--dim", action="append", default=[], metavar="NAME=SIZE", help="size of a symbolic dim (1 if left out)"
+        "--dim", action="append", default=[], metavar="NAME=SIZE", help="size of a symbolic dim (1 if left out, 0 of pasts)"
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of random inputs")
 
@@ -53,7 +53,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def make_feeds(inputs: Sequence[Value], options: argparse.Namespace) -> dict[str, Feed]:
     """Values for all `inputs` of a graph that the command line or the generator gives; initializers keep their own."""
     named = _pairs(options.input, "--input")
-    sizes = sizes_given(options.dim)
+    sizes = _lengths_of_pasts(inputs) | sizes_given(options.dim)
     known = {value.name: value for value in inputs}
     for name in named:
         if name not in known:
@@ -88,11 +88,22 @@ def sizes_given(texts: Sequence[str]) -> dict[str, int]:
 
 
 def _check_dims(sizes: Mapping[str, int], inputs: Sequence[Value]) -> None:
-    shapes = [value.type.shape or () for value in inputs if isinstance(value.type, TensorType)]
-    symbols = {symbol.name for shape in shapes for size in shape for symbol in dim.symbols(size) if not symbol.is_anonymous}
+    symbols = _symbols(inputs)
     for name in sizes:
         if name not in symbols:
             raise UsageError(f"--dim {name}: the inputs' symbolic dims are {', '.join(sorted(symbols)) or 'none'}")
+
+
+def _symbols(inputs: Iterable[Value]) -> set[str]:
+    """The names of sizes that inputs leave open."""
+    shapes = [value.type.shape or () for value in inputs if isinstance(value.type, TensorType)]
+    return {symbol.name for shape in shapes for size in shape for symbol in dim.symbols(size) if not symbol.is_anonymous}
+
+
+def _lengths_of_pasts(inputs: Sequence[Value]) -> dict[str, int]:
+    """0 for sizes of past keys and values that no other input has: a decoder's mask has then as many positions as its ids."""
+    pasts = [value for value in inputs if value.name.lower().startswith("past")]
+    return dict.fromkeys(_symbols(pasts) - _symbols(value for value in inputs if value not in pasts), 0)
 
 
 def _feed(value: Value, spec: str, sizes: Mapping[str, int], rng: np.random.Generator) -> Feed:
@@ -171,11 +182,16 @@ def generate(
     return np.asarray(rng.random(size=shape)).astype(dtype.numpy)
 
 
-def doubt(inputs: Mapping[str, Feed]) -> str:
-    """What to try where a run fails on numbers that were made up; nothing if none were."""
-    numbers = (name for name, feed in inputs.items() if feed.source == "random" and _is_integer(feed.value))
-    options = " ".join(f"--input {name}=zeros" for name in numbers)
-    return f" (random numbers may be the reason: try {options})" if options else ""
+def doubt(feeds: Mapping[str, Feed], inputs: Sequence[Value], options: argparse.Namespace) -> str:
+    """What to try where a run fails on sizes or numbers that were made up; nothing if none were."""
+    made_up = [name for name, feed in feeds.items() if feed.source in GENERATORS]
+    numbers = [name for name in made_up if feeds[name].source == "random" and _is_integer(feeds[name].value)]
+    sizes = _symbols(value for value in inputs if value.name in made_up) - sizes_given(options.dim).keys()
+    ways = {
+        "sizes that were left out": " ".join(f"--dim {name}=SIZE" for name in sorted(sizes)),
+        "random numbers": " ".join(f"--input {name}=zeros" for name in numbers),
+    }
+    return "".join(f" ({reason} may be the reason: try {way})" for reason, way in ways.items() if way)
 
 
 def _is_integer(value: Any) -> bool:

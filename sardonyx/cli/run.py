@@ -14,7 +14,7 @@ import numpy as np
 import sardonyx
 from sardonyx import dtypes, errors, formats
 from sardonyx.cli import feeds, nans
-from sardonyx.cli.terminal import FATAL, Terminal, one_line, time_text
+from sardonyx.cli.terminal import FATAL, Terminal, time_text
 from sardonyx.formats.filenames import FileNames, stem_of
 
 SHOWN_VALUES = 6
@@ -36,7 +36,8 @@ def execute(options: argparse.Namespace, terminal: Terminal) -> int:
     settings = sardonyx.SessionOptions()
     settings.log_severity_level = FATAL
     with terminal.working("loading"):
-        inputs = feeds.make_feeds(formats.load(options.model).graph.inputs, options)
+        declared = formats.load(options.model).graph.inputs
+        inputs = feeds.make_feeds(declared, options)
         session = sardonyx.InferenceSession(options.model, settings, providers=options.provider)
     values = {name: feed.value for name, feed in inputs.items()}
     names = options.fetch or [output.name for output in session.get_outputs()]
@@ -45,7 +46,7 @@ def execute(options: argparse.Namespace, terminal: Terminal) -> int:
         try:
             results = session.run(names, values)
         except errors.CODED as error:
-            raise errors.Fail(one_line(error) + feeds.doubt(inputs)) from error
+            raise type(error)(error.message + feeds.doubt(inputs, declared, options)) from error
         seconds = time.perf_counter() - start
     outputs = dict(zip(names, results, strict=True))
     saved = save(outputs, options.output) if options.output is not None else {}

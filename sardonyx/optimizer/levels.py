@@ -142,7 +142,7 @@ LEVELS: dict[Level, list[Stage]] = {
             ops="Neg|RotaryEmbedding|com.microsoft.RotaryEmbedding",
         ),
         Stage("AttentionFusion", run=Late("attention", "fuse_attention"), ops="Softmax|Attention"),
-        Stage("EmbedLayerNormFusion", [embedding.embed_layer_normalization]),
+        Stage("EmbedLayerNormFusion", [embedding.shape_of_lookup, embedding.embed_layer_normalization]),
         # what stands above reads whole idioms, attention too; what follows takes their parts
         Stage("ReshapeFusion", [linalg.product_of_stack]),
         Stage("FastGeluFusion", [activation.fast_gelu]),

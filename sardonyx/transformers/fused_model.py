@@ -13,7 +13,7 @@ from onnx import ModelProto
 from sardonyx import formats, settings
 from sardonyx.optimizer.pipeline import Level
 from sardonyx.runtime.saving import files as saving
-from sardonyx.transformers.fusion_options import AttentionMaskFormat, FusionOptions
+from sardonyx.transformers.fusion_options import FusionOptions
 from sardonyx.transformers.onnx_model import OnnxModel
 
 MASK_INPUTS = {"Attention": 3, "MultiHeadAttention": 4}
@@ -57,8 +57,7 @@ class FusedModel(OnnxModel):
         chosen = options or FusionOptions(self.model_type)
         switches: dict[str, str] = {settings.GELU_APPROXIMATION: "1"} if chosen.enable_gelu_approximation else {}
         self.initialize(optimized(self.model, Level.EXTENDED, chosen.disabled_stages(), switches))
-        default = FusionOptions(self.model_type).attention_mask_format
-        if chosen.attention_mask_format == AttentionMaskFormat.NoMask != default:
+        if chosen.leaves_masks_out:
             self._drop_masks()
 
     def _drop_masks(self) -> None:

@@ -54,6 +54,7 @@ class FusionOptions:
     """Switches, with the defaults that suit a type of model."""
 
     def __init__(self, model_type: str):
+        self.model_type = model_type
         self.enable_gelu = True
         self.enable_layer_norm = True
         self.enable_attention = True
@@ -87,6 +88,11 @@ class FusionOptions:
     def set_attention_op_type(self, attn_op_type: AttentionOpType) -> None:
         """Choose the op that attention becomes."""
         self.attention_op_type = attn_op_type
+
+    @property
+    def leaves_masks_out(self) -> bool:
+        """Whether somebody asked for that; for some types it is the default, and says nothing of the masks of a model."""
+        return self.attention_mask_format == AttentionMaskFormat.NoMask != _mask_format(self.model_type)
 
     def disabled_stages(self) -> set[str]:
         """The stages of our optimizer that these options leave out."""

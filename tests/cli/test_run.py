@@ -210,7 +210,33 @@ def test_a_run_that_fails_on_random_numbers_says_what_to_try(call, tmp_path):
     )
     result = call("run", model)
     assert result.code == 1 and "try --input size=zeros" in result.err and "Reshape" in result.err
-    assert "random numbers" not in call("run", model, "--input", "size=[2, 2]").err
+    assert "FAIL : FAIL" not in result.err and "sizes that were left out" not in result.err
+    assert "may be the reason" not in call("run", model, "--input", "size=[2, 2]").err
+
+
+def test_a_run_that_fails_on_sizes_says_what_to_try(call, tmp_path):
+    model = saved(
+        tmp_path / "sizes.onnx",
+        '<ir_version: 10, opset_import: ["": 21]> g (float[N, 4] x, float[M, 4] z) => (float[A, B] y) { y = Concat<axis=1>(x, z) }',
+    )
+    result = call("run", model, "--dim", "N=2")
+    assert result.code == 1 and "sizes that were left out may be the reason: try --dim M=SIZE)" in result.err
+    assert "may be the reason" not in call("run", model, "--dim", "N=2", "--dim", "M=3").err
+    assert call("run", model, "--dim", "N=2", "--dim", "M=2").code == 0
+
+
+def test_a_decoder_begins_without_a_past(call, tmp_path):
+    """The mask has as many positions as keys: those of the past and of the ids."""
+    text = """<ir_version: 10, opset_import: ["": 21]>
+    g (float[N, S, 8] x, float[N, T] mask, float[N, P, 8] past_key) => (float[N, K, 9] y) {
+        key = Concat<axis = 1>(past_key, x) axes = Constant<value_ints = [2]>() column = Unsqueeze(mask, axes)
+        y = Concat<axis = 2>(key, column)
+    }"""
+    model = saved(tmp_path / "decoder.onnx", text)
+    for sizes, keys in (((), 1), (("S=3", "T=3"), 3), (("P=2", "S=3", "T=5"), 5)):
+        result = call("run", model, *(word for size in sizes for word in ("--dim", size)), "--json")
+        assert result.code == 0, result.err
+        assert result.json["outputs"]["y"]["shape"] == [1, keys, 9]
 
 
 NANS = """

@@ -132,6 +132,16 @@ def with_past(mask: str = "", inputs: str = "") -> str:
     )
 
 
+def table_positions(size: int = 12) -> str:
+    """`causal` as the older exporter has it for GPT-2: a triangle of bytes, cut to the rows after the past and to all columns."""
+    triangle = ", ".join(str(int(column <= row)) for row in range(size) for column in range(size))
+    return (
+        f"queries = Shape<start=1,end=2>(x) pasts = Shape<start=2,end=3>(past_key) total = Add(queries, pasts)"
+        f" table = Constant<value = uint8[1,1,{size},{size}] {{{triangle}}}>() first = Sub(total, queries)"
+        f" rows = Slice(table, first, total, v2, v1) both = Slice(rows, v0, total, v3, v1) causal = Cast<to=9>(both) "
+    )
+
+
 PADDING = (
     "seen = Cast<to=9>(mask) pad_axes = Constant<value_ints=[1,2]>() padding = Unsqueeze(seen, pad_axes)"
     " visible = And(causal, padding) "

@@ -10,6 +10,7 @@ import pytest
 
 from sardonyx.ir import Graph, Model, Node, edit, verify
 from sardonyx.optimizer.passes.attention import fuse_attention
+from sardonyx.optimizer.passes.attention_masks import causal_offset
 from sardonyx.optimizer.passes.constants import fold_constants
 from sardonyx.optimizer.passes.rotary import fuse_rotary_embeddings
 from sardonyx.optimizer.pipeline import Level, optimize
@@ -299,6 +300,40 @@ def test_a_constant_triangle_is_causal_too():
     triangle = f"triangle = Constant<value = float[1,1,5,5] {{{rows}}}>() "
     text = idioms.self_attention("t = Mul(raw, eighth) s = Add(t, triangle)", before=triangle).replace("[N,S,32]", "[N,5,32]")
     assert attention(fused(text)).attribute("unidirectional") == 1
+
+
+def with_a_table(rows: str) -> str:
+    """Scores that a constant table masks by -10000; `rows` cuts it."""
+    cut = idioms.table_positions().replace("Slice(table, first, total, v2, v1)", rows)
+    text = idioms.with_past().replace(idioms.POSITIONS, cut)
+    text = text.replace("bias = Where(causal, zero, lowest) s = Add(scaled, bias)", "s = Where(causal, scaled, low)")
+    return text.replace("zero = Const", "low = Constant<value_float=-10000.0>() zero = Const", 1)
+
+
+def test_a_table_cut_behind_the_past_is_causal():
+    """Masked scores become -10000, which hides them only from queries that see another key; each sees its own."""
+    text = with_a_table("Slice(table, first, total, v2, v1)")
+    past = np.random.default_rng(2).standard_normal((2, 4, 3, 8)).astype(np.float32)
+    node = attention(fused(text, past_key=past, past_value=past[::-1].copy()))
+    assert node.inputs[6].name == "past_key" and node.attribute("unidirectional") == 1
+
+
+@pytest.mark.parametrize(
+    ("cut", "offset"),
+    [
+        ("Slice(table, v2, end, v0)", 2),
+        ("Slice(table, v1, end, v1)", -1),
+        ("Slice(table, v1, end, v0, v1)", 1),
+        ("Slice(table, v0, end, v0, v2)", None),
+        ("Slice(table, minus1, end, v0)", None),
+    ],
+)
+def test_where_a_table_is_cut_tells_how_far_queries_see(cut, offset):
+    triangle = ", ".join(str(int(column <= row)) for row in range(6) for column in range(6))
+    table = f"table = Constant<value = uint8[6,6] {{{triangle}}}>()"
+    graph = typed(f"g (float[1] x) => (uint8[R,C] y, float[1] z) {{ {idioms.NUMBERS} {table} y = {cut} z = Neg(x) }}", 18).graph
+    graph.outputs[0].known = None
+    assert causal_offset(graph.outputs[0]) == offset
 
 
 def test_a_window_is_not_taken_for_causal():

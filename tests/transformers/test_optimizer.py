@@ -188,6 +188,18 @@ def test_a_mask_that_is_switched_off_leaves_the_graph():
     np.testing.assert_allclose(got, attention(FEEDS["x"], 2), rtol=1e-5, atol=1e-6)
 
 
+def test_a_type_of_model_without_masks_keeps_those_that_a_model_has():
+    made = onnx.parser.parse_model("""
+    <ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]>
+    block (float[batch, length, 8] x, float[batch, 1, length, length] attention_mask) => (float[batch, length, 8] y) {
+        y = com.microsoft.MultiHeadAttention <num_heads = 2> (x, x, x, , , attention_mask)
+    }""")
+    for model_type in ("qwen3", "vit"):
+        assert FusionOptions(model_type).attention_mask_format == AttentionMaskFormat.NoMask
+        kept = optimizer.optimize_model(made, model_type, 2, 8).model
+        assert [value.name for value in kept.graph.input] == ["x", "attention_mask"]
+
+
 def test_what_else_is_added_to_scores_stays():
     made = fused_without_mask("float[batch, 2, length, length] distances", "bias = Identity(distances)")
     assert [value.name for value in made.graph.input] == ["x", "distances"]

@@ -14,10 +14,10 @@ from sardonyx import dtypes
 from sardonyx.dtypes import ElementType
 from sardonyx.ir import Node, Value
 from sardonyx.ir.dim import Dim, is_nonnegative
-from sardonyx.ops.reading import constant, operand
+from sardonyx.ops.reading import constant, inputs_named, operand
 from sardonyx.ops.table import facts_of
 from sardonyx.optimizer.passes.attention_scores import Choice, Factor, Shift, Step
-from sardonyx.optimizer.values import dtype_of, rank_of, scalar, shape_of
+from sardonyx.optimizer.values import dtype_of, rank_of, scalar, shape_of, sizes_in
 from sardonyx.startup.records import dataclass
 
 HIDDEN = -1e4
@@ -160,8 +160,8 @@ def _sum(a: Index | None, b: Index | None, sign: int) -> Index | None:
 def causal_offset(condition: Value, keeps: bool = True, depth: int = MAX_DEPTH) -> Dim | None:
     """c, if `condition` is `keeps` just where key j is not behind query i: j <= i + c."""
     array = constant(condition)
-    if array is not None and array.dtype == bool:
-        return _diagonal(array if keeps else ~array)
+    if array is not None and array.dtype.kind in "bui":  # tables of masks are bytes, often, and are cast when they are cut
+        return _diagonal((array != 0) == keeps)
     node = condition.producer
     if node is None or node.domain or depth == 0 or node.inputs[0] is None:
         return None
@@ -173,6 +173,8 @@ def causal_offset(condition: Value, keeps: bool = True, depth: int = MAX_DEPTH) 
         return causal_offset(node.inputs[0], keeps, depth - 1)
     if node.op_type == "Cast":
         return causal_offset(node.inputs[0], keeps, depth - 1)
+    if node.op_type == "Slice":
+        return _sliced(node, keeps, depth)
     if node.op_type in ("And", "Or"):
         return _with_neutral(node, keeps, depth)
     if node.op_type == "Trilu":
@@ -194,6 +196,24 @@ def _keeps_matrix(node: Node) -> bool:
     assert node.inputs[0] is not None
     before, after = shape_of(node.inputs[0]), shape_of(node.outputs[0])
     return before is not None and after is not None and before[-2:] == after[-2:] and len(before) >= 2
+
+
+def _sliced(node: Node, keeps: bool, depth: int) -> Dim | None:
+    """A part of a table of masks: where rows begin later, queries see more keys."""
+    table, starts, axes, steps = inputs_named(node, "data", "starts", "axes", "steps")
+    rank = None if table is None else rank_of(table)
+    if table is None or starts is None or axes is None or rank is None:
+        return None
+    numbers = [sizes_in(value) for value in (starts, axes)]
+    if None in numbers or (steps is not None and set(sizes_in(steps) or ()) != {1}):
+        return None
+    offset = causal_offset(table, keeps, depth - 1)
+    for start, axis in zip(*numbers, strict=True):  # type: ignore[arg-type]
+        sign = {rank - 2: 1, rank - 1: -1}.get(axis % rank, 0)
+        if offset is None or not is_nonnegative(start):  # a start below 0 counts from the end
+            return None
+        offset = offset + sign * start
+    return offset
 
 
 def _with_neutral(node: Node, keeps: bool, depth: int) -> Dim | None:

@@ -19,9 +19,23 @@ class _Lookup:
     ids: Value
 
 
+@rule("rows = Gather<axis=0>(table, ids); Shape<start=start?, end=end?>(rows)", keep=("rows",), name="EmbedLayerNormFusion")
+def shape_of_lookup(
+    op: Builder, table: Value, ids: Value, rows: Value, start: int | None = None, end: int | None = None
+) -> Answer:
+    """Ids tell the shape of the rows that they look up: positions that are counted by it need no row."""
+    sizes = shape_of(table)
+    if sizes is None or len(sizes) != 2 or not isinstance(sizes[1], int) or start or end is not None:
+        return skip("the table has not two axes, or a part of the shape is asked for")
+    if not any(user.op_type == "Add" for user in rows.users):
+        return skip("no rows are added")
+    return op.Concat(op.Shape(ids), op.constant([sizes[1]]), axis=0)
+
+
 @rule(
-    f"LayerNormalization<axis=axis, epsilon=epsilon>(Add({SUM}, Gather<axis=0>(c, ids_c)), gamma, beta)",
-    f"LayerNormalization<axis=axis, epsilon=epsilon>({SUM}, gamma, beta)",
+    f"s = Add({SUM}, Gather<axis=0>(c, ids_c)); y = norm:LayerNormalization<axis=axis, epsilon=epsilon>(s, gamma, beta)",
+    f"s = {SUM}; y = norm:LayerNormalization<axis=axis, epsilon=epsilon>(s, gamma, beta)",
+    keep=("s",),
     name="EmbedLayerNormFusion",
 )
 def embed_layer_normalization(
@@ -34,13 +48,17 @@ def embed_layer_normalization(
     beta: Value,
     axis: int,
     epsilon: float,
-    root: Node,
+    norm: Node,
+    s: Value,
     c: Value | None = None,
     ids_c: Value | None = None,
 ) -> Answer:
-    """Two or three tables, of which one is looked up by position: which of the others is words' and which segments' does not matter."""
+    """Two or three tables, of which one is looked up by position: which of the others is words' and which segments' does not matter.
+
+    Their sum is there for others, too: where blocks begin with their normalization, it goes around it.
+    """
     lookups = [_Lookup(a, ids_a), _Lookup(b, ids_b)] + ([_Lookup(c, ids_c)] if c is not None and ids_c is not None else [])
-    if axis not in (-1, 2) or not has_one_output(root):
+    if axis not in (-1, 2) or not has_one_output(norm):
         return skip("it normalizes more than features, or its statistics are used")
     if (
         any(rank_of(lookup.table) != 2 or rank_of(lookup.ids) != 2 for lookup in lookups)
@@ -53,8 +71,11 @@ def embed_layer_normalization(
     words, *segments, positions = sorted(lookups, key=lambda lookup: shape_of(lookup.ids)[0] == 1)  # type: ignore[index]
     if any(shape_of(lookup.ids) != shape_of(words.ids) for lookup in segments) or not _follows(positions.ids, words.ids):
         return skip("shapes of ids may differ")
+    is_used = s.is_graph_output or any(user is not norm for user in s.users)
+    if is_used and not gamma.producer is beta.producer is None:
+        return skip("scale or bias may be computed from the sum")
     segment = segments[0] if segments else None
-    result: Value = op.node(
+    result, _, *total = op.node(
         "EmbedLayerNormalization",
         _as_int32(op, words.ids),
         None if segment is None else _as_int32(op, segment.ids),
@@ -65,11 +86,11 @@ def embed_layer_normalization(
         beta,
         None,
         _as_int32(op, positions.ids),
-        outputs=2,
+        outputs=3 if is_used else 2,
         domain="com.microsoft",
         epsilon=epsilon,
-    )[0]
-    return result
+    )
+    return {"y": result, "s": total[0]} if total else result
 
 
 def _follows(positions: Value, ids: Value) -> bool:

@@ -52,6 +52,8 @@ class Compiled:
         self._read = options._context_reader
         self.context: Context | None = None
         """The code, once it is open."""
+        self.refusal = ""
+        """Why the code is not used, if it is not."""
 
     @classmethod
     def of(cls, model: Model, options: SessionOptions) -> Compiled | None:
@@ -102,6 +104,7 @@ class Compiled:
         return str(self.model.path or "The model")
 
     def _say(self, reason: str) -> None:
+        self.refusal = reason
         logger.warning("%s: the compiled code is not used: %s. The model is compiled anew from its source.", self._name, reason)
 
     def say_recompiled(self, error: BaseException) -> None:
@@ -119,14 +122,15 @@ class Compiled:
             str(node.attribute("onnx_model_filename", "")),
         )
         path = configured or self._beside(name)
+        refusal = f" The compiled code is not used: {self.refusal}." if self.refusal else ""
         way_out = f"Compile it here with 'sardonyx compile', or name the source with {settings.EP_CONTEXT_SOURCE_MODEL_PATH}."
         if not path or not os.path.isfile(path):
             where = f"'{configured or name}', is not there" if configured or name else "is not known"
-            raise Fail(f"{self._name} cannot be compiled anew: the model that it was made from, {where}. {way_out}")
+            raise Fail(f"{self._name} cannot be compiled anew: the model that it was made from, {where}. {way_out}{refusal}")
         from sardonyx.providers.native.aot.writing import checksum
 
         if checksum(Path(path)) != node.attribute("__source_checksum", ""):
-            raise Fail(f"{self._name} cannot be compiled anew: {path} is not the model that it was made from. {way_out}")
+            raise Fail(f"{self._name} cannot be compiled anew: {path} is not the model that it was made from. {way_out}{refusal}")
         return path
 
     @staticmethod

@@ -395,6 +395,8 @@ def test_model_compiler_to_bytes_and_streams(tmp_path: Path) -> None:
     compiler.compile_to_stream(pieces.append)
     assert b"".join(pieces) == compiler.compile_to_bytes()
     assert is_used(sardonyx.InferenceSession(b"".join(pieces), options()))
+    with pytest.raises(errors.Fail, match=r"is not used: its machine code is not trusted.* set session\..* to 1"):
+        sardonyx.InferenceSession(b"".join(pieces))
     with pytest.raises(errors.InvalidArgument, match="must not be empty"):
         compiler.compile_to_file("")
 

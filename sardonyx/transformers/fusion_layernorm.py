@@ -1,0 +1,17 @@
+"""Layer normalization that is written with ReduceMean: a stage of our optimizer under onnxruntime's name."""
+
+from __future__ import annotations
+
+from sardonyx.transformers.fusion_base import StageFusion
+
+
+class FusionLayerNormalization(StageFusion):
+    """Layer normalization that is written with ReduceMean."""
+
+    stages = ("LayerNormFusion",)
+
+
+class FusionLayerNormalizationTF(StageFusion):
+    """The same as TensorFlow's exporter writes it."""
+
+    stages = ("LayerNormFusion",)

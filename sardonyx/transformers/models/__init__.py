@@ -1,0 +1,1 @@
+"""Tools for single kinds of models, under onnxruntime's names."""

@@ -1,0 +1,1 @@
+"""Pipelines that draw pictures from words."""
