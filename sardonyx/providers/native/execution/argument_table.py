@@ -176,8 +176,9 @@ class ArgumentTable:
         self.workspace.threads = threads
         self._placed: tuple[Sequence[int], Placement] | None = None
         """The lengths of buffers that places were found for, and these."""
-        told = len(tables.rules.places)
-        self._is_open = [depends(tables.rules.numbers[size], range(told, len(tables.rules.symbols))) for size in tables.buffers]
+        told, calls = len(tables.rules.places), dict[int, bool]()
+        open_symbols = range(told, len(tables.rules.symbols))
+        self._is_open = [depends(tables.rules.numbers[size], open_symbols, calls) for size in tables.buffers]
         """Which buffers are as large as runs tell."""
         self.room = Room([FIRST_CAPACITY] * (len(tables.rules.symbols) - told), [0] * buffers)
         self.first_size = SCRATCH + 2 * len(self.room.capacities) + buffers
