@@ -314,6 +314,22 @@ class Jit:
                 code |= self._link({kernel.symbol: object_code for kernel, object_code in zip(missing, self.objects(missing))})
             return self._functions([kernel.symbol for kernel in kernels], code)
 
+    def load_in_a_hurry(self, kernels: Sequence[Kernel]) -> tuple[Functions, list[Kernel]]:
+        """As `load`, and which of the kernels nobody has compiled yet: of these it is code that is soon there, and slow.
+
+        `load` compiles them well. Nobody else gets the slow code.
+        """
+        with self._lock:
+            distinct = {kernel.symbol: kernel for kernel in kernels}
+            code = {symbol: self._code.get(symbol) for symbol in distinct}
+            known = {symbol: self._known(kernel) for symbol, kernel in distinct.items() if code[symbol] is None}
+            code |= self._link({symbol: object_code for symbol, object_code in known.items() if object_code is not None})
+            new = [distinct[symbol] for symbol, object_code in known.items() if object_code is None]
+            if new:
+                hurried = self._linked({kernel.symbol: self._compile_in_a_hurry(kernel) for kernel in new})
+                code |= {kernel.symbol: hurried for kernel in new}
+            return self._functions([kernel.symbol for kernel in kernels], code), new
+
     def addresses(self, kernels: Sequence[Kernel]) -> list[int]:
         """Where the functions of these texts lie in memory, from now on for ever."""
         functions = self.load(kernels)
@@ -399,6 +415,13 @@ class Jit:
         kernel.forget_text()  # it may take more memory than the code, and nobody asks again
         return payload
 
+    def _compile_in_a_hurry(self, kernel: Kernel) -> bytes:
+        """Code that LLVM has not optimized. It takes a tenth of the time, and runs some three times as long."""
+        machine = self._machine(optimizing=0)
+        module = _llvm().parse_assembly(kernel.named_text, _llvm().create_context())
+        module.triple = machine.triple
+        return _emit_object(machine, module)
+
     def optimized(self, kernel: Kernel, machine: llvm.TargetMachine | None = None) -> llvm.ModuleRef:
         llvm = _llvm()
         machine = machine or self._machine()
@@ -416,11 +439,11 @@ class Jit:
         machine = self._machine()
         return machine.emit_assembly(self.optimized(kernel, machine))
 
-    def _machine(self) -> Any:
+    def _machine(self, optimizing: int = 3) -> Any:
         llvm = _llvm()
         target = llvm.Target.from_triple(llvm.get_process_triple())
         return target.create_target_machine(
-            cpu=self._compiled_for.cpu, features=self._compiled_for.features, opt=3, reloc="pic", codemodel="small"
+            cpu=self._compiled_for.cpu, features=self._compiled_for.features, opt=optimizing, reloc="pic", codemodel="small"
         )
 
     @functools.cached_property

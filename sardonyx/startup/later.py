@@ -1,6 +1,7 @@
 """Work that nobody waits for: it is done when the process has had a moment for its first results, or at the latest when it ends.
 
-A session writes what became of its model, which takes as long as to prepare a small one.
+A session writes what became of its model, which takes as long as to prepare a small one, and compiles well what it has compiled in a
+hurry.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable
 
 from sardonyx.startup.locks import Lock
 
-DELAY = 1.0
+DELAY = 0.25
 """How many seconds work waits. 0 lets nothing wait."""
 
 _waiting: dict[str, Callable[[], None]] = {}

@@ -31,8 +31,14 @@ ABOVE = ("backend", "capi", "cli", "datasets", "quantization", "tools", "trainin
 """The parts of the package that no session imports."""
 WRITES = (settings.EP_CONTEXT_ENABLE, settings.RECORD_ASSIGNMENT, settings.EP_CONTEXT_SOURCE_MODEL_PATH)
 """Settings of sessions that need the model itself."""
-ABOUT_KEEPING = (settings.CACHE_DIRECTORY, settings.CACHE_BYTES, settings.MODELS_BYTES, settings.REMEMBER_VARIABLE)
-"""Variables that say what is kept and where, not what becomes of a model."""
+ABOUT_KEEPING = (
+    settings.CACHE_DIRECTORY,
+    settings.CACHE_BYTES,
+    settings.MODELS_BYTES,
+    settings.REMEMBER_VARIABLE,
+    settings.HURRY,
+)
+"""Variables that say what is kept, where and when, not what becomes of a model."""
 
 
 def describes_all(options: SessionOptions, providers: ProviderList) -> bool:
