@@ -20,6 +20,7 @@ from sardonyx.cli import feeds, native
 from sardonyx.cli.preparing import prepared
 from sardonyx.cli.terminal import FATAL, Terminal, UsageError, time_text
 from sardonyx.runtime.execution.executor import execute as run_plan
+from sardonyx.startup import later
 from sardonyx.startup.records import dataclass, field
 
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")

@@ -17,6 +17,7 @@ import onnx.parser
 import pytest
 
 import sardonyx
+from sardonyx.compiler import features
 from sardonyx.errors import Fail, InvalidArgument
 from sardonyx.ops import entries
 from sardonyx.providers.native.aot import container, cpu
@@ -159,7 +160,7 @@ def _another_level(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _another_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu, "features_here", lambda: frozenset({"sse2"}))
+    monkeypatch.setattr(features, "features_here", lambda: frozenset({"sse2"}))
 
 
 def _another_owner(monkeypatch: pytest.MonkeyPatch) -> None:

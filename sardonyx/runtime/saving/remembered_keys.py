@@ -16,9 +16,9 @@ from collections.abc import Collection
 import numpy as np
 
 from sardonyx import settings
+from sardonyx.compiler import features
 from sardonyx.compiler.pool import available_threads
 from sardonyx.ops import entries
-from sardonyx.providers.native.aot import cpu
 from sardonyx.runtime.api.options import Option, SessionOptions
 from sardonyx.runtime.preparation.providers import CPU_PROVIDER
 from sardonyx.runtime.preparation.recipe import ProviderList
@@ -65,7 +65,7 @@ def key_of(content: str, options: SessionOptions, providers: ProviderList, disab
         "environment": {name: os.environ.get(name, "") for name in settings.ENVIRONMENT if name not in ABOUT_KEEPING},
         "python": sys.version,
         "numpy": np.__version__,
-        "machine": [platform.machine(), sorted(cpu.features_here())],
+        "machine": [platform.machine(), sorted(features.features_here())],
         "package": package_digest(),
     }
     return digest(json.dumps(parts, sort_keys=True).encode())
