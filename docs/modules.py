@@ -13,9 +13,9 @@ from importlib.machinery import SourceFileLoader
 from types import ModuleType
 from typing import Any
 
-from sardonyx.ops import entries
+from sardonyx.ops import entries, schemas
 from sardonyx.ops.schemas import normal_domain
-from sardonyx.startup.families import key_of
+from sardonyx.startup.families import Families, key_of
 
 
 def page() -> str:
@@ -34,7 +34,7 @@ class Watch:
 
     def begin(self) -> None:
         """Look at each import, and at each entry of a table, from now on."""
-        execute, add = SourceFileLoader.exec_module, entries.Table.add
+        execute, add, define = SourceFileLoader.exec_module, entries.Table.add, schemas.define
 
         def watched_execute(loader: SourceFileLoader, module: ModuleType) -> None:
             self._importing.append(module.__name__)
@@ -46,27 +46,32 @@ class Watch:
         def watched_add(table: entries.Table[Any], entry: entries.Entry) -> None:
             add(table, entry)
             if table.families is not None:
-                modules = self.registered[key_of(normal_domain(entry.domain), entry.op)]
-                modules[table.families.table].add(self._importing[-1].removeprefix(table.families.parent))
+                note(table.families, entry.domain, entry.op)
+
+        def watched_define(domain: str, name: str, *parts: Any, **constraints: Any) -> None:
+            define(domain, name, *parts, **constraints)
+            note(schemas.FAMILIES, domain, name)
+
+        def note(families: Families, domain: str, op: str) -> None:
+            modules = self.registered[key_of(normal_domain(domain), op)]
+            modules[families.table].add(self._importing[-1].removeprefix(families.parent))
 
         SourceFileLoader.exec_module = watched_execute  # type: ignore[method-assign]
         entries.Table.add = watched_add  # type: ignore[method-assign]
+        schemas.define = watched_define
 
 
 def main() -> None:
     """Print the table."""
     watch = Watch()
     watch.begin()
-    from sardonyx import ops
-    from sardonyx.ops import schemas
     from sardonyx.ops.table import inferences
     from sardonyx.providers.cpu.table import cpu
     from sardonyx.providers.native.program.table import lowerings
     from sardonyx.providers.scalars.table import scalars
 
-    for table in (cpu, scalars, lowerings):
+    for table in (cpu, scalars, lowerings, inferences):
         table.load_all()
-    ops.load_families()
     domains = {*schemas.STANDARD_DOMAINS, *(normal_domain(entry.domain) for entry in inferences)}
     known = {key_of(domain, op) for domain in domains for op in schemas.operators(domain)}
     for key in sorted(known | watch.registered.keys()):

@@ -5,6 +5,7 @@ Importing the package loads nothing else: each name below is fetched from its mo
 
 from __future__ import annotations
 
+import gc
 import importlib
 from typing import TYPE_CHECKING, Any
 
@@ -91,15 +92,26 @@ __all__ = ["__version__", *sorted(_HOMES)]
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+        value = getattr(_imported(_HOMES[name]), name)
     elif name in _SUBMODULES:
-        value = importlib.import_module(f"{__name__}.{name}")
+        value = _imported(name)
     elif name == "onnxruntime_validation":
-        value = importlib.import_module(f"{__name__}.capi.onnxruntime_validation")
+        value = _imported("capi.onnxruntime_validation")
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value
     return value
+
+
+def _imported(module: str) -> Any:
+    """A module of ours. Modules stay, so there is nothing to collect while they are imported."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return importlib.import_module(f"{__name__}.{module}")
+    finally:
+        if collects:
+            gc.enable()
 
 
 def __dir__() -> list[str]:

@@ -423,6 +423,14 @@ CACHE_BYTES = _setting(
     "a number of bytes",
     "How much that folder may hold before its oldest entries go.",
 )
+HURRY = _setting(
+    ENVIRONMENT,
+    "SARDONYX_HURRY",
+    "1",
+    SWITCH,
+    "Whether kernels that nobody has compiled yet are compiled in a hurry, and well after the first results "
+    "([remembering](remembering.md#in-a-hurry)).",
+)
 REMEMBER_VARIABLE = _setting(
     ENVIRONMENT,
     "SARDONYX_REMEMBER",

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, settings
 
 os.environ["SARDONYX_STRICT"] = "1"
 os.environ["SARDONYX_REMEMBER"] = "off"  # tests are about how models are prepared
+os.environ.setdefault("SARDONYX_HURRY", "0")  # and about the code that stays
 # how long an example takes tells how busy the machine is, and nothing else
 settings.register_profile("new", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", settings.get_profile("new"), derandomize=True)

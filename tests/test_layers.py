@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from pathlib import Path
 
+from sardonyx.runtime.saving import remembered_keys
+
 ROOT = Path(__file__).parent.parent / "sardonyx"
 
 LAYERS = (
@@ -189,6 +191,11 @@ def test_inner_layers_know_those_below(path: Path) -> None:
         if module.startswith(f"sardonyx.{part}.") and when is not When.NEVER and module not in DOORS.keys() | BY_NAME:
             theirs = inner_rank(module.removeprefix(f"sardonyx.{part}.").replace(".", "/"), layers)
             assert theirs <= mine, f"{path.relative_to(ROOT)}:{line}: imports {name}, which is not below it"
+
+
+def test_what_keys_of_remembered_models_leave_out_is_above_sessions() -> None:
+    ranks = [rank(part) for part in (*remembered_keys.ABOVE, "runtime")]
+    assert None not in ranks and min(ranks[:-1]) > ranks[-1]
 
 
 # --- doors: modules that wait until somebody needs them, and modules that others may know

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from fractions import Fraction
 
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.math import small_to_double
@@ -36,6 +35,8 @@ def _pi(bits: int) -> int:
 @functools.cache
 def _right_angle() -> tuple[float, float, float]:
     """π/2 in three parts, the first two of 33 bits."""
+    from fractions import Fraction  # few kernels are compiled that have angles
+
     rest, parts = Fraction(_pi(256), 1 << 257), []
     for _ in range(2):
         scale = Fraction(2) ** (33 - math.frexp(float(rest))[1])

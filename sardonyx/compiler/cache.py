@@ -91,12 +91,11 @@ class ObjectCache:
         path = self._path(key)
         if path is None:
             return
-        import tempfile  # which loads much, and most processes write nothing
-
         with contextlib.suppress(OSError):
             folder = os.path.dirname(path)
             os.makedirs(folder, mode=0o700, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(dir=folder, prefix=".new-")
+            temporary = os.path.join(folder, f".new-{os.urandom(12).hex()}")  # `tempfile` loads much
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
             try:
                 with os.fdopen(handle, "wb") as file:
                     file.writelines(parts)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from sardonyx.compiler import cache, caches, linking, pack
 from sardonyx.compiler.cache import ObjectCache
+from sardonyx.compiler.features import told_by_system
 from sardonyx.compiler.linking import Code
 from sardonyx.compiler.pack import Pack
 from sardonyx.compiler.pool import available_threads
@@ -125,15 +126,28 @@ class Machine:
 @functools.cache
 def this_machine() -> Machine:
     """This machine. What LLVM said of it is kept on disk: loading it takes longer than making a small model's session."""
-    key = _machine_key()
-    if key is None:
-        return _ask_machine()
-    kept = cache.shared().get(key)
-    if kept is not None:
-        return Machine(**json.loads(kept))
-    machine = _ask_machine()
-    cache.shared().put(key, json.dumps(vars(machine)).encode())
+    known = _machine_known()
+    if known is not None:
+        return known
+    machine, key = _ask_machine(), _machine_key()
+    if key is not None:
+        cache.shared().put(key, json.dumps(vars(machine)).encode())
     return machine
+
+
+@functools.cache
+def _machine_known() -> Machine | None:
+    """What an earlier process was told of this machine."""
+    key = _machine_key()
+    kept = None if key is None else cache.shared().get(key)
+    return None if kept is None else Machine(**json.loads(kept))
+
+
+@functools.cache
+def is_asked_later() -> bool:
+    """Whether LLVM is not asked about this machine before something must be compiled: a pack may have all that is needed."""
+    is_told = _machine_known() is not None or told_by_system() is None
+    return not is_told and linking.can_map() and pack.find_folder() is not None
 
 
 def _ask_machine() -> Machine:
@@ -161,8 +175,18 @@ def _machine_key() -> str | None:
 
 @functools.cache
 def host() -> Target:
-    """This machine's CPU; SARDONYX_CPU asks for less than it has."""
-    return replace(_host(), caches=caches.here())
+    """This machine's CPU; SARDONYX_CPU asks for less than it has. Where LLVM is asked later, any CPU of its level."""
+    target = X86_LEVELS[_levels(told_by_system() or frozenset())[0]] if is_asked_later() else _host()
+    return replace(target, caches=caches.here())
+
+
+def _levels(features: frozenset[str]) -> tuple[str, str]:
+    """The level of x86 CPUs to generate code for, and the highest that a CPU with these features has."""
+    levels = [level for level in X86_LEVELS if features.issuperset(REQUIRED.get(level, ()))]
+    wanted = wanted_level() or levels[-1]
+    if wanted not in levels:
+        raise InvalidArgument(f"{CPU_LEVEL} must be a level that this CPU has ({', '.join(levels)}), not {wanted!r}")
+    return wanted, levels[-1]
 
 
 def _host() -> Target:
@@ -171,18 +195,15 @@ def _host() -> Target:
         return Target("neon", here.cpu, here.features, 16, 32)
     if not here.triple.startswith(("x86_64", "amd64")):
         return Target("generic", here.cpu, here.features, 16, 16, False, False, False)
-    levels = [level for level in X86_LEVELS if here.has.issuperset(REQUIRED.get(level, ()))]
-    wanted = wanted_level() or levels[-1]
-    if wanted not in levels:
-        raise InvalidArgument(f"{CPU_LEVEL} must be a level that this CPU has ({', '.join(levels)}), not {wanted!r}")
-    if wanted != levels[-1]:
-        return X86_LEVELS[wanted]
-    return replace(X86_LEVELS[wanted], cpu=here.cpu, features=here.features)
+    level, highest = _levels(here.has)
+    if level != highest:
+        return X86_LEVELS[level]
+    return replace(X86_LEVELS[level], cpu=here.cpu, features=here.features)
 
 
 def description() -> str:
     """LLVM's version and what code is generated for, for people; raises `NoCompiler` where there is none."""
-    return f"LLVM {this_machine().version} for {host().cpu} ({host().name})"
+    return f"LLVM {this_machine().version} for {_host().cpu} ({host().name})"
 
 
 # --- kernels
@@ -196,7 +217,8 @@ def packs() -> list[Pack]:
         return []
     levels = list(X86_LEVELS)
     up_to_ours = reversed(levels[: levels.index(host().name) + 1])
-    return pack.usable(folder, up_to_ours, LAYOUT_VERSION, this_machine().has, logger.info)
+    features = told_by_system() if is_asked_later() else this_machine().has
+    return pack.usable(folder, up_to_ours, LAYOUT_VERSION, features or frozenset(), logger.info)
 
 
 @dataclass(frozen=True)
@@ -290,7 +312,7 @@ class Jit:
         """`compiled_for` is what LLVM generates code for, where that is less than the target: any CPU of its level, say."""
         self.target = target
         self.cache = cache
-        self._compiled_for = compiled_for or target
+        self._given = compiled_for
         self.compilations = 0
         """How many texts went through LLVM, not counting those found in the cache or a pack."""
         self._code: weakref.WeakValueDictionary[str, Code] = weakref.WeakValueDictionary()
@@ -300,8 +322,18 @@ class Jit:
         self._recent_bytes = 0
         self._pinned: set[Code] = set()
         self._lock = LockThatForksWaitFor()
-        compiled_for = self._compiled_for
-        self._version = f"{LAYOUT_VERSION}/{compiled_for.cpu}/{compiled_for.features}/{this_machine().version}"
+
+    @functools.cached_property
+    def compiled_for(self) -> Target:
+        """What LLVM generates code for."""
+        if self._given is None and is_asked_later() and self.target == host():
+            return replace(_host(), caches=self.target.caches)
+        return self._given or self.target
+
+    @functools.cached_property
+    def _version(self) -> str:
+        target = self.compiled_for
+        return f"{LAYOUT_VERSION}/{target.cpu}/{target.features}/{this_machine().version}"
 
     def load(self, kernels: Sequence[Kernel]) -> Functions:
         """The functions of these texts, in memory for as long as somebody holds what is returned."""
@@ -313,6 +345,22 @@ class Jit:
             if missing:
                 code |= self._link({kernel.symbol: object_code for kernel, object_code in zip(missing, self.objects(missing))})
             return self._functions([kernel.symbol for kernel in kernels], code)
+
+    def load_in_a_hurry(self, kernels: Sequence[Kernel]) -> tuple[Functions, list[Kernel]]:
+        """As `load`, and which of the kernels nobody has compiled yet: of these it is code that is soon there, and slow.
+
+        `load` compiles them well. Nobody else gets the slow code.
+        """
+        with self._lock:
+            distinct = {kernel.symbol: kernel for kernel in kernels}
+            code = {symbol: self._code.get(symbol) for symbol in distinct}
+            known = {symbol: self._known(kernel) for symbol, kernel in distinct.items() if code[symbol] is None}
+            code |= self._link({symbol: object_code for symbol, object_code in known.items() if object_code is not None})
+            new = [distinct[symbol] for symbol, object_code in known.items() if object_code is None]
+            if new:
+                hurried = self._linked({kernel.symbol: self._compile_in_a_hurry(kernel) for kernel in new})
+                code |= {kernel.symbol: hurried for kernel in new}
+            return self._functions([kernel.symbol for kernel in kernels], code), new
 
     def addresses(self, kernels: Sequence[Kernel]) -> list[int]:
         """Where the functions of these texts lie in memory, from now on for ever."""
@@ -376,9 +424,10 @@ class Jit:
 
     def _known(self, kernel: Kernel) -> bytes | None:
         """The object code of a text that was compiled before, here or for a pack."""
-        cached = self.cache.get(self._key(kernel))
-        if cached is not None:
-            return cached
+        if "_version" in self.__dict__ or not is_asked_later():  # else no process has compiled anything here
+            cached = self.cache.get(self._key(kernel))
+            if cached is not None:
+                return cached
         return next(filter(None, (pack.object_of(kernel.digest) for pack in self._packs)), None)
 
     @functools.cached_property
@@ -399,6 +448,13 @@ class Jit:
         kernel.forget_text()  # it may take more memory than the code, and nobody asks again
         return payload
 
+    def _compile_in_a_hurry(self, kernel: Kernel) -> bytes:
+        """Code that LLVM has not optimized. It takes a tenth of the time, and runs some three times as long."""
+        machine = self._machine(optimizing=0)
+        module = _llvm().parse_assembly(kernel.named_text, _llvm().create_context())
+        module.triple = machine.triple
+        return _emit_object(machine, module)
+
     def optimized(self, kernel: Kernel, machine: llvm.TargetMachine | None = None) -> llvm.ModuleRef:
         llvm = _llvm()
         machine = machine or self._machine()
@@ -416,11 +472,11 @@ class Jit:
         machine = self._machine()
         return machine.emit_assembly(self.optimized(kernel, machine))
 
-    def _machine(self) -> Any:
+    def _machine(self, optimizing: int = 3) -> Any:
         llvm = _llvm()
         target = llvm.Target.from_triple(llvm.get_process_triple())
         return target.create_target_machine(
-            cpu=self._compiled_for.cpu, features=self._compiled_for.features, opt=3, reloc="pic", codemodel="small"
+            cpu=self.compiled_for.cpu, features=self.compiled_for.features, opt=optimizing, reloc="pic", codemodel="small"
         )
 
     @functools.cached_property

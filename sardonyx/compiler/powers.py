@@ -6,7 +6,6 @@ A pair of floats is a number: their sum, of which the second is the rounded-off 
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.math import copysign, exp, exponent_and_fraction, log, polynomial
@@ -77,7 +76,8 @@ def _sum(a: Value, b: Value) -> Pair:
 
 _SERIES = tuple(2 / (2 * k + 5) for k in reversed(range(13)))
 """((log((1+s)/(1-s)) / s - 2) / s² - 2/3) / s², in powers of s²."""
-_TWO_THIRDS = (2 / 3, float(Fraction(2, 3) - Fraction(2 / 3)))
+_TWO_THIRDS = (2 / 3, 2 / 3 / 2**54)
+"""As a pair. The bits of 2/3 repeat, so what is left is the number itself, 54 places further right."""
 _LN2 = (0.6931471803691238, 1.9082149292705877e-10)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Union
 
 Dim = Union[int, "Expression"]
@@ -62,19 +62,21 @@ class Symbol:
     def substitute(self, bindings: Mapping[str, Dim]) -> Dim:
         return bindings.get(self.name, _of_atom(self))
 
-    def symbols(self) -> Iterable[Symbol]:
-        yield self
+    @property
+    def symbols(self) -> tuple[Symbol, ...]:
+        return (self,)
 
 
 class Call:
     """floordiv, mod, min, max or broadcast of expressions that could not be simplified."""
 
-    __slots__ = ("function", "arguments", "_key", "_hash")
+    __slots__ = ("function", "arguments", "symbols", "_key", "_hash")
 
     def __init__(self, function: str, arguments: tuple[Dim, ...]):
         self.function = function
         self.arguments = arguments
-        self._key = (1, str(self))
+        self.symbols = tuple(dict.fromkeys(symbol for argument in arguments for symbol in symbols(argument)))
+        self._key = (1, self._text())  # it stands inside of others, so what is asked for often is found once
         self._hash = hash((function, arguments))
 
     def __eq__(self, other: object) -> bool:
@@ -84,6 +86,9 @@ class Call:
         return self._hash
 
     def __str__(self) -> str:
+        return self._key[1]
+
+    def _text(self) -> str:
         if self.function == "floordiv":
             return "//".join(_bracketed(argument) for argument in self.arguments)
         if self.function == "mod":
@@ -98,10 +103,6 @@ class Call:
 
     def substitute(self, bindings: Mapping[str, Dim]) -> Dim:
         return _MAKE[self.function](*(substitute(argument, bindings) for argument in self.arguments))
-
-    def symbols(self) -> Iterable[Symbol]:
-        for argument in self.arguments:
-            yield from symbols(argument)
 
 
 Atom = Union[Symbol, Call]
@@ -556,12 +557,11 @@ def _with_term(dim: Dim, term: Monomial, factor: int, value: Dim) -> Dim:
     return total
 
 
-def symbols(dim: Dim) -> Iterable[Symbol]:
-    """All symbols in `dim`."""
-    if isinstance(dim, Expression):
-        for monomial in dim.terms:
-            for atom, _ in monomial:
-                yield from atom.symbols()
+def symbols(dim: Dim) -> Sequence[Symbol]:
+    """All symbols in `dim`; one may be there more than once."""
+    if not isinstance(dim, Expression):
+        return ()
+    return [symbol for monomial in dim.terms for atom, _ in monomial for symbol in atom.symbols]
 
 
 def product(dims: Iterable[Dim]) -> Dim:

@@ -40,7 +40,7 @@ class Builder:
         self, op_type: str, *inputs: Value | None, outputs: int = 1, domain: str = "", name: str = "", **operands: Any
     ) -> Any:
         """Add one node; returns its output, or the list of them if `outputs` is not 1. Operands that are None are left out."""
-        version = self.opsets.get(domain) or schemas.newest_version(domain) or 1
+        version = self.opsets.get(domain) or schemas.opset_for(domain, op_type)
         signature = schemas.find(domain, op_type, version)
         if signature is None:
             raise ValueError(f"there is no op {domain}:{op_type} at version {version}")

@@ -40,7 +40,7 @@ from sardonyx.ir.types import MAX_RANK, Shape
 from sardonyx.ops import checking, schemas
 from sardonyx.ops.operand import MAX_KNOWN_ELEMENTS, Known, Operand, settled
 from sardonyx.ops.signatures import Signature
-from sardonyx.ops.table import Inference, find_inference, load_families
+from sardonyx.ops.table import Inference, find_inference
 
 logger = logging.getLogger("sardonyx.ops")
 
@@ -91,7 +91,6 @@ class Driver:
         }
 
     def run(self) -> None:
-        load_families()
         self.graph(self.model.graph)
 
     def graph(self, graph: Graph) -> None:

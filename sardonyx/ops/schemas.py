@@ -1,7 +1,8 @@
 """Signatures of ops by version: which one holds for a node. Type and shape inference, partition and kernel matching ask `find`.
 
 The standard domains come from the table in `standard`; opsets that it does not reach come from the `onnx` package, if that is
-installed and newer. Other domains come from `define`, whose signature is a line of text.
+installed and newer. Other domains come from `define`, whose signature is a line of text; its module is imported when somebody asks for
+the op.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from sardonyx.dtypes import ElementType
 from sardonyx.ir import opsets
 from sardonyx.ops import signatures, standard
 from sardonyx.ops.signatures import Signature
+from sardonyx.startup.families import Families
 from sardonyx.startup.locks import Lock
 from sardonyx.startup.records import replace
 
@@ -29,6 +31,8 @@ def normal_domain(domain: str) -> str:
     return "" if domain == "ai.onnx" else domain
 
 
+FAMILIES = Families("sardonyx.ops", "ops", but="sardonyx.ops.gradients")
+"""The modules that define ops and say which types and shapes follow. Gradients wait until somebody asks for one."""
 _defined: dict[tuple[str, str], dict[int, Signature]] = {}
 _unread: dict[tuple[str, str], list[tuple[int, Callable[[], Signature]]]] = {}
 """Signatures that nobody has asked for yet: their versions, and what reads their text."""
@@ -101,14 +105,27 @@ EXTENDED = frozenset({("", "LayerNormalization")})
 def newest_version(domain: str) -> int | None:
     """The highest opset of `domain` that we know, None for an unknown domain."""
     domain = normal_domain(domain)
+    _load_all(domain)
     own = [since for (other, _), history in _defined.items() if other == domain for since in history]
     own += [since for (other, _), waiting in _unread.items() if other == domain for since, _ in waiting]
     return max([*own, *([opsets.NEWEST[domain]] if domain in opsets.NEWEST else [])], default=None)
 
 
+def opset_for(domain: str, name: str) -> int:
+    """The opset of `domain` that a model imports for the sake of one op."""
+    return opsets.NEWEST.get(domain) or max(versions(domain, name), default=1)
+
+
 def operators(domain: str) -> list[str]:
     """Names of all ops of a domain."""
+    _load_all(domain)
     return sorted(standard.operators(domain) | {name for (other, name) in (*_defined, *_unread) if other == domain})
+
+
+def _load_all(domain: str) -> None:
+    """Make all ops of a domain known. Those of the standard are."""
+    if domain not in STANDARD_DOMAINS:
+        FAMILIES.load_all()
 
 
 # --- the standard domains
@@ -167,6 +184,8 @@ def _add(signature: Signature) -> None:
 
 def _own(domain: str, name: str) -> Mapping[int, Signature] | None:
     """What was defined for an op, None if nothing was."""
+    if domain not in STANDARD_DOMAINS or (domain, name) in EXTENDED:
+        FAMILIES.need(domain, name)
     if (domain, name) in _unread:
         with _lock:
             for _, read in _unread.get((domain, name), ()):

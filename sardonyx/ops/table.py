@@ -13,7 +13,6 @@ from sardonyx.ops import schemas
 from sardonyx.ops.entries import NEWEST, Entry, Table
 from sardonyx.ops.facts import NO_FACTS, Facts
 from sardonyx.ops.signatures import Signature
-from sardonyx.startup.families import load_package
 from sardonyx.startup.parameters import Parameters
 from sardonyx.startup.records import dataclass
 
@@ -28,12 +27,12 @@ class Inference(Entry):
     facts: Facts = NO_FACTS
 
 
-inferences: Table[Inference] = Table("inference functions")
+inferences: Table[Inference] = Table("inference functions", schemas.FAMILIES)
 
 
 def load_families() -> None:
-    """Import all modules of this package once; signatures and inference functions register themselves."""
-    load_package("sardonyx.ops", but="sardonyx.ops.gradients")  # they wait until somebody asks for a gradient
+    """Import all modules of this package once, for who wants to see all ops; signatures and inference functions register themselves."""
+    schemas.FAMILIES.load_all()
 
 
 def infer(
@@ -66,7 +65,6 @@ def find_inference(signature: Signature) -> Inference | None:
 
 def facts_of(node: Node) -> Facts:
     """What is true of a node's op in its version."""
-    load_families()
     signature = schemas.find(node.domain, node.op_type, node.version)
     entry = None if signature is None else find_inference(signature)
     return NO_FACTS if entry is None else entry.facts

@@ -19,7 +19,6 @@ import re
 from collections.abc import Iterator, Sequence, Set
 from typing import Any, Union
 
-from sardonyx import ops
 from sardonyx.ir import Value
 from sardonyx.ops import schemas
 from sardonyx.startup.records import dataclass, field
@@ -193,7 +192,6 @@ def read(text: str) -> Pattern:
 @functools.cache
 def parse(text: str) -> Pattern:
     """Parse a pattern; refuses ops and operands that no version of an op has."""
-    ops.load_families()
     pattern = read(text)
     for call in pattern.calls():
         _check_ops(call, text)

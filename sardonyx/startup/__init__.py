@@ -8,6 +8,7 @@ standard library is imported.
 - `records`: `dataclasses` compiles up to six functions for each class when its module is imported. Records share their methods and compile
   `__init__` when a class is first called.
 - `parameters`: tables look at the parameters of each function that they are given. `inspect.signature` makes some twenty objects for that.
+- `later`: what a session leaves for later ones is written after its first results.
 - `hashing`: `hashlib` loads OpenSSL, which takes longer than all that a session has to hash.
 
 Three more serve the same end and stand with their subjects: names of the package that are imported when they are asked for

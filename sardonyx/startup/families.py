@@ -17,9 +17,10 @@ PATH = os.path.join(os.path.dirname(__file__), "modules.txt")
 class Families:
     """The modules of a package that register something on one table. Any number of threads may ask."""
 
-    def __init__(self, package: str, table: str):
-        """`table` is the name by which `modules.txt` calls the table."""
+    def __init__(self, package: str, table: str, but: str = ""):
+        """`table` is the name by which `modules.txt` calls the table. Modules of the package `but` inside do not belong to it."""
         self.package = package
+        self.but = but
         self.parent = package.rpartition(".")[0] + "."
         self.table = table
         self._complete = False
@@ -41,7 +42,7 @@ class Families:
 
     def load_all(self) -> None:
         """Import all modules."""
-        load_package(self.package)
+        load_package(self.package, self.but)
         self._complete = True
 
     def _listed(self, key: str) -> list[str] | None:

@@ -2,7 +2,7 @@
 
 `dataclasses` compiles up to six functions for each class when it is defined. A session imports some hundred and fifty classes and makes
 objects of a few of them, so that this was a quarter of the time until a small model was ready. Here methods are common to all classes,
-and `__init__` is compiled when a class is first called.
+and `__init__` is compiled for a class that is called often.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 _NONE: Any = object()
+SELDOM = 8
+"""Up to so many objects of a class are made by code for all classes: to compile takes as long as to make ten."""
 
 
 class _Field:
@@ -66,13 +68,38 @@ def _refuse(self: Any, name: str, value: Any = None) -> None:
 
 
 def _first_init(cls: Any, frozen: bool) -> Callable[..., None]:
-    """An `__init__` that puts the real one into its place."""
+    """An `__init__` for the first objects. Then it puts a compiled one into its place."""
+    count = 0
 
     def first(self: Any, *values: Any, **named: Any) -> None:
-        init = cls.__init__ = _compiled_init(cls, frozen)
-        init(self, *values, **named)
+        nonlocal count
+        count += 1
+        complete = None if count > SELDOM else _completed(cls.__fields__, values, named)
+        if complete is None:
+            init = cls.__init__ = _compiled_init(cls, frozen)
+            init(self, *values, **named)
+            return
+        for name, value in complete.items():
+            object.__setattr__(self, name, value)
+        if hasattr(cls, "__post_init__"):
+            self.__post_init__()
 
     return first
+
+
+def _completed(fields: dict[str, Any], values: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any] | None:
+    """The values of all fields; None if what is given is wrong, which the compiled `__init__` tells best."""
+    complete = dict(zip(fields, values, strict=False))
+    if len(values) > len(fields) or not (complete.keys().isdisjoint(named) and fields.keys() >= named.keys()):
+        return None
+    for name, default in fields.items():
+        if name in named:
+            complete[name] = named[name]
+        elif name not in complete:
+            if default is _NONE:
+                return None
+            complete[name] = default.default_factory() if isinstance(default, _Field) else default
+    return complete
 
 
 def _compiled_init(cls: Any, frozen: bool) -> Any:

@@ -17,10 +17,13 @@ import onnx.parser
 import pytest
 
 import sardonyx
+from sardonyx.compiler import features
 from sardonyx.errors import Fail, InvalidArgument
 from sardonyx.ops import entries
 from sardonyx.providers.native.aot import container, cpu
 from sardonyx.runtime.saving import file_digests, remembered, remembered_keys
+from sardonyx.startup import later
+from tests.patience import HANG_SECONDS
 
 HEADER = (
     '<ir_version: 10, opset_import: ["": 21], producer_name: "me", model_version: 7, metadata_props: ["author": "somebody"]>'
@@ -44,6 +47,7 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SARDONYX_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("SARDONYX_REMEMBER", "small")
     monkeypatch.setattr(remembered, "WORTH_KEEPING", 0)
+    monkeypatch.setattr(later, "DELAY", 0)
     monkeypatch.setattr(entries, "_foreign", set())  # which other tests of the process may have filled
 
 
@@ -156,7 +160,7 @@ def _another_level(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _another_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu, "features_here", lambda: frozenset({"sse2"}))
+    monkeypatch.setattr(features, "features_here", lambda: frozenset({"sse2"}))
 
 
 def _another_owner(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -428,3 +432,41 @@ def test_a_program_that_is_given_a_constant_runs_in_later_sessions_too() -> None
     results = [sardonyx.InferenceSession(model_of(body), options).run(None, {"x": np.ones(2, np.float32)}) for _ in range(2)]
     assert [result.tolist() for result in results[0]] == [result.tolist() for result in results[1]]
     assert results[0][0].tolist() == [2, 3]
+
+
+# --- first results come before
+
+
+def test_an_entry_is_written_after_the_first_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(later, "DELAY", HANG_SECONDS)
+    first, second = model_of(BODIES["weights"]), model_of(BODIES["chain"])
+    session = sardonyx.InferenceSession(first)
+    sardonyx.InferenceSession(second)
+    assert not entries_kept(tmp_path)
+    assert session.run(None, {"x": np.ones((1, 4), np.float32)})[0].tolist() == [[22, 26, 30]]
+    assert is_remembered(sardonyx.InferenceSession(first)) and len(entries_kept(tmp_path)) == 1
+    later.finish()
+    assert len(entries_kept(tmp_path)) == 2
+    sardonyx.InferenceSession(model_of(BODIES["loop"]), _configured("sardonyx.remember", "all"))
+    assert len(entries_kept(tmp_path)) == 3
+
+
+def test_a_process_that_ends_leaves_its_entry(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model_of(BODIES["weights"]))
+    settings = (
+        "from sardonyx.startup import later; from sardonyx.runtime.saving import remembered; remembered.WORTH_KEEPING = 0"
+    )
+    program = f"{settings}; later.DELAY = 1000; import sardonyx; sardonyx.InferenceSession({str(path)!r})"
+    subprocess.run([sys.executable, "-c", program], check=True)
+    assert len(entries_kept(tmp_path)) == 1
+
+
+def test_a_model_that_is_replaced_before_it_is_written_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(later, "DELAY", HANG_SECONDS)
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model_of(BODIES["chain"]))
+    sardonyx.InferenceSession(path)
+    path.write_bytes(model_of(BODIES["weights"]))
+    later.finish()
+    assert not entries_kept(tmp_path)

@@ -78,6 +78,16 @@ def test_they_are_made_compared_and_shown_alike(name: str, values: Any, named: A
         assert hash(ours) == hash(OURS[name](*values, **named))
 
 
+@pytest.mark.parametrize("name", ["Point", "Named", "Bag"])
+def test_the_first_objects_are_like_later_ones(name: str) -> None:
+    cls = classes(records.dataclass, records.field)[name]
+    values = [[1]] if name == "Bag" else [1]
+    made = [cls(*values) for _ in range(records.SELDOM + 2)]
+    assert all(vars(one) == vars(THEIRS[name](*values)) and list(vars(one)) == list(vars(made[-1])) for one in made)
+    if name == "Bag":
+        assert cls().content is not cls().content
+
+
 def test_those_without_comparison_are_themselves_alone() -> None:
     thing = OURS["Thing"](1)
     assert thing != OURS["Thing"](1) and len({thing, OURS["Thing"](1)}) == 2
@@ -90,7 +100,7 @@ def test_a_subclass_is_something_else() -> None:
 @pytest.mark.parametrize("given", [((), {}), ((1, 2, 3), {}), ((1,), {"z": 1}), ((1,), {"x": 1})])
 def test_wrong_arguments_are_refused(given: Any) -> None:
     values, named = given
-    for made in (OURS, THEIRS):
+    for made in (OURS, THEIRS, classes(records.dataclass, records.field)):
         with pytest.raises(TypeError):
             made["Point"](*values, **named)
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+import os
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from sardonyx import settings
 from sardonyx.compiler.jit import jit
 from sardonyx.compiler.pool import available_threads, pool
 from sardonyx.errors import is_strict
@@ -32,9 +36,12 @@ from sardonyx.providers.native.program.texts import ProgramTexts
 from sardonyx.providers.native.program.values import dims, has_texts, is_held, is_plain, is_text, shape_of
 from sardonyx.providers.prepacking import Prepacking
 from sardonyx.providers.provider import CannotCompile, Capability, Cluster, Compiled, ExecutionProvider
+from sardonyx.startup import later
 
 logger = logging.getLogger("sardonyx.runtime")
 
+LARGEST_IN_A_HURRY = 64 << 20
+"""How many bytes of constants a program may have to be compiled in a hurry: others run for long, and slow code even longer."""
 SEPARATE_ROUNDS = 8
 """How often nodes of unknown sizes are left out by themselves, before all that depend on them are."""
 
@@ -212,8 +219,15 @@ class NativeExecutionProvider(ExecutionProvider):
         constants = [buffer.array for buffer in program.constants]
         addresses = [array.ctypes.data for array in constants if array is not None]
         assert len(addresses) == len(constants)
-        functions = self.jit.load(program.kernels)
+        hurries = settings.HURRY.is_on(os.environ) and program.constant_bytes <= LARGEST_IN_A_HURRY
+        functions, hurried = self.jit.load_in_a_hurry(program.kernels) if hurries else (self.jit.load(program.kernels), [])
         argument_table = ArgumentTable(tables, functions.addresses, addresses, (constants, functions), self.threads)
+        compiled = self._with_texts(program, argument_table, fallback)
+        if hurried:
+            later.put_off(f"kernels of {id(compiled)}", functools.partial(_compile_well, weakref.ref(compiled)))
+        return compiled
+
+    def _with_texts(self, program: Program, argument_table: ArgumentTable, fallback: Interpreted) -> CompiledProgram:
         labels = [(step.label, step.kernel.title) for step in program.steps]
         if program.texts is None:
             return CompiledProgram(argument_table, labels, fallback, program, self.jit)
@@ -222,6 +236,21 @@ class NativeExecutionProvider(ExecutionProvider):
         )
         texts = ProgramTexts(program.texts, inputs, outputs)
         return TextProgram(texts, argument_table, labels, fallback, program, self.jit, alone=lambda: fallback.alone)
+
+
+def _compile_well(reference: weakref.ref[CompiledProgram]) -> None:
+    """Put the best code of a program in place of code that was compiled in a hurry."""
+    compiled = reference()
+    if compiled is None or compiled.program is None or compiled.jit is None:
+        return  # nobody runs it
+    try:
+        functions = compiled.jit.load(compiled.program.kernels)
+    except Exception as error:  # what it has works
+        if is_strict():
+            raise
+        logger.warning("A program goes on with slow code, for LLVM cannot compile it well: %s", error)
+        return
+    compiled.use(functions.addresses, functions)
 
 
 def _members(cluster: Cluster, nodes: Sequence[Node]) -> list[Node]:

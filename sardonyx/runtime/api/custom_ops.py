@@ -11,7 +11,6 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from sardonyx import ops
 from sardonyx.dtypes import ElementType
 from sardonyx.ir import Kind
 from sardonyx.ops import checking, schemas, signatures, table
@@ -182,7 +181,6 @@ _DEFAULTS = {
 
 def _check_not_ours(op: CustomOp) -> None:
     """Refuse ops that sardonyx itself defines."""
-    ops.load_families()
     domain, name, _ = op.key
     theirs = {since for d, n, since in list(_registered) if (d, n) == (domain, name)}
     if set(schemas.versions(domain, name)) - theirs:

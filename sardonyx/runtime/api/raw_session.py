@@ -159,9 +159,11 @@ class RawSession(Engine):
         demands.refuse_numpy(prepared)
         demands.refuse_compiling(prepared)
         self._write(prepared)
-        if self._place is not None:
-            self._place.keep(prepared)
-        originals.release(prepared)
+        release = functools.partial(originals.release, prepared)
+        if self._place is None:
+            release()
+        else:
+            self._place.keep(prepared, release)
         return prepared
 
     @property

@@ -160,7 +160,6 @@ def partition(prepared: Prepared) -> Prepared:
     """Let providers take what they can and compile it; nodes that nobody takes are replaced by the bodies of their ops."""
     recipe, graph = prepared.recipe, prepared.model.graph
     if recipe.compiled is not None:
-        recipe.compiled.load_ops()
         return replace(prepared, assigned=insert_copies(partition_graphs(graph, recipe.providers)))
     from sardonyx.runtime.preparation.expand import Expansion
     from sardonyx.runtime.preparation.layouts import check_moved

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sardonyx import __version__, formats, ops, settings
+from sardonyx import __version__, formats, settings
 from sardonyx.errors import Fail, InvalidArgument
 from sardonyx.formats.files import Files
 from sardonyx.formats.onnx.external import ExternalFolder
@@ -88,11 +88,6 @@ class Compiled:
     def _reader(self) -> ReadData | None:
         """What gives the payload, if it is neither in the model nor in a file beside it."""
         return None if self._read is None else functools.partial(_read_data, *self._read)
-
-    def load_ops(self) -> None:
-        """Nodes that were not compiled need what their ops are."""
-        if self.context is None or not self.context.is_whole:
-            ops.load_families()
 
     @property
     def _folder(self) -> Path | None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from sardonyx import ops, settings
+from sardonyx import settings
 from sardonyx.errors import Fail, InvalidArgument
 from sardonyx.formats.onnx.saving import save as save_onnx
 from sardonyx.formats.ort import writer
@@ -194,7 +194,6 @@ class KnownOps:
     """Tells of nodes of `model` what their ops are: by their signatures, or by what the file said from which the model came."""
 
     def __init__(self, model: Model):
-        ops.load_families()
         self._opsets = model.opsets
         self._stored = model.stored_types or {}
 

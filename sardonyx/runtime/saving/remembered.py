@@ -14,7 +14,7 @@ import logging
 import os
 import struct
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,7 @@ from sardonyx.runtime.preparation.specialized import Specialized
 from sardonyx.runtime.saving import contexts, remembered_keys
 from sardonyx.runtime.saving.contexts import Compiled
 from sardonyx.runtime.saving.file_digests import digest_of, is_settled
+from sardonyx.startup import later
 from sardonyx.startup.hashing import blake2b
 from sardonyx.startup.records import dataclass
 
@@ -105,6 +106,8 @@ class Place:
     """How many bytes a model may have, and an entry, to be kept."""
     begun: float
     """When the session was begun, in seconds."""
+    waits: bool
+    """Whether first results come before an entry is written."""
 
     @property
     def path(self) -> str:
@@ -112,6 +115,7 @@ class Place:
 
     def find(self, options: SessionOptions) -> RememberedCode | None:
         """What was kept, None if there is nothing that is whole."""
+        later.finish(self.path)  # an earlier session of this process may not have written it yet
         content = _own_file(self.path)
         if content is None:
             return None
@@ -129,15 +133,31 @@ class Place:
             os.utime(self.path)  # what is used stays longest
         return RememberedCode(model, context_nodes(model), options, payload, self.source, shown)
 
-    def keep(self, prepared: Prepared) -> None:
-        """Keep a prepared model for later sessions, if it can be kept."""
-        if time.perf_counter() - self.begun < WORTH_KEEPING or not _can_be_kept(prepared):
-            return
-        files = self._files_of(prepared)
-        if files is None:
-            return
-        if _constant_bytes(prepared) > self.largest:
-            return
+    def keep(self, prepared: Prepared, then: Callable[[], None]) -> None:
+        """Keep a prepared model for later sessions, if it can be kept, `then` do something.
+
+        Who asked for entries of any size waits for it. Others get their first results before.
+        """
+        if (
+            time.perf_counter() - self.begun < WORTH_KEEPING
+            or not _can_be_kept(prepared)
+            or _constant_bytes(prepared) > self.largest
+        ):
+            then()
+        elif self.waits:
+            later.put_off(self.path, lambda: self._keep(prepared, then))
+        else:
+            self._keep(prepared, then)
+
+    def _keep(self, prepared: Prepared, then: Callable[[], None]) -> None:
+        try:
+            files = self._files_of(prepared)
+            if files is not None:
+                self._write(prepared, files)
+        finally:
+            then()
+
+    def _write(self, prepared: Prepared, files: Mapping[str, str]) -> None:
         try:
             pieces = pieces_of(self.key, _parts(prepared, files))
         except Exception as error:  # a session does not fail because the next one will be slower
@@ -200,7 +220,7 @@ def place_of(
     if content is None:
         return None
     key = remembered_keys.key_of(content, options, providers, disabled)
-    return Place(os.path.join(folder, FOLDER), key, source, content, largest, begun)
+    return Place(os.path.join(folder, FOLDER), key, source, content, largest, begun, wanted != "all")
 
 
 def _is_still(path: str, identity: FileIdentity) -> bool:

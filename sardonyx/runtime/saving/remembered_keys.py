@@ -11,14 +11,14 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 import numpy as np
 
 from sardonyx import settings
+from sardonyx.compiler import features
 from sardonyx.compiler.pool import available_threads
 from sardonyx.ops import entries
-from sardonyx.providers.native.aot import cpu
 from sardonyx.runtime.api.options import Option, SessionOptions
 from sardonyx.runtime.preparation.providers import CPU_PROVIDER
 from sardonyx.runtime.preparation.recipe import ProviderList
@@ -27,10 +27,18 @@ from sardonyx.runtime.saving.file_digests import digest
 
 FORMAT = 1
 PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+ABOVE = ("backend", "capi", "cli", "datasets", "quantization", "tools", "training", "transformers")
+"""The parts of the package that no session imports."""
 WRITES = (settings.EP_CONTEXT_ENABLE, settings.RECORD_ASSIGNMENT, settings.EP_CONTEXT_SOURCE_MODEL_PATH)
 """Settings of sessions that need the model itself."""
-ABOUT_KEEPING = (settings.CACHE_DIRECTORY, settings.CACHE_BYTES, settings.MODELS_BYTES, settings.REMEMBER_VARIABLE)
-"""Variables that say what is kept and where, not what becomes of a model."""
+ABOUT_KEEPING = (
+    settings.CACHE_DIRECTORY,
+    settings.CACHE_BYTES,
+    settings.MODELS_BYTES,
+    settings.REMEMBER_VARIABLE,
+    settings.HURRY,
+)
+"""Variables that say what is kept, where and when, not what becomes of a model."""
 
 
 def describes_all(options: SessionOptions, providers: ProviderList) -> bool:
@@ -57,7 +65,7 @@ def key_of(content: str, options: SessionOptions, providers: ProviderList, disab
         "environment": {name: os.environ.get(name, "") for name in settings.ENVIRONMENT if name not in ABOUT_KEEPING},
         "python": sys.version,
         "numpy": np.__version__,
-        "machine": [platform.machine(), sorted(cpu.features_here())],
+        "machine": [platform.machine(), sorted(features.features_here())],
         "package": package_digest(),
     }
     return digest(json.dumps(parts, sort_keys=True).encode())
@@ -72,17 +80,15 @@ def content_of(source: str | bytes, largest: int) -> str | None:
 
 @functools.cache
 def package_digest() -> str:
-    """What tells whether this package is what it was: names, sizes and times of its files."""
-    return digest(repr(sorted(_files(PACKAGE))).encode())
-
-
-def _files(folder: str) -> Iterator[tuple[str, int, int]]:
-    with os.scandir(folder) as entries_here:
-        for entry in entries_here:
-            if entry.name == "__pycache__":
-                continue
-            if entry.is_dir():
-                yield from _files(entry.path)
-            else:
-                status = entry.stat()
-                yield entry.path, status.st_size, status.st_mtime_ns
+    """What tells whether all that prepares models is what it was: names, sizes and times of files of this package."""
+    files: list[tuple[str, int, int]] = []
+    folders, above = [PACKAGE], {os.path.join(PACKAGE, name) for name in ABOVE}
+    while folders:
+        with os.scandir(folders.pop()) as entries_here:
+            for entry in entries_here:
+                if not entry.is_dir():
+                    status = entry.stat()
+                    files.append((entry.path, status.st_size, status.st_mtime_ns))
+                elif entry.name != "__pycache__" and entry.path not in above:
+                    folders.append(entry.path)
+    return digest(repr(sorted(files)).encode())

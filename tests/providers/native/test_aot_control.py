@@ -130,5 +130,5 @@ def test_forms_are_summed() -> None:
     n, m = dim.symbol("n"), dim.symbol("m")
     parts = [n * m + 2, 3, dim.maximum(n - 1, 0) * 4, n * m * 2, dim.maximum(n - 1, 0)]
     numbers = {"n": 0, "m": 1}
-    assert dim_of(summed(terms_of(part, numbers) for part in parts), list(numbers)) == sum(parts[1:], start=parts[0])
+    assert dim_of(summed(terms_of(part, numbers, {}) for part in parts), list(numbers)) == sum(parts[1:], start=parts[0])
     assert summed([0, 0]) == 0

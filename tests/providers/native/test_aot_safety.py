@@ -21,7 +21,7 @@ from sardonyx.compiler import linking
 from sardonyx.compiler.jit import jit
 from sardonyx.ir import dim
 from sardonyx.providers.native.aot import container, cpu, opening
-from sardonyx.providers.native.program.size_terms import BadSize, dim_of, source_of, terms_of
+from sardonyx.providers.native.program.size_terms import BadSize, CallsRead, CallsTold, dim_of, source_of, terms_of
 from sardonyx.settings import ALLOW_COMPILED_CODE, ALLOW_COMPILED_CODE_VARIABLE
 from tests.providers.native.aot_models import (
     DYNAMIC,
@@ -244,6 +244,12 @@ def test_damaged_constants_are_noticed_on_request(tmp_path: Path, caplog: pytest
         lambda d: d["programs"][0]["rules"]["numbers"].__setitem__(0, "__import__('os').abort()"),
         lambda d: d["programs"][0]["rules"]["numbers"].__setitem__(0, [[1, ["abort", 1, 2]]]),
         lambda d: d["programs"][0]["rules"]["numbers"].__setitem__(0, [[1, 99]]),
+        lambda d: d["programs"][0]["rules"]["numbers"].__setitem__(0, [[1, [999]]]),
+        lambda d: d["programs"][0]["rules"]["numbers"].__setitem__(0, [[1, [-1]]]),
+        lambda d: d["programs"][0].update(calls=[["max", 1, [[1, [0]]]]]),
+        lambda d: d["programs"][0].update(calls=[["max", 1, 2], *(["max", 1, [[1, [number]]]] for number in range(50))]),
+        lambda d: d["programs"][0].update(calls=[[]]),
+        lambda d: d["programs"][0].pop("calls"),
         lambda d: d["programs"][0]["rules"]["numbers"].pop(),
         lambda d: d["programs"][0]["rules"]["places"].__setitem__(0, [0, 9, 0, 1]),
         lambda d: d["programs"][0]["rules"]["places"].__setitem__(0, [0, 0, 0, 0]),
@@ -337,7 +343,9 @@ def test_sizes_survive_as_plain_lists(size: Any, values: list[int]) -> None:
     bindings = dict(zip(SYMBOLS, values))
     if any(symbol.name not in SYMBOLS for symbol in dim.symbols(size)):
         return  # too large to be kept as it was
-    form = json.loads(json.dumps(terms_of(size, {name: number for number, name in enumerate(SYMBOLS)})))
+    terms, told = terms_of(size, {name: number for number, name in enumerate(SYMBOLS)}, {}), CallsTold()
+    stored, calls = json.loads(json.dumps([told.size(terms), told.calls]))
+    form = CallsRead(calls).size(stored)
     wanted = dim.evaluate(size, bindings)
     assert eval(source_of(form, SYMBOLS), {}, bindings) == wanted
     assert dim.evaluate(dim_of(form, SYMBOLS), bindings) == wanted

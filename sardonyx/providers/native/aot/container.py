@@ -24,7 +24,7 @@ from sardonyx.startup.records import dataclass
 
 MAGIC = b"\x93SDNXCTX"
 """The first byte is not UTF-8: nobody takes a context for text."""
-FORMAT = 5
+FORMAT = 6
 """Raise it with every change of what is stored here, or of how memory looks to generated code."""
 _HEADER = struct.Struct("<8sIIQQQ32s")
 HEADER_BYTES = 128

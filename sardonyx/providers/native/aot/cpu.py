@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import platform
-import sys
 from collections.abc import Iterable, Sequence
 
+from sardonyx.compiler import features as cpu_features
 from sardonyx.compiler.target import X86_LEVELS, Target, wanted_level
 from sardonyx.settings import CPU_LEVEL
 
@@ -19,24 +18,6 @@ _OF_LEVEL = {"avx2": _V3, "avx512": _V4, "avx512vnni": (*_V4, "avx512vnni")}
 """What LLVM takes for granted in code for a level."""
 _USED = frozenset((*_V3, "adx", "cmov", "crc32", "fma4", "gfni", "sse", "sse2", "sse4a", "tbm", "xop"))
 """Features that LLVM uses where it sees fit. Others, those of AVX apart, take instructions that no kernel asks for."""
-_LINUX_NAMES = {
-    "bmi": "bmi1",
-    "crc32": "sse4_2",
-    "lzcnt": "abm",
-    "sahf": "lahf_lm",
-    "sse3": "pni",
-    "sse4.1": "sse4_1",
-    "sse4.2": "sse4_2",
-    "avx512bf16": "avx512_bf16",
-    "avx512bitalg": "avx512_bitalg",
-    "avx512fp16": "avx512_fp16",
-    "avx512vbmi2": "avx512_vbmi2",
-    "avx512vnni": "avx512_vnni",
-    "avx512vp2intersect": "avx512_vp2intersect",
-    "avx512vpopcntdq": "avx512_vpopcntdq",
-    "avxvnni": "avx_vnni",
-}
-"""Linux's names of features, where they are not LLVM's."""
 
 
 def needed_by(target: Target) -> list[str]:
@@ -52,7 +33,7 @@ def needed_by(target: Target) -> list[str]:
 
 def lacking(features: Iterable[str]) -> list[str]:
     """Those of the features that this CPU does not have."""
-    here = features_here()
+    here = cpu_features.features_here()
     return [feature for feature in features if feature not in here]
 
 
@@ -67,30 +48,3 @@ def refusal(machine: str, kind: str, features: Sequence[str]) -> str | None:
     if missing:
         return f"it is for {kind}, this CPU lacks {', '.join(missing)}"
     return None
-
-
-@functools.cache
-def features_here() -> frozenset[str]:
-    """LLVM's names of what this CPU has."""
-    flags = _linux_flags() if sys.platform == "linux" and platform.machine() == "x86_64" else None
-    if flags is None:
-        return _features_by_llvm()
-    known = {ours for ours, theirs in _LINUX_NAMES.items() if theirs in flags}
-    return frozenset(known | (flags - set(_LINUX_NAMES)))
-
-
-def _linux_flags() -> frozenset[str] | None:
-    try:
-        with open("/proc/cpuinfo") as file:
-            for line in file:  # the first CPU speaks for all
-                if line.startswith("flags"):
-                    return frozenset(line.partition(":")[2].split())
-    except OSError:
-        pass
-    return None
-
-
-def _features_by_llvm() -> frozenset[str]:
-    from sardonyx.compiler.jit import this_machine
-
-    return this_machine().has

@@ -18,7 +18,7 @@ from sardonyx.providers.native.execution.compiled import CompiledProgram
 from sardonyx.providers.native.execution.memory import Workspace
 from sardonyx.providers.native.program.parts import Batch
 from sardonyx.providers.native.program.settled import SEEDS
-from sardonyx.providers.native.program.size_terms import BadSize, dim_of, source_of, summed
+from sardonyx.providers.native.program.size_terms import BadSize, Calls, CallsRead, CallsTold, dim_of, source_of, summed
 from sardonyx.providers.native.program.sizes import THREADS_NAME, SizeRules
 from sardonyx.providers.native.program.texts import ProgramTexts, TextConstants
 from sardonyx.providers.provider import CannotCompile
@@ -58,19 +58,21 @@ def store(program: CompiledProgram, writer: Writer, kernels: Mapping[str, int]) 
     arrays["kernels"] = numbers[tables.kernels]
     arrays["constants"] = tables.constants.copy()
     arrays["constants"][:, 1] = constants[tables.constants[:, 1]]
+    calls = CallsTold()
     return {
         "name": program.program.name,
         "inputs": len(program.program.inputs),
         "lengths": [len(array) for array in arrays.values()],
         "arrays": writer.add(b"".join(np.ascontiguousarray(array, np.int64).tobytes() for array in arrays.values())),
-        "rules": _stored_rules(tables.rules),
+        "rules": _stored_rules(tables.rules, calls),
         "buffers": [[size, *span] for size, span in zip(tables.buffers, tables.workspace.spans)],
         "outputs": [[type.code, list(shape)] for type, shape in zip(tables.types, tables.outputs)],
         "labels": [list(label) for label in program.labels],
         "batch": None if tables.batch is None else [tables.batch.symbol, list(tables.batch.elements), tables.batch.weights],
         "shared": [list(pair) for pair in tables.shared],
         "texts": None if program.texts is None else _stored_texts(program.texts),
-        "flops": summed(tables.rules.numbers[number] for number in tables.work[:, 0]),
+        "flops": calls.size(summed(tables.rules.numbers[number] for number in tables.work[:, 0])),
+        "calls": calls.calls,  # the last: all that has sizes stands before
     }
 
 
@@ -84,9 +86,13 @@ def _symbols(named: Sequence[str]) -> list[str]:
     return [*named, THREADS_NAME]
 
 
-def _stored_rules(rules: SizeRules) -> dict[str, Any]:
-    names = ("symbols", "ranks", "places", "caps", "checks", "conditions", "numbers")
-    return {name: getattr(rules, name) for name in names}
+def _stored_rules(rules: SizeRules, calls: CallsTold) -> dict[str, Any]:
+    return {
+        **{name: getattr(rules, name) for name in ("symbols", "ranks", "places", "caps")},
+        "checks": [(number, axis, calls.size(size)) for number, axis, size in rules.checks],
+        "conditions": [(calls.size(left), calls.size(right)) for left, right in rules.conditions],
+        "numbers": [calls.size(size) for size in rules.numbers],
+    }
 
 
 def _stored_texts(texts: ProgramTexts) -> dict[str, Any]:
@@ -102,6 +108,7 @@ class Stored:
         self.name = str(description["name"])
         self._symbols = _symbols(_all(str, description["rules"]["symbols"]))
         self.inputs = _whole(description["inputs"])
+        self._calls = CallsRead(description["calls"])
         self.rules = self._rules(description["rules"])
         self.labels = [(str(label), str(kernel)) for label, kernel in description["labels"]]
         self.tables = self._tables()
@@ -130,22 +137,22 @@ class Stored:
             ranks=ranks,
             places=[_row(row, 4) for row in stored["places"]],
             caps=[_row(row, 3) for row in stored["caps"]],
-            checks=[(_whole(number), _whole(axis), size) for number, axis, size in stored["checks"]],
-            conditions=[(left, right) for left, right in stored["conditions"]],
-            numbers=list(stored["numbers"]),
+            checks=[(_whole(number), _whole(axis), self._calls.size(size)) for number, axis, size in stored["checks"]],
+            conditions=[(self._calls.size(left), self._calls.size(right)) for left, right in stored["conditions"]],
+            numbers=list(map(self._calls.size, stored["numbers"])),
         )
         if len(ranks) != inputs or len(rules.places) > len(rules.symbols) or any(place[3] < 1 for place in rules.places):
             raise BadContext(f"{self.name}: its sizes do not fit its inputs")
         for number, axis, *_ in (*rules.places, *rules.caps, *rules.checks):
             if not (0 <= number < inputs and 0 <= axis < ranks[number]):
                 raise BadContext(f"{self.name}: there is no axis {axis} of input {number}")
-        names = self._symbols
+        names, calls = self._symbols, Calls()
         for size in (
             *(check[2] for check in rules.checks),
             *(side for pair in rules.conditions for side in pair),
             *rules.numbers,
         ):
-            source_of(size, names)
+            source_of(size, names, calls=calls)
         return rules
 
     def _tables(self) -> Tables:
@@ -157,7 +164,7 @@ class Stored:
             _Lazily(lambda: [self._dim(size) for size, _, _ in buffers]), [(first, last) for _, first, last in buffers]
         )
         batch = self._batch(description["batch"], [dtype for dtype, _ in outputs])
-        workspace.batch, workspace.flops = batch, dim_of(description["flops"], self._symbols)
+        workspace.batch, workspace.flops = batch, dim_of(self._calls.size(description["flops"]), self._symbols)
         return Tables(
             rules=self.rules,
             buffers=[size for size, _, _ in buffers],

@@ -74,7 +74,7 @@ class Payload:
             "sardonyx": version,
             "abi": ABI,
             "machine": platform.machine(),
-            "cpu": {"kind": jit.target.name, "name": jit.target.cpu, "features": cpu.needed_by(jit.target)},
+            "cpu": {"kind": jit.target.name, "name": jit.compiled_for.cpu, "features": cpu.needed_by(jit.compiled_for)},
             "options": dict(options),
             "kernels": [kernel.symbol for kernel in self.kernels],
             "code": {**described, "section": self.writer.add(code)},

@@ -176,12 +176,24 @@ class ArgumentTable:
         self.workspace.threads = threads
         self._placed: tuple[Sequence[int], Placement] | None = None
         """The lengths of buffers that places were found for, and these."""
-        told = len(tables.rules.places)
-        self._is_open = [depends(tables.rules.numbers[size], range(told, len(tables.rules.symbols))) for size in tables.buffers]
+        told, calls = len(tables.rules.places), dict[int, bool]()
+        open_symbols = range(told, len(tables.rules.symbols))
+        self._is_open = [depends(tables.rules.numbers[size], open_symbols, calls) for size in tables.buffers]
         """Which buffers are as large as runs tell."""
         self.room = Room([FIRST_CAPACITY] * (len(tables.rules.symbols) - told), [0] * buffers)
         self.first_size = SCRATCH + 2 * len(self.room.capacities) + buffers
         """Where the sizes begin in the table of a run."""
+
+    def use(self, kernels: Sequence[int], kept: object) -> None:
+        """Have other code of the same kernels from now on. Runs that are under way have the old one, which stays for them."""
+        self._kernels, self._kept = np.array(kernels, np.int64)[self.tables.kernels], (self._kept, kept)
+        steps = self._steps.copy()
+        steps[:, KERNEL] = self._kernels
+        self._steps = steps
+
+    def is_of_code_in_use(self, shape: ShapeWords) -> bool:
+        """Whether words are those of the code that is used now."""
+        return bool(np.array_equal(shape.steps[: len(self._steps), KERNEL], self._steps[:, KERNEL]))
 
     @functools.cached_property
     def _sizes(self) -> SizeFunction:

@@ -26,6 +26,7 @@ from sardonyx.compiler.pool import (
     CALL_WIDTH,
     CALL_WORDS,
     GRAIN,
+    KERNEL,
     PLACE_WORDS,
     STEP_WORDS,
     TICKS,
@@ -188,8 +189,14 @@ class CompiledProgram(StepCall):
             return None
         if len(self._shapes) >= MAX_SHAPES:
             self._shapes.clear()
-        self._shapes[shapes] = shape
+        if self.argument_table.is_of_code_in_use(shape):  # other code may have come meanwhile
+            self._shapes[shapes] = shape
         return shape
+
+    def use(self, kernels: Sequence[int], kept: object) -> None:
+        """Run other code of the same kernels, at these addresses, from the next run on."""
+        self.argument_table.use(kernels, kept)
+        self._shapes, self._idle = {}, []
 
     def _note_refusal(self, reason: str) -> None:
         """Tell users once that a program leaves runs to NumPy."""
@@ -340,6 +347,7 @@ class CompiledProgram(StepCall):
         self._tell_addresses(state, shape)
         state.places[:, 2] = shape.places[:, 2]
         state.steps[:, TOTAL : GRAIN + 1] = shape.steps[:, TOTAL : GRAIN + 1]
+        state.steps[:, KERNEL] = shape.steps[:, KERNEL]
         words[CALL_POOL], words[CALL_WIDTH], words[CALL_QUIET] = threads.address, shape.width, shape.is_quiet
         words[CALL_STATUS], words[CALL_STOP] = 0, state.status
         state.saved = () if shape.table is None else (state.arguments.copy(), state.steps.copy(), state.table.copy())

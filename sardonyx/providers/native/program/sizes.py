@@ -7,7 +7,7 @@ from typing import Any
 
 from sardonyx.ir import Dim, Value, dim
 from sardonyx.providers.native.program.arguments import ScratchSlotArguments
-from sardonyx.providers.native.program.size_terms import SizeTerms, dim_of, source_of, terms_of
+from sardonyx.providers.native.program.size_terms import Calls, SizeTerms, dim_of, source_of, terms_of
 from sardonyx.providers.native.program.values import dims
 from sardonyx.startup.records import dataclass
 
@@ -173,9 +173,10 @@ class Sizes:
     def rules(self) -> SizeRules:
         """The rules by which all collected sizes are computed."""
         symbols = {name: number for number, name in enumerate([*self._places, *self.data_sizes, THREADS_NAME])}
+        calls: dict[dim.Call, SizeTerms] = {}
 
         def terms(size: Dim) -> SizeTerms:
-            return terms_of(self.told(size), symbols)
+            return terms_of(self.told(size), symbols, calls)
 
         checks = [(number, axis, terms(size)) for number, axis, size in self._checks if self.knows(size)]
         conditions = [(terms(left), terms(right)) for left, right in self._conditions]
@@ -228,9 +229,9 @@ class SizeRules:
         for left, right in self.conditions:
             expected = f"{self._text(left)} must be {self._text(right)}"
             lines.append(f"    if {source_of(left, names)} != {source_of(right, names)}: {_refusal(expected)}")
-        calls: dict[str, str] = {}
+        calls = Calls()
         numbers = [source_of(size, names, calls=calls) for size in self.numbers]
-        lines += [f"    {name} = {text}" for text, name in calls.items()]
+        lines += [f"    {name} = {text}" for text, name in calls.names.items()]
         lines.append(f"    return [{', '.join(numbers)}]")
         scope: dict[str, Any] = {"ShapeMismatch": ShapeMismatch, "broadcast": dim.broadcast_of}
         exec("\n".join(lines), scope)  # only numbers, our own names and quoted text stand there
