@@ -348,6 +348,8 @@ def _alternating(
     length = left * form.taps
     places = [row * lanes for row in range(form.taps)]
     vectors = [f.load(source, place, form.source, lanes, remaining=f.maximum(length - place, 0), align=1) for place in places]
+    for place in places:  # rows are too short for the machine to see what comes
+        f.prefetch(source, place + form.width * form.taps, form.source)
     vectors = taken_apart(f, vectors)
     for tap, vector in enumerate(reversed(vectors) if form.turned else vectors):
         f.store(vector, target, a.tap_step * tap, form.target)
