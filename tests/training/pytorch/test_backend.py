@@ -217,7 +217,8 @@ def test_ops_that_are_not_supported_are_named_once_and_computed_by_torch() -> No
     partition._warned.clear()
     a, b = numbers(3, 3), numbers(3, 3)
     function(a).backward()
-    with pytest.warns(UserWarning, match="_linalg_det") as told:
+    with warnings.catch_warnings(record=True) as told:  # other ops of the determinant's gradient are named too
+        warnings.simplefilter("always")
         fast = torch.compile(function, backend="sardonyx")
         fast(b).backward()
     assert_close(b.grad, a.grad)
