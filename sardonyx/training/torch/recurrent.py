@@ -127,12 +127,14 @@ def _in_time(parts: list[Tensor], reverse: bool, like: Tensor, width: int) -> Te
     return torch.stack(parts[::-1] if reverse else parts)
 
 
-@custom_op(f"{LIBRARY}::lstm", mutates_args=())
+@custom_op(f"{LIBRARY}::lstm", mutates_args=())  # type: ignore[untyped-decorator]
 def lstm_op(
     input: Tensor, h: Tensor, c: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None, b_hh: Tensor | None, reverse: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """All h, the last h and c, and for the way back all c and the gates i, f, g, o."""
-    states, cells, every = [], [], []
+    states: list[Tensor] = []
+    cells: list[Tensor] = []
+    every: list[Tensor] = []
     for t in _times(input, reverse):
         by_input, by_state = _gates(input[t], h, w_ih, w_hh, b_ih, b_hh, 4)
         i, f, g, o = (a + b for a, b in zip(by_input, by_state))
@@ -153,7 +155,7 @@ def _(input, h, c, w_ih, w_hh, b_ih, b_hh, reverse):  # type: ignore[no-untyped-
     return every, torch.empty_like(h), torch.empty_like(c), torch.empty_like(every), input.new_empty(steps, batch, len(w_hh))
 
 
-@custom_op(f"{LIBRARY}::lstm_backward", mutates_args=())
+@custom_op(f"{LIBRARY}::lstm_backward", mutates_args=())  # type: ignore[untyped-decorator]
 def lstm_backward_op(
     d_states: Tensor | None,
     d_h: Tensor | None,
@@ -211,12 +213,13 @@ def _lstm_grad(ctx: Any, d_states: Any, d_h: Any, d_c: Any, *_: Any) -> tuple[An
 lstm_op.register_autograd(_lstm_grad, setup_context=_keep_lstm)
 
 
-@custom_op(f"{LIBRARY}::gru", mutates_args=())
+@custom_op(f"{LIBRARY}::gru", mutates_args=())  # type: ignore[untyped-decorator]
 def gru_op(
     input: Tensor, h: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None, b_hh: Tensor | None, reverse: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """All h, the last h, and for the way back the gates r, z, n."""
-    states, every = [], []
+    states: list[Tensor] = []
+    every: list[Tensor] = []
     for t in _times(input, reverse):
         by_input, by_state = _gates(input[t], h, w_ih, w_hh, b_ih, b_hh, 3)
         r, z = ((by_input[number] + by_state[number]).sigmoid() for number in range(2))
@@ -234,7 +237,7 @@ def _(input, h, w_ih, w_hh, b_ih, b_hh, reverse):  # type: ignore[no-untyped-def
     return input.new_empty(steps, batch, w_hh.shape[1]), torch.empty_like(h), input.new_empty(steps, batch, len(w_hh))
 
 
-@custom_op(f"{LIBRARY}::gru_backward", mutates_args=())
+@custom_op(f"{LIBRARY}::gru_backward", mutates_args=())  # type: ignore[untyped-decorator]
 def gru_backward_op(
     d_states: Tensor | None,
     d_h: Tensor | None,

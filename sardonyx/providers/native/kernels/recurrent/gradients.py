@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -55,7 +56,7 @@ def steps_grad(lowerer: Lowerer, node: Node) -> None:
             lowerer.require(size, wanted)
         return lowerer.contiguous(value)
 
-    def place(view: View | None) -> object:
+    def place(view: View | None) -> Any:
         return None if view is None else view.place
 
     weights, gates = given("R", directions, count * hidden, hidden), given("gates", *every[:3], count * hidden)
@@ -132,7 +133,7 @@ def lstm_grad(
     dCFinal: Value | None,
     direction: str,
 ) -> Sequence[Value]:
-    operands = {"Ct0": Ct0, "dHAll": dHAll, "dHFinal": dHFinal, "dCFinal": dCFinal, "direction": direction}
+    operands: dict[str, Any] = {"Ct0": Ct0, "dHAll": dHAll, "dHFinal": dHFinal, "dCFinal": dCFinal, "direction": direction}
     gates, dH0, dC0 = op.node("LSTMStepsGrad", R, iofc, CAll, domain=OURS, outputs=3, **operands)
     before = _states_before(op, HAll, Ht0, direction)
     by_gates = _by_direction(op, gates)
@@ -163,7 +164,7 @@ def gru_grad(
     if B is not None:
         own = op.Slice(B, starts=[5 * hidden], ends=[6 * hidden], axes=[1])
         product = op.Add(product, op.Unsqueeze(own, axes=[1]))
-    operands = {"H0": H0, "dHAll": dHAll, "dHFinal": dHFinal, "direction": direction}
+    operands: dict[str, Any] = {"H0": H0, "dHAll": dHAll, "dHFinal": dHFinal, "direction": direction}
     candidates = _by_steps(op, product, dims(HAll))
     gates, products, dH0 = op.node("GRUStepsGrad", R, ZRH, HAll, candidates, domain=OURS, outputs=3, **operands)
     by_gates, by_products = _by_direction(op, gates), _by_direction(op, products)
@@ -199,7 +200,7 @@ def _by_inputs(op: Composer, gates: Value, X: Value, W: Value) -> tuple[Value, V
 
 def _states_before(op: Composer, states: Value, initial: Value | None, direction: str) -> Value:
     """The states before each step."""
-    steps, directions, rows, units = dims(states)
+    _, directions, rows, units = dims(states)
     if initial is None:
         initial = op.Expand(op.number(0, states), op.sizes(directions, rows, units))
     ways = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[direction]
