@@ -34,9 +34,17 @@ def sardonyx(module: fx.GraphModule, example_inputs: Sequence[Any], **keywords: 
         bw_compiler=functools.partial(_compile, options=options, name=f"backward_{number}"),
         inference_compiler=functools.partial(_compile, options=options, name=f"inference_{number}"),
         decompositions=decompositions(),
-        partition_fn=PARTITIONS[options.partition],
+        partition_fn=functools.partial(_partition, options),
     )
     return compiler(module, example_inputs)
+
+
+def _partition(options: Options, *arguments: Any, **keywords: Any) -> Any:
+    """Cut a graph into forward and backward; a budget decides what is kept between them."""
+    from torch._functorch import config
+
+    with config.patch(activation_memory_budget=float(options.memory_budget)):
+        return PARTITIONS[options.partition](*arguments, **keywords)
 
 
 def _compile(module: fx.GraphModule, example_inputs: Sequence[Any], options: Options, name: str) -> Any:

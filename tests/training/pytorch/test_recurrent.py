@@ -99,6 +99,7 @@ def test_dropout_between_layers_has_the_masks_of_torch(layer) -> None:
     assert_close(fast(rows)[0].detach(), theirs.detach())
 
 
+@pytest.mark.filterwarnings("ignore:LSTM with projections")  # torch says so of itself
 def test_projected_states_are_left_to_torch() -> None:
     model = nn.LSTM(4, 6, proj_size=3)
     rows = torch.randn(5, 2, 4)
