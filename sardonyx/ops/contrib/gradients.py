@@ -268,5 +268,41 @@ def gru_grad(X, W, R):
     return [X.shape, W.shape, R.shape, _bias(W), _states(X, R)[1]]
 
 
+OURS = "sardonyx"
+"""The domain of what gradients of layers are made of here."""
+define(
+    OURS,
+    "LSTMStepsGrad",
+    1,
+    "(R: T, gates: T, CAll: T, Ct0: T?, dHAll: T?, dHFinal: T?, dCFinal: T?, *, direction: string = 'forward')"
+    " -> (dGates: T, dH0: T, dC0: T)",
+    T=FLOATS,
+)
+define(
+    OURS,
+    "GRUStepsGrad",
+    1,
+    "(R: T, gates: T, HAll: T, candidates: T, H0: T?, dHAll: T?, dHFinal: T?, *, direction: string = 'forward')"
+    " -> (dGates: T, dProducts: T, dH0: T)",
+    T=FLOATS,
+)
+
+
+@in_domain(OURS)("LSTMStepsGrad")
+def lstm_steps_grad(gates, R):
+    state = _state_of(gates, R)
+    return [gates.shape, state, state]
+
+
+@in_domain(OURS)("GRUStepsGrad")
+def gru_steps_grad(gates, R):
+    return [gates.shape, gates.shape, _state_of(gates, R)]
+
+
+def _state_of(gates, R):
+    _, directions, batch, _ = gates.require_rank(4, name="gates") or fresh_shape(4)
+    return directions, batch, (R.require_rank(3, name="R") or fresh_shape(3))[2]
+
+
 def _bias(W):
     return None if W.shape is None else (W.shape[0], 2 * W.shape[1])

@@ -1,7 +1,7 @@
 """The body of ConvGrad: all three gradients of a convolution are convolutions, so whatever computes those computes these.
 
-By X: the gradient with zeros between its pixels, slid over by filters that are turned round. By W: images slid over by the gradient,
-channels being the batch and the batch channels. By B: a sum.
+By X: the gradient slid over by filters that are turned round; with strides the transposed convolution, or zeros between the gradient's
+pixels where sizes are open. By W: images slid over by the gradient, channels being the batch and the batch channels. By B: a sum.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def conv_grad(op, node, dY, X, W, auto_pad, dilations, group, pads, strides):
     wanted = [bool(output.uses) or output.is_graph_output for output in node.outputs] + [False] * 3
     # a dY that is not of this convolution would give other shapes
     return (
-        op.shaped(_by_image(op, dY, X, W, group, strides, dilations, begin), X) if wanted[0] else None,
+        op.shaped(_by_image(op, dY, X, W, group, strides, dilations, (begin, end)), X) if wanted[0] else None,
         op.shaped(_by_filters(op, dY, X, W, group, strides, dilations, (begin, end)), W) if wanted[1] else None,
         op.ReduceSum(dY, axes=[0, *range(2, spatial + 2)], keepdims=0) if wanted[2] else None,
     )
@@ -102,10 +102,15 @@ def _same_total(size, kernel, stride, dilation):
 # --- by images
 
 
-def _by_image(op, dY, X, W, group, strides, dilations, begin):
-    filters = _turned(op, W, group)
+def _by_image(op, dY, X, W, group, strides, dilations, pads):
+    begin, end = pads
     if any(stride > 1 for stride in strides):
+        left = _left_over(op, dY, X, W, strides, dilations, pads)
+        if left is not None:
+            form = {"group": group, "strides": strides, "dilations": dilations, "output_padding": left}
+            return op.ConvTranspose(dY, W, pads=[*begin, *end], **form)
         dY = _spaced(op, dY, strides)
+    filters = _turned(op, W, group)
     reach = _combined(op, lambda size, dilation: dilation * (size - 1), _sizes(op, W), dilations)
     before = _combined(op, lambda far, pad: far - pad, reach, begin)
     after = _combined(
@@ -115,6 +120,25 @@ def _by_image(op, dY, X, W, group, strides, dilations, begin):
         return op.Conv(dY, filters, group=group, dilations=dilations, pads=[*before, *after])
     padded = op.Pad(dY, pads=_tensor(op, _joined(op, [0, 0], before, [0, 0], after)))
     return op.Conv(padded, filters, group=group, dilations=dilations)
+
+
+def _left_over(op, dY, X, W, strides, dilations, pads):
+    """How many pixels of each axis no window reaches, if that is known and a transposed convolution can add as many."""
+    surplus = _surplus(op, dY, X, W, strides, dilations, pads)
+    is_possible = surplus is not None and all(0 <= more < stride for more, stride in zip(surplus, strides))
+    return surplus if is_possible else None
+
+
+def _surplus(op, dY, X, W, strides, dilations, pads):
+    """How much longer the axes of padded images are than what all windows cover, if that is known."""
+    sizes = [_sizes(op, X), _sizes(op, W), _sizes(op, dY), *pads]
+    if not all(isinstance(part, list) for part in sizes):
+        return None
+    axes = zip(*sizes, strides, dilations)
+    return [
+        size + before + after - (windows - 1) * stride - span_of(kernel, dilation)
+        for size, kernel, windows, before, after, stride, dilation in axes
+    ]
 
 
 def _turned(op, W, group):
@@ -149,6 +173,7 @@ def _spaced(op, dY, strides):
 
 def _by_filters(op, dY, X, W, group, strides, dilations, pads):
     axes = list(range(2, len(strides) + 2))
+    X, pads, is_whole = _reached(op, dY, X, W, strides, dilations, pads)
     images = _batch_as_channels(op, X, group)
     gradients = op.Transpose(dY, perm=[1, 0, *axes])
     if all(isinstance(part, list) for part in pads):
@@ -158,8 +183,24 @@ def _by_filters(op, dY, X, W, group, strides, dilations, pads):
         images = op.Pad(images, pads=_tensor(op, _joined(op, [0, 0], begin, [0, 0], end)))
         pads = [0] * (2 * len(axes))
     sums = op.Conv(images, gradients, group=group, strides=dilations, dilations=strides, pads=pads)
-    sums = op.Slice(sums, starts=[0] * len(axes), ends=_tensor(op, _sizes(op, W)), axes=axes)  # pixels that no window reached
+    if not is_whole:
+        sums = op.Slice(sums, starts=[0] * len(axes), ends=_tensor(op, _sizes(op, W)), axes=axes)
     return op.Transpose(sums, perm=[1, 0, *axes])
+
+
+def _reached(op, dY, X, W, strides, dilations, pads):
+    """Images and pads without the pixels behind the last window, and whether it is known that there are no more such pixels."""
+    surplus = _surplus(op, dY, X, W, strides, dilations, pads)
+    if surplus is None:
+        return X, pads, False
+    image, (begin, end) = _sizes(op, X), pads
+    if min(surplus) < 0 or any(size + after < more for size, after, more in zip(image, end, surplus)):
+        return X, pads, False
+    kept = [size + min(0, after - more) for size, after, more in zip(image, end, surplus)]
+    if kept != image:
+        axes = list(range(2, len(kept) + 2))
+        X = op.Slice(X, starts=[0] * len(axes), ends=kept, axes=axes)
+    return X, (begin, [max(0, after - more) for after, more in zip(end, surplus)]), True
 
 
 def _batch_as_channels(op, X, group):

@@ -15,8 +15,11 @@ from torch._functorch.partitioners import default_partition, min_cut_remateriali
 from sardonyx.training.torch.aten.table import supported_ops
 from sardonyx.training.torch.options import Options
 from sardonyx.training.torch.partition import compile_graph
+from sardonyx.training.torch.recurrent import keep_layers_whole
 
 PARTITIONS = {"min_cut": min_cut_rematerialization_partition, "default": default_partition}
+
+torch._dynamo.config.allow_rnn = True  # dynamo would leave all that surrounds recurrent layers to eager torch
 
 _numbers = itertools.count()
 
@@ -25,14 +28,23 @@ def sardonyx(module: fx.GraphModule, example_inputs: Sequence[Any], **keywords: 
     """Compile a graph that dynamo has found, with its gradients."""
     options = Options.read(keywords.pop("options", None) or keywords)
     number = next(_numbers)
+    keep_layers_whole(module)
     compiler = aot_autograd(
         fw_compiler=functools.partial(_compile, options=options, name=f"forward_{number}"),
         bw_compiler=functools.partial(_compile, options=options, name=f"backward_{number}"),
         inference_compiler=functools.partial(_compile, options=options, name=f"inference_{number}"),
         decompositions=decompositions(),
-        partition_fn=PARTITIONS[options.partition],
+        partition_fn=functools.partial(_partition, options),
     )
     return compiler(module, example_inputs)
+
+
+def _partition(options: Options, *arguments: Any, **keywords: Any) -> Any:
+    """Cut a graph into forward and backward; a budget decides what is kept between them."""
+    from torch._functorch import config
+
+    with config.patch(activation_memory_budget=float(options.memory_budget)):
+        return PARTITIONS[options.partition](*arguments, **keywords)
 
 
 def _compile(module: fx.GraphModule, example_inputs: Sequence[Any], options: Options, name: str) -> Any:

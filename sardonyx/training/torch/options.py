@@ -23,6 +23,8 @@ class Options:
     """What is done about an op that is not supported: "warn" lets torch compute it and says so once, "error" refuses."""
     partition: str = "min_cut"
     """What is kept for backward: "min_cut" keeps little and computes cheap ops again, "default" keeps what autograd would."""
+    memory_budget: float = 1.0
+    """Of what "min_cut" would keep for backward the share that is kept; the rest is computed again, what is cheap first."""
     log_severity_level: int = 2
     """As in SessionOptions."""
     save_models: str = ""
@@ -45,6 +47,9 @@ def _check(name: str, value: Any) -> None:
     if name in CHOICES:
         if value not in CHOICES[name]:
             raise InvalidArgument(f"option {name!r} must be one of {', '.join(CHOICES[name])}, it is {value!r}")
+    elif name == "memory_budget":
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+            raise InvalidArgument(f"option {name!r} must be a number from 0 to 1, it is {value!r}")
     elif name == "save_models":
         if not isinstance(value, str):
             raise InvalidArgument(f"option {name!r} must be the beginning of a path, it is {value!r}")

@@ -327,6 +327,54 @@ audit(
     direction="bidirectional",
     hidden_size=5,
 )
+every, state = floats(3, 2, 2, 5), floats(2, 2, 5)
+weights = {"X": floats(3, 2, 4), "W": floats(2, 20, 4), "R": floats(2, 20, 5)}
+both = {"domain": CONTRIB, "direction": "bidirectional", "hidden_size": 5}
+audit(
+    "LSTMTraining",
+    {**weights, "B": floats(2, 40), "sequence_lens": None, "initial_h": state, "initial_c": state},
+    "hidden_size=claims sequence_lens=claims input_forget=claims",
+    outputs=5,
+    **both,
+)
+audit(
+    "LSTMGrad",
+    {**weights, "SL": None, "Ht0": state, "Ct0": state, "HAll": every, "CAll": every, "iofc": floats(3, 2, 2, 20)}
+    | {"dHAll": every, "dHFinal": state, "dCFinal": state},
+    "hidden_size=data SL=claims input_forget=claims",
+    outputs=6,
+    **both,
+)
+weights = {"X": floats(3, 2, 4), "W": floats(2, 15, 4), "R": floats(2, 15, 5), "B": floats(2, 30)}
+both["linear_before_reset"] = 1
+audit(
+    "GRUTraining",
+    {**weights, "sequence_lens": None, "initial_h": state},
+    "hidden_size=claims sequence_lens=claims linear_before_reset=claims",
+    outputs=3,
+    **both,
+)
+audit(
+    "GRUGrad",
+    {**weights, "SL": None, "H0": state, "HAll": every, "ZRH": floats(3, 2, 2, 15), "dHAll": every, "dHFinal": state},
+    "hidden_size=data SL=claims linear_before_reset=claims",
+    outputs=5,
+    **both,
+)
+audit(
+    "LSTMStepsGrad",
+    {"R": floats(2, 20, 5), "gates": floats(3, 2, 2, 20), "CAll": every, "Ct0": state, "dHAll": every},
+    domain="sardonyx",
+    outputs=3,
+    direction="bidirectional",
+)
+audit(
+    "GRUStepsGrad",
+    {"R": floats(2, 15, 5), "gates": floats(3, 2, 2, 15), "HAll": every, "candidates": every, "H0": state},
+    domain="sardonyx",
+    outputs=3,
+    direction="bidirectional",
+)
 audit("LayerNormalization", {"X": x, "Scale": floats(3, 8), "B": floats(3, 8)}, "axis=inference", outputs=3, axis=1)
 audit(
     "SkipLayerNormalization",

@@ -336,7 +336,9 @@ NOT_REDUCING = {
     "nodes of the graphs inside are lowered one by one": "If Loop Scan SequenceMap",
     "operands are copied before they are combined": """
         Col2Im LinearAttention Det com.microsoft.Inverse NonZero NonMaxSuppression Unique com.microsoft.Unique
+        sardonyx.LSTMStepsGrad sardonyx.GRUStepsGrad
     """,
+    "the kernels of LSTM and GRU, which are here": "com.microsoft.LSTMTraining com.microsoft.GRUTraining",
     "operands are computed before they are combined, number by number": "com.microsoft.MatMulNBits com.microsoft.MatMulBnb4",
     "results do not depend on the elements of an operand": """
         Range com.microsoft.Range EyeLike OneHot ConstantOfShape RandomNormal RandomNormalLike RandomUniform

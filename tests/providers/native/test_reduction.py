@@ -134,6 +134,22 @@ def test_pools_over_all_pixels(op, type):
     assert_agrees(f"g ({type}[n,c,h,w] x) => ({type}[n,c,1,1] y) {{ y = {op}(x) }}", feeds)
 
 
+@pytest.mark.parametrize("keepdims", [0, 1])
+@pytest.mark.parametrize("op", ["ReduceMean", "ReduceSum", "ReduceMax", "ReduceLogSumExp"])
+@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 5, 1, 3), (3, 70, 6, 5), (0, 4, 2, 2), (1, 33, 40, 30)])
+def test_statistics_of_batches_whose_channels_lie_last(shape, op, keepdims):
+    """The convolution lets its channels lie last; its result is reduced as it is, and behind a chain that is not 0 at 0."""
+    channels = shape[1]
+    text = (
+        f"g (float[{','.join(map(str, shape))}] x, float[{channels},{channels},1,1] w) => (float[a] y, float[b] z)"
+        "<int64[3] axes = {0, 2, 3}, float one = {1}, int64[1] flat = {-1}>"
+        f"{{ c = Conv(x, w) m = {op}<keepdims={keepdims}>(c, axes) y = Reshape(m, flat) s = Sub(c, one)"
+        f"t = {op}<keepdims={keepdims}>(s, axes) z = Reshape(t, flat) }}"
+    )
+    x = RNG.standard_normal(shape).astype(np.float32)
+    assert_agrees(text, {"x": x, "w": np.eye(channels, dtype=np.float32).reshape(channels, channels, 1, 1)})
+
+
 MIXED = "g (float[a,b,c] x) => (float[b] y, float[a,1,c] z) <int64[2] o = {0, 2}, int64[1] m = {1}> { %s }"
 
 

@@ -14,7 +14,7 @@ from sardonyx.providers.cpu.recurrent import check_operands, project_inputs
 from sardonyx.providers.cpu.table import cpu
 from sardonyx.providers.termination import watched
 
-contrib = cpu.in_domain("com.microsoft")
+contrib, ours = cpu.in_domain("com.microsoft"), cpu.in_domain("sardonyx")
 
 
 class Passage:
@@ -143,27 +143,45 @@ def lstm_grad(
 ):
     _check(activations, ("sigmoid", "tanh", "tanh"), clip, input_forget)
     (steps, batch, _), hidden, dtype = X.shape, R.shape[2], X.dtype
+    passages = _passages(direction, steps, SL)
+    gates, dH0, dC0 = _lstm_steps(passages, R, iofc, CAll, Ct0, dHAll, dHFinal, dCFinal)
     dX, dW, dR = np.zeros_like(X), np.zeros_like(W), np.zeros_like(R)
     dB = np.zeros((len(W), 8 * hidden), dtype)
-    dH0, dC0 = (np.zeros((len(W), batch, hidden), dtype) for _ in range(2))
-    for number, passage in enumerate(_passages(direction, steps, SL)):
-        h0, c0 = (_initial(state, number, batch, hidden, dtype) for state in (Ht0, Ct0))
+    for number, passage in enumerate(passages):
+        h0 = _initial(Ht0, number, batch, hidden, dtype)
+        for t in passage.backward():
+            whole = gates[t, number]
+            dX[t] += whole @ W[number]
+            dW[number] += whole.T @ X[t]
+            dR[number] += whole.T @ passage.previous(t, HAll[:, number], h0)
+            dB[number] += np.tile(whole.sum(axis=0), 2)
+    return dX, dW, dR, dB, dH0, dC0, None
+
+
+def _lstm_steps(passages, R, iofc, CAll, Ct0, dHAll, dHFinal, dCFinal):
+    """The gradients of the gates of all steps before their activations, and of the initial states."""
+    gates, (_, _, batch, hidden), dtype = np.zeros_like(iofc), CAll.shape, CAll.dtype
+    dH0, dC0 = (np.zeros((len(R), batch, hidden), dtype) for _ in range(2))
+    for number, passage in enumerate(passages):
+        c0 = _initial(Ct0, number, batch, hidden, dtype)
         dh, dc = (passage.ended(_initial(part, number, batch, hidden, dtype)) for part in (dHFinal, dCFinal))
         for t in passage.backward():
             i, o, f, cell = np.split(iofc[t, number], 4, axis=1)
-            before = passage.previous(t, HAll[:, number], h0), passage.previous(t, CAll[:, number], c0)
             dh_t = dh if dHAll is None else dh + dHAll[t, number]
             bent = np.tanh(CAll[t, number])
             dc_t = dc + dh_t * o * (1 - bent * bent)
-            parts = (dc_t * cell * i * (1 - i), dh_t * bent * o * (1 - o), dc_t * before[1] * f * (1 - f))
+            before = passage.previous(t, CAll[:, number], c0)
+            parts = (dc_t * cell * i * (1 - i), dh_t * bent * o * (1 - o), dc_t * before * f * (1 - f))
             whole = passage.alive(t, np.concatenate([*parts, dc_t * i * (1 - cell * cell)], axis=1), 0)
-            dX[t] += whole @ W[number]
-            dW[number] += whole.T @ X[t]
-            dR[number] += whole.T @ before[0]
-            dB[number] += np.tile(whole.sum(axis=0), 2)
+            gates[t, number] = whole
             dh, dc = passage.alive(t, whole @ R[number], dh), passage.alive(t, dc_t * f, dc)
         dH0[number], dC0[number] = dh, dc
-    return dX, dW, dR, dB, dH0, dC0, None
+    return gates, dH0, dC0
+
+
+@ours("LSTMStepsGrad")
+def lstm_steps_grad(R, gates, CAll, Ct0=None, dHAll=None, dHFinal=None, dCFinal=None, direction="forward"):
+    return _lstm_steps(_passages(direction, len(gates), None), R, gates, CAll, Ct0, dHAll, dHFinal, dCFinal)
 
 
 # --- GRU
@@ -273,3 +291,24 @@ def gru_grad(
             dh = passage.alive(t, dh_t * z + d_before + d_gates @ gate_weights, dh)
         dH0[number] = dh
     return dX, dW, dR, dB, dH0
+
+
+@ours("GRUStepsGrad")
+def gru_steps_grad(R, gates, HAll, candidates, H0=None, dHAll=None, dHFinal=None, direction="forward"):
+    """Of a GRU that resets the product with its state, which is given as `candidates`."""
+    (steps, _, batch, hidden), dtype = HAll.shape, HAll.dtype
+    by_gates, by_products = np.zeros_like(gates), np.zeros_like(gates)
+    dH0 = np.zeros((len(R), batch, hidden), dtype)
+    for number, passage in enumerate(_passages(direction, steps, None)):
+        h0, dh = (_initial(state, number, batch, hidden, dtype) for state in (H0, dHFinal))
+        for t in passage.backward():
+            z, r, new = np.split(gates[t, number], 3, axis=1)
+            dh_t = dh if dHAll is None else dh + dHAll[t, number]
+            d_new = dh_t * (1 - z) * (1 - new * new)
+            d_update = dh_t * (passage.previous(t, HAll[:, number], h0) - new) * z * (1 - z)
+            both = np.concatenate([d_update, d_new * candidates[t, number] * r * (1 - r)], axis=1)
+            by_gates[t, number] = np.concatenate([both, d_new], axis=1)
+            by_products[t, number] = np.concatenate([both, d_new * r], axis=1)
+            dh = dh_t * z + by_products[t, number] @ R[number]
+        dH0[number] = dh
+    return by_gates, by_products, dH0

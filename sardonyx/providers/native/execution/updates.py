@@ -15,6 +15,7 @@ from sardonyx.compiler.jit import jit
 from sardonyx.compiler.pool import pool
 from sardonyx.compiler.types import F32, F64, I64
 from sardonyx.providers.native.execution.immediate import memory_of, numbers_of, run_step
+from sardonyx.providers.native.kernels.reduction.passes import sweep
 from sardonyx.providers.native.program.arguments import Arguments, Number, Pointer
 from sardonyx.providers.native.program.kernel import DeclaredKernel, KernelFunction, kernel
 
@@ -70,17 +71,20 @@ def adam_kernel(f: KernelFunction, a: AdamArguments, has_penalty: bool) -> None:
     n = {name: f.splat(f.convert(getattr(a, name), F32), lanes) for name in names}
     with f.loop(f.begin, f.end) as row:
         weights, gradients, means, squares, count = _row(f, a.table, row, 4)
-        with f.loop(0, count, lanes) as place:
-            rest = count - place
-            w, g, m, v = (f.load(p, place, F32, lanes, remaining=rest) for p in (weights, gradients, means, squares))
+        pointers = (weights, gradients, means, squares)
+
+        def update(copy: int, place: Value, rest: Value | None, pointers: Sequence[Value] = pointers) -> None:
+            w, g, m, v = (f.load(pointer, place, F32, lanes, remaining=rest) for pointer in pointers)
             if has_penalty:
                 g = f.fma(n["penalty"], w, g)
             m = f.fma(n["beta1"], m, n["rest1"] * g)
             v = f.fma(n["beta2"], v, n["rest2"] * g * g)
             moved = n["rate"] * m / (f.sqrt(v * n["correction"]) + n["epsilon"])
             w = (w * n["decay_before"] - moved) * n["decay_after"]
-            for value, pointer in ((w, weights), (m, means), (v, squares)):
+            for value, pointer in zip((w, m, v), (pointers[0], *pointers[2:])):
                 f.store(value, pointer, place, F32, remaining=rest)
+
+        sweep(f, 0, count, lanes, 2, update)
 
 
 def _row(f: KernelFunction, table: Value, row: Value, kinds: int) -> list[Value]:
@@ -133,9 +137,12 @@ def sgd_kernel(f: KernelFunction, a: AxpyArguments) -> None:
     rate = f.splat(f.convert(a.factor, F32), lanes)
     with f.loop(f.begin, f.end) as row:
         weights, gradients, count = _row(f, a.table, row, 2)
-        with f.loop(0, count, lanes) as place:
-            w, g = (f.load(p, place, F32, lanes, remaining=count - place) for p in (weights, gradients))
-            f.store(w - rate * g, weights, place, F32, remaining=count - place)
+
+        def update(copy: int, place: Value, rest: Value | None, pointers: Sequence[Value] = (weights, gradients)) -> None:
+            w, g = (f.load(pointer, place, F32, lanes, remaining=rest) for pointer in pointers)
+            f.store(w - rate * g, pointers[0], place, F32, remaining=rest)
+
+        sweep(f, 0, count, lanes, 2, update)
 
 
 def sgd(table: Table, rate: float, threads: int = 1) -> None:
@@ -169,9 +176,11 @@ def scale_kernel(f: KernelFunction, a: AxpyArguments) -> None:
     factor = f.splat(f.convert(a.factor, F32), lanes)
     with f.loop(f.begin, f.end) as row:
         values, count = _row(f, a.table, row, 1)
-        with f.loop(0, count, lanes) as place:
-            value = f.load(values, place, F32, lanes, remaining=count - place)
-            f.store(value * factor, values, place, F32, remaining=count - place)
+
+        def scaled(copy: int, place: Value, rest: Value | None, values: Value = values) -> None:
+            f.store(f.load(values, place, F32, lanes, remaining=rest) * factor, values, place, F32, remaining=rest)
+
+        sweep(f, 0, count, lanes, 2, scaled)
 
 
 def norm(table: Table, threads: int = 1) -> float:

@@ -12,7 +12,7 @@ from sardonyx.providers.native.program.scalars import find_scalar, trailing_axes
 from sardonyx.providers.native.program.steps import Argument
 from sardonyx.providers.native.program.value_lowering import ValueLowerer
 from sardonyx.providers.native.program.values import dims, shape_of
-from sardonyx.providers.native.program.views import Dims, View, dense_strides, grouped_shape, permuted, regrouped
+from sardonyx.providers.native.program.views import Dims, View, dense_strides, grouped_shape, memory_order, permuted, regrouped
 from sardonyx.providers.provider import CannotCompile
 from sardonyx.startup.records import dataclass
 
@@ -116,6 +116,12 @@ class ChainLowerer(ValueLowerer):
             view = self.contiguous(value) if order is None else self._arranged(value, order)
             views, items, strides = [view], [Load(view.type, ())], [regrouped(shape, permuted(view.strides, axes), groups)]
         return Source(*placed(len(groups), items, views, [steps for steps in strides if steps is not None], [], [], []))
+
+    def memory_order(self, value: Value) -> tuple[int, ...] | None:
+        """The axes in the order in which what `source` reads for a value lies in memory; None if its parts lie differently."""
+        if value in self.scope.pending and self.is_private(value):
+            return common_order(self._expression(value))
+        return memory_order(self.view(value))
 
     def sink(
         self,

@@ -44,7 +44,7 @@ def aten(*names: str) -> Callable[[Lowering], Lowering]:
 def lowering_of(target: Any) -> Lowering | None:
     """The lowering of what an FX node calls."""
     load_package("sardonyx.training.torch.aten")
-    if not isinstance(target, torch._ops.OpOverload) or target.namespace not in ("aten", "prims"):
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace not in ("aten", "prims", "sardonyx"):
         return None
     packet = target.overloadpacket.__name__
     return _lowerings.get(f"{packet}.{target._overloadname}") or _lowerings.get(packet)

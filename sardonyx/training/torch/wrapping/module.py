@@ -132,6 +132,7 @@ class ORTModule(torch.nn.Module):  # type: ignore[misc]
     def _backend_options(self) -> dict[str, Any]:
         saved = self._options.save_onnx_models
         options: dict[str, Any] = {"log_severity_level": self._options.log_severity_level}
+        options["memory_budget"] = settings.memory_budget()
         if saved.save:
             options["save_models"] = os.path.join(saved.path, saved.name_prefix)
         return options

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from sardonyx.errors import InvalidArgument
 from sardonyx.training.torch.wrapping.fallback import DEFAULT_POLICY, FallbackPolicy
 
 
@@ -26,3 +27,14 @@ def retries() -> bool:
     if given is None:
         return bool(Constants.ORTMODULE_FALLBACK_RETRY)
     return given.lower() in ("1", "true")
+
+
+BUDGETS = {"0": 1.0, "1": 0.5, "2": 0.0}
+"""What share of the values that backward reads is kept, by ORTMODULE_MEMORY_OPT_LEVEL."""
+
+
+def memory_budget() -> float:
+    level = os.environ.get("ORTMODULE_MEMORY_OPT_LEVEL") or "0"
+    if level not in BUDGETS:
+        raise InvalidArgument(f"ORTMODULE_MEMORY_OPT_LEVEL must be one of {', '.join(BUDGETS)}, it is {level!r}")
+    return BUDGETS[level]

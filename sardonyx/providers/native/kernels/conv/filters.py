@@ -11,12 +11,15 @@ from collections.abc import Callable, Hashable, Sequence
 import numpy as np
 
 from sardonyx.compiler.builder import Value as Register
+from sardonyx.compiler.squares import transposed
 from sardonyx.compiler.types import F64, I64, Type, of_elements
+from sardonyx.compiler.values import Variable
 from sardonyx.dtypes import from_numpy
 from sardonyx.ir import Value, dim
 from sardonyx.providers.native.execution.immediate import memory_of, run_now
 from sardonyx.providers.native.kernels.conv.form import Geometry
 from sardonyx.providers.native.kernels.conv.tiles import grain_for
+from sardonyx.providers.native.kernels.shape.interleaving import taken_apart
 from sardonyx.providers.native.program.arguments import Arguments, Pointer, Size
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
@@ -24,13 +27,15 @@ from sardonyx.providers.native.program.steps import Buffer
 from sardonyx.providers.native.program.views import Dims, View, contiguous_strides, regrouped
 from sardonyx.providers.native.program.weights import aligned_empty
 from sardonyx.providers.prepacking import PackedFormat
-from sardonyx.startup.records import dataclass
+from sardonyx.startup.records import dataclass, replace
 
 FILTERS = PackedFormat("filters")
 CHANNELS = 16
 """How many channels of a panel are made in a row: what is read and what is written comes in pieces that are not too small."""
 PIECE_ELEMENTS = 16384
 """How many elements are worth handing to another thread."""
+MOST_TAPS = 16
+"""Up to so many taps filters that alternate with them are taken apart by shuffles."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,13 @@ class PanelForm:
     """Whether channels lie farther apart in the source than filters. Then all panels of some channels are made before the next ones."""
     matrices: tuple[tuple[tuple[float, ...], ...], ...] = ()
     """If filters are transformed along one or two axes: the rows of the matrices."""
+    along: str = ""
+    """What lies without gaps in the source: "filters", "taps" (and channels behind them), "both" (filters, each with all its taps),
+    or nothing."""
+    turned: bool = False
+    """Whether taps lie from the last to the first."""
+    taps: int = 0
+    """How many taps there are, where filters are taken apart."""
 
 
 def pack_panels(
@@ -68,7 +80,8 @@ def pack_panels(
     packed = lowerer.weights.empty(shape, f"f{type.bytes}")
     source = of_elements(from_numpy(weights.dtype))
     assert source is not None
-    form = PanelForm(source, type, width, False, tuple(tuple(tuple(map(float, row)) for row in matrix) for matrix in matrices))
+    rows = tuple(tuple(tuple(map(float, row)) for row in matrix) for matrix in matrices)
+    form = PanelForm(source, type, width, False, rows, along="" if rows else "taps")
     arguments = PanelArguments(
         source=memory_of(weights),
         target=memory_of(packed),
@@ -172,9 +185,8 @@ def _panels_step(lowerer: Lowerer, view: View, groups: int, width: int, type: Ty
     assert strides is not None
     panel_size = channels * width * taps
     buffer = lowerer.scratch(groups * panels * panel_size * type.bytes)
-    by_channel = all(isinstance(stride, int) for stride in strides) and abs(int(strides[1])) > abs(int(strides[0]))  # type: ignore[arg-type]
     lowerer.call(
-        panels_kernel(lowerer.target, PanelForm(view.type, type, width, by_channel)),
+        panels_kernel(lowerer.target, _form_of(view.type, type, width, taps, strides)),
         PanelArguments(
             source=view.place,
             target=buffer,
@@ -193,6 +205,22 @@ def _panels_step(lowerer: Lowerer, view: View, groups: int, width: int, type: Ty
         grain_for(taps * width * 8 * CHANNELS),
     )
     return buffer
+
+
+def _form_of(source: Type, target: Type, width: int, taps: int, strides: Dims) -> PanelForm:
+    """How filters are read that lie so far apart, as their channels and taps do."""
+    if not all(isinstance(stride, int) for stride in strides):
+        return PanelForm(source, target, width)
+    by_filter, by_channel, by_tap = (int(stride) for stride in strides)  # type: ignore[arg-type]
+    form = PanelForm(source, target, width, abs(by_channel) > abs(by_filter))
+    if by_filter == 1:
+        return replace(form, along="filters")
+    is_even = taps == 1 or abs(by_tap) == 1
+    if by_channel == taps and is_even and (taps == 1 or by_tap == 1):
+        return replace(form, along="taps")
+    if by_filter == taps and 1 < taps <= MOST_TAPS and is_even:
+        return replace(form, along="both", turned=by_tap < 0, taps=taps)
+    return form
 
 
 class PanelArguments(Arguments):
@@ -223,8 +251,58 @@ def panels_kernel(f: KernelFunction, a: PanelArguments, form: PanelForm) -> None
         panel = rest % a.panels if form.by_channel else rest // blocks
         block = rest // a.panels if form.by_channel else rest % blocks
         begin = block * CHANNELS
-        with f.loop(begin, f.minimum(begin + CHANNELS, a.channels)) as channel:
-            _panel_row(f, a, form, number, panel, channel)
+        end = f.minimum(begin + CHANNELS, a.channels)
+        if form.along == "taps":
+            _panel_squares(f, a, form, number, panel, begin, end)
+        else:
+            with f.loop(begin, end) as channel:
+                _panel_row(f, a, form, number, panel, channel)
+
+
+def _panel_squares(
+    f: KernelFunction, a: PanelArguments, form: PanelForm, number: Register, panel: Register, begin: Register, end: Register
+) -> None:
+    """Some channels of all filters in a panel, as many filters and elements at a time as a vector has lanes."""
+    lanes = math.gcd(f.lanes(form.target), form.width)
+    first, length = panel * form.width, (end - begin) * a.taps
+    whole = (length // lanes) * lanes
+    place = number * a.group_step + panel * a.panel_step + begin * form.width
+    for column in range(0, form.width, lanes):
+        count = f.minimum(f.maximum(a.count - first - column, 0), lanes)
+        filters = [f.minimum(number * a.count + first + column + row, (number + 1) * a.count - 1) for row in range(lanes)]
+        starts = [filter * a.filter_stride + begin * a.channel_stride for filter in filters]
+        rows = [f.address(a.source, start, form.source) for start in starts]
+        target = f.address(a.target, place + column, form.target)
+        mask = f.first_lanes(count, lanes)
+        channel, tap = f.variable(0, I64), f.variable(0, I64)
+
+        with f.loop(0, whole, lanes) as element:
+            vectors = transposed(f, [f.load(row, element, form.source, lanes, align=1) for row in rows])
+            for vector in vectors:
+                _put(f, a, form, target, f.select(mask, vector, 0), channel, tap)
+        with f.if_(whole < length):
+            rest = length - whole
+            vectors = transposed(f, [f.load(row, whole, form.source, lanes, remaining=rest, align=1) for row in rows])
+            for index, vector in enumerate(vectors[:-1]):
+                with f.if_(rest > index):
+                    _put(f, a, form, target, f.select(mask, vector, 0), channel, tap)
+
+
+def _put(
+    f: KernelFunction,
+    a: PanelArguments,
+    form: PanelForm,
+    target: Register,
+    vector: Register,
+    channel: Variable,
+    tap: Variable,
+) -> None:
+    """One element of all filters into its place, and on to the next."""
+    f.store(vector, target, tap.get() * a.tap_step + channel.get() * form.width, form.target)
+    following = tap.get() + 1
+    is_last = following == a.taps
+    tap.set(f.select(is_last, 0, following))
+    channel.set(channel.get() + f.convert(is_last, I64))
 
 
 def _panel_row(
@@ -237,7 +315,17 @@ def _panel_row(
     place = number * a.group_step + panel * a.panel_step + channel * form.width
     target = f.address(a.target, place, form.target)
     for column in range(0, form.width, lanes):
-        mask = f.first_lanes(f.maximum(a.count - first - column, 0), lanes)
+        left = f.maximum(a.count - first - column, 0)
+        if form.along == "both":
+            _alternating(f, a, form, start + column * form.taps, f.address(target, column, form.target), left)
+            continue
+        if form.along == "filters":
+            with f.loop(0, a.taps) as index:
+                place = start + a.tap_stride * index + column
+                vector = f.load(a.source, place, form.source, lanes, remaining=left, align=1)
+                f.store(vector, target, index * a.tap_step + column, form.target)
+            continue
+        mask = f.first_lanes(left, lanes)
         indices = (f.iota(I64, lanes) + column) * f.splat(a.filter_stride, lanes)
 
         def tap(number: Register | int, mask: Register = mask, indices: Register = indices) -> Register:
@@ -249,6 +337,22 @@ def _panel_row(
         else:
             with f.loop(0, a.taps) as index:
                 f.store(tap(index), target, index * a.tap_step + column, form.target)
+
+
+def _alternating(
+    f: KernelFunction, a: PanelArguments, form: PanelForm, start: Register, target: Register, left: Register
+) -> None:
+    """A channel of as many filters as a vector has lanes, each of which has its taps side by side in the source."""
+    lanes = math.gcd(f.lanes(form.target), form.width)
+    source = f.address(a.source, start - (form.taps - 1 if form.turned else 0), form.source)
+    length = left * form.taps
+    places = [row * lanes for row in range(form.taps)]
+    vectors = [f.load(source, place, form.source, lanes, remaining=f.maximum(length - place, 0), align=1) for place in places]
+    for place in places:  # rows are too short for the machine to see what comes
+        f.prefetch(source, place + form.width * form.taps, form.source)
+    vectors = taken_apart(f, vectors)
+    for tap, vector in enumerate(reversed(vectors) if form.turned else vectors):
+        f.store(vector, target, a.tap_step * tap, form.target)
 
 
 def _transform(

@@ -53,6 +53,8 @@ class Cell:
     """How many elements of h are multiplied for each element of the inputs ahead, so that both products end together."""
     rounded: Product | None = None
     """How h, rounded to 8 bits, is multiplied by weights of 8 bits; None for floats."""
+    trained: bool = False
+    """Whether the gates of every step are kept for the way back, and c with them."""
 
     @property
     def block_rows(self) -> int:
@@ -146,11 +148,15 @@ def _lstm(units: Units) -> None:
     if cell.peepholes:
         i, forget = i + units.beside(0, 3) * c, forget + units.beside(2, 3) * c
     i = f(i)
-    c = (1.0 - i if cell.input_forget else f(forget)) * c + i * g(units.gate(3))
+    forget, candidate = 1.0 - i if cell.input_forget else f(forget), g(units.gate(3))
+    c = forget * c + i * candidate
     if cell.peepholes:
         o = o + units.beside(1, 3) * c
+    o = f(o)
     units.hold(CELL_STATE, c)
-    units.advance(f(o) * h(c))
+    if cell.trained:
+        units.keep([i, o, forget, candidate], c)
+    units.advance(o * h(c))
 
 
 def _gru(units: Units) -> None:
@@ -158,6 +164,8 @@ def _gru(units: Units) -> None:
     f, g = units.functions
     update, reset = f(units.gate(0)), f(units.gate(1))
     candidate = g(units.input(2) + reset * (units.sum(2) + units.beside(0, 1)))
+    if units.cell.trained:
+        units.keep([update, reset, candidate])
     units.advance((1.0 - update) * candidate + update * units.h)
 
 

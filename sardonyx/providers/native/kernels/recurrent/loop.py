@@ -81,6 +81,10 @@ class RecurrenceArguments(Arguments):
     Y: OutputArguments | None = when(lambda cell: cell.outputs[0])
     final_h: StateArguments | None = when(lambda cell: cell.outputs[1])
     final_c: StateArguments | None = when(lambda cell: cell.outputs[2])
+    gates: Pointer | None = when(lambda cell: cell.trained)
+    """Of every step: steps, directions, rows, gates · units."""
+    cells: Pointer | None = when(lambda cell: cell.trained and cell.op == "LSTM")
+    """c of every step."""
 
 
 @kernel("recurrence", RecurrenceArguments)
@@ -490,6 +494,17 @@ class Units:
         """Behind the row's end h stays, and the output is zero."""
         self._set_next(self.h)
         self._write(self.f.const(self.type.vector(self.lanes), 0.0))
+
+    def keep(self, gates: Sequence[Value], c: Value | None = None) -> None:
+        """What the way back needs of a step."""
+        f, a, block = self.f, self.a, self.block
+        assert a.gates is not None
+        line = ((self.time * a.directions + block.direction) * a.batch + block.first_row + self.row) * a.hidden
+        target = f.address(a.gates, line * len(gates), self.cell.type)
+        for number, gate in enumerate(gates):
+            block.write(gate, f.address(target, a.hidden * number, self.cell.type), self.unit)
+        if c is not None and a.cells is not None:
+            block.write(c, f.address(a.cells, line, self.cell.type), self.unit)
 
     def _set_next(self, h: Value) -> None:
         self.f.store(h, self._state, self.a.padded - self._now, self.type)

@@ -68,13 +68,28 @@ AHEAD = (8, 4)
 # --- what is claimed
 
 
+def kind_of(node: Node) -> str:
+    """LSTM, GRU or RNN, of a form for training too."""
+    return node.op_type.removesuffix("Training")
+
+
+def states_of(node: Node) -> Sequence[Value]:
+    """The outputs Y, Y_h and Y_c."""
+    return node.outputs[: 3 if kind_of(node) == "LSTM" else 2]
+
+
+def kept_of(node: Node) -> Sequence[Value]:
+    """What a form for training returns besides: the gates of all steps, and before them an LSTM's c."""
+    return node.outputs[len(states_of(node)) :]
+
+
 def directions_of(node: Node) -> int:
     return 2 if operand(node, "direction") == "bidirectional" else 1
 
 
 def activations_of(node: Node) -> list[tuple[Activation, ...]] | None:
     """The activations of each direction; None if there are too few or unknown ones. Alphas and betas are handed out in order."""
-    defaults, directions = DEFAULT_ACTIVATIONS[node.op_type], directions_of(node)
+    defaults, directions = DEFAULT_ACTIVATIONS[kind_of(node)], directions_of(node)
     names = [str(name).lower() for name in operand(node, "activations") or defaults * directions]
     count = len(defaults)
     if len(names) < count * directions or not all(name in ACTIVATIONS for name in names[: count * directions]):
@@ -103,18 +118,29 @@ def _claims(node: Node) -> bool:
     return _weights_fit(node, W, R) and _states_fit(node)
 
 
+def _claims_training(node: Node) -> bool:
+    """What the way back knows too: the usual activations, no clip, rows of one length, a product with the state that is reset."""
+    if not _claims(node) or input_named(node, "sequence_lens") is not None or input_named(node, "P") is not None:
+        return False
+    activations, usual = activations_of(node), DEFAULT_ACTIVATIONS[kind_of(node)]
+    is_usual = activations is not None and all(tuple(each.name for each in way) == usual for way in activations)
+    is_plain = not operand(node, "clip") and not operand(node, "input_forget")
+    resets = kind_of(node) == "LSTM" or bool(operand(node, "linear_before_reset"))
+    return is_usual and is_plain and resets and len({bool(value.name) for value in kept_of(node)}) < 2
+
+
 def _weights_fit(node: Node, W: Value, R: Value) -> bool:
     shape = shape_of(R)
     if shape is None or len(shape) != 3 or not isinstance(shape[2], int) or shape[2] < 1:
         return False
-    directions, rows, hidden = directions_of(node), GATES[node.op_type] * shape[2], shape[2]
+    directions, rows, hidden = directions_of(node), GATES[kind_of(node)] * shape[2], shape[2]
     depth = (shape_of(W) or (None,))[-1]
     wanted: list[tuple[Value | None, tuple[Any, ...]]] = [
         (W, (directions, rows, depth)),
         (R, (directions, rows, hidden)),
         (input_named(node, "B"), (directions, 2 * rows)),
     ]
-    if node.op_type == "LSTM":
+    if kind_of(node) == "LSTM":
         wanted.append((input_named(node, "P"), (directions, 3 * hidden)))
     declared = operand(node, "hidden_size")
     if not isinstance(depth, int) or declared not in (None, 0, hidden):
@@ -220,6 +246,7 @@ def _last_size(value: Value | None) -> int:
 # --- steps
 
 
+@lower("LSTMTraining", "GRUTraining", domain="com.microsoft", claims=_claims_training)
 @lower("LSTM", "GRU", "RNN", claims=_claims)
 def recurrent(lowerer: Lowerer, node: Node) -> None:
     """Project the inputs, set up the state, then run through time."""
@@ -265,16 +292,17 @@ class Layer:
         R = [fixed(size, "the size of R") for size in dims(required(input_named(node, "R")))]
         clip = operand(node, "clip")
         return Cell(
-            node.op_type,
+            kind_of(node),
             stored,
             self.activations[0],
             clip if clip and clip > 0 else None,
             input_named(node, "sequence_lens") is not None,
-            tuple(number < len(node.outputs) and bool(node.outputs[number].name) for number in range(3)),
+            tuple(number < len(states_of(node)) and bool(node.outputs[number].name) for number in range(3)),
             peepholes=input_named(node, "P") is not None,
             input_forget=bool(operand(node, "input_forget")),
             linear_before_reset=bool(operand(node, "linear_before_reset")),
             team=R[1] * R[2] * stored.computed.bytes >= TEAM_BYTES and len(set(self.activations)) == 1,
+            trained=any(value.name for value in kept_of(node)),
         )
 
     def _rows(self, value: Value) -> View:
@@ -295,6 +323,7 @@ class Layer:
             self.lowerer.output(self.node.outputs[number]) if wanted else None
             for number, wanted in enumerate(self.cell.outputs)
         ]
+        self.kept = [self.lowerer.output(value) for value in kept_of(self.node)] if self.cell.trained else []
         if single != 0:
             lines = self._lines(ahead)
             projected = self.lowerer.scratch(self.number * lines * single * self.cell.gates * self.padded * self.bytes)
@@ -442,6 +471,8 @@ class Layer:
                 Y=None if Y is None else self._output_arguments(Y),
                 final_h=None if final_h is None else self._state_arguments(final_h),
                 final_c=None if final_c is None else self._state_arguments(final_c),
+                gates=self.kept[-1].place if self.kept else None,
+                cells=self.kept[0].place if len(self.kept) > 1 else None,
             ),
             teams * (MEMBERS if cell.team else 1),
             dim.ceildiv(ITEM_WORK, dim.maximum(1, self.steps * block_rows * work)),

@@ -144,8 +144,11 @@ def _reduce(lowerer: Lowerer, node: Node, op: str, axes: frozenset[int], keepdim
     assert shape is not None and element is not None
     runs, order = runs_of(shape, axes, keepdims, borders_of(data)), None
     if _is_over_pixels_with_channels_last(lowerer, data, axes):
-        order = (0, *range(2, len(shape)), 1)
+        order = _channels_last(len(shape))
         runs = Runs("KRK", (1, len(shape) - 2, 1), (1, len(shape) - 1 if keepdims else 1))
+    elif _is_over_images_with_channels_last(lowerer, data, axes):
+        order = _channels_last(len(shape))
+        runs = Runs("RK", (len(shape) - 1, 1), (len(shape) if keepdims else 1,))
     elif _has_short_rows(runs, shape):
         order = (*range(runs.groups[0], len(shape)), *range(runs.groups[0]))
         runs = Runs("RK", runs.groups[::-1], runs.kept)
@@ -173,6 +176,16 @@ def _is_over_pixels_with_channels_last(lowerer: Lowerer, data: Value, axes: froz
         return False
     strides = lowerer.view(data).strides
     return strides[1] == 1 and strides[-1] != 1
+
+
+def _is_over_images_with_channels_last(lowerer: Lowerer, data: Value, axes: frozenset[int]) -> bool:
+    """The same where all images together become one element per channel, as statistics of batches do."""
+    rank = len(shape_of(data) or ())
+    return rank > 2 and axes == frozenset(range(rank)) - {1} and lowerer.memory_order(data) == _channels_last(rank)
+
+
+def _channels_last(rank: int) -> tuple[int, ...]:
+    return (0, *range(2, rank), 1)
 
 
 def _has_short_rows(runs: Runs, shape: Dims) -> bool:
