@@ -19,7 +19,7 @@ from sardonyx.providers.native.kernels.control.sequences import is_sequence, mem
 from sardonyx.providers.native.program.computed_sizes import shapes_of
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import required
+from sardonyx.providers.native.program.values import rank_of, required
 from sardonyx.providers.native.program.views import View
 
 
@@ -39,8 +39,12 @@ def lower_if(lowerer: Lowerer, node: Node) -> None:
 
 
 def _lower_branch(lowerer: Lowerer, branch: Graph, made: Sequence[Value], outputs: Mapping[Value, View]) -> None:
+    """Add the steps of a branch. One that gives other ranks than are declared leaves the run to NumPy."""
     first, known, settled_before = len(lowerer.program.steps), set(lowerer.program.conditions), set(lowerer.settled)
     results = list(zip(branch.outputs, made, strict=False))
+    if any(rank_of(value) != rank_of(output) for value, output in results if output in outputs):
+        _check_at(lowerer, first, [(0, 1)])
+        return
     pairs = [(value, outputs[output]) for value, output in results if output in outputs]
     sequences = [(value, lowerer.sequence(output)) for value, output in results if output not in outputs]
     settled = [
@@ -62,6 +66,8 @@ def _lower_branch(lowerer: Lowerer, branch: Graph, made: Sequence[Value], output
     conditions = [
         pair for pair in lowerer.program.conditions if pair not in known and lowerer.sizes.data_sizes_in(pair) <= settled_before
     ]
+    for pair in conditions:
+        del lowerer.program.conditions[pair]
     _check_at(lowerer, first, conditions)
 
 
@@ -69,8 +75,6 @@ def _check_at(lowerer: Lowerer, place: int, conditions: Sequence[tuple[Dim, Dim]
     """Let a step look at conditions that need only hold if a branch is taken, whose first step it becomes."""
     if not conditions:
         return
-    for pair in conditions:
-        del lowerer.program.conditions[pair]
     arguments = SameSizesArguments(
         left=[left for left, _ in conditions], right=[right for _, right in conditions], status=lowerer.status()
     )
