@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 from sardonyx.ir import Dim, Graph, Node, Value
 from sardonyx.providers.native.kernels.control.jumps import (
@@ -25,20 +25,22 @@ from sardonyx.providers.native.program.views import View
 
 @lower("If", settles=True)
 def lower_if(lowerer: Lowerer, node: Node) -> None:
-    condition = single(lowerer, required(node.inputs[0]))
+    condition, before = single(lowerer, required(node.inputs[0])), frozenset(lowerer.settled)
     compute_captured(lowerer, node)
     outputs = {value: lowerer.output(value) for value in node.outputs if not is_sequence(value)}
     for value in filter(is_sequence, node.outputs):
         lowerer.set_sequence(value, memory_for(lowerer, value))
     to_else = skip(lowerer, condition)
-    _lower_branch(lowerer, node.attributes["then_branch"].value, node.outputs, outputs)
+    _lower_branch(lowerer, node.attributes["then_branch"].value, node.outputs, outputs, before)
     to_end = skip(lowerer)
     land(lowerer, to_else)
-    _lower_branch(lowerer, node.attributes["else_branch"].value, node.outputs, outputs)
+    _lower_branch(lowerer, node.attributes["else_branch"].value, node.outputs, outputs, before)
     land(lowerer, to_end)
 
 
-def _lower_branch(lowerer: Lowerer, branch: Graph, made: Sequence[Value], outputs: Mapping[Value, View]) -> None:
+def _lower_branch(
+    lowerer: Lowerer, branch: Graph, made: Sequence[Value], outputs: Mapping[Value, View], before: Set[str]
+) -> None:
     """Add the steps of a branch. One that gives other ranks than are declared leaves the run to NumPy."""
     first, known, settled_before = len(lowerer.program.steps), set(lowerer.program.conditions), set(lowerer.settled)
     results = list(zip(branch.outputs, made, strict=False))
@@ -52,7 +54,7 @@ def _lower_branch(lowerer: Lowerer, branch: Graph, made: Sequence[Value], output
         for value, output in results
         if output in outputs
         for shape in shapes_of(output)
-        for pair in require_equal(lowerer, value, shape)
+        for pair in require_equal(lowerer, value, shape, before)
     ]
     places = {value: output.buffer for value, output in pairs if not lowerer.is_settled(*output.shape)}
     with lowerer.inside(branch, places):
