@@ -115,11 +115,13 @@ def _graphs(case: Case, signature: Signature) -> Iterator[tuple[ElementType, lis
 
 
 def _choices(signature: Signature) -> list[dict[str, ElementType]]:
-    """Element types for the type string of the first input that has a choice."""
+    """Element types for the type string of the first input that has a choice, alone and with others that have the same choice."""
     for parameter in signature.inputs:
         allowed = [dtype for dtype in TYPES if f"tensor({dtype})" in parameter.types]
         if len(allowed) > 1:
-            return [{parameter.type_string: dtype} for dtype in allowed]
+            alike = {other.type_string for other in signature.inputs if other.types == parameter.types}
+            together = [alike] if len(alike) > 1 else []
+            return [dict.fromkeys(names, dtype) for names in ({parameter.type_string}, *together) for dtype in allowed]
     return [{}]
 
 

@@ -9,10 +9,8 @@ from sardonyx.ir import dim
 from sardonyx.ops.facts import exact, exact_if
 from sardonyx.ops.operand import Known
 from sardonyx.ops.shape import element_count, is_small
-from sardonyx.ops.shapes import axis_index, same_as, text
+from sardonyx.ops.shapes import axis_index, text
 from sardonyx.ops.table import infer
-
-infer("ScatterND", precision=exact_if("reduction", "none", "max", "min"))(same_as("data"))
 
 
 @infer("GatherElements", moves=True)
@@ -71,6 +69,18 @@ def gather_nd(data, indices, batch_dims):
     if batch + length > len(data.shape):
         raise InferenceError(f"indices {text(indices.shape)} have too many coordinates for data {text(data.shape)}")
     return (*indices.shape[:-1], *data.shape[batch + length :])
+
+
+@infer("ScatterND", precision=exact_if("reduction", "none", "max", "min"))
+def scatter_nd(data, indices, updates):
+    length = indices.shape[-1] if indices.shape else None
+    if isinstance(length, int) and None not in (data.rank, updates.rank):
+        rank = indices.rank - 1 + data.rank - length
+        if updates.rank != rank:
+            raise InferenceError(
+                f"updates {text(updates.shape)} must have {rank} axes, as data is {text(data.shape)} and indices {text(indices.shape)}"
+            )
+    return data.shape
 
 
 @infer("TensorScatter", precision=exact)

@@ -90,6 +90,15 @@ def attend(
 Q, K, V = f32(2, 4, 3, 8), f32(2, 2, 5, 8), f32(2, 2, 5, 6)
 case("Attention", Q=Q, K=K, V=V, types={"T1": FLOATS, "T2": FLOATS}, outputs=1, expect=lambda Q, K, V: attend(Q, K, V)[:1])
 case("Attention", Q=Q, K=K, V=V, scale=0.25, expect=attend)
+case(
+    "Attention",
+    Q=Q,
+    K=f32(2, 2, 20, 8),
+    V=f32(2, 2, 20, 6),
+    types={"T1": FLOATS, "T2": FLOATS},
+    outputs=1,
+    expect=lambda Q, K, V: attend(Q, K, V)[:1],
+)
 case("Attention", Q=f32(2, 3, 8), K=f32(2, 5, 4), V=f32(2, 5, 6), q_num_heads=4, kv_num_heads=2, expect=attend)
 case("Attention", Q=Q, K=K[:, :1], V=V[:, :1], expect=attend)
 for mode in range(4):

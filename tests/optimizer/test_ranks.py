@@ -1,4 +1,5 @@
-"""One-element results of branches get equal ranks where nobody notices, and loops whose state changes its rank once are peeled."""
+"""One-element results of branches get equal ranks where nobody notices, ranks with which a run fails are left out, and loops whose
+state changes its rank once are peeled."""
 
 from __future__ import annotations
 
@@ -63,6 +64,47 @@ def test_ranks_that_somebody_sees_stay(behind: str) -> None:
     session, plain = sessions(BRANCHES % behind)
     for c in (True, False):
         assert_same(session, plain, {"c": np.array(c), "d": np.array(c), "x": np.arange(3, dtype=np.float32)})
+
+
+IMPOSSIBLE = """g (bool c, float[N, K] x, int64[M, 1] at, float[L] data) => (float[L] y) <int64[1] one = {1}> {
+    b = If(c) <then_branch = t () => (float[N, 1, K] p) { p = Unsqueeze(x, one) }, else_branch = e () => (float[N, K] q) { q = Neg(x) }>
+    s = ReduceSum<keepdims=0>(b, one)
+    %s }"""
+
+
+@pytest.mark.parametrize(
+    "behind",
+    ["y = ScatterND(data, at, s)", "u = Exp(s) v = Unsqueeze(u, one) w = ScatterElements(v, at, v) y = Squeeze(w, one)"],
+)
+def test_a_branch_with_whose_rank_a_run_fails_leaves_the_rank_to_the_other(behind: str) -> None:
+    session, plain = sessions(IMPOSSIBLE % behind)
+    assert is_one_program(session)
+    for size in (3, 1, 70):
+        feeds = {"c": np.array(False), "at": np.arange(size)[:, None], "data": np.zeros(size, np.float32)}
+        assert_same(session, plain, feeds | {"x": np.arange(size * 2, dtype=np.float32).reshape(size, 2)})
+
+
+def test_a_run_that_takes_the_failing_branch_fails_as_it_did() -> None:
+    feeds = {"at": np.arange(3)[:, None], "data": np.zeros(3, np.float32), "x": np.ones((3, 2), np.float32)}
+    messages = []
+    for session in sessions(IMPOSSIBLE % "y = ScatterND(data, at, s)"):
+        session.run(None, feeds | {"c": np.array(False)})
+        with pytest.raises(sardonyx.errors.InvalidArgument, match="updates tensor should have shape") as error:
+            session.run(None, feeds | {"c": np.array(True)})
+        messages.append(str(error.value).partition("Status Message")[2].partition("(inputs")[0])
+    assert messages[0] == messages[1]
+
+
+@pytest.mark.parametrize("behind", ["t = Exp(b) y = Flatten<axis=1>(t)", "y = Flatten<axis=0>(s)"])
+def test_ranks_that_all_nodes_take_stay_both(behind: str) -> None:
+    session, plain = sessions(IMPOSSIBLE.replace("float[L] y", "float[P, Q] y") % behind)
+    feeds = {
+        "at": np.zeros((1, 1), np.int64),
+        "data": np.zeros(3, np.float32),
+        "x": np.arange(6, dtype=np.float32).reshape(3, 2),
+    }
+    for c in (True, False):
+        assert_same(session, plain, feeds | {"c": np.array(c)})
 
 
 LOOP = """g (float[N] x) => (float[P] y, float[Q] z, int64 n) <int64 %s, bool go = {1}, float[1] zero = {0}, int64 limit = {4}> {

@@ -27,8 +27,6 @@ FILES: dict[str, Any] = {
 UNSET = pytest.mark.skipif(
     not os.environ.get("SARDONYX_CORPUS"), reason="SARDONYX_CORPUS is not set: it names a directory of models with carried.json"
 )
-LEFT = {"ddddocr_old": "DynamicQuantizeLSTM"}
-"""Models that are more than one program, and the op that NumPy computes."""
 
 
 @pytest.mark.parametrize("name", sorted(FILES) or [pytest.param("any", marks=UNSET)])
@@ -37,7 +35,4 @@ def test_model_is_one_program(name: str) -> None:
     options.add_session_config_entry("sardonyx.remember", "off")
     steps = list(all_steps(sardonyx.InferenceSession(FILES[name], options)._engine.plan))
     left = {step.node.op_type for step in steps if step.in_numpy} - {"ZipMap"}
-    if name in LEFT:
-        assert left <= {LEFT[name]}
-    else:
-        assert (sum(step.compiled for step in steps), left) == (1, set())
+    assert (sum(step.compiled for step in steps), left) == (1, set())

@@ -1,9 +1,10 @@
-"""Ranks that only a run would tell: what branches give as one element with different numbers of axes, and the state of a loop that has
-other axes from its second turn on.
+"""Ranks that only a run would tell: what branches give with different numbers of axes, and the state of a loop that has other axes from
+its second turn on.
 
 Exporters write a number as a scalar in one branch and as a vector of one element in the other. Where everything behind broadcasts it to
-more axes anyway, it may have them at once. Loops begin with a scalar in place of a tensor that the first turn makes; where a first turn is
-certain, it is put in front of the loop.
+more axes anyway, it may have them at once. Where a node behind cannot take the rank that one branch gives, a run that takes this branch
+fails, and the rank is that of the other one. Loops begin with a scalar in place of a tensor that the first turn makes; where a first turn
+is certain, it is put in front of the loop.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from sardonyx.ops.facts import Operands
 from sardonyx.ops.inference import Body
 from sardonyx.ops.operand import Operand
 from sardonyx.ops.reading import constant
+from sardonyx.ops.shapes import fresh_shape
 from sardonyx.ops.table import facts_of
 from sardonyx.optimizer.passes.building import TypingBuilder
 from sardonyx.optimizer.passes.control import copy_before
@@ -32,6 +34,7 @@ def give_equal_ranks(graph: Graph, rewriting: Rewriting) -> bool:
     if not _is_inside_loop(graph):
         for node in list(graph.nodes):
             changed = bool(_aligned(node, rewriting)) or changed
+            changed = _declared(node, rewriting) or changed
     for node in list(graph.nodes):
         changed = _peeled(node, rewriting) or changed
     if changed:
@@ -108,6 +111,55 @@ def _undo(made: Sequence[Alignment]) -> None:
     for branch, number, before, reshape in reversed(made):
         branch.outputs[number] = before
         branch.remove(reshape)
+
+
+def _declared(node: Node, rewriting: Rewriting) -> bool:
+    """Declare the ranks of an If's outputs that only one branch can give, as a node behind fails with the other's."""
+    if node.op_type != "If" or node.domain:
+        return False
+    changed = False
+    for number, output in enumerate(node.outputs):
+        types = [node.attributes[name].value.outputs[number].type for name in ("then_branch", "else_branch")]
+        if not output.uses or _ranks([output.type]) != [None] or None in _ranks(types):
+            continue
+        possible = [rank for rank in _ranks(types) if rank is not None and _is_possible(output, rank, rewriting)]
+        if len(possible) == 1:
+            output.declared = _of_rank(output, possible[0])
+            rewriting.journal.add("EqualRanks", node)
+            changed = True
+    return changed
+
+
+def _of_rank(value: Value, rank: int) -> TensorType:
+    assert isinstance(value.type, TensorType)
+    return TensorType(value.type.dtype, fresh_shape(rank))
+
+
+def _is_possible(value: Value, rank: int, rewriting: Rewriting) -> bool:
+    """Whether all nodes behind a value take so many axes. What stands in graphs inside of nodes is not asked: it may never run."""
+    before, behind = value.type, [node for node in _behind(value) if not any(node.subgraphs)]
+    try:
+        value.type = _of_rank(value, rank)
+        for node in behind:
+            rewriting.driver.node(node)
+    except CODED:
+        return False
+    finally:
+        value.type = before
+        for node in behind:
+            rewriting.driver.node(node)
+    return True
+
+
+def _behind(value: Value) -> list[Node]:
+    """The nodes of a value's graph that depend on it, in order."""
+    graph, found = value.producer.graph, {value}  # type: ignore[union-attr]
+    nodes = []
+    for node in graph.nodes:  # type: ignore[union-attr]
+        if any(operand in found for operand in node.inputs):
+            nodes.append(node)
+            found.update(node.outputs)
+    return nodes
 
 
 # --- loops

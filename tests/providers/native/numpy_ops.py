@@ -43,7 +43,9 @@ OPS = {
     """,
     "where 0 is exact, ONNX's suite has the last bits of NumPy's inverse transform along other axes than the last": "DFT",
     "the ops that would gather or scatter them do not take 4-bit types": "Pad TensorScatter",
-    "the standard rounds bfloat16 after every step: there is no room for sums in another order": "Attention",
+    "few keys of bfloat16 are rounded after every step, as the standard's cases are: there is no room for sums in another order": """
+        Attention
+    """,
     "images of four axes, or without channels": "Conv",
     "texts among the types to be cast to": "Cast CastLike",
     "a path as long as data decides, tokens that choose their experts": "com.microsoft:DynamicTimeWarping com.microsoft:MoE",

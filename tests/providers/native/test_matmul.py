@@ -14,7 +14,9 @@ from sardonyx.providers.native.kernels.linalg import packing
 from sardonyx.providers.native.kernels.linalg.packing import pack_columns
 from sardonyx.providers.native.program.weights import WeightMemory
 from sardonyx.runtime.execution.executor import execute
+from tests.compiler.functions import levels
 from tests.providers.native.agreement import assert_agrees, native_plan, programs
+from tests.providers.native.levels import use_level
 
 SIZES = st.one_of(st.integers(0, 40), st.sampled_from([63, 64, 65, 127, 130]))
 NUMPY = {"float": np.float32, "double": np.float64, "float16": np.float16}
@@ -200,6 +202,19 @@ def test_what_follows_is_part_of_the_product():
     for length in (1, 5, 30):
         feeds = {"x": random(2, length, 33), "c": random(40), "r": random(2, length, 40)}
         assert_agrees(with_weights(text, w=random(33, 40)), feeds, steps=1)
+
+
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("columns", [1, 2, 3, 4, 5, 7, 8, 9, 12, 16])
+def test_few_columns(monkeypatch, columns, level):
+    """Few columns fill a part of a vector; what lies beside them must not change."""
+    use_level(monkeypatch, level)
+    text = """g (float[2,S,9] x, float[2,S,N] r, float[9,N] w, float[N] c, float[N,N] d) => (float[2,S,N] y, float[2,S,N] z) {
+        t = MatMul(x, w) u = Add(t, c) y = Add(u, r) v = MatMul(r, d) z = Exp(v) }"""
+    weights = {"w": random(9, columns), "c": random(columns, seed=1), "d": random(columns, columns, seed=2)}
+    model = with_weights(text.replace("N]", f"{columns}]").replace("[N,", f"[{columns},"), **weights)
+    for length in (1, 5, 30):
+        assert_agrees(model, {"x": random(2, length, 9), "r": random(2, length, columns, seed=3)})
 
 
 def test_inner_sizes_that_only_a_run_tells():

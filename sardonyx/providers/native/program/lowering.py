@@ -100,6 +100,8 @@ class Lowerer(ChainLowerer):
             if inferred is None or not isinstance(inferred, TensorType):
                 continue
             shape = shape_of(value) or ()
+            if inferred.shape is None and node.op_type == "If":
+                continue  # its lowering compares what each branch gives
             if inferred.shape is None or len(inferred.shape) != len(shape):
                 raise CannotCompile(f"nobody knows whether {value.name} is {value.type}", quiet=True)
             for size, declared in zip(inferred.shape, shape):

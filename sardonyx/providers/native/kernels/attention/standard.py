@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sardonyx import dtypes
-from sardonyx.compiler.types import BOOL, F16, F32, F64
+from sardonyx.compiler.types import BF16, BOOL, F16, F32, F64
 from sardonyx.ir import Node, dim
 from sardonyx.ops.reading import input_named, inputs_named
 from sardonyx.providers.native.kernels.attention.cache import check_lengths
@@ -28,8 +28,9 @@ from sardonyx.providers.native.program.values import element_of, shape_of
 from sardonyx.providers.native.program.views import Dims, View
 from sardonyx.startup.records import replace
 
-TYPES = (F32, F16, F64)
-"""bfloat16 is rounded after every step, which one kernel for all of them does not do."""
+TYPES = (F32, F16, BF16, F64)
+ROUNDED_KEYS = 16
+"""Up to how many keys bfloat16 is left to NumPy. It rounds after every step, as the standard's cases do; the kernel rounds once."""
 
 
 def _shapes(node: Node) -> tuple[Dims, Dims, Dims] | None:
@@ -72,6 +73,8 @@ def claims_standard(node: Node) -> bool:
         if not can_follow(shape_of(past_key), key) or not can_follow(shape_of(past_value), value):
             return False
         keys = keys + (shape_of(past_key) or ())[2]
+    if element_of(q) == BF16 and isinstance(keys, int) and keys <= ROUNDED_KEYS:
+        return False
     if lengths is not None and not (len(shape_of(lengths) or ()) == 1 and may_equal((shape_of(lengths) or ())[0], query[0])):
         return False
     if mask is None:

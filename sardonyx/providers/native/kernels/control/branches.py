@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 from sardonyx.ir import Dim, Graph, Node, Value
 from sardonyx.providers.native.kernels.control.jumps import (
@@ -19,28 +19,34 @@ from sardonyx.providers.native.kernels.control.sequences import is_sequence, mem
 from sardonyx.providers.native.program.computed_sizes import shapes_of
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import required
+from sardonyx.providers.native.program.values import rank_of, required
 from sardonyx.providers.native.program.views import View
 
 
 @lower("If", settles=True)
 def lower_if(lowerer: Lowerer, node: Node) -> None:
-    condition = single(lowerer, required(node.inputs[0]))
+    condition, before = single(lowerer, required(node.inputs[0])), frozenset(lowerer.settled)
     compute_captured(lowerer, node)
     outputs = {value: lowerer.output(value) for value in node.outputs if not is_sequence(value)}
     for value in filter(is_sequence, node.outputs):
         lowerer.set_sequence(value, memory_for(lowerer, value))
     to_else = skip(lowerer, condition)
-    _lower_branch(lowerer, node.attributes["then_branch"].value, node.outputs, outputs)
+    _lower_branch(lowerer, node.attributes["then_branch"].value, node.outputs, outputs, before)
     to_end = skip(lowerer)
     land(lowerer, to_else)
-    _lower_branch(lowerer, node.attributes["else_branch"].value, node.outputs, outputs)
+    _lower_branch(lowerer, node.attributes["else_branch"].value, node.outputs, outputs, before)
     land(lowerer, to_end)
 
 
-def _lower_branch(lowerer: Lowerer, branch: Graph, made: Sequence[Value], outputs: Mapping[Value, View]) -> None:
+def _lower_branch(
+    lowerer: Lowerer, branch: Graph, made: Sequence[Value], outputs: Mapping[Value, View], before: Set[str]
+) -> None:
+    """Add the steps of a branch. One that gives other ranks than are declared leaves the run to NumPy."""
     first, known, settled_before = len(lowerer.program.steps), set(lowerer.program.conditions), set(lowerer.settled)
     results = list(zip(branch.outputs, made, strict=False))
+    if any(rank_of(value) != rank_of(output) for value, output in results if output in outputs):
+        _check_at(lowerer, first, [(0, 1)])
+        return
     pairs = [(value, outputs[output]) for value, output in results if output in outputs]
     sequences = [(value, lowerer.sequence(output)) for value, output in results if output not in outputs]
     settled = [
@@ -48,7 +54,7 @@ def _lower_branch(lowerer: Lowerer, branch: Graph, made: Sequence[Value], output
         for value, output in results
         if output in outputs
         for shape in shapes_of(output)
-        for pair in require_equal(lowerer, value, shape)
+        for pair in require_equal(lowerer, value, shape, before)
     ]
     places = {value: output.buffer for value, output in pairs if not lowerer.is_settled(*output.shape)}
     with lowerer.inside(branch, places):
@@ -62,6 +68,8 @@ def _lower_branch(lowerer: Lowerer, branch: Graph, made: Sequence[Value], output
     conditions = [
         pair for pair in lowerer.program.conditions if pair not in known and lowerer.sizes.data_sizes_in(pair) <= settled_before
     ]
+    for pair in conditions:
+        del lowerer.program.conditions[pair]
     _check_at(lowerer, first, conditions)
 
 
@@ -69,8 +77,6 @@ def _check_at(lowerer: Lowerer, place: int, conditions: Sequence[tuple[Dim, Dim]
     """Let a step look at conditions that need only hold if a branch is taken, whose first step it becomes."""
     if not conditions:
         return
-    for pair in conditions:
-        del lowerer.program.conditions[pair]
     arguments = SameSizesArguments(
         left=[left for left, _ in conditions], right=[right for _, right in conditions], status=lowerer.status()
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.providers.native.kernels.control.kernels import SkipArguments, skip_kernel
@@ -27,15 +27,18 @@ def single(lowerer: Lowerer, value: Value) -> View:
     return lowerer.view(value)
 
 
-def require_equal(lowerer: Lowerer, value: Value, shape: Sequence[Dim]) -> list[tuple[str, Dim]]:
-    """Have NumPy compute whenever a value has not this shape. Sizes of the shape that a run settles are to become the value's."""
+def require_equal(lowerer: Lowerer, value: Value, shape: Sequence[Dim], before: Set[str]) -> list[tuple[str, Dim]]:
+    """Have NumPy compute whenever a value has not this shape. Sizes of the shape that a run settles are to become the value's.
+
+    Those that were settled `before` the node at hand are the sizes of something else too, by the names that the model gives them.
+    """
     sizes = dims(value)
     if len(sizes) != len(shape):
         raise CannotCompile(f"{value.name} has {len(sizes)} axes and not {len(shape)}", quiet=True)
     found = []
     for size, wanted in zip(sizes, shape):
         symbol = None if isinstance(wanted, int) else wanted.symbol
-        if symbol is not None and symbol.name in lowerer.sizes.data_sizes:
+        if symbol is not None and symbol.name in lowerer.sizes.data_sizes and symbol.name not in before:
             found.append((symbol.name, size))
         else:
             lowerer.require(size, wanted)

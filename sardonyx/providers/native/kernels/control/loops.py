@@ -87,7 +87,8 @@ class _Loop:
         self.turn = View(lowerer.scratch(8), I64, (), ())
         compute_captured(lowerer, node)
         views = [lowerer.view(first) for _, first, _ in tensors]
-        settled = [pair for value, first, _ in tensors for pair in require_equal(lowerer, first, dims(value))]
+        self._before = frozenset(lowerer.settled)
+        settled = [pair for value, first, _ in tensors for pair in require_equal(lowerer, first, dims(value), self._before)]
         begun = [lowerer.sequence(first) for value, first, _ in turned if is_sequence(value)]
         settled += put_sequences(lowerer, begun, [held for _, _, held in self._sequences])
         lowerer.settle(consistent(lowerer, settled))
@@ -102,7 +103,7 @@ class _Loop:
         """Add the steps. `asked` tells whether another turn is wanted. Turns count the rows put if nothing is taken."""
         lowerer = self.lowerer
         pairs = zip(self._following, self.state)
-        settled = [pair for value, place in pairs for pair in require_equal(lowerer, value, place.shape)]
+        settled = [pair for value, place in pairs for pair in require_equal(lowerer, value, place.shape, self._before)]
         counted = [] if taken else _counted(lowerer, put)
         lowerer.settle([(name, 0) for name in counted])
         # what would have been collected without any turn has no size where the body does not declare one
@@ -177,7 +178,7 @@ class _Loop:
             lowerer.set_sequence(value, held)
         tensors = (value for value in made if not is_sequence(value))
         for value, (state, place) in zip(tensors, self._given[: len(self.state)]):
-            settled += [pair for shape in shapes_of(value) for pair in require_equal(lowerer, state, shape)]
+            settled += [pair for shape in shapes_of(value) for pair in require_equal(lowerer, state, shape, self._before)]
             lowerer.set_view(value, in_buffer(place.buffer, value))
         lowerer.settle(consistent(lowerer, settled))
 

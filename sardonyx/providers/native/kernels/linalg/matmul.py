@@ -25,6 +25,8 @@ from sardonyx.providers.native.kernels.linalg.tile_kernel import (
     Tile,
     gemm_kernel,
     grain_of,
+    is_narrow,
+    tile_lanes,
     tile_rows,
     tile_vectors,
 )
@@ -260,11 +262,12 @@ def tiled_product(
     `groups` and `order` say which axes of the node's output are batch, rows and columns, as `Lowerer.sink` asks for them.
     """
     rows, inner, columns = a.shape[-2], inner_size(lowerer, a.shape[-1], b_shape[-2]), b_shape[-1]
-    lanes, vectors = lowerer.target.lanes(a.type), tile_vectors(lowerer.target, a.type, columns)
+    lanes, vectors = tile_lanes(lowerer.target, a.type, columns), tile_vectors(lowerer.target, a.type, columns)
     height = tile_rows(lowerer.target, vectors)
     left = _left_factor(lowerer, a, batch, columns, height)
     right = right_factor(vectors * lanes, isinstance(rows, int) and rows <= height)
-    tile = Tile(left.type, right.type, height, vectors, lanes, left.along, right.along == "panels")
+    narrow = is_narrow(lowerer.target, lanes, columns)
+    tile = Tile(left.type, right.type, height, vectors, lanes, left.along, right.along == "panels", is_narrow=narrow)
     sink = lowerer.sink(node, groups, operations=operations, order=order)
     gemm_step(lowerer, tile, left, right, batch, (rows, inner, columns), sink)
 

@@ -29,6 +29,8 @@ UNROLL = 4
 PART = 512
 """How many products are summed at a time: errors of a sum grow with its length."""
 MAX_SINGLE_VECTORS = 9
+SHORTEST_VECTOR = 16
+"""Bytes of the smallest vectors that CPUs have."""
 ROWS_PER_POINTER = 3
 LIGHT = 16
 """Up to how many instructions per vector what follows is repeated for each register of a tile; beyond, it is a loop."""
@@ -51,6 +53,8 @@ class Tile:
     """Whether B is packed in panels; else its columns lie without gaps."""
     product: Product | None = None
     """How groups of small integers are multiplied, which `left` and `right` then stand for; None for floats."""
+    is_narrow: bool = False
+    """Whether all columns there are fill a part of one vector, and a register can be spared for its mask."""
 
     @property
     def multiply(self) -> Product:
@@ -74,6 +78,19 @@ def tile_vectors(target: Target, type: Type, columns: Dim) -> int:
         return 2
     count = -(-columns // target.lanes(type))
     return 1 if count % 2 and count <= MAX_SINGLE_VECTORS else 2
+
+
+def tile_lanes(target: Target, type: Type, columns: Dim) -> int:
+    """Lanes of a vector: of few columns no more than can hold them."""
+    lanes = target.lanes(type)
+    while isinstance(columns, int) and columns <= lanes // 2 and lanes * type.computed.bytes > SHORTEST_VECTOR:
+        lanes //= 2
+    return lanes
+
+
+def is_narrow(target: Target, lanes: int, columns: Dim) -> bool:
+    """Whether all columns fill a part of one vector, which can be masked in registers."""
+    return isinstance(columns, int) and columns < lanes and target.vector_registers >= 32
 
 
 def tile_rows(target: Target, vectors: int) -> int:
@@ -237,17 +254,32 @@ class TiledProduct:
         self, sums: Sequence[Sequence[Value]], first: Value, outer: list[Value], start: Value, column: Value, is_whole: Value
     ) -> None:
         """The epilogue of sums in registers. Where it is long, or the tile reaches beyond the last column, they go to the stack."""
-        f, lanes = self.f, self.shape.lanes
+        f = self.f
         if not self.is_light:
             self._spill(sums, first)
             return
+        if self.shape.is_narrow:
+            self._emit(sums, first, outer, start, column, self.a.columns)
+            return
         with f.if_else(is_whole) as otherwise:
-            for row, vectors in enumerate(sums):
-                target = self.epilogue.row([*outer, start + first + row])
-                for number, vector in enumerate(vectors):
-                    target.emit(column + number * lanes, lanes, given=[vector])
+            self._emit(sums, first, outer, start, column)
             otherwise()
             self._spill(sums, first)
+
+    def _emit(
+        self,
+        sums: Sequence[Sequence[Value]],
+        first: Value,
+        outer: list[Value],
+        start: Value,
+        column: Value,
+        remaining: Value | None = None,
+    ) -> None:
+        lanes = self.shape.lanes
+        for row, vectors in enumerate(sums):
+            target = self.epilogue.row([*outer, start + first + row])
+            for number, vector in enumerate(vectors):
+                target.emit(column + number * lanes, lanes, remaining, given=[vector])
 
     def _spill(self, sums: Sequence[Sequence[Value]], first: Value) -> None:
         place = self.f.address(self.spilled, first * self.shape.width, self.sum_type)
@@ -259,6 +291,8 @@ class TiledProduct:
         """The epilogue of sums on the stack."""
         f = self.f
         if self.is_light:
+            if self.shape.is_narrow:
+                return
             with f.if_(~is_whole):
                 self._finish_rows(outer, start, height, column, masked=True)
             return

@@ -52,7 +52,7 @@ def sequence_map(lowerer: Lowerer, node: Node) -> None:
 def _given(lowerer: Lowerer, value: Value, operand: Value) -> View:
     """A tensor that all turns are given."""
     view = lowerer.view(operand)
-    lowerer.settle(require_equal(lowerer, operand, dims(value)))
+    lowerer.settle(require_equal(lowerer, operand, dims(value), frozenset(lowerer.settled)))
     return replace(view, shape=dims(value))
 
 

@@ -1,0 +1,142 @@
+"""Random loops agree with NumPy's provider: state that keeps its shape, grows or shrinks, branches and loops inside, any turns."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from tests.providers.native.agreement import assert_agrees
+
+CONSTANTS = """<bool yes = {1}, float half = {0.5}, int64 one = {1}, int64 two = {2}, int64 three = {3},
+    int64[1] first = {0}, int64[1] next = {1}, int64[1] last = {1000}>"""
+
+
+class Body:
+    """Writes the graph of a loop, line by line. What decides about turns and shapes is made of whole numbers, which are exact."""
+
+    def __init__(self, seed: int, lies: bool):
+        self.random = random.Random(seed)
+        self.lies = lies
+        self.lines: list[str] = []
+        self.names = 0
+
+    def name(self) -> str:
+        self.names += 1
+        return f"v{self.names}"
+
+    def matrix_type(self) -> str:
+        """A type of two sizes with names of their own, or with names that others have too."""
+        return "float[P,Q]" if self.lies else f"float[{self.name()},{self.name()}]"
+
+    def line(self, text: str) -> str:
+        """A node whose one output has a new name."""
+        name = self.name()
+        self.lines.append(f"{name} = {text}")
+        return name
+
+    def choose(self, *choices: str) -> str:
+        return self.random.choice(choices)
+
+    def condition(self, count: str) -> str:
+        odd = self.line(f"Mod({self.choose('i', count)}, two)")
+        return self.line(f"Cast<to=9>({odd})")
+
+    def branches(self, condition: str, then: str, other: str) -> str:
+        """Both are a node each."""
+        a, b = self.name(), self.name()
+        return self.line(
+            f"If({condition}) <then_branch = {a}g () => ({self.matrix_type()} {a}) {{ {a} = {then} }},"
+            f" else_branch = {b}g () => ({self.matrix_type()} {b}) {{ {b} = {other} }}>"
+        )
+
+    def matrix(self, state: str, count: str) -> str:
+        """A few steps that keep the shape."""
+        for _ in range(self.random.randint(1, 3)):
+            state = self.random.choice([self.arithmetic, self.branching, self.looping])(state, count)
+        return state
+
+    def arithmetic(self, state: str, count: str) -> str:
+        return self.line(self.simple(state))
+
+    def simple(self, state: str) -> str:
+        return self.choose(
+            *(f"{op}({state})" for op in ("Tanh", "Neg", "Softmax", "Identity")),
+            *(f"{op}({state}, x)" for op in ("Add", "Mul", "Max")),
+            f"MatMul({state}, w)",
+            f"Mul({state}, half)",
+        )
+
+    def branching(self, state: str, count: str) -> str:
+        return self.branches(self.condition(count), self.simple(state), self.simple(state))
+
+    def looping(self, state: str, count: str) -> str:
+        s, t, j, c = (self.name() for _ in range(4))
+        turns, taken, given = self.choose("two", "i"), self.matrix_type(), self.matrix_type()
+        return self.line(
+            f"Loop({turns}, yes, {state}) <body = {s}g (int64 {j}, bool {c}, {taken} {s}) => (bool {c}, {given} {t})"
+            f" {{ {t} = {self.simple(s)} }}>"
+        )
+
+    def growing(self, state: str, count: str) -> str:
+        """Rows are added or taken away."""
+        grown, shrunk = f"Concat<axis=0>({state}, x)", f"Slice({state}, next, last, first)"
+        if self.random.random() < 0.5:
+            return self.branches(self.condition(count), grown, self.choose(shrunk, f"Identity({state})"))
+        return self.line(grown)
+
+    def counting(self, count: str) -> str:
+        return self.line(self.choose(f"Add({count}, one)", f"Add({count}, i)", f"Sub({count}, one)", f"Mul({count}, two)"))
+
+    def going(self, count: str) -> str:
+        return self.line(self.choose("Identity(c)", "Less(i, three)", f"Less({count}, limit)"))
+
+
+def random_loop(seed: int, lies: bool) -> str:
+    body = Body(seed, lies)
+    count = body.counting("k")
+    matrix, grown = body.matrix("s", count), body.growing("g", count)
+    total = body.line(f"ReduceSum<keepdims=0>({body.choose(matrix, grown, 's')})")
+    number = body.line(f"Identity({body.choose('i', count)})")
+    going = body.going(count)
+    turns = "m" if body.random.random() < 0.7 else ""
+    going = body.line("Less(i, three)") if not turns else going  # it must end
+    lines = "\n            ".join(body.lines)
+    size = "C" if lies else "E"
+    return f"""g (int64 m, bool go, int64 limit, float[N,K] x, float[K,K] w)
+        => (float[N,K] y, float[G,K] rows, int64 n, float[T] totals, int64[T] numbers) {CONSTANTS} {{
+        y, rows, n, totals, numbers = Loop({turns}, go, x, x, one)
+            <body = b (int64 i, bool c, float[A,B] s, float[C,D] g, int64 k)
+                => (bool {going}, float[A,B] {matrix}, float[{size},D] {grown}, int64 {count}, float {total}, int64 {number}) {{
+            {lines} }}> }}"""
+
+
+def feeds_of(seed: int) -> list[dict[str, np.ndarray]]:
+    numbers = np.random.default_rng(seed)
+    return [
+        {
+            "m": np.array(turns),
+            "go": np.array(goes),
+            "limit": np.array(limit),
+            "x": numbers.standard_normal((rows, columns)).astype(np.float32),
+            "w": numbers.standard_normal((columns, columns)).astype(np.float32) / 4,
+        }
+        for rows, columns in [(3, 4), (1, 1), (17, 9)]
+        for turns, goes, limit in [(4, True, 3), (1, True, 0), (0, True, 9), (-1, True, 9), (3, False, 9), (7, True, 20)]
+    ]
+
+
+TOLERANCE = 2e-4
+"""Errors of products grow from turn to turn, by up to the largest sum of a row of weights."""
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_loops_agree_with_numpy(seed: int, caplog: pytest.LogCaptureFixture) -> None:
+    assert_agrees(random_loop(seed, lies=False), feeds_of(seed), tolerance=TOLERANCE)
+    assert "NumPy computes what was compiled" not in caplog.text
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_one_name_for_sizes_that_differ_changes_nothing(seed: int) -> None:
+    assert_agrees(random_loop(seed, lies=True), feeds_of(seed), tolerance=TOLERANCE)
