@@ -139,6 +139,26 @@ def test_quantized_convolutions(level: str, a_type: str, shape: Any, filters: An
         assert_agrees(_model("QLinearConv", inputs, constants, result, **attributes), feeds)
 
 
+@on_each_level
+@pytest.mark.parametrize("a_type", DTYPES)
+@pytest.mark.parametrize("scale", [1e-30, 2e-5, 1e-4, 1e30])
+def test_sums_that_are_far_from_the_range_of_the_result(level: str, a_type: str, scale: float) -> None:
+    rng = np.random.default_rng(4)
+    inputs = {
+        "x": _bytes(rng, a_type, 1, 8, 5, 5),
+        "x_scale": np.float32(0.01),
+        "x_zero": _bytes(rng, a_type),
+        "w": _bytes(rng, "int8", 20, 8, 1, 1),
+        "w_scale": np.full(20, 0.01, np.float32),
+        "w_zero": np.zeros(20, np.int8),
+        "y_scale": np.float32(scale),
+        "y_zero": _bytes(rng, a_type),
+        "B": rng.choice([-(2**31) + 2**18, 2**31 - 2**18, 0], 20).astype(np.int32),
+    }
+    result = CODES[np.dtype(DTYPES[a_type])]
+    assert_agrees(_model("QLinearConv", inputs, set(inputs) - {"x"}, result), {"x": inputs["x"]})
+
+
 def _block(rng: np.random.Generator, channels: int) -> onnx.ModelProto:
     """Two convolutions and a residual."""
     scale, zero = numpy_helper.from_array(np.float32(0.05), "s"), numpy_helper.from_array(np.array(3, np.uint8), "z")

@@ -220,12 +220,15 @@ class ChainRow:
         return self._stores[number]
 
     def prefetch(self, column: Value, count: int) -> None:
-        """Begin to fetch what will be read and written at so many columns, line by line, where it lies in a row of its own."""
+        """Begin to fetch what will be read and written at so many columns, where it lies in a row of its own.
+
+        Lines that are not read or written as a whole are not worth it: for bytes that takes longer than the CPU waits otherwise.
+        """
         loads = [(operand, self._loads[n]) for n, operand in self.code.loads.items()]
         for operand, place in (*loads, *zip(self.code.stores, self._stores)):
             if operand.kinds[-1:] == ("1",) and any(kind != "0" for kind in operand.kinds[:-1]):
-                for first in range(0, count, LINE // operand.type.bytes):
-                    self.f.prefetch(place, column + first, operand.type)
+                for line in range(count * operand.type.bytes // LINE):
+                    self.f.prefetch(place, column + line * LINE // operand.type.bytes, operand.type)
 
     def prefetch_next(self, column: Value) -> None:
         """Begin to fetch what the next row, one further along the last outer axis, reads at a column."""
