@@ -248,7 +248,8 @@ def _shifted(values: Value, scale: Value, zero_point: Value | None, type: Type) 
     """values / scale + zero point, rounded as a whole: with an odd zero point ties fall otherwise than in QuantizeLinear."""
     quotient = values / scale
     if zero_point is not None:
-        quotient = quotient + quotient.f.convert(zero_point, F32)
+        f = quotient.f
+        quotient = quotient - f.convert(-f.convert(zero_point, I32), F32)  # less 0 is nothing to do, but 0 more is: it turns -0 to 0
     return saturated(quotient, None, type)
 
 
