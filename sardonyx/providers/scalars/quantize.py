@@ -249,7 +249,8 @@ def _shifted(values: Value, scale: Value, zero_point: Value | None, type: Type) 
     quotient = values / scale
     if zero_point is not None:
         f = quotient.f
-        quotient = quotient - f.convert(-f.convert(zero_point, I32), F32)  # less 0 is nothing to do, but 0 more is: it turns -0 to 0
+        # to subtract a 0 of the code is nothing to do; to add it is, as it makes 0 of -0
+        quotient = quotient - f.convert(-f.convert(zero_point, I32), F32)
     return saturated(quotient, None, type)
 
 
