@@ -206,6 +206,11 @@ class Instructions:
         return self.convert(self.round_even(x), I32)
 
     @property
+    def saturates(self) -> bool:
+        """Whether whole numbers of 32 bits are quickly limited and narrowed, and `nearest` gives the least for all that it cannot hold."""
+        return self.target is not None and self.target.name in X86_LEVELS and self.target.rounding
+
+    @property
     def _has_rounding(self) -> bool:
         return self.target is None or self.target.rounding
 

@@ -36,22 +36,32 @@ class Codes(Value):
 
     __slots__ = ("whole",)
 
-    def __init__(self, whole: Value, type: Type):
-        narrow = whole.f.convert(whole, type)
+    def __init__(self, narrow: Value, whole: Value):
         super().__init__(narrow.f, narrow.type, narrow.ref)
         self.whole = whole
 
 
-def saturated(values: Value, zero_point: Value | None, type: Type) -> Value:
-    """Quotients as whole numbers of a type, shifted after they are rounded."""
+FAR = 2**30
+"""Beyond the range of every type; 32 bits hold it shifted by a zero point, too."""
+
+
+def saturated(values: Value, zero_point: Value | None, type: Type, *, is_near: bool = False) -> Value:
+    """Quotients as whole numbers of a type, shifted after they are rounded. With `is_near` all of them are nearer than `FAR`."""
     f = values.f
-    low, high = (f.const(F32.vector(values.type.lanes), float(end)) for end in limits(type))
-    if zero_point is None:
-        return Codes(f.nearest(f.minimum(high, f.maximum(values, low))), type)
-    shift = f.splat(f.convert(zero_point, I32), values.type.lanes)
-    moved = f.convert(shift, F32)
-    # clipped before it is shifted: what is beyond 32 bits is beyond the type's range too
-    return Codes(f.nearest(f.minimum(high - moved, f.maximum(values, low - moved))) + shift, type)
+    shift = f.const(I32.vector(values.type.lanes), 0)
+    if zero_point is not None:
+        shift = f.splat(f.convert(zero_point, I32), values.type.lanes)
+    low, high = limits(type)
+    if not f.saturates:
+        # clipped before it is shifted: what is beyond 32 bits is beyond the type's range too
+        least, most = (f.convert(end - shift, F32) for end in (low, high))
+        whole = f.nearest(f.minimum(most, f.maximum(values, least))) + shift
+        return Codes(f.convert(whole, type), whole)
+    rounded = f.nearest(values if is_near else f.minimum(float(FAR), values))
+    # NaN and what is far below are the least number of 32 bits now, which must not wrap
+    shifted = (f.maximum(rounded, -FAR) if type.is_signed and not is_near else rounded) + shift
+    whole = f.minimum(f.maximum(rounded, low - shift), high - shift) + shift
+    return Codes(f.convert(f.minimum(f.maximum(shifted, low), high), type), whole)
 
 
 def centered(values, zero_point):
@@ -238,7 +248,9 @@ def _shifted(values: Value, scale: Value, zero_point: Value | None, type: Type) 
     """values / scale + zero point, rounded as a whole: with an odd zero point ties fall otherwise than in QuantizeLinear."""
     quotient = values / scale
     if zero_point is not None:
-        quotient = quotient + quotient.f.convert(zero_point, F32)
+        f = quotient.f
+        # to subtract a 0 of the code is nothing to do; to add it is, as it makes 0 of -0
+        quotient = quotient - f.convert(-f.convert(zero_point, I32), F32)
     return saturated(quotient, None, type)
 
 
@@ -279,9 +291,9 @@ def q_linear_where(
 
 
 @unlisted
-def requantize(total, ratio, zero_point, *, type):
+def requantize(total, ratio, zero_point, *, type, is_near=False):
     """Sums of products of whole numbers, as those of another scale."""
-    return saturated(total.f.convert(total, F32) * ratio, zero_point, type)
+    return saturated(total.f.convert(total, F32) * ratio, zero_point, type, is_near=is_near)
 
 
 @unlisted

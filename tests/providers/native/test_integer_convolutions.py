@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
+from sardonyx.compiler.jit import jit
+from sardonyx.compiler.target import X86_LEVELS
 from sardonyx.runtime.execution.executor import execute
 from tests.providers.native.agreement import assert_agrees, native_plan, programs
 from tests.providers.native.levels import EVERY, use_level
@@ -134,24 +139,63 @@ def test_quantized_convolutions(level: str, a_type: str, shape: Any, filters: An
         assert_agrees(_model("QLinearConv", inputs, constants, result, **attributes), feeds)
 
 
-def test_images_stay_whole_numbers_between_convolutions() -> None:
-    """A block with a residual: nothing but convolutions, and what brings images into groups."""
-    from onnx import TensorProto, helper, numpy_helper
+@on_each_level
+@pytest.mark.parametrize("a_type", DTYPES)
+@pytest.mark.parametrize("scale", [1e-30, 2e-5, 1e-4, 1e30])
+def test_sums_that_are_far_from_the_range_of_the_result(level: str, a_type: str, scale: float) -> None:
+    rng = np.random.default_rng(4)
+    inputs = {
+        "x": _bytes(rng, a_type, 1, 8, 5, 5),
+        "x_scale": np.float32(0.01),
+        "x_zero": _bytes(rng, a_type),
+        "w": _bytes(rng, "int8", 20, 8, 1, 1),
+        "w_scale": np.full(20, 0.01, np.float32),
+        "w_zero": np.zeros(20, np.int8),
+        "y_scale": np.float32(scale),
+        "y_zero": _bytes(rng, a_type),
+        "B": rng.choice([-(2**31) + 2**18, 2**31 - 2**18, 0], 20).astype(np.int32),
+    }
+    result = CODES[np.dtype(DTYPES[a_type])]
+    assert_agrees(_model("QLinearConv", inputs, set(inputs) - {"x"}, result), {"x": inputs["x"]})
 
-    rng = np.random.default_rng(3)
+
+def _block(rng: np.random.Generator, channels: int) -> onnx.ModelProto:
+    """Two convolutions and a residual."""
     scale, zero = numpy_helper.from_array(np.float32(0.05), "s"), numpy_helper.from_array(np.array(3, np.uint8), "z")
     none = numpy_helper.from_array(np.array(0, np.int8), "n")
-    weights = [numpy_helper.from_array(_bytes(rng, "int8", 16, 16, 3, 3) // 8, f"w{number}") for number in range(2)]
+    weights = [
+        numpy_helper.from_array(_bytes(rng, "int8", channels, channels, size, size) // 8, name)
+        for name, size in (("w0", 3), ("w1", 1))
+    ]
     nodes = [
         helper.make_node("QLinearConv", ["x", "s", "z", "w0", "s", "n", "s", "z"], ["a"], pads=[1, 1, 1, 1]),
-        helper.make_node("QLinearConv", ["a", "s", "z", "w1", "s", "n", "s", "z"], ["b"], pads=[1, 1, 1, 1]),
+        helper.make_node("QLinearConv", ["a", "s", "z", "w1", "s", "n", "s", "z"], ["b"]),
         helper.make_node("QLinearAdd", ["b", "s", "z", "x", "s", "z", "s", "z"], ["y"], domain="com.microsoft"),
     ]
-    image = helper.make_tensor_value_info("x", TensorProto.UINT8, [1, 16, 9, 9])
-    result = helper.make_tensor_value_info("y", TensorProto.UINT8, [1, 16, 9, 9])
+    image, result = (helper.make_tensor_value_info(name, TensorProto.UINT8, [1, channels, 9, 9]) for name in "xy")
     graph = helper.make_graph(nodes, "g", [image], [result], [scale, zero, none, *weights])
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
-    assert_agrees(model, {"x": _bytes(rng, "uint8", 1, 16, 9, 9)})
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+@on_each_level
+def test_images_stay_whole_numbers_between_convolutions(level: str) -> None:
+    """Nothing but convolutions, and what brings images into groups."""
+    rng = np.random.default_rng(3)
+    model = _block(rng, 40)
+    assert_agrees(model, {"x": _bytes(rng, "uint8", 1, 40, 9, 9)})
     (program,) = programs(native_plan(model))
     assert sum(step.kernel.title == "conv" for step in program.program.steps) == 2
+
+
+def test_the_sums_of_a_tile_stay_in_their_registers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the epilogue needs takes none of them: the innermost loops load and multiply, and move nothing."""
+    use_level(monkeypatch, "avx512vnni")
+    (program,) = programs(native_plan(_block(np.random.default_rng(3), 64)))
+    kernels = [step.kernel for step in program.program.steps if step.kernel.title == "conv"]
+    assert len(kernels) == 2
+    for kernel in kernels:
+        text = jit(X86_LEVELS["avx512vnni"]).assembly(kernel)
+        loops = re.finditer(r"^(\.LBB\d+_\d+):\n(?:(?!\.LBB).*\n)*?\s+j\w+\s+\1$", text, re.MULTILINE)
+        (full,) = [loop[0] for loop in loops if loop[0].count("vpdpbusd") == 28]
+        assert not re.search(r"vmov\w+\s+%zmm\d+, (%zmm\d+|\d+\(%rsp\))", full)

@@ -9,7 +9,9 @@ import pytest
 from sardonyx import dtypes, errors
 from sardonyx.providers.scalars.quantize import FEW_BITS
 from sardonyx.runtime.execution.executor import execute
+from tests.compiler.functions import levels
 from tests.providers.native.agreement import assert_agrees, native_plan, programs
+from tests.providers.native.levels import use_level
 
 SMALL = {"uint8": np.uint8, "int8": np.int8, "uint16": np.uint16, "int16": np.int16}
 REALS = {"float": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
@@ -46,6 +48,21 @@ def test_one_scale(whole: str, real: str) -> None:
             for shape in ((5, 13), (0, 3), (1, 1))
         ]
     assert_agrees(source, sets, tolerance=0.0)
+
+
+@each_small
+@pytest.mark.parametrize("level", levels())
+def test_numbers_far_away_become_the_ends_of_the_range(whole: str, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With zero points at both ends: 32 bits hold neither these numbers nor, shifted, the least of their own."""
+    use_level(monkeypatch, level)
+    far = [2.0**power * sign for power in (15, 16, 29, 30, 31, 32, 33, 63, 127) for sign in (1, -1)]
+    numbers = np.array([*far, 2.0**31 - 128, -(2.0**31) - 256, np.inf, -np.inf, np.nan, 0, -0.0], np.float32)
+    limits = np.iinfo(SMALL[whole])
+    source = f"""g (float[N] x, float s, {whole} p) => ({whole}[N] y, float[N] z) {{
+        y = QuantizeLinear(x, s, p) z = DequantizeLinear(y, s, p) }}"""
+    for point in (limits.min, limits.max, 0):
+        feeds = {"x": numbers, "s": np.array(1, np.float32), "p": np.array(point, SMALL[whole])}
+        assert_agrees(source, feeds, tolerance=0.0)
 
 
 @each_small

@@ -21,6 +21,8 @@ from sardonyx.providers.native.program.views import View
 from sardonyx.providers.scalars.table import scalar_function
 from sardonyx.startup.records import dataclass
 
+LINE = 64
+"""Bytes of a line of the caches."""
 Strides = tuple[str, ...]
 """How an operand moves along each axis of the domain: "0" not at all, "1" by one element, "n" by a number given at run time."""
 
@@ -217,13 +219,16 @@ class ChainRow:
         """Where the row of a store begins."""
         return self._stores[number]
 
-    def prefetch(self, columns: Sequence[Value]) -> None:
-        """Begin to fetch what will be read and written at some columns, where it lies in a row of its own."""
+    def prefetch(self, column: Value, count: int) -> None:
+        """Begin to fetch what will be read and written at so many columns, where it lies in a row of its own.
+
+        Lines that are not read or written as a whole are not worth it: for bytes that takes longer than the CPU waits otherwise.
+        """
         loads = [(operand, self._loads[n]) for n, operand in self.code.loads.items()]
         for operand, place in (*loads, *zip(self.code.stores, self._stores)):
             if operand.kinds[-1:] == ("1",) and any(kind != "0" for kind in operand.kinds[:-1]):
-                for column in columns:
-                    self.f.prefetch(place, column, operand.type)
+                for line in range(count * operand.type.bytes // LINE):
+                    self.f.prefetch(place, column + line * LINE // operand.type.bytes, operand.type)
 
     def prefetch_next(self, column: Value) -> None:
         """Begin to fetch what the next row, one further along the last outer axis, reads at a column."""

@@ -100,9 +100,10 @@ class Expression:
     def add(self, value: Value, trailing: int = 0, varies: bool = False) -> int:
         """The number of the item that a value is: computed here if it is pending and has this shape, else loaded.
 
-        It is loaded with so many axes of size 1 behind its own. A constant of one element is a part of the code, unless it varies.
+        It is loaded with so many axes of size 1 behind its own. A constant of one element is a part of the code, unless it varies:
+        then only the whole number 0 is, a zero point that costs nothing.
         """
-        if trailing or (varies and _number_of(value) is not None):
+        if trailing or (varies and (found := _number_of(value)) is not None and found.value != "0"):
             return self._add_spread(value, trailing)
         if value in self.numbers:
             return self.numbers[value]

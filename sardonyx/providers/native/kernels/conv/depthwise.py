@@ -364,8 +364,8 @@ class Depthwise:
     def _prefetch(self, pixels: Pixels, channels: Channels) -> None:
         """The epilogue needs the next tile's place soon."""
         for pixel in range(PIXELS):
-            columns = [channels.first + vector * self.lanes for vector in range(channels.vectors)]
-            self.epilogue.row([pixels.number, pixels.position + (PIXELS + pixel)]).prefetch(columns)
+            row = self.epilogue.row([pixels.number, pixels.position + (PIXELS + pixel)])
+            row.prefetch(channels.first, channels.vectors * self.lanes)
 
     def _epilogue(self, sums: Sums, pixels: Pixels, channels: Channels) -> None:
         """Register by register, or from the stack where the epilogue is a loop."""

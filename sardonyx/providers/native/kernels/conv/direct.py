@@ -394,8 +394,7 @@ class _Direct:
         before = 0
         for pixels in sizes_up_to(shape.pixels):
             with f.if_((spot.height > before) & (spot.height <= pixels)):
-                if pixels == shape.pixels:
-                    self._prefetch(spot, panel)
+                self._prefetch(spot, panel, pixels)
                 sums = self._products(panel, pixels, first)
                 if pixels == shape.pixels and self.is_light:
                     self._epilogue(sums, spot, panel, is_final)
@@ -408,6 +407,7 @@ class _Direct:
     def _products(self, panel: _Panel, pixels: int, first: Value) -> list[list[Value]]:
         """The sums of a tile of so many pixels, from the bias on or from where the round before left it."""
         f, shape = self.f, self.shape
+        f.empty_registers()  # with what the epilogue needs in some of them, sums would be moved about
         sums = zero_sums(f, pixels, shape.vectors, self.sum_type, shape.lanes)
         self._begin(sums[0], panel, first)
         self.part_count.set(0)
@@ -484,11 +484,10 @@ class _Direct:
 
     # --- the epilogue
 
-    def _prefetch(self, spot: _Spot, panel: _Panel) -> None:
+    def _prefetch(self, spot: _Spot, panel: _Panel, pixels: int) -> None:
         """What the epilogue will need."""
-        columns = [panel.column + vector * self.shape.lanes for vector in range(self.shape.vectors)]
-        for pixel in range(self.shape.pixels):
-            self.epilogue.row([spot.image, spot.start + pixel]).prefetch(columns)
+        for pixel in range(pixels):
+            self.epilogue.row([spot.image, spot.start + pixel]).prefetch(panel.column, self.shape.width)
 
     def _epilogue(self, sums: Sequence[Sequence[Value]], spot: _Spot, panel: _Panel, is_final: Value) -> None:
         """Register by register. Tiles that are not whole, or not yet summed up, go to the stack."""

@@ -349,9 +349,9 @@ class _Windows:
 
     def _prefetch(self, panel: _Piece, vectors: range, position: Value) -> None:
         """The epilogue needs the next tile's place soon."""
-        columns = [panel.column + vector * self.tile.lanes for vector in vectors]
+        column, count = panel.column + vectors[0] * self.tile.lanes, len(vectors) * self.tile.lanes
         for pixel in range(PIXELS):
-            self.epilogue.row([panel.image, position + pixel]).prefetch(columns)
+            self.epilogue.row([panel.image, position + pixel]).prefetch(column, count)
 
     def _products(self, panel: _Piece, window: Value, rows: tuple[Value, Value], vectors: range) -> list[list[Variable]]:
         """The sums of a tile: the bias, and products over the rows of the window that lie inside the image."""

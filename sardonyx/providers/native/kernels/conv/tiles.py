@@ -10,14 +10,13 @@ from sardonyx.compiler.target import Target
 from sardonyx.compiler.types import I8, I64, Type
 from sardonyx.ir import Dim, dim
 from sardonyx.providers.native.program.arguments import Arguments, Size
-from sardonyx.providers.native.program.chain import Chain, chain_weight
+from sardonyx.providers.native.program.chain import LINE, Chain, chain_weight
 from sardonyx.providers.native.program.kernel import KernelFunction
 
 CHAINS_OF_ADDITIONS = 8
 """How many sums must be under way for the units to be always busy."""
 FEW_REGISTERS = 16
 """With more sums than this a step of the innermost loop takes long enough not to be unrolled."""
-LINE = 64
 MOST_LINES = 2
 """Of the caches, that are fetched for each row of a panel."""
 LIGHT = 32

@@ -24,7 +24,7 @@ from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import dims, element_of, required, shape_of, stored
 from sardonyx.providers.native.program.views import View, contiguous_strides
-from sardonyx.providers.scalars.quantize import added, requantize, scaled
+from sardonyx.providers.scalars.quantize import FAR, added, requantize, scaled
 from sardonyx.startup.records import replace
 
 CONTRIB = "com.microsoft"
@@ -257,7 +257,14 @@ def _flat(value: Value) -> np.ndarray:
 
 def requantization(ratio: Scale, zero_point: View | None, node: Node) -> Operation:
     """Sums in the scale of the result."""
-    return Operation(requantize, (None, ratio, 0 if zero_point is None else zero_point), type=stored(node.outputs[0]))
+    operands = (None, ratio, 0 if zero_point is None else zero_point)
+    return Operation(requantize, operands, (("is_near", _keeps_near(ratio)),), type=stored(node.outputs[0]))
+
+
+def _keeps_near(ratio: Scale) -> bool:
+    """Whether sums of 32 bits, times this, are nearer than `FAR`."""
+    table = ratio.buffer.array if isinstance(ratio, View) else None
+    return table is not None and bool((np.abs(table) < FAR / 2**31).all())
 
 
 def single(lowerer: Lowerer, value: Value | None) -> View | None:

@@ -19,7 +19,7 @@ from sardonyx.compiler.types import F32, I8, I16, I32, I64, U8, U32, Type
 from sardonyx.providers.native.kernels.linalg.tile_kernel import GemmArguments, Tile, TiledProduct
 from sardonyx.providers.native.kernels.weight_only.kernel import AHEAD, Codes
 from sardonyx.providers.native.kernels.weight_only.rounding import GROUP, HEADS, LARGEST
-from sardonyx.providers.native.program.chain import Chain
+from sardonyx.providers.native.program.chain import LINE, Chain
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 
 BYTES = Product(U8, I8, I32, GROUP)
@@ -110,7 +110,8 @@ class _IntegerProduct(TiledProduct):
         """Add a word; its planes go to one set of sums after the other."""
         f, lanes = self.f, self.shape.lanes
         left, right = f.address(left, word * self.planes, I32), f.address(right, word * self.shape.width, F32)
-        f.prefetch(right, AHEAD, F32)
+        for line in range(0, self.shape.width, LINE // F32.bytes):
+            f.prefetch(right, AHEAD + line, F32)
         starts = range(0, self.shape.width, lanes)
         vectors = [f.load(right, start, U32, lanes, align=4 * lanes) for start in starts]
         for plane in range(self.planes):
