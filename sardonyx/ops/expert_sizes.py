@@ -22,11 +22,13 @@ def fault_of(shapes: Shapes, is_gated: bool, bits: Mapping[str, int] | None = No
     for layer, number in (bits or {}).items():
         if number not in (2, 4, 8):
             return f"{layer}_expert_weight_bits must be 2, 4 or 8, not {number}"
+    rows = _size(shapes, "fc1_experts_weights", 1)
+    if is_gated and rows is not None and rows % 2 and shapes.get("fc3_experts_weights") is None:
+        return f"fc1_experts_weights has {rows} rows, gates and values of swiglu must be as many"
     for name, wanted in _wanted(shapes, is_gated, bits):
         shape = shapes.get(name)
         if shape is not None and not any(_fits(shape, sizes) for sizes in wanted):
-            expected = " or ".join(text("any" if size is None else size for size in sizes) for sizes in wanted)
-            return f"{name} is {text(shape)}, other operands ask for {expected}"
+            return f"{name} is {text(shape)}, other operands ask for {' or '.join(map(_shown, wanted))}"
     return _fault_of_blocks(shapes, bits or {})
 
 
@@ -73,6 +75,10 @@ def _size(shapes: Shapes, name: str, axis: int) -> int | None:
 def _bytes(count: int | None, bits: int) -> int | None:
     """How many bytes so many codes take."""
     return None if count is None else -(-count * bits // 8)
+
+
+def _shown(wanted: Wanted) -> str:
+    return f"[{', '.join('any' if size is None else str(size) for size in wanted)}]"
 
 
 def _fits(shape: Sequence[Dim], wanted: Wanted) -> bool:

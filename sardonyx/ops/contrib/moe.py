@@ -57,6 +57,7 @@ def mixture_of_experts(
     fc3_experts_weights,
     fc3_experts_bias,
     activation_type,
+    swiglu_fusion,
 ):
     router_probs.require_rank(2, name="router_probs")
     operands = {
@@ -68,7 +69,7 @@ def mixture_of_experts(
         "fc3_experts_bias": fc3_experts_bias,
     }
     shape = input.require_rank(2, 3, name="input")
-    _check_sizes(activation_type, None, input=input, router_probs=router_probs, **operands)
+    _check_sizes(activation_type == "swiglu" and swiglu_fusion, None, input=input, router_probs=router_probs, **operands)
     return shape
 
 
@@ -92,6 +93,7 @@ def quantized_mixture_of_experts(
     fc1_global_scale,
     fc2_global_scale,
     activation_type,
+    swiglu_fusion,
     expert_weight_bits,
     fc1_expert_weight_bits,
     fc2_expert_weight_bits,
@@ -122,14 +124,14 @@ def quantized_mixture_of_experts(
     }
     own = zip(LAYERS, (fc1_expert_weight_bits, fc2_expert_weight_bits, fc3_expert_weight_bits))
     bits = {layer: (number or expert_weight_bits) if quant_type == "int" else 4 for layer, number in own}
-    _check_sizes(activation_type, bits, input=input, router_probs=router_probs, **operands)
+    _check_sizes(activation_type == "swiglu" and swiglu_fusion, bits, input=input, router_probs=router_probs, **operands)
     check_scales(fc1_scales=fc1_scales, fc2_scales=fc2_scales, fc3_scales=fc3_scales)
     return shape
 
 
-def _check_sizes(activation_type, bits, **operands):
+def _check_sizes(is_gated, bits, **operands):
     """Refuse operands whose sizes contradict each other."""
     shapes = {name: None if operand is None else operand.shape for name, operand in operands.items()}
-    fault = fault_of(shapes, activation_type == "swiglu", bits)
+    fault = fault_of(shapes, is_gated, bits)
     if fault is not None:
         raise InferenceError(fault)

@@ -90,7 +90,7 @@ def mixture_of_experts(
         "fc3_experts_weights": fc3_experts_weights,
         "fc3_experts_bias": fc3_experts_bias,
     }
-    _check_sizes(operands, activation_type)
+    _check_sizes(operands, activation_type == "swiglu" and swiglu_fusion)
     layers = (
         _Layer(fc1_experts_weights.__getitem__, fc1_experts_bias),
         _Layer(fc2_experts_weights.__getitem__, fc2_experts_bias),
@@ -101,9 +101,9 @@ def mixture_of_experts(
     return _mixed(input, chosen, weights, layers, gate)
 
 
-def _check_sizes(operands, activation_type, bits=None):
+def _check_sizes(operands, is_gated, bits=None):
     shapes = {name: None if array is None else array.shape for name, array in operands.items()}
-    fault = fault_of(shapes, activation_type == "swiglu", bits)
+    fault = fault_of(shapes, is_gated, bits)
     if fault is not None:
         raise KernelError(fault, InvalidArgument)
 
@@ -246,7 +246,7 @@ def quantized_mixture_of_experts(
         "fc2_global_scale": fc2_global_scale,
     }
     if quant_type != "fp8":
-        _check_sizes(operands, activation_type, {"fc1": first, "fc2": second, "fc3": third})
+        _check_sizes(operands, activation_type == "swiglu" and swiglu_fusion, {"fc1": first, "fc2": second, "fc3": third})
     layers = (
         layer(fc1_experts_weights, fc1_scales, fc1_zero_points, fc1_global_scale, fc1_experts_bias, first),
         layer(fc2_experts_weights, fc2_scales, fc2_zero_points, fc2_global_scale, fc2_experts_bias, second),
