@@ -337,7 +337,9 @@ NOT_REDUCING = {
     "operands are copied before they are combined": """
         Col2Im LinearAttention Det com.microsoft.Inverse NonZero NonMaxSuppression Unique com.microsoft.Unique
     """,
-    "operands are computed before they are combined, number by number": "com.microsoft.MatMulNBits com.microsoft.MatMulBnb4",
+    "operands are computed before they are combined, number by number": """
+        com.microsoft.MatMulNBits com.microsoft.MatMulBnb4 com.microsoft.MoE com.microsoft.QMoE
+    """,
     "results do not depend on the elements of an operand": """
         Range com.microsoft.Range EyeLike OneHot ConstantOfShape RandomNormal RandomNormalLike RandomUniform
         RandomUniformLike
