@@ -15,6 +15,7 @@ from sardonyx.optimizer.rules import (
     linalg,
     normalization,
     quantize,
+    quantize_transposed,
     quantize_units,
     shape,
 )
@@ -94,7 +95,7 @@ QDQ_PAIRS = [
 
 QDQ_UNITS = [
     Stage("Level2_RuleBasedTransformer", [quantize.drop_relu, quantize.drop_clip], unless=NO_QDQ),
-    Stage("QDQSelectorActionTransformer", quantize_units.UNITS, unless=NO_QDQ),
+    Stage("QDQSelectorActionTransformer", [*quantize_units.UNITS, *quantize_transposed.TRANSPOSED], unless=NO_QDQ),
     Stage("QDQSelectorActionTransformer", run=FEW_BITS, unless=NO_QDQ, ops=DEQUANTIZE),
     Stage("MatMulIntegerToFloatFusion", [quantize.scale_integer_product, quantize.bias_of_integer_product]),
     Stage("DynamicQuantizeMatMulFusion", [quantize.dynamic_product]),

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from sardonyx.dtypes import bfloat16, float8e4m3fn, float8e8m0, float16, float32, uint8
+from sardonyx.errors import InferenceError
+from sardonyx.ops.expert_sizes import LAYERS, fault_of
+from sardonyx.ops.quantize import check_scales
 from sardonyx.ops.schemas import define
 from sardonyx.ops.table import in_domain
 
@@ -39,7 +42,96 @@ define(
 )
 
 
-@contrib("MoE", "QMoE")
-def mixture_of_experts(input, router_probs):
+CODED = ("int", "fp4", "nvfp4")
+"""Values of `quant_type` for which weights are packed codes with scales along their rows."""
+
+
+@contrib("MoE")
+def mixture_of_experts(
+    input,
+    router_probs,
+    fc1_experts_weights,
+    fc1_experts_bias,
+    fc2_experts_weights,
+    fc2_experts_bias,
+    fc3_experts_weights,
+    fc3_experts_bias,
+    activation_type,
+    swiglu_fusion,
+):
     router_probs.require_rank(2, name="router_probs")
-    return input.require_rank(2, 3, name="input")
+    operands = {
+        "fc1_experts_weights": fc1_experts_weights,
+        "fc1_experts_bias": fc1_experts_bias,
+        "fc2_experts_weights": fc2_experts_weights,
+        "fc2_experts_bias": fc2_experts_bias,
+        "fc3_experts_weights": fc3_experts_weights,
+        "fc3_experts_bias": fc3_experts_bias,
+    }
+    shape = input.require_rank(2, 3, name="input")
+    _check_sizes(activation_type == "swiglu" and swiglu_fusion, None, input=input, router_probs=router_probs, **operands)
+    return shape
+
+
+@contrib("QMoE")
+def quantized_mixture_of_experts(
+    input,
+    router_probs,
+    fc1_experts_weights,
+    fc1_scales,
+    fc1_experts_bias,
+    fc2_experts_weights,
+    fc2_scales,
+    fc2_experts_bias,
+    fc3_experts_weights,
+    fc3_scales,
+    fc3_experts_bias,
+    fc1_zero_points,
+    fc2_zero_points,
+    fc3_zero_points,
+    router_weights,
+    fc1_global_scale,
+    fc2_global_scale,
+    activation_type,
+    swiglu_fusion,
+    expert_weight_bits,
+    fc1_expert_weight_bits,
+    fc2_expert_weight_bits,
+    fc3_expert_weight_bits,
+    quant_type,
+    weights_prepacked,
+):
+    router_probs.require_rank(2, name="router_probs")
+    shape = input.require_rank(2, 3, name="input")
+    if quant_type not in CODED or weights_prepacked == 1:
+        return shape
+    operands = {
+        "fc1_experts_weights": fc1_experts_weights,
+        "fc1_scales": fc1_scales,
+        "fc1_experts_bias": fc1_experts_bias,
+        "fc2_experts_weights": fc2_experts_weights,
+        "fc2_scales": fc2_scales,
+        "fc2_experts_bias": fc2_experts_bias,
+        "fc3_experts_weights": fc3_experts_weights,
+        "fc3_scales": fc3_scales,
+        "fc3_experts_bias": fc3_experts_bias,
+        "fc1_zero_points": fc1_zero_points,
+        "fc2_zero_points": fc2_zero_points,
+        "fc3_zero_points": fc3_zero_points,
+        "router_weights": router_weights,
+        "fc1_global_scale": fc1_global_scale,
+        "fc2_global_scale": fc2_global_scale,
+    }
+    own = zip(LAYERS, (fc1_expert_weight_bits, fc2_expert_weight_bits, fc3_expert_weight_bits))
+    bits = {layer: (number or expert_weight_bits) if quant_type == "int" else 4 for layer, number in own}
+    _check_sizes(activation_type == "swiglu" and swiglu_fusion, bits, input=input, router_probs=router_probs, **operands)
+    check_scales(fc1_scales=fc1_scales, fc2_scales=fc2_scales, fc3_scales=fc3_scales)
+    return shape
+
+
+def _check_sizes(is_gated, bits, **operands):
+    """Refuse operands whose sizes contradict each other."""
+    shapes = {name: None if operand is None else operand.shape for name, operand in operands.items()}
+    fault = fault_of(shapes, is_gated, bits)
+    if fault is not None:
+        raise InferenceError(fault)

@@ -251,7 +251,7 @@ def weights_in_bytes(op: Builder, a: Value, w: Value, db: Node, f: Node) -> Answ
     return op.node(f.op_type, a, dequantized, *f.inputs[2:], **given_attributes(f))
 
 
-def _factors(da: Node, db: Node, axis: int) -> tuple[Parameters, Parameters] | Skip:
+def factors_of(da: Node, db: Node, axis: int) -> tuple[Parameters, Parameters] | Skip:
     """The parameters of an 8-bit tensor with one scale, and of another with one or one along `axis`."""
     first, second = parameters(da), parameters(db)
     if first is None or second is None or not first.is_byte or second.dtype not in BYTES:
@@ -261,7 +261,7 @@ def _factors(da: Node, db: Node, axis: int) -> tuple[Parameters, Parameters] | S
     return first, second
 
 
-def _product_scale(first: Parameters, second: Parameters) -> np.ndarray:
+def product_scale(first: Parameters, second: Parameters) -> np.ndarray:
     """One number, or one for each channel."""
     scale: np.ndarray = first.scale.astype(np.float64).reshape(()) * second.scale.astype(np.float64)
     return scale.reshape(()) if second.axis is None else scale
@@ -270,10 +270,10 @@ def _product_scale(first: Parameters, second: Parameters) -> np.ndarray:
 @rule(f"a = da:{DQ}(x, ...); b = db:{DQ}(w, ...); q:{Q}(f:Conv(a, b, bias?), ...)", keep=("a", "b"), name=NAME)
 def quantized_convolution(op: Builder, x: Value, w: Value, bias: Value | None, da: Node, db: Node, f: Node, q: Node) -> Answer:
     """A convolution of whole numbers."""
-    factors, result = _factors(da, db, axis=0), parameters(q)
+    factors, result = factors_of(da, db, axis=0), parameters(q)
     if isinstance(factors, Skip) or result is None or not result.is_byte:
         return factors if isinstance(factors, Skip) else NOT_BYTES
-    added = product_bias(op, bias, _product_scale(*factors))
+    added = product_bias(op, bias, product_scale(*factors))
     if isinstance(added, Skip):
         return added
     first, second = (factor.operands(op) for factor in factors)
@@ -285,7 +285,7 @@ def real_convolution(op: Builder, x: Value, w: Value, bias: Value | None, da: No
     """A convolution of whole numbers whose result stays real, or is quantized behind an activation or a sum."""
     if _is_quantized(f):
         return skip("its result is quantized")
-    factors, rank = _factors(da, db, axis=0), rank_of(x)
+    factors, rank = factors_of(da, db, axis=0), rank_of(x)
     if isinstance(factors, Skip) or rank is None:
         return factors if isinstance(factors, Skip) else skip("the rank is not known")
     added = _real_bias(bias)
@@ -293,7 +293,7 @@ def real_convolution(op: Builder, x: Value, w: Value, bias: Value | None, da: No
         return added
     (_, x_zero), (_, w_zero) = (factor.operands(op) for factor in factors)
     sums = op.Cast(op.ConvInteger(x, w, x_zero, w_zero, **given_attributes(f)), to=dtypes.float32.code)
-    scale = _product_scale(*factors).astype(np.float32)
+    scale = product_scale(*factors).astype(np.float32)
     result: Value = op.Mul(sums, op.constant(_by_channel(scale, rank)))
     return result if added is None else op.Add(result, op.constant(_by_channel(added, rank)))
 
@@ -336,7 +336,7 @@ def real_product(op: Builder, x: Value, w: Value, da: Node, db: Node, f: Node) -
 
 def _columns(da: Node, db: Node, w: Value) -> tuple[Parameters, Parameters] | Skip:
     rank = rank_of(w)
-    factors = _factors(da, db, axis=-1 if rank is None else rank - 1)
+    factors = factors_of(da, db, axis=-1 if rank is None else rank - 1)
     if not isinstance(factors, Skip) and factors[1].axis is not None and rank != 2:
         return skip("there are scales per column, but the second factor is no matrix")
     return factors
@@ -365,12 +365,12 @@ def real_gemm(op: Builder, x: Value, w: Value, c: Value | None, da: Node, db: No
 
 
 def _q_gemm(op: Builder, x: Value, w: Value, c: Value | None, da: Node, db: Node, f: Node, result: Parameters | None) -> Answer:
-    factors = _factors(da, db, axis=0 if operand(f, "transB") else 1)
+    factors = factors_of(da, db, axis=0 if operand(f, "transB") else 1)
     if isinstance(factors, Skip):
         return factors
     if c is not None and (operand(f, "alpha") != 1 or operand(f, "beta") != 1):
         return skip("the sum is weighted")
-    added = product_bias(op, c, _product_scale(*factors))
+    added = product_bias(op, c, product_scale(*factors))
     if isinstance(added, Skip):
         return added
     first, second = (factor.operands(op) for factor in factors)

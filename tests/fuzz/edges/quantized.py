@@ -142,6 +142,60 @@ audit(
     weight_prepacked=0,
 )
 
+choice = "k=claims normalize_routing_weights=flag swiglu_fusion=claims use_sparse_mixer=claims"
+for fusion in (0, 1):
+    audit(
+        "MoE",
+        {
+            "input": floats(5, 6),
+            "router_probs": floats(5, 3),
+            "fc1_experts_weights": floats(3, 8, 6),
+            "fc1_experts_bias": floats(3, 8),
+            "fc2_experts_weights": floats(3, 6, 8 // (1 + fusion)),
+            "fc2_experts_bias": floats(3, 6),
+        },
+        choice,
+        domain=CONTRIB,
+        k=2,
+        normalize_routing_weights=1,
+        swiglu_fusion=fusion,
+        use_sparse_mixer=0,
+        activation_type="swiglu" if fusion else "relu",
+        activation_alpha=1.5,
+        activation_beta=1.0,
+        swiglu_limit=7.0,
+    )
+for level in (0, 4):
+    audit(
+        "QMoE",
+        {
+            "input": floats(5, 32),
+            "router_probs": floats(5, 3),
+            "fc1_experts_weights": whole(3, 64, 16),
+            "fc1_scales": floats(3, 64, 2),
+            "fc1_experts_bias": floats(3, 64),
+            "fc2_experts_weights": whole(3, 32, 16),
+            "fc2_scales": floats(3, 32, 2),
+            "fc2_experts_bias": floats(3, 32),
+            "fc3_experts_weights": None,
+            "fc3_scales": None,
+            "fc3_experts_bias": None,
+            "fc1_zero_points": whole(3, 64, 1),
+            "fc2_zero_points": whole(3, 32, 1),
+        },
+        f"{choice} fc1_experts_weights=data fc2_experts_weights=data fc1_zero_points=data fc2_zero_points=data"
+        " expert_weight_bits=inference fc1_expert_weight_bits=inference fc2_expert_weight_bits=inference"
+        " fc3_expert_weight_bits=inference block_size=flag weights_prepacked=claims accuracy_level=flag",
+        domain=CONTRIB,
+        constants="fc1_experts_weights fc1_scales fc2_experts_weights fc2_scales fc1_zero_points fc2_zero_points",
+        k=2,
+        activation_type="swiglu",
+        swiglu_fusion=1,
+        expert_weight_bits=4,
+        block_size=16,
+        accuracy_level=level,
+    )
+
 image, filters = whole(1, 4, 5, 5), whole(6, 2, 3, 3, dtype=np.int8)
 f_scale, f_zero = np.abs(floats(6)) + 0.1, whole(6, dtype=np.int8)
 window = "auto_pad=inference dilations=inference group=inference kernel_shape=inference pads=inference strides=inference"

@@ -96,8 +96,24 @@ refuse("MoE", input=X, **BAD, k=5, **ALONE, match="k is 5, there are 4 experts")
 refuse("MoE", input=f32(5, HIDDEN), **BAD, **ALONE, match="router_probs has 6 rows for 5 tokens")
 refuse("MoE", input=X, **BAD, activation_type="elu", **ALONE, match="'elu' is not an activation of experts")
 refuse("MoE", input=X, **BAD, activation_type="swiglu", **ALONE, match="swiglu needs fc3_experts_weights")
+odd = {**BAD, "fc1_experts_weights": f32(EXPERTS, INNER + 1, HIDDEN), "swiglu_fusion": 1}
+refuse("MoE", input=X, **odd, activation_type="swiglu", **ALONE, match="fc1_experts_weights has 33 rows")
 refuse("MoE", input=f32(HIDDEN), **BAD, **ALONE, match="rank 2 or 3")
 refuse("MoE", input=X, **BAD, use_sparse_mixer=1, **ALONE, match="chooses 2 experts, not 1")
+for name, wrong, asked in (
+    ("fc1_experts_weights", f32(EXPERTS, INNER, HIDDEN + 1), "4, 32, 16"),
+    ("fc1_experts_weights", f32(EXPERTS + 1, INNER, HIDDEN), "4, 32, 16"),
+    ("fc1_experts_weights", f32(INNER, HIDDEN), "4, 16, 16"),
+    ("fc2_experts_weights", f32(EXPERTS, HIDDEN, INNER - 1), "4, 16, 32"),
+    ("fc2_experts_weights", f32(EXPERTS, HIDDEN - 1, INNER), "4, 16, 32"),
+    ("fc3_experts_weights", f32(EXPERTS, INNER, HIDDEN - 1), "4, 32, 16"),
+    ("fc1_experts_bias", f32(EXPERTS, 1), "4, 32"),
+    ("fc2_experts_bias", f32(1, HIDDEN), "4, 16"),
+    ("fc3_experts_bias", f32(EXPERTS, INNER + 1), "4, 32"),
+):
+    shown = rf"{name} is \[{', '.join(map(str, wrong.shape))}\], other operands ask for \[{asked}\]"
+    extra = {"fc3_experts_weights": f32(EXPERTS, INNER, HIDDEN)} if name.startswith("fc3") else {}
+    refuse("MoE", input=X, **{**BAD, **extra, name: wrong}, **ALONE, match=shown)
 
 
 def test_the_sparse_mixer_weighs_an_expert_against_its_neighbours():
@@ -148,6 +164,7 @@ def quantized(
     swiglu_fusion=0,
     k=1,
     normalize_routing_weights=0,
+    **ignored,
 ):
     return mixture(
         input,
@@ -207,6 +224,19 @@ case("QMoE", **four, **{**TOKEN_ROWS, **halves}, accuracy_level=4, weights_prepa
 case("QMoE", **four, **{**TOKEN_ROWS, "input": f32(0, WIDTH), "router_probs": f32(0, EXPERTS)}, **ALONE)
 REFUSED = {**four, "input": f32(TOKENS, WIDTH), "router_probs": PROBS, **ALONE}
 refuse("QMoE", **REFUSED, weights_prepacked=1, match="packed for a GPU")
+for name, wrong, fault in (
+    ("fc1_experts_weights", numbers(EXPERTS, DEPTH, WIDTH // 2 + 1), "fc1_experts_weights is"),
+    ("fc2_experts_weights", numbers(EXPERTS, WIDTH, DEPTH // 2 - 1), "fc2_experts_weights is"),
+    ("fc1_scales", scales(EXPERTS, DEPTH - 1), "fc1_scales is"),
+    ("fc2_scales", scales(EXPERTS, WIDTH, 5), "fc2_scales has 5 blocks for rows of 64 numbers"),
+    ("fc2_scales", scales(EXPERTS, WIDTH, 0), "fc2_scales has 0 blocks"),
+    ("fc1_zero_points", numbers(EXPERTS, DEPTH // 2 - 1), "fc1_zero_points is"),
+    ("fc2_zero_points", numbers(EXPERTS, WIDTH, 2), "fc2_zero_points is"),
+    ("router_weights", f32(TOKENS, EXPERTS - 1), "router_weights is"),
+    ("expert_weight_bits", 3, "fc1_expert_weight_bits must be 2, 4 or 8, not 3"),
+    ("fc2_expert_weight_bits", 16, "fc2_expert_weight_bits must be 2, 4 or 8, not 16"),
+):
+    refuse("QMoE", **{**REFUSED, name: wrong}, match=fault)
 refuse("QMoE", **REFUSED, quant_type="wfp4afp8", match="'wfp4afp8' is not one of int, fp8, fp4, nvfp4")
 
 

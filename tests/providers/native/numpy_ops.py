@@ -27,7 +27,7 @@ OPS = {
         Div Mod Gemm com.microsoft:FusedGemm
     """,
     "quantized numbers": """
-        QuantizeLinear DequantizeLinear MatMulInteger QLinearMatMul com.microsoft:QuantizeLinear com.microsoft:QMoE
+        QuantizeLinear DequantizeLinear MatMulInteger QLinearMatMul com.microsoft:QuantizeLinear
         com.microsoft:GatherBlockQuantized
     """,
     "blocks of channels, which only onnxruntime's own files have": """
@@ -48,7 +48,7 @@ OPS = {
     """,
     "images of four axes, or without channels": "Conv",
     "texts among the types to be cast to": "Cast CastLike",
-    "a path as long as data decides, tokens that choose their experts": "com.microsoft:DynamicTimeWarping com.microsoft:MoE",
+    "a path as long as data decides": "com.microsoft:DynamicTimeWarping",
     "caches of other types than the queries, or shared ones; blocks of scores that are left out": """
         com.microsoft:DecoderMaskedMultiHeadAttention com.microsoft:GroupQueryAttention com.microsoft:MultiHeadAttention
         com.microsoft:SparseAttention

@@ -128,6 +128,25 @@ def test_blocks_of_pixels(mode: str, block: int) -> None:
     assert_agrees(text, [{"x": numbers(n, depth, h, w)} for n, h, w in ((1, 3, 5), (2, 1, 1), (0, 2, 2), (1, 20, 33))])
 
 
+@pytest.mark.parametrize("mode", ["DCR", "CRD"])
+@pytest.mark.parametrize("sizes", ["2,3,5,6", "n,3,h,w"], ids=["known", "open"])
+@pytest.mark.parametrize(
+    ("after", "channels"),
+    [("y = Identity(d)", 2), ("y = Conv(d, v)", 2), ("e = Relu(d) y = Concat<axis=1>(e, d)", 4), ("y = Add(d, d)", 2)],
+    ids=["given out", "convolved", "joined", "added"],
+)
+def test_channels_of_a_convolution_become_pixels(mode: str, sizes: str, after: str, channels: int) -> None:
+    """Images of convolutions lie with their channels last."""
+    rng = np.random.default_rng(3)
+    filters = {"w": rng.standard_normal((8, 3, 1, 1)), "v": rng.standard_normal((2, 2, 3, 3))}
+    w, v = (", ".join(f"{number:.6f}" for number in filters[name].ravel()) for name in ("w", "v"))
+    text = f"""agraph (float[{sizes}] x) => (float[a,{channels},b,c] y) <float[8,3,1,1] w = {{{w}}}, float[2,2,3,3] v = {{{v}}}> {{
+        f = Conv(x, w)
+        d = DepthToSpace<blocksize=2, mode="{mode}">(f)
+        {after} }}"""
+    assert_agrees(text, {"x": rng.standard_normal((2, 3, 5, 6)).astype(np.float32)})
+
+
 # --- tiling and padding
 
 

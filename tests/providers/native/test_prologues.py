@@ -339,7 +339,9 @@ NOT_REDUCING = {
         sardonyx.LSTMStepsGrad sardonyx.GRUStepsGrad
     """,
     "the kernels of LSTM and GRU, which are here": "com.microsoft.LSTMTraining com.microsoft.GRUTraining",
-    "operands are computed before they are combined, number by number": "com.microsoft.MatMulNBits com.microsoft.MatMulBnb4",
+    "operands are computed before they are combined, number by number": """
+        com.microsoft.MatMulNBits com.microsoft.MatMulBnb4 com.microsoft.MoE com.microsoft.QMoE
+    """,
     "results do not depend on the elements of an operand": """
         Range com.microsoft.Range EyeLike OneHot ConstantOfShape RandomNormal RandomNormalLike RandomUniform
         RandomUniformLike

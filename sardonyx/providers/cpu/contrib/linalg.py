@@ -95,15 +95,15 @@ def _rounded_in_order(rows, g_idx, K, block_size):
     """Rows rounded to 8 bits, those together that are multiplied by weights of one scale."""
     block = min(block_size, LONGEST_BLOCK)
     if is_in_order(g_idx, K, block_size):
-        return _rounded(rows, block)
+        return rounded(rows, block)
     columns, _ = block_order(g_idx, K, block_size)
     together = np.where(columns >= 0, rows[:, columns], np.float32(0))
     places = np.empty(K, np.int64)
     places[columns[columns >= 0]] = np.flatnonzero(columns >= 0)
-    return _rounded(together, block)[:, places]
+    return rounded(together, block)[:, places]
 
 
-def _rounded(rows, block):
+def rounded(rows, block):
     """Rows as multiples of a scale for each block, the largest magnitude over 127; NaN where that is not finite."""
     count, K = rows.shape
     blocks = -(-K // block)

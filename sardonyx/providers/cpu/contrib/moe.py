@@ -8,8 +8,9 @@ import ml_dtypes
 import numpy as np
 
 from sardonyx.errors import InvalidArgument, KernelError
+from sardonyx.ops.expert_sizes import fault_of, scale_block
 from sardonyx.providers.cpu.activation import gelu, relu, swish
-from sardonyx.providers.cpu.contrib.linalg import unpack
+from sardonyx.providers.cpu.contrib.linalg import LONGEST_BLOCK, ROUNDED, rounded, unpack
 from sardonyx.providers.cpu.normalization import softmax
 from sardonyx.providers.cpu.table import cpu
 from sardonyx.providers.termination import watched
@@ -79,6 +80,17 @@ def mixture_of_experts(
     swiglu_limit=None,
     use_sparse_mixer=0,
 ):
+    operands = {
+        "input": input,
+        "router_probs": router_probs,
+        "fc1_experts_weights": fc1_experts_weights,
+        "fc1_experts_bias": fc1_experts_bias,
+        "fc2_experts_weights": fc2_experts_weights,
+        "fc2_experts_bias": fc2_experts_bias,
+        "fc3_experts_weights": fc3_experts_weights,
+        "fc3_experts_bias": fc3_experts_bias,
+    }
+    _check_sizes(operands, activation_type == "swiglu" and swiglu_fusion)
     layers = (
         _Layer(fc1_experts_weights.__getitem__, fc1_experts_bias),
         _Layer(fc2_experts_weights.__getitem__, fc2_experts_bias),
@@ -89,14 +101,24 @@ def mixture_of_experts(
     return _mixed(input, chosen, weights, layers, gate)
 
 
+def _check_sizes(operands, is_gated, bits=None):
+    shapes = {name: None if array is None else array.shape for name, array in operands.items()}
+    fault = fault_of(shapes, is_gated, bits)
+    if fault is not None:
+        raise KernelError(fault, InvalidArgument)
+
+
 @dataclass(frozen=True)
 class _Layer:
     """One matrix of all experts; `weights` makes that of one of them, (outputs, inputs)."""
 
     weights: Any
     bias: np.ndarray | None
+    block: int | None = None
+    """How many numbers of a row are rounded to 8 bits together; None if they are not."""
 
     def __call__(self, rows, expert):
+        rows = rows if self.block is None else rounded(rows, self.block)
         product = rows @ self.weights(expert).T
         return product if self.bias is None else product + self.bias[expert]
 
@@ -188,7 +210,7 @@ def quantized_mixture_of_experts(
     weights_prepacked=-1,
     accuracy_level=0,
 ):
-    """`accuracy_level` is the least precision that the model is content with; we always compute in float32."""
+    """`accuracy_level` is the least precision that the model is content with: at 4 rows are rounded to 8 bits where weights have blocks."""
     if weights_prepacked == 1:
         raise KernelError("weights packed for a GPU (weights_prepacked=1) cannot be used here", InvalidArgument)
     if quant_type not in DEQUANTIZERS:
@@ -198,13 +220,37 @@ def quantized_mixture_of_experts(
         if weights is None:
             return None
         dequantize = DEQUANTIZERS[quant_type]
-        layer = _QuantizedLayer(weights, scales, zero_points, global_scale, bits or expert_weight_bits, block_size or 0)
-        return _Layer(lambda expert: dequantize(layer, expert), None if bias is None else bias.astype(np.float32))
+        layer = _QuantizedLayer(weights, scales, zero_points, global_scale, bits, block_size or 0)
+        block = _rounded_block(layer) if accuracy_level == ROUNDED and quant_type == "int" else None
+        return _Layer(lambda expert: dequantize(layer, expert), None if bias is None else bias.astype(np.float32), block)
 
+    own = fc1_expert_weight_bits, fc2_expert_weight_bits, fc3_expert_weight_bits
+    first, second, third = (4 if quant_type in ("fp4", "nvfp4") else number or expert_weight_bits for number in own)
+    operands = {
+        "input": input,
+        "router_probs": router_probs,
+        "fc1_experts_weights": fc1_experts_weights,
+        "fc1_scales": fc1_scales,
+        "fc1_experts_bias": fc1_experts_bias,
+        "fc2_experts_weights": fc2_experts_weights,
+        "fc2_scales": fc2_scales,
+        "fc2_experts_bias": fc2_experts_bias,
+        "fc3_experts_weights": fc3_experts_weights,
+        "fc3_scales": fc3_scales,
+        "fc3_experts_bias": fc3_experts_bias,
+        "fc1_zero_points": fc1_zero_points,
+        "fc2_zero_points": fc2_zero_points,
+        "fc3_zero_points": fc3_zero_points,
+        "router_weights": router_weights,
+        "fc1_global_scale": fc1_global_scale,
+        "fc2_global_scale": fc2_global_scale,
+    }
+    if quant_type != "fp8":
+        _check_sizes(operands, activation_type == "swiglu" and swiglu_fusion, {"fc1": first, "fc2": second, "fc3": third})
     layers = (
-        layer(fc1_experts_weights, fc1_scales, fc1_zero_points, fc1_global_scale, fc1_experts_bias, fc1_expert_weight_bits),
-        layer(fc2_experts_weights, fc2_scales, fc2_zero_points, fc2_global_scale, fc2_experts_bias, fc2_expert_weight_bits),
-        layer(fc3_experts_weights, fc3_scales, fc3_zero_points, fc1_global_scale, fc3_experts_bias, fc3_expert_weight_bits),
+        layer(fc1_experts_weights, fc1_scales, fc1_zero_points, fc1_global_scale, fc1_experts_bias, first),
+        layer(fc2_experts_weights, fc2_scales, fc2_zero_points, fc2_global_scale, fc2_experts_bias, second),
+        layer(fc3_experts_weights, fc3_scales, fc3_zero_points, fc1_global_scale, fc3_experts_bias, third),
     )
     gate = _Gate(activation_type, activation_alpha, activation_beta, swiglu_fusion, swiglu_limit)
     shares = None if router_weights is None else router_weights.astype(np.float32)
@@ -224,6 +270,14 @@ class _QuantizedLayer:
     global_scale: np.ndarray | None
     bits: int
     block_size: int
+
+
+def _rounded_block(layer):
+    """How many numbers of a row are rounded together: those that meet weights of one scale, where these are blocks."""
+    if layer.scales is None or layer.scales.ndim < 3:
+        return None
+    inner = layer.weights.shape[2] * 8 // layer.bits
+    return min(scale_block(inner, layer.scales.shape[2]), LONGEST_BLOCK)
 
 
 def _from_integers(layer, expert):

@@ -159,6 +159,19 @@ class ChainLowerer(ValueLowerer):
         )
         return Sink(grouped_shape(permuted(shape, axes), groups), chain, arguments, [result for result, _ in results])
 
+    def sink_into(self, target: View, operations: Sequence[Operation]) -> Sink:
+        """Where what a kernel computes goes through operations into memory that is no node's output.
+
+        The axes of the target are those of the kernel's domain, and so are those of views among the operands.
+        """
+        expression = Expression(self, target.shape)
+        result = expression.made_of(target.type, operations, target.type)
+        strides = [self.broadcast(view, target.shape).strides for view in expression.views]
+        chain, arguments = placed(
+            len(target.shape), expression.items, expression.views, strides, [result], [target], [target.strides]
+        )
+        return Sink(target.shape, chain, arguments)
+
     def _loaded(self, view: View, shape: Dims, groups: Sequence[int], axes: Sequence[int]) -> tuple[View, Dims]:
         """What a kernel's chain reads, and its strides in the kernel's domain: a copy of full size where it does not step evenly there."""
         whole = self.broadcast(view, shape)

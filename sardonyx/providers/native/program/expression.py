@@ -65,10 +65,14 @@ class Expression:
         """Begin with a value that the kernel around makes, up to some operations; `given` is the type of what it makes, if another."""
         type = element_of(value)
         assert type is not None
-        number = self._new(None, Given(given or type))
+        self.numbers[value] = self.made[value] = self.made_of(given or type, operations, type)
+
+    def made_of(self, given: Type, operations: Sequence[Operation], type: Type) -> int:
+        """The number of what operations make of a value that the kernel around gives; results are of `type` if they do not say."""
+        number = self._new(None, Given(given))
         for operation in operations:
             number = self.operate(operation, number, type)
-        self.numbers[value] = self.made[value] = number
+        return number
 
     def operate(self, operation: Operation, before: int, type: Type) -> int:
         """The number of an operation's result; `before` is what the kernel made, or the operation before."""

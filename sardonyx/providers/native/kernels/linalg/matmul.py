@@ -288,6 +288,7 @@ def gemm_step(
             columns=columns,
             inner=inner,
             batch_sizes=sizes,
+            bands=None,
             sink=sink.arguments,
         ),
         total * dim.ceildiv(rows, tile.rows) * dim.ceildiv(columns, tile.width),

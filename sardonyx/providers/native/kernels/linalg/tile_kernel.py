@@ -16,7 +16,7 @@ from sardonyx.compiler.types import I8, I64, Type
 from sardonyx.ir import Dim, dim
 from sardonyx.providers.native.kernels.linalg.packing import batch_offset
 from sardonyx.providers.native.program import budgets
-from sardonyx.providers.native.program.arguments import Arguments, Operands, Pointer, Size, each, group
+from sardonyx.providers.native.program.arguments import Arguments, Operands, Pointer, Size, each, group, when
 from sardonyx.providers.native.program.chain import Chain, ChainCode, chain_weight
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.startup.records import dataclass
@@ -32,6 +32,7 @@ MAX_SINGLE_VECTORS = 9
 SHORTEST_VECTOR = 16
 """Bytes of the smallest vectors that CPUs have."""
 ROWS_PER_POINTER = 3
+BAND_WORDS = 3
 LIGHT = 16
 """Up to how many instructions per vector what follows is repeated for each register of a tile; beyond, it is a loop."""
 
@@ -55,6 +56,8 @@ class Tile:
     """How groups of small integers are multiplied, which `left` and `right` then stand for; None for floats."""
     is_narrow: bool = False
     """Whether all columns there are fill a part of one vector, and a register can be spared for its mask."""
+    is_banded: bool = False
+    """Whether rows come in bands, each of which has a matrix of its own; a table says which."""
 
     @property
     def multiply(self) -> Product:
@@ -117,6 +120,15 @@ class FactorArguments(Arguments):
     batch_strides: Sequence[Size] = each(lambda batch_axes: batch_axes)
 
 
+class BandsArguments(Arguments):
+    """Which rows belong together: up to a tile of them, multiplied by the matrix of one entry of the batch."""
+
+    table: Pointer
+    """For each band its entry of the batch, its first row, and how many rows it has: `BAND_WORDS` of int64."""
+    count: Size
+    """Of bands; some may have no rows."""
+
+
 class GemmArguments(Arguments):
     left: FactorArguments
     right: FactorArguments
@@ -124,13 +136,27 @@ class GemmArguments(Arguments):
     columns: Size
     inner: Size
     batch_sizes: Sequence[Size] = each(lambda batch_axes: batch_axes)
+    bands: BandsArguments | None = when(lambda tile: tile.is_banded)
     sink: Operands = group(lambda chain: chain.slots)
 
 
 @kernel("gemm", GemmArguments)
 def gemm_kernel(f: KernelFunction, a: GemmArguments, tile: Tile, batch_axes: int, chain: Chain) -> None:
-    """Items are tiles of the result: batch by batch, block by block, in a block row of tiles by row of tiles."""
+    """Items are tiles of the result: batch by batch, block by block, in a block row of tiles by row of tiles.
+
+    Where rows come in bands, each is a tile, and all batches are one.
+    """
     TiledProduct(f, a, tile, chain).emit()
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of a tile, and where A has them."""
+
+    batch: Value
+    start: Value
+    height: Value
+    offset: Value
 
 
 @dataclass
@@ -159,7 +185,7 @@ class TiledProduct:
         self.spilled = f.stack(self.sum_type, (tile.rows + 1) * tile.width)
         self.parts = f.stack(self.sum_type, tile.rows * tile.width)
         """The sum of the parts of long sums that are done."""
-        self.tiles = (a.rows + (tile.rows - 1)) // tile.rows
+        self.tiles = (a.rows + (tile.rows - 1)) // tile.rows if a.bands is None else a.bands.count
         self.panels = (a.columns + (tile.width - 1)) // tile.width
         self._make_blocks()
 
@@ -215,12 +241,12 @@ class TiledProduct:
     def _tile(self, place: _Place) -> None:
         """Compute one tile, with its epilogue; at the last rows it is made up of smaller ones."""
         f, a, shape = self.f, self.a, self.shape
-        batch, number = place.batch.get(), place.tile.get()
+        tile = self._rows(place)
+        start, height = tile.start, tile.height
         panel = place.block.get() * self.block + place.panel.get()
-        start, column = number * shape.rows, panel * shape.width
-        left, right = self._operands(batch, number, panel, column)
-        height = f.minimum(a.rows - start, shape.rows)
-        outer = [batch] if self.epilogue.chain.rank == 3 else []
+        column = panel * shape.width
+        left, right = self._operands(tile, panel, column)
+        outer = [tile.batch] if self.epilogue.chain.rank == 3 else []
         is_whole = a.columns - column >= shape.width
         row_step = a.left.stride if shape.along == "k" else 1
         done = f.variable(0, I64)
@@ -233,12 +259,22 @@ class TiledProduct:
                 done.set(row + rows)
         self._finish(outer, start, height, column, is_whole)
 
-    def _operands(self, batch: Value, tile: Value, panel: Value, column: Value) -> tuple[Value, Value]:
+    def _rows(self, place: _Place) -> _Rows:
+        """Which rows come next."""
+        f, a, number = self.f, self.a, place.tile.get()
+        if a.bands is None:
+            start = number * self.shape.rows
+            height = f.minimum(a.rows - start, self.shape.rows)
+            return _Rows(place.batch.get(), start, height, number * a.left.tile_stride)
+        batch, start, height = (f.load(a.bands.table, number * BAND_WORDS + word, I64) for word in range(BAND_WORDS))
+        return _Rows(batch, start, height, start * a.left.stride)
+
+    def _operands(self, tile: _Rows, panel: Value, column: Value) -> tuple[Value, Value]:
         """Where a tile of A and a panel of B begin."""
         f, a, shape = self.f, self.a, self.shape
-        left, right = batch_offset(f, batch, a.batch_sizes, [a.left.batch_strides, a.right.batch_strides])
+        left, right = batch_offset(f, tile.batch, a.batch_sizes, [a.left.batch_strides, a.right.batch_strides])
         return (
-            f.address(a.left.place, left + tile * a.left.tile_stride, shape.left),
+            f.address(a.left.place, left + tile.offset, shape.left),
             f.address(a.right.place, right + self._panel_offset(panel, column), shape.right),
         )
 

@@ -387,6 +387,7 @@ class Layer:
                 columns=columns,
                 inner=depth,
                 batch_sizes=[batch],
+                bands=None,
                 sink=stride_arguments(view, strides),
             ),
             batch * dim.ceildiv(rows, tile.rows) * (columns // tile.width),

@@ -12,9 +12,10 @@ from sardonyx.providers.native.kernels.shape.views import axis_of, broadcast_ele
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import dims, is_plain, rank_of, required, shape_of
-from sardonyx.providers.native.program.views import Dims, View
+from sardonyx.providers.native.program.views import Dims, View, memory_order
 
 UNBOUNDED = 1 << 40
+CHANNELS_LAST = (0, 2, 3, 1)
 PAD_MODES = ("constant", "edge", "reflect", "wrap")
 
 # --- joining --------------------------------------------------------------------------------------------------------
@@ -89,9 +90,12 @@ def depth_to_space(lowerer: Lowerer, node: Node) -> None:
     lowerer.require(dims(value)[1], channels * block * block)
     if word(node, "mode", "DCR") == "DCR":
         source = _reshaped(lowerer, value, (batch, block, block, channels, height, width)).transposed((0, 3, 4, 1, 5, 2))
+        # with the channels last, those of a pixel stay together, and so do pixels of a block side by side
+        order = CHANNELS_LAST if memory_order(lowerer.view(value)) == CHANNELS_LAST else None
+        _copy_into(lowerer, source, result, order)
     else:
         source = _reshaped(lowerer, value, (batch, channels, block, block, height, width)).transposed((0, 1, 4, 2, 5, 3))
-    _copy_into(lowerer, source, result)
+        _copy_into(lowerer, source, result)
 
 
 @lower("SpaceToDepth", claims=_has_known_mode)
@@ -108,9 +112,9 @@ def space_to_depth(lowerer: Lowerer, node: Node) -> None:
     _copy_into(lowerer, blocks.transposed((0, 3, 5, 1, 2, 4) if depth_first else (0, 1, 3, 5, 2, 4)), result)
 
 
-def _copy_into(lowerer: Lowerer, source: View, result: Value) -> None:
-    """Elements in their order, whatever the result's shape."""
-    target = lowerer.output(result).reshaped(source.shape)
+def _copy_into(lowerer: Lowerer, source: View, result: Value, order: tuple[int, ...] | None = None) -> None:
+    """Elements in their order, whatever the result's shape; with `order` its axes lie so in memory."""
+    target = lowerer.output(result, order).reshaped(source.shape) or lowerer.output(result).reshaped(source.shape)
     assert target is not None
     lowerer.copy(source, target)
 

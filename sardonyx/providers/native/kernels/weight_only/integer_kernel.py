@@ -29,6 +29,11 @@ CHAINS_OF_ADDITIONS = 8
 Sums = list[list[Variable]]
 
 
+def tile_height(target: Target, vectors: int) -> int:
+    """How many rows leave registers for decoding."""
+    return (16 if target.vector_registers >= 32 else 8) // vectors
+
+
 def way_of(target: Target, codes: Codes) -> str:
     """How groups are multiplied and added."""
     if target.vnni:

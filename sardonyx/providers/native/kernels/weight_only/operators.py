@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from sardonyx.compiler.target import Target
 from sardonyx.compiler.types import F32, U8
 from sardonyx.ir import Node, Value, dim
 from sardonyx.ops.reading import inputs_named, operand
 from sardonyx.providers.cpu.contrib.linalg import ROUNDED
 from sardonyx.providers.native.kernels.linalg.tile_kernel import Tile, tile_vectors
-from sardonyx.providers.native.kernels.weight_only.integer_kernel import integer_kernel
+from sardonyx.providers.native.kernels.weight_only.integer_kernel import integer_kernel, tile_height
 from sardonyx.providers.native.kernels.weight_only.kernel import Codes, coded_kernel
 from sardonyx.providers.native.kernels.weight_only.packing import (
     Order,
@@ -93,16 +92,11 @@ def mat_mul_n_bits(lowerer: Lowerer, node: Node) -> None:
         rows = rounded_rows(lowerer, rows, codes, panels.block, panels.blocks)
     else:
         rows = apart(lowerer, rows)
-    height = _rounded_rows(lowerer.target, vectors) if is_rounded else shared_rows(lowerer.target)
+    height = tile_height(lowerer.target, vectors) if is_rounded else shared_rows(lowerer.target)
     tile = Tile(rows.type, F32, height, vectors, lanes, "k", True)
     kernel = integer_kernel if is_rounded else coded_kernel
     (bias,) = inputs_named(node, "bias")
     product_step(lowerer, node, kernel, rows, tile, panels, _packed(lowerer, node, panels, order), bias)
-
-
-def _rounded_rows(target: Target, vectors: int) -> int:
-    """How many rows leave registers for decoding."""
-    return (16 if target.vector_registers >= 32 else 8) // vectors
 
 
 def _array(value: Value | None) -> np.ndarray | None:

@@ -76,6 +76,11 @@ class Panels:
         return -(-self.weights.N // self.width)
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """Of all panels, in words."""
+        return self.count, self.blocks, self.codes.heads + self.words, self.width
+
+    @property
     def stride(self) -> int:
         """Words of a panel."""
         return self.blocks * (self.codes.heads + self.words) * self.width
@@ -110,8 +115,16 @@ def pack(
     memory: WeightMemory, panels: Panels, order: Order | None, B: np.ndarray, scales: np.ndarray, zeros: np.ndarray | None
 ) -> np.ndarray:
     """Panels of the weights; what is missing in the last one is 0."""
+    packed = memory.empty(panels.shape, np.uint32)
+    pack_into(packed, panels, order, B, scales, zeros)
+    return packed
+
+
+def pack_into(
+    packed: np.ndarray, panels: Panels, order: Order | None, B: np.ndarray, scales: np.ndarray, zeros: np.ndarray | None
+) -> None:
+    """Have panels of the weights in memory that is there."""
     weights, width = panels.weights, panels.width
-    packed = memory.empty((panels.count, panels.blocks, panels.codes.heads + panels.words, width), np.uint32)
     if weights.N % width:
         packed[-1] = 0
     groups = np.arange(panels.blocks) * panels.block // weights.block_size if order is None else order.groups
@@ -124,7 +137,6 @@ def pack(
     for first in range(0, weights.N, step):
         words = _words(panels, order, rows[first : first + step])
         _put(packed[first // width :, :, panels.codes.heads :, :], words, width)
-    return packed
 
 
 def _is_as_given(panels: Panels, order: Order | None) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from sardonyx.compiler.target import Target
 from sardonyx.compiler.types import F32
-from sardonyx.ir import Node, Value, dim
+from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.providers.native.kernels.linalg.matmul import with_flat_rows
 from sardonyx.providers.native.kernels.linalg.tile_kernel import FactorArguments, GemmArguments, Tile, grain_of
 from sardonyx.providers.native.kernels.weight_only.packing import Order, Panels
@@ -42,14 +42,18 @@ def float_rows(lowerer: Lowerer, A: Value, order: Order | None = None) -> View:
 
 def apart(lowerer: Lowerer, rows: View) -> View:
     """Rows that do not compete for the same places of the first-level cache; others are copied, as a tile reads a dozen at a time."""
-    count, stride = rows.shape[0], rows.strides[0]
-    is_unlucky = isinstance(stride, int) and stride > 0 and stride * F32.bytes % lowerer.target.caches.distance == 0
-    if count == 1 or not is_unlucky:
+    count, stride = rows.shape[0], stride_apart(lowerer, rows.strides[0])
+    if count == 1 or stride == rows.strides[0]:
         return rows
-    gap = GAP_BYTES // F32.bytes
-    copied = View(lowerer.scratch(count * (stride + gap) * F32.bytes), F32, rows.shape, (stride + gap, 1))
+    copied = View(lowerer.scratch(count * stride * F32.bytes), F32, rows.shape, (stride, 1))
     lowerer.copy(rows, copied)
     return copied
+
+
+def stride_apart(lowerer: Lowerer, stride: Dim) -> Dim:
+    """A stride of floats, or one that is somewhat larger, with which rows do not compete."""
+    is_unlucky = isinstance(stride, int) and stride > 0 and stride * F32.bytes % lowerer.target.caches.distance == 0
+    return stride + GAP_BYTES // F32.bytes if is_unlucky else stride
 
 
 def product_step(
@@ -76,6 +80,7 @@ def product_step(
             columns=columns,
             inner=rows.shape[1],
             batch_sizes=(),
+            bands=None,
             sink=sink.arguments,
         ),
         dim.ceildiv(count, tile.rows) * panels.count,
