@@ -273,14 +273,14 @@ def test_weights_are_never_held_dequantized() -> None:
     assert held <= given + 4096
 
 
-def test_more_experts_than_a_run_has_are_refused() -> None:
+@pytest.mark.parametrize(("k", "experts", "sparse"), [(3, 2, 0), (2, 0, 0), (2, 0, 1)])
+def test_more_experts_than_a_run_has_are_refused(k: int, experts: int, sparse: int) -> None:
     rng = np.random.default_rng(11)
-    fed = tokens_of(rng, 3, 8, 2)
-    fed |= {"fc1_experts_weights": numbers(rng, 2, 8, 8), "fc2_experts_weights": numbers(rng, 2, 8, 8)}
-    session = sardonyx.InferenceSession(
-        model("MoE", fed, {}, is_open=True, k=3).SerializeToString(), providers=["CPUExecutionProvider"]
-    )
-    with pytest.raises(errors.InvalidArgument, match="mixture.*k is 3, there are 2 experts"):
+    fed = tokens_of(rng, 3, 8, experts)
+    fed |= {"fc1_experts_weights": numbers(rng, experts, 8, 8), "fc2_experts_weights": numbers(rng, experts, 8, 8)}
+    proto = model("MoE", fed, {}, is_open=True, k=k, use_sparse_mixer=sparse)
+    session = sardonyx.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    with pytest.raises(errors.InvalidArgument, match=f"mixture.*k is {k}, there are {experts} experts"):
         session.run(None, fed)
 
 

@@ -140,10 +140,11 @@ def _mixed(input, chosen, weights, layers, gate):
 
 def routed(router_probs, router_weights, k, normalize, use_sparse_mixer):
     """The experts of each token and their weights, (tokens, k); of equal experts the last ones, as in onnxruntime."""
+    experts = router_probs.shape[1]
+    if not 1 <= (1 if use_sparse_mixer else k) <= experts:
+        raise KernelError(f"k is {k}, there are {experts} experts", InvalidArgument)
     if use_sparse_mixer:
         return _sparsely_mixed(router_probs, k)
-    if not 1 <= k <= router_probs.shape[1]:
-        raise KernelError(f"k is {k}, there are {router_probs.shape[1]} experts", InvalidArgument)
     chosen = np.argsort(router_probs, axis=1, kind="stable")[:, : -k - 1 : -1]
     weights = np.take_along_axis(softmax(router_probs, 1) if router_weights is None else router_weights, chosen, axis=1)
     if normalize:

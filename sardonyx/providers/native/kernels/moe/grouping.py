@@ -46,16 +46,13 @@ class GroupArguments(Arguments):
     rows: Size
     k: Size
     experts: Size
-    least: Size
-    """How many experts there must be."""
     ends: Pointer
     tokens: Pointer
     places: Pointer
     sorted_weights: Pointer
-    status: Pointer
 
 
-def grouped(lowerer: Lowerer, chosen: View, weights: View, experts: Dim, least: int) -> Groups:
+def grouped(lowerer: Lowerer, chosen: View, weights: View, experts: Dim) -> Groups:
     """The rows of tokens that chose experts (tokens, k)."""
     tokens, k = chosen.shape
     assert isinstance(k, int)
@@ -77,12 +74,10 @@ def grouped(lowerer: Lowerer, chosen: View, weights: View, experts: Dim, least: 
             rows=count,
             k=k,
             experts=experts,
-            least=least,
             ends=groups.ends,
             tokens=groups.tokens,
             places=groups.places,
             sorted_weights=groups.weights,
-            status=lowerer.status(),
         ),
         1,
         traffic=count * (4 * I64.bytes),
@@ -93,8 +88,6 @@ def grouped(lowerer: Lowerer, chosen: View, weights: View, experts: Dim, least: 
 @kernel("group rows", GroupArguments)
 def group_kernel(f: KernelFunction, a: GroupArguments) -> None:
     """Sort by counting: `ends` holds first how many rows experts have, then where these begin, at last where they end."""
-    with f.if_(a.experts < a.least):
-        f.store(1, a.status, 0, I64)
     with f.loop(0, a.experts) as expert:
         f.store(0, a.ends, expert, I64)
     with f.loop(0, a.rows) as place:

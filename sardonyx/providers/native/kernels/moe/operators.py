@@ -186,8 +186,9 @@ class _Mixture:
             for size, wanted in zip(weights.shape, logits.shape):
                 lowerer.require(size, wanted)
         k, is_sparse = int(operand(node, "k")), bool(operand(node, "use_sparse_mixer"))
-        chosen = routed(lowerer, logits, weights, k, normalizes, is_sparse)
-        self.groups: Groups = grouped(lowerer, *chosen, logits.shape[1], 1 if is_sparse else k)
+        experts, least = logits.shape[1], 1 if is_sparse else k
+        lowerer.require(dim.minimum(experts, least), least)
+        self.groups: Groups = grouped(lowerer, *routed(lowerer, logits, weights, k, normalizes, is_sparse), experts)
         rows = taken_rows(lowerer, tokens, self.groups, stride_apart(lowerer, tokens.shape[1]))
         result = self._product("fc2", self._whole("fc2"), self._hidden(rows), self._weighed())
         mix(lowerer, result, self.groups, lowerer.sink(node, (len(dims(node.outputs[0])) - 1, 1), given=F32))
