@@ -52,7 +52,6 @@ class Runner:
         for name, clock in CLOCKS.items():
             self.best[name] = min(self.best[name], clock() - starts[name])
 
-
     def kept(self) -> int:
         """Bytes that wait between forward and backward, besides parameters."""
         kept: dict[int, int] = {}
