@@ -3,17 +3,23 @@
     python -m benchmarks.training [--threads 1] [--models mlp bert] [--seconds 10] [--inductor]
 
 Steps of all of them are taken in turns in one process. What is printed are minima: processor time and wall time of forward, loss and
-backward in milliseconds, their ratios to eager torch, and the largest difference of a gradient in parts of the largest gradient.
+backward in milliseconds, their ratios to eager torch, and the largest difference of a gradient in parts of the largest gradient. Memory is
+what waits between forward and backward, besides parameters and inputs, and the peak of a step above what the process held before it and
+above what compiled programs hold from step to step; `recompute` is sardonyx with a memory budget of 0.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import ctypes
+import gc
 import math
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -26,11 +32,11 @@ CLOCKS: dict[str, Clock] = {"processor": time.process_time, "wall": time.perf_co
 class Runner:
     """One way to take steps of a model."""
 
-    def __init__(self, name: str, model: torch.nn.Module, step: Step, backend: str | None):
+    def __init__(self, name: str, model: torch.nn.Module, step: Step, backend: str | None, **options: Any):
         self.name = name
         self.model = copy.deepcopy(model)
         self.step = step
-        self.call = self.model if backend is None else torch.compile(self.model, backend=backend)
+        self.call = self.model if backend is None else torch.compile(self.model, backend=backend, options=options or None)
         self.best = dict.fromkeys(CLOCKS, math.inf)
         started = time.process_time()
         self.take()
@@ -45,6 +51,49 @@ class Runner:
         self.take()
         for name, clock in CLOCKS.items():
             self.best[name] = min(self.best[name], clock() - starts[name])
+
+    def kept(self) -> int:
+        """Bytes that wait between forward and backward, besides parameters."""
+        kept: dict[int, int] = {}
+        own = {parameter.untyped_storage().data_ptr() for parameter in self.model.parameters()}
+
+        def keep(tensor: torch.Tensor) -> torch.Tensor:
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() not in own:
+                kept[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            loss = self.step(self.call)
+        loss.backward()
+        return sum(kept.values())
+
+    def peak(self) -> int:
+        """The most bytes that a step takes, with gradients there already, and what compiled programs hold all the time."""
+        self.take()
+        self.model.zero_grad(set_to_none=False)
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)
+        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+        before = memory("VmRSS")
+        self.step(self.call).backward()
+        return memory("VmHWM") - before + held_by_programs()
+
+
+def memory(name: str) -> int:
+    """A line of the kernel's account of this process, in bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
+
+
+def held_by_programs() -> int:
+    """What programs of sardonyx keep from run to run: arenas, and blocks of results that wait for the next one."""
+    from sardonyx.providers.native.execution.compiled import CompiledProgram
+
+    programs = [one for one in gc.get_objects() if isinstance(one, CompiledProgram)]
+    arenas = sum(state.arena.nbytes for program in programs for state in program._idle)
+    shelves = [shelf for program in programs for shelf in program._memory._shelves.values()]
+    return arenas + sum(len(block) for shelf in shelves for block in shelf.blocks)
 
 
 def gap(ours: torch.nn.Module, theirs: torch.nn.Module) -> float:
@@ -69,8 +118,20 @@ def compare(name: str, seconds: float, with_inductor: bool) -> float:
         ratios = [runner.best[clock] / eager.best[clock] for clock in CLOCKS]
         times = "  ".join(f"{clock} {1000 * runner.best[clock]:8.2f} ms ({ratio:.2f})" for clock, ratio in zip(CLOCKS, ratios))
         print(f"{name:10} {runner.name:9} {times}  first step {runner.first:6.1f} s  gap {gap(runner.model, eager.model):.0e}")
-    ours = runners["sardonyx"]
-    return ours.best["processor"] / eager.best["processor"]
+    return runners["sardonyx"].best["processor"] / eager.best["processor"]
+
+
+def compare_memory(name: str) -> None:
+    """Print what steps of a model keep and take; each way alone, so that none holds memory while another is measured."""
+    ways = {"eager": (None, {}), "sardonyx": ("sardonyx", {}), "recompute": ("sardonyx", {"memory_budget": 0.0})}
+    for label, (backend, options) in ways.items():
+        torch.manual_seed(0)
+        torch._dynamo.reset()
+        model, step = MODELS[name]()
+        runner = Runner(label, model, step, backend, **options)
+        print(f"{name:10} {label:9} kept {runner.kept() / 1e6:7.2f} MB  peak {runner.peak() / 1e6:7.2f} MB")
+        del runner
+        gc.collect()
 
 
 def optimizers(seconds: float) -> None:
@@ -118,9 +179,14 @@ def main() -> None:
     parser.add_argument("--models", nargs="*", choices=MODELS, default=list(MODELS))
     parser.add_argument("--seconds", type=float, default=10.0, help="for each model")
     parser.add_argument("--inductor", action="store_true", help="needs a C++ compiler, and minutes")
+    parser.add_argument("--memory", action="store_true", help="measure memory in place of time (Linux)")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(options.threads)
+    if options.memory:
+        for name in options.models:
+            compare_memory(name)
+        return
     ratios = [compare(name, options.seconds, options.inductor) for name in options.models]
     print(f"geometric mean of processor time against eager torch: {math.prod(ratios) ** (1 / len(ratios)):.2f}")
     optimizers(options.seconds / 4)

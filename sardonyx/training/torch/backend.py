@@ -39,12 +39,22 @@ def sardonyx(module: fx.GraphModule, example_inputs: Sequence[Any], **keywords: 
     return compiler(module, example_inputs)
 
 
-def _partition(options: Options, *arguments: Any, **keywords: Any) -> Any:
+def _partition(options: Options, joint: fx.GraphModule, *arguments: Any, **keywords: Any) -> Any:
     """Cut a graph into forward and backward; a budget decides what is kept between them."""
     from torch._functorch import config
 
-    with config.patch(activation_memory_budget=float(options.memory_budget)):
-        return PARTITIONS[options.partition](*arguments, **keywords)
+    budget = 1.0 if _moves_statistics(joint) else float(options.memory_budget)
+    with config.patch(activation_memory_budget=budget):
+        return PARTITIONS[options.partition](joint, *arguments, **keywords)
+
+
+def _moves_statistics(joint: fx.GraphModule) -> bool:
+    """Whether a batch norm changes its running statistics. It cannot be computed again: in backward these are other ones."""
+    moving = (
+        torch.ops.aten._native_batch_norm_legit_functional.default,
+        torch.ops.aten._batch_norm_with_update_functional.default,
+    )
+    return any(node.target in moving for node in joint.graph.nodes)
 
 
 def _compile(module: fx.GraphModule, example_inputs: Sequence[Any], options: Options, name: str) -> Any:

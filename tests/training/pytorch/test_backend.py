@@ -295,3 +295,8 @@ def test_a_smaller_budget_keeps_less_and_changes_no_gradient() -> None:
         kept.append(kept_bytes(compiled(copy.deepcopy(model), memory_budget=budget), rows))
     assert kept[0] > 1.5 * kept[1] > 1.5 * kept[2]
     assert kept[2] <= 0.6 * kept_bytes(model, rows)
+
+
+def test_a_batch_norm_is_not_computed_again() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.GELU(), nn.Flatten(), nn.Linear(64, 2))
+    assert_trains_alike(model, torch.randn(4, 3, 6, 6), memory_budget=0.0)

@@ -15,6 +15,7 @@ from sardonyx.providers.native.program.scalars import find_scalar
 from sardonyx.providers.native.program.steps import Buffer, Program
 from sardonyx.providers.native.program.table import lowering_of
 from sardonyx.providers.native.program.values import dims, element_of, shape_of
+from sardonyx.providers.native.program.views import contiguous_view
 from sardonyx.providers.provider import CannotCompile
 from sardonyx.startup.records import replace
 
@@ -34,6 +35,7 @@ class Lowerer(ChainLowerer):
             self._nodes = [node]
             try:
                 self._lower(node)
+                self._deliver_finished(node)
             except Exception as error:
                 self._fail(error)
         for value in self.cluster.outputs:
@@ -45,6 +47,13 @@ class Lowerer(ChainLowerer):
         if self._failures:
             raise LoweringFailed(self._failures)
         return self.program
+
+    def _deliver_finished(self, node: Node) -> None:
+        """Copy results that only the caller reads as soon as they are there: what they are copied from is free then, and still cached."""
+        for value in node.outputs:
+            if value in self.scope.places and value in self.scope.views and not value.users:
+                self.deliver(value, self.scope.places[value])
+                self.scope.views[value] = contiguous_view(value, self.scope.places[value])
 
     def _lower(self, node: Node) -> None:
         self._check_declared(node)
