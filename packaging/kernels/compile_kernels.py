@@ -139,7 +139,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     levels = list(X86_LEVELS)
     levels = options.levels.split(",") if options.levels else levels[: levels.index(jit.host().name) + 1]
     for level in levels:
-        environment = os.environ | {str(settings.CPU_LEVEL): level, str(settings.REMEMBER_VARIABLE): "off"}
+        variables = {settings.CPU_LEVEL: level, settings.REMEMBER_VARIABLE: "off", settings.HURRY: "0"}
+        environment = os.environ | {str(name): value for name, value in variables.items()}
         command = [sys.executable, __file__, *options.models, "--child", level, "--folder", str(options.folder)]
         subprocess.run(command, check=True, env=environment)
     if options.folder == FOLDER and not options.packs_only:
