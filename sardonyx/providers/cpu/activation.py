@@ -64,11 +64,10 @@ def celu(X, alpha=1.0):
 
 
 @cpu.kernel("Sigmoid", widen=True)
-@np.errstate(over="ignore")
 def sigmoid(X, *, out=None):
-    result = np.asarray(np.negative(X, out=out))
-    np.add(np.exp(result, out=result), 1, out=result)
-    return np.divide(1, result, out=result)
+    """exp(-x) is beyond the type's range where the result is not yet 0, so that of -|x| is taken."""
+    power = np.exp(-np.abs(X))
+    return np.divide(np.where(X < 0, power, 1), power + 1, out=out)
 
 
 @cpu.kernel("HardSigmoid", widen=True, inplace=FIRST)
@@ -86,7 +85,7 @@ def hard_swish(X):
 @cpu.kernel("Swish", widen=True, inplace=FIRST)
 @np.errstate(over="ignore", invalid="ignore")
 def swish(X, alpha=1.0):
-    return X / (1 + np.exp(X * -alpha))
+    return X * sigmoid(X * alpha)
 
 
 @cpu.kernel("SwiGLU", widen=True)

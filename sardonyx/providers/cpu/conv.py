@@ -9,6 +9,7 @@ import numpy as np
 from sardonyx.errors import KernelError
 from sardonyx.ops.window import NOT_SET, SAME, distribute_pads, span_of, transposed_size
 from sardonyx.providers.cpu import window as geometry
+from sardonyx.providers.cpu.activation import swish
 from sardonyx.providers.cpu.table import cpu
 from sardonyx.providers.cpu.window import Window, boxes, fold, make_window, padded, per_axis, split_pads
 from sardonyx.providers.termination import watched
@@ -193,5 +194,4 @@ def _activate(values, activation):
         return values
     if activation not in ("silu", "swish"):
         raise KernelError(f"activation is {activation!r}, expected 'silu', 'swish' or 'none'")
-    with np.errstate(over="ignore"):
-        return values / (1 + np.exp(-values))
+    return swish(values)
