@@ -130,7 +130,9 @@ class Compiled:
         from sardonyx.providers.native.aot.writing import checksum
 
         if checksum(Path(path)) != node.attribute("__source_checksum", ""):
-            raise Fail(f"{self._name} cannot be compiled anew: {path} is not the model that it was made from. {way_out}{refusal}")
+            raise Fail(
+                f"{self._name} cannot be compiled anew: {path} is not the model that it was made from. {way_out}{refusal}"
+            )
         return path
 
     @staticmethod
