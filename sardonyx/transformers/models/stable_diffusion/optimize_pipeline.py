@@ -124,7 +124,7 @@ def _blocked_ops(texts: Sequence[str], folders: Sequence[str]) -> dict[str, list
 def _optimize_again(path: Path, is_external: bool) -> None:
     """Let a session write its model in place of a file."""
     data = f"{path.name}.data"
-    made = path.with_name("session.onnx")
+    made = path.with_name("optimized_again.onnx")
     optimize_by_onnxruntime(str(path), optimized_model_path=str(made), save_as_external_data=is_external)
     OnnxModel.save(onnx.load_model(str(made)), str(path), is_external)
     for file in (made, made.with_name(f"{made.name}.data")):
