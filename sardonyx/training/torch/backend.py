@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._dynamo import config as dynamo_config
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
 
@@ -19,7 +20,7 @@ from sardonyx.training.torch.recurrent import keep_layers_whole
 
 PARTITIONS = {"min_cut": min_cut_rematerialization_partition, "default": default_partition}
 
-torch._dynamo.config.allow_rnn = True  # dynamo would leave all that surrounds recurrent layers to eager torch
+dynamo_config.allow_rnn = True  # dynamo would leave all that surrounds recurrent layers to eager torch
 
 _numbers = itertools.count()
 
