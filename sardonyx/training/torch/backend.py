@@ -51,11 +51,8 @@ def _partition(options: Options, joint: fx.GraphModule, *arguments: Any, **keywo
 
 def _moves_statistics(joint: fx.GraphModule) -> bool:
     """Whether a batch norm changes its running statistics. It cannot be computed again: in backward these are other ones."""
-    moving = (
-        torch.ops.aten._native_batch_norm_legit_functional.default,
-        torch.ops.aten._batch_norm_with_update_functional.default,
-    )
-    return any(node.target in moving for node in joint.graph.nodes)
+    moving = ("aten._native_batch_norm_legit_functional.default", "aten._batch_norm_with_update_functional.default")
+    return any(str(node.target) in moving for node in joint.graph.nodes)
 
 
 def _compile(module: fx.GraphModule, example_inputs: Sequence[Any], options: Options, name: str) -> Any:
