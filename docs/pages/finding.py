@@ -139,7 +139,7 @@ FOLDERS = {
     "cases": (ROOT / "tests" / "ops",),
 }
 REGISTER = {
-    *("infer", "in_domain", "of_each", "of_pairs", "contrib", "ml", "training", "nchwc", "define"),
+    *("infer", "in_domain", "of_each", "of_pairs", "contrib", "ml", "training", "nchwc", "ours", "define"),
     *("kernel", "scalar", "lower", "_reduction", "_power_of"),
     "case",
 }

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._dynamo import config as dynamo_config
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
 
@@ -19,7 +20,7 @@ from sardonyx.training.torch.recurrent import keep_layers_whole
 
 PARTITIONS = {"min_cut": min_cut_rematerialization_partition, "default": default_partition}
 
-torch._dynamo.config.allow_rnn = True  # dynamo would leave all that surrounds recurrent layers to eager torch
+dynamo_config.allow_rnn = True  # dynamo would leave all that surrounds recurrent layers to eager torch
 
 _numbers = itertools.count()
 
@@ -50,11 +51,8 @@ def _partition(options: Options, joint: fx.GraphModule, *arguments: Any, **keywo
 
 def _moves_statistics(joint: fx.GraphModule) -> bool:
     """Whether a batch norm changes its running statistics. It cannot be computed again: in backward these are other ones."""
-    moving = (
-        torch.ops.aten._native_batch_norm_legit_functional.default,
-        torch.ops.aten._batch_norm_with_update_functional.default,
-    )
-    return any(node.target in moving for node in joint.graph.nodes)
+    moving = ("aten._native_batch_norm_legit_functional.default", "aten._batch_norm_with_update_functional.default")
+    return any(str(node.target) in moving for node in joint.graph.nodes)
 
 
 def _compile(module: fx.GraphModule, example_inputs: Sequence[Any], options: Options, name: str) -> Any:

@@ -6,7 +6,7 @@ many elements it has. Whoever makes a table vouches for the addresses while the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from sardonyx.compiler.jit import jit
 from sardonyx.compiler.pool import pool
 from sardonyx.compiler.types import F32, F64, I64
 from sardonyx.providers.native.execution.immediate import memory_of, numbers_of, run_step
-from sardonyx.providers.native.kernels.reduction.passes import sweep
 from sardonyx.providers.native.program.arguments import Arguments, Number, Pointer
 from sardonyx.providers.native.program.kernel import DeclaredKernel, KernelFunction, kernel
 
@@ -73,7 +72,7 @@ def adam_kernel(f: KernelFunction, a: AdamArguments, has_penalty: bool) -> None:
         weights, gradients, means, squares, count = _row(f, a.table, row, 4)
         pointers = (weights, gradients, means, squares)
 
-        def update(copy: int, place: Value, rest: Value | None, pointers: Sequence[Value] = pointers) -> None:
+        def update(place: Value, rest: Value | None, pointers: Sequence[Value] = pointers) -> None:
             w, g, m, v = (f.load(pointer, place, F32, lanes, remaining=rest) for pointer in pointers)
             if has_penalty:
                 g = f.fma(n["penalty"], w, g)
@@ -84,7 +83,16 @@ def adam_kernel(f: KernelFunction, a: AdamArguments, has_penalty: bool) -> None:
             for value, pointer in zip((w, m, v), (pointers[0], *pointers[2:])):
                 f.store(value, pointer, place, F32, remaining=rest)
 
-        sweep(f, 0, count, lanes, 2, update)
+        _by_vectors(f, count, lanes, update)
+
+
+def _by_vectors(f: KernelFunction, count: Value, lanes: int, body: Callable[[Value, Value | None], None]) -> None:
+    """Whole vectors, then what is left with a mask: masked stores are slow."""
+    whole = count & -lanes
+    with f.loop(0, whole, lanes) as place:
+        body(place, None)
+    with f.if_(whole < count):
+        body(whole, count - whole)
 
 
 def _row(f: KernelFunction, table: Value, row: Value, kinds: int) -> list[Value]:
@@ -138,11 +146,11 @@ def sgd_kernel(f: KernelFunction, a: AxpyArguments) -> None:
     with f.loop(f.begin, f.end) as row:
         weights, gradients, count = _row(f, a.table, row, 2)
 
-        def update(copy: int, place: Value, rest: Value | None, pointers: Sequence[Value] = (weights, gradients)) -> None:
+        def update(place: Value, rest: Value | None, pointers: Sequence[Value] = (weights, gradients)) -> None:
             w, g = (f.load(pointer, place, F32, lanes, remaining=rest) for pointer in pointers)
             f.store(w - rate * g, pointers[0], place, F32, remaining=rest)
 
-        sweep(f, 0, count, lanes, 2, update)
+        _by_vectors(f, count, lanes, update)
 
 
 def sgd(table: Table, rate: float, threads: int = 1) -> None:
@@ -177,10 +185,10 @@ def scale_kernel(f: KernelFunction, a: AxpyArguments) -> None:
     with f.loop(f.begin, f.end) as row:
         values, count = _row(f, a.table, row, 1)
 
-        def scaled(copy: int, place: Value, rest: Value | None, values: Value = values) -> None:
+        def scaled(place: Value, rest: Value | None, values: Value = values) -> None:
             f.store(f.load(values, place, F32, lanes, remaining=rest) * factor, values, place, F32, remaining=rest)
 
-        sweep(f, 0, count, lanes, 2, scaled)
+        _by_vectors(f, count, lanes, scaled)
 
 
 def norm(table: Table, threads: int = 1) -> float:
