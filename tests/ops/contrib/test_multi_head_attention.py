@@ -152,6 +152,9 @@ empty = {"past_key": f32(2, HEADS, 0, SIZE), "past_value": f32(2, HEADS, 0, SIZE
 case("MultiHeadAttention", **PLAIN, **empty, expect=expecting(3))
 refuse("MultiHeadAttention", query=Q, key=K, value=V, num_heads=3, domain=CONTRIB, match="not a multiple of num_heads 3")
 refuse("MultiHeadAttention", query=Q, **ALONE, match="without a key")
+refuse("MultiHeadAttention", query=f32(2, 3, 2, 3, 4), num_heads=1, domain=CONTRIB, match="heads of the query and num_heads")
+refuse("MultiHeadAttention", query=f32(2, 3, 1, 2, 4), num_heads=1, domain=CONTRIB, match="query")
+refuse("MultiHeadAttention", query=Q, key=f32(2, 5, 1, 2, 4), **ALONE, match="heads of the key and num_heads")
 refuse("MultiHeadAttention", query=Q, key=K, **ALONE, match="without a value")
 refuse("MultiHeadAttention", query=Q, key=K, value=V, key_padding_mask=i32(2, 4), **ALONE, match="key_padding_mask' shape")
 

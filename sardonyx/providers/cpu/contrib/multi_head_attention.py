@@ -55,12 +55,21 @@ def multi_head_attention(
 def _unpacked(query, key, value, heads):
     """Query, key and value as (batch, heads, sequence, size), wherever they stand."""
     if query.ndim == 5:
-        return (query[:, :, :, part].transpose(0, 2, 1, 3) for part in range(3))
+        return _parts(query, 3, heads, "query")
     if key is None:
         raise KernelError("without a key the query must have rank 5, it is " + str(list(query.shape)), InvalidArgument)
     if key.ndim == 5:
-        return split_heads(query, heads), *(key[:, :, :, part].transpose(0, 2, 1, 3) for part in range(2))
+        return split_heads(query, heads), *_parts(key, 2, heads, "key")
     return split_heads(query, heads), split_heads(key, heads), split_heads(value, heads)
+
+
+def _parts(packed, count, heads, name):
+    """What lies beside each other for every head."""
+    if packed.shape[2:4] != (heads, count):
+        raise KernelError(
+            f"{name} is {list(packed.shape)}, its third and fourth axis must be {heads} heads and {count} parts", InvalidArgument
+        )
+    return (packed[:, :, :, part].transpose(0, 2, 1, 3) for part in range(count))
 
 
 def _with_bias(query, key, value, bias, is_projected):
