@@ -29,6 +29,7 @@ PARTS_OF_FAMILIES = {
     "linear": "of ml/models",
     "linear_attention": "of contrib/linear_attention: the standard's own op",
     "logical": "of elementwise",
+    "moe": "of contrib/moe: mixtures of experts",
     "many_texts": "of text: ops on many texts at once",
     "ngrams": "of text: the n-grams of many texts",
     "re2": "of text: patterns",

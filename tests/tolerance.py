@@ -40,6 +40,8 @@ NATIVE_PROLOGUES = {"float32": 2e-5, "float64": 1e-12}
 percent."""
 NATIVE_HOSTILE = 1e-4
 """The same where operands are hostile: what is looked for is another element, not another rounding."""
+NATIVE_LOOPS = 2e-4
+"""The same behind loops: errors of products grow from turn to turn, by up to the largest sum of a row of weights."""
 ATTACK = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 4e-6, "float64": 1e-13}
 """The same in random networks: an algorithm that mixes elements (Winograd, Strassen, sums in another order) errs in proportion to the
 largest of them."""

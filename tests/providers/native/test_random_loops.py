@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.providers.native.agreement import assert_agrees
+from tests.tolerance import NATIVE_LOOPS
 
 CONSTANTS = """<bool yes = {1}, float half = {0.5}, int64 one = {1}, int64 two = {2}, int64 three = {3},
     int64[1] first = {0}, int64[1] next = {1}, int64[1] last = {1000}>"""
@@ -127,16 +128,12 @@ def feeds_of(seed: int) -> list[dict[str, np.ndarray]]:
     ]
 
 
-TOLERANCE = 2e-4
-"""Errors of products grow from turn to turn, by up to the largest sum of a row of weights."""
-
-
 @pytest.mark.parametrize("seed", range(30))
 def test_random_loops_agree_with_numpy(seed: int, caplog: pytest.LogCaptureFixture) -> None:
-    assert_agrees(random_loop(seed, lies=False), feeds_of(seed), tolerance=TOLERANCE)
+    assert_agrees(random_loop(seed, lies=False), feeds_of(seed), tolerance=NATIVE_LOOPS)
     assert "NumPy computes what was compiled" not in caplog.text
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_one_name_for_sizes_that_differ_changes_nothing(seed: int) -> None:
-    assert_agrees(random_loop(seed, lies=True), feeds_of(seed), tolerance=TOLERANCE)
+    assert_agrees(random_loop(seed, lies=True), feeds_of(seed), tolerance=NATIVE_LOOPS)

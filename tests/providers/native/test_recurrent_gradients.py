@@ -12,8 +12,8 @@ from tests.providers.native.agreement import assert_agrees
 TYPES = {"float": np.float32, "double": np.float64}
 
 
-def layer_model(op, sizes, direction, type="float", initial=True, bias=True, last=True, every=True):
-    """A layer and its gradient in one graph, and what it is fed."""
+def layer_model(op, sizes, direction, type="float", initial=True, bias=True, last=True, every=True, is_open=False):
+    """A layer and its gradient in one graph, and what it is fed; with `is_open` nobody knows the steps and the rows before a run."""
     steps, batch, depth, hidden = sizes
     ways, count = (2 if direction == "bidirectional" else 1), (4 if op == "LSTM" else 3)
     rng, shapes = np.random.default_rng(hidden + steps), {}  # type: ignore[var-annotated]
@@ -40,11 +40,14 @@ def layer_model(op, sizes, direction, type="float", initial=True, bias=True, las
         )
         results = ["y", "yh", "g", "dx", "dw", "dr", "db", "d0"]
     text = text.format(form=f'direction = "{direction}", hidden_size = {hidden}')
-    inputs = ", ".join(f"{type}[{','.join(map(str, shape))}] {name}" for name, shape in shapes.items())
+    names = {steps: "T", batch: "B"} if is_open else {}
+    inputs = ", ".join(
+        f"{type}[{','.join(str(names.get(size, size)) for size in shape)}] {name}" for name, shape in shapes.items()
+    )
     known = {"y": (steps, ways, batch, hidden), "g": (steps, ways, batch, count * hidden), "yh": (ways, batch, hidden)}
     known |= {"c": known["y"], "db": (ways, 2 * count * hidden)} | dict.fromkeys(("yc", "d0", "e0"), known["yh"])
     known |= {f"d{name}": shapes[name] for name in "xwr"}
-    outputs = ", ".join(f"{type}[{','.join(map(str, known[name]))}] {name}" for name in results)
+    outputs = ", ".join(f"{type}[{','.join(str(names.get(size, size)) for size in known[name])}] {name}" for name in results)
     scale = {"r": hidden**-0.5, "w": depth**-0.5}  # as layers begin, so that sums of products are about 1
     feeds = {name: (rng.uniform(-1, 1, shape) * scale.get(name, 1)).astype(TYPES[type]) for name, shape in shapes.items()}
     return f"g ({inputs}) => ({outputs}) {{ {text} }}", feeds
@@ -69,6 +72,11 @@ def test_operands_may_be_absent(op, absent):
     assert_agrees(*layer_model(op, (4, 5, 6, 7), "bidirectional", **absent))
 
 
+@pytest.mark.parametrize("op", ["LSTM", "GRU"])
+def test_steps_and_rows_may_be_open(op):
+    assert_agrees(*layer_model(op, (11, 3, 4, 21), "bidirectional", is_open=True))
+
+
 @settings(max_examples=8, deadline=None)
 @given(op=st.sampled_from(["LSTM", "GRU"]), sizes=st.tuples(*(st.integers(1, most) for most in (6, 20, 9, 40))))
 def test_any_size(op, sizes):
@@ -78,5 +86,5 @@ def test_any_size(op, sizes):
 @pytest.mark.parametrize("op", ["LSTM", "GRU"])
 def test_a_row_that_is_not_finite_spoils_no_other(op):
     source, feeds = layer_model(op, (3, 10, 4, 20), "forward")
-    feeds["x"][1, 4], feeds["dy"][0, 9] = np.nan, np.nan
+    feeds["x"][1, 4], feeds["dy"][0, 0, 9] = np.nan, np.nan
     assert_agrees(source, feeds)

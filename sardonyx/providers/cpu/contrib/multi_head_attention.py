@@ -67,7 +67,8 @@ def _parts(packed, count, heads, name):
     """What lies beside each other for every head."""
     if packed.shape[2:4] != (heads, count):
         raise KernelError(
-            f"{name} is {list(packed.shape)}, its third and fourth axis must be {heads} heads and {count} parts", InvalidArgument
+            f"{name} is {list(packed.shape)}, its third and fourth axis must be {heads} heads and {count} parts",
+            InvalidArgument,
         )
     return (packed[:, :, :, part].transpose(0, 2, 1, 3) for part in range(count))
 

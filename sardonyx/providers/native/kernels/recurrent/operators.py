@@ -44,7 +44,6 @@ from sardonyx.startup.records import replace
 RECURRENT = PackedFormat("recurrent")
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 DEFAULT_ACTIVATIONS = {"LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh"), "RNN": ("tanh",)}
-DEFAULT_ACTIVATIONS["DynamicQuantizeLSTM"] = DEFAULT_ACTIVATIONS["LSTM"]
 PARAMETERS: dict[str, tuple[float | None, float | None]] = {
     "affine": (1.0, 0.0),
     "leakyrelu": (0.01, None),
@@ -69,8 +68,8 @@ AHEAD = (8, 4)
 
 
 def kind_of(node: Node) -> str:
-    """LSTM, GRU or RNN, of a form for training too."""
-    return node.op_type.removesuffix("Training")
+    """LSTM, GRU or RNN, of a form for training or with quantized weights too."""
+    return node.op_type.removeprefix("DynamicQuantize").removesuffix("Training")
 
 
 def states_of(node: Node) -> Sequence[Value]:
