@@ -83,8 +83,9 @@ def test_any_size(op, sizes):
     assert_agrees(*layer_model(op, sizes, "bidirectional"))
 
 
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("op", ["LSTM", "GRU"])
-def test_a_row_that_is_not_finite_spoils_no_other(op):
+def test_a_row_that_is_not_finite_spoils_no_other(op, number):
     source, feeds = layer_model(op, (3, 10, 4, 20), "forward")
-    feeds["x"][1, 4], feeds["dy"][0, 0, 9] = np.nan, np.nan
+    feeds["x"][1, 4], feeds["dy"][0, 0, 9] = number, number
     assert_agrees(source, feeds)
