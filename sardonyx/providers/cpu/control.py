@@ -142,6 +142,11 @@ def scan_batches(
     count = len(initial_state_and_scan_inputs) - num_scan_inputs
     state, inputs = initial_state_and_scan_inputs[:count], initial_state_and_scan_inputs[count:]
     batches, longest = inputs[0].shape[:2]
+    if any(value.shape[:1] != (batches,) for value in state) or any(value.shape[:2] != (batches, longest) for value in inputs):
+        shapes = ", ".join(str(list(value.shape)) for value in initial_state_and_scan_inputs)
+        raise KernelError(
+            f"states and scan inputs must have as many batches, and these as many rows: {shapes}", InvalidArgument
+        )
     lengths = [longest] * batches if sequence_lens is None else integers(sequence_lens)
     if any(not 0 <= length <= longest for length in lengths):
         raise KernelError(

@@ -55,10 +55,10 @@ def gemm(A, B, C=None, alpha=1.0, beta=1.0, transA=0, transB=0, broadcast=1):
             InvalidArgument,
         )
     Y = _scaled(product(A, B), alpha)
+    if C is not None and not _broadcasts_to(C.shape, Y.shape):
+        raise KernelError(f"Gemm: Invalid bias shape for broadcast: {braced(C.shape)} to {braced(Y.shape)}", InvalidArgument)
     if C is None or beta == 0:
         return Y
-    if not _broadcasts_to(C.shape, Y.shape):
-        raise KernelError(f"Gemm: Invalid bias shape for broadcast: {braced(C.shape)} to {braced(Y.shape)}", InvalidArgument)
     bias = _scaled(C, beta)
     return np.add(Y, bias, out=Y if Y.dtype == bias.dtype else None)
 

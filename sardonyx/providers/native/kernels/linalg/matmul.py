@@ -133,7 +133,7 @@ def fused_matmul(lowerer: Lowerer, node: Node) -> None:
 
 @lower("Gemm", claims=_claims_gemm)
 def gemm(lowerer: Lowerer, node: Node) -> None:
-    product_steps(lowerer, node, _gemm_operations(node))
+    product_steps(lowerer, node, _gemm_operations(lowerer, node))
 
 
 def _activation(node: Node) -> Operation | None:
@@ -162,7 +162,7 @@ def _claims_activation(node: Node) -> bool:
 
 @lower("FusedGemm", domain=CONTRIB, claims=lambda node: _claims_gemm(node) and _claims_activation(node))
 def fused_gemm(lowerer: Lowerer, node: Node) -> None:
-    product_steps(lowerer, node, [*_gemm_operations(node), *filter(None, [_activation(node)])])
+    product_steps(lowerer, node, [*_gemm_operations(lowerer, node), *filter(None, [_activation(node)])])
 
 
 @lower("FusedMatMulActivation", domain=CONTRIB, claims=lambda node: claims_product(node) and _claims_activation(node))
@@ -190,11 +190,15 @@ def _factor(node: Node, number: float) -> float:
     return number if stored(node.outputs[0]).is_float else int(number)
 
 
-def _gemm_operations(node: Node) -> list[Operation]:
+def _gemm_operations(lowerer: Lowerer, node: Node) -> list[Operation]:
     """alpha · product + beta · C, in this order: beta · C is rounded as the spec has it."""
     beta = float(operand(node, "beta"))
     C = node.inputs[2] if len(node.inputs) > 2 else None
-    if C is None or beta == 0:
+    if C is None:
+        return _scaled(node)
+    for size, wanted in zip(reversed(dims(C)), reversed(dims(node.outputs[0]))):
+        lowerer.require_fit(size, wanted)
+    if beta == 0:
         return _scaled(node)
     return [*_scaled(node), Operation("Add", (None, C if beta == 1 else Operation("Mul", (C, _factor(node, beta)))))]
 
