@@ -57,7 +57,9 @@ def _put(op: TypedBuilder, node: Node, results: Sequence[Value | None]) -> None:
             continue
         if result.producer not in made or result in adopted:
             result = op.Identity(result)
+        found = result.type
         edit.adopt(output, result)
+        output.inferred = None if found == output.type else found  # whoever plans memory for the one checks the other
         adopted.add(output)
     op.graph.unlink(node)
     edit.discard([node])

@@ -15,6 +15,8 @@ contrib = cpu.in_domain("com.microsoft")
 def c_dist(A, B, metric="sqeuclidean"):
     if metric not in METRICS:
         raise KernelError(f"metric must be one of {', '.join(METRICS)}, not {metric!r}", InvalidArgument)
+    if A.shape[1] != B.shape[1]:
+        raise KernelError(f"A and B must have as many columns, not {A.shape[1]} and {B.shape[1]}", InvalidArgument)
     return METRICS[metric](A.astype(np.float64), B.astype(np.float64))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from sardonyx import dtypes
 from sardonyx.errors import InvalidArgument, KernelError
 from sardonyx.providers.cpu.cast import convert
-from sardonyx.providers.cpu.shape import bounded
+from sardonyx.providers.cpu.shape import bounded, whole
 from sardonyx.startup.records import dataclass
 
 
@@ -29,7 +29,7 @@ class Lengths:
     @staticmethod
     def of(seqlens_k, total_sequence_length, queries, keys):
         total = seqlens_k.astype(np.int64).reshape(-1) + 1
-        longest = int(total_sequence_length.reshape(-1)[0])
+        longest = whole(total_sequence_length, "total_sequence_length")
         # a batch of whole prompts is padded on the right; otherwise all new tokens are valid
         first = np.zeros_like(total) if queries == longest else total - queries
         if total.size and (first.min() < 0 or total.max() > longest or total.min() < 1):

@@ -60,6 +60,9 @@ def _unpacked(query, key, value, heads):
         raise KernelError("without a key the query must have rank 5, it is " + str(list(query.shape)), InvalidArgument)
     if key.ndim == 5:
         return split_heads(query, heads), *_parts(key, 2, heads, "key")
+    for name, tensor in (("key", key), ("value", value)):
+        if tensor is not None and tensor.ndim == 4 and tensor.shape[1] != heads:
+            raise KernelError(f"{name} is {list(tensor.shape)}, its second axis must be the {heads} heads", InvalidArgument)
     return split_heads(query, heads), split_heads(key, heads), split_heads(value, heads)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from sardonyx.providers.cpu.activation import sigmoid
 from sardonyx.providers.cpu.attention import split_heads
-from sardonyx.providers.cpu.shape import bounded
+from sardonyx.providers.cpu.shape import bounded, whole
 from sardonyx.providers.cpu.table import cpu
 
 contrib = cpu.in_domain("com.microsoft")
@@ -17,7 +17,7 @@ def relative_position_bias(bias_table, query_length, key_length, *, max_distance
     """The table says (buckets, heads), but its numbers stand head by head: that is how exporters write them."""
     buckets, heads = bias_table.shape
     table = bias_table.reshape(heads, buckets)
-    lengths = [int(length.reshape(-1)[0]) for length in (query_length, key_length)]
+    lengths = [whole(query_length, "query_length"), whole(key_length, "key_length")]
     query, key = map(np.arange, bounded((heads, *lengths), bias_table.dtype)[1:])
     return table[:, bucket_of(key - query[:, None], buckets, max_distance, is_bidirectional)][None]
 

@@ -9,6 +9,8 @@ from sardonyx.providers.cpu.attention import merge_heads, rotate, split_heads
 from sardonyx.providers.cpu.table import cpu
 
 contrib = cpu.in_domain("com.microsoft")
+STREAMS = 3
+"""Positions of a token in time, and in the height and width of a picture."""
 
 
 @contrib("RotaryEmbedding", widen=True)
@@ -77,6 +79,8 @@ def m_rotary_embedding(
         raise KernelError(
             f"the sections {list(mrope_section)} do not make up the {width} angles of a position", InvalidArgument
         )
+    if len(position_ids) != STREAMS:
+        raise KernelError(f"position_ids must have {STREAMS} streams, not {len(position_ids)}", InvalidArgument)
     stream = streams_of(mrope_section, mrope_layout)
     cos, sin = angles(position_ids, cos_cache, sin_cache)
     chosen = [np.moveaxis(part[stream, :, :, np.arange(width)], 0, -1) for part in (cos, sin)]
