@@ -6,7 +6,7 @@ import numpy as np
 
 from sardonyx.errors import InferenceError
 from sardonyx.ir import dim
-from sardonyx.ops.facts import exact, exact_if
+from sardonyx.ops.facts import bound_to_type, exact, exact_if
 from sardonyx.ops.operand import Known
 from sardonyx.ops.shape import element_count, is_small
 from sardonyx.ops.shapes import axis_index, text
@@ -107,6 +107,6 @@ def _chosen(size, condition):
     return int(np.count_nonzero(condition.value[:size]))
 
 
-@infer("NonZero", precision=exact)
+@infer("NonZero", precision=bound_to_type)  # what is not 0 may be when it is rounded
 def non_zero(X):
     return (dim.fresh() if X.shape is None else len(X.shape), dim.fresh())

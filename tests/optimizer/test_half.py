@@ -160,6 +160,12 @@ def test_numbers_that_are_equal_in_float16_are_one_to_unique():
     assert np.array_equal(got, np.unique(roots.astype(np.float16))) and len(got) < len(np.unique(roots))
 
 
+def test_numbers_that_are_0_in_float16_are_passed_over_by_nonzero():
+    text = "g (float16[3] x) => (int64[1,n] y) { a = Exp(x) h = Mul(a, a) y = NonZero(h) }"
+    (got,) = sardonyx.InferenceSession(serialized(text)).run(None, {"x": np.array([0, -12, 1], np.float16)})
+    assert got.tolist() == [[0, 2]]
+
+
 def test_shapes_are_read_without_a_cast():
     graph = widened(
         "g (float16[N,4] x) => (float16[N,4] y, int64[2] s) { a = Exp(x) b = Exp(a) s = Shape(a) y = Exp(b) }"
