@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from sardonyx.ir import Dim
 from sardonyx.ops.shapes import text
 
 LAYERS = ("fc1", "fc2", "fc3")
+FLOAT4_TYPES = ("fp4", "nvfp4")
+"""Values of `quant_type` for which codes stand for floats of four bits."""
 Shapes = Mapping[str, Sequence[Dim] | None]
 """By the names of inputs; None for those that are absent, or of which nobody knows the rank."""
 Wanted = tuple[int | None, ...]
 """Sizes, None where any will do."""
 
 
-def fault_of(shapes: Shapes, is_gated: bool, bits: Mapping[str, int] | None = None) -> str | None:
-    """What is wrong with the operands' sizes; None if nothing is known to be.
+def bits_of(quant_type: str, own: int | None, common: int) -> int:
+    """How many bits the codes of a layer have: its own number, if it has one, or that of all layers."""
+    return 4 if quant_type in FLOAT4_TYPES else own or common
+
+
+def fault_of(operands: Mapping[str, Any], is_gated: bool, bits: Mapping[str, int] | None = None) -> str | None:
+    """What is wrong with the sizes of operands, which have shapes and stand by their names; None if nothing is known to be.
 
     `is_gated` says that gates and values are made by one matrix if there is no third. `bits` are those of weights that are codes, by layer.
     """
+    shapes: Shapes = {name: None if operand is None else operand.shape for name, operand in operands.items()}
     for layer, number in (bits or {}).items():
         if number not in (2, 4, 8):
             return f"{layer}_expert_weight_bits must be 2, 4 or 8, not {number}"

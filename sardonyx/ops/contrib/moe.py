@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sardonyx.dtypes import bfloat16, float8e4m3fn, float8e8m0, float16, float32, uint8
 from sardonyx.errors import InferenceError
-from sardonyx.ops.expert_sizes import LAYERS, fault_of
+from sardonyx.ops.expert_sizes import FLOAT4_TYPES, LAYERS, bits_of, fault_of
 from sardonyx.ops.quantize import check_scales
 from sardonyx.ops.schemas import define
 from sardonyx.ops.table import in_domain
@@ -42,7 +42,7 @@ define(
 )
 
 
-CODED = ("int", "fp4", "nvfp4")
+CODED = ("int", *FLOAT4_TYPES)
 """Values of `quant_type` for which weights are packed codes with scales along their rows."""
 
 
@@ -123,7 +123,7 @@ def quantized_mixture_of_experts(
         "fc2_global_scale": fc2_global_scale,
     }
     own = zip(LAYERS, (fc1_expert_weight_bits, fc2_expert_weight_bits, fc3_expert_weight_bits))
-    bits = {layer: (number or expert_weight_bits) if quant_type == "int" else 4 for layer, number in own}
+    bits = {layer: bits_of(quant_type, number, expert_weight_bits) for layer, number in own}
     _check_sizes(activation_type == "swiglu" and swiglu_fusion, bits, input=input, router_probs=router_probs, **operands)
     check_scales(fc1_scales=fc1_scales, fc2_scales=fc2_scales, fc3_scales=fc3_scales)
     return shape
@@ -131,7 +131,6 @@ def quantized_mixture_of_experts(
 
 def _check_sizes(is_gated, bits, **operands):
     """Refuse operands whose sizes contradict each other."""
-    shapes = {name: None if operand is None else operand.shape for name, operand in operands.items()}
-    fault = fault_of(shapes, is_gated, bits)
+    fault = fault_of(operands, is_gated, bits)
     if fault is not None:
         raise InferenceError(fault)

@@ -34,34 +34,14 @@ def _is_plain(node: fx.Node) -> bool:
     return len(weights) == each * layers * (2 if is_bidirectional else 1)  # type: ignore[arg-type,operator]
 
 
-def lstm(
-    input: Tensor,
-    hx: Sequence[Tensor],
-    params: Sequence[Tensor],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-) -> tuple[Tensor, ...]:
+def lstm(input: Tensor, hx: Sequence[Tensor], *form: Any) -> tuple[Tensor, ...]:
     """What torch.lstm computes."""
-    return _layers(_lstm_way, input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
+    return _layers(_lstm_way, input, hx, *form)
 
 
-def gru(
-    input: Tensor,
-    hx: Tensor,
-    params: Sequence[Tensor],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-) -> tuple[Tensor, ...]:
+def gru(input: Tensor, hx: Tensor, *form: Any) -> tuple[Tensor, ...]:
     """What torch.gru computes."""
-    return _layers(_gru_way, input, (hx,), params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
+    return _layers(_gru_way, input, (hx,), *form)
 
 
 LAYERS: dict[Any, Callable[..., Any]] = {torch.lstm: lstm, torch.gru: gru}

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from sardonyx.errors import InvalidArgument, KernelError
-from sardonyx.ops.expert_sizes import fault_of, scale_block
+from sardonyx.ops.expert_sizes import bits_of, fault_of, scale_block
 from sardonyx.providers.cpu.activation import gelu, relu, swish
 from sardonyx.providers.cpu.contrib.linalg import LONGEST_BLOCK, ROUNDED, rounded, unpack
 from sardonyx.providers.cpu.normalization import softmax
@@ -102,8 +102,7 @@ def mixture_of_experts(
 
 
 def _check_sizes(operands, is_gated, bits=None):
-    shapes = {name: None if array is None else array.shape for name, array in operands.items()}
-    fault = fault_of(shapes, is_gated, bits)
+    fault = fault_of(operands, is_gated, bits)
     if fault is not None:
         raise KernelError(fault, InvalidArgument)
 
@@ -226,7 +225,7 @@ def quantized_mixture_of_experts(
         return _Layer(lambda expert: dequantize(layer, expert), None if bias is None else bias.astype(np.float32), block)
 
     own = fc1_expert_weight_bits, fc2_expert_weight_bits, fc3_expert_weight_bits
-    first, second, third = (4 if quant_type in ("fp4", "nvfp4") else number or expert_weight_bits for number in own)
+    first, second, third = (bits_of(quant_type, number, expert_weight_bits) for number in own)
     operands = {
         "input": input,
         "router_probs": router_probs,

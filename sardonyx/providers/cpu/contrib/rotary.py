@@ -90,8 +90,8 @@ def m_rotary_embedding(
 def streams_of(sections, layout):
     """Which of the streams of positions (time, height, width) each angle goes by."""
     if layout == 0:
-        return np.repeat(np.arange(3), sections)
+        return np.repeat(np.arange(STREAMS), sections)
     stream = np.zeros(sum(sections), np.intp)
-    for number in (1, 2):
-        stream[number : sections[number] * 3 : 3] = number
+    for number in range(1, STREAMS):
+        stream[number : sections[number] * STREAMS : STREAMS] = number
     return stream

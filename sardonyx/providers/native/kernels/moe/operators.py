@@ -11,7 +11,7 @@ from typing import Any
 
 from sardonyx.compiler.types import F32
 from sardonyx.ir import Dim, Node, Value, dim
-from sardonyx.ops.expert_sizes import LAYERS
+from sardonyx.ops.expert_sizes import LAYERS, bits_of
 from sardonyx.ops.reading import input_named, inputs_named, operand
 from sardonyx.providers.cpu.contrib.linalg import ROUNDED
 from sardonyx.providers.cpu.contrib.moe import FLOAT4
@@ -94,7 +94,7 @@ def _coded(node: Node, layer: str) -> Coded:
     weights, scales, points = inputs_named(node, f"{layer}_experts_weights", f"{layer}_scales", f"{layer}_zero_points")
     # fc3 has the factor of fc1, whose input is its own
     factor = input_named(node, f"{'fc2' if layer == 'fc2' else 'fc1'}_global_scale") if BOOKS[kind] else None
-    bits = 4 if BOOKS[kind] else int(operand(node, f"{layer}_expert_weight_bits") or operand(node, "expert_weight_bits"))
+    bits = bits_of(kind, operand(node, f"{layer}_expert_weight_bits"), operand(node, "expert_weight_bits"))
     return Coded(required(weights), required(scales), None if BOOKS[kind] else points, factor, bits, BOOKS[kind])
 
 
