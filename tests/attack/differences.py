@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from tests.attack.reference import captured, is_float
 
@@ -156,6 +156,19 @@ def cropped(node: onnx.NodeProto, values: Values) -> bool:
     return attribute_of(node, "coordinate_transformation_mode", b"") == b"tf_crop_and_resize"
 
 
+def with_repeated_keys(node: onnx.NodeProto, values: Values) -> bool:
+    lists = [attribute_of(node, f"keys_{kind}", []) for kind in ("strings", "int64s", "floats")]
+    tensor = attribute_of(node, "keys_tensor", None)
+    lists.append([] if tensor is None else numpy_helper.to_array(tensor).reshape(-1).tolist())
+    return any(len(set(keys)) < len(keys) for keys in lists)
+
+
+def with_wider_slopes(node: onnx.NodeProto, values: Values) -> bool:
+    X, slope = (values.get(name) for name in node.input)
+    arrays = isinstance(X, np.ndarray) and isinstance(slope, np.ndarray)
+    return arrays and np.broadcast_shapes(X.shape, slope.shape) != X.shape
+
+
 def in_no_order(node: onnx.NodeProto, values: Values) -> bool:
     return attribute_of(node, "sorted", 1) == 0
 
@@ -287,6 +300,10 @@ KNOWN = (
     Difference("Shrink", "rounds doubles to float", of_doubles),
     Difference("Gelu", "has constants of float's precision for doubles", tanh_of_doubles),
     Difference("FastGelu", "has constants of float's precision for doubles", of_doubles, "com.microsoft"),
+    Difference("PRelu", "says that the result has the shape of X, and gives a larger one", with_wider_slopes),
+    Difference(
+        "LabelEncoder", "takes the first of equal keys, where the standard has the last", with_repeated_keys, "ai.onnx.ml"
+    ),
     Difference("TreeEnsemble", "takes 1 for LOGISTIC and 2 for SOFTMAX", softmax_or_logistic, "ai.onnx.ml"),
     Difference(
         "TreeEnsembleClassifier",

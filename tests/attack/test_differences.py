@@ -51,6 +51,17 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
         {"x": np.array([np.nan, 0], np.float32), "k": np.array([1])},
         np.zeros(1, np.float32),
     ),
+    (
+        """(string[1] x) => (int64[1] y)
+        { y = ai.onnx.ml.LabelEncoder<keys_strings = ["a", "a"], values_int64s = [1, 2]>(x) }""",
+        {"x": np.array(["a"], object)},
+        [2],
+    ),
+    (
+        "(float[2] x, float[3,2] slope) => (int64[n] y) { p = PRelu(x, slope) y = Shape(p) }",
+        {"x": np.ones(2, np.float32), "slope": np.ones((3, 2), np.float32)},
+        [3, 2],
+    ),
     ("(int64[9] x) => (int64 y) { y = ReduceLogSumExp<keepdims = 0>(x) }", {"x": np.array([3] + [2] * 8)}, 4),
     ("(double[3] x) => (double[3] y) { y = Shrink<lambd = 0.25, bias = 0.125>(x) }", {"x": THIRDS}, THIRDS - 0.125),
     (

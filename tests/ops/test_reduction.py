@@ -95,6 +95,12 @@ case("ReduceLogSumExp", data=np.array([1000, 1000], np.float32), axes=[0], expec
 case("ReduceLogSum", data=np.array([-1, -2], np.float32), axes=[0], expect=[NAN])
 case("ReduceSum", data=np.array([2**31 - 1, 1], np.int32), axes=[0], expect=[-(2**31)])
 case("ReduceProd", data=np.array([2**20, 2**12], np.uint32), axes=[0], expect=[0])
+LARGE_BEHIND_ZERO = np.array([0] + [1e3] * 99, np.float32)  # a part of it is infinite
+LARGE_AND_SMALL = np.array([1e30, 1e-30] * 50, np.float32)  # so are parts of this, and others 0
+case("ReduceProd", data=LARGE_BEHIND_ZERO, axes=[0], expect=[0.0])
+case("ReduceProd", data=np.repeat(LARGE_BEHIND_ZERO[:, None], 3, 1), axes=[0], expect=[[0.0] * 3])
+case("ReduceProd", data=LARGE_AND_SMALL, axes=[0], expect=[1.0], rtol=1e-5)
+case("ReduceProd", data=np.repeat(LARGE_AND_SMALL[:, None], 40, 1), axes=[0], expect=np.ones((1, 40), np.float32), rtol=1e-5)
 case("ReduceMean", data=np.array([-1, -2], np.int32), axes=[0], expect=[-1])
 LEAST, GREATEST = -(2**31), 2**31 - 1
 case(

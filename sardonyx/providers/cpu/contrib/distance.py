@@ -73,7 +73,10 @@ DIAGONAL, UP, LEFT = range(3)
 
 
 def _cheapest_steps(costs):
-    """Where the cheapest way to each cell comes from, computed diagonal by diagonal; of equal ways the one from the left."""
+    """Where the way to each cell comes from, computed diagonal by diagonal: from the left unless another way is cheaper than both others.
+
+    The cost of a cell is that of the way chosen, as in onnxruntime: it is not the least where the two other ways cost the same.
+    """
     rows, columns = costs.shape
     total = np.full((rows + 1, columns + 1), np.inf, np.float32)
     total[0, 0] = 0
@@ -82,6 +85,7 @@ def _cheapest_steps(costs):
         row = np.arange(max(0, diagonal - columns + 1), min(rows, diagonal + 1))
         column = diagonal - row
         both, up, left = total[row, column], total[row, column + 1], total[row + 1, column]
-        total[row + 1, column + 1] = costs[row, column] + np.minimum(np.minimum(both, up), left)
-        back[row, column] = np.where((both < up) & (both < left), DIAGONAL, np.where((up < both) & (up < left), UP, LEFT))
+        step = np.where((both < up) & (both < left), DIAGONAL, np.where((up < both) & (up < left), UP, LEFT))
+        total[row + 1, column + 1] = costs[row, column] + np.choose(step, [both, up, left])
+        back[row, column] = step
     return back

@@ -53,6 +53,11 @@ class Reduction:
         return Fold(self.how, self.type)
 
     @property
+    def in_order(self) -> bool:
+        """Whether elements are taken one after the other: a part of a product may be infinite where another is 0, and the whole is 0."""
+        return self.how == "mul" and self.type.is_float
+
+    @property
     def result_type(self) -> Type:
         """What the sink is given."""
         return self.sink.items[0].type.computed
@@ -156,7 +161,8 @@ def _fold_rows(
     stop: Value,
 ) -> Value:
     """All elements of an item as one."""
-    lanes, type, outer = f.lanes(reduction.type), reduction.type, reduction.runs[:-1]
+    type, outer = reduction.type, reduction.runs[:-1]
+    lanes, unroll = (1, 1) if reduction.in_order else (f.lanes(type), unroll_of(reduction.source))
 
     def part(coordinates: Sequence[Value], fold: Fold, element: Element) -> Value:
         row = read.row(coordinates)
@@ -164,7 +170,7 @@ def _fold_rows(
         def values(column: Value, remaining: Value | None) -> Value:
             return element(row.lanewise(column, lanes, remaining, type))
 
-        return fold_columns(f, start, stop, lanes, unroll_of(reduction.source), fold, values)
+        return fold_columns(f, start, stop, lanes, unroll, fold, values)
 
     def folded(fold: Fold, element: Element) -> Value:
         if "R" not in outer:
@@ -267,7 +273,7 @@ class _Strip:
         if "R" not in runs:
             take([self.read.row(place)])
             return
-        many = {4: 8, 2: 2, 1: 1}[unroll_of(self.reduction.source)]
+        many = 1 if self.reduction.in_order else {4: 8, 2: 2, 1: 1}[unroll_of(self.reduction.source)]
         inner = runs.rindex("R")
         with _reduced(f, runs[:inner], self.sizes, place) as outer:
             rest = list(place)[runs[:inner].count("K") : runs.count("K") - 1]

@@ -196,7 +196,7 @@ def _has_short_rows(runs: Runs, shape: Dims) -> bool:
 
 def _is_worth_sharing(reduction: Reduction, sizes: Sequence[Dim]) -> bool:
     """Whether there are so few results that threads must share the elements of each."""
-    if reduction.op == "LogSumExp":
+    if reduction.op == "LogSumExp" or reduction.in_order:
         return False
     if reduction.runs == "RK":
         return isinstance(sizes[1], int) and sizes[1] <= NARROW and not _is_small(sizes[0], 2 * CHUNK_ROWS)
