@@ -84,7 +84,12 @@ def _with_sizes(shape, function, *operands):
 
 def _each(function):
     """A function of sizes as one of arrays; None is what it does not know."""
-    return lambda *values: np.frompyfunc(function, len(values), 1)(*(value.astype(object) for value in values))
+
+    def of_arrays(*values):
+        # of arrays of rank 0 NumPy makes what the function gives, not an array
+        return np.asarray(np.frompyfunc(function, len(values), 1)(*(value.astype(object) for value in values)), object)
+
+    return of_arrays
 
 
 def _is_zero(size):
@@ -198,7 +203,7 @@ def clip(input, min, max):
         value = input.value
         for function, bound in bounds:
             value = _each(lambda size, limit, function=function: function(size, limit))(value, bound.value.reshape(()))
-        result = Known(input.shape, np.asarray(value))
+        result = Known(input.shape, value)
     return result
 
 

@@ -107,6 +107,15 @@ def beyond_integers(node: onnx.NodeProto, values: Values) -> bool:
     return bool(bound > np.iinfo(values[node.input[0]].dtype).max)
 
 
+def with_infinite_parts(node: onnx.NodeProto, values: Values) -> bool:
+    numbers = values.get(node.input[0])
+    if not is_float(numbers):
+        return False
+    with np.errstate(all="ignore"):
+        large = np.prod(np.maximum(np.abs(numbers), 1), dtype=numbers.dtype)
+    return not np.isfinite(large)
+
+
 FAR = 4
 """From so many deviations on, a mean takes digits from what is left when it is subtracted late."""
 
@@ -118,6 +127,14 @@ def with_means_far_from_zero(node: onnx.NodeProto, values: Values) -> bool:
     rows = images.astype(np.float64).reshape(*images.shape[:2], -1)
     deviations = np.sqrt(rows.var(axis=2) + attribute_of(node, "epsilon", 1e-5))
     return bool((np.abs(rows.mean(axis=2)) > FAR * deviations).any())
+
+
+def beyond_floats(node: onnx.NodeProto, values: Values) -> bool:
+    """Whether integers, or what is taken from them, are too large for float's digits."""
+    bias = attribute_of(node, "bias", 0.0)
+    return (
+        of_integers(node, values) and not abs(bias) + np.abs(values[node.input[0]].astype(np.float64)).max(initial=0) <= 2**24
+    )
 
 
 LARGEST_OF_DOUBLES = 2**53
@@ -283,6 +300,7 @@ KNOWN = (
     *(Difference(op, "takes 0 for parameters that are left out", with_parameters_left_out) for op in ("LSTM", "GRU", "RNN")),
     *(Difference(op, "passes over NaN", of_no_numbers) for op in ("ReduceMax", "ReduceMin")),
     Difference("Clip", "passes over bounds that are NaN", with_nan_bounds),
+    Difference("ReduceProd", "takes products in parts, which may be infinite where others are 0", with_infinite_parts),
     Difference("Resize", "smooths bytes by integers", of_smoothed_bytes),
     Difference("Resize", "does not crop where no size changes", cropped),
     Difference("TopK", "has another order where none is asked for", in_no_order),
@@ -298,6 +316,7 @@ KNOWN = (
     Difference("AffineGrid", "puts a lone pixel into the corner behind it", of_a_lone_row),
     Difference("DFT", "mirrors frequencies about another one than the middle", from_other_than_half),
     Difference("Shrink", "rounds doubles to float", of_doubles),
+    Difference("Shrink", "rounds integers to float", beyond_floats),
     Difference("Gelu", "has constants of float's precision for doubles", tanh_of_doubles),
     Difference("FastGelu", "has constants of float's precision for doubles", of_doubles, "com.microsoft"),
     Difference("PRelu", "says that the result has the shape of X, and gives a larger one", with_wider_slopes),

@@ -62,6 +62,16 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
         {"x": np.ones(2, np.float32), "slope": np.ones((3, 2), np.float32)},
         [3, 2],
     ),
+    (
+        "(float[100] x) => (float y) { y = ReduceProd<keepdims = 0>(x) }",
+        {"x": np.array([0] + [1e3] * 99, np.float32)},
+        0,
+    ),
+    (
+        "(uint32[1] x) => (uint32[1] y) { y = Shrink<lambd = 0.0, bias = 3e9>(x) }",
+        {"x": np.array([5], np.uint32)},
+        [1294967301],
+    ),
     ("(int64[9] x) => (int64 y) { y = ReduceLogSumExp<keepdims = 0>(x) }", {"x": np.array([3] + [2] * 8)}, 4),
     ("(double[3] x) => (double[3] y) { y = Shrink<lambd = 0.25, bias = 0.125>(x) }", {"x": THIRDS}, THIRDS - 0.125),
     (

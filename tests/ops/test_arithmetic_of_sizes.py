@@ -12,11 +12,13 @@ N, M = dim.symbol("N"), dim.symbol("M")
 
 
 def content_of(op, *contents, **attributes):
-    """What is known of the op's output when its inputs hold these; None where inference does not know."""
+    """What is known of the op's output when its inputs, vectors or scalars, hold these; None where inference does not know."""
     graph = Graph("sizes")
     inputs = []
     for position, content in enumerate(contents):
-        value = np.array(content) if all(isinstance(item, (bool, int)) for item in content) else sizes(content)
+        items = content if isinstance(content, list) else [content]
+        value = np.array(items) if all(isinstance(item, (bool, int)) for item in items) else sizes(items)
+        value = value if isinstance(content, list) else value.reshape(())
         dtype = dtypes.bool_ if value.dtype == np.bool_ else dtypes.int64
         inputs.append(graph.add_input(Value(f"i{position}", TensorType(dtype, value.shape))))
         inputs[-1].known = value
@@ -44,6 +46,7 @@ def content_of(op, *contents, **attributes):
         ("Max", ([N, 3], [M, 5], [1]), [dim.maximum(N, M, 1), 5]),
         ("Min", ([N + 1, 3], [N, 5]), [N, 3]),
         ("Clip", ([N, -3], [0]), [N, 0]),
+        ("Clip", ([N, 9], [0], [5]), [dim.minimum(N, 5), 5]),
         ("Identity", ([N, 3],), [N, 3]),
         ("Where", ([True, False], [1, 1], [N, M]), [1, M]),
         ("Where", ([True, False], [N, N], [-1, M]), [N, M]),
@@ -51,6 +54,8 @@ def content_of(op, *contents, **attributes):
 )
 def test_arithmetic(op, contents, expected):
     assert content_of(op, *contents) == expected
+    if expected is not None:
+        assert content_of(op, *(content[0] for content in contents)) == expected[:1]
 
 
 @pytest.mark.parametrize(

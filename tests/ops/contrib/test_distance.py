@@ -40,7 +40,9 @@ refuse("CDist", A=f32(3, 4), B=f32(5, 4), metric="yule", domain=CONTRIB, match="
 for shape in ((4, 6), (6, 4), (5, 5), (1, 7), (7, 1), (1, 1), (1, 3, 8), (20, 30)):
     case("DynamicTimeWarping", input=f32(*shape), domain=CONTRIB, against_onnxruntime=True, sizes_known=False)
 case("DynamicTimeWarping", input=np.zeros((3, 3), np.float32), domain=CONTRIB, against_onnxruntime=True, sizes_known=False)
-ties = np.random.default_rng(1).integers(0, 2, (20, 30)).astype(np.float32)  # of ways that cost the same some count more than others
+ties = (
+    np.random.default_rng(1).integers(0, 2, (20, 30)).astype(np.float32)
+)  # of ways that cost the same some count more than others
 case("DynamicTimeWarping", input=ties, domain=CONTRIB, against_onnxruntime=True, sizes_known=False)
 refuse("DynamicTimeWarping", input=f32(0, 3), domain=CONTRIB, match="no way through a table of 0 x 3")
 refuse("DynamicTimeWarping", input=f32(3), domain=CONTRIB, match="rank 2 or 3")
