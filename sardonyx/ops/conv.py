@@ -100,9 +100,9 @@ def conv_transpose(X, W, group, auto_pad, dilations, kernel_shape, output_paddin
 def _transposed_sizes(input, kernel, strides, dilations, pads, auto_pad, output_padding):
     rank = len(input)
     strides, dilations = per_axis(strides, rank, "strides"), per_axis(dilations, rank, "dilations")
+    extra = per_axis(output_padding, rank, "output_padding", default=0)
     if auto_pad in SAME:
         return [size * stride for size, stride in zip(input, strides)]
-    extra = per_axis(output_padding, rank, "output_padding", default=0)
     begin, end = split_pads(pads if auto_pad in NOT_SET else None, rank)
     spans = map(span_of, kernel, dilations)
     return [transposed_size(i, s, t, e) - b - f for i, s, t, e, b, f in zip(input, spans, strides, extra, begin, end)]

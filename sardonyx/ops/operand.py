@@ -78,6 +78,15 @@ class Operand:
             raise InferenceError(f"{name} must have rank {wanted}, not {len(self.shape)} ({described(self.type)})")
         return self.shape
 
+    def require_sizes(self, *sizes: int | None, name: str = "input") -> Shape | None:
+        """The shape, refused if it is known and another than this one; None stands for any size."""
+        shape = self.require_rank(len(sizes), name=name)
+        pairs = zip(shape or (), sizes)
+        if any(isinstance(size, int) and wanted is not None and size != wanted for size, wanted in pairs):
+            expected = ", ".join("any" if size is None else str(size) for size in sizes)
+            raise InferenceError(f"{name} must have the sizes [{expected}], not {described(self.type)}")
+        return shape
+
 
 @dataclass
 class Known:

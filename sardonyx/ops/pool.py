@@ -31,9 +31,9 @@ def check_norm(p):
 
 def pooled_shape(X, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode):
     if X.shape is None:
-        return fresh_shape(len(kernel_shape) + 2) if kernel_shape else None
+        return None if kernel_shape is None else fresh_shape(len(kernel_shape) + 2)
     _require_channels(X)
-    kernel = kernel_shape or X.shape[2:]  # LpPool of opset 1 may leave it out
+    kernel = X.shape[2:] if kernel_shape is None else kernel_shape  # LpPool of opset 1 may leave it out
     return (*X.shape[:2], *output_sizes(X.shape[2:], kernel, strides, dilations, pads, auto_pad, ceil_mode))
 
 

@@ -87,6 +87,10 @@ refuse("Conv", X=f32(1, 3, 5, 5), W=f32(4, 3, 3, 3), strides=[0, 1], match="stri
 refuse("Conv", X=f32(1, 3, 5, 5), W=f32(4, 3, 3, 3), pads=[1, 1], match="pads")
 refuse("Conv", X=f32(1, 3, 5, 5), W=f32(4, 3, 3, 3), auto_pad="nonsense", match="auto_pad is 'nonsense'")
 refuse("ConvTranspose", X=f32(1, 3, 5, 5), W=f32(3, 4, 3, 3), auto_pad="nonsense", match="auto_pad is 'nonsense'")
+for auto_pad in ("NOTSET", "SAME_UPPER"):
+    refuse(
+        "ConvTranspose", X=f32(1, 3, 5, 5), W=f32(3, 4, 3, 3), output_padding=[1] * 5, auto_pad=auto_pad, match="output_padding"
+    )
 refuse("Conv", X=f32(1, 3, 1, 5), W=f32(4, 3, 9, 3), match="negative")
 
 

@@ -102,6 +102,9 @@ case(
 # a window may not start in the padding on the right, so there are two and not three
 case("AveragePool", X=ONES, kernel_shape=[1], strides=[2], pads=[0, 1], ceil_mode=1, expect=np.ones((1, 1, 2)))
 case("AveragePool", X=f32(0, 2, 4), kernel_shape=[2], expect=np.zeros((0, 2, 3)))
+for op in ("MaxPool", "AveragePool", "LpPool"):
+    refuse(op, X=f32(1, 1, 4, 4), kernel_shape=[], match="kernel")
+    case(op, X=np.ones((2, 3), np.float32), kernel_shape=[], expect=np.ones((2, 3)))
 refuse("AveragePool", X=f32(1, 1, 4), kernel_shape=[2, 2], match="kernel")
 refuse("AveragePool", X=f32(4), kernel_shape=[2], match="rank")
 

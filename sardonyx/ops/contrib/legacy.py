@@ -149,9 +149,11 @@ def expand_dims(X, axis):
 
 
 @contrib("CropAndResize")
-def crop_and_resize(X, rois, crop_size):
-    images, regions = X.require_rank(4, name="X"), rois.require_rank(2, name="rois")
+def crop_and_resize(X, rois, batch_indices, crop_size):
+    images, regions = X.require_rank(4, name="X"), rois.require_sizes(None, 4, name="rois")
+    crop_size.require_sizes(2, name="crop_size")
     count = dim.fresh() if regions is None else regions[0]
+    batch_indices.require_sizes(count if isinstance(count, int) else None, name="batch_indices")
     channels = dim.fresh() if images is None else images[1]
     return count, channels, *(crop_size.dims or fresh_shape(2))
 

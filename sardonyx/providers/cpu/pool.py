@@ -24,8 +24,7 @@ def average_pool(X, kernel_shape, auto_pad="NOTSET", ceil_mode=0, count_include_
     for axis, size in enumerate(X.shape[2:]):
         counts = counts[..., np.newaxis] * _tap_counts(window, axis, size, count_include_pad)
     # a window that lies in the padding alone has nothing to average
-    total /= np.maximum(counts, 1).astype(X.dtype)
-    return total
+    return total / np.maximum(counts, 1).astype(X.dtype)
 
 
 def _tap_counts(window, axis, size, count_include_pad):
@@ -38,7 +37,8 @@ def _tap_counts(window, axis, size, count_include_pad):
 
 @cpu.kernel("LpPool", widen=True)
 def lp_pool(X, kernel_shape=None, p=2, auto_pad="NOTSET", ceil_mode=0, dilations=None, pads=None, strides=None):
-    window = make_window(X.shape[2:], kernel_shape or X.shape[2:], strides, dilations, pads, auto_pad, ceil_mode)
+    kernel = X.shape[2:] if kernel_shape is None else kernel_shape
+    window = make_window(X.shape[2:], kernel, strides, dilations, pads, auto_pad, ceil_mode)
     return slide(np.add, _power(X, p), window, 0) ** X.dtype.type(1 / p)
 
 

@@ -53,7 +53,9 @@ MAX_TAPS = 1 << 22
 def make_window(input, kernel_shape, strides=None, dilations=None, pads=None, auto_pad="NOTSET", ceil_mode=0) -> Window:
     """The window of a convolution or pool over the spatial sizes `input`."""
     rank = len(input)
-    kernel = per_axis(kernel_shape, rank, "kernel_shape")
+    kernel = tuple(map(int, kernel_shape))
+    if len(kernel) != rank:
+        raise KernelError(f"kernel_shape is {list(kernel)}, but the input has {rank} spatial axes")
     if any(size < 0 for size in kernel) or math.prod(kernel) > MAX_TAPS:
         raise KernelError(f"kernel_shape {list(kernel)} is negative or has more than {MAX_TAPS} taps")
     strides = per_axis(strides, rank, "strides")

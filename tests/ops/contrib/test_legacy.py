@@ -125,6 +125,9 @@ refuse(
     "CropAndResize", X=f32(1, 2, 4, 4), **{**corner, "batch_indices": np.array([3], np.int32)}, **ALONE, match="beyond 1 images"
 )
 
+for name, operand in (("crop_size", i32(1)), ("rois", f32(1, 3)), ("batch_indices", i32(2))):
+    refuse("CropAndResize", X=f32(1, 2, 4, 4), **{**corner, name: operand}, **ALONE, match=name)
+
 X, W = f32(1, 3, 4, 5), f32(3, 2, 3, 2)
 case("ConvTransposeWithDynamicPads", X=X, W=W, B=f32(2), Pads=np.array([1, 0, 1, 1]), strides=[2, 1], **BOTH)
 refuse("ConvTransposeWithDynamicPads", domain="com.microsoft", X=X, W=W, Pads=np.array([100, 0, 1, 1]), match="negative")

@@ -98,6 +98,11 @@ def conv_transpose_with_dynamic_pads(X, W, Pads=None, B=None, **attributes):
 def crop_and_resize(X, rois, batch_indices, crop_size, mode="bilinear", extrapolation_value=0.0):
     if mode not in ("bilinear", "nearest"):
         raise KernelError(f"mode must be bilinear or nearest, not {mode!r}", InvalidArgument)
+    if crop_size.shape != (2,) or rois.shape != (*batch_indices.shape, 4):
+        shapes = f"{list(crop_size.shape)}, {list(rois.shape)} and {list(batch_indices.shape)}"
+        raise KernelError(
+            f"the shapes of crop_size, rois and batch_indices, {shapes}, must be [2], [n, 4] and [n]", InvalidArgument
+        )
     if batch_indices.size and not 0 <= batch_indices.min() <= batch_indices.max() < len(X):
         raise KernelError(f"batch_indices {batch_indices.tolist()} go beyond {len(X)} images", InvalidArgument)
     height, width = X.shape[2:]
