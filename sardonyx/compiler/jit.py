@@ -28,6 +28,7 @@ from sardonyx.errors import InvalidArgument
 from sardonyx.settings import CPU_LEVEL
 from sardonyx.startup.hashing import blake2b
 from sardonyx.startup.locks import LockThatForksWaitFor
+from sardonyx.startup.properties import cached_property
 from sardonyx.startup.records import dataclass, replace
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class Machine:
     """What the CPU has and what it lacks, "+avx2,-sse4a…"."""
     version: str
 
-    @functools.cached_property
+    @cached_property
     def has(self) -> frozenset[str]:
         """LLVM's names of what this CPU has."""
         return frozenset(feature[1:] for feature in self.features.split(",") if feature.startswith("+"))
@@ -252,16 +253,16 @@ class Kernel:
         self._text = text
         self._about = about
 
-    @functools.cached_property
+    @cached_property
     def text(self) -> str:
         return self._text if isinstance(self._text, str) else self._text()
 
-    @functools.cached_property
+    @cached_property
     def about(self) -> str:
         """What shapes the code, for people."""
         return self._about()
 
-    @functools.cached_property
+    @cached_property
     def digest(self) -> str:
         """What tells the text from others. If the cache or a pack knows it, nothing is written."""
         known = None if self.key is None else self.key.find()
@@ -272,7 +273,7 @@ class Kernel:
             self.key.keep(digest)
         return digest
 
-    @functools.cached_property
+    @cached_property
     def symbol(self) -> str:
         return f"s_{self.digest}"
 
@@ -323,14 +324,14 @@ class Jit:
         self._pinned: set[Code] = set()
         self._lock = LockThatForksWaitFor()
 
-    @functools.cached_property
+    @cached_property
     def compiled_for(self) -> Target:
         """What LLVM generates code for."""
         if self._given is None and is_asked_later() and self.target == host():
             return replace(_host(), caches=self.target.caches)
         return self._given or self.target
 
-    @functools.cached_property
+    @cached_property
     def _version(self) -> str:
         target = self.compiled_for
         return f"{LAYOUT_VERSION}/{target.cpu}/{target.features}/{this_machine().version}"
@@ -430,7 +431,7 @@ class Jit:
                 return cached
         return next(filter(None, (pack.object_of(kernel.digest) for pack in self._packs)), None)
 
-    @functools.cached_property
+    @cached_property
     def _packs(self) -> list[Pack]:
         """Packs with code of no higher level than this target's."""
         if self.target.name not in X86_LEVELS:
@@ -479,7 +480,7 @@ class Jit:
             cpu=self.compiled_for.cpu, features=self.compiled_for.features, opt=optimizing, reloc="pic", codemodel="small"
         )
 
-    @functools.cached_property
+    @cached_property
     def _engine(self) -> Any:
         llvm = _llvm()
         return llvm.create_mcjit_compiler(llvm.parse_assembly(""), self._machine())

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import os
 
 from sardonyx.compiler.caches import Caches
 from sardonyx.compiler.types import Type
 from sardonyx.errors import InvalidArgument
 from sardonyx.settings import CPU_LEVEL
+from sardonyx.startup.properties import cached_property
 from sardonyx.startup.records import dataclass, replace
 
 
@@ -37,7 +37,7 @@ class Target:
     def has_avx512(self) -> bool:
         return self.name.startswith("avx512")
 
-    @functools.cached_property
+    @cached_property
     def seen_by_code(self) -> Target:
         """This target as far as the text of a kernel may depend on it, so that CPUs of a level share texts: a choice that takes more of
         the CPU is made where the kernel's parameters are."""

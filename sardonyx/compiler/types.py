@@ -6,6 +6,7 @@ import functools
 
 from sardonyx import dtypes
 from sardonyx.dtypes import ElementType
+from sardonyx.startup.properties import cached_property
 from sardonyx.startup.records import dataclass
 
 
@@ -66,7 +67,7 @@ class Type:
     def __str__(self) -> str:
         return self._text
 
-    @functools.cached_property
+    @cached_property
     def _text(self) -> str:
         scalar = self._name()
         return scalar if self.lanes == 1 else f"<{self.lanes} x {scalar}>"

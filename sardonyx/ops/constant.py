@@ -64,6 +64,8 @@ def _element(code) -> ElementType | None:
 
 @infer("Range", precision=bound_to_type)
 def range_of_numbers(start, limit, delta):
+    for name, operand in (("start", start), ("limit", limit), ("delta", delta)):
+        operand.require_one(name)
     numbers = [operand.item for operand in (start, limit, delta)]
     if any(number is None for number in numbers):
         return (dim.fresh(),)

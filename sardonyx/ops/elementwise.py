@@ -21,7 +21,7 @@ from sardonyx.ops.facts import (
     with_all_operands,
 )
 from sardonyx.ops.operand import Known, is_symbolic, settled
-from sardonyx.ops.shapes import broadcast, merge_shapes, same_as, text
+from sardonyx.ops.shapes import broadcast, merge_shapes, same_as
 from sardonyx.ops.table import infer
 
 of_each = functools.partial(infer, elementwise=Operands.FIRST, takes_any_data=always)
@@ -195,9 +195,8 @@ def _of_all(operands):
 def clip(input, min, max):
     bounds = [(function, bound) for function, bound in ((dim.maximum, min), (dim.minimum, max)) if bound is not None]
     for name, bound in (("min", min), ("max", max)):
-        if bound is not None and bound.shape is not None and isinstance(dim.product(bound.shape), int):
-            if dim.product(bound.shape) != 1:
-                raise InferenceError(f"{name} should be a scalar, it is {text(bound.shape)}")
+        if bound is not None:
+            bound.require_one(name)
     result = input.shape
     if input.value is not None and is_symbolic(input.value) and all(bound.item is not None for _, bound in bounds):
         value = input.value

@@ -7,7 +7,6 @@ what the model's file declares.
 
 from __future__ import annotations
 
-import functools
 import logging
 import math
 from collections.abc import Callable, Sequence
@@ -41,6 +40,7 @@ from sardonyx.ops import checking, schemas
 from sardonyx.ops.operand import MAX_KNOWN_ELEMENTS, Known, Operand, settled
 from sardonyx.ops.signatures import Signature
 from sardonyx.ops.table import Inference, find_inference
+from sardonyx.startup.properties import cached_property
 
 logger = logging.getLogger("sardonyx.ops")
 
@@ -75,11 +75,11 @@ class Driver:
         """How many nodes were inferred, each time counted."""
         self._calls: list[FunctionKey] = []
 
-    @functools.cached_property
+    @cached_property
     def _budget(self) -> int:
         return LEAST_BUDGET + REPEAT_BUDGET * (sum(1 for _ in self.model.graph.all_nodes()) + len(self.model.functions))
 
-    @functools.cached_property
+    @cached_property
     def _given(self) -> set[str]:
         """Symbols whose sizes the inputs tell."""
         return {

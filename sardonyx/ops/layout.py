@@ -8,10 +8,15 @@ from sardonyx.errors import InferenceError
 from sardonyx.ir import dim
 from sardonyx.ops.facts import always, by_entry, exact, in_order
 from sardonyx.ops.shape import moved
-from sardonyx.ops.shapes import fresh_shape, same_as, text
+from sardonyx.ops.shapes import fresh_shape, text
 from sardonyx.ops.table import infer
 
-infer("Trilu", precision=exact)(same_as("input"))
+
+@infer("Trilu", precision=exact)
+def trilu(input, k):
+    if k is not None:
+        k.require_one("k")
+    return input.shape
 
 
 @infer("ReverseSequence", moves=True)

@@ -66,10 +66,14 @@ class Operand:
 
     def as_size(self, name: str) -> Dim:
         """The only element as a size, a fresh one if it is not known; refused if there are none or several."""
+        self.require_one(name)
+        return dim.fresh() if self.dims is None else self.dims[0]
+
+    def require_one(self, name: str) -> None:
+        """Refuse none or several elements."""
         count = None if self.shape is None else dim.product(self.shape)
         if isinstance(count, int) and count != 1:
             raise InferenceError(f"{name} must be one number, it is {described(self.type)}")
-        return dim.fresh() if self.dims is None else self.dims[0]
 
     def require_rank(self, *ranks: int, name: str = "input") -> Shape | None:
         """The shape, refused if its rank is known and none of these."""

@@ -69,6 +69,7 @@ def arg_reduce(data, axis, keepdims):
 
 @infer("CumSum", "CumProd")
 def accumulate(x, axis):
+    axis.require_one("axis")
     if x.shape is not None and axis.item is not None:
         axis_index(int(axis.item), x.rank)
     return x.shape

@@ -208,6 +208,8 @@ def tile(input, repeats):
 
 @infer("Tile", until=1, moves=True)
 def tile_one_axis(input, repeats, axis):
+    repeats.require_one("repeats")
+    axis.require_one("axis")
     if input.shape is None or repeats.item is None or axis.item is None:
         return None if input.shape is None else fresh_shape(len(input.shape))
     tiled = axis_index(int(axis.item), len(input.shape))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from sardonyx.errors import InferenceError
-from sardonyx.ir import TensorType, described, dim
-from sardonyx.ops.shape import element_count
+from sardonyx.ir import TensorType, dim
 from sardonyx.ops.shapes import axis_index, element_type, fresh_shape
 from sardonyx.ops.table import infer
 
@@ -19,14 +18,13 @@ def dft(input, dft_length, axis, inverse, onesided):
     if input.rank < 2:
         raise InferenceError(f"input must have a signal axis and one for real and imaginary part, its rank is {input.rank}")
     last = 1 if onesided and inverse else 2
-    place = -2 if axis is None else _whole(axis)
+    place, size = -2 if axis is None else _whole(axis, "axis"), _length(dft_length, "dft_length")
     if place is None:
         unchanged = dft_length is None and not onesided
         return *(input.shape[:-1] if unchanged else fresh_shape(input.rank - 1)), last
     place = axis_index(place, input.rank)
     if place == input.rank - 1:
         raise InferenceError("axis names the last axis, which holds real and imaginary part")
-    size = _length(dft_length, "dft_length")
     if size is None:
         size = 2 * (input.shape[place] - 1) if onesided and inverse else input.shape[place]
     if onesided and not inverse:
@@ -34,22 +32,16 @@ def dft(input, dft_length, axis, inverse, onesided):
     return *input.shape[:place], size, *input.shape[place + 1 : -1], last
 
 
-def _whole(operand):
-    _require_one(operand)
+def _whole(operand, name):
+    operand.require_one(name)
     return None if operand.ints is None else operand.ints[0]
-
-
-def _require_one(operand):
-    if operand.value is not None and operand.value.size != 1:
-        raise InferenceError(f"an operand that is one number holds {operand.value.size} of them")
 
 
 def _length(operand, name, least=1):
     """A length given as an operand: None if it is absent, a fresh size if it is not known."""
     if operand is None:
         return None
-    if element_count(operand) not in (None, 1):
-        raise InferenceError(f"{name} must be one number, it is {described(operand.type)}")
+    operand.require_one(name)
     if not operand.dims:
         return dim.fresh()
     length = operand.dims[0]
@@ -70,7 +62,7 @@ def stft(signal, frame_step, window, frame_length, onesided):
     if length is None:
         length = samples
     _length(frame_step, "frame_step")
-    step = _whole(frame_step)
+    step = _whole(frame_step, "frame_step")
     frames = dim.floordiv(samples - length, step) + 1 if step else dim.fresh()
     return batch, frames, dim.floordiv(length, 2) + 1 if onesided else length, 2
 

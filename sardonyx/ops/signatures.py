@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from sardonyx import dtypes
 from sardonyx.dtypes import ElementType
 from sardonyx.ir.attribute import Kind
+from sardonyx.startup.properties import cached_property
 from sardonyx.startup.records import dataclass
 
 
@@ -56,19 +56,19 @@ class Signature:
     operand_names: tuple[str, ...] = ()
     """Names of the inputs in the op's newest version: what kernels and inference functions call them."""
 
-    @functools.cached_property
+    @cached_property
     def min_inputs(self) -> int:
         return _least(self.inputs)
 
-    @functools.cached_property
+    @cached_property
     def max_inputs(self) -> int:
         return 2**31 - 1 if self.inputs and self.inputs[-1].variadic else len(self.inputs)
 
-    @functools.cached_property
+    @cached_property
     def min_outputs(self) -> int:
         return _least(self.outputs)
 
-    @functools.cached_property
+    @cached_property
     def max_outputs(self) -> int:
         return 2**31 - 1 if self.outputs and self.outputs[-1].variadic else len(self.outputs)
 

@@ -21,6 +21,7 @@ from typing import Any, Union
 
 from sardonyx.ir import Value
 from sardonyx.ops import schemas
+from sardonyx.startup.properties import cached_property
 from sardonyx.startup.records import dataclass, field
 
 OpName = tuple[str, str]
@@ -57,7 +58,7 @@ class Call:
     optional: bool = False
     """Written `Op?(x)`: the node may be missing."""
 
-    @functools.cached_property
+    @cached_property
     def begins(self) -> frozenset[OpName] | None:
         """The ops one of which has made what this stands for, None if that may be any."""
         if not self.optional:
@@ -65,7 +66,7 @@ class Call:
         bare = begins(self.arguments[0])
         return None if bare is None else bare | frozenset(self.ops)
 
-    @functools.cached_property
+    @cached_property
     def orders(self) -> list[Order]:
         """The arguments as they are written, and the other way round if they are two."""
         turned = [self.arguments[::-1]] if len(self.arguments) == 2 else []
@@ -116,18 +117,18 @@ class Pattern:
     def __init__(self, text: str):
         self.text = text
 
-    @functools.cached_property
+    @cached_property
     def roots(self) -> list[OpName]:
         """The ops one of which is its root."""
         match = _ROOT.search(self.text)
         return [] if match is None else list(map(op_name, match[1].split("|")))
 
-    @functools.cached_property
+    @cached_property
     def needs(self) -> frozenset[OpName]:
         """Ops without which it cannot fit anywhere."""
         return frozenset(map(op_name, _NEEDED.findall(self.text)))
 
-    @functools.cached_property
+    @cached_property
     def _parsed(self) -> tuple[Call, frozenset[str]]:
         return _Parser(self.text).pattern()
 
@@ -152,7 +153,7 @@ class Pattern:
                 yield term
                 stack.extend(term.arguments)
 
-    @functools.cached_property
+    @cached_property
     def depth(self) -> int:
         """How many nodes stand one behind the other."""
         return _depth(self.root)
@@ -161,7 +162,7 @@ class Pattern:
         """Whether the pattern can fit a node whose operands are made by these ops."""
         return not any(map(sources.isdisjoint, self._needed))
 
-    @functools.cached_property
+    @cached_property
     def _needed(self) -> list[frozenset[OpName]]:
         """For each operand of the root the ops one of which makes it, where not any may."""
         return [ops for _, ops in self.root.orders[0].makers]

@@ -6,7 +6,6 @@ Names are onnxruntime's, so that `disabled_optimizers` and saved settings keep t
 from __future__ import annotations
 
 import enum
-import functools
 import importlib
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -21,6 +20,7 @@ from sardonyx.optimizer.pattern import OpName, op_name
 from sardonyx.optimizer.rewrite import Extent, Journal, Rule, apply_rules, surroundings
 from sardonyx.optimizer.rewriting import Rewriting
 from sardonyx.settings import Setting
+from sardonyx.startup.properties import cached_property
 from sardonyx.startup.records import dataclass
 
 
@@ -76,7 +76,7 @@ class Stage:
     ops: str = ""
     """Ops one of which must be there for the pass to find anything, as patterns write them: "Gather|Slice"."""
 
-    @functools.cached_property
+    @cached_property
     def roots(self) -> frozenset[OpName]:
         """Ops one of which must be there for the stage to find anything; none if that may be any."""
         named = map(op_name, self.ops.split("|")) if self.ops else ()

@@ -7,7 +7,6 @@ if nobody has packed the same before: this session, another one with the same co
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import os
 import threading
@@ -23,6 +22,7 @@ from sardonyx.ir import PackedLocation, Tensor
 from sardonyx.providers.native.program.weights import ALIGNMENT, aligned_empty
 from sardonyx.startup.hashing import blake2b
 from sardonyx.startup.locks import Lock
+from sardonyx.startup.properties import cached_property
 from sardonyx.startup.records import dataclass
 
 PREFIX = "sardonyx"
@@ -401,7 +401,7 @@ class _Check:
         self._result: bool | None = None
         self.nbytes = sum(length for _, length, _ in location.buffers)
 
-    @functools.cached_property
+    @cached_property
     def buffers(self) -> list[np.ndarray]:
         """The bytes, read by whoever looks at them first."""
         assert self._source.beside is not None

@@ -34,7 +34,13 @@ OPS = {
     "LayerNormalization": ({"X": (2, 3, 4), "Scale": (4,), "B": (4,)}, {}),
     "RMSNormalization": ({"X": (2, 3, 4), "scale": (4,)}, {}),
     "Clip": ({"input": (2, 3), "min": (), "max": ()}, {}),
+    "Range": ({"start": (), "limit": (), "delta": ()}, {}),
+    "CumSum": ({"x": (2, 3), "axis": ()}, {}),
+    "Trilu": ({"input": (2, 3), "k": ()}, {}),
+    "DFT": ({"input": (1, 4, 1), "dft_length": (), "axis": ()}, {}),
 }
+INTEGERS = {"sequence_lens": TensorProto.INT32} | dict.fromkeys(("axis", "k", "dft_length"), TensorProto.INT64)
+"""Operands that are no floats."""
 
 
 def wrong_shapes(op: str):
@@ -49,7 +55,7 @@ def model(op: str, shapes, is_open: bool) -> bytes:
     inputs = [
         helper.make_tensor_value_info(
             name,
-            TensorProto.INT32 if name == "sequence_lens" else TensorProto.FLOAT,
+            INTEGERS.get(name, TensorProto.FLOAT),
             [f"{name} {axis}" for axis in range(len(shape))] if is_open else shape,
         )
         for name, shape in shapes.items()
@@ -60,7 +66,8 @@ def model(op: str, shapes, is_open: bool) -> bytes:
 
 
 def feeds(shapes) -> dict[str, np.ndarray]:
-    return {name: np.ones(shape, np.int32 if name == "sequence_lens" else np.float32) for name, shape in shapes.items()}
+    types = {name: helper.tensor_dtype_to_np_dtype(INTEGERS.get(name, TensorProto.FLOAT)) for name in shapes}
+    return {name: np.ones(shape, types[name]) for name, shape in shapes.items()}
 
 
 def run(source: bytes, native: str, values):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,13 +15,14 @@ import pytest
 import sardonyx
 from sardonyx.compiler.jit import jit
 from sardonyx.startup.locks import Lock, LockThatForksWaitFor
+from sardonyx.startup.properties import cached_property
 from tests.patience import HANG_SECONDS
 
 PACKAGE = Path(sardonyx.__file__).parent
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 
 
-def in_child(work: Callable[[], None]) -> int:
+def in_child(work: Callable[[], object]) -> int:
     """The exit code of a forked child that does something."""
     child = os.fork()
     if child == 0:
@@ -90,12 +92,36 @@ def test_a_child_computes_though_another_thread_was_compiling() -> None:
     assert codes == [0]
 
 
+def test_a_child_computes_a_property_that_another_thread_was_computing() -> None:
+    begun, done = threading.Event(), threading.Event()
+
+    class Slow:
+        is_slow = False
+
+        @cached_property
+        def number(self) -> int:
+            if self.is_slow:
+                begun.set()
+                done.wait(HANG_SECONDS)
+            return 7
+
+    slow, quick = Slow(), Slow()
+    slow.is_slow = True
+    thread = threading.Thread(target=lambda: slow.number)
+    thread.start()
+    assert begun.wait(HANG_SECONDS)
+    code = in_child(lambda: (signal.alarm(HANG_SECONDS), quick.number))
+    done.set()
+    thread.join()
+    assert code == 0 and slow.number == 7 == vars(slow)["number"]
+
+
 def test_there_are_no_other_locks() -> None:
     found = [
         path.relative_to(PACKAGE).as_posix()
         for path in PACKAGE.rglob("*.py")
         if re.search(
-            r"threading\.(R?Lock|Condition|Semaphore)\(|import R?Lock",
+            r"threading\.(R?Lock|Condition|Semaphore)\(|import R?Lock|functools\.cached_property\b(?!`)|functools import .*cached_property",
             path.read_text(encoding="utf-8").replace("startup.locks import", ""),
         )
     ]

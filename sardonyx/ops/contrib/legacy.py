@@ -24,11 +24,11 @@ from sardonyx.dtypes import (
 )
 from sardonyx.errors import InferenceError
 from sardonyx.ir import dim
-from sardonyx.ops import constant, conv, image, indexing
+from sardonyx.ops import constant, conv, image, indexing, layout
 from sardonyx.ops import shape as shapes_of
 from sardonyx.ops.inference import operand_of_array
 from sardonyx.ops.schemas import define
-from sardonyx.ops.shapes import axis_index, fresh_shape, merge_dims, same_as, text
+from sardonyx.ops.shapes import axis_index, fresh_shape, merge_dims, text
 from sardonyx.ops.table import in_domain
 
 contrib = in_domain("com.microsoft")
@@ -95,7 +95,10 @@ define(
     T={float16, float32, float64},
 )
 
-contrib("Trilu")(same_as("X"))
+
+@contrib("Trilu")
+def trilu(X, k):
+    return layout.trilu(X, k)
 
 
 @contrib("Range")
@@ -139,6 +142,7 @@ def inverse(X):
 
 @contrib("ExpandDims")
 def expand_dims(X, axis):
+    axis.require_one("axis")
     if X.shape is None:
         return None
     rank = len(X.shape) + 1

@@ -8,7 +8,7 @@ import numpy as np
 
 from sardonyx import dtypes
 from sardonyx.errors import InvalidArgument, KernelError
-from sardonyx.providers.cpu.shape import bounded, braced, normal_axis, whole
+from sardonyx.providers.cpu.shape import bounded, braced, normal_axis, scalar, whole
 from sardonyx.providers.cpu.table import cpu
 
 
@@ -59,6 +59,7 @@ def eye_like(input, k=0, dtype=None):
 
 @cpu.kernel("Range")
 def range_of_numbers(start, limit, delta, stash_type=dtypes.float32.code):
+    start, limit, delta = scalar(start, "start"), scalar(limit, "limit"), scalar(delta, "delta")
     first, last, step = start.item(), limit.item(), delta.item()
     if step == 0:
         raise KernelError("delta in Range operator can not be zero!", InvalidArgument)
@@ -68,8 +69,7 @@ def range_of_numbers(start, limit, delta, stash_type=dtypes.float32.code):
         if step == 1:
             return np.arange(first, first + count, dtype=start.dtype)
         # a product that is out of range wraps around, and its sum with start wraps back
-        return start.reshape(()) + np.arange(count).astype(start.dtype) * delta.reshape(())
-    start, limit, delta = (number.reshape(()) for number in (start, limit, delta))
+        return start + np.arange(count).astype(start.dtype) * delta
     if dtypes.from_numpy(start.dtype) in dtypes.HALVES:
         start, limit, delta = (number.astype(dtypes.from_code(stash_type).numpy) for number in (start, limit, delta))
     count = _count_of_floats(float(start), float(limit), float(delta))

@@ -12,6 +12,7 @@ import numpy as np
 from sardonyx.errors import KernelError
 from sardonyx.providers.cpu import error_function
 from sardonyx.providers.cpu.broadcasting import aligned, broadcasts, limited
+from sardonyx.providers.cpu.shape import scalar
 from sardonyx.providers.cpu.table import FIRST, OVER_ANY, cpu
 
 
@@ -183,7 +184,8 @@ def mean(data_0):
 
 @cpu.kernel("Clip", widen=True)
 def clip(input, min=None, max=None, *, out=None):
-    low, high = (bound if bound is None else np.asarray(bound, input.dtype).reshape(()) for bound in (min, max))
+    low = None if min is None else scalar(np.asarray(min, input.dtype), "min")
+    high = None if max is None else scalar(np.asarray(max, input.dtype), "max")
     return input if low is None and high is None else np.clip(input, low, high, out=out)
 
 

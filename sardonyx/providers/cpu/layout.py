@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sardonyx.errors import InvalidArgument, KernelError
-from sardonyx.providers.cpu.shape import braced
+from sardonyx.providers.cpu.shape import braced, whole
 from sardonyx.providers.cpu.table import FIRST, cpu
 
 
@@ -76,7 +76,7 @@ def trilu(input, k=None, upper=1):
     if input.ndim < 2:
         raise KernelError(f"Input tensor should have a rank of at least 2, its shape is {braced(input.shape)}", InvalidArgument)
     rows, columns = input.shape[-2:]
-    diagonal = 0 if k is None else max(-rows - 1, min(int(np.reshape(k, ())), columns + 1))
+    diagonal = 0 if k is None else max(-rows - 1, min(whole(k, "k"), columns + 1))
     outside = "" if input.dtype == object else np.zeros((), input.dtype)
     if upper:
         return np.where(np.tri(rows, columns, diagonal - 1, dtype=bool), outside, input)

@@ -8,7 +8,7 @@ import numpy as np
 
 from sardonyx.errors import KernelError
 from sardonyx.providers.cpu.elementwise import truncated_quotient
-from sardonyx.providers.cpu.shape import normal_axis
+from sardonyx.providers.cpu.shape import normal_axis, whole
 from sardonyx.providers.cpu.table import cpu
 
 
@@ -147,7 +147,7 @@ def cum_prod(x, axis, exclusive=0, reverse=0):
 
 
 def _accumulated(ufunc, x, axis, exclusive, reverse):
-    axis, direction = normal_axis(axis.item(), x.ndim), -1 if reverse else 1
+    axis, direction = normal_axis(whole(axis, "axis"), x.ndim), -1 if reverse else 1
     steps = np.moveaxis(x, axis, 0)[::direction]
     result = np.empty_like(steps)
     skipped = 1 if exclusive else 0

@@ -1,6 +1,6 @@
 """Ops that change or measure a tensor's shape, join and cut it, in NumPy: mostly views. The CPU table calls them.
 
-The other families of data movement take `integers`, `normal_axis` and `bounded` from here.
+The other families of data movement take `integers`, `scalar`, `normal_axis` and `bounded` from here.
 """
 
 from __future__ import annotations
@@ -20,12 +20,17 @@ def integers(values) -> tuple[int, ...]:
     return tuple(int(value) for value in np.asarray(values).ravel().tolist())
 
 
+def scalar(values, name: str) -> np.ndarray:
+    """The only element of an operand, whatever its rank."""
+    array = np.asarray(values)
+    if array.size != 1:
+        raise KernelError(f"{name} must be one number, it has {array.size}", InvalidArgument)
+    return array.reshape(())
+
+
 def whole(values, name: str) -> int:
-    """The only number of an operand."""
-    numbers = integers(values)
-    if len(numbers) != 1:
-        raise KernelError(f"{name} must be one number, it has {len(numbers)}", InvalidArgument)
-    return numbers[0]
+    """The only number of an operand, as an integer."""
+    return int(scalar(values, name))
 
 
 def normal_axis(axis, rank: int) -> int:

@@ -8,22 +8,20 @@ from numpy.lib.stride_tricks import sliding_window_view
 from sardonyx import dtypes
 from sardonyx.errors import KernelError
 from sardonyx.ops.signal import LONGEST
-from sardonyx.providers.cpu.shape import bounded
+from sardonyx.providers.cpu.shape import bounded, scalar, whole
 from sardonyx.providers.cpu.table import cpu
-
-
-def _scalar(value):
-    return int(np.asarray(value).reshape(()))
 
 
 @cpu.kernel("DFT", widen=True)
 def dft(input, dft_length=None, axis=-2, inverse=0, onesided=0):
-    axis = _scalar(axis)
+    axis = whole(axis, "axis")
     if not -input.ndim <= axis < input.ndim or axis % input.ndim == input.ndim - 1:
         raise KernelError(f"axis is {axis}, which names no signal axis of an input of shape {list(input.shape)}")
     axis %= input.ndim
     signal = as_complex(input)
-    length = _scalar(dft_length) if dft_length is not None else _default_length(signal.shape[axis], inverse and onesided)
+    length = (
+        whole(dft_length, "dft_length") if dft_length is not None else _default_length(signal.shape[axis], inverse and onesided)
+    )
     if length <= 0:
         raise KernelError(f"dft_length is {length}, it must be positive")
     bounded((*input.shape[:axis], length, *input.shape[axis + 1 : -1], 2), input.dtype)
@@ -56,7 +54,7 @@ def as_pairs(values):
 @cpu.kernel("STFT", widen=True)
 def stft(signal, frame_step, window=None, frame_length=None, onesided=1):
     samples = as_complex(signal) if signal.ndim == 3 else signal
-    step = _scalar(frame_step)
+    step = whole(frame_step, "frame_step")
     length = _frame_length(samples.shape[-1], window, frame_length)
     if not 0 < step <= LONGEST or not 0 < length <= samples.shape[-1]:
         raise KernelError(f"{samples.shape[-1]} samples cannot be cut into frames of {length}, {step} apart")
@@ -73,7 +71,7 @@ def stft(signal, frame_step, window=None, frame_length=None, onesided=1):
 def _frame_length(available, window, frame_length):
     if frame_length is None:
         return available if window is None else len(window)
-    length = _scalar(frame_length)
+    length = whole(frame_length, "frame_length")
     if window is not None and len(window) != length:
         raise KernelError(f"the window has {len(window)} samples, but frame_length is {length}")
     return length
@@ -81,11 +79,15 @@ def _frame_length(available, window, frame_length):
 
 @cpu.kernel("MelWeightMatrix", widen=True)
 def mel_weight_matrix(num_mel_bins, dft_length, sample_rate, lower_edge_hertz, upper_edge_hertz, output_datatype=1):
-    bands, length, rate = _scalar(num_mel_bins), _scalar(dft_length), _scalar(sample_rate)
+    bands, length, rate = (
+        whole(num_mel_bins, "num_mel_bins"),
+        whole(dft_length, "dft_length"),
+        whole(sample_rate, "sample_rate"),
+    )
     if not (0 <= length <= LONGEST and 0 <= bands <= LONGEST):
         raise KernelError(f"dft_length {length} and num_mel_bins {bands} must lie between 0 and {LONGEST}")
     bounded((length // 2 + 1, bands), np.dtype(np.float64))
-    low, high = (_mel(float(edge.reshape(()))) for edge in (lower_edge_hertz, upper_edge_hertz))
+    low, high = (_mel(float(scalar(edge, "an edge"))) for edge in (lower_edge_hertz, upper_edge_hertz))
     edges = _hertz(low + np.arange(bands + 2) * ((high - low) / (bands + 2)))
     left, peak, right = _triangles(np.floor((length + 1) * edges / rate).astype(np.int64))
     spectrum = np.arange(length // 2 + 1)[:, np.newaxis]
@@ -126,7 +128,7 @@ def blackman_window(size, output_datatype=1, periodic=1):
 
 def _cosine_window(size, coefficients, periodic, output_datatype):
     """A sum of cosines over one period, which ends one sample after the window if `periodic`, else with its last one."""
-    dtype, length = dtypes.from_code(output_datatype).numpy, _scalar(size)
+    dtype, length = dtypes.from_code(output_datatype).numpy, whole(size, "size")
     bounded((length,), np.dtype(np.float64))
     if length == 1 and not periodic:
         return np.ones(1, dtype)

@@ -6,7 +6,6 @@ the buffers into offsets of one arena once the symbols have values; `peak` is wh
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
@@ -17,6 +16,7 @@ from sardonyx.ir import Dim, MapType, TensorType, Value, dim
 from sardonyx.providers.arena import Placement, aligned, find_conflicts, place, side_by_side
 from sardonyx.providers.steps import ANY, Workspace
 from sardonyx.runtime.preparation.sizes import bytes_of, given_symbols, size_with
+from sardonyx.startup.properties import cached_property
 from sardonyx.startup.records import dataclass
 
 if TYPE_CHECKING:
@@ -109,13 +109,13 @@ class MemoryPlan:
     """Slots of values that a kernel returns as small views of large buffers; copying them lets those go."""
     options: MemoryOptions
 
-    @functools.cached_property
+    @cached_property
     def late_symbols(self) -> set[str]:
         """Sizes that depend on data."""
         sizes = {allocation.bytes for allocation in self.allocations if allocation.bytes is not None}
         return {symbol.name for size in sizes for symbol in dim.symbols(size)} - self.symbols
 
-    @functools.cached_property
+    @cached_property
     def _conflicts(self) -> list[list[int]] | None:
         return find_conflicts([(buffer.first, buffer.last) for buffer in self.buffers if not buffer.outside])
 

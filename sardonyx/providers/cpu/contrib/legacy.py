@@ -8,7 +8,7 @@ from sardonyx.errors import InvalidArgument, KernelError
 from sardonyx.providers.cpu import constant, image, indexing, layout
 from sardonyx.providers.cpu import shape as shapes
 from sardonyx.providers.cpu.conv import conv_transpose
-from sardonyx.providers.cpu.shape import bounded, braced, normal_axis
+from sardonyx.providers.cpu.shape import bounded, braced, normal_axis, whole
 from sardonyx.providers.cpu.table import FIRST, cpu
 
 contrib = cpu.in_domain("com.microsoft")
@@ -68,7 +68,7 @@ def _inverse_where_there_is_one(X):
 
 @contrib("ExpandDims", alias=FIRST)
 def expand_dims(X, axis):
-    place, points = int(axis.reshape(-1)[0]), X.ndim + 1
+    place, points = whole(axis, "axis"), X.ndim + 1
     if not -points <= place < points:
         raise KernelError(f"Axis must be within range [{-points}, {points - 1}]. Axis is {place}", InvalidArgument)
     return np.expand_dims(X, place)

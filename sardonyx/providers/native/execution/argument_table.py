@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import operator
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from sardonyx.providers.native.program.parts import Batch, entries_at_once
 from sardonyx.providers.native.program.settled import SCRATCH
 from sardonyx.providers.native.program.size_terms import depends
 from sardonyx.providers.native.program.sizes import ShapeMismatch, Shapes, SizeFunction, SizeRules
+from sardonyx.startup.properties import cached_property
 from sardonyx.startup.records import dataclass
 
 PIECES_PER_THREAD = 4
@@ -195,7 +195,7 @@ class ArgumentTable:
         """Whether words are those of the code that is used now."""
         return bool(np.array_equal(shape.steps[: len(self._steps), KERNEL], self._steps[:, KERNEL]))
 
-    @functools.cached_property
+    @cached_property
     def _sizes(self) -> SizeFunction:
         return self.tables.rules.function()
 

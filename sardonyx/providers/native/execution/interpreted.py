@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from sardonyx.providers.cpu.provider import CPUExecutionProvider
 from sardonyx.providers.provider import Cluster
 from sardonyx.providers.steps import FastPath
 from sardonyx.providers.termination import watched
+from sardonyx.startup.properties import cached_property
 
 Found = dict[Value, Any]
 
@@ -23,11 +23,11 @@ class Interpreted:
     def __init__(self, cluster: Cluster):
         self._cluster = cluster
 
-    @functools.cached_property
+    @cached_property
     def _steps(self) -> _Steps:
         return _Steps(self._cluster.nodes)
 
-    @functools.cached_property
+    @cached_property
     def alone(self) -> FastPath | None:
         """The fast path of the one node that the cluster is, if its kernel has one whose results are its own."""
         node, *others = self._cluster.nodes

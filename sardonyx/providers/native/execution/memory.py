@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -12,6 +11,7 @@ from sardonyx.providers.arena import Placement, Span, find_conflicts, place
 from sardonyx.providers.native.program.parts import Batch, entries_at_once
 from sardonyx.providers.native.program.sizes import THREADS_NAME
 from sardonyx.providers.native.program.steps import Buffer, Step
+from sardonyx.startup.properties import cached_property
 
 
 def loops_of(jumps: Iterable[int]) -> list[Span]:
@@ -81,7 +81,7 @@ class Workspace:
         workspace.sizes, workspace.spans = sizes, spans
         return workspace
 
-    @functools.cached_property
+    @cached_property
     def _conflicts(self) -> list[list[int]] | None:
         return find_conflicts(self.spans)
 

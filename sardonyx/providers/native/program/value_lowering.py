@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -34,6 +33,7 @@ from sardonyx.providers.native.program.views import (
     permuted,
 )
 from sardonyx.providers.provider import CannotCompile
+from sardonyx.startup.properties import cached_property
 from sardonyx.startup.records import replace
 
 
@@ -44,7 +44,7 @@ class ValueLowerer(ProgramBuilder):
         """Add the steps that make a value which no step has made yet."""
         raise NotImplementedError
 
-    @functools.cached_property
+    @cached_property
     def bytes_touched(self) -> Dim:
         """How many bytes a run reads and writes at least: those of inputs, outputs and constants."""
         constants = {

@@ -6,7 +6,6 @@ operands have, and those that stand before them in the result. All else is a pro
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,6 +28,7 @@ from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import dims, element_of, required, stored
 from sardonyx.providers.native.program.views import Dims, View, contiguous_strides, grouped_shape, regrouped
 from sardonyx.providers.scalars.table import name_of, newest_scalar
+from sardonyx.startup.properties import cached_property
 from sardonyx.startup.records import dataclass, replace
 
 Labels = tuple[str, ...]
@@ -92,7 +92,7 @@ class Term:
         """Axes along which the operand is not repeated."""
         return [(label, size) for label, size in zip(self.all_labels, dims(self.value)) if size != 1 or self.sizes[label] == 1]
 
-    @functools.cached_property
+    @cached_property
     def view(self) -> View:
         """Asked for late: a constant that is packed is not needed as it is."""
         view = self.lowerer.view(self.value)
