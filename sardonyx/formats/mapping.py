@@ -18,7 +18,7 @@ import numpy as np
 
 from sardonyx.startup.locks import Lock
 
-READ_BELOW = 16 << 20
+READ_BELOW = 4 << 20
 """Smaller files are read whole and closed; larger ones are read in parts, and hold a file descriptor."""
 
 

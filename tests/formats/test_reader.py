@@ -54,6 +54,16 @@ def test_large_files_survive_replacement(tmp_path, monkeypatch):
     np.testing.assert_array_equal(model.graph.initializers["w"].constant.numpy(), weights)
 
 
+@pytest.mark.parametrize("distinct", [700, 100_000])
+def test_equal_integers_of_a_long_list_are_one_object(distinct: int) -> None:
+    numbers = [number % distinct - 350 for number in range(200_000)]
+    node = helper.make_node("Op", ["x"], ["y"], domain="my.ops", ids=numbers)
+    (read,) = formats.load(model_of([node], opsets=(("", 17), ("my.ops", 1))).SerializeToString()).graph.nodes
+    ids = read.attributes["ids"].value
+    assert ids == numbers and all(type(number) is int for number in ids)
+    assert (ids[600] is ids[600 + distinct]) and (len(set(map(id, ids))) == 700 or distinct > 700)
+
+
 def test_data_is_fetched_when_it_is_needed():
     model = formats.load(model_of([relu()], initializers=[tensor("w", np.zeros(300, np.float32))]).SerializeToString())
     constant = model.graph.initializers["w"].constant

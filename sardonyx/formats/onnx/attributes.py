@@ -43,6 +43,10 @@ SINGLE = {
     Kind.TYPE_PROTOS: Kind.TYPE_PROTO,
 }
 """What lists of messages and texts hold."""
+FEW = 1000
+"""Up to so many integers of a list each have an object of their own."""
+MOST_SHARED = 1 << 14
+"""How many integers of a list are looked for again."""
 
 
 def read_attribute(proto: Any, owner: object, reading: Reading, scope: Scope | None) -> ir.Attribute:
@@ -55,7 +59,9 @@ def read_attribute(proto: Any, owner: object, reading: Reading, scope: Scope | N
     value, doc = getattr(proto, FIELDS[kind]), text(proto.doc_string)
     if kind is Kind.INT or kind is Kind.FLOAT:
         return ir.Attribute(kind, value, doc=doc)
-    if kind is Kind.INTS or kind is Kind.FLOATS:
+    if kind is Kind.INTS:
+        return ir.Attribute(kind, list(map(_Numbers().__getitem__, value) if len(value) > FEW else value), doc=doc)
+    if kind is Kind.FLOATS:
         return ir.Attribute(kind, list(value), doc=doc)
     if kind is Kind.STRINGS:
         return ir.Attribute(kind, list(map(_Texts().__getitem__, value)), doc=doc)
@@ -118,6 +124,15 @@ def _text(value: bytes) -> str | bytes:
     try:
         return value.decode()
     except UnicodeDecodeError:
+        return value
+
+
+class _Numbers(dict[int, int]):
+    """One object for equal numbers: tree ensembles count the nodes of every tree from 0."""
+
+    def __missing__(self, value: int) -> int:
+        if len(self) < MOST_SHARED:  # where hardly any are equal, the table would be larger than what it saves
+            self[value] = value
         return value
 
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sardonyx.compiler.target import X86_LEVELS
+from sardonyx.compiler.types import F32
 from sardonyx.providers.native.kernels.conv import operators
 from sardonyx.providers.native.kernels.conv.choice import Candidate, quickest
+from sardonyx.providers.native.kernels.conv.direct import tile_for
+from sardonyx.providers.native.program.kernel import DeclaredKernel
+from sardonyx.startup.records import replace
 from tests.providers.native.agreement import native_plan, programs
 
 CONV = """g (float[1,{channels},28,28] x) => (float[1,{filters},28,28] y)
@@ -67,3 +73,26 @@ def test_there_is_one_list() -> None:
     homes = {algorithm.__module__.rpartition(".")[2] for algorithm in operators.ALGORITHMS}
     assert homes == {"operators", "strassen", "depthwise", "winograd"}
     assert set(operators.PRODUCTS) < set(operators.ALGORITHMS)
+
+
+FRAMES = """g (float[1,1,12800] x) => (float[1,256,77] y) <float[256,1,512] w = {{{weights}}}>
+    {{ y = Conv<strides = [160]>(x, w) }}"""
+
+
+def test_windows_of_a_signal_that_overlap_pass_by_a_panel_of_filters_together() -> None:
+    weights = np.random.default_rng(0).standard_normal(256 * 512)
+    (program,) = programs(native_plan(FRAMES.format(weights=", ".join(f"{weight:.3f}" for weight in weights))))
+    assert program.program is not None
+    (step,) = [step for step in program.program.steps if step.kernel.title == "conv"]
+    assert isinstance(step.kernel, DeclaredKernel)
+    names = [slot.name for slot in step.kernel.declaration.slots()]
+    assert step.arguments[names.index("block")] > 1  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(("cpu", "level"), [("znver5", "avx512vnni"), ("sapphirerapids", "avx512"), ("x86-64-v3", "avx2")])
+def test_a_pixel_is_read_for_one_vector_alone_where_there_is_no_other(cpu: str, level: str) -> None:
+    target = replace(X86_LEVELS[level], cpu=cpu)
+    lanes = target.lanes(F32)
+    assert tile_for(target, F32, lanes, 2, 1).vectors == 1
+    for vectors in range(2, 40):
+        assert tile_for(target, F32, vectors * lanes, 2, 1).vectors > 1

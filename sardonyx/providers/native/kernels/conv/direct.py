@@ -90,13 +90,15 @@ def tile_for(target: Target, type: Type, filters: int, axes: int, distance: Dim)
     counts = pixels_of(target)
     is_unlucky = isinstance(distance, int) and distance * type.bytes % target.caches.distance == 0
     shapes = [(lanes, count) for count in ((4, 2, 3, 1) if 4 in counts and is_unlucky else (2, 3, 1))]
+    single = lanes
     if target.cpu in SPLITTING_CPUS:
-        shapes += [(lanes // 2, count) for count in (3, 2, 1)]
+        single = lanes // 2
+        shapes += [(single, count) for count in (3, 2, 1)]
 
     def cost(shape: tuple[int, int]) -> float:
-        """Lanes that are multiplied; with few and narrow vectors reading the pixels takes longer than that."""
+        """Lanes that are multiplied; where each pixel is read for a single multiplication, reading takes longer than that."""
         width = shape[0] * shape[1]
-        return -(-filters // width) * width * (1.0 if width >= lanes else 1.6)
+        return -(-filters // width) * width * (1.6 if width == single else 1.0)
 
     width, vectors = min(shapes, key=cost)
     return Tile(type, counts[vectors], vectors, width, axes)

@@ -158,7 +158,7 @@ def conv_step(
             filters=geometry.filters,
             positions=geometry.positions,
             group_step=group_step,
-            block=_block(lowerer, geometry, tile),
+            block=_block(lowerer, geometry, tile, view),
             image_step=view.strides[0],
             pixel_step=flat,
             axes=[] if flat is not None else axes_of(geometry, view),
@@ -171,14 +171,15 @@ def conv_step(
     )
 
 
-def _block(lowerer: Lowerer, geometry: Geometry, tile: Tile) -> Dim:
+def _block(lowerer: Lowerer, geometry: Geometry, tile: Tile, view: View) -> Dim:
     """How many tiles pass by a panel of filters before the next panel comes."""
     depth = geometry.channels * geometry.taps
     if depth * geometry.filters * tile.type.bytes <= lowerer.budgets.window_filters:
         return 1
-    # neighbouring tiles share most of what their windows cover
-    fresh = tile.pixels * geometry.channels * int(np.prod(geometry.strides)) * tile.type.bytes
-    return max(1, lowerer.budgets.window_block // max(1, fresh))
+    # neighbouring tiles share most of what their windows cover; where taps are channels, pixels lie nearer than these are many
+    pixel = dim.minimum(view.strides[-1] * view.type.bytes, geometry.channels * tile.type.bytes)
+    fresh = pixel * (tile.pixels * int(np.prod(geometry.strides)))
+    return dim.maximum(1, dim.floordiv(lowerer.budgets.window_block, dim.maximum(1, fresh)))
 
 
 def _traffic(geometry: Geometry, bytes: int) -> Dim:
