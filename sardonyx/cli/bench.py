@@ -18,7 +18,7 @@ import sardonyx
 from sardonyx import formats
 from sardonyx.cli import feeds, native
 from sardonyx.cli.preparing import prepared
-from sardonyx.cli.terminal import FATAL, Terminal, UsageError, time_text
+from sardonyx.cli.terminal import FATAL, Terminal, UsageError, count_text, time_text
 from sardonyx.runtime.execution.executor import execute as run_plan
 from sardonyx.startup import later
 from sardonyx.startup.records import dataclass, field
@@ -193,7 +193,7 @@ def _show(terminal: Terminal, contestants: Sequence[Contestant], difference: flo
         for report in reports
     ]
     headings = ("runtime", "creation", "median", "min", "relative")
-    terminal.table(f"{runs} runs each, in turns", headings, rows, right=(1, 2, 3, 4))
+    terminal.table(f"{count_text(runs, 'run')} each, in turns", headings, rows, right=(1, 2, 3, 4))
     result: dict[str, Any] = {"runs": runs, "runtimes": reports}
     if difference is not None:
         ratio = reports[1]["median"] / reports[0]["median"]

@@ -10,7 +10,7 @@ from typing import Any
 
 from sardonyx import errors
 from sardonyx.cli.preparing import prepared, session_options
-from sardonyx.cli.terminal import Terminal, one_line
+from sardonyx.cli.terminal import Terminal, count_text, one_line
 from sardonyx.ir import Graph, Node
 from sardonyx.ir.verify import verify
 from sardonyx.ops import checking
@@ -49,9 +49,9 @@ def execute(options: argparse.Namespace, terminal: Terminal) -> int:
     terminal.table("left to NumPy", ("where", "reason"), [(p.where, p.reason) for p in slow])
     nodes = sum(counts.values())
     if problems:
-        terminal.line(f"{len(problems)} problems in {nodes} nodes", style="red")
+        terminal.line(f"{count_text(len(problems), 'problem')} in {count_text(nodes, 'node')}", style="red")
     else:
-        terminal.line(f"all right: {nodes} nodes of {len(counts)} ops, {placement}", style="green")
+        terminal.line(f"all right: {count_text(nodes, 'node')} of {count_text(len(counts), 'op')}, {placement}", style="green")
     shown = {"problems": [asdict(p) for p in problems], "numpy": [{"where": p.where, "reason": p.reason} for p in slow]}
     terminal.result({"ok": not problems, "nodes": nodes, "ops": dict(counts)} | shown)
     return 1 if problems else 0
@@ -93,7 +93,7 @@ def placed(plan: Plan) -> str:
     compiled, left = compiled_steps(plan), numpy_steps(plan)
     other_count = sum(1 for _ in all_steps(plan)) - len(compiled) - len(left)
     counts = (sum(len(step.nodes) for step in compiled), len(left), other_count)
-    names = (f"machine code ({len(compiled)} program{'s' * (len(compiled) != 1)})", "NumPy", "other providers")
+    names = (f"machine code ({count_text(len(compiled), 'program')})", "NumPy", "other providers")
     return "optimized to " + ", ".join(f"{count} in {name}" for count, name in zip(counts, names) if count)
 
 

@@ -19,7 +19,7 @@ from sardonyx import formats
 from sardonyx.cli import feeds
 from sardonyx.cli.preparing import LEVELS, session_options
 from sardonyx.cli.quantize import data_reader
-from sardonyx.cli.terminal import FATAL, Terminal, UsageError
+from sardonyx.cli.terminal import FATAL, Terminal, UsageError, count_text
 
 CPU = "CPUExecutionProvider"
 
@@ -141,7 +141,7 @@ def _suggest(options: argparse.Namespace, reader: Any, found: Any, terminal: Ter
         terminal.line(f"nothing has to stay in float: {_text(made.ratio)} dB are reached")
     else:
         reached = "reach" if made.is_enough else "only reach"
-        terminal.line(f"{len(made.nodes)} nodes in float {reached} {_text(made.ratio)} dB:")
+        terminal.line(f"{count_text(len(made.nodes), 'node')} in float {reached} {_text(made.ratio)} dB:")
         for name in made.nodes:
             terminal.line(f"  --exclude {name}")
     return asdict(made)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sardonyx.cli.preparing import LEVELS, session_options
-from sardonyx.cli.terminal import Terminal, UsageError, size_text, time_text
+from sardonyx.cli.terminal import Terminal, UsageError, count_text, size_text, time_text
 from sardonyx.providers.native.aot.writing import Written
 from sardonyx.runtime.api.enums import OrtCompileApiFlags
 from sardonyx.runtime.api.model_compiler import ModelCompiler
@@ -57,9 +57,9 @@ def _show(written: Written, seconds: float, terminal: Terminal) -> None:
     rows = [
         ("model", str(written.model), size_text(size)),
         ("payload", "inside" if written.payload is None else str(written.payload), size_text(written.payload_bytes)),
-        ("code", f"{written.kernels} kernels", size_text(written.code_bytes)),
+        ("code", count_text(written.kernels, "kernel"), size_text(written.code_bytes)),
         ("constants", "weights, as they are or packed", size_text(written.constant_bytes)),
-        ("programs", f"{written.programs}, of {written.compiled} nodes", ""),
+        ("programs", f"{written.programs}, of {count_text(written.compiled, 'node')}", ""),
     ]
     terminal.table("compiled", ("", "", "size"), rows, right=(2,))
     if left:

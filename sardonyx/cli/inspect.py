@@ -11,7 +11,7 @@ from typing import Any
 from sardonyx import formats
 from sardonyx.cli import memory, native
 from sardonyx.cli.preparing import LEVELS, prepared, session_options
-from sardonyx.cli.terminal import Terminal, UsageError, size_text
+from sardonyx.cli.terminal import Terminal, UsageError, count_text, size_text
 from sardonyx.cli.train import differentiated
 from sardonyx.ir import Graph, Model, Value, described
 from sardonyx.ir.text import to_text
@@ -160,7 +160,7 @@ def partition_text(graph: Graph, assigned: Assigned, indent: str = "") -> str:
 def plan_text(plan: Plan, indent: str = "") -> str:
     """A plan as a listing: each step with the slots that it reads, writes and gives up."""
     names = {slot: name for name, slot in plan.slots.items()}
-    lines = [f"{indent}{len(plan.template)} slots, {len(plan.steps)} steps"]
+    lines = [f"{indent}{count_text(len(plan.template), 'slot')}, {count_text(len(plan.steps), 'step')}"]
     for step in plan.steps:
         reads = ", ".join("-" if slot < 0 else f"{slot}:{names.get(slot, '?')}" for slot in step.inputs)
         writes = ", ".join("-" if slot < 0 else f"{slot}:{names.get(slot, '?')}" for slot in step.outputs)

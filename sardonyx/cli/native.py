@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from sardonyx.cli.terminal import Terminal, UsageError, size_text, time_text
+from sardonyx.cli.terminal import Terminal, UsageError, count_text, size_text, time_text
 from sardonyx.compiler.jit import Jit, Kernel
 from sardonyx.providers.native.execution.compiled import CompiledProgram, StepTime
 from sardonyx.providers.native.program.kernel import DeclaredKernel
@@ -30,7 +30,7 @@ def program_text(plan: Plan) -> str:
     kernels: dict[str, Kernel] = {}
     for program, _ in programs(plan):
         steps = program.steps
-        lines.append(f"{program.name}: {len(steps)} steps")
+        lines.append(f"{program.name}: {count_text(len(steps), 'step')}")
         for number, step in enumerate(steps):
             kernels.setdefault(step.kernel.symbol, step.kernel)
             size = f"{step.items} items by {step.grain}"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +56,15 @@ def execute(options: argparse.Namespace, terminal: Terminal) -> int:
         if not options.no_preprocess and not options.weights:
             with terminal.working("preparing"):
                 source = _preprocessed(source, Path(folder))
-        _quantize(source, options)
+        written = Path(folder, "written", options.output.name)
+        written.parent.mkdir()
+        _quantize(source, written, options)
+        if _ops(written) == _ops(source):
+            terminal.line(_nothing(options), style="red")
+            terminal.result({"output": None})
+            return 1
+        for path in written.parent.iterdir():
+            shutil.move(path, options.output.with_name(path.name))
     before, after = _size(Path(options.model)), _size(options.output)
     terminal.line(f"{options.output}: {size_text(after)}, {size_text(before)} before")
     terminal.result({"output": str(options.output), "bytes": after, "bytes before": before})
@@ -74,6 +84,16 @@ def _check(options: argparse.Namespace) -> None:
         raise UsageError("OUT is the model itself")
 
 
+def _ops(path: Path) -> Counter[str]:
+    return Counter(node.op_id for node in formats.load(str(path)).graph.all_nodes())
+
+
+def _nothing(options: argparse.Namespace) -> str:
+    kinds = "MatMul or Gather with constant weights" if options.weights else "op of those that are quantized"
+    excluded = " outside of --exclude" if options.exclude else ""
+    return f"nothing to quantize: {options.model} has no {kinds}{excluded}; {options.output} is not written"
+
+
 def _preprocessed(source: Path, folder: Path) -> Path:
     from sardonyx.quantization.shape_inference import quant_pre_process
 
@@ -82,31 +102,31 @@ def _preprocessed(source: Path, folder: Path) -> Path:
     return target
 
 
-def _quantize(source: Path, options: argparse.Namespace) -> None:
+def _quantize(source: Path, target: Path, options: argparse.Namespace) -> None:
     if options.weights:
-        _quantize_weights(source, options)
+        _quantize_weights(source, target, options)
     elif options.static:
-        _quantize_static(source, options)
+        _quantize_static(source, target, options)
     else:
         from sardonyx.quantization import quantize_dynamic
 
         quantize_dynamic(
             source,
-            options.output,
+            target,
             per_channel=options.per_channel,
             nodes_to_exclude=options.exclude,
             use_external_data_format=options.external,
         )
 
 
-def _quantize_static(source: Path, options: argparse.Namespace) -> None:
+def _quantize_static(source: Path, target: Path, options: argparse.Namespace) -> None:
     from sardonyx.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
 
     methods = {method.name.lower(): method for method in CalibrationMethod}
     types = {member.name.removeprefix("Q").lower(): member for member in QuantType}
     quantize_static(
         source,
-        options.output,
+        target,
         data_reader(options.model, options.data),
         quant_format=QuantFormat.QDQ if options.format == "qdq" else QuantFormat.QOperator,
         per_channel=options.per_channel,
@@ -118,7 +138,7 @@ def _quantize_static(source: Path, options: argparse.Namespace) -> None:
     )
 
 
-def _quantize_weights(source: Path, options: argparse.Namespace) -> None:
+def _quantize_weights(source: Path, target: Path, options: argparse.Namespace) -> None:
     from sardonyx.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
     quantizer = MatMulNBitsQuantizer(
@@ -131,7 +151,7 @@ def _quantize_weights(source: Path, options: argparse.Namespace) -> None:
         algo_config=_algorithm(options),
     )
     quantizer.process()
-    quantizer.model.save_model_to_file(options.output, options.external)
+    quantizer.model.save_model_to_file(target, options.external)
 
 
 def _algorithm(options: argparse.Namespace) -> Any:

@@ -113,6 +113,11 @@ def _escaped(cell: Any) -> str:
     return str(cell).replace("[", "\\[")
 
 
+def count_text(count: int, thing: str) -> str:
+    """A number of things for people: "1 node", "2 nodes"."""
+    return f"{count} {thing}{'s' * (count != 1)}"
+
+
 def size_text(count: int) -> str:
     """A number of bytes for people."""
     size = float(count)

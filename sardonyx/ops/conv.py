@@ -5,7 +5,7 @@ from __future__ import annotations
 from sardonyx.errors import InferenceError
 from sardonyx.ir import dim
 from sardonyx.ops.facts import by_entry
-from sardonyx.ops.quantize import check_scales
+from sardonyx.ops.quantize import broadcasts, check_counts, check_scales
 from sardonyx.ops.shapes import fresh_shape, text
 from sardonyx.ops.table import infer
 from sardonyx.ops.window import (
@@ -26,14 +26,43 @@ def conv(X, W, B, group, auto_pad, dilations, kernel_shape, pads, strides):
 
 
 @infer("ConvInteger", has_layout=True)
-def conv_integer(x, w, group, auto_pad, dilations, kernel_shape, pads, strides):
+def conv_integer(x, w, x_zero_point, w_zero_point, group, auto_pad, dilations, kernel_shape, pads, strides):
+    check_counts(x_zero_point=x_zero_point)
+    check_filters(w, w_zero_point=w_zero_point)
     return convolved_shape(x, w, group, kernel_shape, strides, dilations, pads, auto_pad)
 
 
 @infer("QLinearConv", has_layout=True)
-def q_linear_conv(x, x_scale, w, w_scale, y_scale, group, auto_pad, dilations, kernel_shape, pads, strides):
+def q_linear_conv(
+    x,
+    x_scale,
+    x_zero_point,
+    w,
+    w_scale,
+    w_zero_point,
+    y_scale,
+    y_zero_point,
+    B,
+    group,
+    auto_pad,
+    dilations,
+    kernel_shape,
+    pads,
+    strides,
+):
     check_scales({"y_scale": y_scale}, x_scale=x_scale, w_scale=w_scale)
+    check_counts(x_scale=x_scale, x_zero_point=x_zero_point, y_scale=y_scale, y_zero_point=y_zero_point)
+    check_filters(w, B, w_scale=w_scale, w_zero_point=w_zero_point)
     return convolved_shape(x, w, group, kernel_shape, strides, dilations, pads, auto_pad)
+
+
+def check_filters(w, bias=None, **parameters):
+    """Refuse scales and zero points that are neither one number nor one for each filter, and a bias that is not one for each."""
+    if not w.shape:
+        return
+    check_counts(w.shape[0], **parameters)
+    if bias is not None and bias.shape is not None and (len(bias.shape) != 1 or not broadcasts(w.shape[:1], bias.shape)):
+        raise InferenceError(f"B is {text(bias.shape)}, it should have a number for each of {w.shape[0]} filters")
 
 
 @infer("DeformConv")

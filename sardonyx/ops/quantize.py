@@ -68,6 +68,36 @@ def table_fault(scales, zero_points, shape, axis, block_size, shared):
     return None
 
 
+def check_counts(each=1, **parameters):
+    """Refuse scales and zero points that are neither one number nor `each`, one for each row, column or filter."""
+    for name, parameter in parameters.items():
+        count = None if parameter is None or parameter.shape is None else dim.product(parameter.shape)
+        if isinstance(count, int) and count != 1 and _differ(count, each):
+            wanted = "one number" if each == 1 else f"one number or {each}"
+            raise InferenceError(f"{name} is {text(parameter.shape)}, it should be {wanted}")
+
+
+def check_factor(shape, rows=False, **parameters):
+    """Refuse scales and zero points of a matrix that are neither one number, nor one for each column (or row), in a vector or broadcast."""
+    if shape is None:
+        return
+    if len(shape) < 2:
+        check_counts(**parameters)
+        return
+    each, sizes = (shape[-2], (*shape[:-1], 1)) if rows else (shape[-1], (*shape[:-2], 1, shape[-1]))
+    for name, parameter in parameters.items():
+        if parameter is None or parameter.shape is None or len(parameter.shape) < 2:
+            check_counts(each, **{name: parameter})
+        elif not broadcasts(parameter.shape, sizes):
+            raise InferenceError(f"{name} is {text(parameter.shape)}, it should be one number, {each} or {text(sizes)}")
+
+
+def broadcasts(shape, sizes):
+    """Whether an operand may be spread over these sizes, as far as they are known."""
+    pairs = zip(reversed(shape), reversed(sizes))
+    return len(shape) <= len(sizes) and not any(a != 1 and _differ(a, b) for a, b in pairs)
+
+
 def check_scales(divisors=None, **scales):
     """Refuse constant scales by which no number can be multiplied or, those of `divisors`, divided. Others are known in runs only."""
     for name, scale in {**scales, **(divisors or {})}.items():
@@ -114,14 +144,20 @@ def dynamic_quantize_linear(x):
 
 
 @infer("MatMulInteger")
-def mat_mul_integer(A, B):
+def mat_mul_integer(A, B, a_zero_point, b_zero_point):
+    check_factor(A.shape, rows=True, a_zero_point=a_zero_point)
+    check_factor(B.shape, b_zero_point=b_zero_point)
     return _product_shape(A, B)
 
 
 @infer("QLinearMatMul")
-def q_linear_mat_mul(a, a_scale, b, b_scale, y_scale):
+def q_linear_mat_mul(a, a_scale, a_zero_point, b, b_scale, b_zero_point, y_scale, y_zero_point):
     check_scales({"y_scale": y_scale}, a_scale=a_scale, b_scale=b_scale)
-    return _product_shape(a, b)
+    check_factor(a.shape, rows=True, a_scale=a_scale, a_zero_point=a_zero_point)
+    check_factor(b.shape, b_scale=b_scale, b_zero_point=b_zero_point)
+    shape = _product_shape(a, b)
+    check_factor(shape, rows=True, y_scale=y_scale, y_zero_point=y_zero_point)
+    return shape
 
 
 def _product_shape(A, B):

@@ -15,6 +15,7 @@ def test_a_good_model_is_all_right(affine, call):
 def test_an_unknown_op_is_named_with_its_place(branching, call):
     result = call("check", branching, "--json")
     assert result.code == 1
+    assert "1 problem in " in call("check", branching).out
     (problem,) = result.json["problems"]
     assert problem["stage"] == "ops"
     assert problem["where"].startswith("If 'y' > NoSuchOp")
@@ -33,6 +34,7 @@ def test_what_is_left_to_numpy_is_listed_with_the_reason(tmp_path, call):
     ids, scores = net.input("ids", ["N", 4], np.int64), net.input("scores", ["N", 8])
     blocked = net.NGramRepeatBlock(ids, scores, domain="com.microsoft", ngram_size=2)
     (tmp_path / "block.onnx").write_bytes(net.model(net.Relu(blocked)))
+    assert "all right: 2 nodes of 2 ops" in call("check", tmp_path / "block.onnx").out
     result = call("check", tmp_path / "block.onnx", "--json")
     assert result.code == 0
     (left,) = result.json["numpy"]

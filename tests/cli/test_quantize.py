@@ -8,7 +8,9 @@ import numpy as np
 import onnx
 import pytest
 
+import sardonyx
 from tests.quantization.small import mlp, named, normal
+from tests.quantization.small import model as small_model
 
 
 @pytest.fixture
@@ -71,3 +73,30 @@ def test_command_lines_that_cannot_be_are_refused(arguments, files, capsys) -> N
 
     assert call(main, files, *arguments) == 2
     assert capsys.readouterr().err
+
+
+NOTHING = {
+    "--dynamic": "no op of those that are quantized",
+    "--weights 4": "no MatMul or Gather with constant weights",
+    "--static --data data.npz --exclude y": "no op of those that are quantized outside of --exclude",
+}
+
+
+@pytest.mark.parametrize("way", NOTHING)
+def test_a_model_with_nothing_to_quantize_is_said_to_be_so_and_not_written(way, files, capsys) -> None:
+    from sardonyx.cli import main
+
+    onnx.save(named(small_model("plain (float[6,32] x) => (float[6,32] y) { y = Sin(x) }")), files / "plain.onnx")
+    (files / "out.onnx").write_bytes(b"older")
+    assert call(main, files, "quantize", "plain.onnx", "-o", "out.onnx", *way.split()) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "nothing to quantize" in said and NOTHING[way] in said
+    assert (files / "out.onnx").read_bytes() == b"older"
+
+
+def test_tensors_beside_a_quantized_model_are_found_by_it(files) -> None:
+    from sardonyx.cli import main
+
+    assert call(main, files, "quantize", "float.onnx", "-o", "small.onnx", "--external") == 0
+    (found,) = sardonyx.InferenceSession(files / "small.onnx").run(None, {"x": np.ones((6, 32), np.float32)})[:1]
+    assert np.isfinite(found).all()

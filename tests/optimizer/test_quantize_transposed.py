@@ -82,7 +82,13 @@ def codes(rng: np.random.Generator, type: Any, shape: tuple[int, ...]) -> np.nda
 
 
 @settings(max_examples=60, deadline=None)
-@given(windows(), st.tuples(*(st.sampled_from(TYPES) for _ in range(3))), st.integers(1, 20), st.integers(1, 20), st.data())
+@given(
+    windows(),
+    st.tuples(*(st.sampled_from(TYPES) for _ in range(3))),
+    st.integers(1, 20),
+    st.sampled_from((1, 3, 20, 33)),
+    st.data(),
+)
 def test_results_are_those_of_floats_to_a_step(window, types, channels, results, data) -> None:
     kernel, attributes = window
     rng = np.random.default_rng(data.draw(st.integers(0, 2**16)))
@@ -111,6 +117,17 @@ def assert_agrees_with_onnxruntime(source: ModelProto, image: np.ndarray) -> Non
         got = session.run(None, {"x": image})[0]
         assert got.dtype == wanted.dtype and got.shape == wanted.shape
         assert np.abs(got.astype(np.int64) - wanted.astype(np.int64)).max(initial=0) <= 1
+
+
+@pytest.mark.parametrize(("results", "windows"), [(4, [(2, 2)]), (32, [(2, 2), (2, 1), (1, 2), (1, 1)])])
+def test_phases_of_many_channels_have_windows_of_their_own(results: int, windows: list[tuple[int, int]]) -> None:
+    """No product is by a zero that fills a window up: of 3×3 taps and stride 2, nine are multiplied instead of sixteen."""
+    rng = np.random.default_rng(5)
+    filters = codes(rng, np.int8, (8, results, 3, 3))
+    typed = model_of(model((1, 8, 5, 5), filters, (np.uint8, np.uint8), rng, strides=[2, 2], pads=[1] * 4))
+    apply_rules(typed, TRANSPOSED, evaluate=evaluate, journal=Journal(strict=True))
+    packed = [node.inputs[3] for node in typed.graph.nodes if node.op_type == "QLinearConv"]
+    assert [value.constant.numpy().shape[2:] for value in packed if value is not None and value.constant is not None] == windows
 
 
 @pytest.mark.parametrize(

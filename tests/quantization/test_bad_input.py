@@ -134,8 +134,88 @@ def test_blocks_of_the_standard(shapes: tuple, attributes: dict, match: str) -> 
     refused(match, "DequantizeLinear", {"x": (I8, list(x))}, constants, "", **attributes)
 
 
+PICTURE = {"x": (U8, [1, 4, 5, 5])}
+FILTERS = {"w": np.ones((4, 4, 1, 1), np.int8)}
+OF_X, OF_Y = {"x_scale": one, "x_zero_point": byte}, {"y_scale": one, "y_zero_point": byte}
+OF_A, OF_B = {"a_scale": one, "a_zero_point": byte}, {"b_scale": one, "b_zero_point": np.int8(0)}
+CONVOLUTION = {**OF_X, **FILTERS, "w_scale": one, "w_zero_point": np.int8(0), **OF_Y, "B": np.zeros(4, np.int32)}
+GEMM = {**OF_A, "b": MATRIX, **OF_B, "C": np.zeros(3, np.int32), **OF_Y}
+SUM = {
+    "A_scale": one,
+    "A_zero_point": byte,
+    "b": bytes8,
+    "B_scale": one,
+    "B_zero_point": byte,
+    "C_scale": one,
+    "C_zero_point": byte,
+}
+ATTENTION = {
+    "weight": np.ones((4, 12), np.int8),
+    "bias": np.zeros(12, np.float32),
+    "input_scale": one,
+    "weight_scale": one,
+    "mask_index": np.array([4], np.int32),
+    "input_zero_point": byte,
+    "weight_zero_point": np.int8(0),
+}
+COUNTED: dict[str, tuple[dict, dict, dict]] = {
+    "ConvInteger": (PICTURE, {**FILTERS, "x_zero_point": byte, "w_zero_point": np.int8(0)}, {"domain": ""}),
+    "QLinearConv": (PICTURE, CONVOLUTION, {"domain": ""}),
+    "com.microsoft.QLinearConv": ({"x": (U8, [1, 5, 5, 4])}, CONVOLUTION, {"channels_last": 1}),
+    "MatMulInteger": (B2, {"b": MATRIX, "a_zero_point": byte, "b_zero_point": np.int8(0)}, {"domain": ""}),
+    "QLinearMatMul": (B2, {**OF_A, "b": MATRIX, **OF_B, **OF_Y}, {"domain": ""}),
+    "QGemm": (B2, GEMM, {}),
+    "DynamicQuantizeMatMul": ({"A": (F, [2, 4])}, {"B": MATRIX, **OF_B}, {}),
+    "MatMulIntegerToFloat": (
+        B2,
+        {"B": MATRIX, "a_scale": one, "b_scale": one, "a_zero_point": byte, "b_zero_point": np.int8(0)},
+        {},
+    ),
+    "QAttention": ({"a": (U8, [1, 4, 4])}, ATTENTION, {"num_heads": 2}),
+    "QLinearAdd": (B2, SUM, {}),
+    "QLinearSigmoid": (B2, {"X_scale": one, "X_zero_point": byte, "Y_scale": one, "Y_zero_point": byte}, {}),
+    "QLinearSoftmax": (B2, {"X_scale": one, "x_zero_point": byte, **OF_Y}, {"opset": 13}),
+    "QLinearAveragePool": (PICTURE, {**OF_X, **OF_Y}, {"kernel_shape": [2, 2]}),
+    "QLinearGlobalAveragePool": (PICTURE, {**OF_X, **OF_Y}, {}),
+    "QLinearReduceMean": (
+        B2,
+        {"data_scale": one, "data_zero_point": byte, "reduced_scale": one, "reduced_zero_point": byte},
+        {"axes": [1], "keepdims": 1},
+    ),
+}
+"""The name of each scale and zero point is that of the spec."""
+
+
+@pytest.mark.parametrize("op", COUNTED)
+def test_scales_and_zero_points_of_another_number_are_refused(op: str) -> None:
+    fed, constants, attributes = COUNTED[op]
+    session(op.rpartition(".")[2], fed, constants, **attributes)
+    fields = [
+        name
+        for name in constants
+        if name.endswith(("scale", "zero_point")) or (op.endswith("QLinearConv") and name == "B") or name == "C"
+    ]
+    for name in fields:
+        spoilt = np.resize(constants[name], 7)
+        refused(rf"\b{name} is \[7\], it", op.rpartition(".")[2], fed, {**constants, name: spoilt}, **attributes)
+
+
+def test_scales_for_rows_and_columns_of_a_batch_are_compared_with_its_sizes() -> None:
+    fed, many = {"a": (U8, [5, 2, 4])}, np.ones((5, 4, 3), np.int8)
+    constants = {**OF_A, "b": many, **OF_B, **OF_Y}
+    fitting = {"a_scale": np.ones((5, 2, 1), np.float32), "b_scale": np.ones((5, 1, 3), np.float32)}
+    session("QLinearMatMul", fed, {**constants, **fitting}, "")
+    for name, shape in (("a_scale", (5, 3, 1)), ("a_scale", (1, 5, 2, 1)), ("b_scale", (5, 3, 1)), ("b_scale", (4, 1, 3))):
+        refused(rf"\b{name} is", "QLinearMatMul", fed, {**constants, name: np.ones(shape, np.float32)}, "")
+
+
 def test_zero_points_of_another_type_are_refused() -> None:
     refused("y_zero_point|types", "QuantizeLinear", {"x": (F, [4])}, {"y_scale": one, "y_zero_point": one}, "")
+    for name, other in (("x_zero_point", np.int8(3)), ("w_zero_point", byte)):
+        refused("bound to different types", "QLinearConv", PICTURE, {**CONVOLUTION, name: other}, "")
+    for name, other in (("a_zero_point", np.int8(3)), ("b_zero_point", byte)):
+        refused("bound to different types", "QGemm", B2, {**GEMM, name: other})
+    refused("bound to different types", "QLinearAdd", B2, {**SUM, "A_zero_point": np.int8(3)})
     refused("bound to different types", "DequantizeLinear", {"x": (I8, [4])}, {"x_scale": one, "x_zero_point": byte}, "")
 
 

@@ -1,6 +1,7 @@
-"""Models that packages carry are one native program each: those of the directory that SARDONYX_CORPUS names, as carried.json lists them.
+"""Models that packages carry, and quantized ones, are one native program each: those of the directory that SARDONYX_CORPUS names.
 
-A ZipMap at the end may stand behind the program. It makes maps, which are objects of Python.
+carried.json lists the former; of generated.json the family "int8" is meant. A ZipMap at the end may stand behind the program. It makes
+maps, which are objects of Python.
 """
 
 from __future__ import annotations
@@ -18,14 +19,22 @@ from sardonyx.runtime.preparation.plan import all_steps
 pytestmark = pytest.mark.slow
 
 DIRECTORY = Path(os.environ.get("SARDONYX_CORPUS") or "nowhere").resolve()
-LIST = DIRECTORY / "carried.json"
-FILES: dict[str, Any] = {
+
+
+def _listed(name: str) -> dict[str, Any]:
+    path = DIRECTORY / name
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+QUANTIZED = {name: entry for name, entry in _listed("generated.json").items() if entry["family"] == "int8"}
+FILES: dict[str, Path] = {
     name: DIRECTORY / entry["file"]
-    for name, entry in (json.loads(LIST.read_text()) if LIST.exists() else {}).items()
+    for name, entry in {**_listed("carried.json"), **QUANTIZED}.items()
     if (DIRECTORY / entry["file"]).exists()
 }
 UNSET = pytest.mark.skipif(
-    not os.environ.get("SARDONYX_CORPUS"), reason="SARDONYX_CORPUS is not set: it names a directory of models with carried.json"
+    not os.environ.get("SARDONYX_CORPUS"),
+    reason="SARDONYX_CORPUS is not set: it names a directory of models with carried.json and generated.json",
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sardonyx.dtypes import float32, int8, int32, uint8
-from sardonyx.ops.quantize import check_scales
+from sardonyx.ops.quantize import check_counts, check_scales
 from sardonyx.ops.schemas import define
 from sardonyx.ops.shapes import fresh_shape
 from sardonyx.ops.table import in_domain
@@ -33,13 +33,15 @@ def q_embed_layer_normalization(
     gamma_scale,
     beta_scale,
 ):
-    check_scales(
-        word_embedding_scale=word_embedding_scale,
-        position_embedding_scale=position_embedding_scale,
-        segment_embedding_scale=segment_embedding_scale,
-        gamma_scale=gamma_scale,
-        beta_scale=beta_scale,
-    )
+    scales = {
+        "word_embedding_scale": word_embedding_scale,
+        "position_embedding_scale": position_embedding_scale,
+        "segment_embedding_scale": segment_embedding_scale,
+        "gamma_scale": gamma_scale,
+        "beta_scale": beta_scale,
+    }
+    check_scales(**scales)
+    check_counts(**scales)
     batch, length = input_ids.require_rank(2, name="input_ids") or fresh_shape(2)
     _, hidden = word_embedding_quant.require_rank(2, name="word_embedding_quant") or fresh_shape(2)
     return [(batch, length, hidden), (batch,)]

@@ -6,6 +6,7 @@ from sardonyx.dtypes import bfloat16, float16, float32, int8, int32, uint8
 from sardonyx.errors import InferenceError
 from sardonyx.ir import TensorType, dim
 from sardonyx.ops.contrib.attention import hidden_sizes
+from sardonyx.ops.quantize import check_counts, check_factor, check_scales
 from sardonyx.ops.schemas import define
 from sardonyx.ops.shapes import fresh_shape, merge_dims, require_positive
 from sardonyx.ops.table import in_domain
@@ -135,7 +136,12 @@ def _unpacked(shape, heads, parts, name):
 
 
 @contrib("QAttention")
-def q_attention(input, weight, past, num_heads, past_present_share_buffer):
+def q_attention(
+    input, weight, input_scale, weight_scale, input_zero_point, weight_zero_point, past, num_heads, past_present_share_buffer
+):
+    check_scales(input_scale=input_scale, weight_scale=weight_scale)
+    check_counts(input_scale=input_scale, input_zero_point=input_zero_point)
+    check_factor(weight.shape, weight_scale=weight_scale, weight_zero_point=weight_zero_point)
     batch, length, _ = input.require_rank(3, name="input") or fresh_shape(3)
     _, columns = weight.require_rank(2, name="weight") or fresh_shape(2)
     hidden, _ = hidden_sizes(None, columns, num_heads)

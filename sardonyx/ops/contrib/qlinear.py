@@ -5,11 +5,11 @@ from __future__ import annotations
 from sardonyx.dtypes import bool_, float32, int8, int32, uint8
 from sardonyx.errors import InferenceError
 from sardonyx.ops.contrib.fused import channels_behind, with_channels_first
-from sardonyx.ops.conv import convolved_shape
+from sardonyx.ops.conv import check_filters, convolved_shape
 from sardonyx.ops.facts import Operands
 from sardonyx.ops.operand import Operand
 from sardonyx.ops.pool import global_pool, pooled_shape
-from sardonyx.ops.quantize import check_scales
+from sardonyx.ops.quantize import check_counts, check_scales
 from sardonyx.ops.schemas import define
 from sardonyx.ops.shape import joined_shape
 from sardonyx.ops.shapes import axis_index, broadcast
@@ -99,37 +99,51 @@ define(
 
 
 @contrib("QLinearSigmoid", "QLinearLeakyRelu", elementwise=Operands.FIRST)
-def q_linear_activation(X, X_scale, Y_scale):
+def q_linear_activation(X, X_scale, X_zero_point, Y_scale, Y_zero_point):
     check_scales({"Y_scale": Y_scale}, X_scale=X_scale)
+    check_counts(X_scale=X_scale, X_zero_point=X_zero_point, Y_scale=Y_scale, Y_zero_point=Y_zero_point)
     return X.shape
 
 
 @contrib("QLinearSoftmax")
-def q_linear_softmax(X, X_scale, y_scale, axis):
+def q_linear_softmax(X, X_scale, x_zero_point, y_scale, y_zero_point, axis):
     check_scales({"y_scale": y_scale}, X_scale=X_scale)
+    check_counts(X_scale=X_scale, x_zero_point=x_zero_point, y_scale=y_scale, y_zero_point=y_zero_point)
     if X.shape is not None:
         axis_index(axis, len(X.shape))
     return X.shape
 
 
 @contrib("QLinearConcat")
-def q_linear_concat(Y_scale, inputs, axis):
+def q_linear_concat(Y_scale, Y_zero_point, inputs, axis):
     if len(inputs) % 3:
         raise InferenceError(f"inputs must be triples of tensor, scale and zero point, there are {len(inputs)} of them")
-    check_scales({"Y_scale": Y_scale}, **{f"the scale of input {number}": scale for number, scale in enumerate(inputs[1::3])})
+    scales = {f"the scale of input {number}": scale for number, scale in enumerate(inputs[1::3])}
+    zero_points = {f"the zero point of input {number}": point for number, point in enumerate(inputs[2::3])}
+    check_scales({"Y_scale": Y_scale}, **scales)
+    check_counts(Y_scale=Y_scale, Y_zero_point=Y_zero_point, **scales, **zero_points)
     return joined_shape([operand.shape for operand in inputs[::3]], axis)
 
 
 @contrib("QLinearWhere")
-def q_linear_where(condition, X, x_scale, Y, y_scale, z_scale):
+def q_linear_where(condition, X, x_scale, x_zero_point, Y, y_scale, y_zero_point, z_scale, z_zero_point):
     check_scales({"z_scale": z_scale}, x_scale=x_scale, y_scale=y_scale)
+    check_counts(x_scale=x_scale, x_zero_point=x_zero_point, y_scale=y_scale, y_zero_point=y_zero_point)
+    check_counts(z_scale=z_scale, z_zero_point=z_zero_point)
     return broadcast(condition.shape, X.shape, Y.shape)
 
 
 @contrib("QLinearAveragePool")
-def q_linear_average_pool(X, x_scale, y_scale, kernel_shape, auto_pad, ceil_mode, pads, strides, channels_last):
-    check_scales({"y_scale": y_scale}, x_scale=x_scale)
+def q_linear_average_pool(
+    X, x_scale, x_zero_point, y_scale, y_zero_point, kernel_shape, auto_pad, ceil_mode, pads, strides, channels_last
+):
+    _check_pool(x_scale, x_zero_point, y_scale, y_zero_point)
     return _pooled(X, kernel_shape, strides, None, pads, auto_pad, ceil_mode, channels_last)
+
+
+def _check_pool(x_scale, x_zero_point, y_scale, y_zero_point):
+    check_scales({"y_scale": y_scale}, x_scale=x_scale)
+    check_counts(x_scale=x_scale, x_zero_point=x_zero_point, y_scale=y_scale, y_zero_point=y_zero_point)
 
 
 @contrib("NhwcMaxPool")
@@ -144,14 +158,16 @@ def _pooled(X, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode, chan
 
 
 @contrib("QLinearGlobalAveragePool")
-def q_linear_global_average_pool(X, x_scale, y_scale, channels_last):
-    check_scales({"y_scale": y_scale}, x_scale=x_scale)
+def q_linear_global_average_pool(X, x_scale, x_zero_point, y_scale, y_zero_point, channels_last):
+    _check_pool(x_scale, x_zero_point, y_scale, y_zero_point)
     return channels_behind(global_pool(with_channels_first(X))) if channels_last else global_pool(X)
 
 
 @contrib("QLinearReduceMean")
-def q_linear_reduce_mean(data, data_scale, reduced_scale, axes, keepdims):
+def q_linear_reduce_mean(data, data_scale, data_zero_point, reduced_scale, reduced_zero_point, axes, keepdims):
     check_scales({"reduced_scale": reduced_scale}, data_scale=data_scale)
+    check_counts(data_scale=data_scale, data_zero_point=data_zero_point)
+    check_counts(reduced_scale=reduced_scale, reduced_zero_point=reduced_zero_point)
     if data.shape is None:
         return None
     reduced = {axis_index(axis, len(data.shape)) for axis in axes} if axes else set(range(len(data.shape)))
@@ -160,8 +176,27 @@ def q_linear_reduce_mean(data, data_scale, reduced_scale, axes, keepdims):
 
 
 @contrib("QLinearConv")
-def q_linear_conv(x, x_scale, w, w_scale, y_scale, group, auto_pad, dilations, kernel_shape, pads, strides, channels_last):
+def q_linear_conv(
+    x,
+    x_scale,
+    x_zero_point,
+    w,
+    w_scale,
+    w_zero_point,
+    y_scale,
+    y_zero_point,
+    B,
+    group,
+    auto_pad,
+    dilations,
+    kernel_shape,
+    pads,
+    strides,
+    channels_last,
+):
     check_scales({"y_scale": y_scale}, x_scale=x_scale, w_scale=w_scale)
+    check_counts(x_scale=x_scale, x_zero_point=x_zero_point, y_scale=y_scale, y_zero_point=y_zero_point)
+    check_filters(w, B, w_scale=w_scale, w_zero_point=w_zero_point)
     arranged: Operand = with_channels_first(x) if channels_last else x
     shape = convolved_shape(arranged, w, group, kernel_shape, strides, dilations, pads, auto_pad)
     return channels_behind(shape) if channels_last else shape

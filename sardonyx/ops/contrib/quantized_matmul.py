@@ -7,7 +7,7 @@ from sardonyx.errors import InferenceError
 from sardonyx.ir import TensorType, dim
 from sardonyx.ops.coded_weights import blob_size
 from sardonyx.ops.linalg import product_shape
-from sardonyx.ops.quantize import check_scales
+from sardonyx.ops.quantize import check_counts, check_factor, check_scales
 from sardonyx.ops.schemas import define
 from sardonyx.ops.shapes import fresh_shape, text
 from sardonyx.ops.table import in_domain
@@ -67,14 +67,18 @@ def mat_mul_integer16(A, B):
 
 
 @contrib("DynamicQuantizeMatMul")
-def dynamic_quantize_mat_mul(A, B, b_scale):
+def dynamic_quantize_mat_mul(A, B, b_scale, b_zero_point, bias):
     check_scales(b_scale=b_scale)
+    check_factor(B.shape, b_scale=b_scale, b_zero_point=b_zero_point, bias=bias)
     return product_shape(A.shape, B.shape)
 
 
 @contrib("MatMulIntegerToFloat")
-def mat_mul_integer_to_float(A, B, a_scale, b_scale):
+def mat_mul_integer_to_float(A, B, a_scale, b_scale, a_zero_point, b_zero_point, bias):
     check_scales(a_scale=a_scale, b_scale=b_scale)
+    check_counts(a_scale=a_scale)
+    check_factor(A.shape, rows=True, a_zero_point=a_zero_point)
+    check_factor(B.shape, b_scale=b_scale, b_zero_point=b_zero_point, bias=bias)
     return product_shape(A.shape, B.shape)
 
 

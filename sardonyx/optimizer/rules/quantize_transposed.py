@@ -1,10 +1,15 @@
 """Transposed convolutions between DequantizeLinear and QuantizeLinear become convolutions of whole numbers.
 
 With stride s, pixels p, p + s, p + 2s … of the result are the image convolved with the taps p, p + s, … backwards. So one convolution makes
-s · s images, one for each phase, and DepthToSpace interleaves them. A phase with fewer taps than others is filled up with zero points.
+s · s images, one for each phase, and DepthToSpace interleaves them. A phase with fewer taps than others is filled up with zero points, or,
+where there are many channels, has a convolution of its own.
 """
 
 from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -17,7 +22,11 @@ from sardonyx.optimizer.rules.quantize_units import NAME, NOT_BYTES, factors_of,
 from sardonyx.startup.records import dataclass
 
 SPATIAL = 2
+APART = 32
+"""From so many results on phases with fewer taps have convolutions of their own."""
 TO_THE_END = np.iinfo(np.int64).max
+
+_Pair: TypeAlias = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -31,9 +40,20 @@ class _Window:
     extra: tuple[int, ...]
 
     @property
-    def taps(self) -> list[int]:
+    def taps(self) -> _Pair:
         """Of the phase that has most of them."""
-        return [-(-size // self.stride) for size in self.kernel]
+        return self.taps_of((0, 0))
+
+    def taps_of(self, phase: _Pair) -> _Pair:
+        rows, columns = (max(1, -(-(size - first) // self.stride)) for size, first in zip(self.kernel, phase))
+        return rows, columns
+
+    def runs(self, results: int) -> list[tuple[_Pair, list[_Pair]]]:
+        """The taps of convolutions, and the phases that each of them makes, in order."""
+        phases: list[_Pair] = [(row, column) for row in range(self.stride) for column in range(self.stride)]
+        if results < APART:
+            return [(self.taps, phases)]
+        return [(taps, list(run)) for taps, run in itertools.groupby(phases, self.taps_of)]
 
     @property
     def behind(self) -> list[int]:
@@ -51,21 +71,44 @@ class _Window:
 def quantized_transposed_convolution(
     op: Builder, x: Value, w: Value, bias: Value | None, da: Node, db: Node, f: Node, q: Node
 ) -> Answer:
-    """A convolution for each phase of the stride, all of them as one."""
+    """A convolution for each phase of the stride; those with as many taps are one."""
     factors, result, filters = factors_of(da, db, axis=1), parameters(q), constant(w)
     if isinstance(factors, Skip) or result is None or not result.is_byte:
         return factors if isinstance(factors, Skip) else NOT_BYTES
     window = None if filters is None else _window(f, filters)
     if filters is None or window is None:
         return skip("not constant filters of pictures in one group, without dilations, with one stride and plain pads")
-    added = _repeated_bias(op, bias, product_scale(*factors), filters.shape[1], window.stride**SPATIAL)
+    added = _checked_bias(op, bias, product_scale(*factors), filters.shape[1])
     if isinstance(added, Skip):
         return added
-    phases = op.constant(_phases(filters, factors[1], window))
-    scale, zero = (_for_phases(op, numbers, factors[1], window) for numbers in (factors[1].scale, factors[1].zero_point))
-    pads = [*(taps - 1 for taps in window.taps), *window.behind]
-    images = op.QLinearConv(x, *factors[0].operands(op), phases, scale, zero, *result.operands(op), added, pads=pads)
-    return _cut(op, images if window.stride == 1 else op.DepthToSpace(images, blocksize=window.stride), window)
+    unit = _Unit(x, factors, result, filters, added, window)
+    images = [_convolution(op, unit, *run) for run in window.runs(filters.shape[1])]
+    whole = images[0] if len(images) == 1 else op.Concat(*images, axis=1)
+    return _cut(op, whole if window.stride == 1 else op.DepthToSpace(whole, blocksize=window.stride), window)
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """A transposed convolution with what is around it."""
+
+    x: Value
+    factors: tuple[Parameters, Parameters]
+    result: Parameters
+    filters: np.ndarray
+    bias: np.ndarray | None
+    window: _Window
+
+
+def _convolution(op: Builder, unit: _Unit, taps: _Pair, phases: Sequence[_Pair]) -> Value:
+    """The images of some phases, one after the other."""
+    image, weights = unit.factors
+    added = None if unit.bias is None else op.constant(np.tile(unit.bias, len(phases)))
+    filters = op.constant(np.concatenate([_filters(unit, phase, taps) for phase in phases]))
+    scale, zero = (_repeated(op, numbers, weights, len(phases)) for numbers in (weights.scale, weights.zero_point))
+    pads = [*(count - 1 for count in taps), *unit.window.behind]
+    operands = (*image.operands(op), filters, scale, zero, *unit.result.operands(op), added)
+    made: Value = op.QLinearConv(unit.x, *operands, pads=pads)
+    return made
 
 
 def _window(node: Node, filters: np.ndarray) -> _Window | None:
@@ -83,30 +126,29 @@ def _window(node: Node, filters: np.ndarray) -> _Window | None:
     return _Window(kernel, int(strides[0]), pads[:SPATIAL], pads[SPATIAL:], extra)
 
 
-def _phases(filters: np.ndarray, weights: Parameters, window: _Window) -> np.ndarray:
-    """Filters (channels, results, …) as those of a convolution: (phases · results, channels, …), the phases outermost."""
-    channels, results = filters.shape[:2]
-    stride, (rows, columns) = window.stride, window.taps
-    zero = weights.zero_point.astype(filters.dtype).reshape(1, -1, 1, 1)
-    whole = np.broadcast_to(zero, (channels, results, rows * stride, columns * stride)).copy()
-    whole[:, :, : window.kernel[0], : window.kernel[1]] = filters
-    apart = whole.reshape(channels, results, rows, stride, columns, stride)[:, :, ::-1, :, ::-1]
-    return np.ascontiguousarray(apart.transpose(3, 5, 1, 0, 2, 4).reshape(stride * stride * results, channels, rows, columns))
+def _filters(unit: _Unit, phase: _Pair, taps: _Pair) -> np.ndarray:
+    """The taps of a phase backwards, as filters (results, channels, …) of a convolution, and zero points where there are none."""
+    channels, results = unit.filters.shape[:2]
+    own = unit.filters[:, :, phase[0] :: unit.window.stride, phase[1] :: unit.window.stride]
+    zero = unit.factors[1].zero_point.astype(own.dtype).reshape(1, -1, 1, 1)
+    whole = np.broadcast_to(zero, (channels, results, *taps)).copy()
+    whole[:, :, : own.shape[2], : own.shape[3]] = own
+    return whole[:, :, ::-1, ::-1].swapaxes(0, 1)
 
 
-def _for_phases(op: Builder, numbers: np.ndarray, weights: Parameters, window: _Window) -> Value:
+def _repeated(op: Builder, numbers: np.ndarray, weights: Parameters, count: int) -> Value:
     """A scale or zero point of filters, repeated for each phase if there is one for each result."""
-    return op.constant(numbers if weights.axis is None else np.tile(numbers, window.stride**SPATIAL))
+    return op.constant(numbers if weights.axis is None else np.tile(numbers, count))
 
 
-def _repeated_bias(op: Builder, bias: Value | None, scale: np.ndarray, results: int, phases: int) -> Value | Skip | None:
+def _checked_bias(op: Builder, bias: Value | None, scale: np.ndarray, results: int) -> np.ndarray | Skip | None:
     added = product_bias(op, bias, scale)
     if added is None or isinstance(added, Skip):
         return added
     numbers = constant(added)
     if numbers is None or numbers.shape != (results,):
         return skip("the bias is not constant, one number for each channel")
-    return op.constant(np.tile(numbers, phases))
+    return numbers
 
 
 def _cut(op: Builder, whole: Value, window: _Window) -> Value:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from sardonyx.errors import KernelError
 from sardonyx.providers.cpu.conv import check_channels, convolve, per_channel
 from sardonyx.providers.cpu.table import cpu
 from sardonyx.providers.cpu.window import make_window
@@ -23,8 +24,16 @@ def conv_integer(
     strides=None,
 ):
     check_channels(x, w, group, kernel_shape)
+    _check_filters(w, w_zero_point=w_zero_point)
     window = make_window(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad)
     return convolve_integers(_centred(x, x_zero_point), _centred(w, w_zero_point), window, group)
+
+
+def _check_filters(w, **parameters):
+    """Refuse scales and zero points that are neither one number nor one for each filter."""
+    for name, parameter in parameters.items():
+        if parameter is not None and parameter.size not in (1, len(w)):
+            raise KernelError(f"{name} is {list(parameter.shape)}, it should be one number or {len(w)}")
 
 
 def _centred(values, zero_point):
@@ -63,6 +72,9 @@ def qlinear_conv(
     pads=None,
     strides=None,
 ):
+    _check_filters(w, w_scale=w_scale)
+    if B is not None and B.shape != (len(w),):
+        raise KernelError(f"B is {list(B.shape)}, it should have a number for each of {len(w)} filters")
     sums = conv_integer(x, w, x_zero_point, w_zero_point, group, auto_pad, dilations, kernel_shape, pads, strides)
     if B is not None:
         sums += per_channel(B, sums.ndim)

@@ -132,6 +132,8 @@ def _centered(matrix, zero_point, of_rows=False):
     if zero_point is None:
         return values
     shift = _parameter(zero_point, matrix.ndim, of_rows)
+    if np.broadcast_shapes(shift.shape, matrix.shape) != matrix.shape:
+        raise KernelError(f"a zero point is {list(zero_point.shape)}, its matrix {list(matrix.shape)}")
     return values - (shift.astype(np.int16) if shift.dtype.kind in "iu" else widened(shift))
 
 

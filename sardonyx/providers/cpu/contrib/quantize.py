@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sardonyx import dtypes
+from sardonyx.errors import KernelError
 from sardonyx.providers.cpu.quantize import integer_product, requantized
 from sardonyx.providers.cpu.table import cpu
 
@@ -61,6 +62,8 @@ def q_gemm(
     right = _centered(B.T if transB else B, b_zero_point)
     product = integer_product(left, right)
     if C is not None:
+        if np.broadcast_shapes(C.shape, product.shape) != product.shape:
+            raise KernelError(f"C is {list(C.shape)}, it is added to a product {list(product.shape)}")
         product = (product.astype(np.int64) + C).astype(np.int32)  # which wraps, as sums of 32 bits do
     values = product.astype(np.float32) * (np.float32(alpha) * a_scale.reshape(()) * b_scale)
     if y_scale is None:
