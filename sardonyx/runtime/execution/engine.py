@@ -410,7 +410,11 @@ def _assigned(step: Step) -> list[OrtEpAssignedSubgraph]:
     name = step.provider.public_name
     if name != CPU_PROVIDER:
         return [OrtEpAssignedSubgraph(name, step.nodes, step.reason)]
-    return [OrtEpAssignedSubgraph(name, [node], step.reason) for node in step.nodes if (node.domain, node.op_type) != ("", "Constant")]
+    return [
+        OrtEpAssignedSubgraph(name, [node], step.reason)
+        for node in step.nodes
+        if (node.domain, node.op_type) != ("", "Constant")
+    ]
 
 
 def _compiles(providers: Sequence[ExecutionProvider]) -> bool:
