@@ -85,7 +85,10 @@ FEEDS = {"x": np.linspace(-2, 2, 48, dtype=np.float32).reshape(2, 3, 8), "ids": 
 
 
 def model_of(body: str) -> onnx.ModelProto:
-    constants = f"{NUMBERS}, float three = {{3}}, float factor = {{0.044715}}, float pi = {{0.7978845608}}, float quick = {{1.702}}, int64[1] eight = {{8}}"
+    constants = (
+        f"{NUMBERS}, float three = {{3}}, float factor = {{0.044715}}, float pi = {{0.7978845608}}, float quick = {{1.702}},"
+        " int64[1] eight = {8}"
+    )
     made = onnx.parser.parse_model(f"""
     <ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]>
     block (float[batch, length, 8] x, int64[batch, length] ids) => (float[batch, length, 8] y) <{constants}> {{ {body} }}""")
