@@ -40,7 +40,6 @@ COMPRESSOR = "is inner code of the weight-only quantizers; theirs and ours share
 CPP = "is an object of the C++ code with which Python programs can do nothing"
 PIECES = "is a piece of the original's own program; what it is for is done by others here"
 BENCH = "measures BERT in steps; `sardonyx bench` measures any model"
-MOBILE = "counts nodes that NNAPI and CoreML take, by lists of onnxruntime's own providers; sardonyx has none for them"
 
 REASONS: Mapping[str, str] = {
     "capi.onnxruntime_collect_build_info.*": GPU,
@@ -55,8 +54,6 @@ REASONS: Mapping[str, str] = {
     "quantization.fusions*": RULES,
     "quantization.matmul_nbits_quantizer.*": PIECES,
     "quantization.neural_compressor*": COMPRESSOR,
-    "tools.check_onnx_model_mobile_usability.*": MOBILE,
-    "tools.mobile_helpers*": MOBILE,
     "tools.ort_format_model.operator_type_usage_processors.*": BUILD,
     "tools.ort_format_model.ort_flatbuffers_py*": GENERATED,
     "tools.ort_format_model.ort_model_processor.*": GENERATED,
