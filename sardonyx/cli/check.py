@@ -49,7 +49,7 @@ def execute(options: argparse.Namespace, terminal: Terminal) -> int:
     terminal.table("left to NumPy", ("where", "reason"), [(p.where, p.reason) for p in slow])
     nodes = sum(counts.values())
     if problems:
-        terminal.line(f"{len(problems)} problems in {nodes} nodes", style="red")
+        terminal.line(f"{len(problems)} problem{'s' * (len(problems) != 1)} in {nodes} nodes", style="red")
     else:
         terminal.line(f"all right: {nodes} nodes of {len(counts)} ops, {placement}", style="green")
     shown = {"problems": [asdict(p) for p in problems], "numpy": [{"where": p.where, "reason": p.reason} for p in slow]}
