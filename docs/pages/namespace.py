@@ -39,7 +39,7 @@ COMPRESSOR = "is inner code of the weight-only quantizers; theirs and ours share
 
 CPP = "is an object of the C++ code with which Python programs can do nothing"
 PIECES = "is a piece of the original's own program; what it is for is done by others here"
-BENCH = "measures BERT in steps; `sardonyx bench` measures any model"
+BENCH = "makes buffers of PyTorch on a GPU; measurements here bind arrays"
 
 REASONS: Mapping[str, str] = {
     "capi.onnxruntime_collect_build_info.*": GPU,

@@ -20,6 +20,7 @@ import sardonyx
 from sardonyx.transformers import (
     affinity_helper,
     benchmark_helper,
+    bert_perf_test,
     bert_test_data,
     compare_bert_results,
     constants,
@@ -462,3 +463,30 @@ def test_what_pytorch_does_not_know_is_not_handed_on(knows, monkeypatch):
         with pytest.warns(UserWarning, match="PyTorch exports without dynamic_axes, which it does not know"):
             torch_onnx_export_helper.torch_onnx_export("module", (1,), "file", **options)
     assert calls == [("module", (1,), "file", 17, False)]
+
+
+@pytest.mark.parametrize("bound", [False, True], ids=["arrays", "bound memory"])
+def test_a_model_is_measured_by_batch_and_threads(words, bound, capsys):
+    flags = ["--use_io_binding"] if bound else []
+    arguments = ["--model", words, "-b", "1", "2", "-s", "5", "--samples", "2", "-t", "2", "-n", "1", *flags]
+    results = bert_perf_test.main(arguments)
+    assert [key.partition("batch_size=")[2][0] for key in results] == ["1", "2"]
+    assert all(figures["test_times"] == 4 and "intra_op_num_threads=1," in key for key, figures in results.items())
+    (path,) = [line.removeprefix("written to ") for line in capsys.readouterr().out.splitlines() if "written to" in line]
+    with open(path, newline="") as file:
+        assert {line["measured"] for line in csv.DictReader(file)} == set(results)
+
+
+def test_measured_runs_give_the_results_of_runs(words):
+    session = bert_perf_test.create_session(words, False, None, 1, 0)
+    values = bert_test_data.get_bert_inputs(words)
+    feeds = bert_test_data.generate_test_data(2, 5, 2, 3, False, *values, 5, False, 2)
+    wanted = [sardonyx.InferenceSession(words).run(["y"], inputs) for inputs in feeds]
+    plain, times = bert_perf_test.onnxruntime_inference(session, feeds, ["y"])
+    bound, _ = bert_perf_test.onnxruntime_inference_with_io_binding(session, feeds, ["y"], None)
+    assert len(times) == 2
+    for mine, other, right in zip(plain, bound, wanted, strict=True):
+        np.testing.assert_array_equal(mine[0], right[0])
+        np.testing.assert_array_equal(other[0], right[0])
+    with pytest.raises(ValueError, match="there are no GPU providers here"):
+        bert_perf_test.create_session(words, True, None, None)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import logging
 import os
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sardonyx.transformers.benchmark_helper import Precision, setup_logger
+from sardonyx.transformers.benchmark_helper import Precision, output_details, setup_logger
 from sardonyx.transformers.decoders import Decoder
 from sardonyx.transformers.fusion_options import FusionOptions
 from sardonyx.transformers.onnx_exporter import transformers_package
@@ -92,7 +91,7 @@ def main(
         "max_diff": difference,
         "is_within_tolerance": difference <= tolerance,
     }
-    _append(csv_filename, line)
+    output_details([line], csv_filename)
     if difference > tolerance:
         logger.warning("%s: outputs differ by up to %g from PyTorch's, %g is allowed", path, difference, tolerance)
     return line
@@ -118,15 +117,6 @@ def _convert(decoder: Decoder, arguments: argparse.Namespace) -> str:
     if arguments.precision is Precision.INT8:
         QuantizeHelper.quantize_onnx_model(str(final), str(final), arguments.use_external_data_format)
     return str(final)
-
-
-def _append(path: str, line: dict[str, str | int | float | bool]) -> None:
-    is_new = not os.path.exists(path)
-    with open(path, "a", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, line)
-        if is_new:
-            writer.writeheader()
-        writer.writerow(line)
 
 
 if __name__ == "__main__":
