@@ -47,7 +47,7 @@ def torch_onnx_export(
     """Export a module by tracing it. What is given and the installed PyTorch does not know, is passed over with a warning."""
     export = loaded_torch().onnx.export
     known = inspect.signature(export).parameters
-    given = {name: value for name, value in locals().items() if name in OPTIONAL and value not in (None, False)}
+    given = {name: value for name, value in locals().items() if name in OPTIONAL and value is not None and value is not False}
     unknown = sorted(given.keys() - known.keys())
     if unknown:
         warnings.warn(f"PyTorch exports without {', '.join(unknown)}, which it does not know", stacklevel=2)

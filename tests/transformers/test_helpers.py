@@ -456,7 +456,7 @@ def test_what_pytorch_does_not_know_is_not_handed_on(knows, monkeypatch):
         ]
     )
     monkeypatch.setitem(sys.modules, "torch", torch)
-    options = {"opset_version": 17, "dynamic_axes": {"x": {0: "n"}}}
+    options = {"opset_version": 17, "dynamic_axes": {"x": {0: "n"}}, "verbose": False, "training": None}
     if knows:
         torch_onnx_export_helper.torch_onnx_export("module", (1,), "file", **options)
     else:
