@@ -23,7 +23,8 @@ LAYERS = (
     {"optimizer", "providers"},  # how a node is read stands in ops, so neither needs the other
     {"runtime"},
     {"tools"},
-    {"quantization", "training", "serving", "datasets", "transformers"},
+    {"quantization", "training", "serving", "datasets"},
+    {"transformers"},  # exported models may be quantized
     {"sardonyx", "backend", "capi", "compat"},  # the package's face: the names that users import
     {"cli"},
     {"__main__"},

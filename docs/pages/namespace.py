@@ -24,10 +24,11 @@ NAMES = Path(__file__).with_name("onnxruntime_names.txt")
 it has the classes alone."""
 
 GPU = "needs a GPU, or the libraries of one"
+GPU_OPS = "makes models of ops that onnxruntime computes on a GPU alone"
 QNN = "works on files of Qualcomm's converter"
 TORCH = (
-    "exports or runs models of PyTorch, which sardonyx does not import; export them with `torch.onnx.export` or optimum, and give them "
-    "to `transformers.optimizer`"
+    "runs or measures models of PyTorch, or exports them by a way of its own; `transformers.onnx_exporter`, "
+    "`transformers.large_model_exporter` and optimum export them, and `transformers.optimizer` takes what they write"
 )
 TENSORFLOW = "loads models of TensorFlow"
 BUILD = "belongs to a build of the C++ code"
@@ -38,8 +39,7 @@ COMPRESSOR = "is inner code of the weight-only quantizers; theirs and ours share
 
 CPP = "is an object of the C++ code with which Python programs can do nothing"
 PIECES = "is a piece of the original's own program; what it is for is done by others here"
-BENCH = "measures BERT in steps; `sardonyx bench` measures any model"
-MOBILE = "counts nodes that NNAPI and CoreML take, by lists of onnxruntime's own providers; sardonyx has none for them"
+BENCH = "makes buffers of PyTorch on a GPU; measurements here bind arrays"
 
 REASONS: Mapping[str, str] = {
     "capi.onnxruntime_collect_build_info.*": GPU,
@@ -54,8 +54,6 @@ REASONS: Mapping[str, str] = {
     "quantization.fusions*": RULES,
     "quantization.matmul_nbits_quantizer.*": PIECES,
     "quantization.neural_compressor*": COMPRESSOR,
-    "tools.check_onnx_model_mobile_usability.*": MOBILE,
-    "tools.mobile_helpers*": MOBILE,
     "tools.ort_format_model.operator_type_usage_processors.*": BUILD,
     "tools.ort_format_model.ort_flatbuffers_py*": GENERATED,
     "tools.ort_format_model.ort_model_processor.*": GENERATED,
@@ -67,20 +65,29 @@ REASONS: Mapping[str, str] = {
     "transformers.bert_perf_test.*": BENCH,
     "transformers.convert_generation.*": GENERATION,
     "transformers.convert_tf_models_to_pytorch.*": TENSORFLOW,
-    "transformers.convert_to_packing_mode.*": "makes models of ops that onnxruntime computes on a GPU alone",
+    "transformers.convert_to_packing_mode.*": GPU_OPS,
     "transformers.float16.InitializerTracker": PIECES,
+    **dict.fromkeys(
+        (
+            "transformers.fusion_bias*",
+            "transformers.fusion_gemmfastgelu*",
+            "transformers.fusion_*group_norm*",
+            "transformers.fusion_nhwc_conv*",
+            "transformers.fusion_qordered*",
+            "transformers.fusion_transpose.FusionInsertTranspose",
+        ),
+        GPU_OPS,
+    ),
     "transformers.fusion_*": RULES,
-    "transformers.huggingface_models": TORCH,
     "transformers.io_binding_helper.*": GPU,
-    "transformers.large_model_exporter.*": TORCH,
+    "transformers.large_model_exporter.*device": GPU,
+    "transformers.large_model_exporter.auto_pipeline_parallel": GPU,
+    "transformers.large_model_exporter.*": PIECES,
     "transformers.models.*stable_diffusion*": GPU,
     "transformers.models.*": TORCH,
     "transformers.onnx_exporter.*tf*": TENSORFLOW,
-    "transformers.onnx_exporter.*": TORCH,
     "transformers.onnx_model_*.*": RULES,
-    "transformers.quantize_helper.*": TORCH,
     "transformers.shape_optimizer.*": "folds shapes; `tools.make_dynamic_shape_fixed` fixes them and every session folds them",
-    "transformers.torch_onnx_export_helper.*": TORCH,
 }
 """Why names are not there, by patterns of `module.name`; the first that fits counts."""
 

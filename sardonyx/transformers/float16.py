@@ -178,11 +178,11 @@ class Conversion:
         self.wide = wide
         """The type of what is not converted."""
         self.graphs = list(_graphs(model.graph))
-        self.values = {value.name: value for graph in self.graphs for value in _values(graph)}
 
     def run(self, keep_io_types: bool | Sequence[str]) -> None:
         graph = self.model.graph
-        floats = {name for name, value in self.values.items() if _is_float(value)}
+        declared = [value for graph in self.graphs for value in _values(graph)]  # a name may be there twice
+        floats = {value.name for value in declared if _is_float(value)}
         kept = self._kept(keep_io_types)
         self._cast_inputs(graph, kept, floats)
         self._cast_outputs(graph, kept, floats)
@@ -192,8 +192,9 @@ class Conversion:
         for _, node in nodes:
             if not self._is_blocked(node) and not _is_boundary(node):
                 self._convert_attributes(node, read)
-        for name in floats - kept:
-            self.values[name].type.tensor_type.elem_type = TensorProto.FLOAT16
+        for value in declared:
+            if value.name in floats - kept:
+                value.type.tensor_type.elem_type = TensorProto.FLOAT16
         halves = self._convert_initializers(nodes)
         for graph, node in nodes:
             self._cast_around(graph, node, floats, halves)
@@ -213,7 +214,7 @@ class Conversion:
                 inner = f"graph_input_cast_{number}"
                 self._rename_uses(value.name, inner)
                 self._add_cast(graph, value.name, inner, TensorProto.FLOAT16, f"graph_input_cast{number}")
-                self._declare(inner, floats)
+                floats.add(inner)
 
     def _cast_outputs(self, graph: GraphProto, kept: set[str], floats: set[str]) -> None:
         for number, value in enumerate(graph.output):
@@ -223,7 +224,7 @@ class Conversion:
                 for node in graph.node:
                     node.output[:] = [inner if name == value.name else name for name in node.output]
                 self._add_cast(graph, inner, value.name, TensorProto.FLOAT, f"graph_output_cast{number}")
-                self._declare(inner, floats)
+                floats.add(inner)
 
     def _rename_uses(self, old: str, new: str) -> None:
         for graph in self.graphs:
@@ -232,13 +233,6 @@ class Conversion:
 
     def _add_cast(self, graph: GraphProto, source: str, target: str, to: int, name: str) -> None:
         graph.node.append(helper.make_node("Cast", [source], [target], name=name, to=to))
-
-    def _declare(self, name: str, floats: set[str]) -> None:
-        """A value that is float16, where a float was."""
-        value = ValueInfoProto(name=name)
-        value.type.tensor_type.elem_type = TensorProto.FLOAT
-        self.values[name] = value
-        floats.add(name)
 
     # --- nodes
 

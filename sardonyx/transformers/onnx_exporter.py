@@ -1,20 +1,25 @@
-"""What surrounds the export of a transformer model: example inputs, names of files, checks, optimization. PyTorch itself exports."""
+"""Export of models of the transformers package: example inputs, names of files, checks, optimization. PyTorch itself exports."""
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from sardonyx.transformers.benchmark_helper import OptimizerInfo, Precision, create_onnxruntime_session
+from sardonyx.transformers.benchmark_helper import ConfigModifier, OptimizerInfo, Precision, create_onnxruntime_session
 from sardonyx.transformers.fusion_options import FusionOptions
+from sardonyx.transformers.huggingface_models import MODEL_CLASSES
 from sardonyx.transformers.onnx_model_bert import BertOnnxModel
 from sardonyx.transformers.optimizer import get_fusion_statistics, optimize_by_onnxruntime, optimize_model
+from sardonyx.transformers.quantize_helper import QuantizeHelper
+from sardonyx.transformers.torch_onnx_export_helper import loaded_torch, torch_onnx_export
 
 logger = logging.getLogger(__name__)
 IMAGE_MODELS = ("vit", "swin")
@@ -185,11 +190,167 @@ def validate_and_optimize_onnx(
         sizes = model_type, heads, width, use_gpu, precision
         rest = use_raw_attention_mask, overwrite, model_fusion_statistics, use_external_data_format, fusion_options
         optimize_onnx_model(onnx_model_path, path, *sizes, *rest)
+        if precision is Precision.INT8:
+            QuantizeHelper.quantize_onnx_model(path, path, use_external_data_format)
         onnx_model_path = path
     elif optimize_info is OptimizerInfo.BYORT:
         path = add_filename_suffix(onnx_model_path, "_ort")
         optimize_onnx_model_by_ort(onnx_model_path, path, use_gpu, overwrite, model_fusion_statistics)
         onnx_model_path = path
-    if validate_onnx:
+    if validate_onnx and precision is not Precision.INT8:  # whose results are others
         is_valid = validate_onnx_model(onnx_model_path, example_inputs, example_outputs_flatten, use_gpu, is_half, output_names)
     return onnx_model_path, is_valid, getattr(config, "vocab_size", 0)
+
+
+# --- models of the transformers package
+
+
+def transformers_package() -> ModuleType:
+    """The package that has the models. It loads PyTorch."""
+    try:
+        return importlib.import_module("transformers")
+    except ImportError as error:
+        raise ImportError(
+            "the models to be exported are of the package transformers: pip install transformers torch"
+        ) from error
+
+
+def modelclass_dispatcher(model_name: str, custom_model_class: str | None) -> str:
+    """The class that loads a model: the one that is given, or the one that its name tells."""
+    if custom_model_class is not None:
+        if custom_model_class not in MODEL_CLASSES:
+            raise ValueError(f"{custom_model_class} is none of the classes {', '.join(MODEL_CLASSES)}")
+        return custom_model_class
+    if model_name.endswith("-squad"):
+        return "AutoModelForQuestionAnswering"
+    if model_name.endswith("-mprc"):
+        return "AutoModelForSequenceClassification"
+    return "AutoModelForCausalLM" if "gpt2" in model_name else "AutoModel"
+
+
+def load_pretrained_model(
+    model_name: str, config: Any, cache_dir: str | None, custom_model_class: str | None, is_tf_model: bool = False
+) -> Any:
+    """A model by its name or folder."""
+    if is_tf_model:
+        raise NotImplementedError(f"{model_name}: models of TensorFlow are not loaded; convert them with tf2onnx")
+    loader = getattr(transformers_package(), modelclass_dispatcher(model_name, custom_model_class))
+    return loader.from_pretrained(model_name, config=config, cache_dir=cache_dir)
+
+
+def load_pt_model(
+    model_name: str, model_class: str | None, cache_dir: str | None, config_modifier: ConfigModifier
+) -> tuple[Any, Any]:
+    """(configuration, module), which gives tuples and keeps no cache, so that it can be traced."""
+    config = transformers_package().AutoConfig.from_pretrained(model_name, cache_dir=cache_dir)
+    config.return_dict = False
+    config.use_cache = False
+    config._attn_implementation = "eager"
+    config_modifier.modify(config)
+    return config, load_pretrained_model(model_name, config, cache_dir, model_class).eval()
+
+
+def export_onnx_model_from_pt(
+    model_name: str,
+    opset_version: int,
+    use_external_data_format: bool,
+    model_type: str,
+    model_class: str | None,
+    config_modifier: ConfigModifier,
+    cache_dir: str | None,
+    onnx_dir: str,
+    input_names: Sequence[str],
+    use_gpu: bool,
+    precision: Precision,
+    optimizer_info: OptimizerInfo,
+    validate_onnx: bool,
+    use_raw_attention_mask: bool,
+    overwrite: bool,
+    model_fusion_statistics: Statistics,
+    fusion_options: FusionOptions | None,
+) -> tuple[str, bool, int, int | None]:
+    """Export a model by its name, and optimize it; gives (path, whether its outputs are right, vocabulary, longest input)."""
+    config, model = load_pt_model(model_name, model_class, cache_dir, config_modifier)
+    torch = loaded_torch()
+    arrays = create_onnxruntime_input(getattr(config, "vocab_size", 0), 1, 8, input_names, config)
+    inputs = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    with torch.no_grad():
+        outputs = update_flatten_list(flatten(model(**inputs)), [])
+    count = len(input_names)
+    path = get_onnx_file_path(onnx_dir, model_name, count, False, use_gpu, precision, False, use_external_data_format)
+    if overwrite or not os.path.exists(path):
+        axes, names = _open_axes(config, inputs, outputs)
+        export_with_names(model, inputs, path, names, axes, opset_version)
+    fixed = model_name, use_external_data_format, model_type, onnx_dir, input_names, use_gpu, precision, optimizer_info
+    checks = validate_onnx, use_raw_attention_mask, overwrite, config, model_fusion_statistics, path, arrays, outputs
+    return *validate_and_optimize_onnx(*fixed, *checks, None, fusion_options), getattr(config, "max_position_embeddings", None)
+
+
+def _open_axes(config: Any, inputs: Mapping[str, Any], outputs: Sequence[Any]) -> tuple[dict[str, dict[int, str]], list[str]]:
+    if config.model_type not in IMAGE_MODELS:
+        return build_dynamic_axes(inputs, outputs)
+    names = [f"output_{number + 1}" for number in range(len(outputs))]
+    return {name: {0: "batch_size"} for name in (*inputs, *names)}, names
+
+
+def export_with_names(
+    model: Any, inputs: Mapping[str, Any], path: str, output_names: Sequence[str], axes: Mapping[str, Any], opset_version: int
+) -> None:
+    """Export a module that is called with these names, in this order."""
+    module = called_with_names(model, list(inputs))
+    torch_onnx_export(
+        module,
+        tuple(inputs.values()),
+        path,
+        input_names=list(inputs),
+        output_names=list(output_names),
+        dynamic_axes=axes,
+        opset_version=opset_version,
+    )
+
+
+def called_with_names(model: Any, names: Sequence[str]) -> Any:
+    """A module of PyTorch that hands its arguments on under these names: exporters know positions alone."""
+    return calling(model, lambda module, *arguments: module(**dict(zip(names, arguments, strict=True))))
+
+
+def calling(model: Any, forward: Callable[..., Any]) -> Any:
+    """A module of PyTorch around another, which is handed to a function with the arguments."""
+    torch = loaded_torch()
+
+    class Calling(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, *arguments: Any) -> Any:
+            return forward(self.model, *arguments)
+
+    return Calling().eval()
+
+
+# --- what PyTorch once could not export
+
+_TORCH_FUNCTIONS: dict[str, Any] = {}
+
+
+def triu_onnx(x: Any, diagonal: int = 0, out: Any = None) -> Any:
+    """The upper triangle of a square matrix, of ops that every exporter knows."""
+    if out is not None or x.dim() != 2 or x.size(0) != x.size(1):
+        raise ValueError(f"expected one square matrix and no place for the result, got shape {list(x.shape)}")
+    torch = loaded_torch()
+    places = torch.arange(x.size(0))
+    return torch.where(places[None, :] - places[:, None] >= diagonal, x, torch.zeros_like(x))
+
+
+def replace_torch_functions() -> None:
+    """Let PyTorch use what can be exported, until `restore_torch_functions`."""
+    torch = loaded_torch()
+    _TORCH_FUNCTIONS.setdefault("triu", torch.triu)
+    torch.triu = triu_onnx  # type: ignore[attr-defined]
+
+
+def restore_torch_functions() -> None:
+    """Give PyTorch its own functions back."""
+    for name, function in _TORCH_FUNCTIONS.items():
+        setattr(loaded_torch(), name, function)

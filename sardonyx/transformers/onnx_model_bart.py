@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from sardonyx.transformers.fusion_reshape import FusionReshape
 from sardonyx.transformers.onnx_model_bert import BertOnnxModel
 
 
@@ -11,3 +12,7 @@ class BartOnnxModel(BertOnnxModel):
     """Models of the kind of BART and Whisper."""
 
     model_type: ClassVar[str] = "bart"
+
+
+class FusionBartReshape(FusionReshape):
+    """Reshapes of BART whose target can be told."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from sardonyx.transformers.fusion_attention import FusionAttention
 from sardonyx.transformers.onnx_model_bert import BertOnnxModel
 
 
@@ -11,3 +12,7 @@ class T5OnnxModel(BertOnnxModel):
     """Encoders and decoders of T5."""
 
     model_type: ClassVar[str] = "t5"
+
+
+class FusionT5Attention(FusionAttention):
+    """Attention of T5, whose bias tells relative positions."""

@@ -42,6 +42,8 @@ def test_every_stage_can_be_printed(affine, call, stage):
 def test_rewrites_are_explained(affine, call):
     result = call("inspect", affine, "--after", "optimize", "--explain")
     assert result.code == 0 and "MatMulAddFusion at Add" in result.out
+    summary = [line for line in result.out.splitlines() if line.startswith(("done: ", "refused: "))]
+    assert "1 × MatMulAddFusion" in summary[0], "what was done is summed up before it is listed"
     assert "MatMul" in call("inspect", affine, "--after", "optimize", "--level", "disable").out
 
 

@@ -192,6 +192,26 @@ def test_assignments_are_told_when_they_are_recorded(ort: ModuleType) -> None:
         ort.InferenceSession(models.DOUBLE).get_provider_graph_assignment_info()
 
 
+def test_each_node_of_the_cpu_is_a_part_of_its_own_and_constants_are_none() -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[N, 4] x) => (float[N, 4] y, float[N, 4] z) {
+            w = Constant<value = float[4] {1, 2, 3, 4}>()
+            a = Mul(x, w) y = Relu(a) b = Sigmoid(x) c = Add(b, w) z = Tanh(c)
+        }"""
+    ).SerializeToString()
+
+    def use(ort: ModuleType) -> list[tuple[str, list[str]]]:
+        options = ort.SessionOptions()
+        options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        parts = session.get_provider_graph_assignment_info()
+        return sorted((part.ep_name, [node.op_type for node in part.get_nodes()]) for part in parts)
+
+    assert_same(use)
+
+
 # --- what a session tells
 
 

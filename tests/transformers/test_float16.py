@@ -119,3 +119,15 @@ def test_wrong_arguments_are_refused():
     for limits in ({"min_positive_val": 1e-9}, {"max_finite_val": 1e6}):
         with pytest.raises(AssertionError, match="invalid"):
             float16.convert_float_to_float16(model(), **limits)
+
+
+def test_a_model_whose_outputs_become_float16_opens():
+    """Types that are inferred for the conversion name outputs once more."""
+    text = "g (float[n, 4] x) => (float[n, 4] y) { a = Tanh(x) y = Neg(a) }"
+    wrapped = OnnxModel(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}'))
+    wrapped.convert_float_to_float16(keep_io_types=False)
+    session = sardonyx.InferenceSession(wrapped.model.SerializeToString())
+    x = FEEDS["x"].astype(np.float16)
+    (got,) = session.run(None, {"x": x})
+    assert got.dtype == np.float16
+    np.testing.assert_allclose(got, -np.tanh(x), rtol=2e-3)

@@ -11,6 +11,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from sardonyx.transformers.fusion_attention import AttentionMask
 from sardonyx.transformers.fusion_base import Fusion, StageFusion
 from sardonyx.transformers.fusion_utils import FusionUtils, NumpyHelper
 from sardonyx.transformers.onnx_model import OnnxModel
@@ -59,6 +60,14 @@ CASES = [
         "a = Neg(x) s = Add(a, x) y = SimplifiedLayerNormalization<axis=-1>(s, gamma)",
         {"Neg": 1, "SkipSimplifiedLayerNormalization": 1},
     ),
+    ("constant_fold", "FusionConstantFold", "s = Add(gamma, beta) y = Mul(x, s)", {"Mul": 1}),
+    ("reshape", "FusionReshape", "s = Shape(ids) e = Concat<axis=0>(s, eight) y = Reshape(x, e)", {"Reshape": 1}),
+    (
+        "transpose",
+        "FusionTranspose",
+        "n = Neg(x) a = Transpose<perm=[2, 0, 1]>(n) y = Transpose<perm=[1, 2, 0]>(a)",
+        {"Neg": 1},
+    ),
     (
         "embedlayer",
         "FusionEmbedLayerNormalization",
@@ -77,7 +86,8 @@ FEEDS = {"x": np.linspace(-2, 2, 48, dtype=np.float32).reshape(2, 3, 8), "ids": 
 
 def model_of(body: str) -> onnx.ModelProto:
     constants = (
-        f"{NUMBERS}, float three = {{3}}, float factor = {{0.044715}}, float pi = {{0.7978845608}}, float quick = {{1.702}}"
+        f"{NUMBERS}, float three = {{3}}, float factor = {{0.044715}}, float pi = {{0.7978845608}}, float quick = {{1.702}},"
+        " int64[1] eight = {8}"
     )
     made = onnx.parser.parse_model(f"""
     <ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]>
@@ -109,7 +119,26 @@ def test_a_fusion_leaves_what_another_fuses():
     assert model.get_operator_statistics() == {"Gelu": 1, "ReduceMean": 1, "Sub": 1, "LayerNormalization": 1}
 
 
-@pytest.mark.parametrize(("module", "name"), [("attention", "FusionAttention"), ("rotary_attention", "FusionRotaryAttention")])
+ATTENTION = [
+    ("fusion_attention", "FusionAttention"),
+    ("fusion_attention_clip", "FusionAttentionClip"),
+    ("fusion_attention_sam2", "FusionMultiHeadAttentionSam2"),
+    ("fusion_attention_unet", "FusionAttentionUnet"),
+    ("fusion_attention_vae", "FusionAttentionVae"),
+    ("fusion_bart_attention", "FusionBartAttention"),
+    ("fusion_conformer_attention", "FusionConformerAttention"),
+    ("fusion_gpt_attention", "FusionGptAttention"),
+    ("fusion_gpt_attention_megatron", "FusionGptAttentionMegatron"),
+    ("fusion_gpt_attention_no_past", "FusionGptAttentionNoPast"),
+    ("fusion_mha_dit", "FusionMultiHeadAttentionDiT"),
+    ("fusion_mha_mmdit", "FusionMultiHeadAttentionMMDit"),
+    ("fusion_rotary_attention", "FusionRotaryAttention"),
+    ("onnx_model_t5", "FusionT5Attention"),
+    ("onnx_model_tnlr", "FusionTnlrAttention"),
+]
+
+
+@pytest.mark.parametrize(("module", "name"), ATTENTION, ids=[name for _, name in ATTENTION])
 def test_attention_by_its_names(module, name):
     text = f'<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]> {idioms.self_attention(idioms.SCALED)}'
     model = OnnxModel(onnx.parser.parse_model(text))
@@ -121,10 +150,44 @@ def test_attention_by_its_names(module, name):
         for value in model.model.graph.input
     }
     wanted = onnxruntime.InferenceSession(model.model.SerializeToString()).run(None, feeds)[0]
-    getattr(importlib.import_module(f"sardonyx.transformers.fusion_{module}"), name)(model, 32, 4).apply()
+    getattr(importlib.import_module(f"sardonyx.transformers.{module}"), name)(model, 32, 4).apply()
     assert model.get_operator_statistics()["MultiHeadAttention"] == 1
     got = onnxruntime.InferenceSession(model.model.SerializeToString()).run(None, feeds)[0]
     np.testing.assert_allclose(got, wanted, rtol=1e-5)
+
+
+their_masks = importlib.import_module("onnxruntime.transformers.fusion_attention").AttentionMask
+
+
+@pytest.mark.parametrize("opset", [12, 17])
+@pytest.mark.parametrize("form", [0, 2, 3], ids=["lengths", "mask", "none"])
+def test_masks_come_as_onnxruntime_gives_them(form, opset):
+    text = f"""<ir_version: 8, opset_import: ["": {opset}]>
+    g (int64[N, M] mask, bool[N, M] inner) => (bool[N, M] y) {{ other = Not(inner) y = Not(other) }}"""
+    given = {"mask": np.array([[1, 1, 0], [1, 1, 1]]), "inner": np.array([[True, False, False], [True, True, False]])}
+
+    def use(masks_of, model_of_it):
+        model = model_of_it(onnx.parser.parse_model(text))
+        masks = masks_of(model)
+        masks.set_mask_format(form)
+        names = [masks.process_mask(name) for name in ("mask", "other", "mask")]
+        if form == 3:
+            return names
+        assert names[0] == names[2] and masks.get_first_mask() == "mask" and set(masks.mask_casted) == {"mask", "other"}
+        model.model.graph.output.extend(helper.make_tensor_value_info(name, TensorProto.INT32, None) for name in names[:2])
+        model.topological_sort()
+        return [out.tolist() for out in onnxruntime.InferenceSession(model.model.SerializeToString()).run(names[:2], given)]
+
+    assert use(AttentionMask, OnnxModel) == use(their_masks, their_model)
+
+
+def test_a_mask_is_one_thing():
+    masks = AttentionMask(OnnxModel(model_of("y = Neg(x)")))
+    with pytest.raises(ValueError, match="no mask has been named yet"):
+        masks.get_first_mask()
+    masks.set_mask_indice("mask", "lengths")
+    with pytest.raises(ValueError, match="mask 'mask' is given to Attention as 'lengths' already, not as 'mask'"):
+        masks.set_mask_indice("mask", "mask")
 
 
 class DoubledNeg(Fusion):

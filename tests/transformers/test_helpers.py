@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import json
 import os
 import random
@@ -19,6 +20,7 @@ import sardonyx
 from sardonyx.transformers import (
     affinity_helper,
     benchmark_helper,
+    bert_perf_test,
     bert_test_data,
     compare_bert_results,
     constants,
@@ -31,6 +33,7 @@ from sardonyx.transformers import (
     past_helper,
     profile_result_processor,
     profiler,
+    torch_onnx_export_helper,
 )
 from sardonyx.transformers.dynamo_onnx_helper import DynamoOnnxHelper
 from sardonyx.transformers.onnx_model import OnnxModel
@@ -410,3 +413,80 @@ def test_an_exported_model_is_optimized_and_checked(words, tmp_path, how):
     assert is_valid and vocabulary == 10 and os.path.exists(path)
     assert (path == words) == (how is benchmark_helper.OptimizerInfo.NOOPT)
     assert checked([outputs[0] + 1])[1] is False
+
+
+def test_the_class_of_a_model_is_given_or_told_by_its_name():
+    names = ("bert-base-cased", "bert-large-squad", "roberta-mprc", "my-gpt2")
+    assert [onnx_exporter.modelclass_dispatcher(name, None) for name in names] == [
+        "AutoModel",
+        "AutoModelForQuestionAnswering",
+        "AutoModelForSequenceClassification",
+        "AutoModelForCausalLM",
+    ]
+    assert onnx_exporter.modelclass_dispatcher("any", "AutoModelForMaskedLM") == "AutoModelForMaskedLM"
+    with pytest.raises(ValueError, match="Nothing is none of the classes AutoModel, AutoModelForCausalLM"):
+        onnx_exporter.modelclass_dispatcher("any", "Nothing")
+
+
+def test_exports_say_which_packages_they_need(monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)  # as if it were not installed
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    with pytest.raises(ImportError, match="pip install transformers torch"):
+        onnx_exporter.load_pt_model("bert-base-cased", None, None, benchmark_helper.ConfigModifier(None))
+    with pytest.raises(ImportError, match="it is not loaded: import torch first"):
+        torch_onnx_export_helper.torch_onnx_export(None, (), "model.onnx")
+
+
+@pytest.mark.parametrize("knows", [True, False], ids=["newer", "older"])
+def test_what_pytorch_does_not_know_is_not_handed_on(knows, monkeypatch):
+    calls = []
+
+    def older(model, args, f, *, export_params, input_names, output_names, do_constant_folding, opset_version=None):
+        calls.append((model, args, f, opset_version, "dynamo" in locals()))
+
+    def newer(model, args, f, *, dynamo=True, training=None, dynamic_axes=None, **options):
+        calls.append((model, args, f, options["opset_version"], dynamo))
+
+    torch = SimpleNamespace(onnx=SimpleNamespace(export=newer if knows else older))
+    newer.__signature__ = inspect.Signature(
+        [*inspect.signature(newer).parameters.values()][:-1]
+        + [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY)
+            for name in ("export_params", "input_names", "output_names", "do_constant_folding", "opset_version")
+        ]
+    )
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    options = {"opset_version": 17, "dynamic_axes": {"x": {0: "n"}}, "verbose": False, "training": None}
+    if knows:
+        torch_onnx_export_helper.torch_onnx_export("module", (1,), "file", **options)
+    else:
+        with pytest.warns(UserWarning, match="PyTorch exports without dynamic_axes, which it does not know"):
+            torch_onnx_export_helper.torch_onnx_export("module", (1,), "file", **options)
+    assert calls == [("module", (1,), "file", 17, False)]
+
+
+@pytest.mark.parametrize("bound", [False, True], ids=["arrays", "bound memory"])
+def test_a_model_is_measured_by_batch_and_threads(words, bound, capsys):
+    flags = ["--use_io_binding"] if bound else []
+    arguments = ["--model", words, "-b", "1", "2", "-s", "5", "--samples", "2", "-t", "2", "-n", "1", *flags]
+    results = bert_perf_test.main(arguments)
+    assert [key.partition("batch_size=")[2][0] for key in results] == ["1", "2"]
+    assert all(figures["test_times"] == 4 and "intra_op_num_threads=1," in key for key, figures in results.items())
+    (path,) = [line.removeprefix("written to ") for line in capsys.readouterr().out.splitlines() if "written to" in line]
+    with open(path, newline="") as file:
+        assert {line["measured"] for line in csv.DictReader(file)} == set(results)
+
+
+def test_measured_runs_give_the_results_of_runs(words):
+    session = bert_perf_test.create_session(words, False, None, 1, 0)
+    values = bert_test_data.get_bert_inputs(words)
+    feeds = bert_test_data.generate_test_data(2, 5, 2, 3, False, *values, 5, False, 2)
+    wanted = [sardonyx.InferenceSession(words).run(["y"], inputs) for inputs in feeds]
+    plain, times = bert_perf_test.onnxruntime_inference(session, feeds, ["y"])
+    bound, _ = bert_perf_test.onnxruntime_inference_with_io_binding(session, feeds, ["y"], None)
+    assert len(times) == 2
+    for mine, other, right in zip(plain, bound, wanted, strict=True):
+        np.testing.assert_array_equal(mine[0], right[0])
+        np.testing.assert_array_equal(other[0], right[0])
+    with pytest.raises(ValueError, match="there are no GPU providers here"):
+        bert_perf_test.create_session(words, True, None, None)

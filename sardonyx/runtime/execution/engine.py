@@ -31,7 +31,7 @@ from sardonyx.runtime.execution.shares import TimeShares
 from sardonyx.runtime.execution.succession import Succession
 from sardonyx.runtime.preparation.copies import is_copy
 from sardonyx.runtime.preparation.names import SharedNames
-from sardonyx.runtime.preparation.plan import Plan, all_steps, shrink
+from sardonyx.runtime.preparation.plan import Plan, Step, all_steps, shrink
 from sardonyx.runtime.preparation.prepare import Prepared
 from sardonyx.runtime.preparation.providers import CPU_PROVIDER
 from sardonyx.runtime.preparation.recipe import Shapes, Values
@@ -353,12 +353,15 @@ class Engine:
         }
 
     def get_provider_graph_assignment_info(self) -> list[OrtEpAssignedSubgraph]:
-        """Which provider runs which nodes, those of the main graph first, then those of graphs inside it."""
+        """Which provider runs which nodes, those of the main graph first, then those of graphs inside it.
+
+        As in the original each node of the CPU is a part of its own, whatever became one program, and constants are no part.
+        """
         key = settings.RECORD_ASSIGNMENT
         if not self.session_options._config.is_on(key):
             raise Fail(f"Session configuration entry '{key}' must be set to \"1\" to retrieve EP graph assignment information.")
         steps = (step for step in all_steps(self.plan) if not is_copy(step.node))
-        return [OrtEpAssignedSubgraph(step.provider.public_name, step.nodes, step.reason) for step in steps]
+        return [part for step in steps for part in _assigned(step)]
 
     @property
     def input_meminfos(self) -> list[OrtMemoryInfo]:
@@ -400,6 +403,18 @@ class Engine:
 
 
 _EXECUTORS = ("SequentialExecutor::Execute", "ParallelExecutor::Execute")
+
+
+def _assigned(step: Step) -> list[OrtEpAssignedSubgraph]:
+    """The parts of a graph that a step is, as they are told."""
+    name = step.provider.public_name
+    if name != CPU_PROVIDER:
+        return [OrtEpAssignedSubgraph(name, step.nodes, step.reason)]
+    return [
+        OrtEpAssignedSubgraph(name, [node], step.reason)
+        for node in step.nodes
+        if (node.domain, node.op_type) != ("", "Constant")
+    ]
 
 
 def _compiles(providers: Sequence[ExecutionProvider]) -> bool:

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("sardonyx.runtime")
 
+MAX_KEPT_SOURCE = 1 << 29
+"""How many bytes of a source go into its compiled model, which holds the weights once more and must stay below 2 GiB."""
+
 
 class Compiled:
     """A model with contexts of ours: the nodes, and the file that it was compiled from."""
@@ -104,10 +107,15 @@ class Compiled:
 
     def say_recompiled(self, error: BaseException) -> None:
         """Say that data came which the code does not take."""
-        logger.warning("%s. %s is compiled for that.", error.__cause__, self.source())
+        source = self.source()
+        name = "The model inside of it" if isinstance(source, bytes) else source
+        logger.warning("%s. %s is compiled for that.", error.__cause__, name)
 
     def source(self) -> Any:
-        """The path of the model that this one was compiled from; raises `Fail` if that is not there, or not what it was."""
+        """The model that this one was compiled from: the path, or the bytes that it keeps of it.
+
+        Raises `Fail` if a file is not there, or not what it was.
+        """
         try:
             node = main_node(self.nodes)
         except Refused as error:
@@ -116,6 +124,9 @@ class Compiled:
             self.config.get(settings.EP_CONTEXT_SOURCE_MODEL_PATH),
             str(node.attribute("onnx_model_filename", "")),
         )
+        kept = node.attribute("__source_model", b"")
+        if kept and not configured:
+            return kept
         path = configured or self._beside(name)
         refusal = f" The compiled code is not used: {self.refusal}." if self.refusal else ""
         way_out = f"Compile it here with 'sardonyx compile', or name the source with {settings.EP_CONTEXT_SOURCE_MODEL_PATH}."
@@ -259,11 +270,19 @@ def _write(prepared: Prepared, file: ContextFile) -> Written:
         options=steps[0].provider.options,
         version=__version__,
         embed=file.embed,
-        source=Path(source) if isinstance(source, (str, os.PathLike)) else None,
+        source=_origin(source, file),
         prefix=file.prefix,
         save=file.take or functools.partial(_save, file),
         hand_over=None if file.write is None else functools.partial(_hand_over, file.write),
     )
+
+
+def _origin(source: Any, file: ContextFile) -> Path | bytes | None:
+    """What the written model can be compiled from anew: the name of a file, or the bytes that were given instead of one."""
+    if isinstance(source, (str, os.PathLike)):
+        return Path(source)
+    is_kept = isinstance(source, bytes) and file.take is None and len(source) <= MAX_KEPT_SOURCE
+    return source if is_kept else None
 
 
 def _save(file: ContextFile, model: Model) -> None:

@@ -395,10 +395,35 @@ def test_model_compiler_to_bytes_and_streams(tmp_path: Path) -> None:
     compiler.compile_to_stream(pieces.append)
     assert b"".join(pieces) == compiler.compile_to_bytes()
     assert is_used(sardonyx.InferenceSession(b"".join(pieces), options()))
-    with pytest.raises(errors.Fail, match=r"is not used: its machine code is not trusted.* set session\..* to 1"):
-        sardonyx.InferenceSession(b"".join(pieces))
     with pytest.raises(errors.InvalidArgument, match="must not be empty"):
         compiler.compile_to_file("")
+
+
+@pytest.mark.parametrize("embed", [False, True])
+def test_a_model_of_bytes_is_kept_for_sessions_that_do_not_use_its_code(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, embed: bool
+) -> None:
+    source = write(tmp_path / "m.onnx", DYNAMIC).read_bytes()
+    target = tmp_path / "m_ctx.onnx"
+    sardonyx.ModelCompiler(sardonyx.SessionOptions(), source, embed).compile_to_file(target)
+    feeds = dynamic_feeds(1, 2, 2)
+    plain = sardonyx.InferenceSession(target)
+    assert not is_used(plain) and "its machine code is not trusted" in caplog.text
+    same(plain.run(None, feeds), sardonyx.InferenceSession(source).run(None, feeds))
+    trusting = sardonyx.InferenceSession(target, options())
+    assert is_used(trusting)
+    other = dynamic_feeds(2, 3, 3) | {"m": np.ones((1, 1, 3), np.float32)}  # the model says that the first sizes are equal
+    for mine, his in zip(trusting.run(None, other), sardonyx.InferenceSession(source).run(None, other), strict=True):
+        np.testing.assert_allclose(mine, his, rtol=1e-5, atol=1e-5)
+    assert "The model inside of it is compiled for that." in caplog.text
+
+
+def test_a_source_too_large_to_be_kept_is_missed_with_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sardonyx.runtime.saving.contexts.MAX_KEPT_SOURCE", 1)
+    source = write(tmp_path / "m.onnx", DYNAMIC).read_bytes()
+    made = sardonyx.ModelCompiler(sardonyx.SessionOptions(), source).compile_to_bytes()
+    with pytest.raises(errors.Fail, match=r"is not known.*is not used: its machine code is not trusted.* set session\..* to 1"):
+        sardonyx.InferenceSession(made)
 
 
 def test_compiled_data_can_be_kept_by_functions(tmp_path: Path) -> None:

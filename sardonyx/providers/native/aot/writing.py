@@ -129,15 +129,15 @@ def write_context(
     options: Mapping[str, str],
     version: str,
     embed: bool = False,
-    source: Path | None = None,
+    source: Path | bytes | None = None,
     prefix: str = "",
     save: Callable[[Model], None],
     hand_over: Callable[[str, memoryview], None] | None = None,
 ) -> Written:
     """Write the payload of a context model at `path` into it or beside it, and have the model saved.
 
-    `source` is the file that the model came from. With `hand_over` the payload is no file: the function gets it, with the name that a
-    file would have.
+    `source` is the file that the model came from, or the model itself, which is kept then. With `hand_over` the payload is no file:
+    the function gets it, with the name that a file would have.
     """
     payload = Payload(parts, jit, options, version)
     beside = None if embed else path.with_name(f"{path.name}.bin")
@@ -263,14 +263,16 @@ def architecture_of(target: Target) -> str:
     return f"{platform.machine()} {target.name} ({target.cpu})"
 
 
-def _describe(shell: Model, nodes: Sequence[Node], payload: Payload, path: Path, source: Path | None, jit: Jit) -> None:
+def _describe(shell: Model, nodes: Sequence[Node], payload: Payload, path: Path, source: Path | bytes | None, jit: Jit) -> None:
     """Say who compiled what, for whom."""
     description = payload.description
     architecture = architecture_of(jit.target)
     for node in nodes:
         _set(node, ep_sdk_version=description["sardonyx"], hardware_architecture=architecture)
-        if source is not None:
+        if isinstance(source, Path):
             _set(node, onnx_model_filename=_relative(source, path), __source_checksum=checksum(source))
+    if isinstance(source, bytes):
+        _set(nodes[0], __source_model=source)
     shell.metadata[COMPATIBILITY_KEY] = f"sardonyx {description['sardonyx']}; {architecture}"
 
 
