@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -222,7 +224,8 @@ def test_celu_which_takes_float_alone() -> None:
 
 
 def test_every_rule_has_a_case() -> None:
-    text = " ".join(CASES) + " SplitTraining Scale Scatter BatchNormInternal Celu"
+    control = (Path(__file__).parent / "test_control_gradients.py").read_text(encoding="utf-8")
+    text = " ".join((*CASES, control, "SplitTraining Scale Scatter BatchNormInternal Celu"))
     ops = {op for _, op in gradients.operators()}
     ends = {entry.op for entry in gradients if entry.function.__name__ == "<lambda>"}
     assert not {op for op in ops - ends if op not in text}
