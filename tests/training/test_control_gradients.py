@@ -124,7 +124,9 @@ def test_what_has_no_gradient_is_refused(body: str, message: str) -> None:
 
 RECURRENT = """
     <ir_version: 10, opset_import: ["" : 21]>
-    g (float[T, 2] x) => (float loss) <float[2, 3] W = {0.1, -0.2, 0.3, 0.4, 0.5, -0.6}, float[3, 3] R = {0.2, 0.1, 0.0, -0.3, 0.4, 0.1, 0.5, 0.0, 0.2}> {
+    g (float[T, 2] x) => (float loss)
+    <float[2, 3] W = {0.1, -0.2, 0.3, 0.4, 0.5, -0.6},
+     float[3, 3] R = {0.2, 0.1, 0.0, -0.3, 0.4, 0.1, 0.5, 0.0, 0.2}> {
         start = Constant<value = float[1, 3] {0.0, 0.0, 0.0}>()
         one = Constant<value_ints = [1]>()
         rows = Unsqueeze(x, one)

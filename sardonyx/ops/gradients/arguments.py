@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from sardonyx.ir import Node, Value
@@ -22,23 +22,13 @@ class NodeArguments:
         node: Node,
         incoming: Sequence[Value | None] = (),
         active: Collection[Value] = frozenset(),
-        walk: Callable[..., Any] | None = None,
+        special: Mapping[str, Any] | None = None,
     ):
-        """`incoming` are the gradients of the outputs, `active` the values whose gradients are wanted.
-
-        `walk` differentiates nodes of graphs inside the node.
-        """
+        """`incoming` are the gradients of the outputs, `active` the values whose gradients are wanted, `special` what else is there."""
         self.node, self.signature, self.incoming = node, checking.signature_of(node), incoming
         self.output_names = _output_names(self.signature)
         self._op = op
-        self._special = {
-            "op": op,
-            "node": node,
-            "wanted": self._wanted(active),
-            "active": active,
-            "incoming": incoming,
-            "walk": walk,
-        }
+        self._special = {"op": op, "node": node, "wanted": self._wanted(active), **(special or {})}
 
     def call(self, function: Callable[..., Any]) -> Any:
         return function(**{name: self.argument(name) for name in Parameters.of(function).names})

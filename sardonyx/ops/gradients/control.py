@@ -30,7 +30,7 @@ def if_else(op, node, cond, walk, active, incoming):
 def _branch(op, node, name, walk, captured, incoming):
     """What a branch sends to the values of outside that it uses; zeros if it does not use them."""
     copy = _Copy(op, node.attribute(name))
-    seeds = [(result, gradient) for result, gradient in zip(copy.results, incoming, strict=False) if gradient is not None]
+    seeds = [pair for pair in zip(copy.results, incoming, strict=False) if pair[1] is not None]
     found = copy.differentiate(walk, captured, seeds)
     return copy.finish(node, (), [found.get(value) or copy.op.zeros(value) for value in captured])
 
@@ -46,9 +46,9 @@ class _Copy:
 
     def differentiate(self, walk, sources, seeds):
         sums: dict[Value, Value] = {}
-        for result, gradient in seeds:
+        for result, seed in seeds:
             if is_differentiable(result):
-                sums[result] = self.op.Add(sums[result], gradient) if result in sums else gradient
+                sums[result] = self.op.Add(sums[result], seed) if result in sums else seed
         return walk(self.op, sources, list(self.graph.nodes), sums)
 
     def finish(self, node: Node, inputs: Sequence[Value], outputs: Sequence[Value]) -> Graph:
@@ -115,7 +115,7 @@ def loop(op, node, walk, active, incoming):
         _State(*parts, place)
         for place, parts in enumerate(zip(initial, body.inputs[2:], body.outputs[1 : 1 + len(initial)], strict=True))
     ]
-    made = [_Slices(result, gradient) for result, gradient in zip(body.outputs[1 + len(initial) :], incoming[len(initial) :])]
+    made = [_Slices(*parts) for parts in zip(body.outputs[1 + len(initial) :], incoming[len(initial) :])]
     number = _Slices(body.inputs[0], None)
     return _walk_back(op, walk, active, incoming, _Rounds(node, body, states, [number], made, {body.inputs[1]: True}))
 
