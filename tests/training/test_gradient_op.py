@@ -47,7 +47,9 @@ def test_the_gradient_of_a_gradient():
 
 
 def test_an_op_without_gradient_is_named():
-    with pytest.raises(Fail, match="Hardmax 'y': there is no gradient for Hardmax, through which the result depends on 'a'. Freeze"):
+    with pytest.raises(
+        Fail, match="Hardmax 'y': there is no gradient for Hardmax, through which the result depends on 'a'. Freeze"
+    ):
         run(
             'y = Hardmax(a) da = ai.onnx.preview.training.Gradient<xs = ["a"], y = "y">(a)',
             {"a": np.ones((2, 2))},
