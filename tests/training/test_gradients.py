@@ -249,6 +249,8 @@ for padding in ("zeros", "border"):
             low=-1.3,
             high=1.3,
         )
+case("y = com.microsoft.ScaledSum<scale_0 = 0.5, scale_1 = 2.0>(a, b)", a=(3,), b=(3,))
+case("y = com.microsoft.SoftmaxCrossEntropyLossInternal(a, k, , i)", "int64[3] k = {0, 2, 1}, int64 i = {2}", a=(3, 3))
 case("y = LRN<size = 3, alpha = 0.5>(a)", a=(2, 5, 3))
 case("y = LRN<size = 4, alpha = 0.5, bias = 2.0>(a)", a=(2, 3))
 case("y = Det(a)", a=(2, 3, 3))
@@ -270,7 +272,7 @@ def test_celu_which_takes_float_alone() -> None:
 
 def test_every_rule_has_a_case() -> None:
     control = (Path(__file__).parent / "test_control_gradients.py").read_text(encoding="utf-8")
-    text = " ".join((*CASES, control, "SplitTraining Scale Scatter BatchNormInternal Celu MultiHeadAttention"))
+    text = " ".join((*CASES, control, "SplitTraining Scale Scatter BatchNormInternal Celu MultiHeadAttention FakeQuant"))
     ops = {op for _, op in gradients.operators()}
     ends = {entry.op for entry in gradients if entry.function.__name__ == "<lambda>"}
     assert not {op for op in ops - ends if op not in text}
@@ -310,3 +312,11 @@ def test_rotary_embeddings_which_take_float_alone() -> None:
     plan = planned(body, "float[1, 2, 3, 4] x, float[1, 3, 2] c, float[1, 3, 2] s", "float[1, 2, 3, 4] d", opset=23)
     feeds = {"x": x, "c": np.cos(angles).astype(np.float32), "s": np.sin(angles).astype(np.float32)}
     np.testing.assert_allclose(execute(plan, feeds)[0], 2 * x, rtol=1e-5)  # turning keeps lengths
+
+
+def test_rounding_to_few_numbers_passes_gradients_on_between_the_bounds() -> None:
+    body = "y, m = com.microsoft.FakeQuant<quant_max = 3>(x, scale, zero) z = Mul(y, y)"
+    gradient = 'd = ai.onnx.preview.training.Gradient<xs = ["x"], y = "z">(x)'
+    plan = planned(f"{body} {gradient}", "double[4] x", "double[4] d", "double scale = {0.5}, double zero = {1.0}")
+    found = execute(plan, {"x": np.array([-2, -0.4, 0.6, 5])})[0]
+    np.testing.assert_allclose(found, [0, 2 * -0.5, 2 * 0.5, 0])
