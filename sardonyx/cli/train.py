@@ -14,6 +14,7 @@ from sardonyx.formats import checkpoints
 from sardonyx.ir import Graph, Model, Type, described, dim
 from sardonyx.ops.inference import infer
 from sardonyx.runtime.preparation.sizes import bytes_of
+from sardonyx.training.crossing import halves_of
 
 LOSSES = {"mse": "MSELoss", "cross-entropy": "CrossEntropyLoss", "bce": "BCEWithLogitsLoss", "l1": "L1Loss"}
 OPTIMIZERS = {"adamw": "AdamW", "sgd": "SGD"}
@@ -128,8 +129,6 @@ def _sizes(given: list[str]) -> dict[str, int]:
 
 def _show_crossing(model: Model, sizes: dict[str, int], terminal: Terminal) -> dict[str, Any]:
     """What forward hands to backward, and how much of it could be computed again."""
-    from sardonyx.training.crossing import halves_of
-
     infer(model)
     halves = halves_of(model)
     symbols = {symbol for part in halves.crossing for symbol in _symbols(part.value.type)}
