@@ -226,6 +226,9 @@ case('y = RNN<hidden_size = 2, activations = ["Sigmoid"]>(a, b, c)', a=(3, 2, 2)
 
 # --- images
 
+for mode in ("reflect", "edge", "wrap"):
+    case(f'y = Pad<mode = "{mode}">(a, k)', "int64[4] k = {1, 2, 0, 1}", a=(3, 4))
+    case(f'y = Pad<mode = "{mode}">(a, k, , x)', "int64[2] k = {1, -1}, int64[1] x = {1}", a=(3, 4))
 SCALES = "float[4] s = {1.0, 1.0, 2.0, 1.5}"
 for mode in ("nearest", "linear", "cubic"):
     case(f'y = Resize<mode = "{mode}">(a, , s)', constants=SCALES, a=(1, 2, 3, 4))
