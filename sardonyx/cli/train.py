@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from sardonyx import dtypes, formats
-from sardonyx.cli.terminal import Terminal, UsageError
+from sardonyx.cli.terminal import Terminal, UsageError, size_text
 from sardonyx.formats import checkpoints
-from sardonyx.ir import Graph, Model, described
+from sardonyx.ir import Graph, Model, Type, described, dim
+from sardonyx.ops.inference import infer
+from sardonyx.runtime.preparation.sizes import bytes_of
+from sardonyx.training.crossing import halves_of
 
 LOSSES = {"mse": "MSELoss", "cross-entropy": "CrossEntropyLoss", "bce": "BCEWithLogitsLoss", "l1": "L1Loss"}
 OPTIMIZERS = {"adamw": "AdamW", "sgd": "SGD"}
@@ -35,6 +38,7 @@ def add_parser(commands: Any, common: argparse.ArgumentParser) -> None:
     show = tasks.add_parser("inspect", parents=[common], help="show what the files in a folder hold")
     show.add_argument("folder", type=Path, metavar="DIR", help="folder of artifacts")
     show.add_argument("--prefix", default="", metavar="TEXT", help="what the names of the files begin with")
+    show.add_argument("--size", action="append", default=[], metavar="NAME=N", help="a symbolic size (repeatable; default 1)")
     show.set_defaults(execute=inspect)
 
 
@@ -106,10 +110,55 @@ def inspect(options: argparse.Namespace, terminal: Terminal) -> int:
     terminal.line(f"{trained:,} elements are trained, {frozen:,} stay")
     terminal.line(f"inputs of a step: {', '.join(inputs)}")
     terminal.line(f"outputs of a step: {', '.join(outputs)}")
+    memory = _show_crossing(model, _sizes(options.size), terminal)
     ops = Counter(node.op_id for node in model.graph.nodes)
     terminal.table("nodes of the training model", ("op", "count"), sorted(ops.items()), right=(1,))
-    terminal.result({"trained": trained, "frozen": frozen, "inputs": inputs, "outputs": outputs, "ops": dict(ops)})
+    terminal.result({"trained": trained, "frozen": frozen, "inputs": inputs, "outputs": outputs, "ops": dict(ops), **memory})
     return 0
+
+
+def _sizes(given: list[str]) -> dict[str, int]:
+    sizes = {}
+    for text in given:
+        name, _, number = text.rpartition("=")
+        if not name or not number.isdecimal():
+            raise UsageError(f"--size takes NAME=N, such as batch=8, not {text!r}")
+        sizes[name] = int(number)
+    return sizes
+
+
+def _show_crossing(model: Model, sizes: dict[str, int], terminal: Terminal) -> dict[str, Any]:
+    """What forward hands to backward, and how much of it could be computed again."""
+    infer(model)
+    halves = halves_of(model)
+    symbols = {symbol for part in halves.crossing for symbol in _symbols(part.value.type)}
+    unknown = next((name for name in sizes if name not in symbols), None)
+    if unknown is not None:
+        raise UsageError(
+            f"--size {unknown}: no value that crosses has this size; there are {', '.join(sorted(symbols)) or 'none'}"
+        )
+    rows = [
+        (
+            part.value.name,
+            described(part.value.type),
+            str(part.value.producer),
+            size_text(part.bytes(sizes)),
+            "cheap" * part.is_cheap,
+        )
+        for part in halves.crossing
+    ]
+    terminal.table("what crosses from forward to backward", ("value", "type", "made by", "bytes", ""), rows, right=(3,))
+    kept, least = halves.kept(sizes), halves.kept(sizes, recompute=True)
+    at = ", ".join(f"{name} = {sizes.get(name, 1)}" for name in sorted(symbols))
+    terminal.line(f"forward has {len(halves.forward)} nodes, backward {len(halves.backward)}")
+    terminal.line(f"{size_text(kept)} cross{f' ({at})' if at else ''}, {size_text(least)} if what is cheap were computed again")
+    names = [part.value.name for part in halves.crossing]
+    return {"crossing": names, "crossing_bytes": kept, "crossing_bytes_with_recompute": least}
+
+
+def _symbols(type: Type | None) -> list[str]:
+    size = bytes_of(type)
+    return [] if size is None else [symbol.name for symbol in dim.symbols(size)]
 
 
 def described_array(array: Any) -> str:

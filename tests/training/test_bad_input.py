@@ -45,8 +45,8 @@ def generated(text: str, folder: Path, loss: Any = None, names: tuple[str, ...] 
 
 
 MODELS = {
-    "g (float[2,2] x) => (float y) <float[2,2] w = {1, 2, 3, 4}> { a = Mul(x, w) d = Det(a) y = ReduceSum<keepdims=0>(d) }": (
-        "Det 'd': there is no gradient for Det, through which the result depends on 'a'. Freeze what lies before it"
+    "g (float[2,2] x) => (float y) <float[2,2] w = {1, 2, 3, 4}> { a = Mul(x, w) d = Hardmax(a) y = ReduceSum<keepdims=0>(d) }": (
+        "Hardmax 'd': there is no gradient for Hardmax, through which the result depends on 'a'. Freeze what lies before it"
     ),
     "g (float[2] x) => (float y) <float[2] w = {1, 2}> { y = ReduceSum<keepdims=0>(x) }": "does not depend on 'w': freeze it",
     "g (float[2] x) => (int64 y) <float[2] w = {1, 2}> { a = Mul(x, w) y = ArgMax<keepdims=0>(a) }": (
@@ -335,3 +335,16 @@ def test_gradients_that_are_not_of_their_convolution_are_refused(attributes: str
     model = onnx.parser.parse_model('<ir_version: 10, opset_import: ["": 18, "com.microsoft": 1]> g ' + text)
     with pytest.raises(errors.CODED, match=message):
         sardonyx.InferenceSession(model.SerializeToString())
+
+
+def test_a_run_refuses_gradients_that_are_not_of_their_convolution() -> None:
+    text = (
+        "(float[n,1,h,w] dY, float[N,1,H,W] X, float[1,1,2,2] F) => (float[N,1,H,W] y) { y = com.microsoft.ConvGrad(dY, X, F) }"
+    )
+    model = onnx.parser.parse_model('<ir_version: 10, opset_import: ["": 18, "com.microsoft": 1]> g ' + text)
+    session = sardonyx.InferenceSession(model.SerializeToString())
+    ones = {name: np.ones((1, 1, *sizes), np.float32) for name, sizes in {"dY": (4, 3), "X": (5, 4), "F": (2, 2)}.items()}
+    (y,) = session.run(None, ones)
+    np.testing.assert_array_equal(y[0, 0, :, 0], [1, 2, 2, 2, 1])
+    with pytest.raises(errors.CODED, match="ConvGrad"):  # as many pixels, but turned round
+        session.run(None, {**ones, "dY": np.ones((1, 1, 3, 4), np.float32)})

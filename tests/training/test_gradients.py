@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -210,6 +212,56 @@ for direction, count in (("forward", 1), ("reverse", 1), ("bidirectional", 2)):
 case("o, h, y = LSTM<hidden_size = 2>(a, b, c)", a=(3, 2, 2), b=(1, 8, 2), c=(1, 8, 2))
 case("y = GRU<hidden_size = 2, linear_before_reset = 1>(a, b, c, d)", a=(3, 2, 2), b=(1, 6, 2), c=(1, 6, 2), d=(1, 12))
 case("y = Attention(a, b, c)", a=(1, 2, 3, 4), b=(1, 2, 3, 4), c=(1, 2, 3, 4), opset=23)
+for direction in ("forward", "reverse", "bidirectional"):
+    count = 2 if direction == "bidirectional" else 1
+    layer = {"a": (4, 3, 2), "b": (count, 2, 2), "c": (count, 2, 2), "d": (count, 4), "e": (count, 3, 2)}
+    case(f'o, h = RNN<hidden_size = 2, direction = "{direction}">(a, b, c, d, n, e) y = Mul(o, h)', constants=LENGTHS, **layer)
+    case(
+        f'o, h = RNN<hidden_size = 2, direction = "{direction}">(a, b, c) y = Mul(o, h)',
+        a=(3, 2, 2),
+        b=(count, 2, 2),
+        c=(count, 2, 2),
+    )
+case('y = RNN<hidden_size = 2, activations = ["Sigmoid"]>(a, b, c)', a=(3, 2, 2), b=(1, 2, 2), c=(1, 2, 2))
+
+# --- images
+
+for mode in ("reflect", "edge", "wrap"):
+    case(f'y = Pad<mode = "{mode}">(a, k)', "int64[4] k = {1, 2, 0, 1}", a=(3, 4))
+    case(f'y = Pad<mode = "{mode}">(a, k, , x)', "int64[2] k = {1, -1}, int64[1] x = {1}", a=(3, 4))
+SCALES = "float[4] s = {1.0, 1.0, 2.0, 1.5}"
+for mode in ("nearest", "linear", "cubic"):
+    case(f'y = Resize<mode = "{mode}">(a, , s)', constants=SCALES, a=(1, 2, 3, 4))
+    case(
+        f'y = Resize<mode = "{mode}", coordinate_transformation_mode = "align_corners">(a, , , s)',
+        "int64[4] s = {1, 2, 2, 5}",
+        a=(1, 2, 3, 4),
+    )
+case('y = Resize<mode = "linear", antialias = 1, axes = [2]>(a, , s)', "float[1] s = {0.5}", a=(1, 2, 6))
+case(
+    'y = Resize<mode = "linear", coordinate_transformation_mode = "tf_crop_and_resize">(a, r, , s)',
+    "int64[2] s = {3, 2}, double[4] r = {0.1, 0.2, 0.7, 1.3}",
+    a=(4, 3),
+)
+for padding in ("zeros", "border"):
+    for corners in (0, 1):
+        case(
+            f'y = GridSample<padding_mode = "{padding}", align_corners = {corners}>(a, b)',
+            a=(2, 2, 4, 3),
+            b=(2, 3, 2, 2),
+            low=-1.3,
+            high=1.3,
+        )
+case("y = com.microsoft.ScaledSum<scale_0 = 0.5, scale_1 = 2.0>(a, b)", a=(3,), b=(3,))
+case("y = com.microsoft.SoftmaxCrossEntropyLossInternal(a, k, , i)", "int64[3] k = {0, 2, 1}, int64 i = {2}", a=(3, 3))
+case("y = LRN<size = 3, alpha = 0.5>(a)", a=(2, 5, 3))
+case("y = LRN<size = 4, alpha = 0.5, bias = 2.0>(a)", a=(2, 3))
+case("y = Det(a)", a=(2, 3, 3))
+case("y = ReverseSequence<time_axis = 0, batch_axis = 1>(a, k)", "int64[2] k = {2, 3}", a=(3, 2))
+case("y = Compress<axis = 1>(a, k)", "bool[3] k = {1, 0, 1}", a=(2, 3))
+case("y = Compress(a, k)", "bool[5] k = {1, 0, 1, 0, 1}", a=(2, 3))
+case("y, m, v, s = com.microsoft.SkipLayerNormalization(a, b, c, d, e)", a=(1, 2, 3), b=(1, 2, 3), c=(3,), d=(3,), e=(3,))
+case("x = com.microsoft.SkipSimplifiedLayerNormalization(a, b, c) y = Identity(x)", a=(1, 2, 3), b=(1, 2, 3), c=(3,))
 
 
 def test_celu_which_takes_float_alone() -> None:
@@ -222,7 +274,52 @@ def test_celu_which_takes_float_alone() -> None:
 
 
 def test_every_rule_has_a_case() -> None:
-    text = " ".join(CASES) + " SplitTraining Scale Scatter BatchNormInternal Celu"
+    control = (Path(__file__).parent / "test_control_gradients.py").read_text(encoding="utf-8")
+    text = " ".join((*CASES, control, "SplitTraining Scale Scatter BatchNormInternal Celu MultiHeadAttention FakeQuant"))
     ops = {op for _, op in gradients.operators()}
     ends = {entry.op for entry in gradients if entry.function.__name__ == "<lambda>"}
     assert not {op for op in ops - ends if op not in text}
+
+
+WRITTEN_OUT = """
+    p, q, r = Split<axis = 0, num_outputs = 3>(d) i = Add(a, p) j = Add(b, q) k = Add(c, r)
+    i4 = Reshape(i, heads) j4 = Reshape(j, heads) k4 = Reshape(k, heads)
+    i5 = Transpose<perm = [0, 2, 1, 3]>(i4) j5 = Transpose<perm = [0, 2, 3, 1]>(j4) k5 = Transpose<perm = [0, 2, 1, 3]>(k4)
+    raw = MatMul(i5, j5) scores = Mul(raw, half) seen = Add(scores, m) weights = Softmax(seen) mixed = MatMul(weights, k5)
+    back = Transpose<perm = [0, 2, 1, 3]>(mixed) y = Reshape(back, rows)
+"""
+CAUSAL = "float[3, 3] m = {0.0, -1e9, -1e9, 0.0, 0.0, -1e9, 0.0, 0.0, 0.0}"
+
+
+@pytest.mark.parametrize("causal", [0, 1])
+def test_multi_head_attention_which_takes_float_alone(causal: int) -> None:
+    rng = np.random.default_rng(5)
+    arrays = {name: rng.normal(size=(2, 3, 8)).astype(np.float32) for name in "abc"}
+    arrays["d"] = rng.normal(size=24).astype(np.float32)
+    inputs = "float[2, 3, 8] a, float[2, 3, 8] b, float[2, 3, 8] c, float[24] d"
+    outputs = "float[2, 3, 8] e, float[2, 3, 8] f, float[2, 3, 8] g, float[24] h"
+    mask = CAUSAL if causal else "float m = {0.0}"
+    constants = f"int64[4] heads = {{0, 0, 2, 4}}, int64[3] rows = {{0, 0, 8}}, float half = {{0.5}}, {mask}"
+    gradient = 'z = Sin(y) e, f, g, h = ai.onnx.preview.training.Gradient<xs = ["a", "b", "c", "d"], y = "z">(a, b, c, d)'
+    whole = f"y = com.microsoft.MultiHeadAttention<num_heads = 2, unidirectional = {causal}>(a, b, c, d)"
+    found = execute(planned(f"{whole} {gradient}", inputs, outputs, constants), arrays)
+    expected = execute(planned(f"{WRITTEN_OUT} {gradient}", inputs, outputs, constants), arrays)
+    for mine, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_rotary_embeddings_which_take_float_alone() -> None:
+    rng = np.random.default_rng(6)
+    x, angles = rng.normal(size=(1, 2, 3, 4)).astype(np.float32), rng.normal(size=(1, 3, 2))
+    body = 'y = RotaryEmbedding(x, c, s) z = Mul(y, y) d = ai.onnx.preview.training.Gradient<xs = ["x"], y = "z">(x)'
+    plan = planned(body, "float[1, 2, 3, 4] x, float[1, 3, 2] c, float[1, 3, 2] s", "float[1, 2, 3, 4] d", opset=23)
+    feeds = {"x": x, "c": np.cos(angles).astype(np.float32), "s": np.sin(angles).astype(np.float32)}
+    np.testing.assert_allclose(execute(plan, feeds)[0], 2 * x, rtol=1e-5)  # turning keeps lengths
+
+
+def test_rounding_to_few_numbers_passes_gradients_on_between_the_bounds() -> None:
+    body = "y, m = com.microsoft.FakeQuant<quant_max = 3>(x, scale, zero) z = Mul(y, y)"
+    gradient = 'd = ai.onnx.preview.training.Gradient<xs = ["x"], y = "z">(x)'
+    plan = planned(f"{body} {gradient}", "double[4] x", "double[4] d", "double scale = {0.5}, double zero = {1.0}")
+    found = execute(plan, {"x": np.array([-2, -0.4, 0.6, 5])})[0]
+    np.testing.assert_allclose(found, [0, 2 * -0.5, 2 * 0.5, 0])

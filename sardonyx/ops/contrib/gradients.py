@@ -49,6 +49,27 @@ _defined(
     "(dY: T, log_prob: T, label: Tind, weight: T?, bias: T?, *, reduction: string = 'mean', ignore_index: int?) -> (d_logits: T)",
     Tind=INDICES,
 )
+REDUCED = "reduction: string = 'mean'"
+_defined(
+    "SoftmaxCrossEntropyLossInternalGrad",
+    f"(dY: T, log_prob: T, label: Tind, weight: T?, ignore_index: I?, bias: T?, *, {REDUCED}) -> (d_logits: T)",
+    Tind=INDICES,
+    I={int64},
+)
+_defined(
+    "SoftmaxCrossEntropyLossInternal",
+    f"(scores: T, labels: Tind, weights: T?, ignore_index: I?, *, {REDUCED}) -> (output: T, log_prob: T?)",
+    Tind=INDICES,
+    I={int64},
+)
+_defined(
+    "NegativeLogLikelihoodLossInternal2",
+    f"(input: T, target: Tind, weight: T?, ignore_index: I?, *, {REDUCED}) -> (loss: T)",
+    Tind=INDICES,
+    I={int64},
+)
+_defined("SoftmaxCrossEntropy", f"(logits: T, label: T, *, {REDUCED}) -> (Y: T, log_prob: T?)")
+_defined("SoftmaxCrossEntropyGrad", f"(dY: T, log_prob: T, label: T, *, {REDUCED}) -> (d_logits: T)")
 _defined(
     "DropoutGrad",
     "(dy: T, mask: T2, ratio: T1?, training_mode: T2?) -> (dx: T)",
@@ -60,7 +81,22 @@ contrib("SoftmaxGrad", "SoftmaxGrad_13", "LogSoftmaxGrad", "LogSoftmaxGrad_13")(
 contrib("DropoutGrad")(same_as("dy"))
 
 
-@contrib("SoftmaxCrossEntropyLossGrad")
+@contrib("SoftmaxCrossEntropyLossInternal")
+def softmax_cross_entropy_loss_internal(scores, labels, reduction):
+    return [labels.shape if reduction == "none" else (), scores.shape]
+
+
+@contrib("NegativeLogLikelihoodLossInternal2")
+def negative_log_likelihood_loss_internal(target, reduction):
+    return target.shape if reduction == "none" else ()
+
+
+@contrib("SoftmaxCrossEntropy")
+def softmax_cross_entropy(logits):
+    return [(), logits.shape]
+
+
+@contrib("SoftmaxCrossEntropyLossGrad", "SoftmaxCrossEntropyLossInternalGrad", "SoftmaxCrossEntropyGrad")
 def softmax_cross_entropy_loss_grad(log_prob):
     return log_prob.shape
 

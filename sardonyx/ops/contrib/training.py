@@ -75,7 +75,70 @@ define(
     S=SEQUENCES,
 )
 
+define(
+    "com.microsoft",
+    "ReduceSumTraining",
+    1,
+    "(data: T, axes: I, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> (reduced: T)",
+    T=FLOATS,
+    I={int64},
+)
+define(
+    "com.microsoft",
+    "InPlaceAccumulator",
+    1,
+    "(old_sum: T, value: V, update_signal: T_BOOL?) -> (new_sum: T)",
+    T=FLOATS,
+    V=FLOATS,
+    T_BOOL={bool_},
+)
+define(
+    "com.microsoft",
+    "ZeroGradient",
+    1,
+    "(old_gradient: T1, reset_signal: T2) -> (zero_gradient: T1)",
+    T1=FLOATS,
+    T2=FLOATS | {int64, bool_},
+)
+define("com.microsoft", "Group", 1, "(*input_tensors: T) -> (done: B)", T=FLOATS | {int64, bool_}, B={bool_})
+define(
+    "com.microsoft",
+    "ScaledSum",
+    1,
+    "(input_0: T, input_1: T, input_2: T?, *, scale_0: float, scale_1: float, scale_2: float = 1.0) -> (output: T)",
+    T=FLOATS,
+)
+define(
+    "com.microsoft",
+    "FakeQuant",
+    1,
+    "(input_tensor: T, scale: T, zero_point: T, *, quant_min: int = 0, quant_max: int = 255)"
+    " -> (fake_quantized_tensor: T, quantization_mask: B)",
+    T=FLOATS,
+    B={bool_},
+)
+define("com.microsoft", "FakeQuantGrad", 1, "(dY: T, gradient_mask: B) -> (dX: T)", T=FLOATS, B={bool_})
+
 contrib("Scale")(same_as("input"))
+contrib("ScaledSum")(same_as("input_0"))
+contrib("InPlaceAccumulator")(same_as("old_sum"))
+contrib("ZeroGradient")(same_as("old_gradient"))
+contrib("FakeQuantGrad")(same_as("dY"))
+
+
+@contrib("Group")
+def group():
+    return (1,)
+
+
+@contrib("FakeQuant")
+def fake_quant(input_tensor):
+    return [input_tensor.shape, input_tensor.shape]
+
+
+@contrib("ReduceSumTraining")
+def reduce_sum_training():
+    return None
 
 
 @contrib("InPlaceAccumulatorV2")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from sardonyx.ir import Node, Value
@@ -17,13 +17,18 @@ class NodeArguments:
     """What a function may ask for by name, of one node."""
 
     def __init__(
-        self, op: TypedBuilder, node: Node, incoming: Sequence[Value | None] = (), active: Collection[Value] = frozenset()
+        self,
+        op: TypedBuilder,
+        node: Node,
+        incoming: Sequence[Value | None] = (),
+        active: Collection[Value] = frozenset(),
+        special: Mapping[str, Any] | None = None,
     ):
-        """`incoming` are the gradients of the outputs, `active` the values whose gradients are wanted."""
+        """`incoming` are the gradients of the outputs, `active` the values whose gradients are wanted, `special` what else is there."""
         self.node, self.signature, self.incoming = node, checking.signature_of(node), incoming
         self.output_names = _output_names(self.signature)
         self._op = op
-        self._special = {"op": op, "node": node, "wanted": self._wanted(active)}
+        self._special = {"op": op, "node": node, "wanted": self._wanted(active), **(special or {})}
 
     def call(self, function: Callable[..., Any]) -> Any:
         return function(**{name: self.argument(name) for name in Parameters.of(function).names})

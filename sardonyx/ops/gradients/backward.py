@@ -40,9 +40,7 @@ class Backward:
 
     def _follow(self, nodes: Iterable[Node]) -> None:
         """Mark what depends on a source."""
-        for node in nodes:
-            if any(value in self._active for value in (*node.inputs, *node.implicit_inputs())):
-                self._active.update(value for value in node.outputs if is_differentiable(value))
+        mark_dependents(nodes, self._active)
 
     def _send(self, value: Value, gradient: Value) -> None:
         self._parts.setdefault(value, []).append(gradient)
@@ -82,7 +80,42 @@ class Backward:
         )
 
     def _apply(self, node: Node, function: Callable[..., Any]) -> list[tuple[Value, Value]]:
-        arguments = NodeArguments(self.op, node, [self._gradient(value) for value in node.outputs], self._active)
+        incoming = [self._gradient(value) for value in node.outputs]
+        written = len(self.op.made)
+
+        def through(*results: Value | None) -> list[tuple[Value, Value]]:
+            return self._through(node, incoming, self.op.made[written:], results)
+
+        special = {"incoming": incoming, "active": self._active, "walk": self._walk_inside, "through": through}
+        arguments = NodeArguments(self.op, node, incoming, self._active, special)
         result = arguments.call(function)
+        if isinstance(result, list):
+            return result
         named = result if isinstance(result, dict) else {arguments.signature.operand_names[0]: result}
         return [pair for name, part in named.items() for pair in arguments.pairs(name, part)]
+
+    def _walk_inside(
+        self, op: TypedBuilder, sources: Collection[Value], nodes: Iterable[Node], seeds: Mapping[Value, Value]
+    ) -> dict[Value, Value]:
+        """A walk through nodes that stand for one: those of graphs inside it, or those that its op is written in."""
+        return Backward(op, sources, self._expand).run(nodes, seeds)
+
+    def _through(
+        self, node: Node, incoming: Sequence[Value | None], nodes: Sequence[Node], results: Sequence[Value | None]
+    ) -> list[tuple[Value, Value]]:
+        """Gradients of a node's inputs, through nodes that compute the same. `results` stand for its outputs, None if none does."""
+        seeds: dict[Value, Value] = {}
+        for output, result, gradient in zip(node.outputs, results, incoming, strict=False):
+            if gradient is not None:
+                if result is None:
+                    raise Fail(f"{node}: there is no gradient of its output {output.name!r}")
+                seeds[result] = gradient
+        sources = [value for value in node.inputs if value is not None and value in self._active]
+        return list(self._walk_inside(self.op, sources, nodes, seeds).items())
+
+
+def mark_dependents(nodes: Iterable[Node], active: set[Value]) -> None:
+    """Add to `active` what nodes compute of its values, as far as it carries gradients."""
+    for node in nodes:
+        if any(value in active for value in (*node.inputs, *node.implicit_inputs())):
+            active.update(value for value in node.outputs if is_differentiable(value))

@@ -113,17 +113,35 @@ def dropout_grad(op, dy, mask, ratio, training_mode):
 
 @contrib("SoftmaxCrossEntropyLossGrad")
 def softmax_cross_entropy_loss_grad(op, dY, log_prob, label, weight, bias, reduction, ignore_index):
+    ignored = None if ignore_index is None else op.Equal(label, op.number(ignore_index, label))
+    return _cross_entropy_grad(op, dY, log_prob, label, weight, bias, reduction, ignored)
+
+
+@contrib("SoftmaxCrossEntropyLossInternalGrad")
+def softmax_cross_entropy_loss_internal_grad(op, dY, log_prob, label, weight, ignore_index, bias, reduction):
+    return _cross_entropy_grad(op, dY, log_prob, label, weight, bias, reduction, _is_ignored(op, label, ignore_index))
+
+
+def _is_ignored(op, label, ignore_index):
+    return None if ignore_index is None else op.Equal(label, op.cast(ignore_index, label))
+
+
+def _cross_entropy_grad(op, dY, log_prob, label, weight, bias, reduction, ignored):
     """(probability - 1 at the label) · weight of the label · gradient; nothing where the label is ignored."""
     one, zero = op.number(1, log_prob), op.number(0, log_prob)
-    ignored = None if ignore_index is None else op.Equal(label, op.number(ignore_index, label))
-    label = label if ignored is None else op.Where(ignored, op.number(0, label), label)
-    share = op.Gather(weight, label) if weight is not None else op.filled(1, op.cast(label, log_prob))
-    share = share if ignored is None else op.Where(ignored, zero, share)
+    label, share = _shares(op, log_prob, label, weight, ignored)
     share = op.Mul(share, _loss_share(op, dY, share, reduction))
     classes = op.Gather(op.Shape(log_prob), op.constant(np.array(1, np.int64)))
     hot = op.OneHot(label, classes, op.Concat(op.Unsqueeze(zero, axes=[0]), op.Unsqueeze(one, axes=[0]), axis=0), axis=1)
     gradient = op.Mul(op.Sub(op.Exp(log_prob), hot), op.Unsqueeze(share, axes=[1]))
     return gradient if bias is None else op.Add(gradient, bias)
+
+
+def _shares(op, log_prob, label, weight, ignored):
+    """Labels that can be looked up, and how much each sample counts."""
+    label = label if ignored is None else op.Where(ignored, op.number(0, label), label)
+    share = op.Gather(weight, label) if weight is not None else op.filled(1, op.cast(label, log_prob))
+    return label, share if ignored is None else op.Where(ignored, op.number(0, log_prob), share)
 
 
 def _loss_share(op, dY, share, reduction):
@@ -132,6 +150,43 @@ def _loss_share(op, dY, share, reduction):
         return dY
     total = op.ReduceSum(share, keepdims=0)
     return op.Div(dY, op.Where(op.Equal(total, op.number(0, total)), op.number(1, total), total))
+
+
+@contrib("SoftmaxCrossEntropyLossInternal")
+def softmax_cross_entropy_loss_internal(op, scores, labels, weights, ignore_index, reduction):
+    log_prob = op.LogSoftmax(scores, axis=1)
+    return _likelihood_loss(op, log_prob, labels, weights, ignore_index, reduction), log_prob
+
+
+@contrib("NegativeLogLikelihoodLossInternal2")
+def negative_log_likelihood_loss_internal(op, input, target, weight, ignore_index, reduction):
+    return _likelihood_loss(op, input, target, weight, ignore_index, reduction)
+
+
+def _likelihood_loss(op, log_prob, label, weight, ignore_index, reduction):
+    label, share = _shares(op, log_prob, label, weight, _is_ignored(op, label, ignore_index))
+    picked = op.Squeeze(op.GatherElements(log_prob, op.Unsqueeze(label, axes=[1]), axis=1), axes=[1])
+    losses = op.Neg(op.Mul(picked, share))
+    return losses if reduction == "none" else _loss_share(op, op.ReduceSum(losses, keepdims=0), share, reduction)
+
+
+@contrib("SoftmaxCrossEntropy")
+def softmax_cross_entropy(op, logits, label, reduction):
+    """Labels are probabilities, and a mean is over the rows of the flattened logits."""
+    log_prob = op.LogSoftmax(logits, axis=-1)
+    total = op.Neg(op.ReduceSum(op.Mul(log_prob, label), keepdims=0))
+    return (op.Div(total, _row_count(op, logits)) if reduction == "mean" else total), log_prob
+
+
+@contrib("SoftmaxCrossEntropyGrad")
+def softmax_cross_entropy_grad(op, dY, log_prob, label, reduction):
+    share = op.Div(dY, _row_count(op, log_prob)) if reduction == "mean" else dY
+    return op.Mul(op.Sub(op.Exp(log_prob), label), share)
+
+
+def _row_count(op, value):
+    shape = op.Shape(value)
+    return op.cast(op.ReduceProd(op.Slice(shape, starts=[0], ends=[op.rank(value) - 1]), keepdims=0), value)
 
 
 # --- normalization
@@ -282,6 +337,47 @@ def concat_training(op, inputs, axis):
     index = op.constant(np.array([axis], np.int64))
     lengths = op.Concat(*(op.Gather(op.Shape(value), index) for value in inputs), axis=0)
     return op.Concat(*inputs, axis=axis), lengths
+
+
+@contrib("ReduceSumTraining")
+def reduce_sum_training(op, data, axes, keepdims, noop_with_empty_axes):
+    return op.ReduceSum(data, axes, keepdims=keepdims, noop_with_empty_axes=noop_with_empty_axes)
+
+
+@contrib("InPlaceAccumulator")
+def in_place_accumulator(op, old_sum, value, update_signal):
+    total = op.Add(old_sum, op.cast(value, old_sum))
+    return total if update_signal is None else op.Where(update_signal, total, old_sum)
+
+
+@contrib("ZeroGradient")
+def zero_gradient(op, old_gradient):
+    return op.zeros(old_gradient)
+
+
+@contrib("Group")
+def group(op):
+    return op.Identity(op.constant(np.array([True])))
+
+
+@contrib("ScaledSum")
+def scaled_sum(op, input_0, input_1, input_2, scale_0, scale_1, scale_2):
+    pairs = ((input_0, scale_0), (input_1, scale_1), (input_2, scale_2))
+    return op.Sum(*(op.scaled(value, factor) for value, factor in pairs if value is not None))
+
+
+@contrib("FakeQuant")
+def fake_quant(op, input_tensor, scale, zero_point, quant_min, quant_max):
+    """Numbers between two bounds, as integers count them; the mask says which were not beyond."""
+    least, most = (op.number(bound, input_tensor) for bound in (quant_min, quant_max))
+    counted = op.Add(op.Round(op.Div(input_tensor, scale)), zero_point)
+    mask = op.Not(op.Or(op.Less(counted, least), op.Greater(counted, most)))
+    return op.Mul(op.Sub(op.Min(op.Max(counted, least), most), zero_point), scale), mask
+
+
+@contrib("FakeQuantGrad")
+def fake_quant_grad(op, dY, gradient_mask):
+    return op.where(gradient_mask, dY)
 
 
 @contrib("PassThrough")

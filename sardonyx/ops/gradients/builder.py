@@ -10,7 +10,7 @@ import numpy as np
 from sardonyx import dtypes
 from sardonyx.dtypes import ElementType
 from sardonyx.errors import Fail
-from sardonyx.ir import Attribute, Dim, Graph, Node, Shape, TensorType, Value
+from sardonyx.ir import Attribute, Dim, Graph, Node, OptionalType, SequenceType, Shape, TensorType, Value
 from sardonyx.ops import schemas
 from sardonyx.ops.builder import Builder
 from sardonyx.ops.reading import constant
@@ -169,6 +169,9 @@ def _is_open(pair: tuple[Dim, Dim]) -> bool:
 
 def is_differentiable(value: Value) -> bool:
     """Whether a value's type carries gradients. One whose type nobody knows may."""
-    if value.type is None:
+    type = value.type
+    while isinstance(type, (SequenceType, OptionalType)):
+        type = type.element
+    if type is None:
         return True
-    return isinstance(value.type, TensorType) and (value.type.dtype is None or value.type.dtype in dtypes.FLOATS)
+    return isinstance(type, TensorType) and (type.dtype is None or type.dtype in dtypes.FLOATS)

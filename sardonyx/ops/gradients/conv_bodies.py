@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from sardonyx.ir import TensorType
+from sardonyx.ops.conv import convolved_shape
 from sardonyx.ops.gradients.builder import CONTRIB
 from sardonyx.ops.gradients.table import body
+from sardonyx.ops.operand import Operand
 from sardonyx.ops.window import NOT_SET, SAME, span_of, split_pads
 
 
@@ -18,8 +21,8 @@ def conv_grad(op, node, dY, X, W, auto_pad, dilations, group, pads, strides):
     spatial = op.rank(X) - 2
     strides, dilations = list(strides or [1] * spatial), list(dilations or [1] * spatial)
     begin, end = _pads(op, X, W, auto_pad, pads, strides, dilations)
+    dY = _checked(op, dY, X, W, strides, dilations, (begin, end))
     wanted = [bool(output.uses) or output.is_graph_output for output in node.outputs] + [False] * 3
-    # a dY that is not of this convolution would give other shapes
     return (
         op.shaped(_by_image(op, dY, X, W, group, strides, dilations, (begin, end)), X) if wanted[0] else None,
         op.shaped(_by_filters(op, dY, X, W, group, strides, dilations, (begin, end)), W) if wanted[1] else None,
@@ -97,6 +100,27 @@ def _pads(op, X, W, auto_pad, pads, strides, dilations):
 def _same_total(size, kernel, stride, dilation):
     windows = (size + stride - 1) // stride
     return ((windows - 1) * stride + span_of(kernel, dilation) - size).clip(0)
+
+
+def _windows(size, kernel, before, after, stride, dilation):
+    return (size + before + after - span_of(kernel, dilation)) // stride + 1
+
+
+def _checked(op, dY, X, W, strides, dilations, pads):
+    """The gradient; where the model does not tell that its shape is that of the convolution's result, a run refuses another one."""
+    form = {"group": 1, "kernel_shape": None, "strides": strides, "dilations": dilations, "auto_pad": "NOTSET"}
+    given = all(isinstance(part, list) for part in pads)
+    filters = Operand(TensorType(op.dtype(W), (op.shape(W)[0], op.shape(X)[1], *op.shape(W)[2:])))
+    if given and convolved_shape(Operand(X.type), filters, pads=[*pads[0], *pads[1]], **form) == op.shape(dY):
+        return dY
+    windows = _combined(op, _windows, _sizes(op, X), _sizes(op, W), *pads, strides, dilations)
+    batch, channels = (op.Slice(op.Shape(value), starts=[0], ends=[1]) for value in (X, W))
+    expected = op.Concat(batch, channels, _tensor(op, windows), axis=0)
+    # no tensor has a size of -2, so Reshape refuses it
+    sizes = op.Where(op.Equal(op.Shape(dY), expected), expected, op.constant(np.array(-2, np.int64)))
+    checked = op.Reshape(dY, sizes)
+    checked.type = dY.type
+    return checked
 
 
 # --- by images

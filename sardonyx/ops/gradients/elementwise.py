@@ -364,3 +364,9 @@ def clip(op, input, output_grad, min, max):
     for mask in masks:
         output_grad = op.where(mask, output_grad)
     return output_grad
+
+
+@gradient("FakeQuant", domain=CONTRIB)
+def fake_quant(op, node, fake_quantized_tensor_grad):
+    """Rounding counts as the identity between the bounds."""
+    return op.contrib("FakeQuantGrad", fake_quantized_tensor_grad, op.result(node, 1))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from sardonyx.errors import Fail
 from sardonyx.ir import Graph, Node, Value, edit
+from sardonyx.ir.cloning import Cloner
 from sardonyx.ops.gradients.backward import Backward, Expand
 from sardonyx.ops.gradients.builder import TypedBuilder
 
@@ -45,19 +46,13 @@ def _between(sources: Sequence[Value], y: Value) -> list[Node]:
         if value in stop or value.producer is None or value.producer in path:
             continue
         path[value.producer] = None
-        stack.extend(operand for operand in value.producer.inputs if operand is not None)
+        stack.extend(edit.operands(value.producer))
     graph = y.graph
     return [] if graph is None else [node for node in graph.nodes if node in path]
 
 
 def _copied(op: TypedBuilder, nodes: Sequence[Node], y: Value, value_of: dict[Value, Value | None]) -> tuple[list[Node], Value]:
     """The same nodes over other operands."""
-    places: dict[Value, Value | None] = dict(value_of)
-    copies = []
-    for node in nodes:
-        outputs = [Value(op.unique(node.op_type)) for _ in node.outputs]
-        inputs = [None if value is None else places.get(value, value) for value in node.inputs]
-        places.update(zip(node.outputs, outputs, strict=True))
-        copy = Node(node.op_type, inputs, outputs, dict(node.attributes), domain=node.domain, version=node.version)
-        copies.append(op.add(copy))
-    return copies, places.get(y, y) or y
+    cloner = Cloner(dict(value_of), value_name=op.unique, node_name=op.unique)
+    copies = [op.add(cloner.node(node)) for node in nodes]
+    return copies, cloner.values.get(y, y) or y

@@ -41,3 +41,18 @@ def _adds(node, reduction):
     if reduction not in (None, "none", "add"):
         raise Fail(f"{node}: there is no gradient of {node.op_type} with reduction {reduction!r}, only with 'none' and 'add'")
     return reduction == "add"
+
+
+@gradient("ReverseSequence")
+def reverse_sequence(op, sequence_lens, Y_grad, batch_axis, time_axis):
+    return op.ReverseSequence(Y_grad, sequence_lens, batch_axis=batch_axis, time_axis=time_axis)
+
+
+@gradient("Compress")
+def compress(op, input, condition, output_grad, axis):
+    """Where the condition holds, rows get their gradients back; the others get zeros."""
+    rows = op.Squeeze(op.NonZero(condition), axes=[0])
+    if axis is None:
+        flat = op.contrib("GatherGrad", op.Unsqueeze(op.Size(input), axes=[0]), rows, output_grad, axis=0)
+        return op.shaped(flat, input)
+    return op.contrib("GatherGrad", op.Shape(input), rows, output_grad, axis=axis)

@@ -110,3 +110,11 @@ def _with_summed_axes(op, part, value, own, known):
     """A letter that only this operand has was summed: all along it the gradient is the same."""
     missing = [axis for axis, letter in enumerate(own) if letter not in known]
     return op.Expand(op.Unsqueeze(part, axes=missing), op.Shape(value)) if missing else part
+
+
+@gradient("Det")
+def det(op, X, Y, Y_grad):
+    """By Jacobi's formula; where a determinant is 0 there is no inverse, and no gradient either."""
+    factor = op.Unsqueeze(op.Mul(Y_grad, Y), axes=[-2, -1])
+    order = [*range(op.rank(X) - 2), op.rank(X) - 1, op.rank(X) - 2]
+    return op.Mul(op.Transpose(op.contrib("Inverse", X), perm=order), factor)

@@ -8,6 +8,9 @@ from sardonyx.ir import Attribute
 from sardonyx.ops.gradients.builder import CONTRIB
 from sardonyx.ops.gradients.table import gradient
 
+LARGEST = 2**62
+"""An end behind every axis."""
+
 
 @gradient("Softmax", since=13)
 def softmax(op, output, output_grad, axis):
@@ -139,3 +142,25 @@ def lp_normalization(op, input, output, output_grad, axis, p):
     slope = op.Sign(input) if p == 1 else output
     whole = op.Sub(output_grad, op.Mul(slope, share))
     return op.Div(whole, op.Where(op.Equal(norm, op.number(0, norm)), op.number(1, norm), norm))
+
+
+@gradient("LRN")
+def lrn(op, X, alpha, beta, bias, size, through):
+    """Squares of neighbouring channels are summed by as many slices as the window is long."""
+    before, edges = (size - 1) // 2, [0] * (op.rank(X) - 2)
+    padded = op.Pad(op.Mul(X, X), pads=[0, before, *edges, 0, size - 1 - before, *edges])
+    last = [first - size + 1 or LARGEST for first in range(size)]
+    windows = [op.Slice(padded, starts=[first], ends=[last[first]], axes=[1]) for first in range(size)]
+    sums = op.Add(op.scaled(op.Sum(*windows), alpha / size), op.number(bias, X))
+    return through(op.Div(X, op.Pow(sums, op.number(beta, X))))
+
+
+@gradient("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=CONTRIB)
+def skip_layer_normalization(op, node, input, skip, gamma, beta, bias, epsilon, through):
+    total = op.Add(input, skip)
+    total = total if bias is None else op.Add(total, bias)
+    if "Simplified" not in node.op_type:
+        return through(op.LayerNormalization(total, gamma, beta, axis=-1, epsilon=epsilon), None, None, total)
+    squares = op.ReduceMean(op.Mul(total, total), axes=[-1], keepdims=1)
+    deviation = op.Sqrt(op.Add(squares, op.number(epsilon, total)))
+    return through(op.Mul(op.Div(total, deviation), gamma), None, None, total)

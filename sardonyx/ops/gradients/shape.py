@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from sardonyx.errors import Fail
 from sardonyx.ops.gradients.builder import CONTRIB
 from sardonyx.ops.gradients.table import gradient, no_gradient
 
@@ -72,11 +71,18 @@ def slice(op, data, starts, ends, axes, steps, output_grad):
 
 
 @gradient("Pad")
-def pad(op, node, pads, axes, mode, output_grad):
-    """What was added is cut off: pads that are negative do that, and what they cut off comes back as zeros."""
-    if mode != "constant":
-        raise Fail(f"{node}: there is no gradient of Pad with mode {mode!r}, only with 'constant'")
-    return op.Pad(output_grad, pads=op.Neg(pads), axes=axes)
+def pad(op, data, pads, axes, mode, output_grad):
+    """What was added is cut off: pads that are negative do that, and what they cut off comes back as zeros.
+
+    Where copies of elements were added, their places padded alike say what each copy belongs to.
+    """
+    if mode == "constant":
+        return op.Pad(output_grad, pads=op.Neg(pads), axes=axes)
+    first, step = (op.constant(np.array(number, np.int64)) for number in (0, 1))
+    places = op.Reshape(op.Range(first, op.Size(data), step), op.Shape(data))
+    flat = op.constant(np.array([-1], np.int64))
+    owners, parts = (op.Reshape(value, flat) for value in (op.Pad(places, pads=pads, axes=axes, mode=mode), output_grad))
+    return op.shaped(op.contrib("GatherGrad", op.Unsqueeze(op.Size(data), axes=[0]), owners, parts, axis=0), data)
 
 
 @gradient("Tile", since=6)

@@ -2,7 +2,8 @@
 
 A gradient is a function of a builder and of whatever it names: inputs, attributes and outputs by their names in the spec, and
 `<output>_grad` for the gradient of an output, which is None where none came. It returns the gradient of the first input, or a dict of
-gradients by the names of inputs; inputs that it leaves out have none.
+gradients by the names of inputs, or a list of values with their gradients; what it leaves out has none. A function may also write what
+the op computes in other ops and return `through(*results)`: the gradient through these.
 """
 
 from __future__ import annotations

@@ -39,8 +39,9 @@ class Expansion:
                 f"{nodes[0]}: function bodies in graph '{self._model.graph.name}' unfold without end, "
                 f"this node is {MAX_ROUNDS} bodies deep"
             )
-        expanded = [self.expand(node) for node in nodes]
-        return any(expanded)
+        gradients = [node for node in nodes if node.op_type == "Gradient" and node.domain in WRITTEN_DOMAINS]
+        expanded = [self.expand(node) for node in gradients or nodes]  # a gradient is that of the op, not of its body
+        return bool(gradients) or any(expanded)
 
     def expand(self, node: Node) -> list[Node]:
         """Replace a node by its body, if it has one; returns the nodes that are there now, with their types."""

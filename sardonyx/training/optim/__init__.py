@@ -1,6 +1,6 @@
 """Optimizers, their settings and learning rates, under the names of `onnxruntime.training.optim`.
 
-`FusedAdam`, `FP16_Optimizer` and `clip_grad_norm_` are for modules of PyTorch, and imported when they are first used.
+`FusedAdam`, `FusedLamb`, `FP16_Optimizer` and `clip_grad_norm_` are for modules of PyTorch, and imported when they are first used.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from sardonyx.training.optim.lr_scheduler import (
 _ON_TORCH = {
     "AdamWMode": "fused_adam",
     "FusedAdam": "fused_adam",
+    "FusedLamb": "fused_lamb",
     "clip_grad_norm_": "fused_adam",
     "FP16_Optimizer": "fp16_optimizer",
 }
@@ -30,6 +31,7 @@ __all__ = [
     "CosineWarmupLRScheduler",
     "FP16_Optimizer",
     "FusedAdam",
+    "FusedLamb",
     "LambConfig",
     "LinearWarmupLRScheduler",
     "PolyWarmupLRScheduler",

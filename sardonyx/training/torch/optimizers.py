@@ -1,4 +1,4 @@
-"""FusedAdam and clipping for tensors of torch: one call of generated code over all parameters, in place."""
+"""FusedAdam, FusedLamb and clipping for tensors of torch: generated code over all parameters at once, in place."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from sardonyx.providers.native.execution import updates
+from sardonyx.providers.native.execution.lamb import lamb
 
 Tensors = tuple[torch.Tensor, ...]
 """A parameter, its gradient and its moments."""
@@ -53,27 +54,16 @@ def _is_plain(tensor: torch.Tensor) -> bool:
     )
 
 
-class FusedAdam(torch.optim.Optimizer):  # type: ignore[misc]
-    """Adam and AdamW in three modes."""
+class _Fused(torch.optim.Optimizer):  # type: ignore[misc]
+    """What optimizers with two moments share."""
 
-    def __init__(
-        self,
-        params: Any,
-        lr: float = 1e-3,
-        bias_correction: bool = True,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-6,
-        adam_w_mode: AdamWMode = AdamWMode.ADAMW_TRANSFORMERS,
-        weight_decay: float = 0.0,
-        set_grad_none: bool = True,
-    ):
-        if not all(map(math.isfinite, (lr, *betas, eps, weight_decay))):
-            raise ValueError(f"lr, betas, eps and weight_decay must be finite: {lr}, {betas}, {eps}, {weight_decay}")
-        if not all(0 <= beta < 1 for beta in betas):
-            raise ValueError(f"betas must be at least 0 and less than 1, they are {betas}")
-        defaults = {"lr": lr, "bias_correction": bias_correction, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+    def __init__(self, params: Any, defaults: dict[str, Any], set_grad_none: bool = True):
+        (first, second), others = defaults["betas"], [defaults[name] for name in ("lr", "eps", "weight_decay")]
+        if not all(map(math.isfinite, (first, second, *others))):
+            raise ValueError(f"lr, betas, eps and weight_decay must be finite: {defaults}")
+        if not all(0 <= beta < 1 for beta in (first, second)):
+            raise ValueError(f"betas must be at least 0 and less than 1, they are {defaults['betas']}")
         super().__init__(params, defaults)
-        self._adam_w_mode = AdamWMode(adam_w_mode)
         self._set_grad_none = set_grad_none
         self._tables = [_Tables() for _ in self.param_groups]
 
@@ -103,22 +93,114 @@ class FusedAdam(torch.optim.Optimizer):  # type: ignore[misc]
         return loss
 
     def _update(self, group: dict[str, Any], tables: _Tables, parameters: list[torch.Tensor]) -> None:
-        numbers = _numbers(group, self._adam_w_mode)
+        numbers = self._numbers(group)
         plain: list[Tensors] = []
         others: list[Tensors] = []
         for parameter in parameters:
             state = self.state[parameter]
             if not state:
                 state["exp_avg"], state["exp_avg_sq"] = (torch.zeros_like(parameter) for _ in range(2))
-            tensors = _own_parts((parameter, parameter.grad, state["exp_avg"], state["exp_avg_sq"]))
+            tensors = self._parts((parameter, parameter.grad, state["exp_avg"], state["exp_avg_sq"]))
             if any(tensor.is_sparse for tensor in tensors):
-                raise RuntimeError("FusedAdam does not support sparse gradients.")
+                raise RuntimeError(f"{type(self).__name__} does not support sparse gradients.")
             (plain if all(map(_is_plain, tensors)) else others).append(tensors)
         if plain:
-            updates.adam(tables.of(list(zip(*plain))), threads=torch.get_num_threads(), **numbers)
+            self._update_natively(tables.of(list(zip(*plain))), numbers)
             torch.autograd.graph.increment_version([tensors[0] for tensors in plain])
         for tensors in others:
-            _adam_in_torch(*tensors, **numbers)
+            self._update_in_torch(tensors, numbers)
+
+    def _numbers(self, group: dict[str, Any]) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _parts(self, tensors: Tensors) -> Tensors:
+        raise NotImplementedError
+
+    def _update_natively(self, table: updates.Table, numbers: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+    def _update_in_torch(self, tensors: Tensors, numbers: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+
+class FusedAdam(_Fused):
+    """Adam and AdamW in three modes."""
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 1e-3,
+        bias_correction: bool = True,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        adam_w_mode: AdamWMode = AdamWMode.ADAMW_TRANSFORMERS,
+        weight_decay: float = 0.0,
+        set_grad_none: bool = True,
+    ):
+        defaults = {"lr": lr, "bias_correction": bias_correction, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        super().__init__(params, defaults, set_grad_none)
+        self._adam_w_mode = AdamWMode(adam_w_mode)
+
+    def _numbers(self, group: dict[str, Any]) -> dict[str, Any]:
+        return _numbers(group, self._adam_w_mode)
+
+    def _parts(self, tensors: Tensors) -> Tensors:
+        return _own_parts(tensors)
+
+    def _update_natively(self, table: updates.Table, numbers: dict[str, Any]) -> None:
+        updates.adam(table, threads=torch.get_num_threads(), **numbers)
+
+    def _update_in_torch(self, tensors: Tensors, numbers: dict[str, Any]) -> None:
+        _adam_in_torch(*tensors, **numbers)
+
+
+class FusedLamb(_Fused):
+    """LAMB: the step of each parameter is measured by the norm of the parameter."""
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 1e-3,
+        bias_correction: bool = True,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+        ratio_min: float = -math.inf,
+        ratio_max: float = math.inf,
+        set_grad_none: bool = True,
+    ):
+        if not eps > 0:
+            raise ValueError(f"eps must be above 0, it is {eps}")
+        if not ratio_min <= ratio_max:
+            raise ValueError(f"ratio_min must not be above ratio_max, they are {ratio_min} and {ratio_max}")
+        defaults = {"lr": lr, "bias_correction": bias_correction, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        super().__init__(params, {**defaults, "ratios": (ratio_min, ratio_max)}, set_grad_none)
+
+    def _numbers(self, group: dict[str, Any]) -> dict[str, Any]:
+        (beta1, beta2), step = group["betas"], group["step"]
+        first, second = (1 - beta1**step, 1 - beta2**step) if group["bias_correction"] else (1.0, 1.0)
+        form = {"rate": float(group["lr"]), "epsilon": group["eps"], "decay": group["weight_decay"], "ratios": group["ratios"]}
+        return {"beta1": beta1, "beta2": beta2, "first": 1 / first, "second": 1 / second, **form}
+
+    def _parts(self, tensors: Tensors) -> Tensors:
+        if any(hasattr(tensor, "placements") for tensor in tensors):
+            raise RuntimeError(
+                "FusedLamb needs the norms of whole parameters, and these are shared among processes. Use FusedAdam."
+            )
+        return tensors
+
+    def _update_natively(self, table: updates.Table, numbers: dict[str, Any]) -> None:
+        lamb(table, threads=torch.get_num_threads(), **numbers)
+
+    def _update_in_torch(self, tensors: Tensors, numbers: dict[str, Any]) -> None:
+        weight, gradient, mean, square = tensors
+        gradient = gradient.to(weight.dtype)
+        mean.mul_(numbers["beta1"]).add_(gradient, alpha=1 - numbers["beta1"])
+        square.mul_(numbers["beta2"]).addcmul_(gradient, gradient, value=1 - numbers["beta2"])
+        moved = mean * numbers["first"] / ((square * numbers["second"]).sqrt() + numbers["epsilon"]) + numbers["decay"] * weight
+        norms = float(weight.double().norm()), float(moved.double().norm())
+        ratio = 1.0 if 0 in norms else min(max(norms[0] / norms[1], numbers["ratios"][0]), numbers["ratios"][1])
+        weight.sub_(moved, alpha=numbers["rate"] * ratio)
 
 
 def _own_parts(tensors: Tensors) -> Tensors:

@@ -82,6 +82,41 @@ case(
 )
 
 
+def internal_cross_entropy(dY, log_prob, label, weight=None, ignore_index=-1, reduction="mean"):
+    return cross_entropy(dY, log_prob, label, weight, reduction, int(ignore_index))
+
+
+def likelihood_loss(log_prob, label, weight, ignore_index, reduction):
+    share = np.where(label == ignore_index, 0, weight[label])
+    losses = -share * log_prob[np.arange(len(label)), label]
+    return losses if reduction == "none" else losses.sum() / (share.sum() if reduction == "mean" else 1)
+
+
+LOG_PROB = X - np.log(np.exp(X.astype(np.float64)).sum(axis=1, keepdims=True))
+IGNORED = {"ignore_index": np.array(3, np.int64), **MS}
+case(
+    "SoftmaxCrossEntropyLossInternalGrad",
+    dY=np.float32(0.7),
+    log_prob=X,
+    label=LABELS,
+    **IGNORED,
+    expect=internal_cross_entropy,
+)
+for reduction in ("mean", "sum", "none"):
+    loss = likelihood_loss(LOG_PROB, LABELS, np.float64(Y[0]), 3, reduction)
+    form = operands(reduction=reduction, **IGNORED)
+    case("SoftmaxCrossEntropyLossInternal", scores=X, labels=LABELS, weights=Y[0], outputs=2, **form, expect=(loss, LOG_PROB))
+    case("NegativeLogLikelihoodLossInternal2", input=np.float32(LOG_PROB), target=LABELS, weight=Y[0], **form, expect=loss)
+for reduction, rows in (("mean", 3), ("sum", 1)):
+    total = -(Y * LOG_PROB).sum() / rows
+    case("SoftmaxCrossEntropy", logits=X, label=Y, reduction=reduction, outputs=2, **MS, expect=(total, LOG_PROB))
+    case(
+        "SoftmaxCrossEntropyGrad",
+        **operands(dY=np.float32(0.7), log_prob=np.float32(LOG_PROB), label=Y, reduction=reduction, **MS),
+        expect=(np.exp(LOG_PROB) - Y) * 0.7 / rows,
+    )
+
+
 def layer_norm(Y_grad, X, scale, mean, inv_std_dev, axis):
     normalized, g = (X - mean) * inv_std_dev, Y_grad * scale
     inner = g - g.mean(axis=-1, keepdims=True) - normalized * (g * normalized).mean(axis=-1, keepdims=True)

@@ -12,6 +12,24 @@ case("PassThrough", inputs=[A, B], outputs=2, **MS, expect=(A, B))
 case("ReduceAllL2", X=[A, f32(4)], **MS, expect=lambda X: np.sqrt(sum((x.astype(np.float64) ** 2).sum() for x in X)))
 case("ConcatTraining", inputs=[A, f32(2, 2)], axis=1, outputs=2, **MS, expect=lambda inputs, axis: (np.hstack(inputs), [3, 2]))
 case("SplitTraining", input=A, split=np.int64([1, 2]), axis=1, outputs=2, **MS, expect=(A[:, :1], A[:, 1:]), sizes_known=False)
+case("ReduceSumTraining", data=A, axes=np.int64([1]), keepdims=0, **MS, expect=A.sum(1), sizes_known=False)
+case("InPlaceAccumulator", old_sum=A, value=B, **MS, expect=A + B)
+case("InPlaceAccumulator", old_sum=A, value=B, update_signal=np.array([False]), **MS, expect=A)
+case("ZeroGradient", old_gradient=A, reset_signal=np.array([True]), **MS, expect=np.zeros((2, 3)))
+case("Group", input_tensors=[A, B], **MS, expect=[True])
+case("ScaledSum", input_0=A, input_1=B, input_2=A, scale_0=0.5, scale_1=2.0, scale_2=3.0, **MS, expect=3.5 * A + 2 * B)
+COUNTED = np.rint(np.float64(3 * A) / 0.25) + 5
+case(
+    "FakeQuant",
+    input_tensor=3 * A,
+    scale=np.float32(0.25),
+    zero_point=np.float32(5),
+    quant_max=15,
+    outputs=2,
+    **MS,
+    expect=((np.clip(COUNTED, 0, 15) - 5) * 0.25, (COUNTED >= 0) & (COUNTED <= 15)),
+)
+case("FakeQuantGrad", dY=A, gradient_mask=B > 0, **MS, expect=A * (B > 0))
 for flag, total in ((True, B), (False, A + B)):
     case(
         "InPlaceAccumulatorV2",

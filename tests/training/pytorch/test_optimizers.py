@@ -1,4 +1,4 @@
-"""FusedAdam and clipping beside torch's own."""
+"""FusedAdam and clipping beside torch's own, FusedLamb beside its formula."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is the extra 'train'; `make test-training` runs these tests")
 
 from sardonyx.training import optim  # noqa: E402
-from sardonyx.training.optim import AdamWMode, FP16_Optimizer, FusedAdam, clip_grad_norm_  # noqa: E402
+from sardonyx.training.optim import AdamWMode, FP16_Optimizer, FusedAdam, FusedLamb, clip_grad_norm_  # noqa: E402
 
 SIZES = ((1,), (3, 7), (16384,), (129, 130), (40000,))
 
@@ -163,3 +163,64 @@ def test_warm_ups_are_those_of_transformers(kind: str) -> None:
         assert ours.get_lr(step) == pytest.approx(theirs.get_last_lr())
         plain.step()
         theirs.step()
+
+
+def lamb_by_its_formula(weight: Any, gradient: Any, state: dict[str, Any], step: int, corrected: bool, ratios: Any) -> Any:
+    state["m"] = 0.9 * state.get("m", 0.0) + 0.1 * gradient
+    state["v"] = 0.999 * state.get("v", 0.0) + 0.001 * gradient**2
+    first, second = (1 - 0.9**step, 1 - 0.999**step) if corrected else (1.0, 1.0)
+    direction = state["m"] / first / ((state["v"] / second).sqrt() + 1e-6) + 0.1 * weight
+    norms = weight.norm(), direction.norm()
+    ratio = 1.0 if 0 in norms else (norms[0] / norms[1]).clamp(*ratios)
+    return weight - 0.01 * ratio * direction
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("corrected", "ratios"), [(True, (-float("inf"), float("inf"))), (False, (0.5, 2.0))])
+def test_lamb_follows_its_formula(dtype: Any, corrected: bool, ratios: Any) -> None:
+    ours = [
+        *parameters(dtype),
+        torch.nn.Parameter(torch.zeros(5, dtype=dtype)),
+        torch.nn.Parameter(torch.zeros(0, dtype=dtype)),
+    ]
+    theirs, states = [parameter.detach().double() for parameter in ours], [{} for _ in ours]
+    form = {"ratio_min": ratios[0], "ratio_max": ratios[1], "bias_correction": corrected}
+    fused = FusedLamb(ours, lr=0.01, weight_decay=0.1, **form)
+    for step in range(1, 4):
+        give_gradients(ours)
+        theirs = [
+            lamb_by_its_formula(weight, mine.grad.double(), state, step, corrected, ratios)
+            for weight, mine, state in zip(theirs, ours, states)
+        ]
+        fused.step()
+        assert_follow([mine.double() for mine in ours], theirs, 1e-5 if dtype is torch.float32 else 1e-12)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_threads_change_no_bit_of_lamb(threads: int) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        ours = parameters()
+        torch.manual_seed(1)
+        give_gradients(ours)
+        FusedLamb(ours, lr=0.01).step()
+    finally:
+        torch.set_num_threads(before)
+    alone = parameters()
+    torch.manual_seed(1)
+    give_gradients(alone)
+    torch.set_num_threads(1)
+    FusedLamb(alone, lr=0.01).step()
+    torch.set_num_threads(before)
+    assert all(torch.equal(mine, other) for mine, other in zip(ours, alone))
+
+
+def test_bad_numbers_of_lamb_are_refused() -> None:
+    for form, message in (
+        ({"eps": 0.0}, "eps must be above 0"),
+        ({"ratio_min": 2.0, "ratio_max": 1.0}, "ratio_min"),
+        ({"lr": float("nan")}, "finite"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            FusedLamb(parameters(), **form)

@@ -28,18 +28,18 @@ class Table:
     def __init__(self, sizes: Sequence[int], kinds: int):
         """`kinds` is how many tensors of each size there are: weights, gradients and so on."""
         counts = [-(-size // BLOCK) for size in sizes]
-        self._owner = np.repeat(np.arange(len(sizes)), counts)
+        self.owner = np.repeat(np.arange(len(sizes)), counts)
         places = np.concatenate([np.arange(count) for count in counts] or [np.arange(0)])
         self._offsets = 4 * BLOCK * places
         self.rows = np.empty((len(places), kinds + 1), np.int64)
-        self.rows[:, kinds] = np.minimum(BLOCK, np.array(sizes, np.int64)[self._owner] - BLOCK * places)
+        self.rows[:, kinds] = np.minimum(BLOCK, np.array(sizes, np.int64)[self.owner] - BLOCK * places)
 
     def place(self, kind: int, addresses: Sequence[int]) -> None:
         """Say where the tensors of a kind lie."""
-        self.rows[:, kind] = np.array(addresses, np.int64)[self._owner] + self._offsets
+        self.rows[:, kind] = np.array(addresses, np.int64)[self.owner] + self._offsets
 
 
-def _run(code: DeclaredKernel, arguments: Arguments, items: int, threads: int) -> None:
+def run_blocks(code: DeclaredKernel, arguments: Arguments, items: int, threads: int) -> None:
     if items:
         words = numbers_of(code.declaration, code.title, arguments)
         functions = jit().load([code])  # held until it has run
@@ -69,7 +69,7 @@ def adam_kernel(f: KernelFunction, a: AdamArguments, has_penalty: bool) -> None:
     names = ("beta1", "rest1", "beta2", "rest2", "rate", "correction", "epsilon", "penalty", "decay_before", "decay_after")
     n = {name: f.splat(f.convert(getattr(a, name), F32), lanes) for name in names}
     with f.loop(f.begin, f.end) as row:
-        weights, gradients, means, squares, count = _row(f, a.table, row, 4)
+        weights, gradients, means, squares, count = load_row(f, a.table, row, 4)
         pointers = (weights, gradients, means, squares)
 
         def update(place: Value, rest: Value | None, pointers: Sequence[Value] = pointers) -> None:
@@ -83,10 +83,10 @@ def adam_kernel(f: KernelFunction, a: AdamArguments, has_penalty: bool) -> None:
             for value, pointer in zip((w, m, v), (pointers[0], *pointers[2:])):
                 f.store(value, pointer, place, F32, remaining=rest)
 
-        _by_vectors(f, count, lanes, update)
+        walk_vectors(f, count, lanes, update)
 
 
-def _by_vectors(f: KernelFunction, count: Value, lanes: int, body: Callable[[Value, Value | None], None]) -> None:
+def walk_vectors(f: KernelFunction, count: Value, lanes: int, body: Callable[[Value, Value | None], None]) -> None:
     """Whole vectors, then what is left with a mask: masked stores are slow."""
     whole = count & -lanes
     with f.loop(0, whole, lanes) as place:
@@ -95,7 +95,7 @@ def _by_vectors(f: KernelFunction, count: Value, lanes: int, body: Callable[[Val
         body(whole, count - whole)
 
 
-def _row(f: KernelFunction, table: Value, row: Value, kinds: int) -> list[Value]:
+def load_row(f: KernelFunction, table: Value, row: Value, kinds: int) -> list[Value]:
     """Pointers to the elements of a block, and how many there are."""
     words = [f.load(table, row * (kinds + 1) + kind, I64) for kind in range(kinds + 1)]
     return [*(f.as_pointer(word) for word in words[:kinds]), words[kinds]]
@@ -128,7 +128,7 @@ def adam(
         decay_before=decay_before,
         decay_after=decay_after,
     )
-    _run(adam_kernel(jit().target, penalty != 0), arguments, len(table.rows), threads)
+    run_blocks(adam_kernel(jit().target, penalty != 0), arguments, len(table.rows), threads)
 
 
 # --- SGD
@@ -144,18 +144,18 @@ def sgd_kernel(f: KernelFunction, a: AxpyArguments) -> None:
     lanes = f.lanes(F32)
     rate = f.splat(f.convert(a.factor, F32), lanes)
     with f.loop(f.begin, f.end) as row:
-        weights, gradients, count = _row(f, a.table, row, 2)
+        weights, gradients, count = load_row(f, a.table, row, 2)
 
         def update(place: Value, rest: Value | None, pointers: Sequence[Value] = (weights, gradients)) -> None:
             w, g = (f.load(pointer, place, F32, lanes, remaining=rest) for pointer in pointers)
             f.store(w - rate * g, pointers[0], place, F32, remaining=rest)
 
-        _by_vectors(f, count, lanes, update)
+        walk_vectors(f, count, lanes, update)
 
 
 def sgd(table: Table, rate: float, threads: int = 1) -> None:
     """w -= rate · gradient; kinds are weights and gradients."""
-    _run(sgd_kernel(jit().target), AxpyArguments(table=memory_of(table.rows), factor=rate), len(table.rows), threads)
+    run_blocks(sgd_kernel(jit().target), AxpyArguments(table=memory_of(table.rows), factor=rate), len(table.rows), threads)
 
 
 # --- clipping
@@ -170,7 +170,7 @@ class SquaresArguments(Arguments):
 def squares_kernel(f: KernelFunction, a: SquaresArguments) -> None:
     lanes = f.lanes(F32)
     with f.loop(f.begin, f.end) as row:
-        values, count = _row(f, a.table, row, 1)
+        values, count = load_row(f, a.table, row, 1)
         total = f.variable(f.const(F64.vector(lanes), 0.0))
         with f.loop(0, count, lanes) as place:
             wide = f.convert(f.load(values, place, F32, lanes, remaining=count - place), F64.vector(lanes))
@@ -183,21 +183,21 @@ def scale_kernel(f: KernelFunction, a: AxpyArguments) -> None:
     lanes = f.lanes(F32)
     factor = f.splat(f.convert(a.factor, F32), lanes)
     with f.loop(f.begin, f.end) as row:
-        values, count = _row(f, a.table, row, 1)
+        values, count = load_row(f, a.table, row, 1)
 
         def scaled(place: Value, rest: Value | None, values: Value = values) -> None:
             f.store(f.load(values, place, F32, lanes, remaining=rest) * factor, values, place, F32, remaining=rest)
 
-        _by_vectors(f, count, lanes, scaled)
+        walk_vectors(f, count, lanes, scaled)
 
 
 def norm(table: Table, threads: int = 1) -> float:
     """The root of the sum of all squares; the same for any number of threads."""
     sums = np.zeros(len(table.rows))
     arguments = SquaresArguments(table=memory_of(table.rows), sums=memory_of(sums))
-    _run(squares_kernel(jit().target), arguments, len(table.rows), threads)
+    run_blocks(squares_kernel(jit().target), arguments, len(table.rows), threads)
     return float(np.sqrt(sums.sum()))
 
 
 def scale(table: Table, factor: float, threads: int = 1) -> None:
-    _run(scale_kernel(jit().target), AxpyArguments(table=memory_of(table.rows), factor=factor), len(table.rows), threads)
+    run_blocks(scale_kernel(jit().target), AxpyArguments(table=memory_of(table.rows), factor=factor), len(table.rows), threads)
