@@ -249,10 +249,7 @@ class _Lowering:
         if result in self.values:
             if self.values[result] is None:
                 return "constant", None
-            if result not in outputs:
-                outputs[result] = len(outputs)
-                self._return(self.values[result], result.name)
-            return "output", outputs[result]
+            return self._output(result, outputs, views)
         if twice := _turned_twice(result):
             return self._source(twice, outputs, views)
         if result not in views:
@@ -262,6 +259,21 @@ class _Lowering:
             view = View(function, base, arguments, dict(result.kwargs), _is_open((arguments, result.kwargs)))
             self.lowered.views.append(view)
             views[result] = len(self.lowered.views) - 1
+        return "view", views[result]
+
+    def _output(self, result: fx.Node, outputs: dict[fx.Node, int], views: dict[fx.Node, int]) -> Source:
+        """A computed result. It lies in memory as torch's would: a backward graph is traced for that."""
+        order = _memory_order(result.meta["val"])
+        if result not in outputs:
+            outputs[result] = len(outputs)
+            value = self.values[result]
+            self._return(value if order is None else self.op.Transpose(value, perm=list(order)), result.name)
+        if order is None:
+            return "output", outputs[result]
+        if result not in views:
+            inverse = [order.index(axis) for axis in range(len(order))]
+            views[result] = len(self.lowered.views)
+            self.lowered.views.append(View(torch.permute, ("output", outputs[result]), [inverse], {}, False))
         return "view", views[result]
 
     def _return(self, value: Value, name: str) -> None:
