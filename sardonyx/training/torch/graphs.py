@@ -306,17 +306,20 @@ def _turned_twice(node: fx.Node) -> fx.Node | None:
 def _memory_order(tensor: torch.Tensor) -> tuple[int, ...] | None:
     """The axes of a tensor in the order in which they lie in memory, if that is another one and there are no gaps."""
     sizes, strides = ([_hint(number) for number in numbers] for numbers in (tensor.shape, tensor.stride()))
-    if 0 in sizes:
-        return None
     order = sorted(range(len(sizes)), key=lambda axis: (-strides[axis], axis))
-    if order == sorted(order):
+    if 0 in sizes or _lies_in(range(len(sizes)), sizes, strides) or not _lies_in(order, sizes, strides):
         return None
+    return tuple(order)
+
+
+def _lies_in(order: Sequence[int], sizes: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether axes lie in memory in this order, without gaps. Those of size 1 lie anywhere."""
     expected = 1
     for axis in reversed(order):
         if sizes[axis] != 1 and strides[axis] != expected:
-            return None
+            return False
         expected *= sizes[axis]
-    return tuple(order)
+    return True
 
 
 def _hint(size: Any) -> int:
