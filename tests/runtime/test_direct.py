@@ -233,3 +233,12 @@ def test_maps_that_do_not_fit_are_refused_as_ever(fed: Any) -> None:
     assert one._sess.direct({"x": fed}) is None
     with pytest.raises(Exception, match=r"Unexpected|expected to be of type|Input must be"):
         one.run(None, {"x": fed})
+
+
+def test_arrays_that_are_not_to_be_written_go_the_direct_way() -> None:
+    quick = session(CLASSIFIER)
+    x = np.float32([[1, 2]])
+    wanted = quick.run(None, {"x": x})
+    x.flags.writeable = False
+    found = quick._sess.direct({"x": x})
+    assert found is not None and same(found, wanted)

@@ -60,7 +60,8 @@ class Direct:
         for name, dtype in self._inputs:
             array = feeds.get(name)
             if array.__class__ is np.ndarray and dtype is not None:
-                if not array.flags.carray or (array.dtype is not dtype and array.dtype != dtype):
+                flags = array.flags  # tensors of torch come as arrays that are not to be written: no step writes over a feed
+                if not (flags.c_contiguous and flags.aligned) or (array.dtype is not dtype and array.dtype != dtype):
                     return None  # what was unpickled has a dtype of its own, but equal
             elif array.__class__ is not dict or dtype is not None:
                 return None

@@ -12,13 +12,16 @@ from torch import fx
 from torch._dynamo import config as dynamo_config
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
+from torch.utils.checkpoint import CheckpointPolicy
 
 from sardonyx.training.torch.aten.table import supported_ops
 from sardonyx.training.torch.options import Options
 from sardonyx.training.torch.partition import compile_graph
-from sardonyx.training.torch.recurrent import keep_layers_whole
+from sardonyx.training.torch.recurrent import RECURRENT_OPS, keep_layers_whole
 
 PARTITIONS = {"min_cut": min_cut_rematerialization_partition, "default": default_partition}
+SMALLEST_BUDGET = 1e-9
+"""With 0 torch keeps inputs alone, whatever nodes say."""
 
 dynamo_config.allow_rnn = True  # dynamo would leave all that surrounds recurrent layers to eager torch
 
@@ -45,8 +48,25 @@ def _partition(options: Options, joint: fx.GraphModule, *arguments: Any, **keywo
     from torch._functorch import config
 
     budget = 1.0 if _moves_statistics(joint) else float(options.memory_budget)
+    if _keep_what_must_be_kept(joint):
+        budget = max(budget, SMALLEST_BUDGET)
     with config.patch(activation_memory_budget=budget):
         return PARTITIONS[options.partition](joint, *arguments, **keywords)
+
+
+def _keep_what_must_be_kept(joint: fx.GraphModule) -> bool:
+    """Let no random op be computed again, for it would draw other numbers, nor a recurrent layer, of whose time torch knows nothing.
+
+    Whether there are any. Checkpoints see to their own.
+    """
+    kept = [node for node in joint.graph.nodes if _is_drawing(node.target) or node.target in RECURRENT_OPS]
+    for node in kept:
+        node.meta.setdefault("recompute", CheckpointPolicy.MUST_SAVE)
+    return bool(kept)
+
+
+def _is_drawing(target: Any) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
 
 
 def _moves_statistics(joint: fx.GraphModule) -> bool:

@@ -249,10 +249,7 @@ class _Lowering:
         if result in self.values:
             if self.values[result] is None:
                 return "constant", None
-            if result not in outputs:
-                outputs[result] = len(outputs)
-                self._return(self.values[result], result.name)
-            return "output", outputs[result]
+            return self._output(result, outputs, views)
         if twice := _turned_twice(result):
             return self._source(twice, outputs, views)
         if result not in views:
@@ -262,6 +259,21 @@ class _Lowering:
             view = View(function, base, arguments, dict(result.kwargs), _is_open((arguments, result.kwargs)))
             self.lowered.views.append(view)
             views[result] = len(self.lowered.views) - 1
+        return "view", views[result]
+
+    def _output(self, result: fx.Node, outputs: dict[fx.Node, int], views: dict[fx.Node, int]) -> Source:
+        """A computed result. It lies in memory as torch's would: a backward graph is traced for that."""
+        order = _memory_order(result.meta["val"])
+        if result not in outputs:
+            outputs[result] = len(outputs)
+            value = self.values[result]
+            self._return(value if order is None else self.op.Transpose(value, perm=list(order)), result.name)
+        if order is None:
+            return "output", outputs[result]
+        if result not in views:
+            inverse = [order.index(axis) for axis in range(len(order))]
+            views[result] = len(self.lowered.views)
+            self.lowered.views.append(View(torch.permute, ("output", outputs[result]), [inverse], {}, False))
         return "view", views[result]
 
     def _return(self, value: Value, name: str) -> None:
@@ -294,17 +306,20 @@ def _turned_twice(node: fx.Node) -> fx.Node | None:
 def _memory_order(tensor: torch.Tensor) -> tuple[int, ...] | None:
     """The axes of a tensor in the order in which they lie in memory, if that is another one and there are no gaps."""
     sizes, strides = ([_hint(number) for number in numbers] for numbers in (tensor.shape, tensor.stride()))
-    if 0 in sizes:
-        return None
     order = sorted(range(len(sizes)), key=lambda axis: (-strides[axis], axis))
-    if order == sorted(order):
+    if 0 in sizes or _lies_in(range(len(sizes)), sizes, strides) or not _lies_in(order, sizes, strides):
         return None
+    return tuple(order)
+
+
+def _lies_in(order: Sequence[int], sizes: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether axes lie in memory in this order, without gaps. Those of size 1 lie anywhere."""
     expected = 1
     for axis in reversed(order):
         if sizes[axis] != 1 and strides[axis] != expected:
-            return None
+            return False
         expected *= sizes[axis]
-    return tuple(order)
+    return True
 
 
 def _hint(size: Any) -> int:

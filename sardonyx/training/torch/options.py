@@ -23,8 +23,9 @@ class Options:
     """What is done about an op that is not supported: "warn" lets torch compute it and says so once, "error" refuses."""
     partition: str = "min_cut"
     """What is kept for backward: "min_cut" keeps little and computes cheap ops again, "default" keeps what autograd would."""
-    memory_budget: float = 1.0
-    """Of what "min_cut" would keep for backward the share that is kept; the rest is computed again, what is cheap first."""
+    memory_budget: float = 0.5
+    """Of what "min_cut" would keep for backward the share that is kept; the rest is computed again, what is cheap first. Half of it is
+    what elementwise ops, normalizations and softmax give, which hardly take time."""
     log_severity_level: int = 2
     """As in SessionOptions."""
     save_models: str = ""

@@ -270,3 +270,6 @@ def _gru_grad(ctx: Any, d_states: Any, d_h: Any, *_: Any) -> tuple[Any, ...]:
 
 
 gru_op.register_autograd(_gru_grad, setup_context=_keep_gru)
+
+RECURRENT_OPS = frozenset({torch.ops.sardonyx.lstm.default, torch.ops.sardonyx.gru.default})
+"""What a traced graph has in place of layers."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,8 +11,11 @@ import numpy as np
 import torch
 
 from sardonyx import settings
+from sardonyx.providers.native.execution.arenas import Arenas
+from sardonyx.providers.native.execution.compiled import CompiledProgram
 from sardonyx.runtime.api.options import SessionOptions
 from sardonyx.runtime.api.raw_session import RawSession
+from sardonyx.runtime.preparation.plan import all_steps
 from sardonyx.training.torch.graphs import Lowered, Source, View
 from sardonyx.training.torch.options import Options
 from sardonyx.training.torch.sizes import evaluated
@@ -27,6 +32,21 @@ def session_of(lowered: Lowered, options: Options) -> RawSession:
     return session
 
 
+_in_use: weakref.WeakSet[Arenas] = weakref.WeakSet()
+_sharing = threading.Lock()
+
+
+def share_arenas(session: RawSession) -> Arenas:
+    """Let all graphs of the process borrow from the same arenas: they run one after the other. Whoever runs a graph keeps these alive."""
+    with _sharing:
+        arenas = next(iter(_in_use), None) or Arenas()
+        _in_use.add(arenas)
+    for step in all_steps(session.plan):
+        if isinstance(step.call, CompiledProgram):
+            step.call.share(arenas)
+    return arenas
+
+
 class Runner:
     """A compiled graph as aot_autograd calls it: with one list, which is emptied so that tensors can go early."""
 
@@ -35,6 +55,7 @@ class Runner:
         self.lowered = lowered
         names = [value.name for value in lowered.model.graph.inputs]
         self.session = session_of(lowered, options) if lowered.model.graph.outputs else None
+        self.arenas = None if self.session is None else share_arenas(self.session)
         count, sizes = len(lowered.feeds), len(lowered.sizes)
         self._feeds = [(name, fed.position, fed.order) for name, fed in zip(names, lowered.feeds)]
         self._sizes = list(zip(names[count : count + sizes], lowered.sizes))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import warnings
 from typing import Any
 
@@ -13,7 +14,7 @@ torch = pytest.importorskip("torch", reason="torch is the extra 'train'; `make t
 from torch import nn  # noqa: E402
 from torch._dynamo.testing import CompileCounterWithBackend  # noqa: E402
 
-from sardonyx.training.torch import partition  # noqa: E402
+from sardonyx.training.torch import graphs, partition, running  # noqa: E402
 from tests.training.pytorch.comparing import assert_close, assert_same, compiled, numbers  # noqa: E402
 
 
@@ -181,6 +182,37 @@ def test_outputs_may_be_inputs_none_and_nested() -> None:
     assert_close(ours["both"][0], theirs["both"][0])
 
 
+def test_results_lie_in_memory_as_those_of_torch() -> None:
+    def turned(x: Any) -> Any:
+        y = (x * 2).transpose(0, 1)
+        return y, y.exp()  # backward takes both as they lie
+
+    x = numbers(4, 5, 6)
+    for mine, other in zip(compiled(turned)(x), turned(x)):
+        assert mine.stride() == other.stride()
+    assert_same(turned, x)
+
+
+def test_axes_of_one_element_lie_anywhere() -> None:
+    filters = torch.empty_strided((8, 4, 1, 1), (4, 1, 4, 4))
+    assert graphs._memory_order(filters) is None
+    assert graphs._memory_order(filters.expand(8, 4, 2, 1)) is None
+    assert graphs._memory_order(torch.empty(5, 2, 3).transpose(0, 2)) == (2, 1, 0)
+
+
+def test_forward_and_backward_share_one_arena() -> None:
+    model = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64), nn.GELU(), nn.Linear(64, 8))
+    fast, rows = compiled(model), torch.randn(32, 64)
+    for _ in range(2):
+        fast(rows).square().mean().backward()
+    (arenas,) = running._in_use
+    assert len(arenas._idle) == 1 and arenas.nbytes
+    del fast, arenas
+    torch._dynamo.reset()
+    gc.collect()
+    assert not running._in_use, "arenas outlive the graphs that use them"
+
+
 def test_saved_views_are_no_copies() -> None:
     """Backward is handed the weight itself, not a transposed copy."""
     model = nn.Linear(8, 4)
@@ -295,6 +327,12 @@ def test_a_smaller_budget_keeps_less_and_changes_no_gradient() -> None:
         kept.append(kept_bytes(compiled(copy.deepcopy(model), memory_budget=budget), rows))
     assert kept[0] > 1.5 * kept[1] > 1.5 * kept[2]
     assert kept[2] <= 0.6 * kept_bytes(model, rows)
+
+
+@pytest.mark.parametrize("budget", [1.0, 0.5, 0.1, 0.0])
+def test_random_numbers_are_not_drawn_again(budget: float) -> None:
+    layers = (nn.Linear(8, 32), nn.GELU(), nn.Dropout(0.3), nn.Linear(32, 32), nn.Dropout(0.5), nn.GELU(), nn.Linear(32, 4))
+    assert_trains_alike(nn.Sequential(*layers), torch.randn(16, 8), memory_budget=budget)
 
 
 def test_a_batch_norm_is_not_computed_again() -> None:

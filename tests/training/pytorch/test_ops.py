@@ -207,6 +207,8 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         (image,),
     ),
     "adaptive pool": (lambda a: functional.adaptive_avg_pool2d(a, 1), (image,)),
+    "adaptive pool of several windows": (lambda a: functional.adaptive_avg_pool2d(a, (3, 2)), (numbers(2, 3, 9, 8),)),
+    "adaptive pool without a batch": (lambda a: functional.adaptive_avg_pool2d(a, 2), (numbers(3, 4, 6),)),
     # --- norms
     "layer norm": (lambda a, w, b: functional.layer_norm(a, (4,), w, b), (numbers(2, 3, 4), numbers(4), numbers(4, seed=1))),
     "layer norm of two axes": (lambda a: functional.layer_norm(a, (3, 4)), (numbers(2, 3, 4),)),

@@ -36,6 +36,7 @@ from sardonyx.compiler.pool import (
 )
 from sardonyx.providers import random_state
 from sardonyx.providers.arena import ALIGNMENT
+from sardonyx.providers.native.execution.arenas import NO_ARENA, Arenas
 from sardonyx.providers.native.execution.argument_table import ArgumentTable, ShapeWords, Tables
 from sardonyx.providers.native.execution.memory import outlived_inputs
 from sardonyx.providers.native.execution.outputs import Outputs, OutputShapes
@@ -69,7 +70,7 @@ class _State:
     __slots__ = ("arena", "base", "steps", "arguments", "places", "table", "call", "words", "address", "shape", "pool", "saved")
 
     def __init__(self) -> None:
-        self.arena = np.empty(0, np.uint8)
+        self.arena = NO_ARENA
         self.base = 0
         self.steps = np.empty((0, STEP_WORDS), np.int64)
         self.arguments = np.empty(0, np.int64)
@@ -148,6 +149,7 @@ class CompiledProgram(StepCall):
         self._foreign: set[Shapes] = set()
         """Shapes that the program does not take. They are remembered, for a loop may bring them in each turn."""
         self._idle: list[_State] = []
+        self._arenas: Arenas | None = None
         self.workspace = argument_table.workspace
         self.one_memory = argument_table.tables.shared
         self.sharing = _sharing(argument_table.tables)
@@ -281,6 +283,8 @@ class CompiledProgram(StepCall):
             state = self._idle.pop()
         except IndexError:
             state = _State()
+        if self._arenas is not None:
+            _borrow(state, self._arenas.lend(shape.arena + ALIGNMENT))
         threads = pool()
         if state.shape is not shape or state.pool is not threads:
             self._prepare(state, shape, threads)
@@ -309,6 +313,9 @@ class CompiledProgram(StepCall):
             state.shape = None
         if shape.table is not None:
             self._take_settled(state, shape, outputs, status)
+        if self._arenas is not None:
+            self._arenas.take_back(state.arena)
+            state.arena = NO_ARENA
         self._idle.append(state)
         return status
 
@@ -334,8 +341,7 @@ class CompiledProgram(StepCall):
     def _prepare(self, state: _State, shape: ShapeWords, threads: Pool) -> None:
         """Lay out a run's memory for other shapes."""
         if state.arena.nbytes < shape.arena + ALIGNMENT:
-            state.arena = np.empty(shape.arena + ALIGNMENT, np.uint8)
-            state.base = -(-state.arena.ctypes.data // ALIGNMENT) * ALIGNMENT
+            _borrow(state, np.empty(shape.arena + ALIGNMENT, np.uint8))
         if len(state.steps) != len(shape.steps):
             self._make_words(state, shape)
         argument_table, words = self.argument_table, state.words
@@ -371,10 +377,17 @@ class CompiledProgram(StepCall):
         words[CALL_STEPS], words[CALL_COUNT] = state.steps.ctypes.data, len(state.steps)
         words[CALL_PLACES], words[CALL_PLACE_COUNT] = state.places.ctypes.data, len(state.places)
 
+    def share(self, arenas: Arenas) -> None:
+        """Borrow the arena of each run, in place of keeping one. Nothing may run at this moment."""
+        self._arenas = arenas
+        self._idle.clear()
+
     def shrink(self) -> None:
         """Let go of memory that waits for another run."""
         self._idle.clear()
         self._memory = Outputs()
+        if self._arenas is not None:
+            self._arenas.shrink()
 
     def run_timed(self, inputs: Sequence[Any]) -> tuple[Sequence[Any], list[StepTime]]:
         """One run, and how long each step took; no times if NumPy had to compute it."""
@@ -403,6 +416,14 @@ class CompiledProgram(StepCall):
         if self.program is None:
             return [[] for _ in self.labels]
         return [list(map(str, step.nodes)) for step in self.program.steps]
+
+
+def _borrow(state: _State, arena: np.ndarray) -> None:
+    """Give a state an arena; the words of its last run are of no use where that lies elsewhere."""
+    base = -(-arena.ctypes.data // ALIGNMENT) * ALIGNMENT
+    if base != state.base:
+        state.shape = None
+    state.arena, state.base = arena, base
 
 
 def _sharing(tables: Tables) -> Sharing:

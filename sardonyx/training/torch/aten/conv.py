@@ -136,3 +136,27 @@ def avg_pool2d_backward(op, grad_output, self, kernel_size, stride, padding, cei
     planes, pixels = (op.Reshape(value, op.Concat(op.ints(-1, 1), op.Shape(value, start=2), axis=0)) for value in (share, self))
     spread, _ = op.contrib("ConvGrad", planes, pixels, ones, outputs=2, **form)
     return op.Reshape(spread, op.Shape(self))
+
+
+@aten("_adaptive_avg_pool2d.default")
+def adaptive_avg_pool2d(op, self, output_size):
+    images = _batched(op, self, 2)
+    window = _equal_windows(op, images, output_size)
+    output = op.AveragePool(images, kernel_shape=window, strides=window)
+    return output if images is self else op.Squeeze(output, axes=[0])
+
+
+@aten("_adaptive_avg_pool2d_backward.default")
+def adaptive_avg_pool2d_backward(op, grad_output, self):
+    """Each window's share goes to all of its pixels; windows do not meet."""
+    height, width = _equal_windows(op, self, op.shape(grad_output)[-2:])
+    share = op.Unsqueeze(op.scaled(grad_output, 1 / (height * width)), axes=[-1, -3])
+    spread = op.Expand(share, op.ints(height, 1, width))
+    return op.Reshape(spread, op.Shape(self))
+
+
+def _equal_windows(op, self, output_size):
+    sizes = [*zip(op.shape(self)[-2:], output_size)]
+    if not all(isinstance(size, int) and isinstance(count, int) and count and size % count == 0 for size, count in sizes):
+        raise Unsupported("an adaptive pool whose windows differ in size")
+    return [size // count for size, count in sizes]
