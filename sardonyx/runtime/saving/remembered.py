@@ -142,6 +142,7 @@ class Place:
             time.perf_counter() - self.begun < WORTH_KEEPING
             or not _can_be_kept(prepared)
             or _constant_bytes(prepared) > self.largest
+            or later.is_waiting(self.path)  # another session of the model will write it
         ):
             then()
         elif self.waits:
@@ -150,6 +151,9 @@ class Place:
             self._keep(prepared, then)
 
     def _keep(self, prepared: Prepared, then: Callable[[], None]) -> None:
+        if any(program.awaits_code for program in _programs(prepared)):
+            later.put_off(self.path, lambda: self._keep(prepared, then))  # only the best code is worth keeping
+            return
         try:
             files = self._files_of(prepared)
             if files is not None:
@@ -265,9 +269,13 @@ def _own_file(path: str) -> memoryview | None:
 
 def _constant_bytes(prepared: Prepared) -> int:
     """How many bytes the constants of all programs have, which is nearly all that an entry has."""
-    programs = [step.call.program for step in prepared.steps() if isinstance(step.call, CompiledProgram)]
+    programs = [compiled.program for compiled in _programs(prepared)]
     arrays = [buffer.array for program in programs if program is not None for buffer in program.constants]
     return sum({(array.ctypes.data, array.nbytes): array.nbytes for array in arrays if array is not None}.values())
+
+
+def _programs(prepared: Prepared) -> list[CompiledProgram]:
+    return [step.call for step in prepared.steps() if isinstance(step.call, CompiledProgram)]
 
 
 def _parts(prepared: Prepared, files: Mapping[str, str]) -> list[bytes | memoryview]:
@@ -340,7 +348,7 @@ def _can_be_kept(prepared: Prepared) -> bool:
         return False
     if any(map(_is_given_constants, prepared.steps())):
         return False
-    programs = [step.call for step in prepared.steps() if isinstance(step.call, CompiledProgram)]
+    programs = _programs(prepared)
     is_stored = bool(programs) and all(program.can_be_stored for program in programs)
     is_quick = not any(program.is_quicker_by_nodes for program in programs)
     return is_stored and is_quick and Specialized.of(plan, _never) is None
