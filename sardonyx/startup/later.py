@@ -19,7 +19,7 @@ DELAY = 0.25
 """How many seconds work waits. 0 lets nothing wait."""
 DELAY_IN_CHILDREN = 2.0
 """How many seconds it waits in a forked child: what its parent has done meanwhile is in the cache."""
-SECONDS_AT_END = 0.5
+SECONDS_AT_END = 1.0
 """How long a process that ends goes on with what waits."""
 
 
