@@ -27,7 +27,7 @@ def compare(directory: Path, name: str) -> dict[str, Any]:
     path, family = directory / entry["file"], entry["family"]
     later.DELAY = FOREVER
     session = _open(path, hurry="1", remember="all")
-    is_hurried = bool(later._waiting)
+    is_hurried = any(work.in_children for work in later._waiting.values())
     declared = session.get_inputs()
     feeds = [make_inputs(declared, base_name(name), family, 0)]
     outputs = {"in a hurry": run(session, feeds)}
