@@ -3,7 +3,7 @@
 Each measurement is a fresh process that imports a runtime, makes a session, runs it once, and then makes and runs a second session.
 sardonyx and onnxruntime take turns. The cache of sardonyx is in one of these states:
 
-- seen: this machine has prepared the model before;
+- seen: this machine has prepared the model before, in a process that lived until it was remembered;
 - kernels: the model is new, all its kernels were compiled before;
 - pack: the cache is empty, and a pack of kernels (`packaging/kernels`) is installed, or named by `--pack`;
 - empty: the cache is empty, and there is no pack.
@@ -67,11 +67,12 @@ class Bench:
             settings.CACHE_DIRECTORY: str(cache or ""),
         }
 
-    def start(self, runtime: str, model: Path, cache: Path | None = None, pack: bool = False) -> Figures:
-        """The figures of one process."""
+    def start(self, runtime: str, model: Path, cache: Path | None = None, pack: bool = False, waits: bool = False) -> Figures:
+        """The figures of one process. One that `waits` for the best code leaves all of it, and the model, in the cache."""
+        environment = self.environment(cache, pack) | ({settings.HURRY: "0"} if waits else {})
         command = [sys.executable, str(CHILD), runtime, str(model), str(self.feeds_path(model)), str(self.threads)]
         started = time.perf_counter()
-        finished = subprocess.run(command, capture_output=True, text=True, env=self.environment(cache, pack))
+        finished = subprocess.run(command, capture_output=True, text=True, env=environment)
         if finished.returncode:
             raise RuntimeError(f"{runtime} does not run {model.stem}: {finished.stderr.strip().splitlines()[-1]}")
         found = json.loads(finished.stdout)
@@ -99,7 +100,7 @@ class Bench:
         rows: dict[str, list[Figures]] = {state: [] for state in (*states, PEER)}
         for state in states:
             if state in ("seen", "kernels"):
-                self.start("sardonyx", model, caches[state])
+                self.start("sardonyx", model, caches[state], waits=True)
         self.start(PEER, model)  # the file is in memory from now on for both
         for _ in range(turns):
             for state in states:

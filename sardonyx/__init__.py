@@ -5,7 +5,6 @@ Importing the package loads nothing else: each name below is fetched from its mo
 
 from __future__ import annotations
 
-import gc
 import importlib
 from typing import TYPE_CHECKING, Any
 
@@ -105,13 +104,10 @@ def __getattr__(name: str) -> Any:
 
 def _imported(module: str) -> Any:
     """A module of ours. Modules stay, so there is nothing to collect while they are imported."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
+    from sardonyx.startup.garbage import rarely_collected
+
+    with rarely_collected():
         return importlib.import_module(f"{__name__}.{module}")
-    finally:
-        if collects:
-            gc.enable()
 
 
 def __dir__() -> list[str]:

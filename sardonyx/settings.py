@@ -381,6 +381,14 @@ CPU_ACCURACY = _setting(
 NATIVE = _setting(
     _CPU, "native", "1", SWITCH, "`0` computes everything with NumPy, without compiled code ([compiler](compiler.md))."
 )
+CPU_HURRY = _setting(
+    _CPU,
+    "hurry",
+    "1",
+    SWITCH,
+    "`0` has the session wait for the best code of new kernels, as `use_deterministic_compute` does "
+    "([remembering](remembering.md#in-a-hurry)).",
+)
 MAX_CONSTANT_BYTES = _setting(
     _CPU,
     "max_constant_bytes",
@@ -426,7 +434,7 @@ CACHE_BYTES = _setting(
 HURRY = _setting(
     ENVIRONMENT,
     "SARDONYX_HURRY",
-    "0",
+    "1",
     SWITCH,
     "Whether kernels that nobody has compiled yet are compiled in a hurry, and well after the first results "
     "([remembering](remembering.md#in-a-hurry)).",

@@ -251,6 +251,7 @@ DOORS = {
     "sardonyx.runtime.saving.contexts": "for compiled models",
     "sardonyx.runtime.saving.remembered": "for sessions that remember",
     "sardonyx.runtime.saving.files": SAVING,
+    "sardonyx.startup.garbage": "the package itself imports nothing",
     "sardonyx.training.artifacts": "few commands train",
     "sardonyx.training.onnxblock": "few commands train",
 }

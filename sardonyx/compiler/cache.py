@@ -104,6 +104,13 @@ class ObjectCache:
                 os.unlink(temporary)
                 raise
 
+    def drop(self, key: str) -> None:
+        """Keep an entry no longer."""
+        path = self._path(key)
+        if path is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+
     def entries(self) -> list[tuple[float, int, str]]:
         """When each entry was written or last used, how much disk it takes, and its path."""
         if self.folder is None:

@@ -39,6 +39,8 @@ PLACEHOLDER = "kernel"
 ADDRESS = " at 0x"
 """What stands in a `repr` that is good for one process alone."""
 LAYOUT_VERSION = 2
+SLOW = "object in a hurry"
+"""What code that LLVM has not optimized is called in the cache."""
 RECENT_BYTES = 8 << 20
 """How much code stays in memory that no program uses, for the next session of the same model."""
 
@@ -318,11 +320,14 @@ class Jit:
         """How many texts went through LLVM, not counting those found in the cache or a pack."""
         self._code: weakref.WeakValueDictionary[str, Code] = weakref.WeakValueDictionary()
         """What is in memory, by the names of the functions in it."""
+        self._slow: dict[str, Code] = {}
+        """What was compiled in a hurry, until there is better code."""
         self._recent: dict[Code, None] = {}
         """What was asked for last stays, even if nobody uses it at this moment."""
         self._recent_bytes = 0
         self._pinned: set[Code] = set()
         self._lock = LockThatForksWaitFor()
+        self._improving = LockThatForksWaitFor()
 
     @cached_property
     def compiled_for(self) -> Target:
@@ -348,9 +353,9 @@ class Jit:
             return self._functions([kernel.symbol for kernel in kernels], code)
 
     def load_in_a_hurry(self, kernels: Sequence[Kernel]) -> tuple[Functions, list[Kernel]]:
-        """As `load`, and which of the kernels nobody has compiled yet: of these it is code that is soon there, and slow.
+        """As `load`, and which of the kernels nobody has compiled well yet: of these it is code that is soon there, and slow.
 
-        `load` compiles them well. Nobody else gets the slow code.
+        `improved` compiles them well. Slow code is kept apart from the best: nobody else gets it.
         """
         with self._lock:
             distinct = {kernel.symbol: kernel for kernel in kernels}
@@ -358,10 +363,25 @@ class Jit:
             known = {symbol: self._known(kernel) for symbol, kernel in distinct.items() if code[symbol] is None}
             code |= self._link({symbol: object_code for symbol, object_code in known.items() if object_code is not None})
             new = [distinct[symbol] for symbol, object_code in known.items() if object_code is None]
-            if new:
-                hurried = self._linked({kernel.symbol: self._compile_in_a_hurry(kernel) for kernel in new})
-                code |= {kernel.symbol: hurried for kernel in new}
+            unknown = [kernel for kernel in new if kernel.symbol not in self._slow]
+            if unknown:
+                objects = {kernel.symbol: object_code for kernel, object_code in zip(unknown, self._slow_objects(unknown))}
+                self._slow |= dict.fromkeys(objects, self._linked(objects))
+            code |= {kernel.symbol: self._slow[kernel.symbol] for kernel in new}
             return self._functions([kernel.symbol for kernel in kernels], code), new
+
+    def improved(self, kernels: Sequence[Kernel], goes_on: Callable[[], bool]) -> Functions | None:
+        """As `load`, for those who can do without for a while: other threads need not wait, and forks for one kernel at most.
+
+        None if `goes_on` said no between two kernels. What was compiled until then is in the cache.
+        """
+        objects: dict[str, bytes] = {}
+        for symbol, kernel in {kernel.symbol: kernel for kernel in kernels}.items():
+            if not goes_on():
+                return None
+            with self._improving:
+                (objects[symbol],) = self.objects([kernel])
+        return self.link(objects, [kernel.symbol for kernel in kernels])
 
     def addresses(self, kernels: Sequence[Kernel]) -> list[int]:
         """Where the functions of these texts lie in memory, from now on for ever."""
@@ -369,12 +389,12 @@ class Jit:
         self._pinned |= functions.code
         return functions.addresses
 
-    def link(self, objects: Mapping[str, bytes]) -> Functions:
-        """The functions of object code that was compiled elsewhere; each object has the one of its name."""
+    def link(self, objects: Mapping[str, bytes], symbols: Sequence[str] | None = None) -> Functions:
+        """The functions of object code that was compiled before; each object has the one of its name. `symbols` is their order."""
         with self._lock:
             code = {symbol: self._code.get(symbol) for symbol in objects}
             code |= self._link({symbol: object_code for symbol, object_code in objects.items() if code[symbol] is None})
-            return self._functions(list(objects), code)
+            return self._functions(list(objects) if symbols is None else symbols, code)
 
     def _functions(self, symbols: Sequence[str], code: Mapping[str, Code | None]) -> Functions:
         used = [linked for symbol in symbols if (linked := code[symbol]) is not None]
@@ -401,6 +421,8 @@ class Jit:
         code = self._linked(objects)
         linked = dict.fromkeys(objects, code)
         self._code.update(linked)
+        for symbol in linked:
+            self._slow.pop(symbol, None)
         return linked
 
     def _linked(self, objects: Mapping[str, bytes]) -> Code:
@@ -439,13 +461,20 @@ class Jit:
         levels = list(X86_LEVELS)
         return [pack for pack in packs() if levels.index(pack.level) <= levels.index(self.target.name)]
 
-    def _key(self, kernel: Kernel) -> str:
-        return cache.key_of(f"object/{self._version}/{kernel.digest}")
+    def _key(self, kernel: Kernel, kind: str = "object") -> str:
+        return cache.key_of(f"{kind}/{self._version}/{kernel.digest}")
+
+    def _slow_objects(self, kernels: Sequence[Kernel]) -> Iterable[bytes]:
+        """Code that was compiled in a hurry, perhaps by a process that ended before it could do better."""
+        known = [self.cache.get(self._key(kernel, SLOW)) for kernel in kernels]
+        fresh = iter(_compiled(self._compile_in_a_hurry, [kernel for kernel, found in zip(kernels, known) if found is None]))
+        return [next(fresh) if found is None else found for found in known]
 
     def _compile(self, kernel: Kernel) -> bytes:
         machine = self._machine()
         payload = _emit_object(machine, self.optimized(kernel, machine))
         self.cache.put(self._key(kernel), payload)
+        self.cache.drop(self._key(kernel, SLOW))
         kernel.forget_text()  # it may take more memory than the code, and nobody asks again
         return payload
 
@@ -454,7 +483,9 @@ class Jit:
         machine = self._machine(optimizing=0)
         module = _llvm().parse_assembly(kernel.named_text, _llvm().create_context())
         module.triple = machine.triple
-        return _emit_object(machine, module)
+        payload = _emit_object(machine, module)
+        self.cache.put(self._key(kernel, SLOW), payload)
+        return payload
 
     def optimized(self, kernel: Kernel, machine: llvm.TargetMachine | None = None) -> llvm.ModuleRef:
         llvm = _llvm()

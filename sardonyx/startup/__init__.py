@@ -9,6 +9,7 @@ standard library is imported.
   `__init__` when a class is first called.
 - `parameters`: tables look at the parameters of each function that they are given. `inspect.signature` makes some twenty objects for that.
 - `later`: what a session leaves for later ones is written after its first results.
+- `garbage`: nearly all that is made while modules are imported and a model is prepared stays, so it is not looked at over and over.
 - `hashing`: `hashlib` loads OpenSSL, which takes longer than all that a session has to hash.
 
 Three more serve the same end and stand with their subjects: names of the package that are imported when they are asked for

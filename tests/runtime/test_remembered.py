@@ -388,6 +388,29 @@ def test_one_node_of_strings_is_prepared_anew(tmp_path: Path) -> None:
     assert not entries_kept(tmp_path)
 
 
+@pytest.mark.parametrize("element", ["float", "double", "int64", "uint8"])
+def test_defaults_of_inputs_are_remembered(element: str) -> None:
+    """They are constants of the code until a run replaces them."""
+    model = onnx.load_from_string(
+        model_of(f"""g ({element}[N, 2] x) => ({element}[N, 2] y) <{element}[2] w = {{2, 3}}> {{
+        a = Add(x, w) y = Add(a, a) }}""")
+    )
+    model.graph.input.append(onnx.helper.make_tensor_value_info("w", model.graph.initializer[0].data_type, ["two"]))
+    model.graph.input[-1].type.tensor_type.shape.dim[0].Clear()
+    data = model.SerializeToString()
+    fresh, again = sardonyx.InferenceSession(data), sardonyx.InferenceSession(data)
+    assert not is_remembered(fresh) and is_remembered(again)
+    assert described(fresh) == described(again) and [value.name for value in again.get_overridable_initializers()] == ["w"]
+    kind = onnx.helper.tensor_dtype_to_np_dtype(model.graph.initializer[0].data_type)
+    x = np.array([[1, 2], [3, 4]], kind)
+    for session in (fresh, again):
+        assert session.run(None, {"x": x})[0].tolist() == [[6, 10], [10, 14]]
+        assert session.run(None, {"x": x, "w": np.array([0, 1], kind)})[0].tolist() == [[2, 6], [6, 10]]
+        assert session.run(None, {"x": x})[0].tolist() == [[6, 10], [10, 14]]
+        with pytest.raises(InvalidArgument, match=rf"expected: \(tensor\({element}\)\)"):
+            session.run(None, {"x": x, "w": np.array(["a", "b"], object)})
+
+
 def test_what_was_supposed_is_not_kept(tmp_path: Path) -> None:
     """A session of the entry would not ask whether it holds."""
     body = """g (float[N, M] x) => (float[K] y) {

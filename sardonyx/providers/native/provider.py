@@ -40,7 +40,7 @@ from sardonyx.startup import later
 
 logger = logging.getLogger("sardonyx.runtime")
 
-LARGEST_IN_A_HURRY = 64 << 20
+LARGEST_IN_A_HURRY = 512 << 20
 """How many bytes of constants a program may have to be compiled in a hurry: others run for long, and slow code even longer."""
 SEPARATE_ROUNDS = 8
 """How often nodes of unknown sizes are left out by themselves, before all that depend on them are."""
@@ -219,13 +219,21 @@ class NativeExecutionProvider(ExecutionProvider):
         constants = [buffer.array for buffer in program.constants]
         addresses = [array.ctypes.data for array in constants if array is not None]
         assert len(addresses) == len(constants)
-        hurries = settings.HURRY.is_on(os.environ) and program.constant_bytes <= LARGEST_IN_A_HURRY
-        functions, hurried = self.jit.load_in_a_hurry(program.kernels) if hurries else (self.jit.load(program.kernels), [])
+        functions, hurried = (
+            self.jit.load_in_a_hurry(program.kernels) if self._hurries(program) else (self.jit.load(program.kernels), [])
+        )
         argument_table = ArgumentTable(tables, functions.addresses, addresses, (constants, functions), self.threads)
         compiled = self._with_texts(program, argument_table, fallback)
         if hurried:
-            later.put_off(f"kernels of {id(compiled)}", functools.partial(_compile_well, weakref.ref(compiled)))
+            compiled.awaits_code = True
+            later.put_off(
+                f"kernels of {id(compiled)}", functools.partial(_compile_well, weakref.ref(compiled)), in_children=True
+            )
         return compiled
+
+    def _hurries(self, program: Program) -> bool:
+        is_wanted = settings.HURRY.is_on(os.environ) and settings.CPU_HURRY.is_on(self.options)
+        return is_wanted and program.constant_bytes <= LARGEST_IN_A_HURRY
 
     def _with_texts(self, program: Program, argument_table: ArgumentTable, fallback: Interpreted) -> CompiledProgram:
         labels = [(step.label, step.kernel.title) for step in program.steps]
@@ -243,14 +251,18 @@ def _compile_well(reference: weakref.ref[CompiledProgram]) -> None:
     compiled = reference()
     if compiled is None or compiled.program is None or compiled.jit is None:
         return  # nobody runs it
+    if later.is_ending() and compiled.jit.cache.folder is None:
+        return  # nobody would find it
     try:
-        functions = compiled.jit.load(compiled.program.kernels)
+        functions = compiled.jit.improved(compiled.program.kernels, later.is_time)
+        if functions is None:
+            return
+        compiled.use(functions.addresses, functions)
     except Exception as error:  # what it has works
         if is_strict():
             raise
         logger.warning("A program goes on with slow code, for LLVM cannot compile it well: %s", error)
-        return
-    compiled.use(functions.addresses, functions)
+    compiled.awaits_code = False
 
 
 def _members(cluster: Cluster, nodes: Sequence[Node]) -> list[Node]:

@@ -25,8 +25,8 @@ from sardonyx.runtime.api.options import RunOptions, SessionOptions
 from sardonyx.runtime.api.raw_session import RawSession
 from sardonyx.runtime.api.value import OrtValue, OrtValueVector
 from sardonyx.runtime.execution.engine import Engine
-from sardonyx.runtime.preparation.garbage import rarely_collected
 from sardonyx.runtime.preparation.providers import CPU_PROVIDER, check_and_normalize_provider_args, get_available_providers
+from sardonyx.startup.garbage import rarely_collected
 
 if TYPE_CHECKING:
     from sardonyx.runtime.api.memory_report import MemoryReport

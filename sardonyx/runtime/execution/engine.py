@@ -62,7 +62,8 @@ class Engine:
     def take(self, prepared: Prepared, others: Alternatives) -> None:
         """Be ready to run what was prepared; `others` makes what a run may need besides."""
         assert prepared.plan is not None
-        recipe, graph, defaults = prepared.recipe, prepared.model.graph, prepared.defaults
+        recipe, graph = prepared.recipe, prepared.model.graph
+        defaults = prepared.defaults if recipe.compiled is None else recipe.compiled.defaults
         self._plan: Plan | None = prepared.plan
         self.providers = recipe.providers
         self.prepacking = recipe.packing

@@ -17,7 +17,7 @@ from sardonyx.runtime.api import custom_ops
 from sardonyx.runtime.api.options import SessionOptions
 from sardonyx.runtime.preparation.copies import insert_copies
 from sardonyx.runtime.preparation.defaults import Defaults
-from sardonyx.runtime.preparation.loading import fix_inputs, load_model
+from sardonyx.runtime.preparation.loading import fix_defaults, fix_inputs, load_model
 from sardonyx.runtime.preparation.memory import MemoryOptions
 from sardonyx.runtime.preparation.partition import Assigned, partition_graphs
 from sardonyx.runtime.preparation.plan import Plan, PlanOptions, Step, all_steps, make_plan
@@ -87,7 +87,7 @@ def load(recipe: Recipe) -> Prepared:
 def inline(prepared: Prepared) -> Prepared:
     """Fix what the recipe fixes of the inputs, and replace calls of the model's functions by their bodies."""
     recipe, model = prepared.recipe, prepared.model
-    defaults = Defaults(model.graph) if recipe.fixes_defaults else None
+    defaults = Defaults(fix_defaults(model.graph)) if recipe.fixes_defaults else None
     fix_inputs(model, recipe.shapes, recipe.values)
     for provider in recipe.providers:
         provider.begin(model, recipe.packing)

@@ -169,7 +169,12 @@ def _cpu_defaults(options: SessionOptions) -> dict[str, str]:
     """Options of the CPU where the user gives none."""
     entries = options._config.entries
     accuracy = entries.get(settings.ACCURACY, "exact" if settings.WINOGRAD.of(entries) == "off" else None)
-    return {} if accuracy is None else {settings.CPU_ACCURACY: str(Accuracy.read(accuracy, settings.ACCURACY))}
+    defaults: dict[str, str] = {}
+    if accuracy is not None:
+        defaults[settings.CPU_ACCURACY] = str(Accuracy.read(accuracy, settings.ACCURACY))
+    if options.use_deterministic_compute:
+        defaults[settings.CPU_HURRY] = "0"
+    return defaults
 
 
 def _open_packing(options: SessionOptions, container: PrepackedWeightsContainer | None) -> Prepacking:

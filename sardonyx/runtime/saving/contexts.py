@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from sardonyx.providers.native.aot.writing import Written
     from sardonyx.runtime.api.context_data import ReadContextData, WriteContextData
     from sardonyx.runtime.api.options import SessionOptions
+    from sardonyx.runtime.preparation.defaults import Defaults
     from sardonyx.runtime.preparation.prepare import Prepared
 
 
@@ -47,6 +48,8 @@ class Compiled:
     """Whether the user gave the source, and knows nothing of the code."""
     shown: Mapping[str, list[int | str | None]] = {}
     """Shapes of inputs and outputs as sessions of the source show them, where they are known."""
+    defaults: Defaults | None = None
+    """Inputs of the source that are constants of the code."""
 
     def __init__(self, model: Model, nodes: Sequence[Node], options: SessionOptions):
         self.model = model

@@ -31,6 +31,7 @@ from sardonyx.providers.native.aot.opening import COMPATIBILITY_KEY, ReadData, c
 from sardonyx.providers.native.execution.compiled import CompiledProgram
 from sardonyx.runtime.api.metadata import NodeArg
 from sardonyx.runtime.api.options import SessionOptions
+from sardonyx.runtime.preparation.defaults import Defaults
 from sardonyx.runtime.preparation.recipe import ProviderList
 from sardonyx.runtime.preparation.specialized import Specialized
 from sardonyx.runtime.saving import contexts, remembered_keys
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from sardonyx.runtime.preparation.plan import Step
     from sardonyx.runtime.preparation.prepare import Prepared
 
-MAGIC = b"sardonyx model 3"
+MAGIC = b"sardonyx model 4"
 _HEAD = struct.Struct("<16s32sQQQ")
 """Magic, checksum, and how many bytes each part has."""
 ALIGNMENT = 64
@@ -71,9 +72,11 @@ class RememberedCode(Compiled):
         payload: memoryview,
         source: Any,
         shown: Mapping[str, list[int | str | None]],
+        defaults: Defaults | None,
     ):
         super().__init__(model, nodes, options)
         self.shown = shown
+        self.defaults = defaults
         self._payload = payload
         self._source = source
 
@@ -122,7 +125,7 @@ class Place:
         try:
             names, model_bytes, payload = unpacked(content, self.key)
             model = reader.read_model(model_bytes, directly=True)
-            model.doc, model.graph.name, model.graph.doc, shown, files = json.loads(bytes(names))
+            model.doc, model.graph.name, model.graph.doc, shown, files, defaults = json.loads(bytes(names))
             if not self._has(files):
                 return None
         except (*CODED, ValueError) as error:
@@ -131,7 +134,7 @@ class Place:
         model.metadata.pop(COMPATIBILITY_KEY, None)
         with contextlib.suppress(OSError):
             os.utime(self.path)  # what is used stays longest
-        return RememberedCode(model, context_nodes(model), options, payload, self.source, shown)
+        return RememberedCode(model, context_nodes(model), options, payload, self.source, shown, Defaults.of_words(defaults))
 
     def keep(self, prepared: Prepared, then: Callable[[], None]) -> None:
         """Keep a prepared model for later sessions, if it can be kept, `then` do something.
@@ -142,6 +145,7 @@ class Place:
             time.perf_counter() - self.begun < WORTH_KEEPING
             or not _can_be_kept(prepared)
             or _constant_bytes(prepared) > self.largest
+            or later.is_waiting(self.path)  # another session of the model will write it
         ):
             then()
         elif self.waits:
@@ -150,6 +154,9 @@ class Place:
             self._keep(prepared, then)
 
     def _keep(self, prepared: Prepared, then: Callable[[], None]) -> None:
+        if any(program.awaits_code for program in _programs(prepared)):
+            later.put_off(self.path, lambda: self._keep(prepared, then))  # only the best code is worth keeping
+            return
         try:
             files = self._files_of(prepared)
             if files is not None:
@@ -265,9 +272,13 @@ def _own_file(path: str) -> memoryview | None:
 
 def _constant_bytes(prepared: Prepared) -> int:
     """How many bytes the constants of all programs have, which is nearly all that an entry has."""
-    programs = [step.call.program for step in prepared.steps() if isinstance(step.call, CompiledProgram)]
+    programs = [compiled.program for compiled in _programs(prepared)]
     arrays = [buffer.array for program in programs if program is not None for buffer in program.constants]
     return sum({(array.ctypes.data, array.nbytes): array.nbytes for array in arrays if array is not None}.values())
+
+
+def _programs(prepared: Prepared) -> list[CompiledProgram]:
+    return [step.call for step in prepared.steps() if isinstance(step.call, CompiledProgram)]
 
 
 def _parts(prepared: Prepared, files: Mapping[str, str]) -> list[bytes | memoryview]:
@@ -285,8 +296,9 @@ def _parts(prepared: Prepared, files: Mapping[str, str]) -> list[bytes | memoryv
     contexts.write(prepared, file)
     whole = prepared.model
     shown = {value.name: NodeArg._of(value).shape for value in (*whole.graph.inputs, *whole.graph.outputs)}
-    names = json.dumps([whole.doc, whole.graph.name, whole.graph.doc, shown, dict(files)]).encode()  # what the ORT format lacks
-    return [names, *models, *payloads]
+    defaults = [] if prepared.defaults is None else prepared.defaults.as_words()
+    names = [whole.doc, whole.graph.name, whole.graph.doc, shown, dict(files), defaults]  # what the ORT format lacks
+    return [json.dumps(names).encode(), *models, *payloads]
 
 
 def packed(key: str, parts: Sequence[bytes | memoryview]) -> bytes:
@@ -331,16 +343,16 @@ def _checksum(key: str, parts: Sequence[bytes | memoryview]) -> bytes:
 def _can_be_kept(prepared: Prepared) -> bool:
     """Whether a session of what is kept would do all that this one does.
 
-    It has no defaults, supposes nothing, has no plans for shapes, a file can hold all its code, and that is as quick. What programs are
+    It supposes nothing, has no plans for shapes, a file can hold all its code, and that is as quick. What programs are
     given is no constant: a file would hold that as an initializer, which programs do not take.
     """
     plan = prepared.plan
     supposes = prepared.journal is not None and prepared.journal.suppositions
-    if plan is None or prepared.defaults is not None or supposes:
+    if plan is None or supposes:
         return False
     if any(map(_is_given_constants, prepared.steps())):
         return False
-    programs = [step.call for step in prepared.steps() if isinstance(step.call, CompiledProgram)]
+    programs = _programs(prepared)
     is_stored = bool(programs) and all(program.can_be_stored for program in programs)
     is_quick = not any(program.is_quicker_by_nodes for program in programs)
     return is_stored and is_quick and Specialized.of(plan, _never) is None

@@ -25,7 +25,7 @@ from sardonyx.runtime.preparation.recipe import ProviderList
 from sardonyx.runtime.saving import file_digests
 from sardonyx.runtime.saving.file_digests import digest
 
-FORMAT = 1
+FORMAT = 2
 PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 ABOVE = ("backend", "capi", "cli", "datasets", "quantization", "tools", "training", "transformers")
 """The parts of the package that no session imports."""
@@ -59,7 +59,7 @@ def key_of(content: str, options: SessionOptions, providers: ProviderList, disab
         "options": {name: str(getattr(options, name)) for name in names},
         "config": {key: value for key, value in options._config.entries.items() if key != settings.REMEMBER},
         "dims": [options._dims_by_name, options._dims_by_denotation],
-        "providers": [[name, dict(provider_options)] for name, provider_options in providers],
+        "cpu": _that_matter(providers),
         "disabled": sorted(disabled),
         "threads": available_threads(),
         "environment": {name: os.environ.get(name, "") for name in settings.ENVIRONMENT if name not in ABOUT_KEEPING},
@@ -69,6 +69,16 @@ def key_of(content: str, options: SessionOptions, providers: ProviderList, disab
         "package": package_digest(),
     }
     return digest(json.dumps(parts, sort_keys=True).encode())
+
+
+def _that_matter(providers: ProviderList) -> dict[str, str]:
+    """Options of the CPU, the only provider that there is, without those that say when something is done."""
+    return {
+        name: value
+        for _, provider_options in providers
+        for name, value in provider_options.items()
+        if name != settings.CPU_HURRY
+    }
 
 
 def content_of(source: str | bytes, largest: int) -> str | None:

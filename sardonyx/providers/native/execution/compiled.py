@@ -139,6 +139,8 @@ class CompiledProgram(StepCall):
         self.program = program
         """What it was made from, unless it comes out of a file."""
         self.jit = jit
+        self.awaits_code = False
+        """Whether its code was compiled in a hurry, and better code will come."""
         self.threads = argument_table.threads
         self._fallback = fallback
         self._memory = Outputs()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import os
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,8 +11,11 @@ import numpy as np
 from sardonyx.compiler.pool import ARGUMENTS, GRAIN, KERNEL, STEP_WORDS, TOTAL, available_threads, pool
 from sardonyx.providers.native.program.arguments import Arguments, Declaration
 from sardonyx.providers.native.program.steps import Argument, Buffer
+from sardonyx.settings import HURRY
+from sardonyx.startup import later
 
 if TYPE_CHECKING:
+    from sardonyx.compiler.jit import Functions, Jit
     from sardonyx.providers.native.program.kernel import DeclaredKernel
 
 
@@ -40,11 +45,27 @@ def run_step(address: int, numbers: np.ndarray, items: int, grain: int, threads:
     pool().run(step, threads)
 
 
-def run_now(kernel: DeclaredKernel, arguments: Arguments, items: int, grain: int = 1) -> None:
-    """Run a kernel on its record, in which arrays are `memory_of` them, on all threads that there are."""
+def _loaded(kernel: DeclaredKernel) -> Functions:
+    """The code of a kernel. What is compiled in a hurry for the first time is compiled well later, for the next model."""
     from sardonyx.compiler.jit import jit  # what runs code of a file does without
 
+    compiler = jit()
+    if not HURRY.is_on(os.environ):
+        return compiler.load([kernel])
+    functions, hurried = compiler.load_in_a_hurry([kernel])
+    if hurried:
+        later.put_off(kernel.symbol, functools.partial(_improve, compiler, kernel))
+    return functions
+
+
+def _improve(compiler: Jit, kernel: DeclaredKernel) -> None:
+    if not later.is_ending() or compiler.cache.folder is not None:
+        compiler.improved([kernel], later.is_time)
+
+
+def run_now(kernel: DeclaredKernel, arguments: Arguments, items: int, grain: int = 1) -> None:
+    """Run a kernel on its record, in which arrays are `memory_of` them, on all threads that there are."""
     words = numbers_of(kernel.declaration, kernel.title, arguments)
-    functions = jit().load([kernel])  # held until it has run
+    functions = _loaded(kernel)  # held until it has run
     threads = pool().ensure(available_threads()) if items > grain else 1
     run_step(functions.addresses[0], words, items, grain, threads)

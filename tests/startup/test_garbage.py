@@ -1,0 +1,72 @@
+"""The garbage collector runs rarely while sessions are made, and as usual a moment later."""
+
+from __future__ import annotations
+
+import gc
+import os
+
+import pytest
+
+from sardonyx.startup import later
+from sardonyx.startup.garbage import ENOUGH, rarely_collected
+from tests.patience import HANG_SECONDS
+
+
+@pytest.fixture(autouse=True)
+def usual(monkeypatch):
+    later.finish()
+    monkeypatch.setattr(later, "DELAY", HANG_SECONDS)
+    before = gc.get_threshold()
+    yield
+    later.finish()
+    gc.set_threshold(*before)
+
+
+def test_the_collector_runs_rarely_until_the_last_is_outside():
+    gc.set_threshold(700, 11, 12)
+    with rarely_collected():
+        assert gc.get_threshold() == (ENOUGH, 11, 12)
+        with rarely_collected():
+            assert gc.get_threshold() == (ENOUGH, 11, 12)
+        later.finish()
+        assert gc.get_threshold() == (ENOUGH, 11, 12)
+    assert gc.get_threshold() == (ENOUGH, 11, 12)
+    with rarely_collected():
+        pass
+    later.finish()
+    assert gc.get_threshold() == (700, 11, 12)
+
+
+def test_it_runs_as_usual_after_an_error():
+    gc.set_threshold(700, 11, 12)
+    with pytest.raises(ValueError, match="broken"), rarely_collected():
+        raise ValueError("broken")
+    later.finish()
+    assert gc.get_threshold() == (700, 11, 12)
+
+
+@pytest.mark.parametrize("threshold", [0, 10 * ENOUGH])
+def test_a_collector_that_is_off_or_rare_stays_so(threshold):
+    gc.set_threshold(threshold, 11, 12)
+    with rarely_collected():
+        assert gc.get_threshold() == (threshold, 11, 12)
+    later.finish()
+    assert gc.get_threshold() == (threshold, 11, 12)
+
+
+def test_what_a_program_chooses_meanwhile_stays():
+    gc.set_threshold(700, 11, 12)
+    with rarely_collected():
+        gc.set_threshold(900, 5, 5)
+    later.finish()
+    assert gc.get_threshold() == (900, 5, 5)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_child_collects_as_usual():
+    gc.set_threshold(700, 11, 12)
+    with rarely_collected():
+        child = os.fork()
+        if child == 0:
+            os._exit(int(gc.get_threshold() != (700, 11, 12)))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
