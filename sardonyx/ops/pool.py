@@ -5,7 +5,7 @@ from __future__ import annotations
 from sardonyx.errors import InferenceError
 from sardonyx.ir import dim
 from sardonyx.ops.facts import by_entry, exact, first_output_by_entry, with_first_operand
-from sardonyx.ops.shapes import fresh_shape
+from sardonyx.ops.shapes import fresh_shape, merge_shapes
 from sardonyx.ops.table import infer
 from sardonyx.ops.window import check_numbers, output_sizes, per_axis, span_of, split_pads, transposed_size
 
@@ -54,6 +54,7 @@ def global_pool(X, p=None):
 @infer("MaxUnpool", has_layout=True, precision=exact)
 def max_unpool(X, I, output_shape, kernel_shape, pads, strides):
     _require_channels(X)
+    merge_shapes(X.shape, I.shape, "X and I")
     rank = X.rank - 2 if X.rank is not None else len(kernel_shape)
     kernel, strides = per_axis(kernel_shape, rank, "kernel_shape"), per_axis(strides, rank, "strides")
     begin, end = split_pads(pads, rank)

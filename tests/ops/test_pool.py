@@ -297,6 +297,7 @@ case(
     expect=unpooled((1, 1, 5)),
 )
 refuse("MaxUnpool", X=f32(1, 1, 2), I=np.array([[[0, 9]]]), kernel_shape=[2], strides=[2], match="outside")
+refuse("MaxUnpool", X=f32(1, 1, 3), I=np.array([0]), kernel_shape=[2], strides=[2], match="X .*I")  # three places would be read
 
 
 # --- regions ---------------------------------------------------------------------------------------------------------

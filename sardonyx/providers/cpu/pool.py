@@ -142,6 +142,8 @@ def global_lp_pool(X, p=2):
 
 @cpu.kernel("MaxUnpool")
 def max_unpool(X, I, kernel_shape, output_shape=None, pads=None, strides=None):
+    if X.shape != I.shape:
+        raise KernelError(f"X {list(X.shape)} and I {list(I.shape)} must have the same shape")
     rank = X.ndim - 2
     kernel, strides = per_axis(kernel_shape, rank, "kernel_shape"), per_axis(strides, rank, "strides")
     begin, end = split_pads(pads, rank)

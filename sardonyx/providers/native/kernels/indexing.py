@@ -425,8 +425,7 @@ def gather_nd(lowerer: Lowerer, node: Node) -> None:
     assert length is not None
     source, places = lowerer.contiguous(data), lowerer.contiguous(indices)
     shape = source.shape
-    for left, right in zip(shape[:batch_dims], places.shape):
-        lowerer.require(left, right)
+    lowerer.require_shape(places.shape[:batch_dims], shape[:batch_dims])
     target, type = lowerer.output(node.outputs[0]), raw(source.type)
     inner = dim.product(shape[batch_dims + length :])
     rows = dim.product(places.shape[:-1])
@@ -506,8 +505,7 @@ def scatter_nd(lowerer: Lowerer, node: Node) -> None:
     assert length is not None
     places, new = lowerer.contiguous(indices), lowerer.contiguous(updates)
     shape = dims(data)
-    for left, right in zip(new.shape, (*places.shape[:-1], *shape[length:]), strict=True):
-        lowerer.require(left, right)
+    lowerer.require_shape(new.shape, (*places.shape[:-1], *shape[length:]))
     target = _copied_data(lowerer, node)
     source, type = _stored_types(new, target, reduction)
     inner, rows = dim.product(shape[length:]), dim.product(places.shape[:-1])

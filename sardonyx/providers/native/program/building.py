@@ -213,6 +213,13 @@ class ProgramBuilder:
         if left != right:
             self.program.conditions.setdefault((left, right), self._originals())
 
+    def require_shape(self, shape: Dims, wanted: Dims) -> None:
+        """The same for all sizes of two shapes; the number of their axes is known."""
+        if len(shape) != len(wanted):
+            raise CannotCompile(f"a shape has {len(shape)} axes instead of {len(wanted)}", quiet=True)
+        for size, other in zip(shape, wanted):
+            self.require(size, other)
+
     def require_fit(self, size: Dim, wanted: Dim) -> Dim:
         """Require a size to be 1 or the wanted one, else NumPy computes the cluster; returns the size that kernels may assume."""
         if size == wanted or size == 1:

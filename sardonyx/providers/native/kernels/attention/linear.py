@@ -89,11 +89,9 @@ def linear_attention(lowerer: Lowerer, node: Node) -> None:
     views = {name: lowerer.contiguous(value) for name in OPERANDS if (value := input_named(node, name)) is not None}
     for name in ("key", "value", "decay", "beta"):
         if name in views:
-            for found, wanted in zip(views[name].shape[:2], (batch, steps)):
-                lowerer.require(found, wanted)
+            lowerer.require_shape(views[name].shape[:2], (batch, steps))
     if form.has_past:
-        for found, wanted in zip(views["past_state"].shape, (batch, heads, size, width)):
-            lowerer.require(found, wanted)
+        lowerer.require_shape(views["past_state"].shape, (batch, heads, size, width))
     state = lowerer.output(node.outputs[1]).place if _is_wanted(node, 1) else _scratch(lowerer, batch * heads * size * width)
     scale = float(operand(node, "scale") or 0.0)
     lowerer.call(

@@ -215,8 +215,7 @@ def _padding_mask(lowerer: Lowerer, padding: Value, wanted: Dims) -> tuple[Mask,
     """(batch, keys) or (batch, queries, keys) of ones and zeros."""
     view = lowerer.contiguous(padding)
     batch, _, queries, keys = wanted
-    for size, other in zip(view.shape, (batch, keys) if len(view.shape) == 2 else (batch, queries, keys)):
-        lowerer.require(size, other)
+    lowerer.require_shape(view.shape, (batch, keys) if len(view.shape) == 2 else (batch, queries, keys))
     if len(view.shape) == 2:
         return Mask(I32, per_query=False), replace(view, shape=wanted, strides=(keys, 0, 0, 1))
     return Mask(I32, per_query=True), replace(view, shape=wanted, strides=(queries * keys, 0, keys, 1))

@@ -211,13 +211,11 @@ def _rotate(lowerer: Lowerer, node: Node, input: Value, cos: Value, sin: Value, 
     cosines, sines = lowerer.contiguous(cos), lowerer.contiguous(sin)
     form, places = "none", None
     if positions is None:
-        for actual, wanted in zip(cosines.shape, (batch, length)):
-            lowerer.require(actual, wanted)
+        lowerer.require_shape(cosines.shape[:2], (batch, length))
     else:
         tokens = lowerer.contiguous(positions)
         form, places = "first" if len(tokens.shape) == 1 else "given", tokens.place
-        for actual, wanted in zip(tokens.shape, (1,) if form == "first" else (batch, length)):
-            lowerer.require(actual, wanted)
+        lowerer.require_shape(tokens.shape, (1,) if form == "first" else (batch, length))
     angles = Angles(cosines.place, sines.place, cosines.type, dim.product(cosines.shape[:-1]), form, places)
     width = node.attribute("rotary_embedding_dim") or size
     rotary_step(lowerer, source, target, angles, width=width, interleaved=bool(node.attribute("interleaved")))

@@ -12,7 +12,7 @@ import numpy as np
 from sardonyx.compiler.builder import Value as Code
 from sardonyx.compiler.types import Type
 from sardonyx.errors import InferenceError
-from sardonyx.ir import Node, Value, dim
+from sardonyx.ir import Node, dim
 from sardonyx.ops.reading import input_named, operand
 from sardonyx.ops.window import output_sizes
 from sardonyx.providers.native.kernels.conv.filters import Filters
@@ -119,9 +119,9 @@ def _columns(lowerer: Lowerer, node: Node, windows: Windows, view: View) -> View
     batch, channels, pixels = view.shape[0], view.shape[1], dim.product(windows.output)
     count, parts = pixels * windows.taps, int(operand(node, "offset_group"))
     offset, mask = required(input_named(node, "offset")), input_named(node, "mask")
-    _require_shape(lowerer, offset, (batch, parts * windows.taps * len(windows.kernel), *windows.output))
+    lowerer.require_shape(dims(offset), (batch, parts * windows.taps * len(windows.kernel), *windows.output))
     if mask is not None:
-        _require_shape(lowerer, mask, (batch, parts * windows.taps, *windows.output))
+        lowerer.require_shape(dims(mask), (batch, parts * windows.taps, *windows.output))
     strides = contiguous_strides((batch, count, channels))
     buffer = lowerer.scratch(batch * count * channels * view.type.bytes)
     columns = View(buffer, view.type, (batch, channels, count), (strides[0], 1, strides[1]))
@@ -147,12 +147,6 @@ def _columns(lowerer: Lowerer, node: Node, windows: Windows, view: View) -> View
         traffic=2 * batch * count * channels * view.type.bytes,
     )
     return columns
-
-
-def _require_shape(lowerer: Lowerer, value: Value, shape: Dims) -> None:
-    lowerer.require(len(dims(value)), len(shape))
-    for found, wanted in zip(dims(value), shape):
-        lowerer.require(found, wanted)
 
 
 def _axis(windows: Windows, view: View, number: int) -> MovedAxis:

@@ -183,8 +183,7 @@ class _Mixture:
         weights = None
         if shares is not None:
             weights = lowerer.contiguous(shares)
-            for size, wanted in zip(weights.shape, logits.shape):
-                lowerer.require(size, wanted)
+            lowerer.require_shape(weights.shape, logits.shape)
         k, is_sparse = int(operand(node, "k")), bool(operand(node, "use_sparse_mixer"))
         experts, least = logits.shape[1], 1 if is_sparse else k
         lowerer.require(dim.minimum(experts, least), least)

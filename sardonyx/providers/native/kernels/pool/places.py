@@ -251,8 +251,7 @@ def claims_max_unpool(node: Node) -> bool:
 def max_unpool(lowerer: Lowerer, node: Node) -> None:
     """Zeros, but for the elements of X at the places that I says."""
     X, I = (lowerer.contiguous(required(value)) for value in node.inputs[:2])
-    for left, right in zip(X.shape, I.shape):
-        lowerer.require(left, right)
+    lowerer.require_shape(I.shape, X.shape)
     target, type = lowerer.output(node.outputs[0]), raw(X.type)
     for size in target.shape[2:]:
         lowerer.require(dim.maximum(size, 0), size)

@@ -56,8 +56,7 @@ def blocked(lowerer: Lowerer, node: Node) -> None:
     views = [lowerer.view(x).split(axis, size)]
     for value in node.inputs[1:3]:
         if value is not None:
-            for found, other in zip(dims(value), wanted):
-                lowerer.require(found, other)
+            lowerer.require_shape(dims(value), wanted)
             views.append(_of_blocks(replace(lowerer.view(value), shape=wanted), axis))
     items: list[Item] = [Load(view.type, ()) for view in views]
     dtype = dtypes.float32 if node.op_type == "QuantizeLinear" else dtypes.int8

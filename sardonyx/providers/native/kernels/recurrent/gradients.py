@@ -18,7 +18,6 @@ from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import dims, element_of, fixed, required, shape_of
 from sardonyx.providers.native.program.views import View
-from sardonyx.providers.provider import CannotCompile
 
 CONTRIB, OURS = "com.microsoft", "sardonyx"
 DIRECTIONS = {"forward": 1, "reverse": 1, "bidirectional": 2}
@@ -50,10 +49,7 @@ def steps_grad(lowerer: Lowerer, node: Node) -> None:
         value = input_named(node, name)
         if value is None:
             return None
-        if len(dims(value)) != len(shape):
-            raise CannotCompile(f"{name} has {len(dims(value))} axes instead of {len(shape)}", quiet=True)
-        for size, wanted in zip(dims(value), shape):
-            lowerer.require(size, wanted)
+        lowerer.require_shape(dims(value), shape)
         return lowerer.contiguous(value)
 
     def place(view: View | None) -> Any:

@@ -48,8 +48,7 @@ def non_max_suppression(lowerer: Lowerer, node: Node) -> None:
     """Boxes that overlap none of a higher score too much, for each class of each image."""
     boxes, scores = (lowerer.contiguous(required(value)) for value in node.inputs[:2])
     images, labels, count = scores.shape
-    for size, wanted in zip(boxes.shape, (images, count, 4)):
-        lowerer.require(size, wanted)
+    lowerer.require_shape(boxes.shape, (images, count, 4))
     limit, rows = _limit(lowerer, node, count), images * labels
     overlap, threshold = (_number(lowerer, node, name) for name in ("iou_threshold", "score_threshold"))
     if overlap is not None:

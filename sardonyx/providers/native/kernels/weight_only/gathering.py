@@ -187,8 +187,7 @@ def _spread(lowerer: Lowerer, value: Value, shape: Dims) -> Argument:
     if dims(value) != shape and value.constant is not None:
         sizes = [fixed(size, "a size of scales") for size in shape]
         return lowerer.table(np.ascontiguousarray(np.broadcast_to(value.constant.numpy(), sizes)))
-    for found, wanted in zip(dims(value), shape):
-        lowerer.require(found, wanted)
+    lowerer.require_shape(dims(value), shape)
     return lowerer.contiguous(value).place
 
 
