@@ -90,14 +90,20 @@ def _check_modifier(name, expected, results):
         raise InferenceError(f"{name} must keep the shape {text(expected.shape)}, it makes {text(output.shape)}")
 
 
+def recurrence_shapes(query, key, value, decay, beta):
+    """Shapes of the first three operands, whose ranks and those of the others must be 3."""
+    for operand, name in ((decay, "decay"), (beta, "beta")):
+        if operand is not None:
+            operand.require_rank(3, name=name)
+    operands = ((query, "query"), (key, "key"), (value, "value"))
+    return [operand.require_rank(3, name=name) or fresh_shape(3) for operand, name in operands]
+
+
 @infer("LinearAttention")
-def linear_attention(query, key, value, past_state, q_num_heads, kv_num_heads):
+def linear_attention(query, key, value, past_state, decay, beta, q_num_heads, kv_num_heads):
     require_positive(q_num_heads=q_num_heads, kv_num_heads=kv_num_heads)
     _check_sharing(q_num_heads, kv_num_heads)
-    queries, keys, values = (
-        operand.require_rank(3, name=name) or fresh_shape(3)
-        for operand, name in ((query, "query"), (key, "key"), (value, "value"))
-    )
+    queries, keys, values = recurrence_shapes(query, key, value, decay, beta)
     key_size, value_size = dim.floordiv(keys[2], kv_num_heads), dim.floordiv(values[2], kv_num_heads)
     state = TensorType(
         query.dtype if past_state is None else past_state.dtype, (queries[0], kv_num_heads, key_size, value_size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sardonyx.dtypes import float32, int8, int32, uint8
 from sardonyx.ops.quantize import check_counts, check_scales
 from sardonyx.ops.schemas import define
-from sardonyx.ops.shapes import fresh_shape
+from sardonyx.ops.shapes import fresh_shape, merge_shapes
 from sardonyx.ops.table import in_domain
 
 define(
@@ -32,6 +32,7 @@ def q_embed_layer_normalization(
     segment_embedding_scale,
     gamma_scale,
     beta_scale,
+    mask,
 ):
     scales = {
         "word_embedding_scale": word_embedding_scale,
@@ -42,6 +43,8 @@ def q_embed_layer_normalization(
     }
     check_scales(**scales)
     check_counts(**scales)
+    if mask is not None:
+        merge_shapes(input_ids.shape, mask.shape, "input_ids and mask")
     batch, length = input_ids.require_rank(2, name="input_ids") or fresh_shape(2)
     _, hidden = word_embedding_quant.require_rank(2, name="word_embedding_quant") or fresh_shape(2)
     return [(batch, length, hidden), (batch,)]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from sardonyx.dtypes import bfloat16, float16, float32
 from sardonyx.errors import InferenceError
 from sardonyx.ir import TensorType, dim
+from sardonyx.ops.attention import recurrence_shapes
 from sardonyx.ops.schemas import define
-from sardonyx.ops.shapes import fresh_shape, same_as
+from sardonyx.ops.shapes import merge_shapes
 from sardonyx.ops.table import in_domain
 
 contrib = in_domain("com.microsoft")
@@ -48,18 +49,31 @@ define(
 )
 define("com.microsoft", "GatedAdd", 1, "(X: T, Y: T, gate: T) -> (output: T)", T=TYPES)
 
-contrib("GatedRMSNorm", "GatedAdd")(same_as("X"))
+
+@contrib("GatedRMSNorm")
+def gated_rms_norm(X, scale, gate):
+    scale.require_rank(1, name="scale")
+    return _gated(X, gate)
+
+
+@contrib("GatedAdd")
+def gated_add(X, Y, gate):
+    merge_shapes(X.shape, Y.shape, "X and Y")
+    return _gated(X, gate)
+
+
+def _gated(X, gate):
+    if X.rank is not None:
+        gate.require_rank(X.rank, name="gate")
+    return X.shape
 
 
 @contrib("LinearAttention")
-def linear_attention(query, key, value, past_state, q_num_heads, kv_num_heads, state_window):
+def linear_attention(query, key, value, past_state, decay, beta, q_num_heads, kv_num_heads, state_window):
     most, least = max(q_num_heads, kv_num_heads), min(q_num_heads, kv_num_heads)
     if least < 1 or most % least:
         raise InferenceError(f"one of q_num_heads {q_num_heads} and kv_num_heads {kv_num_heads} must divide the other")
-    queries, keys, values = (
-        operand.require_rank(3, name=name) or fresh_shape(3)
-        for operand, name in ((query, "query"), (key, "key"), (value, "value"))
-    )
+    queries, keys, values = recurrence_shapes(query, key, value, decay, beta)
     size = dim.floordiv(values[2], kv_num_heads)
     state = (queries[0], kv_num_heads, dim.floordiv(keys[2], kv_num_heads), size)
     dtype = query.dtype if past_state is None else past_state.dtype

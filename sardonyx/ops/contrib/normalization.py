@@ -5,7 +5,7 @@ from __future__ import annotations
 from sardonyx.dtypes import FLOATS, float32, float64, int32
 from sardonyx.ir import TensorType
 from sardonyx.ops.schemas import define
-from sardonyx.ops.shapes import axis_index, fresh_shape
+from sardonyx.ops.shapes import axis_index, fresh_shape, merge_shapes
 from sardonyx.ops.table import in_domain, infer
 
 contrib = in_domain("com.microsoft")
@@ -79,7 +79,9 @@ def skip_normalization(input, skip):
 
 
 @contrib("EmbedLayerNormalization")
-def embed_layer_normalization(input_ids, word_embedding):
+def embed_layer_normalization(input_ids, word_embedding, mask):
+    if mask is not None:
+        merge_shapes(input_ids.shape, mask.shape, "input_ids and mask")
     batch, length = input_ids.require_rank(2, name="input_ids") or fresh_shape(2)
     _, hidden = word_embedding.require_rank(2, name="word_embedding") or fresh_shape(2)
     return [(batch, length, hidden), (batch,), (batch, length, hidden)]

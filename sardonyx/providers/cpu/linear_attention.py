@@ -61,6 +61,8 @@ def _gates_and_rates(update_rule, decay, beta, keys):
     """exp(decay) as (batch, step, head, key size or 1, 1) and beta as (batch, step, head or 1, 1, 1), None where the rule has none."""
     if update_rule not in ("linear", "gated", "delta", "gated_delta"):
         raise KernelError(f"update_rule must be linear, gated, delta or gated_delta, not {update_rule!r}", InvalidArgument)
+    if any(operand is not None and operand.ndim != 3 for operand in (decay, beta)):
+        raise KernelError("decay and beta must have 3 axes", InvalidArgument)
     gates = rates = None
     batch, steps, heads, key_size = keys.shape
     if update_rule.startswith("gated"):

@@ -133,6 +133,8 @@ def gated_rms_norm(X, scale, gate, *, activation="silu", epsilon=1e-5):
     """Runs of as many features as there are scales are normalized by themselves."""
     if activation not in GATES:
         raise KernelError(f"activation must be silu, swish or sigmoid, not {activation!r}", InvalidArgument)
+    if scale.ndim != 1 or gate.ndim != X.ndim:
+        raise KernelError(f"scale must have one axis and gate {X.ndim}, not {scale.ndim} and {gate.ndim}", InvalidArgument)
     if not scale.size or X.shape[-1] % scale.size:
         raise KernelError(f"{X.shape[-1]} features are not made of runs of {scale.size}", InvalidArgument)
     runs = X.reshape(*X.shape[:-1], X.shape[-1] // scale.size, scale.size)
@@ -144,5 +146,8 @@ def gated_rms_norm(X, scale, gate, *, activation="silu", epsilon=1e-5):
 @contrib("GatedAdd")
 def gated_add(X, Y, gate):
     """The product is rounded to the type of the operands before it is added."""
+    if X.shape != Y.shape or gate.ndim != X.ndim:
+        shapes = ", ".join(str(list(operand.shape)) for operand in (X, Y, gate))
+        raise KernelError(f"X and Y must have one shape, and gate as many axes; they are {shapes}", InvalidArgument)
     product = (Y.astype(np.float32) * gate.astype(np.float32)).astype(X.dtype)
     return (X.astype(np.float32) + product.astype(np.float32)).astype(X.dtype)

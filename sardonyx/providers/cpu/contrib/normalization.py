@@ -74,6 +74,8 @@ def embed_layer_normalization(
     if segment_ids is not None and segment_embedding is not None:
         total = total + _look_up(segment_embedding, segment_ids, "segment_ids")
     normalized, *_ = standardize(total, (2,), epsilon)
+    if mask is not None and mask.shape != input_ids.shape:
+        raise KernelError(f"mask {list(mask.shape)} must have the shape of input_ids, {list(input_ids.shape)}", InvalidArgument)
     lengths = np.zeros(batch, np.int32) if mask is None else (mask == 1).sum(axis=1, dtype=np.int32)
     return normalized * gamma + beta, lengths, total
 
