@@ -434,7 +434,7 @@ CACHE_BYTES = _setting(
 HURRY = _setting(
     ENVIRONMENT,
     "SARDONYX_HURRY",
-    "1",
+    "0",
     SWITCH,
     "Whether kernels that nobody has compiled yet are compiled in a hurry, and well after the first results "
     "([remembering](remembering.md#in-a-hurry)).",

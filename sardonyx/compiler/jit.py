@@ -320,8 +320,8 @@ class Jit:
         """How many texts went through LLVM, not counting those found in the cache or a pack."""
         self._code: weakref.WeakValueDictionary[str, Code] = weakref.WeakValueDictionary()
         """What is in memory, by the names of the functions in it."""
-        self._slow: dict[str, Code] = {}
-        """What was compiled in a hurry, until there is better code."""
+        self._slow: weakref.WeakValueDictionary[str, Code] = weakref.WeakValueDictionary()
+        """What was compiled in a hurry, while somebody uses it and until there is better code."""
         self._recent: dict[Code, None] = {}
         """What was asked for last stays, even if nobody uses it at this moment."""
         self._recent_bytes = 0
@@ -363,11 +363,14 @@ class Jit:
             known = {symbol: self._known(kernel) for symbol, kernel in distinct.items() if code[symbol] is None}
             code |= self._link({symbol: object_code for symbol, object_code in known.items() if object_code is not None})
             new = [distinct[symbol] for symbol, object_code in known.items() if object_code is None]
-            unknown = [kernel for kernel in new if kernel.symbol not in self._slow]
+            slow = {kernel.symbol: self._slow.get(kernel.symbol) for kernel in new}
+            unknown = [kernel for kernel in new if slow[kernel.symbol] is None]
             if unknown:
                 objects = {kernel.symbol: object_code for kernel, object_code in zip(unknown, self._slow_objects(unknown))}
-                self._slow |= dict.fromkeys(objects, self._linked(objects))
-            code |= {kernel.symbol: self._slow[kernel.symbol] for kernel in new}
+                linked = dict.fromkeys(objects, self._linked(objects))
+                self._slow.update(linked)
+                slow |= linked
+            code |= slow
             return self._functions([kernel.symbol for kernel in kernels], code), new
 
     def improved(self, kernels: Sequence[Kernel], goes_on: Callable[[], bool]) -> Functions | None:

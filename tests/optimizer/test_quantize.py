@@ -325,7 +325,7 @@ def test_a_tensor_quantized_for_two_products_is_quantized_once():
     ("inputs", "reason"),
     [
         ("float[4,1] t, int8 o", "the scales are not one number, and one or one per column"),
-        ("float[2] t, int8[4,2] o", "the zero points are not one number, and one or one per column"),
+        ("float[2] t, int8[k,2] o", "the zero points are not one number, and one or one per column"),
     ],
 )
 def test_products_with_other_scales_stay(inputs, reason):

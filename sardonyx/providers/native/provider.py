@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from sardonyx import settings
-from sardonyx.compiler.jit import jit
+from sardonyx.compiler.jit import Kernel, jit
 from sardonyx.compiler.pool import available_threads, pool
 from sardonyx.errors import is_strict
 from sardonyx.ir import Dim, Graph, Model, Node, Value, described
@@ -226,9 +226,8 @@ class NativeExecutionProvider(ExecutionProvider):
         compiled = self._with_texts(program, argument_table, fallback)
         if hurried:
             compiled.awaits_code = True
-            later.put_off(
-                f"kernels of {id(compiled)}", functools.partial(_compile_well, weakref.ref(compiled)), in_children=True
-            )
+            work = functools.partial(_compile_well, weakref.ref(compiled), hurried)
+            later.put_off(f"kernels of {id(compiled)}", work, in_children=True)
         return compiled
 
     def _hurries(self, program: Program) -> bool:
@@ -246,11 +245,13 @@ class NativeExecutionProvider(ExecutionProvider):
         return TextProgram(texts, argument_table, labels, fallback, program, self.jit, alone=lambda: fallback.alone)
 
 
-def _compile_well(reference: weakref.ref[CompiledProgram]) -> None:
+def _compile_well(reference: weakref.ref[CompiledProgram], hurried: Sequence[Kernel]) -> None:
     """Put the best code of a program in place of code that was compiled in a hurry."""
     compiled = reference()
     if compiled is None or compiled.program is None or compiled.jit is None:
-        return  # nobody runs it
+        for kernel in hurried:
+            kernel.forget_text()  # nobody runs it
+        return
     if later.is_ending() and compiled.jit.cache.folder is None:
         return  # nobody would find it
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,6 +15,7 @@ from sardonyx.providers.native.execution.compiled import CompiledProgram
 from sardonyx.runtime.api.options import SessionOptions
 from sardonyx.runtime.api.raw_session import RawSession
 from sardonyx.runtime.preparation.plan import all_steps
+from sardonyx.startup.locks import Lock
 from sardonyx.training.torch.graphs import Lowered, Source, View
 from sardonyx.training.torch.options import Options
 from sardonyx.training.torch.sizes import evaluated
@@ -33,7 +33,7 @@ def session_of(lowered: Lowered, options: Options) -> RawSession:
 
 
 _in_use: weakref.WeakSet[Arenas] = weakref.WeakSet()
-_sharing = threading.Lock()
+_sharing = Lock()
 
 
 def share_arenas(session: RawSession) -> Arenas:
