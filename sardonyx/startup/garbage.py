@@ -17,16 +17,20 @@ from sardonyx.startup.locks import Lock
 ENOUGH = 200_000
 """How many new objects trigger a collection of the youngest generation."""
 
+AS_USUAL = "collecting as usual"
+
 _lock = Lock()
 _inside = 0
 _usual: tuple[int, int, int] | None = None
 """The thresholds of the program, while there are others in their place."""
+_has_waited = False
+"""Whether the collector has been put off. It is once: who makes one session after the other needs the memory of the first ones."""
 
 
 @contextlib.contextmanager
 def rarely_collected() -> Iterator[None]:
-    """Let the collector run rarely while some thread is inside, and a moment longer; where it is off it stays off."""
-    global _inside, _usual
+    """Let the collector run rarely while some thread is inside, the first time a moment longer; where it is off it stays off."""
+    global _inside, _usual, _has_waited
     with _lock:
         given = gc.get_threshold()
         if 0 < given[0] < ENOUGH:
@@ -38,8 +42,13 @@ def rarely_collected() -> Iterator[None]:
     finally:
         with _lock:
             _inside -= 1
-        if not _inside and _usual is not None:
-            later.put_off("collecting as usual", _collect_as_usual)
+            is_last = not _inside
+            waits = is_last and not _has_waited
+            _has_waited = _has_waited or is_last
+        if waits:
+            later.put_off(AS_USUAL, _collect_as_usual)
+        elif is_last and not later.is_waiting(AS_USUAL):
+            _collect_as_usual()
 
 
 def _collect_as_usual() -> None:

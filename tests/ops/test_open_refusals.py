@@ -21,7 +21,7 @@ MOST_ELEMENTS = 4000
 NEVER_RUN = {"Scan": "a body that runs for no row looks at no state"}
 
 
-def _first_variants(module: str) -> Iterator[Variant]:
+def first_variants(module: str) -> Iterator[Variant]:
     """One form of each case that is computed."""
     seen = set()
     for variant in variants(getattr(importlib.import_module(f"tests.ops.{module}"), "CASES", ())):
@@ -68,7 +68,7 @@ def _is_refused(variant: Variant, inputs: list[Any], view: str, native: str, *, 
 @pytest.mark.filterwarnings("ignore")  # numbers of other shapes overflow and divide by nothing
 @pytest.mark.parametrize("module", MODULES)
 def test_runs_refuse_shapes_that_inference_refuses(module: str) -> None:
-    for variant in _first_variants(module):
+    for variant in first_variants(module):
         for inputs in _changed(variant):
             if not _is_refused(variant, inputs, "", "0", runs=False):
                 continue

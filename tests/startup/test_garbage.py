@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from sardonyx.startup import later
+from sardonyx.startup import garbage, later
 from sardonyx.startup.garbage import ENOUGH, rarely_collected
 from tests.patience import HANG_SECONDS
 
@@ -16,6 +16,7 @@ from tests.patience import HANG_SECONDS
 def usual(monkeypatch):
     later.finish()
     monkeypatch.setattr(later, "DELAY", HANG_SECONDS)
+    monkeypatch.setattr(garbage, "_has_waited", False)
     before = gc.get_threshold()
     yield
     later.finish()
@@ -34,6 +35,16 @@ def test_the_collector_runs_rarely_until_the_last_is_outside():
     with rarely_collected():
         pass
     later.finish()
+    assert gc.get_threshold() == (700, 11, 12)
+
+
+def test_later_sessions_do_not_put_it_off():
+    gc.set_threshold(700, 11, 12)
+    with rarely_collected():
+        pass
+    later.finish()
+    with rarely_collected():
+        assert gc.get_threshold() == (ENOUGH, 11, 12)
     assert gc.get_threshold() == (700, 11, 12)
 
 

@@ -7,7 +7,6 @@ from sardonyx.errors import InferenceError
 from sardonyx.ir import TensorType, dim
 from sardonyx.ops.attention import recurrence_shapes
 from sardonyx.ops.schemas import define
-from sardonyx.ops.shapes import merge_shapes
 from sardonyx.ops.table import in_domain
 
 contrib = in_domain("com.microsoft")
@@ -53,18 +52,19 @@ define("com.microsoft", "GatedAdd", 1, "(X: T, Y: T, gate: T) -> (output: T)", T
 @contrib("GatedRMSNorm")
 def gated_rms_norm(X, scale, gate):
     scale.require_rank(1, name="scale")
-    return _gated(X, gate)
+    return _with_as_many_axes(X, gate=gate)
 
 
 @contrib("GatedAdd")
 def gated_add(X, Y, gate):
-    merge_shapes(X.shape, Y.shape, "X and Y")
-    return _gated(X, gate)
+    return _with_as_many_axes(X, Y=Y, gate=gate)
 
 
-def _gated(X, gate):
-    if X.rank is not None:
-        gate.require_rank(X.rank, name="gate")
+def _with_as_many_axes(X, **others):
+    """The shape of X, whose axes the others must have, too."""
+    for name, operand in others.items():
+        if X.rank is not None:
+            operand.require_rank(X.rank, name=name)
     return X.shape
 
 
@@ -85,6 +85,7 @@ def causal_conv_with_state(input, weight, past_state, ndim, dilation, channels_l
     if ndim != 1 or dilation < 1:
         raise InferenceError(f"ndim must be 1 and dilation positive, they are {ndim} and {dilation}")
     kernel = weight.require_rank(3, name="weight")
+    input.require_rank(3, 4, name="input")
     if input.shape is None:
         return [None, None if past_state is None else past_state.shape]
     length = dim.fresh() if kernel is None else (kernel[2] - 1) * dilation

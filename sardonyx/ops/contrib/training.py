@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from sardonyx.dtypes import FLOATS, bool_, float32, int64
+from sardonyx.errors import InferenceError
 from sardonyx.ir import dim
 from sardonyx.ops.schemas import define
-from sardonyx.ops.shapes import axis_index, same_as
+from sardonyx.ops.shapes import axis_index, same_as, text
 from sardonyx.ops.table import in_domain
 
 contrib = in_domain("com.microsoft")
@@ -152,6 +153,8 @@ def concat_training(inputs, axis):
     lengths = (len(inputs),)
     if any(shape is None for shape in shapes):
         return [None, lengths]
+    if len({len(shape) for shape in shapes}) != 1:
+        raise InferenceError("the inputs have different ranks: " + ", ".join(map(text, shapes)))
     joined, axis = list(shapes[0]), axis_index(axis, len(shapes[0]))
     joined[axis] = sum((shape[axis] for shape in shapes[1:]), shapes[0][axis])
     return [tuple(joined), lengths]

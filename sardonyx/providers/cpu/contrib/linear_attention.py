@@ -146,8 +146,8 @@ def gated_rms_norm(X, scale, gate, *, activation="silu", epsilon=1e-5):
 @contrib("GatedAdd")
 def gated_add(X, Y, gate):
     """The product is rounded to the type of the operands before it is added."""
-    if X.shape != Y.shape or gate.ndim != X.ndim:
+    if not X.ndim == Y.ndim == gate.ndim or np.broadcast_shapes(X.shape, Y.shape, gate.shape) != X.shape:
         shapes = ", ".join(str(list(operand.shape)) for operand in (X, Y, gate))
-        raise KernelError(f"X and Y must have one shape, and gate as many axes; they are {shapes}", InvalidArgument)
+        raise KernelError(f"Y and gate must fit into X; the shapes are {shapes}", InvalidArgument)
     product = (Y.astype(np.float32) * gate.astype(np.float32)).astype(X.dtype)
     return (X.astype(np.float32) + product.astype(np.float32)).astype(X.dtype)

@@ -89,8 +89,7 @@ class Lowerer(ChainLowerer):
     def _stand_for(self, output: Value, result: Value) -> None:
         """Let an output be what a composed node made, in the sizes that it is known by."""
         view = self.view(result)
-        for found, size in zip(view.shape, dims(output), strict=True):
-            self.require(found, size)
+        self.require_shape(view.shape, dims(output))
         self.scope.views[output] = replace(view, shape=dims(output))
 
     def _fail(self, error: Exception) -> None:

@@ -95,8 +95,8 @@ def _remainder(op: Composer, numbers: Value, divisor: Dim) -> Value:
 def tensor_scatter(op: Composer, past_cache: Value, update: Value, write_indices: Value | None, axis: int, mode: str) -> Value:
     rank = rank_of(past_cache)
     axis %= rank
-    if axis == 0:
-        raise CannotCompile("axis is that of the batch", quiet=True)
+    if axis == 0 or rank_of(update) != rank:
+        raise CannotCompile(f"axis {axis} is that of the batch, or update has not {rank} axes", quiet=True)
     batch, room, length = dims(past_cache)[0], dims(past_cache)[axis], dims(update)[axis]
     op.require_shape(update, [length if number == axis else size for number, size in enumerate(dims(past_cache))])
     if write_indices is not None:
