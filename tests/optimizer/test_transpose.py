@@ -465,3 +465,9 @@ def test_what_rules_before_have_found_out_about_shapes_is_kept():
     (mean,) = [node for node in model.graph.nodes if node.op_type == "ReduceMean"]
     (size,) = mean.outputs[0].type.shape
     assert [symbol.name for symbol in dim.symbols(size)] == ["N"]
+
+
+def test_a_transposition_whose_size_only_its_result_tells_stays_as_it_is():
+    """The graph's output says how many elements there are, the operand does not: that is no reason to write the same once more."""
+    model = typed("g (int32[N,M] x) => (int64[226,2] y) { v = NonZero(x) y = Transpose<perm=[1,0]>(v) }")
+    assert not optimize(model)

@@ -163,7 +163,7 @@ class Layouts:
         root, view = self.resolve(data)
         self.views[output] = root, compose(view, perm_of(node))
         self._views_of.setdefault(root, []).append(output)
-        self.paid = self.paid[0] + 1, self.paid[1] + estimated_bytes(output)
+        self.paid = self.paid[0] + 1, self.paid[1] + estimated_bytes(root)
 
     def resolve(self, value: Value) -> tuple[Value, Layout]:
         """The held value that a value is a view of."""
