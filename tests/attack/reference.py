@@ -36,12 +36,14 @@ INNER_ROUNDING = {
     "GRU": 1.0,
     "LSTM": 1.0,
     "DynamicQuantizeLSTM": 2.0**13,
+    **dict.fromkeys(("Elu", "Celu", "Selu"), 1.0),
     **dict.fromkeys(("Gelu", "BiasGelu", "FastGelu", "GemmFastGelu"), 0.25),
     **dict.fromkeys(("GeluGrad", "FastGeluGrad", "BiasGeluGrad_dX", "BiasFastGeluGrad_dX"), 1.0),
 }
 """Rounding inside a node that noise on its inputs does not show, in units in the last place of 1. Gates of GRU and LSTM are rounded at 1
 where they let hardly anything through. A quantized state falls on either side of a step, a 127th of its largest element. A Gelu rounds
-1 + erf(x) at 1, times x of at most 6 where that is not 0, and so does its gradient; onnxruntime has the same digits."""
+1 + erf(x) at 1, times x of at most 6 where that is not 0, and so does its gradient; onnxruntime has the same digits. It also rounds
+e^x - 1 at 1, which we do not."""
 QUANTIZED_INSIDE = {"DynamicQuantizeLSTM": (0, 5)}
 """Inputs (X, initial_h) that a node quantizes itself, as it does with what it computes of them and nobody sees. How far that goes when
 one element falls to the other side of a step, steps of these inputs show."""

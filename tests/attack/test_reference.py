@@ -112,6 +112,18 @@ def test_a_gelu_may_round_where_its_error_function_is_nearly_minus_1() -> None:
         expectation.check([np.float32(rounded * 4)], "a wrong sum")
 
 
+@pytest.mark.parametrize("op", ["Elu", "Celu"])
+def test_an_exponential_may_be_rounded_before_1_is_subtracted(op: str) -> None:
+    """As onnxruntime does; a conversion to double does not make it more exact."""
+    model = onnx.parser.parse_model(f"{HEADER} g (float x) => (double y) {{ e = {op}(x) y = Cast<to = 11>(e) }}")
+    expectation = Expectation(Reference(model), {"x": np.float32(-4.3e-4)})
+    rounded = np.exp(np.float32(-4.3e-4)) - np.float32(1)
+    assert abs(rounded / np.expm1(-4.3e-4) - 1) > 1e-6
+    expectation.check([np.float64(rounded)], "a difference of float32")
+    with pytest.raises(Problem):
+        expectation.check([np.float64(rounded * 1.01)], "a wrong difference")
+
+
 def test_a_gelu_may_leave_nothing_to_quantize() -> None:
     model = onnx.parser.parse_model(
         f"{HEADER} g (float[1] x) => (float s) {{ y = Gelu(x) q, s, z = DynamicQuantizeLinear(y) }}"
