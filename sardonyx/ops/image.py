@@ -24,6 +24,7 @@ def resize(X, roi, scales, sizes, axes, keep_aspect_ratio_policy):
     wanted = next((o for o in (scales, sizes) if o is not None and o.shape != (0,)), None)
     if wanted is None:
         raise InferenceError("either scales or sizes must be given")
+    wanted.require_rank(1, name="scales" if wanted is scales else "sizes")
     if X.shape is None:
         return _fresh_of(wanted) if axes is None else None
     axes = range(X.rank) if axes is None else axis_indices(axes, X.rank)

@@ -317,6 +317,7 @@ KNOWN = (
     Difference("DFT", "mirrors frequencies about another one than the middle", from_other_than_half),
     Difference("Shrink", "rounds doubles to float", of_doubles),
     Difference("Shrink", "rounds integers to float", beyond_floats),
+    Difference("Gelu", "multiplies minus infinity by 0", of_no_numbers),
     Difference("Gelu", "has constants of float's precision for doubles", tanh_of_doubles),
     Difference("FastGelu", "has constants of float's precision for doubles", of_doubles, "com.microsoft"),
     Difference("PRelu", "says that the result has the shape of X, and gives a larger one", with_wider_slopes),

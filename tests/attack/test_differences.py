@@ -74,6 +74,7 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
     ),
     ("(int64[9] x) => (int64 y) { y = ReduceLogSumExp<keepdims = 0>(x) }", {"x": np.array([3] + [2] * 8)}, 4),
     ("(double[3] x) => (double[3] y) { y = Shrink<lambd = 0.25, bias = 0.125>(x) }", {"x": THIRDS}, THIRDS - 0.125),
+    ("(float[1] x) => (float[1] y) { y = Gelu(x) }", {"x": np.array([-np.inf], np.float32)}, np.zeros(1, np.float32)),
     (
         """(double[3] x) => (double[3] y) { y = Gelu<approximate = "tanh">(x) }""",
         {"x": THIRDS},

@@ -122,6 +122,8 @@ for mode in ("linear", "cubic", "nearest"):
         )
 refuse("Resize", X=IMAGE, scales=np.float32([1, 2]), match="scales")
 refuse("Resize", X=IMAGE, sizes=[1, 2, 3], match="sizes")
+refuse("Resize", X=IMAGE, scales=np.ones((4, 1), np.float32), match="scales")
+refuse("Resize", X=IMAGE, sizes=np.ones((4, 1), np.int64), match="sizes", since=11)
 refuse("Resize", X=IMAGE, match="scales or sizes", since=13)
 refuse("Resize", X=f32(3), scales=np.float32([-1]), match="greater than 0|negative")
 refuse("Resize", X=f32(3), sizes=[4], coordinate_transformation_mode="corner", match="corner")

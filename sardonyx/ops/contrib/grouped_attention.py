@@ -60,6 +60,8 @@ def group_query_attention(
     for kind, scale, past in ((k_quant_type, k_scale, past_key), (v_quant_type, v_scale, past_value)):
         if (kind != "NONE" or scale is not None) and (scale is None or past is None):
             raise InferenceError(f"a {kind} quantized cache needs past_key, past_value and their scales")
+    if kv_cache_bit_width not in (0, 4, 8):
+        raise InferenceError(f"kv_cache_bit_width must be 4 or 8, or 0 if nothing is quantized; it is {kv_cache_bit_width}")
     batch, length, size = _sizes(query, key, num_heads, kv_num_heads)
     total = total_sequence_length.as_size("total_sequence_length")
     before = None if past_key is None else past_key.require_rank(4, name="past_key") or fresh_shape(4)

@@ -52,6 +52,9 @@ def resize(
     mode="nearest",
     nearest_mode="round_prefer_floor",
 ):
+    for name, numbers in (("scales", scales), ("sizes", sizes)):
+        if numbers is not None and np.ndim(numbers) != 1:
+            raise KernelError(f"{name} must have one axis, not {np.ndim(numbers)}")
     cropping = coordinate_transformation_mode == "tf_crop_and_resize"
     plan = plan_in_memory(X, roi if cropping else None, scales, sizes, axes, keep_aspect_ratio_policy)
     transform = COORDINATES.get(coordinate_transformation_mode)

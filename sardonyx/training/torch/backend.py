@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -60,9 +61,15 @@ def _keep_what_must_be_kept(joint: fx.GraphModule) -> bool:
     Whether there are any. Checkpoints see to their own.
     """
     kept = [node for node in joint.graph.nodes if _is_drawing(node.target) or node.target in RECURRENT_OPS]
-    for node in kept:
-        node.meta.setdefault("recompute", CheckpointPolicy.MUST_SAVE)
+    for result in (result for node in kept for result in _results_of(node)):
+        result.meta.setdefault("recompute", CheckpointPolicy.MUST_SAVE)
     return bool(kept)
+
+
+def _results_of(node: fx.Node) -> list[fx.Node]:
+    """The tensors that a node gives: itself, or what is taken of several."""
+    taken = [user for user in node.users if user.target is operator.getitem]
+    return taken or [node]
 
 
 def _is_drawing(target: Any) -> bool:

@@ -321,6 +321,9 @@ refuse(
 )
 refuse("GroupQueryAttention", **STEP, **NEXT, **BAD, match="5 tokens came before, the cache has 0 rows")
 refuse("GroupQueryAttention", **STEP, **PAST, **NEXT, **BAD, k_quant_type="PER_TENSOR", match="and their scales")
+refuse(
+    "GroupQueryAttention", **STEP, **PAST, **NEXT, **BAD, kv_cache_bit_width=2**40, match="kv_cache_bit_width must be 4 or 8"
+)
 refuse("GroupQueryAttention", **STEP, **PAST, **NEXT, **BAD, sliding_window_cache=1, match="local_window_size rows")
 
 

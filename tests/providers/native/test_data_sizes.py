@@ -143,3 +143,11 @@ def test_sizes_that_contradict_are_left_to_numpy() -> None:
 def test_it_is_compiled_ahead_of_time(tmp_path: Path) -> None:
     path = write(tmp_path / "model.onnx", graph(GROWING["by a row that others read"]))
     check(path, feeds(3, 2), feeds(0, 1), feeds(300, 2))
+
+
+@pytest.mark.parametrize("columns", [3, 5000, 200_000])
+def test_a_result_whose_shape_is_settled_late_has_room_for_what_was_written_before(columns: int) -> None:
+    """The reshaped result is the program's own: its sizes come from data behind those of the range that it shows."""
+    text = """g (int64[2] s) => (int64[A,B] y) <int64 zero = {0}, int64 one = {1}> {
+        n = ReduceProd<keepdims=0>(s) r = Range(zero, n, one) y = Reshape(r, s) }"""
+    assert_agrees(text, [{"s": np.array([4, columns])}, {"s": np.array([columns, 2])}])

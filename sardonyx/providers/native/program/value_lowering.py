@@ -21,7 +21,7 @@ from sardonyx.providers.native.program.held import HeldSequence
 from sardonyx.providers.native.program.known import known_sizes, sizes_step
 from sardonyx.providers.native.program.steps import Buffer
 from sardonyx.providers.native.program.streaming import streamed
-from sardonyx.providers.native.program.values import bytes_of
+from sardonyx.providers.native.program.values import bytes_of, dims
 from sardonyx.providers.native.program.views import (
     Dims,
     View,
@@ -128,9 +128,14 @@ class ValueLowerer(ProgramBuilder):
                     return part
             view = self.scope.views[value] = self._dense_output(value, order)
             return view
-        place = self.scope.places.get(final_form(value, self.scope.members, self.scope.wanted))
+        place = self._place_of(final_form(value, self.scope.members, self.scope.wanted), bytes_of(value))
         view = self.scope.views[value] = contiguous_view(value, place or Buffer(value.name, bytes_of(value)))
         return view
+
+    def _place_of(self, value: Value, size: Dim) -> Buffer | None:
+        """The place of a cluster's output, if so many bytes fit into it: sizes that a run settles later do not tell how many do."""
+        place = self.scope.places.get(value)
+        return None if place is not None and self.is_settled(*dims(value)) and bytes_of(value) != size else place
 
     def _dense_output(self, value: Value, order: Sequence[int]) -> View:
         view = contiguous_view(value, Buffer(value.name, bytes_of(value)))

@@ -52,6 +52,8 @@ def _place_in(lowerer: ValueLowerer, node: Node, parts: Sequence[Value], order: 
     first = inputs.index(parts[0]) if parts[0] in inputs else len(inputs)
     if sizes is None or inputs[first : first + len(parts)] != list(parts) or any(inputs.count(part) != 1 for part in parts):
         return None
+    if lowerer.is_settled(*dims(node.outputs[0])):
+        return None  # sizes of other parts, by which this one would be placed, may not be settled yet
     if node not in lowerer.scope.joints:
         lowerer.scope.joints[node] = lowerer.output(node.outputs[0], order)
     start, size = sum(sizes[:first], start=0), sum(sizes[first : first + len(parts)], start=0)
