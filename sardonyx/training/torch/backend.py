@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -51,8 +50,19 @@ def _partition(options: Options, joint: fx.GraphModule, *arguments: Any, **keywo
     budget = 1.0 if _moves_statistics(joint) else float(options.memory_budget)
     if _keep_what_must_be_kept(joint):
         budget = max(budget, SMALLEST_BUDGET)
+    partition = PARTITIONS[options.partition]
     with config.patch(activation_memory_budget=budget):
-        return PARTITIONS[options.partition](joint, *arguments, **keywords)
+        halves = partition(joint, *arguments, **keywords)
+    if not _keeps_tuples(halves[0]):
+        return halves
+    with config.patch(activation_memory_budget=1.0):
+        return partition(joint, *arguments, **keywords)
+
+
+def _keeps_tuples(forward: fx.GraphModule) -> bool:
+    """Whether an op with several results would be kept as it is, as torch's budget has it where nothing else is to be weighed."""
+    (results,) = forward.graph.output_node().args
+    return any(isinstance(result, fx.Node) and isinstance(result.meta.get("val"), (tuple, list)) for result in results)
 
 
 def _keep_what_must_be_kept(joint: fx.GraphModule) -> bool:
@@ -61,15 +71,9 @@ def _keep_what_must_be_kept(joint: fx.GraphModule) -> bool:
     Whether there are any. Checkpoints see to their own.
     """
     kept = [node for node in joint.graph.nodes if _is_drawing(node.target) or node.target in RECURRENT_OPS]
-    for result in (result for node in kept for result in _results_of(node)):
-        result.meta.setdefault("recompute", CheckpointPolicy.MUST_SAVE)
+    for node in kept:
+        node.meta.setdefault("recompute", CheckpointPolicy.MUST_SAVE)
     return bool(kept)
-
-
-def _results_of(node: fx.Node) -> list[fx.Node]:
-    """The tensors that a node gives: itself, or what is taken of several."""
-    taken = [user for user in node.users if user.target is operator.getitem]
-    return taken or [node]
 
 
 def _is_drawing(target: Any) -> bool:
