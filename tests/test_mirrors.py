@@ -55,6 +55,7 @@ ABOUT_ALL = {
     "axes": "every op that has axes",
     "broadcast_sizes": "sizes that broadcast together",
     "open_refusals": "operands of all ops",
+    "other_ranks": "operands of all ops",
     "operand_shapes": "operands of all ops",
     "signatures": "signatures of all ops",
     "slice_bounds": "Slice, whose bounds have a file of cases",

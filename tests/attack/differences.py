@@ -42,6 +42,10 @@ def of_no_numbers(node: onnx.NodeProto, values: Values) -> bool:
     return any(not np.isfinite(array.astype(np.float64)).all() for array in floats)
 
 
+def of_floats(node: onnx.NodeProto, values: Values) -> bool:
+    return is_float(values.get(node.input[0]))
+
+
 def with_nan_bounds(node: onnx.NodeProto, values: Values) -> bool:
     bounds = [values[name] for name in node.input[1:] if is_float(values.get(name))]
     return any(bool(np.isnan(bound.astype(np.float64)).any()) for bound in bounds)
@@ -317,6 +321,7 @@ KNOWN = (
     Difference("DFT", "mirrors frequencies about another one than the middle", from_other_than_half),
     Difference("Shrink", "rounds doubles to float", of_doubles),
     Difference("Shrink", "rounds integers to float", beyond_floats),
+    Difference("Unique", "tells numbers apart that are one before they are rounded, or the other way round", of_floats),
     Difference("Gelu", "multiplies minus infinity by 0", of_no_numbers),
     Difference("Gelu", "has constants of float's precision for doubles", tanh_of_doubles),
     Difference("FastGelu", "has constants of float's precision for doubles", of_doubles, "com.microsoft"),
