@@ -12,8 +12,11 @@ from typing import Any
 import numpy as np
 
 ALIGNMENT = 64
-PIECE_BYTES = 64 << 20
-"""Memory that nothing is ever written to costs nothing: the rest of a piece is not there."""
+FIRST_PIECE_BYTES = 1 << 20
+LARGEST_PIECE_BYTES = 64 << 20
+"""Each piece is twice the one before it, up to this. Small models ask for little: who limits address space counts what is never written,
+too.
+"""
 
 
 class WeightMemory:
@@ -21,18 +24,25 @@ class WeightMemory:
 
     def __init__(self) -> None:
         self._left = np.empty(0, np.uint8)
+        self._next_bytes = FIRST_PIECE_BYTES
 
     def empty(self, shape: Sequence[int], dtype: Any) -> np.ndarray:
         """An array with nothing in it yet."""
         dtype = np.dtype(dtype)
         size = math.prod(shape) * dtype.itemsize
-        if size > PIECE_BYTES:
+        if size > LARGEST_PIECE_BYTES:
             return aligned_empty(shape, dtype)
         if size > len(self._left):
-            self._left = aligned_empty([PIECE_BYTES], np.uint8)
+            self._begin_piece(size)
         piece = self._left[:size]
         self._left = self._left[-(-size // ALIGNMENT) * ALIGNMENT :]
         return piece.view(dtype).reshape(shape)
+
+    def _begin_piece(self, least: int) -> None:
+        while self._next_bytes < least:
+            self._next_bytes *= 2
+        self._left = aligned_empty([self._next_bytes], np.uint8)
+        self._next_bytes = min(2 * self._next_bytes, LARGEST_PIECE_BYTES)
 
 
 def aligned_empty(shape: Sequence[int], dtype: Any) -> np.ndarray:
