@@ -56,6 +56,16 @@ def test_any_axes(op, axes):
     assert_agrees(text(op, "float", axes, keepdims=len(axes) % 2), feeds)
 
 
+def test_products_are_taken_in_order_through_rows_that_are_apart():
+    """A part of them is infinite where another is 0, and the whole is 0."""
+    text = """g (float[3,a,2,33] x, float[3,1,2,1] c) => (float[1,1,1,1] y) <int64[4] axes = {0, 1, 2, 3}> {
+        d = Mul(c, x) y = ReduceProd(d, axes) }"""
+    factors = np.array([0, 1, 1, 1, 1, 1], np.float32).reshape(3, 1, 2, 1)
+    feeds = {"x": np.full((3, 4, 2, 33), 100, np.float32), "c": factors}
+    (result,) = execute(native_plan(text), feeds)
+    assert result.item() == 0
+
+
 SMALL_TYPES = ("int8", "uint8", "bool")
 """Which only the extremes take."""
 

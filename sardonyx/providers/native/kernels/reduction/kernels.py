@@ -161,8 +161,10 @@ def _fold_rows(
     stop: Value,
 ) -> Value:
     """All elements of an item as one."""
+    if reduction.in_order:
+        return _fold_in_order(f, reduction, read, sizes, place)
     type, outer = reduction.type, reduction.runs[:-1]
-    lanes, unroll = (1, 1) if reduction.in_order else (f.lanes(type), unroll_of(reduction.source))
+    lanes, unroll = f.lanes(type), unroll_of(reduction.source)
 
     def part(coordinates: Sequence[Value], fold: Fold, element: Element) -> Value:
         row = read.row(coordinates)
@@ -185,6 +187,19 @@ def _fold_rows(
     largest = _finite(f, folded(Fold("max", type, lenient=True), lambda x: x))
     total = folded(Fold("add", type), lambda x: exp(x - f.splat(largest, lanes)))
     return log(total) + f.convert(largest, total.type)
+
+
+def _fold_in_order(
+    f: KernelFunction, reduction: Reduction, read: ChainCode, sizes: Sequence[Value], place: Sequence[Value]
+) -> Value:
+    """The same, element after element through all rows."""
+    total = f.variable(reduction.fold.neutral, reduction.fold.total_type)
+    with _reduced(f, reduction.runs[:-1], sizes, place) as coordinates:
+        row = read.row(coordinates)
+        with f.loop(0, sizes[-1]) as column:
+            element = row.lanewise(column, 1, None, reduction.type)
+            total.set(reduction.fold.join(f, total.get(), reduction.element(f, element)))
+    return total.get()
 
 
 # --- the last axis is kept ------------------------------------------------------------------------------------------
