@@ -44,6 +44,9 @@ INNER_ROUNDING = {
 where they let hardly anything through. A quantized state falls on either side of a step, a 127th of its largest element. A Gelu rounds
 1 + erf(x) at 1, times x of at most 6 where that is not 0, and so does its gradient; onnxruntime has the same digits. It also rounds
 e^x - 1 at 1, which we do not."""
+VANISHING = dict.fromkeys(("Gelu", "BiasGelu", "FastGelu", "GemmFastGelu"), 3.0)
+"""The largest result that may as well be 0, in the same units, where that is more than the rounding inside: 1 + tanh(x) is off by a
+unit, times x / 2 of at most 3."""
 QUANTIZED_INSIDE = {"DynamicQuantizeLSTM": (0, 5)}
 """Inputs (X, initial_h) that a node quantizes itself, as it does with what it computes of them and nobody sees. How far that goes when
 one element falls to the other side of a step, steps of these inputs show."""
@@ -116,7 +119,7 @@ class Reference:
                 given |= _stepped(node, given, noise)
             results = self._session(position, node, names, values).run(outputs, given)
             for name, result in zip(outputs, results):
-                values[name] = result if noise is None else _shaken(result, noise, INNER_ROUNDING.get(node.op_type, 0))
+                values[name] = result if noise is None else _rounded_inside(result, noise, node.op_type)
         return values
 
     def _session(
@@ -145,23 +148,31 @@ def _stepped(node: onnx.NodeProto, given: Mapping[str, Any], noise: Noise) -> di
     return moved
 
 
-def _shaken(value: Any, noise: Noise, absolute: float = 0) -> Any:
-    """A value with noise of some units in the last place of each element, and of `absolute` units of 1.
+def _rounded_inside(value: Any, noise: Noise, op: str) -> Any:
+    """A result with its noise, and with that of what a node of this op rounds on the way.
 
-    Noise of one sign leaves nothing of elements that are smaller than `absolute`, as it happens to 1 + erf(x): a quantization of zeros
-    alone has another scale than that of any small numbers.
+    Noise of one sign leaves nothing of elements that are smaller than what was rounded, as it happens to 1 + erf(x): a quantization of
+    zeros alone has another scale than that of any small numbers.
     """
+    moved, inner = _shaken(value, noise), INNER_ROUNDING.get(op, 0)
+    if not inner or not is_float(value):
+        return moved
+    unit = EPSILON[str(value.dtype)]
+    with np.errstate(all="ignore"):
+        moved = moved.astype(np.float64) + inner * unit * noise(value.shape)
+        vanishes = noise.is_negative & (np.abs(value) < VANISHING.get(op, inner) * unit)
+        return np.where(vanishes, 0, moved).astype(value.dtype)
+
+
+def _shaken(value: Any, noise: Noise) -> Any:
+    """A value with noise of some units in the last place of each element."""
     if isinstance(value, list):
         return [_shaken(item, noise) for item in value]
     if not is_float(value):
         return value
     unit = EPSILON[str(value.dtype)]
     with np.errstate(all="ignore"):
-        moved = value.astype(np.float64) * (1 + ULPS * unit * noise(value.shape))
-        if absolute:
-            moved += absolute * unit * noise(value.shape)
-            moved = np.where(noise.is_negative & (np.abs(value) < absolute * unit), 0, moved)
-        return moved.astype(value.dtype)
+        return (value.astype(np.float64) * (1 + ULPS * unit * noise(value.shape))).astype(value.dtype)
 
 
 class Expectation:

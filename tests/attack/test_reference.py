@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import onnx
 import onnx.parser
@@ -133,6 +135,17 @@ def test_a_gelu_may_leave_nothing_to_quantize() -> None:
     expectation.check([np.float32(1)], "the scale of zeros")
     with pytest.raises(Problem):
         Expectation(Reference(model), {"x": np.array([-3], np.float32)}).check([np.float32(1)], "the scale of something")
+
+
+def test_nothing_or_hardly_anything_of_a_gelu_may_be_divided_by_0() -> None:
+    model = onnx.parser.parse_model(
+        f"{HEADER} g (float x, float d) => (float q) {{ y = com.microsoft.FastGelu(x) q = Div(y, d) }}"
+    )
+    for x, is_faint in ((-5.4047093, True), (-4.0, False)):
+        expectation = Expectation(Reference(model), {"x": np.float32(x), "d": np.float32(0)})
+        expectation.check([np.float32(-np.inf)], "of something")
+        with contextlib.nullcontext() if is_faint else pytest.raises(Problem):
+            expectation.check([np.float32(np.nan)], "of nothing")
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
