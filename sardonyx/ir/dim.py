@@ -11,7 +11,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Union
+from typing import TypeGuard, Union
 
 Dim = Union[int, "Expression"]
 Monomial = tuple[tuple["Atom", int], ...]
@@ -429,8 +429,31 @@ def _beats(function: str, a: Dim, b: Dim) -> bool:
 
 
 def is_nonnegative(dim: Dim) -> bool:
-    """Whether `dim` is certainly 0 or more (all its terms are)."""
-    return all(factor >= 0 and all(_atom_nonnegative(atom) for atom, _ in monomial) for monomial, factor in _terms(dim).items())
+    """Whether `dim` is certainly 0 or more, as far as its terms show."""
+    least = lower_bound(dim)
+    return least is not None and least >= 0
+
+
+def lower_bound(dim: Dim) -> int | None:
+    """A number that `dim` is never below, as far as its terms show; None if they show none."""
+    total = 0
+    for monomial, factor in _terms(dim).items():
+        least = _monomial_bound(monomial) if factor >= 0 or not monomial else None
+        if least is None:
+            return None
+        total += factor * least
+    return total
+
+
+def _monomial_bound(monomial: Monomial) -> int | None:
+    if len(monomial) == 1 and monomial[0][1] == 1:
+        return _atom_bound(monomial[0][0])
+    bounds = [_atom_bound(atom) for atom, _ in monomial]
+    return math.prod(bound**power for bound, (_, power) in zip(bounds, monomial)) if _all_nonnegative(bounds) else None
+
+
+def _all_nonnegative(bounds: Sequence[int | None]) -> TypeGuard[Sequence[int]]:
+    return all(bound is not None and bound >= 0 for bound in bounds)
 
 
 def is_positive(dim: Dim) -> bool:
@@ -451,11 +474,19 @@ def is_capped(dim: Dim, by: Dim) -> bool:
     return all(isinstance(size, int) and size >= 1 for size in atom.arguments if size != by)
 
 
-def _atom_nonnegative(atom: Atom) -> bool:
+def _atom_bound(atom: Atom) -> int | None:
     if isinstance(atom, Symbol):
-        return True
-    checks = [is_nonnegative(argument) for argument in atom.arguments]
-    return any(checks) if atom.function == "max" else all(checks)
+        return 0
+    bounds = [lower_bound(argument) for argument in atom.arguments]
+    divisor = atom.arguments[-1]
+    if atom.function == "max":
+        return max((bound for bound in bounds if bound is not None), default=None)
+    if atom.function == "min":
+        return None if None in bounds else min(bound for bound in bounds if bound is not None)
+    if atom.function == "floordiv" and isinstance(divisor, int) and divisor > 0:
+        return None if bounds[0] is None else bounds[0] // divisor
+    is_whole = atom.function == "mod" and isinstance(divisor, int) and divisor > 0
+    return 0 if is_whole or _all_nonnegative(bounds) else None
 
 
 def evaluate(dim: Dim, bindings: Mapping[str, int]) -> int:

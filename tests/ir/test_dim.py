@@ -73,6 +73,23 @@ def test_substituting_all_symbols_is_evaluating(tree, bindings):
     assert dim.substitute(built, bindings) == expected
 
 
+@given(trees, st.fixed_dictionaries({name: st.integers(0, 50) for name in NAMES}))
+def test_nothing_is_below_its_lower_bound(tree, bindings):
+    built = build(tree)
+    least = dim.lower_bound(built)
+    try:
+        assert least is None or dim.evaluate(built, bindings) >= least
+    except (ZeroDivisionError, KeyError):
+        return
+
+
+def test_what_a_convolution_leaves_is_not_negative():
+    W = symbol("W")
+    assert dim.is_nonnegative((W - 1) // 2 + 1)
+    assert dim.is_nonnegative(((W - 1) // 2 + 2) // 2)
+    assert not dim.is_nonnegative((W - 3) // 2 + 1)
+
+
 @given(trees, trees, st.fixed_dictionaries({name: st.integers(1, 50) for name in NAMES}))
 def test_a_named_size_changes_no_value(tree, outer, bindings):
     whole = build(tree)

@@ -59,6 +59,11 @@ CASES: dict[str, tuple[str, Sequence[Feeds]]] = {
         "g (float[N,M] x, int64[2] s) => (float[a,b] y) { z = Reshape(x, s) y = Neg(z) }",
         each("s", [(3, 10), (0, -1), (-1, 1), (5, 6)]),
     ),
+    "slice to a size that may be negative": (
+        """g (float[N] x) => (float[a] y) <int64[1] zero = {0}, int64[1] two = {2}> {
+            n = Shape(x) end = Sub(n, two) z = Slice(x, zero, end) y = Neg(z) }""",
+        [{"x": matrix(1, rows)[0]} for rows in (0, 1, 2, 3, 9)],
+    ),
     "reshape of nothing": (
         "g (float[N,M] x, int64[2] s) => (float[a,b] y) { z = Reshape<allowzero=1>(x, s) y = Neg(z) }",
         each("s", [(0, 10), (7, 0)], rows=0),

@@ -16,7 +16,7 @@ from sardonyx.ops.reading import input_named, operand, word
 from sardonyx.providers.native.kernels.shape.blocks import PAD_MODES, Margins, pad_by
 from sardonyx.providers.native.kernels.shape.copying import PIECE_BYTES
 from sardonyx.providers.native.kernels.shape.filling import claims_range, marks_with_two_values, one_hot
-from sardonyx.providers.native.kernels.shape.views import axis_of, constant_of_shape, content, reshape
+from sardonyx.providers.native.kernels.shape.views import axis_of, constant_of_shape, content, is_known_part, reshape
 from sardonyx.providers.native.program.arguments import Arguments, Pointer, Size, each
 from sardonyx.providers.native.program.computed_sizes import (
     axes_of,
@@ -261,9 +261,7 @@ def _cut_axes(node: Node) -> tuple[list[int], tuple[int, ...]] | None:
 
 def _claims_slice(node: Node) -> bool:
     bounds = [input_named(node, name) for name in ("starts", "ends")]
-    if not all(map(has_numbers, bounds)) or all(content(node, name) is not None for name in ("starts", "ends")):
-        return False
-    return _cut_axes(node) is not None
+    return not is_known_part(node) and all(map(has_numbers, bounds)) and _cut_axes(node) is not None
 
 
 @lower("Slice", since=10, claims=_claims_slice, case=CASE, costly=False, settles=True)

@@ -192,7 +192,8 @@ def _window_backward(axis: int, size: Dim, start: Dim, end: Dim, step: int) -> W
     return Window(axis, size - 1, dim.ceildiv(size, -step), step) if from_end and to_front else None
 
 
-def _claims_slice(node: Node) -> bool:
+def is_known_part(node: Node) -> bool:
+    """Whether shapes tell what a Slice takes. The sign of a bound may be open where its size is known."""
     windows = slice_windows(node)
     if windows is None:
         return False
@@ -200,7 +201,7 @@ def _claims_slice(node: Node) -> bool:
     return all(result[window.axis] == window.size for window in windows)
 
 
-@lower("Slice", claims=_claims_slice, costly=False)
+@lower("Slice", claims=is_known_part, costly=False)
 def slice_data(lowerer: Lowerer, node: Node) -> None:
     """A part of a value."""
     view = lowerer.view(required(node.inputs[0]))
