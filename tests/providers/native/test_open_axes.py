@@ -36,7 +36,6 @@ OPEN = {
         com.microsoft:ConvTransposeWithDynamicPads CausalConvWithState com.microsoft:CausalConvWithState
         DeformConv
     """,
-    "channels of unknown number: these shape the code of small integers": "ConvInteger QLinearConv com.microsoft:QLinearConv",
     "rows must be known to be as long as packed weights": "com.microsoft:MatMulNBitsMlp com.microsoft:MatMulNBitsQkv",
     "weights or heads of unknown sizes: these shape the code": """
         LSTM GRU RNN LinearAttention com.microsoft:LinearAttention Attention GroupNormalization RotaryEmbedding
@@ -48,15 +47,10 @@ OPEN = {
     "lengths of transforms: these shape the code": "DFT STFT",
     "how many axes the result has depends on a size": "GatherND ScatterND com.microsoft:GatherND Squeeze",
     "whether operands have one shape is known in a run only": """
-        SwiGLU LayerNormalization SimplifiedLayerNormalization com.microsoft:SkipLayerNormalization
-        com.microsoft:SkipSimplifiedLayerNormalization
+        SwiGLU
     """,
     "coordinates must be known to be as many as an image has axes": "AffineGrid RoiAlign",
     "which axes change, or how many channels there are, shapes the code": "Resize Col2Im",
-    "features are counted when the session is made": """
-        ai.onnx.ml:ArrayFeatureExtractor ai.onnx.ml:FeatureVectorizer ai.onnx.ml:Imputer ai.onnx.ml:LinearClassifier
-        ai.onnx.ml:LinearRegressor ai.onnx.ml:SVMClassifier ai.onnx.ml:SVMRegressor ai.onnx.ml:Scaler
-    """,
 }
 """Why nodes may be left to NumPy if no size is known, and which."""
 LISTED = {name for names in OPEN.values() for name in names.split()}

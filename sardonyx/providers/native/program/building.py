@@ -230,6 +230,14 @@ class ProgramBuilder:
         self.require((size - 1) * (size - wanted), 0)
         return size
 
+    def narrowed(self, view: View, axis: int, size: int) -> View:
+        """A view with an open size that must be this one; if not, NumPy computes the cluster."""
+        self.require(view.shape[axis], size)
+        known = {symbol.name: size for symbol in [getattr(view.shape[axis], "symbol", None)] if symbol is not None}
+        shape = tuple(size if n == axis else dim.substitute(other, known) for n, other in enumerate(view.shape))
+        strides = tuple(dim.substitute(stride, known) for stride in view.strides)
+        return replace(view, shape=shape, strides=strides, offset=dim.substitute(view.offset, known))
+
     def broadcast(self, view: View, shape: Dims) -> View:
         """A view repeated to a shape, refused at run time if it does not fit."""
         surplus = max(len(view.shape) - len(shape), 0)

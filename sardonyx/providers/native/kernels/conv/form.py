@@ -10,7 +10,7 @@ from sardonyx.providers.native.kernels.conv.tiles import Axis
 from sardonyx.providers.native.kernels.conv.windows import Windows, steps_of, windows_of
 from sardonyx.providers.native.program.expression import Operation
 from sardonyx.providers.native.program.lowering import Lowerer
-from sardonyx.providers.native.program.values import element_of, shape_of
+from sardonyx.providers.native.program.values import dims, element_of, shape_of
 from sardonyx.providers.native.program.views import Dims, View, collapse, dense_strides
 from sardonyx.startup.records import dataclass
 
@@ -119,7 +119,21 @@ def sizes_fit(node: Node, X: Value, W: Value, B: Value | None) -> bool:
     if kernel_shape and tuple(kernel_shape) != tuple(sizes[2:]):
         return False
     channels = _spatial_first(shape, is_channels_last(node))[1]
-    return channels == sizes[1] * group and (B is None or shape_of(B) == (sizes[0],))
+    return may_be(channels, sizes[1] * group) and (B is None or shape_of(B) == (sizes[0],))
+
+
+def may_be(size: Dim, wanted: int) -> bool:
+    """Whether a size is the wanted one, or open."""
+    return size == wanted if isinstance(size, int) else True
+
+
+def require_channels(lowerer: Lowerer, node: Node, channels: int) -> None:
+    """Let X have as many channels as filters take, where their number is open."""
+    X, _ = factors_of(node)
+    assert X is not None
+    axis = len(dims(X)) - 1 if is_channels_last(node) else 1
+    if not isinstance(dims(X)[axis], int):
+        lowerer.set_view(X, lowerer.narrowed(lowerer.view(X), axis, channels))
 
 
 def _is_known_activation(node: Node) -> bool:

@@ -23,6 +23,7 @@ from sardonyx.providers.native.kernels.conv.form import (
     is_channels_last,
     last_order,
     operations_of,
+    require_channels,
 )
 from sardonyx.providers.native.kernels.conv.rows import padded_rows
 from sardonyx.providers.native.program.arguments import Pointer
@@ -53,6 +54,7 @@ def convolution_steps(lowerer: Lowerer, node: Node) -> None:
     geometry = geometry_of(node)
     for size in geometry.output:
         lowerer.require(dim.maximum(size, 0), size)
+    require_channels(lowerer, node, geometry.groups * geometry.channels)
     expansion = fused.expansion_of(lowerer, node)
     if expansion is not None:
         fused.fused_steps(lowerer, node, geometry, expansion, sink_of(lowerer, node))

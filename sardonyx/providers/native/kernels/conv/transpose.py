@@ -21,6 +21,8 @@ from sardonyx.providers.native.kernels.conv.form import (
     filters_of,
     input_view,
     last_order,
+    may_be,
+    require_channels,
 )
 from sardonyx.providers.native.kernels.conv.operators import product_step
 from sardonyx.providers.native.kernels.conv.transpose_kernels import (
@@ -127,7 +129,7 @@ def _sizes_fit(node: Node, X: Value, W: Value, B: Value | None) -> bool:
     steps = [*(operand(node, "strides") or ()), *(operand(node, "dilations") or ())]
     if max(steps, default=1) > LONGEST_STRIDE:
         return False
-    return shape[1] == sizes[0] and min(steps, default=1) > 0 and (B is None or shape_of(B) == (sizes[1] * group,))
+    return may_be(shape[1], sizes[0]) and min(steps, default=1) > 0 and (B is None or shape_of(B) == (sizes[1] * group,))
 
 
 @lower("ConvTranspose", claims=_claims, strided=True)
@@ -135,6 +137,7 @@ def conv_transpose(lowerer: Lowerer, node: Node) -> None:
     sizes = transposed_of(node)
     for size in sizes.output:
         lowerer.require(dim.maximum(size, 0), size)
+    require_channels(lowerer, node, sizes.groups * sizes.channels)
     view = input_view(lowerer, node)
     is_wide = sizes.groups == 1 and sizes.filters >= FEW_CHANNELS
     if sizes.is_tiling and is_wide and _rows_are_even(view):

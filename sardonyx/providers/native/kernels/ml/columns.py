@@ -136,11 +136,12 @@ def _extract_row(f: KernelFunction, a: ExtractArguments, type: Type, row: Value,
 
 def _claims_vectorizer(node: Node) -> bool:
     shapes = [None if value is None else shape_of(value) for value in node.inputs]
-    if any(shape is None or len(shape) != 2 or not isinstance(shape[1], int) for shape in shapes):
+    if any(shape is None or len(shape) != 2 for shape in shapes):
         return False
-    attributes = all_attributes(node).get("inputdimensions")
-    widths = [shape[1] for shape in shapes if shape is not None]
-    return not attributes or list(attributes) == widths
+    widths = all_attributes(node).get("inputdimensions") or [shape[1] for shape in shapes if shape is not None]
+    return len(widths) == len(shapes) and all(
+        not isinstance(shape[1], int) or shape[1] == width for shape, width in zip(shapes, widths) if shape is not None
+    )
 
 
 @lower("FeatureVectorizer", domain=DOMAIN, claims=_claims_vectorizer)
@@ -148,9 +149,10 @@ def feature_vectorizer(lowerer: Lowerer, node: Node) -> None:
     """Inputs side by side, as float32."""
     output = lowerer.output(node.outputs[0])
     start: Dim = 0
-    for value in node.inputs:
+    widths = all_attributes(node).get("inputdimensions") or [None] * len(node.inputs)
+    for value, width in zip(node.inputs, widths):
         assert value is not None
         view = lowerer.view(value)
-        lowerer.require(view.shape[0], output.shape[0])
+        lowerer.require_shape(view.shape, (output.shape[0], view.shape[1] if width is None else width))
         lowerer.copy(view, replace(output, shape=view.shape, offset=output.offset + start))
         start = start + view.shape[1]

@@ -18,7 +18,7 @@ from sardonyx.providers.native.program.composition import Composer, compose
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import dims, fixed, shape_of
+from sardonyx.providers.native.program.values import dims, shape_of
 
 ROWS = 4
 """How many rows are computed together."""
@@ -49,7 +49,8 @@ def _regressor_transform(node: Node) -> str:
 @compose("LinearRegressor", domain="ai.onnx.ml", claims=lambda node: _claims_regressor(node, is_transformed=False))
 def linear_regressor(op: Composer, X: Value, coefficients: list[float], intercepts: list[float] | None, targets: int) -> Value:
     """Without a transform it is a product like others."""
-    features = fixed(dims(X)[-1], "the number of features")
+    features = _features(dims(X)[-1], coefficients, targets)
+    op.require(dims(X)[-1], features)
     rows = op.cast_to(X if len(dims(X)) == 2 else op.reshape(X, 1, features), dtypes.float32)
     weights = np.asarray(coefficients[: targets * features], np.float32).reshape(targets, features)
     added = [op.constant(np.asarray(intercepts, np.float32))] if intercepts else []
@@ -85,7 +86,12 @@ def linear_classifier(lowerer: Lowerer, node: Node) -> None:
     finish_scores(lowerer, spec, scores, output, label)
 
 
-def _features(node: Node) -> Dim:
+def _features(columns: Dim, coefficients: Sequence[float], targets: int) -> int:
+    """How many features rows have; where that is open, as many as there are coefficients for."""
+    return columns if isinstance(columns, int) else len(coefficients) // max(1, targets)
+
+
+def _columns(node: Node) -> Dim:
     assert node.inputs[0] is not None
     return (shape_of(node.inputs[0]) or (0,))[-1]
 
@@ -95,16 +101,19 @@ def _targets(node: Node) -> int:
 
 
 def _classes(node: Node) -> int:
-    """How many scores a classifier computes."""
-    attributes, features = all_attributes(node), _features(node)
-    count = len(attributes.get("intercepts") or ())
-    return count or (len(attributes["coefficients"]) // features if isinstance(features, int) and features else 0)
+    """How many scores a classifier computes; where nothing else tells, as many as it has labels."""
+    attributes, columns = all_attributes(node), _columns(node)
+    intercepts, labels = (attributes.get(name) or () for name in ("intercepts", "classlabels_ints"))
+    if intercepts or not isinstance(columns, int):
+        return len(intercepts) or len(labels)
+    return len(attributes["coefficients"]) // columns if columns else 0
 
 
 def _fits(node: Node, targets: int) -> bool:
     """Whether there are as many coefficients and, if a class is chosen among scores, labels as it takes."""
-    attributes, features = all_attributes(node), _features(node)
-    if not isinstance(features, int) or targets < 1 or len(attributes["coefficients"]) < targets * features:
+    attributes = all_attributes(node)
+    features = _features(_columns(node), attributes["coefficients"], targets)
+    if targets < 1 or len(attributes["coefficients"]) < targets * features:
         return False
     labels = attributes.get("classlabels_ints")
     return len(attributes.get("intercepts") or ()) in (0, targets) and (
@@ -116,7 +125,8 @@ def _products(lowerer: Lowerer, node: Node, coefficients: list[float], intercept
     """Add the step that computes scores, [rows, targets filled up to whole vectors]."""
     assert node.inputs[0] is not None
     X = lowerer.contiguous(node.inputs[0])
-    rows, features = (1, *X.shape)[-2], fixed(X.shape[-1], "the number of features")
+    rows, features = (1, *X.shape)[-2], _features(X.shape[-1], coefficients, targets)
+    lowerer.require(X.shape[-1], features)
     for value in node.outputs:
         lowerer.require((shape_of(value) or (0,))[0], rows)
     lanes = min(lowerer.target.lanes(F32), max(4, 1 << (targets - 1).bit_length()))

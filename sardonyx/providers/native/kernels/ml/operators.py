@@ -58,13 +58,16 @@ class ColumnSpec:
 
 
 def _by_column(lowerer: Lowerer, node: Node, function: str, type: Type, constants: list[np.ndarray]) -> None:
-    """Add the step that computes a function of the input's elements and constants for their columns."""
+    """Add the step that computes a function of the input's elements and constants, one for all or one for each column."""
     value = node.inputs[0]
     shape, result = None if value is None else shape_of(value), element_of(node.outputs[0])
     assert value is not None and shape is not None and result is not None
     groups = (len(shape) - 1, 1)
     source, sink = lowerer.source(value, groups), lowerer.sink(node, groups)
     spread = tuple(len(numbers) > 1 for numbers in constants)
+    for numbers in constants:
+        if len(numbers) > 1:
+            lowerer.require(shape[-1], len(numbers))
     widest = max(
         (F32, type, result, *(item.type for item in (*source.chain.items, *sink.chain.items))),
         key=lambda type: type.computed.bits,
@@ -141,6 +144,10 @@ def columns_of(node: Node) -> Any:
     return (shape_of(node.inputs[0]) or (1,))[-1]
 
 
+def _has_open_columns(node: Node) -> bool:
+    return not isinstance(columns_of(node), int)
+
+
 def input_type(node: Node) -> Type:
     type = None if node.inputs[0] is None else element_of(node.inputs[0])
     assert type is not None
@@ -149,8 +156,10 @@ def input_type(node: Node) -> Type:
 
 def _claims_scaler(node: Node) -> bool:
     attributes = all_attributes(node)
-    sizes = {len(attributes.get(name) or [0]) for name in ("offset", "scale")}
-    return rank_of(node) in (1, 2) and (sizes == {1} or (isinstance(columns_of(node), int) and sizes <= {1, columns_of(node)}))
+    sizes = {len(attributes.get(name) or [0]) for name in ("offset", "scale")} - {1}
+    return rank_of(node) in (1, 2) and (
+        not sizes or sizes == {columns_of(node)} or (len(sizes) == 1 and _has_open_columns(node))
+    )
 
 
 @lower("Scaler", domain=DOMAIN, claims=_claims_scaler)
@@ -171,8 +180,7 @@ def _imputed(node: Node) -> tuple[list[Any], Any]:
 
 def _claims_imputer(node: Node) -> bool:
     values, _ = _imputed(node)
-    columns = columns_of(node)
-    return rank_of(node) in (1, 2) and (len(values) == 1 or (len(values) > 1 and isinstance(columns, int)))
+    return rank_of(node) in (1, 2) and bool(values)
 
 
 @lower("Imputer", domain=DOMAIN, claims=_claims_imputer)
@@ -181,7 +189,8 @@ def imputer(lowerer: Lowerer, node: Node) -> None:
     values, replaced = _imputed(node)
     type = input_type(node)
     dtype = np.dtype(f"{'f' if type.is_float else 'i'}{type.bytes}")
-    numbers = np.asarray(values if len(values) == columns_of(node) else values[:1]).astype(dtype)
+    has_own = _has_open_columns(node) or len(values) == columns_of(node)
+    numbers = np.asarray(values if has_own else values[:1]).astype(dtype)
     if type.is_float and math.isnan(replaced):
         _by_column(lowerer, node, "impute NaN", type, [numbers])
     else:

@@ -20,12 +20,7 @@ KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
 def _claims(node: Node) -> bool:
     shape = None if node.inputs[0] is None else shape_of(node.inputs[0])
     attributes = all_attributes(node)
-    if (
-        shape is None
-        or len(shape) not in (1, 2)
-        or not isinstance(shape[-1], int)
-        or not all(output.name for output in node.outputs)
-    ):
+    if shape is None or len(shape) not in (1, 2) or not all(output.name for output in node.outputs):
         return False
     return attributes["kernel_type"] in KERNELS and attributes["post_transform"] in TRANSFORMS
 
@@ -37,7 +32,7 @@ def _claims_regressor(node: Node) -> bool:
     return (
         _claims(node)
         and 0 < count <= len(weights)
-        and len(vectors) == count * features_of(node)
+        and len(vectors) == count * features_of(node, count)
         and len(attributes["rho"]) >= 1
     )
 
@@ -52,7 +47,7 @@ def _claims_classifier(node: Node) -> bool:
     )
     if len(node.outputs) != 2 or not _claims(node) or not 2 <= len(sizes) == len(labels) or min(sizes) < 0:
         return False
-    whole = len(vectors) == sum(sizes) * features_of(node) > 0 and len(weights) >= (len(sizes) - 1) * sum(sizes)
+    whole = len(vectors) == sum(sizes) * features_of(node, sum(sizes)) > 0 and len(weights) >= (len(sizes) - 1) * sum(sizes)
     if np.isnan(weights).any():
         return False
     chances = [attributes.get(name) or [] for name in ("prob_a", "prob_b")]

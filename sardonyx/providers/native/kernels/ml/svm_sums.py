@@ -18,13 +18,14 @@ from sardonyx.compiler.builder import Value, Variable
 from sardonyx.compiler.powers import pow
 from sardonyx.compiler.types import F32, I64, Type
 from sardonyx.ir import Dim, Node, dim
+from sardonyx.ops.reading import all_attributes
 from sardonyx.providers.cpu.ml.svm import duel_weights
 from sardonyx.providers.native.kernels.ml.scores import Scores
 from sardonyx.providers.native.program.arguments import Arguments, Pointer, ScratchSlotArguments, Size
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.sizes import ScratchSlots
-from sardonyx.providers.native.program.values import fixed, shape_of
+from sardonyx.providers.native.program.values import shape_of
 from sardonyx.startup.records import dataclass
 
 ROWS = 4
@@ -49,9 +50,11 @@ class SupportSpec:
     """Whether weights that are NaN stand for vectors that do not count: 0 times an infinity would be NaN."""
 
 
-def features_of(node: Node) -> int:
+def features_of(node: Node, count: int) -> int:
+    """How many features rows have; where that is open, as many as each of `count` support vectors."""
     assert node.inputs[0] is not None
-    return fixed((shape_of(node.inputs[0]) or (0,))[-1], "the number of features")
+    columns = (shape_of(node.inputs[0]) or (0,))[-1]
+    return columns if isinstance(columns, int) else len(all_attributes(node).get("support_vectors") or ()) // max(1, count)
 
 
 def whole_sums(lowerer: Lowerer, node: Node, attributes: dict[str, Any]) -> Scores:
@@ -98,7 +101,8 @@ def _support(
     rows: Dim = (1, *X.shape)[-2]
     for value in node.outputs:
         lowerer.require((shape_of(value) or (0,))[0], rows)
-    features, lanes = features_of(node), lowerer.target.lanes(F32)
+    features, lanes = features_of(node, count), lowerer.target.lanes(F32)
+    lowerer.require(X.shape[-1], features)
     padded = -(-count // lanes) * lanes
     vectors = np.zeros((features, padded), np.float32)
     vectors[:, :count] = np.asarray(attributes["support_vectors"], np.float32).reshape(count, features).T
@@ -185,7 +189,7 @@ def _sums(lowerer: Lowerer, node: Node, attributes: dict[str, Any], weights: np.
     table[:, :count] = weights.T
     place = lowerer.scratch(dim.ceildiv(rows, ROWS) * (ROWS * sums * 4))
     arguments = SumArguments(support=support, weights=lowerer.table(table), sums=sums, rho=lowerer.constant(rho), scores=place)
-    features = features_of(node)
+    features = features_of(node, count)
     work = max(1, (features + sums + 8) * count * ROWS)
     lowerer.call(
         sum_kernel(lowerer.target, spec),
@@ -249,7 +253,7 @@ def _sums_by_class(lowerer: Lowerer, node: Node, attributes: dict[str, Any], siz
     width = -(-others // lanes) * lanes
     weights = np.zeros((count, width), np.float32)
     weights[:, :others] = np.asarray(attributes["coefficients"][: others * count], np.float32).reshape(others, count).T
-    features, pairs = features_of(node), len(rho)
+    features, pairs = features_of(node, count), len(rho)
     work = (features + width + 8) * count * ROWS
     slots = ScratchSlots(dim.ceildiv(rows, ROWS), max(1, PRODUCTS_PER_PIECE // work))
     place = lowerer.scratch(rows * (pairs * 4))

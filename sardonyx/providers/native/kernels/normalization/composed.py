@@ -145,8 +145,7 @@ def layer_normalization(
     )
     result = op.Mul(normalized, op.cast(Scale, X))
     result = result if B is None else op.Add(result, op.cast(B, X))
-    if dims(result) != dims(X):
-        raise CannotCompile("factors and summands do not broadcast to X", quiet=True)
+    op.require_shape(result, dims(X))
     return result, *statistics
 
 
@@ -161,8 +160,7 @@ def simplified_layer_normalization(
         )
     )
     result = op.Mul(*(op.cast_to(factor, dtypes.float64) for factor in (normalized, scale)))
-    if dims(result) != dims(X):
-        raise CannotCompile("factors do not broadcast to X", quiet=True)
+    op.require_shape(result, dims(X))
     return result, *statistics
 
 

@@ -154,15 +154,29 @@ def normalize(
     shape = dims(summed[0])  # that of the output may be declared where this one is open
     others = [operand for operand in (*summed[1:], scale, bias) if operand is not None]
     groups = (*outer_groups(summed[0], axis, others), len(shape) - axis)
-    sources = [broadcast_source(lowerer, term, shape, groups) for term in summed]
+    sources = [_repeated_source(lowerer, term, shape, groups) for term in summed]
     factor, shift = (
-        None if operand is None else broadcast_source(lowerer, operand, shape, groups) for operand in (scale, bias)
+        None if operand is None else _repeated_source(lowerer, operand, shape, groups) for operand in (scale, bias)
     )
     total_sink = None if total is None else lowerer.sink(node, groups, total)
     sink = lowerer.sink(node, groups)
     means, inverses = (None if value is None else lowerer.output(value) for value in (mean, inverse))
     rows = Rows(sources, sink, factor, shift, total_sink, means, inverses)
     norm_step(lowerer, form, computed(summed[0]), epsilon, rows)
+
+
+def _repeated_source(lowerer: Lowerer, value: Value, shape: Dims, groups: Sequence[int]) -> Source:
+    """An operand that is repeated along axes of size 1. Its other sizes are those of the shape, or NumPy computes the run."""
+    own = _padded(dims(value), len(shape))
+    for size, wanted_size in zip(own, shape):
+        if size != 1:
+            lowerer.require(size, wanted_size)
+    known = tuple(wanted_size if size == 1 else size for size, wanted_size in zip(own, shape))
+    return broadcast_source(lowerer, value, known, groups)
+
+
+def _padded(sizes: Dims, rank: int) -> Dims:
+    return (1,) * (rank - len(sizes)) + sizes
 
 
 def norm_step(lowerer: Lowerer, form: str, type: Type, epsilon: float, rows: Rows) -> None:
@@ -240,16 +254,22 @@ def _axis(node: Node) -> int:
 
 
 def _fits(value: Value | None, shape: Dims, axis: int) -> bool:
-    """Whether an operand is one number, or one for each column of the rows that begin at `axis`, or as large as the whole."""
+    """Whether an operand is one number, or one for each column of the rows that begin at `axis`, or as large as the whole.
+
+    Sizes that are open are compared in each run.
+    """
     if value is None:
         return True
-    mine = dims(value)
-    if len(mine) > len(shape):
+    if len(dims(value)) > len(shape):
         return False
-    padded = (1,) * (len(shape) - len(mine)) + mine
-    inner = padded[axis:]
-    outer_fits = all(own in (1, size) for own, size in zip(padded[:axis], shape))
-    return outer_fits and (inner == shape[axis:] or all(own == 1 for own in inner))
+    pairs = list(zip(_padded(dims(value), len(shape)), shape))
+    outer_fits = all(size == 1 or _may_be_equal(size, other) for size, other in pairs[:axis])
+    has_rows = all(size == other or (size != 1 and _may_be_equal(size, other)) for size, other in pairs[axis:])
+    return outer_fits and (has_rows or all(size == 1 for size, _ in pairs[axis:]))
+
+
+def _may_be_equal(size: Dim, other: Dim) -> bool:
+    return size == other or not isinstance(size - other, int)
 
 
 def _claims_layer(node: Node) -> bool:

@@ -15,7 +15,14 @@ from sardonyx.compiler.types import F32, I8, I16, I32
 from sardonyx.ir import Node, Value, dim
 from sardonyx.ops.reading import operand
 from sardonyx.providers.native.kernels.conv.direct import Tile, pixels_of
-from sardonyx.providers.native.kernels.conv.form import Geometry, even_step, factors_of, geometry_of, sizes_fit
+from sardonyx.providers.native.kernels.conv.form import (
+    Geometry,
+    even_step,
+    factors_of,
+    geometry_of,
+    require_channels,
+    sizes_fit,
+)
 from sardonyx.providers.native.kernels.conv.operators import conv_step, has_short_rows, with_taps_as_channels
 from sardonyx.providers.native.kernels.conv.rows import padded_rows
 from sardonyx.providers.native.kernels.quantize.depthwise import depthwise_steps
@@ -110,6 +117,7 @@ def convolution_steps(lowerer: Lowerer, node: Node, found: Integers, operations:
     geometry = geometry_of(node)
     for size in geometry.output:
         lowerer.require(dim.maximum(size, 0), size)
+    require_channels(lowerer, node, geometry.groups * geometry.channels)
     if not depthwise_steps(lowerer, node, geometry, found, operations):
         _direct_steps(lowerer, node, geometry, found, operations)
 
