@@ -356,6 +356,7 @@ KNOWN = (
     Difference("Hardmax", "passes over NaN, and finds no largest element behind it", of_no_numbers),
     Difference("QLinearSoftmax", "lets 256 become 0, and cuts the inverse of its scale to an integer", always, "com.microsoft"),
     Difference("Softmax", "becomes QLinearSoftmax, which cuts the inverse of its scale to an integer", before="QuantizeLinear"),
+    Difference("Transpose", "quantizes the operand, even where that is an output, too", before="QuantizeLinear"),
     Difference(
         "MaxUnpool", "takes indices for those of the output shape, where the standard's are of the unpadded one", always
     ),
