@@ -3,7 +3,7 @@
 from sardonyx.ir import dim
 from sardonyx.ir.attribute import Attribute, Kind
 from sardonyx.ir.dim import Dim
-from sardonyx.ir.graph import Denotation, Graph, Node, Value
+from sardonyx.ir.graph import Denotation, Graph, Node, Value, released_on_failure
 from sardonyx.ir.model import Function, FunctionKey, Model, SavedOptimization, SavedOptimizations, TypeStrings
 from sardonyx.ir.tensor import ExternalLocation, PackedLocation, SparseTensor, Tensor
 from sardonyx.ir.types import (
@@ -48,4 +48,5 @@ __all__ = [
     "Value",
     "described",
     "dim",
+    "released_on_failure",
 ]

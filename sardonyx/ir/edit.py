@@ -268,9 +268,7 @@ def _output(function: Function, call: Node, cloner: Cloner, value: Value, nodes:
 def discard(nodes: Iterable[Node]) -> None:
     """Let nodes that are in no graph give up all uses of values."""
     for node in nodes:
-        node.resize_inputs(0)
-        for graph in node.subgraphs:
-            graph.release()
+        node.release()
 
 
 def inline_call(

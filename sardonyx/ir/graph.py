@@ -6,6 +6,7 @@ the methods here and the functions of `ir.edit`, which keep the links true.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -203,6 +204,15 @@ class Node:
             captured.update(dict.fromkeys(graph.captured()))
         return list(captured)
 
+    def release(self) -> None:
+        """Give up all uses of values, before a node that is in no graph any more is thrown away."""
+        self.resize_inputs(0)
+        for output in self._outputs:
+            if output.producer is self:  # else another node makes it now
+                output.producer = output.graph = None
+        for graph in self.subgraphs:
+            graph.release()
+
     @property
     def op_id(self) -> str:
         return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
@@ -325,15 +335,17 @@ class Graph:
                 raise ValueError(f"{node} cannot be removed, its output {output.name!r} is used")
         node.resize_inputs(0)
         self.unlink(node)
-        for graph in node.subgraphs:
-            graph.release()
+        node.release()
 
     def release(self) -> None:
-        """Give up all uses of values, before the graph is thrown away."""
+        """Cut all links, before the graph is thrown away: what it holds goes with its last holder, not with the next collection."""
+        self.edited = self.parent = None
         for node in list(self.nodes):
-            node.resize_inputs(0)
-            for graph in node.subgraphs:
-                graph.release()
+            self.unlink(node)
+            node.release()
+        for value in (*self.inputs, *self.initializers.values()):
+            value.graph = value.constant = value.sparse = None
+            value.uses.clear()  # by nodes that were not finished
 
     def reorder(self, nodes: Sequence[Node]) -> None:
         """Put the nodes into another order; they must be the same nodes."""
@@ -391,3 +403,13 @@ class Graph:
 
     def __repr__(self) -> str:
         return f"Graph({self.name!r}, {self._count} nodes)"
+
+
+@contextlib.contextmanager
+def released_on_failure(graph: Graph) -> Iterator[Graph]:
+    """Throw a graph away if something fails while it is made: nobody else could."""
+    try:
+        yield graph
+    except BaseException:
+        graph.release()
+        raise

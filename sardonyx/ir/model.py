@@ -88,3 +88,13 @@ class Model:
     stored_types: TypeStrings | None = None
     """What the file says about the type strings of its ops, by which kernels are matched; None: ask the signatures."""
     saved_optimizations: list[SavedOptimizations] = field(default_factory=list)
+    holds_all: bool = False
+    """Whether whoever needs a part of the model holds the model too, so that all its parts can go when it goes.
+
+    Graphs are linked in circles. Without this, weights would stay until garbage is collected, which may be late.
+    """
+
+    def __del__(self) -> None:
+        if self.holds_all:
+            for graph in (self.graph, *(function.graph for function in self.functions.values())):
+                graph.release()

@@ -14,9 +14,10 @@ from sardonyx import errors, formats
 from sardonyx.errors import Fail, InvalidArgument, InvalidGraph, InvalidProtobuf, NoSuchFile
 from sardonyx.formats.onnx import wire
 from tests.formats.building import add, info, model_of, relu, tensor
+from tests.garbage import left_behind
 
 
-def refused(proto: onnx.ModelProto, error: type[Exception], text: str) -> None:
+def refused(proto: onnx.ModelProto, error: type[Exception] | tuple[type[Exception], ...], text: str) -> None:
     with pytest.raises(error, match=text):
         formats.load(proto)
 
@@ -232,6 +233,17 @@ def test_a_sibling_scope_is_not_seen():
 
 def test_an_output_that_nobody_produces():
     refused(model_of([relu()], outputs=[info("zz")]), Fail, r"Graph output \(zz\) does not exist in the graph")
+
+
+def test_a_refused_model_leaves_nothing_to_the_collector():
+    branch = helper.make_graph([add("x", "v", "z")], "b", [], [info("z")], [tensor("v", np.ones(2, np.float32))])
+    nodes = [add("x", "w"), helper.make_node("If", ["c"], ["u"], then_branch=branch, else_branch=branch)]
+    weights = [tensor("w", np.ones(2, np.float32)), tensor("c", np.True_)]
+    no_output = model_of(nodes, outputs=[info("zz")], initializers=weights)
+    no_operand = model_of([*nodes, add("u", "zz", "last")], initializers=weights)
+    no_function = model_of(nodes, initializers=weights, functions=[onnx.FunctionProto()])
+    for proto in (no_output, no_operand, no_function):
+        assert not left_behind(lambda proto=proto: refused(proto, errors.CODED, "nvalid model"))
 
 
 def test_things_without_a_name():

@@ -10,6 +10,7 @@ from sardonyx.errors import Fail
 from sardonyx.ir import edit
 from sardonyx.ir.text import parse_graph, to_text
 from sardonyx.ir.verify import verify
+from tests.garbage import left_behind
 from tests.ir.comparing import assert_same_graph
 
 CHAIN = "g (float[2] x) => (float[2] y) { a = Relu (x) b = Neg (a) y = Abs (b) }"
@@ -213,3 +214,28 @@ def test_what_is_computed_is_kept_by_those_who_hold_it():
     del held
     assert tensor.peek().tolist() == [2, 2, 2]
     assert tensor.numpy() is tensor.numpy() and tensor.is_loaded
+
+
+# --- throwing away
+
+NESTED = """g (float[2] x, bool c) => (float[2] y) <float[2] w = {1, 2}> { a = Mul (x, w) y = If (c) <
+    then_branch = t () => (z) <float[2] v = {3, 4}> { z = Add (a, v) }, else_branch = e () => (u) { u = Mul (a, w) }> }"""
+
+
+def test_a_model_that_holds_all_leaves_nothing_to_the_collector():
+    def drop(holds_all: bool) -> dict[str, int]:
+        return left_behind(lambda: ir.Model(parse_graph(NESTED), {"": 17}, holds_all=holds_all))
+
+    assert not drop(True) and drop(False)["sardonyx.ir.tensor.Tensor"] == 2
+
+
+def test_nodes_that_are_removed_leave_nothing_to_the_collector():
+    graph = parse_graph(NESTED)
+
+    def cut() -> None:
+        edit.replace_all_uses(named(graph, "y"), named(graph, "a"))
+        edit.remove_unused(graph)
+
+    assert not left_behind(cut)
+    verify(graph)
+    assert ops(graph) == ["Mul"] and list(graph.initializers) == ["w"]

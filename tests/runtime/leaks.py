@@ -1,7 +1,7 @@
 """Makes many sessions of one kind and tells what the process has more of afterwards; `test_leaks` runs it.
 
 Arguments: the kind, and how many sessions before and while it is measured. It prints one JSON object: memory in bytes, mappings, open files
-and Python objects, each per session.
+and Python objects, each per session, and which objects of ours one more session leaves to the garbage collector.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import sardonyx
 from sardonyx.compiler import jit
+from sardonyx.startup import later
+from tests.garbage import left_behind
+from tests.runtime.models import parsed
 
 WIDTH = 64
 X = np.linspace(-1, 1, 8 * WIDTH, dtype=np.float32).reshape(8, WIDTH)
@@ -160,6 +163,68 @@ def containers() -> Callable[[int], None]:
     return lambda number: sardonyx.InferenceSession(model(), prepacked_weights_container=container).run(None, {"x": X})
 
 
+def fresh() -> Callable[[int], None]:
+    """Prepared anew each time."""
+    return lambda number: opened(model(), config={"sardonyx.remember": "off"}).run(None, {"x": X})
+
+
+def in_a_hurry() -> Callable[[int], None]:
+    os.environ["SARDONYX_HURRY"] = "1"
+    return new_kernels()
+
+
+def improved() -> Callable[[int], None]:
+    """Compiled in a hurry and then well."""
+    in_a_hurry()
+
+    def work(number: int) -> None:
+        session = opened(model(1 + number / 1000))
+        session.run(None, {"x": X})
+        later.finish()
+        session.run(None, {"x": X})
+
+    return work
+
+
+def control_flow() -> Callable[[int], None]:
+    text = """g (float[n, 4] x, bool c) => (float[n, 4] y, float[n, 4] z)
+        <float[4] w = {1, 2, 3, 4}, int64 m = {3}, bool t = {1}>
+    {
+        y = If(c) <then_branch = a () => (float[n, 4] p) { p = Mul(x, w) }, else_branch = b () => (float[n, 4] q) { q = Add(x, w) }>
+        z = Loop(m, t, x) <body = l (int64 i, bool u, float[n, 4] s) => (bool v, float[n, 4] r) { v = Identity(u) r = Mul(s, w) }>
+    }"""
+    source = parsed(text)
+
+    def work(number: int) -> None:
+        session = opened(source, config={"sardonyx.remember": "off"})
+        for condition in (True, False):
+            session.run(None, {"x": X[:, :4], "c": np.array(condition)})
+
+    return work
+
+
+def several_plans() -> Callable[[int], None]:
+    """Plans for shapes that come again, for inner values, and an engine in the place of the first."""
+    sizes = """g (float[n, k] x) => (float[n, k] y) <int64 one = {1}, int64 axis = {0}>
+    {
+        s = Shape(x)  r = Gather <axis = 0> (s, axis)  c = Equal(r, one)  h = Exp(x)
+        y = If(c) <then_branch = a () => (float[n, k] p) { p = Neg(h) }, else_branch = b () => (float[n, k] q) { q = Sqrt(h) }>
+    }"""
+    names = "g (float[n] x, float[n] y) => (float[n] z) { a = Exp(x) z = Add(a, y) }"
+
+    def work(number: int) -> None:
+        session = opened(parsed(sizes), config={"sardonyx.remember": "off"})
+        for _ in range(3):
+            session.run(None, {"x": X})
+        session.run(["h"], {"x": X})
+        session.explain()
+        other = opened(parsed(names), config={"sardonyx.remember": "off"})
+        for length in (8, 1):
+            other.run(None, {"x": X[0, :8], "y": X[0, :length]})
+
+    return work
+
+
 # --- counting
 
 
@@ -185,7 +250,8 @@ def main(kind: str, before: int, measured: int) -> None:
     for number in range(before, before + measured):
         work(number)
     last = counts()
-    print(json.dumps({name: (last[name] - first[name]) / measured for name in first}))
+    grown = {name: (last[name] - first[name]) / measured for name in first}
+    print(json.dumps({**grown, "garbage": left_behind(lambda: work(before + measured))}))
 
 
 if __name__ == "__main__":

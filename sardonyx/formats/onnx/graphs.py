@@ -44,41 +44,42 @@ def read_graph(
 ) -> ir.Graph:
     """A main graph, or one inside the graph whose scope is `outer`; `raw` is raw data of initializers that was left in the file."""
     scope = Scope.inside(outer, proto.name)
-    graph = ir.Graph(text(proto.name))
-    graph.doc = text(proto.doc_string)
-    graph.metadata = metadata(proto.metadata_props)
-    for annotation in proto.quantization_annotation:
-        graph.quantization[text(annotation.tensor_name)] = metadata(annotation.quant_parameter_tensor_names)
-    inputs = [_read_input(info, scope) for info in proto.input]
-    _read_initializers(proto, graph, scope, reading, raw or {})
-    for value in inputs:
-        _check_input(value, is_main=outer is None)
-        if value.constant is None or reading.ir_version >= OVERRIDABLE_SINCE:
-            graph.add_input(value)
-        else:
-            value.type = value.constant.type
-    _read_nodes(proto.node, graph, scope, reading)
-    _read_value_info(proto.value_info, scope)
-    for info in proto.output:
-        graph.outputs.append(_read_output(info, graph, scope, reading))
-    return _sorted(graph, scope)
+    with ir.released_on_failure(ir.Graph(text(proto.name))) as graph:
+        graph.doc = text(proto.doc_string)
+        graph.metadata = metadata(proto.metadata_props)
+        for annotation in proto.quantization_annotation:
+            graph.quantization[text(annotation.tensor_name)] = metadata(annotation.quant_parameter_tensor_names)
+        inputs = [_read_input(info, scope) for info in proto.input]
+        _read_initializers(proto, graph, scope, reading, raw or {})
+        for value in inputs:
+            _check_input(value, is_main=outer is None)
+            if value.constant is None or reading.ir_version >= OVERRIDABLE_SINCE:
+                graph.add_input(value)
+            else:
+                value.type = value.constant.type
+        _read_nodes(proto.node, graph, scope, reading)
+        _read_value_info(proto.value_info, scope)
+        for info in proto.output:
+            graph.outputs.append(_read_output(info, graph, scope, reading))
+        return _sorted(graph, scope)
 
 
 def read_body(proto: Any, reading: Reading) -> ir.Graph:
     """The body of a FunctionProto."""
-    graph, scope = ir.Graph(text(proto.name)), Scope()
-    for name in proto.input:
-        if not name:
-            raise InvalidGraph(f"This is an invalid model. An input of function {proto.name} has no name.")
-        graph.add_input(scope.define(text(name)))
-    _read_nodes(proto.node, graph, scope, reading)
-    _read_value_info(proto.value_info, scope)
-    for name in proto.output:
-        value = scope.find(name) or (ir.Value("") if reading.lenient else None)
-        if value is None:
-            raise Fail(f"This is an invalid model. Output ({name}) of function {proto.name} does not exist in its body.")
-        graph.outputs.append(value)
-    return _sorted(graph, scope)
+    scope = Scope()
+    with ir.released_on_failure(ir.Graph(text(proto.name))) as graph:
+        for name in proto.input:
+            if not name:
+                raise InvalidGraph(f"This is an invalid model. An input of function {proto.name} has no name.")
+            graph.add_input(scope.define(text(name)))
+        _read_nodes(proto.node, graph, scope, reading)
+        _read_value_info(proto.value_info, scope)
+        for name in proto.output:
+            value = scope.find(name) or (ir.Value("") if reading.lenient else None)
+            if value is None:
+                raise Fail(f"This is an invalid model. Output ({name}) of function {proto.name} does not exist in its body.")
+            graph.outputs.append(value)
+        return _sorted(graph, scope)
 
 
 def _sorted(graph: ir.Graph, scope: Scope) -> ir.Graph:

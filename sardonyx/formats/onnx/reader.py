@@ -113,20 +113,21 @@ def _model(parsed: _Parsed, folder: Path | None, path: Path | None, files: Files
                 "OperatorSet is being imported."
             )
         check_opsets(reading.opsets)
-        return ir.Model(
-            graph=read_graph(proto.graph, reading, raw=parsed.raw),
-            opsets=reading.opsets,
-            ir_version=proto.ir_version,
-            functions=_read_functions(proto, reading),
-            producer_name=text(proto.producer_name),
-            producer_version=text(proto.producer_version),
-            domain=text(proto.domain),
-            model_version=proto.model_version if proto.HasField("model_version") else None,
-            doc=text(proto.doc_string),
-            metadata=metadata(proto.metadata_props),
-            path=path,
-            folder=folder,
-        )
+        with ir.released_on_failure(read_graph(proto.graph, reading, raw=parsed.raw)) as graph:
+            return ir.Model(
+                graph=graph,
+                opsets=reading.opsets,
+                ir_version=proto.ir_version,
+                functions=_read_functions(proto, reading),
+                producer_name=text(proto.producer_name),
+                producer_version=text(proto.producer_version),
+                domain=text(proto.domain),
+                model_version=proto.model_version if proto.HasField("model_version") else None,
+                doc=text(proto.doc_string),
+                metadata=metadata(proto.metadata_props),
+                path=path,
+                folder=folder,
+            )
     except UnicodeDecodeError as error:
         raise InvalidProtobuf(f"Protobuf parsing failed. A name or text is not UTF-8: {error}") from error
 

@@ -96,25 +96,25 @@ class Level:
 def read_graph(tree: Tree, reading: Reading, outer: Level | None = None) -> ir.Graph:
     """A main graph, or one inside the graph of `outer`."""
     level = Level.of(tree, reading, outer)
-    graph = ir.Graph()
-    for name in tree.get("inputs", ()):
-        level.check(name, "the graph's inputs")
-        if not name:
-            raise invalid("A graph input has no name")
-        level.describe(level.scope.define(name))
-    _read_initializers(tree, graph, level)
-    for name in tree.get("inputs", ()):
-        _add_input(graph, level.scope.values[name], reading)
-    nodes = _read_nodes(tree, graph, level)
-    for name in tree.get("outputs", ()):
-        level.check(name, "the graph's outputs")
-        graph.outputs.append(_read_output(name, graph, level))
-    if not level.scope.is_sorted:
-        edit.topological_sort(graph)
-    saved = read_records(tree.get("runtime_optimizations", {}))
-    if saved:
-        reading.optimizations.append(ir.SavedOptimizations(graph, nodes, saved))
-    return graph
+    with ir.released_on_failure(ir.Graph()) as graph:
+        for name in tree.get("inputs", ()):
+            level.check(name, "the graph's inputs")
+            if not name:
+                raise invalid("A graph input has no name")
+            level.describe(level.scope.define(name))
+        _read_initializers(tree, graph, level)
+        for name in tree.get("inputs", ()):
+            _add_input(graph, level.scope.values[name], reading)
+        nodes = _read_nodes(tree, graph, level)
+        for name in tree.get("outputs", ()):
+            level.check(name, "the graph's outputs")
+            graph.outputs.append(_read_output(name, graph, level))
+        if not level.scope.is_sorted:
+            edit.topological_sort(graph)
+        saved = read_records(tree.get("runtime_optimizations", {}))
+        if saved:
+            reading.optimizations.append(ir.SavedOptimizations(graph, nodes, saved))
+        return graph
 
 
 def _add_input(graph: ir.Graph, value: ir.Value, reading: Reading) -> None:

@@ -69,24 +69,24 @@ def _model(session: Tree, path: Path | None) -> ir.Model:
     if "graph" not in tree:
         raise invalid("Graph is null")
     reading = Reading(_read_opsets(tree), tree["ir_version"])
-    graph = read_graph(tree["graph"], reading)
-    graph.doc = tree.get("graph_doc_string", "")
-    return ir.Model(
-        graph=graph,
-        opsets=dict(reading.opsets),
-        ir_version=tree["ir_version"],
-        producer_name=tree.get("producer_name", ""),
-        producer_version=tree.get("producer_version", ""),
-        domain=tree.get("domain", ""),
-        model_version=None if tree["model_version"] == UNSET_MODEL_VERSION else tree["model_version"],
-        doc=tree.get("doc_string", ""),
-        metadata={entry.get("key", ""): entry.get("value", "") for entry in tree.get("metadata_props", ())},
-        path=path,
-        folder=None if path is None else path.parent,
-        ort_version=version,
-        stored_types=_read_types(session, version),
-        saved_optimizations=_optimizations(reading, version),
-    )
+    with ir.released_on_failure(read_graph(tree["graph"], reading)) as graph:
+        graph.doc = tree.get("graph_doc_string", "")
+        return ir.Model(
+            graph=graph,
+            opsets=dict(reading.opsets),
+            ir_version=tree["ir_version"],
+            producer_name=tree.get("producer_name", ""),
+            producer_version=tree.get("producer_version", ""),
+            domain=tree.get("domain", ""),
+            model_version=None if tree["model_version"] == UNSET_MODEL_VERSION else tree["model_version"],
+            doc=tree.get("doc_string", ""),
+            metadata={entry.get("key", ""): entry.get("value", "") for entry in tree.get("metadata_props", ())},
+            path=path,
+            folder=None if path is None else path.parent,
+            ort_version=version,
+            stored_types=_read_types(session, version),
+            saved_optimizations=_optimizations(reading, version),
+        )
 
 
 def _optimizations(reading: Reading, version: int) -> list[ir.SavedOptimizations]:

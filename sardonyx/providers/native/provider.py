@@ -139,6 +139,7 @@ class NativeExecutionProvider(ExecutionProvider):
             for failure in failed.failures:
                 if failure.is_fatal or (not failure.is_expected and is_strict()):
                     raise failure.error from None
+            failed.forget_frames()
             raise self._refusal(cluster, failed.failures) from failed
 
     def _compile(self, cluster: Cluster) -> CompiledProgram:
@@ -210,6 +211,7 @@ class NativeExecutionProvider(ExecutionProvider):
             inputs += _witnesses(graph, nodes, inputs) if graph is not None else []
             self._compile(Cluster(f"{self.name}_trial", nodes, inputs, leaving or outputs[-1:]))
         except LoweringFailed as failed:
+            failed.forget_frames()
             return failed.failures[0].reason
         except CannotCompile as error:  # a sequence comes from outside of these nodes
             return str(error)

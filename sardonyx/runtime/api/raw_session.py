@@ -69,6 +69,7 @@ class RawSession(Engine):
                 self._model = (
                     self._remembered.model if self._remembered else load_model(model, self.session_options, self._files)
                 )
+            self._model.holds_all = True  # as this session does
             if read_config:
                 options_from_model(self._model, self.session_options)
                 self._profiler = self._profiler or self._open_profiler()
@@ -134,6 +135,7 @@ class RawSession(Engine):
                 writes_context=self._writes_context,
                 remembered=self._remembered,
             )
+            model.holds_all = True  # this session, then its plan, hold it
             demands.check_fallback(self.session_options._config, providers)
             with door("while the model is prepared"):
                 prepared = self._prepared(Prepared(recipe, model))

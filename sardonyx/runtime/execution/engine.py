@@ -71,11 +71,11 @@ class Engine:
         self.journal = prepared.journal
         """What the optimizer did, if it was asked."""
         self._model, self._defaults, self._compiled, self._others = prepared.model, defaults, recipe.compiled, others
-        self._specialized = None if recipe.compiled is not None else Specialized.of(prepared.plan, self._plan_for_inputs)
+        self._specialized = None if recipe.compiled is not None else Specialized.of(prepared.plan)
         supposed = None if self.journal is None else self.journal.suppositions
         can_give_way = recipe.source is not None and (recipe.compiled is None or recipe.compiled.stands_in)
         names = SharedNames.of(graph.inputs) if can_give_way and self._profiler is None else None
-        self._succession = Succession(self, names, others)
+        self._succession = Succession(names, others)
         self._suppositions = Suppositions(supposed, graph.inputs) if supposed else None
         self.inputs: dict[str, Value] = {value.name: value for value in graph.inputs} | (defaults.inputs if defaults else {})
         """What may be fed, by name."""
@@ -105,7 +105,7 @@ class Engine:
     @property
     def plan(self) -> Plan:
         """What is run."""
-        return self._plan or self._succession.current().plan
+        return self._plan or self._succession.current(self).plan
 
     def let_go(self) -> None:
         """Hold no plan any more."""
@@ -147,14 +147,14 @@ class Engine:
             return self._others.with_all_inputs().compute(output_names, feeds, run_options, bound)
         values = self._values(feeds, run_options, bound is not None)
         if names := self._succession.unequal(values):
-            return self._succession.run(names, lambda engine: engine.compute(output_names, feeds, run_options, bound))
+            return self._succession.run(self, names, lambda engine: engine.compute(output_names, feeds, run_options, bound))
         elsewhere, whole = self._elsewhere(values), self._plan
         if elsewhere is not None or whole is None:
-            return (elsewhere or self._succession.current()).compute(output_names, feeds, run_options, bound)
+            return (elsewhere or self._succession.current(self)).compute(output_names, feeds, run_options, bound)
         plan = self._plan_for(whole, output_names)
         try:
             if self._specialized is not None and plan is whole:
-                plan = self._specialized.plan_for(values) or plan
+                plan = self._specialized.plan_for(values, self._plan_for_inputs) or plan
             return self._run(plan, values, run_options, None if bound is None else bound.destinations(plan))
         except CODED:
             raise
@@ -306,11 +306,11 @@ class Engine:
             converted = self._converted(fed)
             if names := self._succession.unequal(converted):
                 given = output_names, feeds, callback, user_data, run_options
-                self._succession.run(names, lambda engine: engine.run_async(*given))
+                self._succession.run(self, names, lambda engine: engine.run_async(*given))
                 return
             elsewhere, whole = self._elsewhere(converted), self._plan
             if elsewhere is not None or whole is None:
-                (elsewhere or self._succession.current()).run_async(output_names, feeds, callback, user_data, run_options)
+                (elsewhere or self._succession.current(self)).run_async(output_names, feeds, callback, user_data, run_options)
                 return
             plan = self._plan_for(whole, output_names or None)
         except CODED as error:

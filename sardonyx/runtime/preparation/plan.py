@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sardonyx.ir import Graph, Node, Value
+from sardonyx.ir import Graph, Model, Node, Value
 from sardonyx.providers.provider import ExecutionProvider, element_type
 from sardonyx.providers.steps import StepCall, as_call
 from sardonyx.runtime.api.enums import ExecutionOrder
@@ -77,6 +77,8 @@ class Plan:
     """Values of the surrounding graph that this one reads, and their slots here."""
     capture_slots: tuple[tuple[int, int], ...] = ()
     """The same values as pairs: slot there, slot here."""
+    model: Model | None = None
+    """What the graph is part of, if it goes with the plan."""
 
     def fetching(self, names: Sequence[str]) -> Plan:
         """The same plan for other outputs, which may be any values of the graph; steps that they don't need are left out."""

@@ -171,9 +171,10 @@ def partition(prepared: Prepared) -> Prepared:
 
 def plan(prepared: Prepared) -> Prepared:
     """Bind kernels, and fix the order of the steps and the memory of all values."""
-    recipe, graph = prepared.recipe, prepared.model.graph
-    new_plan = make_plan(graph, recipe.providers, _plan_options(recipe.options), prepared.assigned)
-    return replace(prepared, plan=new_plan)
+    recipe, model = prepared.recipe, prepared.model
+    new_plan = make_plan(model.graph, recipe.providers, _plan_options(recipe.options), prepared.assigned)
+    model.holds_all = True  # the plan holds it
+    return replace(prepared, plan=replace(new_plan, model=model))
 
 
 STAGES: tuple[Callable[..., Prepared], ...] = (load, inline, infer, optimize, layout, partition, plan)

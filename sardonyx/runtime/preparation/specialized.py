@@ -27,10 +27,9 @@ logger = logging.getLogger("sardonyx.runtime")
 
 
 class Specialized:
-    """Makes plans when shapes come for the second time. `make` prepares the model again for these shapes, and for some values."""
+    """Makes plans when shapes come for the second time."""
 
-    def __init__(self, plan: Plan, make: Make):
-        self._make = make
+    def __init__(self, plan: Plan):
         self._inputs = plan.graph.inputs
         self._steps = sum(1 for _ in all_steps(plan))
         self._plans: dict[tuple[Any, ...], Plan | None] = {}
@@ -38,7 +37,7 @@ class Specialized:
         self._lock = Lock()
 
     @classmethod
-    def of(cls, plan: Plan, make: Make) -> Specialized | None:
+    def of(cls, plan: Plan) -> Specialized | None:
         """None if shapes tell nothing that the model does not, or nothing would become quicker."""
         has_names = any(True for value in plan.graph.inputs for _ in given_symbols(value.type))
         has_branches = any(step.node.op_type == "If" and _tells(step.node.inputs[0], plan) for step in all_steps(plan))
@@ -46,10 +45,10 @@ class Specialized:
         random = any(step.call.is_random for step in all_steps(plan))
         weights = sum(value.constant.nbytes for value in plan.graph.initializers.values() if value.constant is not None)
         useful = has_names and has_branches and compiles
-        return cls(plan, make) if useful and not random and weights <= LARGEST_WEIGHTS else None
+        return cls(plan) if useful and not random and weights <= LARGEST_WEIGHTS else None
 
-    def plan_for(self, feeds: Mapping[str, Any]) -> Plan | None:
-        """The plan for such values; None if the general one must do."""
+    def plan_for(self, feeds: Mapping[str, Any], make: Make) -> Plan | None:
+        """The plan for such values; None if the general one must do. `make` prepares the model again for shapes, and for some values."""
         fed = [(value.name, feeds.get(value.name)) for value in self._inputs]
         arrays = {name: array for name, array in fed if isinstance(array, np.ndarray)}
         shapes = {name: array.shape for name, array in arrays.items()}
@@ -61,7 +60,7 @@ class Specialized:
             return None
         if key in self._seen and self._lock.acquire(blocking=False):
             try:
-                self._plans[key] = self._made(shapes, {}) or (self._made(shapes, numbers) if numbers else None)
+                self._plans[key] = self._made(make, shapes, {}) or (self._made(make, shapes, numbers) if numbers else None)
             finally:
                 self._lock.release()
             return self._plans[key]
@@ -70,10 +69,10 @@ class Specialized:
         self._seen.add(key)
         return None
 
-    def _made(self, shapes: Shapes, values: Values) -> Plan | None:
+    def _made(self, make: Make, shapes: Shapes, values: Values) -> Plan | None:
         try:
             with door("while a plan for known shapes is made"):
-                plan = self._make(shapes, values)
+                plan = make(shapes, values)
         except CODED as error:  # a branch that is not taken may be impossible with these shapes
             logger.info("No plan for inputs of shapes %s: %s", dict(shapes), error)
             return None

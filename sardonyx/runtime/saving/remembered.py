@@ -355,13 +355,9 @@ def _can_be_kept(prepared: Prepared) -> bool:
     programs = _programs(prepared)
     is_stored = bool(programs) and all(program.can_be_stored for program in programs)
     is_quick = not any(program.is_quicker_by_nodes for program in programs)
-    return is_stored and is_quick and Specialized.of(plan, _never) is None
+    return is_stored and is_quick and Specialized.of(plan) is None
 
 
 def _is_given_constants(step: Step) -> bool:
     makers = {value.producer for node in step.nodes for value in node.inputs if value is not None} if step.compiled else set()
     return any(maker is not None and maker.op_type == "Constant" and maker not in step.nodes for maker in makers)
-
-
-def _never(*_: object) -> Any:
-    raise AssertionError("no plan is made")

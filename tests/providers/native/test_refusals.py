@@ -18,6 +18,7 @@ from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.sizes import UnboundSymbol
 from sardonyx.providers.native.provider import NativeExecutionProvider
 from sardonyx.providers.provider import CannotCompile
+from tests.garbage import left_behind
 from tests.providers.native.networks import Network, assert_runs_alike, open_session, steps_of
 
 FACT = "the moon is not full"
@@ -254,3 +255,11 @@ def test_what_follows_a_node_in_numpy_is_told_sizes_by_the_inputs_of_the_model(m
     _, others = steps_of(session)
     assert [step.node.op_type for step in others] == ["CumSum"]
     assert_runs_alike(session, model, [{"x": numbers(t, 4), "past": numbers(p, 4)} for t, p in ((3, 2), (1, 7), (5, 1))])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_refusal_leaves_nothing_to_the_collector(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    breaks(monkeypatch, "CumSum", WAYS[way][0])
+    model = long_model(middle_node)
+    open_session(model)  # what is made once for a process
+    assert not left_behind(lambda: open_session(model))

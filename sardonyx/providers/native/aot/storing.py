@@ -160,9 +160,9 @@ class Stored:
         arrays = self._arrays()
         outputs = [(dtypes.from_code(code), _all(_whole, shape)) for code, shape in description["outputs"]]
         buffers = [_row(row, 3) for row in description["buffers"]]
-        workspace = Workspace.restored(
-            _Lazily(lambda: [self._dim(size) for size, _, _ in buffers]), [(first, last) for _, first, last in buffers]
-        )
+        numbers, symbols = self.rules.numbers, self._symbols  # not this object, which holds what is made here
+        sizes = _Lazily(lambda: [dim_of(numbers[size], symbols) for size, _, _ in buffers])
+        workspace = Workspace.restored(sizes, [(first, last) for _, first, last in buffers])
         batch = self._batch(description["batch"], [dtype for dtype, _ in outputs])
         workspace.batch, workspace.flops = batch, dim_of(self._calls.size(description["flops"]), self._symbols)
         return Tables(

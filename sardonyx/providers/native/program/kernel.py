@@ -36,8 +36,19 @@ class KernelFunction(Function):
     def __init__(self, target: Target):
         super().__init__([("args", PTR), ("begin", I64), ("end", I64), ("worker", I64)], target=target)
         self.target: Target = target
-        self.begin, self.end, self.worker = self["begin"], self["end"], self["worker"]
         self._slots = 0
+
+    @property
+    def begin(self) -> Value:
+        return self["begin"]  # made each time: values hold the function, which would stay if it held them
+
+    @property
+    def end(self) -> Value:
+        return self["end"]
+
+    @property
+    def worker(self) -> Value:
+        return self["worker"]
 
     def _next(self, type: Type) -> Value:
         self._slots += 1

@@ -10,6 +10,7 @@ from sardonyx.ir import Node
 from sardonyx.providers.native.program.arguments import WrongArguments
 from sardonyx.providers.native.program.sizes import UnboundSymbol
 from sardonyx.providers.provider import CannotCompile
+from sardonyx.startup.properties import cached_property
 from sardonyx.startup.records import dataclass
 
 EXPECTED = (CannotCompile, UnboundSymbol)
@@ -36,7 +37,7 @@ class Failure:
     def is_quiet(self) -> bool:
         return isinstance(self.error, UnboundSymbol) or getattr(self.error, "quiet", False)
 
-    @property
+    @cached_property
     def reason(self) -> str:
         return reason_of(self.error)
 
@@ -47,6 +48,14 @@ class LoweringFailed(Exception):
     def __init__(self, failures: Sequence[Failure]):
         super().__init__("; ".join(failure.reason for failure in failures))
         self.failures = failures
+
+    def forget_frames(self) -> None:
+        """Let go of what was under way: errors hold frames, which hold the lowerer and its program, and the errors once more."""
+        for failure in self.failures:
+            error: BaseException | None = failure.error
+            while error is not None:
+                error.__traceback__ = None
+                error = error.__context__
 
 
 def reason_of(error: BaseException) -> str:

@@ -235,7 +235,7 @@ class SizeRules:
         lines.append(f"    return [{', '.join(numbers)}]")
         scope: dict[str, Any] = {"ShapeMismatch": ShapeMismatch, "broadcast": dim.broadcast_of}
         exec("\n".join(lines), scope)  # only numbers, our own names and quoted text stand there
-        return scope["sizes"]
+        return scope.pop("sizes")  # where it stood, it would hold itself
 
     def _text(self, size: SizeTerms) -> str:
         """A size in the model's own names."""
