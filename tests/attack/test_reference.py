@@ -148,6 +148,18 @@ def test_nothing_or_hardly_anything_of_a_gelu_may_be_divided_by_0() -> None:
             expectation.check([np.float32(np.nan)], "of nothing")
 
 
+def test_few_elements_that_were_rounded_more_are_asked_for_again() -> None:
+    """Noise on x and on its half may cancel in all of the first samples, and most elements are of float32's precision."""
+    model = onnx.parser.parse_model(
+        f"{HEADER} g (float16[N] x, float[N] z, bool[N] c) => (float[N] y) {{ h = Exp(x) w = Cast<to = 1>(h) y = Where(c, w, z) }}"
+    )
+    x = np.linspace(-3, 3, 100_000).astype(np.float16)
+    fed = {"x": x, "z": np.exp(x.astype(np.float32)), "c": np.arange(len(x)) % 3 == 0}
+    Expectation(Reference(model), fed).check([np.exp(x.astype(np.float32))], "without the rounding between")
+    with pytest.raises(Problem):
+        Expectation(Reference(model), fed).check([1.01 * np.exp(x.astype(np.float32))], "something else")
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
 def test_noise_moves_every_element(dtype: type) -> None:
     """Next to a pole, as of Asin at 1, a single unit counts."""

@@ -36,9 +36,8 @@ def tabulate(program: Program, sizes: Sizes) -> Tables:
     words = _Words(program, sizes)
     for place, argument in enumerate(argument for step in steps for argument in step.arguments):
         words.place(place, argument)
-    _write_scripts(
-        program, sizes, Uses(words.by_number(), list(zip(items, grains)), buffers, [one for shape in outputs for one in shape])
-    )
+    uses = Uses(words.by_number(), list(zip(items, grains)), buffers, [one for shape in outputs for one in shape])
+    _write_scripts(program, sizes, uses, workspace)
     return Tables(
         rules=sizes.rules(),
         kernels=np.array([numbers[step.kernel.symbol] for step in steps], np.int64),
@@ -64,18 +63,33 @@ def tabulate(program: Program, sizes: Sizes) -> Tables:
     )
 
 
-def _write_scripts(program: Program, sizes: Sizes, uses: Uses) -> None:
+def _write_scripts(program: Program, sizes: Sizes, uses: Uses, workspace: Workspace) -> None:
     settled: set[str] = set()
-    for step in program.steps:
+    complete = _completed(program, sizes, workspace)
+    for number, step in enumerate(program.steps):
         if step.settles is not None:
             settled |= {name for name, _ in step.settles.sources}
             conditions = [pair for pair in program.conditions if sizes.data_sizes_in(pair) <= settled]
-            step.settles.script.array = script_of(step.settles.sources, sizes, uses, conditions)
+            put_off = {buffer for buffer, last in complete.items() if last > number}
+            step.settles.script.array = script_of(step.settles.sources, sizes, uses, conditions, put_off)
     unsettled = {*sizes.data_sizes} - settled
     used = [size for size, _ in sizes.depending(unsettled)] + [size for pair in program.conditions for size in pair]
     for size in used:
         if not unsettled.isdisjoint(sizes.data_sizes_in([size])):
             raise CannotCompile(f"no step settles the size {size}", quiet=True)
+
+
+def _completed(program: Program, sizes: Sizes, workspace: Workspace) -> dict[int, int]:
+    """The last step that settles a size of a buffer, for buffers that no step uses before.
+
+    Until then the length is computed of sizes as large as they may be, and might be more than there is memory. A loop comes back to steps
+    with the sizes of the turn before: there each change counts.
+    """
+    if any(step.jump < 0 for step in program.steps):
+        return {}
+    steps = {name: at for at, step in enumerate(program.steps) if step.settles for name, _ in step.settles.sources}
+    lasts = [max((steps.get(name, -1) for name in sizes.data_sizes_in([size])), default=-1) for size in workspace.sizes]
+    return {buffer: last for buffer, (last, (first, _)) in enumerate(zip(lasts, workspace.spans)) if last < first}
 
 
 class _Words:

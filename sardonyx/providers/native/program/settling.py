@@ -6,7 +6,7 @@ table of a run holds all its sizes as they are; a script, which `script_of` writ
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Union
 
@@ -164,9 +164,13 @@ class Script:
 
 
 def script_of(
-    sources: Sequence[tuple[str, Origin]], sizes: Sizes, uses: Uses, conditions: Sequence[tuple[Dim, Dim]]
+    sources: Sequence[tuple[str, Origin]],
+    sizes: Sizes,
+    uses: Uses,
+    conditions: Sequence[tuple[Dim, Dim]],
+    put_off: Container[int] = (),
 ) -> np.ndarray:
-    """The lines by which some sizes are settled, and all that follows."""
+    """The lines by which some sizes are settled, and all that follows. Whether buffers that are put off fit, a later script asks."""
     script = Script(sizes, len(uses.buffers))
     names = {name for name, _ in sources}
     data = data_of(sources)
@@ -190,7 +194,7 @@ def script_of(
         if items in changed or grain in changed:
             script.add(Do.STEP, step, script.first + items, script.first + grain)
     for buffer, length in enumerate(uses.buffers):
-        if length in changed:
+        if length in changed and buffer not in put_off:
             script.add(Do.FIT, 0, script.first + length, script.lengths + buffer)
     for left, right in conditions:
         if not names.isdisjoint(sizes.data_sizes_in((left, right))):
