@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sardonyx.ir import Value, dim
+from sardonyx.optimizer.suppositions import Comparison, Supposition
+from sardonyx.providers.native.program.size_terms import dim_of, terms_of
 from sardonyx.runtime.preparation.sizes import given_symbols, size_with
-
-if TYPE_CHECKING:
-    from sardonyx.optimizer.suppositions import Supposition
 
 MAX_SHAPES = 64
 """How many sets of shapes are known to be right."""
@@ -34,8 +33,6 @@ class Suppositions:
 
     def as_words(self) -> list[Any]:
         """What JSON can hold of them."""
-        from sardonyx.providers.native.program.size_terms import terms_of
-
         sizes = [size for one in self._supposed for size in (one.left, one.right)]
         numbers = {
             name: number for number, name in enumerate(sorted({symbol.name for size in sizes for symbol in dim.symbols(size)}))
@@ -55,9 +52,6 @@ class Suppositions:
         """None if nothing is supposed."""
         if not words:
             return None
-        from sardonyx.optimizer.suppositions import Comparison, Supposition
-        from sardonyx.providers.native.program.size_terms import dim_of
-
         names, places, rows = words
         supposed = [
             Supposition(dim_of(left, names), dim_of(right, names), [Comparison(*comparison) for comparison in comparisons])
