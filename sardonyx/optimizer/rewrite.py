@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import Any, NamedTuple, Union
 
-from sardonyx.ir import Dim, Graph, Model, Node, Type, Value, described, edit
+from sardonyx.ir import Graph, Model, Node, Type, Value, described, edit
 from sardonyx.ops.builder import Builder
 from sardonyx.ops.inference import Driver, Evaluate, refined, same_kind
 from sardonyx.optimizer import bounds, matching
 from sardonyx.optimizer.bounds import Bound
 from sardonyx.optimizer.matching import Match
 from sardonyx.optimizer.pattern import OpName, Pattern, PatternError, read, words
+from sardonyx.optimizer.suppositions import Supposition
 from sardonyx.startup.records import dataclass, field
 
 logger = logging.getLogger("sardonyx.optimizer")
@@ -86,24 +87,6 @@ class Event(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.rule} at {self.node}" + (f": not applied, {self.reason}" if self.reason else "")
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Whether an input of the model, which has one element, is a number."""
-
-    input: str
-    number: int | float | bool
-    is_equal: bool = True
-
-
-@dataclass(frozen=True)
-class Supposition:
-    """Two sizes that are equal, in all runs or in those for which some comparisons are true."""
-
-    left: Dim
-    right: Dim
-    comparisons: Sequence[Comparison] = ()
 
 
 @dataclass

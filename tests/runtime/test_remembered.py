@@ -24,6 +24,7 @@ from sardonyx.providers.native.aot import container, cpu
 from sardonyx.runtime.saving import file_digests, remembered, remembered_keys
 from sardonyx.startup import later
 from tests.patience import HANG_SECONDS
+from tests.runtime.test_suppositions import BY_RATE, SIZES, TEXT, feeds
 
 HEADER = (
     '<ir_version: 10, opset_import: ["": 21], producer_name: "me", model_version: 7, metadata_props: ["author": "somebody"]>'
@@ -411,8 +412,22 @@ def test_defaults_of_inputs_are_remembered(element: str) -> None:
             session.run(None, {"x": x, "w": np.array(["a", "b"], object)})
 
 
-def test_what_was_supposed_is_not_kept(tmp_path: Path) -> None:
-    """A session of the entry would not ask whether it holds."""
+@pytest.mark.parametrize("text", [TEXT, BY_RATE])
+def test_what_was_supposed_is_kept_and_asked_for(text: str) -> None:
+    model = onnx.parser.parse_model(text).SerializeToString()
+    fresh, again = sardonyx.InferenceSession(model), sardonyx.InferenceSession(model)
+    assert not is_remembered(fresh) and is_remembered(again)
+    assert described(fresh)[:3] == described(again)[:3]  # `explain`, behind these, numbers new nodes as they come
+    supposed = [session._engine._suppositions for session in (fresh, again)]
+    assert supposed[0] is not None and supposed[1] is not None and supposed[0].as_words() == supposed[1].as_words()
+    for rate in (16, 8, 16):
+        for size in SIZES:
+            given = feeds(*size) | ({"rate": np.array(rate)} if text == BY_RATE else {})
+            for one, other in zip(fresh.run(None, given), again.run(None, given), strict=True):
+                np.testing.assert_array_equal(one, other)
+
+
+def test_a_model_with_plans_for_its_shapes_is_prepared_anew() -> None:
     body = """g (float[N, M] x) => (float[K] y) {
         shape = Shape(x) one = Constant<value = int64[1] {1}>() size = Gather<axis = 0>(shape, one) is = Equal(size, one) c = Squeeze(is)
         axes = Constant<value = int64[1] {1}>()
@@ -421,6 +436,7 @@ def test_what_was_supposed_is_not_kept(tmp_path: Path) -> None:
     model = model_of(body)
     for _ in range(2):
         session = sardonyx.InferenceSession(model)
+        assert not is_remembered(session)
         for columns in (1, 3):
             x = np.zeros((2, columns), np.float32)
             assert session.run(None, {"x": x})[0].tolist() == [1] * (2 * columns)

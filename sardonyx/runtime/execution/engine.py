@@ -36,7 +36,7 @@ from sardonyx.runtime.preparation.prepare import Prepared
 from sardonyx.runtime.preparation.providers import CPU_PROVIDER
 from sardonyx.runtime.preparation.recipe import Shapes, Values
 from sardonyx.runtime.preparation.specialized import Specialized
-from sardonyx.runtime.preparation.suppositions import Run, Suppositions
+from sardonyx.runtime.preparation.suppositions import Run
 
 if TYPE_CHECKING:
     from sardonyx.runtime.preparation.alternatives import Alternatives
@@ -72,11 +72,10 @@ class Engine:
         """What the optimizer did, if it was asked."""
         self._model, self._defaults, self._compiled, self._others = prepared.model, defaults, recipe.compiled, others
         self._specialized = None if recipe.compiled is not None else Specialized.of(prepared.plan)
-        supposed = None if self.journal is None else self.journal.suppositions
         can_give_way = recipe.source is not None and (recipe.compiled is None or recipe.compiled.stands_in)
         names = SharedNames.of(graph.inputs) if can_give_way and self._profiler is None else None
         self._succession = Succession(names, others)
-        self._suppositions = Suppositions(supposed, graph.inputs) if supposed else None
+        self._suppositions = prepared.suppositions if recipe.compiled is None else recipe.compiled.suppositions
         self.inputs: dict[str, Value] = {value.name: value for value in graph.inputs} | (defaults.inputs if defaults else {})
         """What may be fed, by name."""
         required = [value for value in graph.inputs if value.constant is None]

@@ -22,6 +22,7 @@ from sardonyx.runtime.preparation.memory import MemoryOptions
 from sardonyx.runtime.preparation.partition import Assigned, partition_graphs
 from sardonyx.runtime.preparation.plan import Plan, PlanOptions, Step, all_steps, make_plan
 from sardonyx.runtime.preparation.recipe import Recipe
+from sardonyx.runtime.preparation.suppositions import Suppositions
 from sardonyx.startup.records import dataclass, replace
 
 if TYPE_CHECKING:
@@ -49,6 +50,12 @@ class Prepared:
     assigned: Assigned | None = None
     """Who computes what, copies between devices included."""
     plan: Plan | None = None
+
+    @property
+    def suppositions(self) -> Suppositions | None:
+        """What the optimizer has supposed, if anything."""
+        supposed = None if self.journal is None else self.journal.suppositions
+        return Suppositions.of(supposed, self.model.graph.inputs) if supposed else None
 
     def steps(self) -> Iterator[Step]:
         """All steps of the plan, those of graphs inside nodes too."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sardonyx.ir import Value
+from sardonyx.ir import Value, dim
+from sardonyx.optimizer.suppositions import Comparison, Supposition
+from sardonyx.providers.native.program.size_terms import dim_of, terms_of
 from sardonyx.runtime.preparation.sizes import given_symbols, size_with
-
-if TYPE_CHECKING:
-    from sardonyx.optimizer.rewrite import Supposition
 
 MAX_SHAPES = 64
 """How many sets of shapes are known to be right."""
@@ -20,11 +19,45 @@ Run = Callable[[Mapping[str, Any]], "list[Any] | None"]
 class Suppositions:
     """What was supposed, and the inputs that tell whether it is true. Any number of threads may ask."""
 
-    def __init__(self, supposed: Sequence[Supposition], inputs: Sequence[Value]):
+    def __init__(self, supposed: Sequence[Supposition], places: Mapping[str, Sequence[tuple[str, int]]]):
+        """`places` are the symbols that the shapes of inputs tell, with their axes, by the names of the inputs."""
         self._supposed = supposed
-        self._places = {value.name: symbols for value in inputs if (symbols := list(given_symbols(value.type)))}
+        self._places = places
         self._compared = list(dict.fromkeys(one.input for supposition in supposed for one in supposition.comparisons))
         self._right: set[tuple[Any, ...]] = set()
+
+    @classmethod
+    def of(cls, supposed: Sequence[Supposition], inputs: Sequence[Value]) -> Suppositions:
+        """What was supposed of a model with these inputs."""
+        return cls(supposed, {value.name: symbols for value in inputs if (symbols := list(given_symbols(value.type)))})
+
+    def as_words(self) -> list[Any]:
+        """What JSON can hold of them."""
+        sizes = [size for one in self._supposed for size in (one.left, one.right)]
+        numbers = {
+            name: number for number, name in enumerate(sorted({symbol.name for size in sizes for symbol in dim.symbols(size)}))
+        }
+        rows = [
+            [
+                terms_of(one.left, numbers, {}),
+                terms_of(one.right, numbers, {}),
+                [[comparison.input, comparison.number, comparison.is_equal] for comparison in one.comparisons],
+            ]
+            for one in self._supposed
+        ]
+        return [list(numbers), {name: list(map(list, symbols)) for name, symbols in self._places.items()}, rows]
+
+    @classmethod
+    def of_words(cls, words: Sequence[Any]) -> Suppositions | None:
+        """None if nothing is supposed."""
+        if not words:
+            return None
+        names, places, rows = words
+        supposed = [
+            Supposition(dim_of(left, names), dim_of(right, names), [Comparison(*comparison) for comparison in comparisons])
+            for left, right, comparisons in rows
+        ]
+        return cls(supposed, {name: [(symbol, axis) for symbol, axis in symbols] for name, symbols in places.items()})
 
     def hold(self, feeds: Mapping[str, Any]) -> bool:
         """Whether all sizes are as supposed."""

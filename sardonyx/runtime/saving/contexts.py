@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from sardonyx.runtime.api.options import SessionOptions
     from sardonyx.runtime.preparation.defaults import Defaults
     from sardonyx.runtime.preparation.prepare import Prepared
+    from sardonyx.runtime.preparation.suppositions import Suppositions
 
 
 logger = logging.getLogger("sardonyx.runtime")
@@ -50,6 +51,8 @@ class Compiled:
     """Shapes of inputs and outputs as sessions of the source show them, where they are known."""
     defaults: Defaults | None = None
     """Inputs of the source that are constants of the code."""
+    suppositions: Suppositions | None = None
+    """What must be true of a run, for the code to be right."""
 
     def __init__(self, model: Model, nodes: Sequence[Node], options: SessionOptions):
         self.model = model

@@ -14,7 +14,7 @@ import logging
 import os
 import struct
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from sardonyx.errors import CODED, InvalidArgument, is_strict
 from sardonyx.formats import mapping
 from sardonyx.formats.mapping import FileIdentity
 from sardonyx.formats.ort import reader
-from sardonyx.ir import Model, Node
+from sardonyx.ir import Model, Node, Type, Value
 from sardonyx.providers.native.aot.opening import COMPATIBILITY_KEY, ReadData, context_nodes
 from sardonyx.providers.native.execution.compiled import CompiledProgram
 from sardonyx.runtime.api.metadata import NodeArg
@@ -34,6 +34,7 @@ from sardonyx.runtime.api.options import SessionOptions
 from sardonyx.runtime.preparation.defaults import Defaults
 from sardonyx.runtime.preparation.recipe import ProviderList
 from sardonyx.runtime.preparation.specialized import Specialized
+from sardonyx.runtime.preparation.suppositions import Suppositions
 from sardonyx.runtime.saving import contexts, remembered_keys
 from sardonyx.runtime.saving.contexts import Compiled
 from sardonyx.runtime.saving.file_digests import digest_of, is_settled
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from sardonyx.runtime.preparation.plan import Step
     from sardonyx.runtime.preparation.prepare import Prepared
 
-MAGIC = b"sardonyx model 4"
+MAGIC = b"sardonyx model 5"
 _HEAD = struct.Struct("<16s32sQQQ")
 """Magic, checksum, and how many bytes each part has."""
 ALIGNMENT = 64
@@ -73,10 +74,12 @@ class RememberedCode(Compiled):
         source: Any,
         shown: Mapping[str, list[int | str | None]],
         defaults: Defaults | None,
+        suppositions: Suppositions | None,
     ):
         super().__init__(model, nodes, options)
         self.shown = shown
         self.defaults = defaults
+        self.suppositions = suppositions
         self._payload = payload
         self._source = source
 
@@ -125,16 +128,18 @@ class Place:
         try:
             names, model_bytes, payload = unpacked(content, self.key)
             model = reader.read_model(model_bytes, directly=True)
-            model.doc, model.graph.name, model.graph.doc, shown, files, defaults = json.loads(bytes(names))
+            model.doc, model.graph.name, model.graph.doc, shown, files, *words = json.loads(bytes(names))
             if not self._has(files):
                 return None
+            defaults, suppositions = Defaults.of_words(words[0]), Suppositions.of_words(words[1])
         except (*CODED, ValueError) as error:
             logger.info("The remembered model %s is damaged: %s", self.path, error)
             return None
         model.metadata.pop(COMPATIBILITY_KEY, None)
         with contextlib.suppress(OSError):
             os.utime(self.path)  # what is used stays longest
-        return RememberedCode(model, context_nodes(model), options, payload, self.source, shown, Defaults.of_words(defaults))
+        nodes = context_nodes(model)
+        return RememberedCode(model, nodes, options, payload, self.source, shown, defaults, suppositions)
 
     def keep(self, prepared: Prepared, then: Callable[[], None]) -> None:
         """Keep a prepared model for later sessions, if it can be kept, `then` do something.
@@ -295,10 +300,19 @@ def _parts(prepared: Prepared, files: Mapping[str, str]) -> list[bytes | memoryv
     )
     contexts.write(prepared, file)
     whole = prepared.model
-    shown = {value.name: NodeArg._of(value).shape for value in (*whole.graph.inputs, *whole.graph.outputs)}
+    shown = {value.name: NodeArg._of(value, type).shape for value, type in _shown(prepared)}
     defaults = [] if prepared.defaults is None else prepared.defaults.as_words()
-    names = [whole.doc, whole.graph.name, whole.graph.doc, shown, dict(files), defaults]  # what the ORT format lacks
+    supposed = [] if prepared.suppositions is None else prepared.suppositions.as_words()
+    names = [whole.doc, whole.graph.name, whole.graph.doc, shown, dict(files), defaults, supposed]  # what the ORT format lacks
     return [json.dumps(names).encode(), *models, *payloads]
+
+
+def _shown(prepared: Prepared) -> Iterator[tuple[Value, Type | None]]:
+    """Inputs and outputs with the types that users see: those of all runs, where sizes are supposed."""
+    graph = prepared.model.graph
+    yield from ((value, value.type) for value in graph.inputs)
+    general = (prepared.journal.outputs if prepared.journal else ()) or [value.type for value in graph.outputs]
+    yield from zip(graph.outputs, general, strict=True)
 
 
 def packed(key: str, parts: Sequence[bytes | memoryview]) -> bytes:
@@ -343,14 +357,11 @@ def _checksum(key: str, parts: Sequence[bytes | memoryview]) -> bytes:
 def _can_be_kept(prepared: Prepared) -> bool:
     """Whether a session of what is kept would do all that this one does.
 
-    It supposes nothing, has no plans for shapes, a file can hold all its code, and that is as quick. What programs are
-    given is no constant: a file would hold that as an initializer, which programs do not take.
+    It has no plans for shapes, a file can hold all its code, and that is as quick. What programs are given is no constant: a file
+    would hold that as an initializer, which programs do not take.
     """
     plan = prepared.plan
-    supposes = prepared.journal is not None and prepared.journal.suppositions
-    if plan is None or supposes:
-        return False
-    if any(map(_is_given_constants, prepared.steps())):
+    if plan is None or any(map(_is_given_constants, prepared.steps())):
         return False
     programs = _programs(prepared)
     is_stored = bool(programs) and all(program.can_be_stored for program in programs)
