@@ -203,14 +203,12 @@ class ChainLowerer(ValueLowerer):
         pending = list(value.users)
         while pending:
             node = pending.pop(0)
-            if (
-                node in self.scope.absorbed
-                or node not in self.scope.members
-                or find_scalar(node) is None
-                or node.outputs[0] in expression.numbers
-            ):
+            if node in self.scope.absorbed or node not in self.scope.members or node.outputs[0] in expression.numbers:
                 continue
-            operands = [(one, trailing_axes(node, number)) for number, one in enumerate(node.inputs)]
+            entry = find_scalar(node)
+            if entry is None:
+                continue
+            operands = [(one, trailing_axes(entry, node, number)) for number, one in enumerate(node.inputs)]
             at_hand = (self._is_at_hand(one, trailing, expression, groups, axes) for one, trailing in operands)
             if dims(node.outputs[0]) != shape or not all(at_hand):
                 continue
