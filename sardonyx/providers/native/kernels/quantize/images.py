@@ -60,8 +60,9 @@ def required_array(value: Value) -> np.ndarray:
 
 def less_zero(w: np.ndarray, zero: np.ndarray | None = None) -> np.ndarray:
     """Filters less one zero point, or one for each filter."""
-    each = zero is not None and zero.size > 1
-    return numbers_less_zero(w, zero.reshape(-1, *(1,) * (w.ndim - 1)) if each else zero)
+    if zero is not None and zero.size > 1:
+        zero = zero.reshape(-1, *(1,) * (w.ndim - 1))
+    return numbers_less_zero(w, zero)
 
 
 def multiplies_bytes(target: Target, found: Integers) -> bool:
