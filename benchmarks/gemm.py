@@ -100,24 +100,33 @@ def measure(name: str, sizes: tuple[int, ...], threads: int, seconds: float) -> 
     return {"name": name, "sizes": sizes, "ours": ours, "theirs": theirs}
 
 
-def best_times(runs: Sequence[Callable[[], Any]], seconds: float) -> list[float]:
-    """The smallest time of each, measured in turns of a few runs."""
+def clock_for(threads: int) -> Callable[[], float]:
+    """What times are read from: of one thread the processor time, in which a run that had to wait for a core is not longer."""
+    return time.process_time if threads == 1 else time.perf_counter
+
+
+def best_times(
+    runs: Sequence[Callable[[], Any]], seconds: float, clock: Callable[[], float] = time.perf_counter, turns: int = 1
+) -> list[float]:
+    """The smallest time of each, measured in turns of a few runs, in so many of them at least."""
     best = [math.inf] * len(runs)
     end = time.perf_counter() + seconds * len(runs)
-    while time.perf_counter() < end:
+    turn = 0
+    while turn < turns or time.perf_counter() < end:
         for number, run in enumerate(runs):
-            best[number] = min(best[number], *_times(run))
+            best[number] = min(best[number], *_times(run, clock))
+        turn += 1
     return best
 
 
-def _times(run: Callable[[], Any]) -> list[float]:
+def _times(run: Callable[[], Any], clock: Callable[[], float]) -> list[float]:
     """A few runs in a row, after a pause: another runtime's threads may still spin on the cores."""
     time.sleep(PAUSE)
     found = []
     for _ in range(5):
-        start = time.perf_counter()
+        start = clock()
         run()
-        found.append(time.perf_counter() - start)
+        found.append(clock() - start)
     return found
 
 

@@ -98,14 +98,18 @@ def broadcasts(shape, sizes):
     return len(shape) <= len(sizes) and not any(a != 1 and _differ(a, b) for a, b in pairs)
 
 
-def check_scales(divisors=None, **scales):
-    """Refuse constant scales by which no number can be multiplied or, those of `divisors`, divided. Others are known in runs only."""
+def check_scales(divisors=None, *, has_dead_channels=False, **scales):
+    """Refuse constant scales by which no number can be multiplied or, those of `divisors`, divided. Others are known in runs only.
+
+    With `has_dead_channels` 0 may stand among several divisors: quantizers write it for channels that are 0, and 0 they stay.
+    """
     for name, scale in {**scales, **(divisors or {})}.items():
         if scale is None or not scale.is_concrete or scale.dtype not in dtypes.FLOATS:
             continue
         numbers = np.asarray(scale.value).astype(np.float64)
         is_divisor = divisors is not None and name in divisors
-        bad = ~np.isfinite(numbers) | (is_divisor & (numbers <= 0))  # quantizers to few bits write factors below 0
+        too_small = numbers < 0 if has_dead_channels and numbers.size > 1 else numbers <= 0
+        bad = ~np.isfinite(numbers) | (is_divisor & too_small)  # quantizers to few bits write factors below 0
         if bad.any():
             expected = "finite and above 0" if is_divisor else "finite"
             raise InferenceError(f"{name} must be {expected}, but has {numbers[bad].flat[0]}")
@@ -115,7 +119,7 @@ def check_scales(divisors=None, **scales):
 def quantize_linear(x, y_scale, y_zero_point, axis, block_size, output_dtype, precision):
     check_quantized_axis(x, y_scale, axis)
     check_parameters(x, axis, block_size, y_scale=y_scale, y_zero_point=y_zero_point)
-    check_scales({"y_scale": y_scale})
+    check_scales({"y_scale": y_scale}, has_dead_channels=True)
     if precision:
         element_type(precision, "precision")
     named = element_type(output_dtype, "output_dtype") if output_dtype else None

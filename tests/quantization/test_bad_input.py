@@ -57,6 +57,43 @@ def test_scales_by_which_nothing_can_be_divided(op: str, bad: str) -> None:
     refused(f"{name} must be finite and above 0", op.rpartition(".")[2], fed, constants, domain, **attributes)
 
 
+def _dead_channel(domain: str, scale: float) -> np.ndarray:
+    """What a convolution makes of filters of which the second is 0 and has this scale."""
+    weights = np.random.default_rng(0).standard_normal((3, 2, 3, 3)).astype(np.float32)
+    weights[1] = 0
+    scales = np.array([0.02, scale, 0.03], np.float32)
+    constants = {"w": weights, "sw": scales, "zw": np.zeros(3, np.int8), "s": one, "z": byte}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["w", "sw", "zw"], ["wq"], domain=domain, axis=0),
+        helper.make_node("DequantizeLinear", ["wq", "sw", "zw"], ["wd"], domain=domain, axis=0),
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["xq"]),
+        helper.make_node("DequantizeLinear", ["xq", "s", "z"], ["xd"]),
+        helper.make_node("Conv", ["xd", "wd"], ["c"]),
+        helper.make_node("QuantizeLinear", ["c", "s", "z"], ["cq"]),
+        helper.make_node("DequantizeLinear", ["cq", "s", "z"], ["y"]),
+    ]
+    fed, result = helper.make_tensor_value_info("x", F, [1, 2, 5, 5]), helper.make_tensor_value_info("y", F, [1, 3, 3, 3])
+    initializers = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
+    graph = helper.make_graph(nodes, "g", [fed], [result], initializers)
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+    x = np.random.default_rng(1).standard_normal((1, 2, 5, 5)).astype(np.float32)
+    return sardonyx.InferenceSession(model).run(None, {"x": x})[0]
+
+
+@pytest.mark.parametrize("domain", ["", "com.microsoft"])
+def test_a_channel_of_zeros_may_have_a_scale_of_zero(domain: str) -> None:
+    found = _dead_channel(domain, 0.0)
+    assert not found[:, 1].any() and found[:, 0].any() and found[:, 2].any()
+    np.testing.assert_array_equal(found, _dead_channel(domain, 1.0))
+
+
+@pytest.mark.parametrize("bad", [-1.0, np.nan, np.inf])
+def test_no_other_scale_of_a_channel_may_be_anything_but_finite_and_above_0(bad: float) -> None:
+    with pytest.raises(errors.Fail, match="y_scale must be finite and above 0"):
+        _dead_channel("", bad)
+
+
 MATRIX = np.arange(12, dtype=np.int8).reshape(4, 3)
 FACTORS: dict[str, tuple[dict, dict, dict]] = {
     "DynamicQuantizeMatMul": ({"A": (F, [2, 4])}, {"B": MATRIX, "b_scale": one}, {}),

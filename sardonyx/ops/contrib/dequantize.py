@@ -60,7 +60,7 @@ define(
 def quantize_linear(x, y_scale, y_zero_point, axis):
     check_quantized_axis(x, y_scale, axis)
     check_parameters(x, axis, 0, y_scale=y_scale, y_zero_point=y_zero_point)
-    check_scales({"y_scale": y_scale})
+    check_scales({"y_scale": y_scale}, has_dead_channels=True)
     return TensorType(dtypes.uint8 if y_zero_point is None else y_zero_point.dtype, x.shape)
 
 

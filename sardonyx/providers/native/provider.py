@@ -31,7 +31,7 @@ from sardonyx.providers.native.program.refusals import Failure, LoweringFailed, 
 from sardonyx.providers.native.program.scalars import find_scalar
 from sardonyx.providers.native.program.sizes import Sizes
 from sardonyx.providers.native.program.steps import Program
-from sardonyx.providers.native.program.table import has_lowering, lowering_of
+from sardonyx.providers.native.program.table import has_lowering, lowering_of, may_pass
 from sardonyx.providers.native.program.texts import ProgramTexts
 from sardonyx.providers.native.program.values import dims, has_texts, is_held, is_plain, is_text, shape_of
 from sardonyx.providers.prepacking import Prepacking
@@ -323,7 +323,7 @@ def _users(value: Value, graph: Graph) -> Iterator[Node]:
 
 def _is_passed_on(node: Node) -> bool:
     """Whether nobody has to know how large what a node makes is."""
-    entry = lowering_of(node, checking.signature_of(node).since_version)
+    entry = lowering_of(node, checking.signature_of(node).since_version) if may_pass(node) else None
     return entry is not None and entry.passes(node)
 
 

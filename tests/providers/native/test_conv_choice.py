@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sardonyx.compiler.products import integers
 from sardonyx.compiler.target import X86_LEVELS
 from sardonyx.compiler.types import F32
 from sardonyx.providers.native.kernels.conv import operators
 from sardonyx.providers.native.kernels.conv.choice import Candidate, quickest
 from sardonyx.providers.native.kernels.conv.direct import tile_for
+from sardonyx.providers.native.kernels.quantize.convolutions import integer_tile_for
 from sardonyx.providers.native.program.kernel import DeclaredKernel
 from sardonyx.startup.records import replace
 from tests.providers.native.agreement import native_plan, programs
@@ -96,3 +98,22 @@ def test_a_pixel_is_read_for_one_vector_alone_where_there_is_no_other(cpu: str, 
     assert tile_for(target, F32, lanes, 2, 1).vectors == 1
     for vectors in range(2, 40):
         assert tile_for(target, F32, vectors * lanes, 2, 1).vectors > 1
+
+
+@pytest.mark.parametrize(
+    ("level", "filters", "vectors"),
+    [
+        ("avx512vnni", 16, 1),
+        ("avx512vnni", 48, 3),
+        ("avx512vnni", 80, 2),
+        ("avx512vnni", 144, 3),
+        ("avx512", 144, 3),
+        ("avx2", 24, 1),  # three vectors of sums leave too few registers there
+        ("avx2", 56, 2),
+    ],
+)
+def test_tiles_of_whole_numbers_waste_little_and_read_pixels_for_several_vectors(
+    level: str, filters: int, vectors: int
+) -> None:
+    target = X86_LEVELS[level]
+    assert integer_tile_for(target, integers(target), filters, 2).vectors == vectors

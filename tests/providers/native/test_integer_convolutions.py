@@ -199,3 +199,33 @@ def test_the_sums_of_a_tile_stay_in_their_registers(monkeypatch: pytest.MonkeyPa
         loops = re.finditer(r"^(\.LBB\d+_\d+):\n(?:(?!\.LBB).*\n)*?\s+j\w+\s+\1$", text, re.MULTILINE)
         (full,) = [loop[0] for loop in loops if loop[0].count("vpdpbusd") == 28]
         assert not re.search(r"vmov\w+\s+%zmm\d+, (%zmm\d+|\d+\(%rsp\))", full)
+
+
+def _dynamic(shape: tuple[int, ...], filters: tuple[int, ...], attributes: dict[str, Any], readers: int = 1) -> onnx.ModelProto:
+    """Reals that are rounded in the run, and so many convolutions of them."""
+    weights = numpy_helper.from_array(_bytes(np.random.default_rng(4), "int8", *filters), "w")
+    names = [f"y{number}" for number in range(readers)]
+    nodes = [helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"])]
+    nodes += [helper.make_node("ConvInteger", ["q", "w", "z"], [name], **attributes) for name in names]
+    image = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
+    results = [helper.make_tensor_value_info(name, TensorProto.INT32, [None] * len(shape)) for name in names]
+    graph = helper.make_graph(nodes, "g", [image], results, [weights])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+@on_each_level
+@each_window
+@pytest.mark.parametrize("readers", [1, 2])
+def test_reals_are_rounded_where_images_are_read(
+    level: str, shape: Any, filters: Any, attributes: dict[str, Any], readers: int
+) -> None:
+    x = np.random.default_rng(5).standard_normal(shape).astype(np.float32)
+    assert_agrees(_dynamic(shape, filters, attributes, readers), {"x": x})
+
+
+@on_each_level
+def test_rounded_numbers_do_not_go_through_memory_before_they_are_centered(level: str) -> None:
+    shape = (1, 8, 9, 9)
+    (program,) = programs(native_plan(_dynamic(shape, (16, 8, 3, 3), {"pads": [1, 1, 1, 1]})))
+    loops = [step for step in program.program.steps if step.kernel.title == "elementwise"]
+    assert len([step for step in loops if step.traffic >= np.prod(shape)]) == 1  # type: ignore[operator]

@@ -9,10 +9,20 @@ from sardonyx.ir import Node, Value, dim
 from sardonyx.providers.native.program.chain import Chain, Item, Load
 from sardonyx.providers.native.program.expression import MAX_OPERANDS, Expression, Operation, common_order, placed
 from sardonyx.providers.native.program.scalars import find_scalar, trailing_axes
+from sardonyx.providers.native.program.scope import Delayed
 from sardonyx.providers.native.program.steps import Argument
 from sardonyx.providers.native.program.value_lowering import ValueLowerer
 from sardonyx.providers.native.program.values import dims, shape_of
-from sardonyx.providers.native.program.views import Dims, View, dense_strides, grouped_shape, memory_order, permuted, regrouped
+from sardonyx.providers.native.program.views import (
+    Dims,
+    View,
+    dense_order,
+    dense_strides,
+    grouped_shape,
+    memory_order,
+    permuted,
+    regrouped,
+)
 from sardonyx.providers.provider import CannotCompile
 from sardonyx.startup.records import dataclass
 
@@ -65,6 +75,12 @@ class ChainLowerer(ValueLowerer):
         if len(held) > MAX_HELD:
             self.compute(value)
 
+    def delay(self, value: Value, source: Value, operations: Sequence[Operation]) -> None:
+        """Let operations make a value of another one, of its shape, where it is read; at once if several nodes read it."""
+        self.scope.delayed[value] = Delayed(source, operations)
+        if not self.is_private(value):
+            self.compute(value)
+
     def store(self, value: Value, target: View) -> None:
         """Put a value into a part of a larger buffer. A pending value that nobody else needs is computed right there."""
         if value not in self.scope.pending or not self.is_private(value):
@@ -82,6 +98,10 @@ class ChainLowerer(ValueLowerer):
 
     def store_through(self, value: Value, operations: Sequence[Operation], target: View) -> None:
         """Have what operations make of a value in a view of its shape. It is computed on the way as in `store`."""
+        delayed = self.scope.delayed.get(value)
+        if delayed is not None:
+            self.store_through(delayed.source, [*delayed.operations, *operations], target)
+            return
         is_computed = value in self.scope.pending and self.is_private(value)
         expression = self._expression(value) if is_computed else Expression(self, dims(value))
         item = expression.numbers[value] if is_computed else expression.load(self.view(value))
@@ -203,14 +223,12 @@ class ChainLowerer(ValueLowerer):
         pending = list(value.users)
         while pending:
             node = pending.pop(0)
-            if (
-                node in self.scope.absorbed
-                or node not in self.scope.members
-                or find_scalar(node) is None
-                or node.outputs[0] in expression.numbers
-            ):
+            if node in self.scope.absorbed or node not in self.scope.members or node.outputs[0] in expression.numbers:
                 continue
-            operands = [(one, trailing_axes(node, number)) for number, one in enumerate(node.inputs)]
+            entry = find_scalar(node)
+            if entry is None:
+                continue
+            operands = [(one, trailing_axes(entry, node, number)) for number, one in enumerate(node.inputs)]
             at_hand = (self._is_at_hand(one, trailing, expression, groups, axes) for one, trailing in operands)
             if dims(node.outputs[0]) != shape or not all(at_hand):
                 continue
@@ -243,6 +261,11 @@ class ChainLowerer(ValueLowerer):
 
     def compute(self, value: Value) -> None:
         """Add the loop that computes a pending value, and with it those that it depends on and whose shape is the same."""
+        delayed = self.scope.delayed.pop(value, None)
+        if delayed is not None:
+            target = self.output(value, dense_order(self.view(delayed.source)))
+            self.store_through(delayed.source, delayed.operations, target)
+            return
         if value not in self.scope.pending:
             if not self._failures:
                 raise CannotCompile(f"{value.name} is needed before it is computed")

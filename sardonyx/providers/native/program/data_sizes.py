@@ -9,7 +9,7 @@ from sardonyx.ops.checking import signature_of
 from sardonyx.providers.native.program.known import is_symbolic, known_sizes
 from sardonyx.providers.native.program.scalars import find_scalar
 from sardonyx.providers.native.program.sizes import Sizes
-from sardonyx.providers.native.program.table import lowering_of
+from sardonyx.providers.native.program.table import lowering_of, may_settle
 from sardonyx.providers.native.program.values import shape_of
 
 
@@ -41,6 +41,8 @@ def data_sizes_of(nodes: Iterable[Node]) -> list[str]:
 def _settled_by(node: Node) -> Iterator[str]:
     for graph in node.subgraphs:
         yield from data_sizes_of(graph.nodes)
+    if not may_settle(node):
+        return
     entry = None if is_symbolic(node) or find_scalar(node) else lowering_of(node, signature_of(node).since_version)
     if entry is None or not entry.settles or entry.passes(node):
         return

@@ -133,7 +133,7 @@ class Expression:
         if entry.divisor is not None:
             self.lowerer.require_nonzero(node.inputs[entry.divisor])
         inputs = tuple(
-            -1 if value is None else self.add(value, trailing_axes(node, number), entry.varies)
+            -1 if value is None else self.add(value, trailing_axes(entry, node, number), entry.varies)
             for number, value in enumerate(node.inputs)
         )
         self.nodes.append(node)

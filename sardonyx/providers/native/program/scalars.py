@@ -48,10 +48,9 @@ def _attributes_fit(node: Node, entry: Scalar) -> bool:
     )
 
 
-def trailing_axes(node: Node, number: int) -> int:
-    """How many axes of size 1 an operand of an elementwise node gets behind its own before it broadcasts."""
-    entry = find_scalar(node)
-    return 0 if entry is None or entry.trailing is None else entry.trailing(node, number)
+def trailing_axes(entry: Scalar, node: Node, number: int) -> int:
+    """How many axes of size 1 an operand of an elementwise node, whose function this is, gets behind its own before it broadcasts."""
+    return 0 if entry.trailing is None else entry.trailing(node, number)
 
 
 class NegativeZero(float):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
-from typing import Any
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from sardonyx.ir import Graph, Node, Value
 from sardonyx.providers.native.program.held import HeldSequence
@@ -12,6 +12,17 @@ from sardonyx.providers.native.program.steps import Buffer, Program
 from sardonyx.providers.native.program.values import bytes_of, dims
 from sardonyx.providers.native.program.views import View, contiguous_view
 from sardonyx.startup.records import dataclass, field
+
+if TYPE_CHECKING:
+    from sardonyx.providers.native.program.expression import Operation
+
+
+@dataclass(frozen=True)
+class Delayed:
+    """What elementwise operations are to make of another value, which is in memory. The one node that reads it does so on the way."""
+
+    source: Value
+    operations: Sequence[Operation]
 
 
 @dataclass
@@ -33,6 +44,7 @@ class Scope:
     """Elementwise nodes whose values nobody has needed yet."""
     held: dict[Value, set[Value]] = field(default_factory=dict)
     """Values of full size that wait in memory for a pending one."""
+    delayed: dict[Value, Delayed] = field(default_factory=dict)
     expansions: dict[Value, Any] = field(default_factory=dict)
     """Values that are computed by the one convolution that reads them, with what `conv.fused` needs to do so."""
     absorbed: set[Node] = field(default_factory=set)

@@ -77,12 +77,26 @@ def lower(
                 composed,
                 settles,
                 text,
-                passes or (lambda node: False),
+                passes or _never,
             )
             lowerings.add(Lowering(domain, op, since, until, function, *facts))
         return function
 
     return register
+
+
+def _never(node: Node) -> bool:
+    return False
+
+
+def may_settle(node: Node) -> bool:
+    """Whether a lowering of the node's op settles sizes. Which one takes a node is found out much more slowly."""
+    return any(entry.settles for entry in lowerings.candidates(node.domain, node.op_type))
+
+
+def may_pass(node: Node) -> bool:
+    """Whether a lowering of the node's op may pass its result on."""
+    return any(entry.passes is not _never for entry in lowerings.candidates(node.domain, node.op_type))
 
 
 def lowering_of(node: Node, since_version: int) -> Lowering | None:

@@ -8,7 +8,7 @@ from sardonyx.ir import Node, dim
 from sardonyx.ir import Value as GraphValue
 from sardonyx.providers.native.kernels.reduction.passes import sweep
 from sardonyx.providers.native.program.arguments import Arguments, Pointer, Size
-from sardonyx.providers.native.program.chain import Apply, Load
+from sardonyx.providers.native.program.expression import Operation
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
@@ -16,7 +16,6 @@ from sardonyx.providers.native.program.values import required
 from sardonyx.providers.native.program.views import View, dense_order
 from sardonyx.providers.scalars.elementwise import greatest, least
 from sardonyx.providers.scalars.quantize import saturated
-from sardonyx.providers.scalars.table import name_of, newest_scalar
 
 PIECE = 8192
 """Elements whose range is one item."""
@@ -27,12 +26,11 @@ LEVELS = 255.0
 
 @lower("DynamicQuantizeLinear")
 def dynamic_quantize_linear(lowerer: Lowerer, node: Node) -> None:
-    x = dense_view(lowerer, required(node.inputs[0]))
+    source = required(node.inputs[0])
+    x = dense_view(lowerer, source)
     scale, zero_point = (lowerer.output(value) for value in node.outputs[1:3])
     parameters_steps(lowerer, x, scale, zero_point)
-    apply = Apply(name_of(newest_scalar("QuantizeLinear")), (0, 1, 2), U8)
-    target = lowerer.output(node.outputs[0], dense_order(x))
-    lowerer.combine([Load(F32, ()), Load(F32, ()), Load(U8, ()), apply], [x, scale, zero_point], target)
+    lowerer.delay(node.outputs[0], source, [Operation("QuantizeLinear", (None, scale, zero_point), type=U8)])
 
 
 def dense_view(lowerer: Lowerer, value: GraphValue) -> View:

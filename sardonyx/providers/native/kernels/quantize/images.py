@@ -10,7 +10,7 @@ from sardonyx.compiler.target import Target
 from sardonyx.compiler.types import I8, I32, U8, Type
 from sardonyx.ir import Node, Value, dim
 from sardonyx.providers.native.kernels.conv.form import Geometry, last_order
-from sardonyx.providers.native.kernels.quantize.operands import fits_bytes, product_for, zero_array
+from sardonyx.providers.native.kernels.quantize.operands import fits_bytes, numbers_less_zero, product_for, zero_array
 from sardonyx.providers.native.kernels.quantize.operators import single
 from sardonyx.providers.native.program.chain import Apply, Item, Load
 from sardonyx.providers.native.program.chain_lowering import Sink
@@ -49,7 +49,7 @@ class Integers:
         return 128 if stored(self.w) == U8 else 0
 
     def filters(self) -> np.ndarray:
-        """Less their zero points, in 16 bits."""
+        """Less their zero points."""
         return less_zero(*(required_array(value) for value in self.filter_sources))
 
 
@@ -60,10 +60,9 @@ def required_array(value: Value) -> np.ndarray:
 
 def less_zero(w: np.ndarray, zero: np.ndarray | None = None) -> np.ndarray:
     """Filters less one zero point, or one for each filter."""
-    wide = w.astype(np.int16)
-    if zero is None:
-        return wide
-    return wide - (zero.reshape(()) if zero.size == 1 else zero.reshape(-1, *(1,) * (w.ndim - 1))).astype(np.int16)
+    if zero is not None and zero.size > 1:
+        zero = zero.reshape(-1, *(1,) * (w.ndim - 1))
+    return numbers_less_zero(w, zero)
 
 
 def multiplies_bytes(target: Target, found: Integers) -> bool:
@@ -118,12 +117,12 @@ def first_sums(lowerer: Lowerer, geometry: Geometry, found: Integers, is_centere
     elif found.bias is not None:
         later.append(Operation(added, (None, lowerer.view(found.bias).with_axes_behind(behind)), type=I32))
     if not is_centered:
-        sums = found.filters().reshape(count, -1).sum(axis=1, dtype=np.int64)
+        sums = found.filters().reshape(count, -1).sum(axis=1, dtype=np.int32)  # they wrap, as those of kernels do
         if found.x_zero is None or found.x_zero.constant is not None:
             zero = 0 if found.x_zero is None else int(required_array(found.x_zero).reshape(()))
-            first -= (zero + found.offset) * sums
+            first -= (zero + found.offset) * sums.astype(np.int64)
         else:
-            table = lowerer.table(sums.astype(np.int32))
+            table = lowerer.table(sums)
             view = View(table, I32, (count,), (1,)).with_axes_behind(behind)
             zero_view = single(lowerer, found.x_zero)
             later.append(Operation(uncentered, (None, zero_view, view), (("offset", found.offset),), type=I32))

@@ -133,7 +133,7 @@ def constant_columns(
     """A constant in panels; `arrange` makes the factor (…, K, N) of its array, and gives zero points the same axes."""
     assert value.constant is not None
     factor = arrange(value.constant.peek())
-    is_centered = fits_bytes(factor, zero_array(zero_point), _less_zero)
+    is_centered = fits_bytes(factor, zero_array(zero_point), numbers_less_zero)
     column = I8 if is_centered or product_for(lowerer.target, I8).row == U8 else I16
     product = product_for(lowerer.target, column)
     is_centered = is_centered or column == I16
@@ -145,7 +145,7 @@ def constant_columns(
     memory = lowerer.weights
 
     def pack(array: np.ndarray, zero: np.ndarray | None = None) -> list[np.ndarray]:
-        numbers = _less_zero(arrange(array), zero) if is_centered else arrange(array).astype(np.int16) - offset
+        numbers = numbers_less_zero(arrange(array), zero) if is_centered else arrange(array).astype(np.int16) - offset
         return [pack_groups(memory, numbers, product, width)]
 
     parameters = (arrangement, width, product.depth, str(column), is_centered)
@@ -174,10 +174,11 @@ def fits_bytes(array: np.ndarray, zero: np.ndarray | None, less_zero: Callable[.
     return bool(found.min(initial=0) >= -128 and found.max(initial=0) <= 127)
 
 
-def _less_zero(array: np.ndarray, zero: np.ndarray | None) -> np.ndarray:
-    """Numbers of 8 bits less zero points that broadcast, in 16."""
-    wide = array.astype(np.int16)
-    return wide if zero is None else wide - (zero.reshape(()) if zero.size == 1 else zero).astype(np.int16)
+def numbers_less_zero(array: np.ndarray, zero: np.ndarray | None) -> np.ndarray:
+    """Numbers of 8 bits less zero points that broadcast, in 16; those less nothing are the same array."""
+    if zero is None or not zero.any():
+        return array
+    return array.astype(np.int16) - (zero.reshape(()) if zero.size == 1 else zero).astype(np.int16)
 
 
 def pack_groups(memory: WeightMemory, factor: np.ndarray, product: Product, width: int) -> np.ndarray:
@@ -205,8 +206,8 @@ def _column_sums(
     *batch, _, count = shape
 
     def pack(array: np.ndarray, zero: np.ndarray | None = None) -> list[np.ndarray]:
-        total = _less_zero(arrange(array), zero).sum(axis=-2, dtype=np.int64)
-        return [total.astype(np.int32)]
+        total = numbers_less_zero(arrange(array), zero).sum(axis=-2, dtype=np.int32)
+        return [total]
 
     (buffer,) = lowerer.packed(sources, SUMS, (arrangement,), [math.prod(batch) * count * 4], pack)
     sizes: Dims = (*batch, 1, count)
