@@ -1,7 +1,7 @@
 """Classes that read an ORT file table by table, where it lies. They are made from the schema of `formats.ort.tables`.
 
-A field `raw_data` is read by the method `RawData`; a vector has `RawData(index)`, `RawDataLength()`, `RawDataIsNone()` and, if it is one of
-numbers, `RawDataAsNumpy()`. Texts are bytes.
+The method of a field has its name in capitals, RawData for raw_data. That of a vector takes an index; others beside it end in Length,
+IsNone and, for numbers, AsNumpy. Texts are bytes.
 """
 
 from __future__ import annotations
