@@ -30,10 +30,14 @@ TORCH = (
     "runs or measures models of PyTorch, or exports them by a way of its own; `transformers.onnx_exporter`, "
     "`transformers.large_model_exporter` and optimum export them, and `transformers.optimizer` takes what they write"
 )
+PARTS = "is a module of PyTorch or its inputs; parts of models are `transformers.encoder_decoders.Part` and `transformers.decoders.Decoder`"
+MEASURES = "measures models of PyTorch or of optimum beside ours; `sardonyx bench` measures, and converters compare results"
+TIMES = "computes times of words from attention, which Whisper's converter does not write yet"
+PROCESSES = "splits a model over the GPUs of several processes"
+OLD_TABLES = "is a table that no ORT file has any more"
 TENSORFLOW = "loads models of TensorFlow"
 BUILD = "belongs to a build of the C++ code"
 RULES = "is a part of the original's optimizer; ours has [rules and passes](optimizer.md), and one model class for all"
-GENERATED = "is generated for the C++ code; `sardonyx.formats.ort` reads and writes the files"
 GENERATION = "builds models around a beam search, which has no CPU kernel here yet"
 COMPRESSOR = "is inner code of the weight-only quantizers; theirs and ours share the interface"
 
@@ -55,9 +59,9 @@ REASONS: Mapping[str, str] = {
     "quantization.matmul_nbits_quantizer.*": PIECES,
     "quantization.neural_compressor*": COMPRESSOR,
     "tools.ort_format_model.operator_type_usage_processors.*": BUILD,
-    "tools.ort_format_model.ort_flatbuffers_py*": GENERATED,
-    "tools.ort_format_model.ort_model_processor.*": GENERATED,
-    "tools.ort_format_model.types.*": GENERATED,
+    "tools.ort_format_model.ort_flatbuffers_py.fbs.Deprecated*": OLD_TABLES,
+    "tools.ort_format_model.ort_model_processor.*": BUILD,
+    "tools.ort_format_model.types.*": PIECES,
     "tools.pytorch_export_contrib_ops.*": TORCH,
     "tools.qnn.*": QNN,
     "transformers.benchmark.*": TORCH,
@@ -84,6 +88,15 @@ REASONS: Mapping[str, str] = {
     "transformers.large_model_exporter.auto_pipeline_parallel": GPU,
     "transformers.large_model_exporter.*": PIECES,
     "transformers.models.*stable_diffusion*": GPU,
+    "transformers.models.*benchmark*": MEASURES,
+    "transformers.models.*parity*": MEASURES,
+    "transformers.models.llama.dist_settings.*": PROCESSES,
+    "transformers.models.llama.convert_to_onnx.*": PIECES,
+    "transformers.models.whisper.whisper_chain.*": GENERATION,
+    "transformers.models.whisper.whisper_jump_times.*": TIMES,
+    "transformers.models.llama.*": PARTS,
+    "transformers.models.t5.*": PARTS,
+    "transformers.models.whisper.*": PARTS,
     "transformers.models.*": TORCH,
     "transformers.onnx_exporter.*tf*": TENSORFLOW,
     "transformers.onnx_model_*.*": RULES,

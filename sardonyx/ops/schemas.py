@@ -184,7 +184,7 @@ def _add(signature: Signature) -> None:
 
 def _own(domain: str, name: str) -> Mapping[int, Signature] | None:
     """What was defined for an op, None if nothing was."""
-    if domain not in STANDARD_DOMAINS or (domain, name) in EXTENDED:
+    if (domain, name) in EXTENDED or not _standard_versions(domain, name):  # onnxruntime has ops of its own in ONNX's domain
         FAMILIES.need(domain, name)
     if (domain, name) in _unread:
         with _lock:

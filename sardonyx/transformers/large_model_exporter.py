@@ -27,7 +27,7 @@ def export_onnx(hf_model: str, cache_dir: str | None, onnx_path_str: str, with_p
     model = loader.from_pretrained(hf_model, cache_dir=cache_dir, attn_implementation="eager").float().eval()
     given = Path(onnx_path_str).absolute()
     path = given if given.suffix == ".onnx" else given / "model.onnx"
-    Decoder(model, with_past=False).export(path, opset)
+    Decoder(model, with_past=False, with_present=False).export(path, opset)
     if with_past:
         Decoder(model).export(path.with_name("model_with_past.onnx"), opset)
 

@@ -73,3 +73,25 @@ def test_constant_bounds_mean_what_they_do_in_onnxruntime(steps, native):
             for one in (ours, declared):
                 got = one.run(None, {"x": vector(size)})[0]
                 np.testing.assert_array_equal(got, wanted, err_msg=f"{size}, {start}:{end}:{steps}", strict=True)
+
+
+def taken_from_the_back() -> bytes:
+    """As many of the last elements as a vector has: all of them."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["size"]),
+        helper.make_node("Neg", ["size"], ["starts"]),
+        helper.make_node("Slice", ["x", "starts", "ends"], ["s"]),
+        helper.make_node("Neg", ["s"], ["y"]),
+    ]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N"])]
+    tensors = [helper.make_tensor("ends", TensorProto.INT64, [1], [INT64])]
+    graph = helper.make_graph(nodes, "g", inputs, [helper.make_empty_tensor_value_info("y")], tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8).SerializeToString()
+
+
+@pytest.mark.parametrize("native", ["0", "1"])
+def test_a_slice_that_begins_its_whole_length_before_the_end_has_the_size_of_the_axis(native):
+    ours = session(taken_from_the_back(), native)
+    assert ours.get_outputs()[0].shape == ["N"]
+    for size in SIZES:
+        np.testing.assert_array_equal(ours.run(None, {"x": vector(size)})[0], -vector(size))

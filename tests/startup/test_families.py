@@ -43,6 +43,13 @@ def test_a_process_imports_what_its_ops_need(tmp_path: Path) -> None:
     assert few < everything and "sardonyx.providers.cpu.signal" in everything - few
 
 
+@pytest.mark.parametrize("op", ["SimplifiedLayerNormalization", "MaxPoolGrad", "AveragePoolGrad"])
+def test_a_process_finds_ops_that_onnxruntime_alone_has_in_the_standard_domain(op: str) -> None:
+    program = f"from sardonyx.ops import schemas; print(schemas.find('', {op!r}, 17).name)"
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert process.stdout.strip() == op, process.stderr
+
+
 # --- a package of our own
 
 REGISTER = "from tests.startup import test_families\ntest_families.register"

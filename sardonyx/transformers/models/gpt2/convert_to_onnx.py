@@ -14,20 +14,16 @@ from pathlib import Path
 import numpy as np
 
 from sardonyx.transformers.benchmark_helper import Precision, output_details, setup_logger
+from sardonyx.transformers.conversion import TOLERANCES, Conversion
 from sardonyx.transformers.decoders import Decoder
-from sardonyx.transformers.fusion_options import FusionOptions
 from sardonyx.transformers.onnx_exporter import transformers_package
-from sardonyx.transformers.optimizer import optimize_model
-from sardonyx.transformers.quantize_helper import QuantizeHelper
 
 logger = logging.getLogger(__name__)
 
-TOLERANCES = {Precision.FLOAT32: 5e-4, Precision.FLOAT16: 0.2, Precision.INT8: 3.0}
 SIZES = [(1, 8, 0), (2, 1, 5), (3, 4, 2), (1, 1, 0)]
 """(batch, length, past) of the inputs of comparisons."""
 KEPT_IN_FLOAT = ["Add", "LayerNormalization", "SkipLayerNormalization", "FastGelu", "EmbedLayerNormalization"]
 """Ops that stay in float32 where precisions are mixed."""
-OPSET = 17
 
 
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -102,21 +98,20 @@ def _convert(decoder: Decoder, arguments: argparse.Namespace) -> str:
     target = Path(arguments.output)
     folder = target.parent if target.suffix == ".onnx" else target
     stem = f"{Path(arguments.model_name_or_path).name}_past"
-    raw = folder / f"{stem}.onnx"
-    if arguments.overwrite or not raw.exists():
-        decoder.export(raw, OPSET)
-    if not arguments.optimize_onnx and arguments.precision is Precision.FLOAT32:
-        return str(raw)
-    final = target if target.suffix == ".onnx" else folder / f"{stem}_{arguments.precision}.onnx"
     config = decoder.model.config
-    fused = optimize_model(str(raw), "gpt2", config.n_head, config.hidden_size, FusionOptions("gpt2"))
-    if arguments.precision is Precision.FLOAT16:
-        kept = KEPT_IN_FLOAT if arguments.auto_mixed_precision else None
-        fused.convert_float_to_float16(keep_io_types=arguments.keep_io_types, op_block_list=kept)
-    fused.save_model_to_file(str(final), arguments.use_external_data_format)
-    if arguments.precision is Precision.INT8:
-        QuantizeHelper.quantize_onnx_model(str(final), str(final), arguments.use_external_data_format)
-    return str(final)
+    kept = KEPT_IN_FLOAT if arguments.auto_mixed_precision else None
+    conversion = Conversion(
+        "gpt2",
+        config.n_head,
+        config.hidden_size,
+        arguments.optimize_onnx,
+        arguments.precision,
+        arguments.use_external_data_format,
+        arguments.overwrite,
+        lambda model: {"keep_io_types": arguments.keep_io_types, "op_block_list": kept},
+    )
+    final = target if target.suffix == ".onnx" else folder / f"{stem}_{arguments.precision}.onnx"
+    return conversion.write(decoder, folder / f"{stem}.onnx", final)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""BART as files."""

@@ -1,0 +1,1 @@
+"""Llama and its kind as files."""

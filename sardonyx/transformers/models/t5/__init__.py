@@ -1,0 +1,1 @@
+"""T5 and mT5 as files."""
