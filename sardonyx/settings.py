@@ -219,6 +219,20 @@ CAST_CHAIN_ELIMINATION = _setting(
 GELU_APPROXIMATION = _setting(
     SESSION, "optimization.enable_gelu_approximation", "0", SWITCH, "Replaces Gelu by its approximation with tanh."
 )
+MEMORY_OPTIMIZER_CONFIG = _setting(
+    SESSION,
+    "optimization.memory_optimizer_config",
+    "",
+    "texts `name:strategy:count` with commas between, or the path of a JSON file with a list of them",
+    "What backward of a training model computes again in place of keeping it ([training](training.md#memory-of-steps-on-files)).",
+)
+MEMORY_PROBE_CONFIG = _setting(
+    SESSION,
+    "optimization.enable_memory_probe_recompute_config",
+    "0:0",
+    "a text that begins with `0` or `1`",
+    "With `1`, products, softmax and normalizations may be computed again too.",
+)
 MINIMAL_BUILD_OPTIMIZATIONS = _setting(
     SESSION,
     "optimization.minimal_build_optimizations",

@@ -2,7 +2,8 @@
 
 A step is a kernel `void (args, begin, end, worker)` with the number of its items. The thread that runs a list of steps takes part; workers
 that are awake join until the items are gone. If another run has the workers, the steps run on the caller's thread alone, so any number of
-sessions and threads never use more threads than there are.
+sessions and threads never use more threads than there are. A worker is waited for only if it has begun a piece. Where the system puts
+workers off inside of pieces, because the machine is busy, callers go on alone for a while.
 """
 
 from __future__ import annotations
@@ -39,10 +40,16 @@ PLACE_WORDS = 3
 """An argument that is the address of an array: where it stands, the array's place in the tuple at CALL_ARRAYS in bytes, an offset."""
 
 # the pool in memory: words of 64 bits, each group on a cache line of its own
-GENERATION, OPEN, NEXT, INSIDE, JOB, LOCK, SLEEPERS, STOP, SETTINGS = (8 * line for line in range(9))
+GENERATION, NEXT, DONE, WAITING, JOB, LOCK, SLEEPERS, STOP, SETTINGS, SHARING = (8 * line for line in range(10))
 JOB_KERNEL, JOB_ARGUMENTS, JOB_TOTAL, JOB_GRAIN, JOB_WIDTH, JOB_STOP, JOB_STATUS = (JOB + word for word in range(7))
 SLEEP, SPINS = SETTINGS, SETTINGS + 1
-POOL_WORDS = 80
+PIECE_BITS = 32
+"""NEXT has the number of the next piece in its lower bits, and in the upper ones to which generation of jobs it belongs."""
+CLOSED = (1 << PIECE_BITS) - 1
+"""The number of the next piece while there is no job."""
+GAINED, ALONE_UNTIL = SHARING, SHARING + 1
+"""What sharing has gained lately, in ticks, and until when steps are not shared because it has cost more."""
+POOL_WORDS = 88
 
 MAX_THREADS = 64
 SPINS_AWAKE = 12000
@@ -50,6 +57,14 @@ SPINS_AWAKE = 12000
 SHORT_BREAK = 150e-6
 """Seconds in which a worker that has got up does not fall asleep again."""
 FUTEX = {"x86_64": 202, "aarch64": 98}
+CALLER_SPINS = 6000
+"""How often a caller looks whether pieces of others are done before it sleeps, too: the system has put one of them off."""
+COMMON_WAIT = 1 << 17
+"""Ticks that a caller may wait for others, besides twice what it did itself: pieces are not all alike. What is longer is lost."""
+MOST_GAINED = 1 << 23
+"""Ticks of gain that are remembered: some milliseconds, a few turns of the system's scheduler."""
+ALONE_FACTOR = 16
+"""A loss that gains do not cover is followed by so many times its ticks in which steps are not shared: no more than that part is lost."""
 
 
 _RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -77,6 +92,7 @@ class Pool:
         self.address = self._memory.ctypes.data
         self._memory[SLEEP] = _sleep_function()
         self._memory[SPINS] = SPINS_AWAKE
+        self._memory[NEXT] = CLOSED
         self._words_view = self._memory.data
         self._cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
         self._caller = -1

@@ -11,6 +11,8 @@ from sardonyx.compiler.arrays import ARRAY_DATA
 from sardonyx.compiler.builder import Function, Value
 from sardonyx.compiler.jit import PLACEHOLDER, Kernel, key_of
 from sardonyx.compiler.pool import (
+    ALONE_FACTOR,
+    ALONE_UNTIL,
     ARGUMENTS,
     CALL_ARRAYS,
     CALL_COUNT,
@@ -22,10 +24,14 @@ from sardonyx.compiler.pool import (
     CALL_STEPS,
     CALL_STOP,
     CALL_WIDTH,
+    CALLER_SPINS,
+    CLOSED,
+    COMMON_WAIT,
+    DONE,
     FUTEX,
+    GAINED,
     GENERATION,
     GRAIN,
-    INSIDE,
     JOB_ARGUMENTS,
     JOB_GRAIN,
     JOB_KERNEL,
@@ -37,8 +43,9 @@ from sardonyx.compiler.pool import (
     KERNEL,
     LOCK,
     MAX_THREADS,
+    MOST_GAINED,
     NEXT,
-    OPEN,
+    PIECE_BITS,
     PLACE_WORDS,
     SLEEP,
     SLEEPERS,
@@ -47,10 +54,14 @@ from sardonyx.compiler.pool import (
     STOP,
     TICKS,
     TOTAL,
+    WAITING,
 )
-from sardonyx.compiler.types import I8, I32, I64, PTR
+from sardonyx.compiler.types import BOOL, I8, I32, I64, PTR
+from sardonyx.startup.records import dataclass
 
 _PAUSE = {"x86_64": "llvm.x86.sse2.pause", "AMD64": "llvm.x86.sse2.pause"}.get(platform.machine(), "")
+WAIT, WAKE = 128, 129
+"""What a futex is told."""
 
 
 @functools.cache
@@ -84,8 +95,13 @@ class _Words:
         """Add, and return what was there before."""
         return self.f.emit(I64, f"atomicrmw add {self._place(word)}, {self.f.as_value(value, I64)} seq_cst")
 
-    def swap(self, word: int, value: int) -> Value:
-        return self.f.emit(I64, f"atomicrmw xchg {self._place(word)}, i64 {value} seq_cst")
+    def swap(self, word: int, value: Value | int) -> Value:
+        return self.f.emit(I64, f"atomicrmw xchg {self._place(word)}, {self.f.as_value(value, I64)} seq_cst")
+
+    def replace(self, word: int, before: Value, after: Value) -> Value:
+        """Write a value if another is still there; whether it was."""
+        pair = self.f.emit(I64, f"cmpxchg {self._place(word)}, {before}, {after} seq_cst seq_cst")
+        return self.f.emit(BOOL, f"extractvalue {{ i64, i1 }} {pair.ref}, 1")
 
 
 def _pause(f: Function) -> None:
@@ -94,17 +110,122 @@ def _pause(f: Function) -> None:
         f.line(f"call void @{_PAUSE}()")
 
 
-def _take_items(f: Function, pool: _Words, worker: Value) -> None:
-    """Run pieces of the open job until none is left, or its run shall stop."""
-    kernel, arguments = f.as_pointer(pool.get(JOB_KERNEL)), f.as_pointer(pool.get(JOB_ARGUMENTS))
-    total, grain = pool.get(JOB_TOTAL), pool.get(JOB_GRAIN)
-    words = [f.as_pointer(pool.get(word)) for word in (JOB_STOP, JOB_STATUS)]
+@dataclass(frozen=True)
+class _Job:
+    """A step that is shared."""
+
+    kernel: Value
+    arguments: Value
+    total: Value
+    grain: Value
+    width: Value
+    words: Sequence[Value]
+    """Where it stands that the run shall stop."""
+
+    def has(self, ticket: Value) -> Value:
+        """Whether there is a piece with the number of a ticket, a word that was NEXT."""
+        number = ticket & CLOSED
+        return (number != CLOSED) & (number * self.grain < self.total)
+
+    def compute(self, f: Function, ticket: Value, worker: Value) -> None:
+        begin = (ticket & CLOSED) * self.grain
+        f.call(self.kernel, self.arguments, begin, f.minimum(begin + self.grain, self.total), worker)
+
+
+def _help(f: Function, pool: _Words, worker: Value) -> None:
+    """Run pieces of the open job until none is left, or its run shall stop.
+
+    What is read of a job may be that of the next one, until a piece is claimed: that fails if NEXT has changed meanwhile. The run goes on
+    once all claimed pieces are counted, so a piece is counted after the next one is claimed: till then the run's memory is there.
+    """
+    is_counted = f.variable(True, BOOL)
+    with f.while_() as body:
+        ticket = pool.get(NEXT)
+        job = _read_job(f, pool)
+        wanted, claimed = f.variable(job.has(ticket) & (worker < job.width), BOOL), f.variable(False, BOOL)
+        with f.if_(~is_counted.get()):
+            wanted.set(wanted.get() & ~_is_set(f, job.words))
+        with f.if_(wanted.get()):
+            claimed.set(pool.replace(NEXT, ticket, ticket + 1))
+        with f.if_(~is_counted.get()):
+            _count_piece(f, pool)
+            is_counted.set(True)
+        body.leave_if(~wanted.get())
+        with f.if_(claimed.get()):
+            job.compute(f, ticket, worker)
+            is_counted.set(False)
+
+
+def _read_job(f: Function, pool: _Words) -> _Job:
+    kernel, arguments, stop, status = (
+        f.as_pointer(pool.get(word)) for word in (JOB_KERNEL, JOB_ARGUMENTS, JOB_STOP, JOB_STATUS)
+    )
+    return _Job(kernel, arguments, pool.get(JOB_TOTAL), pool.get(JOB_GRAIN), pool.get(JOB_WIDTH), (stop, status))
+
+
+def _count_piece(f: Function, pool: _Words) -> None:
+    pool.add(DONE, 1)
+    with f.if_(pool.get(WAITING) != 0):
+        _futex(f, pool, DONE, WAKE, f.const(I64, 1))
+
+
+def _share(f: Function, pool: _Words, job: _Job, quiet: Value) -> None:
+    """Run a step together with workers: do what none of them has begun, then wait for those that have."""
+    opened = _ticks(f)
+    _open(f, pool, job)
+    with f.if_((quiet == 0) & (pool.get(SLEEPERS) > 0)):
+        _futex(f, pool, GENERATION, WAKE, f.const(I64, MAX_THREADS))
+    mine, shortest = f.variable(0, I64), f.variable(MOST_GAINED, I64)
     with f.while_() as body:
         # looked at before a piece is taken: the one after it may wait for what this one does
-        body.leave_if(_is_set(f, words))
-        begin = pool.add(NEXT, grain)
-        body.leave_if(begin >= total)
-        f.call(kernel, arguments, begin, f.minimum(begin + grain, total), worker)
+        body.leave_if(_is_set(f, job.words))
+        ticket = pool.get(NEXT)
+        body.leave_if(~job.has(ticket))
+        with f.if_(pool.replace(NEXT, ticket, ticket + 1)):
+            begun = _ticks(f)
+            job.compute(f, ticket, f.const(I64, 0))
+            shortest.set(f.minimum(shortest.get(), _ticks(f) - begun))
+            mine.set(mine.get() + 1)
+    finished = _ticks(f)
+    others = (pool.swap(NEXT, CLOSED) & CLOSED) - mine.get()
+    _wait_for(f, pool, others)
+    closed = _ticks(f)
+    saved = others * f.select(mine.get() > 0, shortest.get(), 0)
+    _weigh(f, pool, closed, saved, closed - finished - 2 * (finished - opened) - COMMON_WAIT)
+
+
+def _open(f: Function, pool: _Words, job: _Job) -> None:
+    """Let workers that are awake see a step."""
+    for word, value in ((JOB_TOTAL, job.total), (JOB_GRAIN, job.grain), (JOB_WIDTH, job.width), (DONE, 0)):
+        pool.set(word, value)
+    for word, pointer in ((JOB_KERNEL, job.kernel), (JOB_ARGUMENTS, job.arguments), *zip((JOB_STOP, JOB_STATUS), job.words)):
+        pool.set(word, f.as_number(pointer))
+    pool.set(NEXT, (pool.get(GENERATION) + 1) << PIECE_BITS)
+    pool.add(GENERATION, 1)
+
+
+def _wait_for(f: Function, pool: _Words, pieces: Value) -> None:
+    """Wait until others have done as many pieces; asleep if that takes long, so that whoever has put them off gets on."""
+    spins = f.variable(0, I64)
+    with f.while_() as spinning:
+        spinning.leave_if((pool.get(DONE) >= pieces) | (spins.get() >= CALLER_SPINS))
+        _pause(f)
+        spins.set(spins.get() + 1)
+    with f.if_(pool.get(DONE) < pieces):
+        pool.set(WAITING, 1)  # before looking at what is done: then whoever does it sees that we wait
+        with f.while_() as sleeping:
+            done = pool.get(DONE)
+            sleeping.leave_if(done >= pieces)
+            _futex(f, pool, DONE, WAIT, done)
+        pool.set(WAITING, 0)
+
+
+def _weigh(f: Function, pool: _Words, now: Value, saved: Value, lost: Value) -> None:
+    """Count what sharing a step has saved and lost. Where losses prevail, share nothing for a while."""
+    gained = f.minimum(pool.get(GAINED) + saved - f.maximum(lost, 0), MOST_GAINED)
+    with f.if_(gained < 0):
+        pool.set(ALONE_UNTIL, now - gained * ALONE_FACTOR)
+    pool.set(GAINED, f.maximum(gained, 0))
 
 
 def _is_set(f: Function, words: Sequence[Value]) -> Value:
@@ -113,16 +234,16 @@ def _is_set(f: Function, words: Sequence[Value]) -> Value:
     return stop | status != 0
 
 
-def _futex(f: Function, pool: _Words, operation: int, value: Value) -> None:
-    """Wait on the generation's word while it has this value, or wake those who do; elsewhere than on Linux, nap."""
+def _futex(f: Function, pool: _Words, word: int, operation: int, value: Value) -> None:
+    """Wait on a word while it has this value, or wake so many of those who do; elsewhere than on Linux, nap."""
     sleep = f.as_pointer(pool.get(SLEEP))
     number = FUTEX.get(platform.machine(), 0) if sys.platform == "linux" else 0
     if number:
-        place = f.address(pool.base, GENERATION, I64)
+        place = f.address(pool.base, word, I64)
         f.emit(
             I64, f"call i64 (i64, ...) {sleep.ref}(i64 {number}, {place}, i32 {operation}, {f.convert(value, I32)}, ptr null)"
         )
-    elif operation == 128:
+    elif operation == WAIT:
         f.line(f"call void {sleep.ref}(i32 {1 if sys.platform == 'win32' else 50})")
 
 
@@ -142,14 +263,11 @@ def _work() -> str:
         life.leave_if(pool.get(STOP) != 0)
         with f.if_(pool.get(GENERATION) == seen_generation.get()):
             pool.add(SLEEPERS, 1)
-            _futex(f, pool, 128, seen_generation.get())  # returns at once if the generation has changed meanwhile
+            _futex(f, pool, GENERATION, WAIT, seen_generation.get())  # returns at once if the generation has changed meanwhile
             pool.add(SLEEPERS, -1)
         with f.if_(pool.get(GENERATION) != seen_generation.get()):
             seen_generation.set(pool.get(GENERATION))
-            pool.add(INSIDE, 1)  # before looking whether the job is open: then whoever closes it waits for us
-            with f.if_((pool.get(OPEN) != 0) & (worker < pool.get(JOB_WIDTH))):
-                _take_items(f, pool, worker)
-            pool.add(INSIDE, -1)
+            _help(f, pool, worker)
     return f.text(PLACEHOLDER)
 
 
@@ -171,12 +289,9 @@ def _run(timed: bool) -> str:
         kernel, arguments = f.load(step, KERNEL, PTR), f.load(step, ARGUMENTS, PTR)
         total, grain = f.load(step, TOTAL, I64), f.load(step, GRAIN, I64)
         start = _ticks(f) if timed else None
-        with f.if_else((mine.get() > 1) & (total > grain)) as otherwise:
-            _open(f, pool, kernel, arguments, total, grain, mine.get(), words)
-            with f.if_((quiet == 0) & (pool.get(SLEEPERS) > 0)):
-                _futex(f, pool, 129, f.const(I64, MAX_THREADS))
-            _take_items(f, pool, f.const(I64, 0))
-            _close(f, pool)
+        job = _Job(kernel, arguments, total, grain, mine.get(), words)
+        with f.if_else(_is_worth_sharing(f, pool, job)) as otherwise:
+            _share(f, pool, job, quiet)
             otherwise()
             _run_alone(f, kernel, arguments, total, f.maximum(grain, 1), words)
         if start is not None:
@@ -185,6 +300,14 @@ def _run(timed: bool) -> str:
     with f.if_(mine.get() > 1):
         pool.set(LOCK, 0)
     return f.text(PLACEHOLDER)
+
+
+def _is_worth_sharing(f: Function, pool: _Words, job: _Job) -> Value:
+    """Whether a step has several pieces, workers are ours, and they are not put off by a busy machine."""
+    is_worth = f.variable((job.width > 1) & (job.total > job.grain) & (job.total >> PIECE_BITS - 1 < job.grain), BOOL)
+    with f.if_(is_worth.get()):
+        is_worth.set(_ticks(f) >= pool.get(ALONE_UNTIL))
+    return is_worth.get()
 
 
 def _distance(f: Function, step: Value, arguments: Value) -> Value:
@@ -213,26 +336,6 @@ def _fill_in_addresses(f: Function, call: Value) -> None:
         array = f.load(f.address(arrays, f.load(place, 1, I64), I8), 0, PTR)
         data = f.load(f.address(array, ARRAY_DATA, I8), 0, I64)
         f.store(data + f.load(place, 2, I64), f.load(place, 0, PTR), 0, I64)
-
-
-def _open(
-    f: Function, pool: _Words, kernel: Value, arguments: Value, total: Value, grain: Value, width: Value, words: Sequence[Value]
-) -> None:
-    """Let workers that are awake see a step."""
-    for word, value in ((JOB_TOTAL, total), (JOB_GRAIN, grain), (JOB_WIDTH, width), (NEXT, 0)):
-        pool.set(word, value)
-    for word, pointer in ((JOB_KERNEL, kernel), (JOB_ARGUMENTS, arguments), *zip((JOB_STOP, JOB_STATUS), words)):
-        pool.set(word, f.as_number(pointer))
-    pool.set(OPEN, 1)
-    pool.add(GENERATION, 1)
-
-
-def _close(f: Function, pool: _Words) -> None:
-    """Wait for those who have joined."""
-    pool.set(OPEN, 0)
-    with f.while_() as waiting:
-        waiting.leave_if(pool.get(INSIDE) == 0)
-        _pause(f)
 
 
 def _ticks(f: Function) -> Value:

@@ -15,6 +15,7 @@ from sardonyx.ir.graph import Graph, Node, Value
 from sardonyx.ir.model import Function, FunctionKey, Model
 
 __all__ = [
+    "LATER",
     "Names",
     "all_graphs",
     "clone_graph",
@@ -24,6 +25,7 @@ __all__ = [
     "inline_functions",
     "insert_before",
     "instantiate",
+    "mark_alike",
     "operands",
     "opset_of",
     "outermost",
@@ -152,6 +154,16 @@ def replace_output(node: Node, position: int, value: Value) -> Value:
 
 
 # --- removing
+
+
+LATER = "sardonyx.later"
+"""What the metadata of a node has that shall not run together with nodes that have it not, so that its results need not wait."""
+
+
+def mark_alike(new: Node, old: Node) -> None:
+    """Of nodes that come in the place of others: they run no earlier than these."""
+    if LATER in old.metadata:
+        new.metadata[LATER] = old.metadata[LATER]
 
 
 def remove_nodes(nodes: Iterable[Node]) -> None:

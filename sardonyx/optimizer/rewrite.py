@@ -311,6 +311,7 @@ class _Rewriter:
         if isinstance(answer, Skip) or answer is None:
             return answer or skip("no reason given")
         for new_node in op.made:
+            edit.mark_alike(new_node, match.root)
             self.driver.node(new_node)
         pairs = [(old, new) for old, new in _pairs(answer, match) if new is not old]
         for old, new in pairs:

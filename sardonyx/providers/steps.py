@@ -6,11 +6,14 @@ Bound kernels and compiled clusters are such calls. A provider may also return a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from sardonyx.startup.records import dataclass
+
+if TYPE_CHECKING:
+    from sardonyx.ir import Node
 
 Pairs = tuple[tuple[int, int], ...]
 """(input, output) by position."""
@@ -33,8 +36,25 @@ class Sharing:
 NO_SHARING = Sharing()
 
 
+@dataclass(frozen=True)
+class Piece:
+    """Memory that a compiled cluster uses inside, from one of its kernels to another."""
+
+    name: str
+    bytes: int
+    first: int
+    last: int
+
+
 class Workspace(Protocol):
     """Memory that a compiled cluster uses inside."""
+
+    nodes: Sequence[Sequence[Node]]
+    """What each kernel computes, in the order in which they run; nothing where that is not known."""
+
+    def pieces(self, symbols: Mapping[str, int]) -> Sequence[Piece]:
+        """What it consists of for these values of symbols; KeyError if one is missing."""
+        ...
 
     def bytes_for(self, symbols: Mapping[str, int]) -> int:
         """How much it is for these values of symbols; KeyError if one is missing."""

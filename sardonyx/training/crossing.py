@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from sardonyx.ir import Model, Node, Value, dim, edit
+from sardonyx.runtime.api.memory_halves import nodes_of_forward
 from sardonyx.runtime.preparation.sizes import bytes_of
 from sardonyx.startup.records import dataclass
 
-FLAG = ".accumulation.out"
-"""How names of outputs end that say that a gradient was added to its buffer."""
 CHEAP = frozenset(
     """
     Abs Add And BiasGelu Cast Ceil Clip Concat Cos CumSum Div Einsum Elu Equal Erf Exp Expand FastGelu Flatten Floor Gather Gelu Gemm
@@ -56,7 +55,7 @@ class Halves:
 def halves_of(model: Model) -> Halves:
     """Cut a training model whose types are known."""
     graph = model.graph
-    needed = _producers(value for value in graph.outputs if not value.name.endswith(FLAG))
+    needed = nodes_of_forward(graph.outputs)
     forward = [node for node in graph.nodes if node in needed]
     backward = [node for node in graph.nodes if node not in needed]
     read = {value for node in backward for value in edit.operands(node)}
@@ -70,15 +69,3 @@ def halves_of(model: Model) -> Halves:
             if value in read or is_cheap:
                 available.add(value)
     return Halves(forward, backward, crossing)
-
-
-def _producers(values: Iterable[Value]) -> set[Node]:
-    """The nodes that values depend on."""
-    nodes: set[Node] = set()
-    stack = list(values)
-    while stack:
-        producer = stack.pop().producer
-        if producer is not None and producer not in nodes:
-            nodes.add(producer)
-            stack.extend(edit.operands(producer))
-    return nodes

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from sardonyx.compiler import pool as module
-from sardonyx.compiler.builder import Function
+from sardonyx.compiler.builder import Function, Value
 from sardonyx.compiler.jit import PLACEHOLDER, Kernel, jit
 from sardonyx.compiler.pool import ARGUMENTS, GRAIN, KERNEL, STEP_WORDS, TICKS, TOTAL, Pool, available_threads, pool
 from sardonyx.compiler.types import I64, PTR
@@ -211,3 +211,65 @@ def test_a_step_that_cannot_go_on_ends_a_run_that_others_may_stop(width: int) ->
     call[module.CALL_STATUS] = 1
     workers.enter(call.ctypes.data)
     assert not job.data.any()
+
+
+def wait_for_words() -> int:
+    """A kernel whose caller waits until another thread has begun an item, and whose workers wait until the caller sleeps."""
+    f = Function([("args", PTR), ("begin", I64), ("end", I64), ("worker", I64)])
+    data, pool_words = f.load(f["args"], 0, PTR), f.load(f["args"], 1, PTR)
+
+    def wait(place: Value) -> None:
+        with f.while_() as waiting:
+            waiting.leave_if(f.emit(I64, f"load atomic i64, {place} seq_cst, align 8") != 0)
+
+    with f.if_else(f["worker"] == 0) as otherwise:
+        wait(f.address(data, 2, I64))
+        otherwise()
+        f.line(f"store atomic i64 1, {f.address(data, 2, I64)} seq_cst, align 8")
+        wait(f.address(pool_words, module.WAITING, I64))
+    f.store(f.load(data, f["begin"], I64) + 1, data, f["begin"], I64)
+    return jit().addresses([Kernel("wait for words", f.text(PLACEHOLDER))])[0]
+
+
+def test_a_caller_sleeps_until_a_piece_that_takes_long_is_done() -> None:
+    workers = Pool()
+    workers.sleep_at_once()
+    width = workers.ensure(2)
+    while not workers._memory[module.SLEEPERS]:
+        time.sleep(0.001)  # one that begins behind the job does not see it
+    job = Job(2, 1, 1)
+    job.data = np.zeros(3, np.int64)
+    job.arguments = np.array([job.data.ctypes.data, workers.address], np.int64)
+    job.steps[:, KERNEL], job.steps[:, ARGUMENTS] = wait_for_words(), job.arguments.ctypes.data
+    job.run(workers, width)
+    assert job.data.tolist() == [1, 1, 1]
+    assert not workers._memory[module.WAITING]
+    workers.stop()
+
+
+def test_steps_are_not_shared_while_sharing_costs_more_than_it_gains() -> None:
+    workers = Pool()
+    width = workers.ensure(2)
+    job = Job(100, 3, 1)
+    generation = workers._memory[module.GENERATION]
+    workers._memory[module.ALONE_UNTIL] = np.iinfo(np.int64).max
+    job.run(workers, width)
+    assert workers._memory[module.GENERATION] == generation
+    workers._memory[module.ALONE_UNTIL] = 0
+    job.run(workers, width)
+    assert workers._memory[module.GENERATION] > generation
+    assert (job.data == 6).all()
+    workers.stop()
+
+
+def test_a_loss_that_gains_do_not_cover_puts_sharing_off() -> None:
+    workers = Pool()
+    width = workers.ensure(2)
+    workers._memory[module.GAINED] = -(1 << 40)  # as after a wait of minutes
+    job = Job(100, 3, 1)
+    generation = workers._memory[module.GENERATION]
+    job.run(workers, width)
+    assert workers._memory[module.GENERATION] == generation + 1  # the first step finds out, the others are not shared
+    assert workers._memory[module.GAINED] == 0 and workers._memory[module.ALONE_UNTIL] > 0
+    assert (job.data == 3).all()
+    workers.stop()

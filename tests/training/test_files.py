@@ -271,3 +271,26 @@ def test_a_program_that_follows_the_guide_of_onnxruntime(tmp_path: Path) -> None
     assert loss < 1e-3 and distance < 0.1
     peer = onnxruntime.InferenceSession(tmp_path / "inference.onnx", providers=["CPUExecutionProvider"])
     assert peer.run(None, {"x": np.float32([[1, 1]])})[0].item() == pytest.approx(6, abs=0.1)  # 2 + 3 + 1
+
+
+@pytest.mark.parametrize("native", ["0", "1"])
+def test_the_memory_plan_shows_both_halves_and_what_crosses(native: str) -> None:
+    folder = DATA / "mlp_ce_adamw"
+    model = str(folder / "training_model.onnx")
+    report = sardonyx.InferenceSession(model, providers=[("CPUExecutionProvider", {"native": native})]).memory_plan()
+    halves = report.halves(batch=8)
+    assert halves is not None and halves.forward.kernels > 2 and halves.backward.kernels > 2
+    assert {4 * 8 * 16, 4 * 8 * 4} <= set(halves.crossing.values())  # of Relu, and the log-probabilities
+    assert max(halves.forward.peak, halves.backward.peak) <= report.peak(batch=8)
+    assert min(halves.forward.peak, halves.backward.peak) >= sum(halves.crossing.values())
+    text = str(report.at(batch=8))
+    assert f"backward: {halves.backward.kernels} kernels, peak {halves.backward.peak:,} bytes" in text
+    assert "bytes cross from forward to backward" in text
+
+
+def test_a_module_shows_the_memory_of_its_mode() -> None:
+    _, module, _ = opened("mlp_ce_adamw", evaluates=True)
+    small, large = (module.memory_plan().halves(batch=batch) for batch in (8, 16))
+    assert small is not None and large is not None
+    assert sum(large.crossing.values()) == 2 * sum(small.crossing.values())
+    assert module.eval().memory_plan().halves(batch=8) is None

@@ -55,7 +55,7 @@ def _details(node: Node) -> Hashable | None:
     if signature is None or not signature.deterministic or node.op_type in KEPT or any(True for _ in node.subgraphs):
         return None
     attributes = sorted((name, _attribute(attribute)) for name, attribute in node.attributes.items())
-    return node.domain, node.version, tuple(attributes), _types(node)
+    return node.domain, node.version, tuple(attributes), _types(node), edit.LATER in node.metadata
 
 
 def _types(node: Node) -> tuple[str, ...]:

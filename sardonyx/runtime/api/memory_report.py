@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from sardonyx.errors import InvalidArgument
 from sardonyx.ir import Dim, described
@@ -10,7 +11,10 @@ from sardonyx.providers.arena import Placement
 from sardonyx.runtime.preparation.memory import Allocation, Kind, MemoryPlan
 from sardonyx.runtime.preparation.plan import Plan
 from sardonyx.runtime.preparation.sizes import size_with
-from sardonyx.startup.records import dataclass, field
+from sardonyx.startup.records import dataclass, field, replace
+
+if TYPE_CHECKING:
+    from sardonyx.runtime.api.memory_halves import Halves
 
 HEADINGS = ("value", "type", "bytes", "kind", "buffer", "offset", "steps")
 LONGEST_NAME = 48
@@ -32,7 +36,8 @@ class Row:
 class MemoryReport:
     """The memory of a session's runs. Without sizes it is symbolic; `at(N=8)` is the same with numbers and offsets.
 
-    `peak(N=8)` is the most that a run with these sizes takes: the arena and the outputs.
+    `peak(N=8)` is the most that a run with these sizes takes: the arena and the outputs. `halves(N=8)` tells it of forward and backward
+    of a training model.
     """
 
     memory: MemoryPlan
@@ -41,12 +46,14 @@ class MemoryReport:
     types: Mapping[int, str]
     """Type of the value in each slot."""
     sizes: Mapping[str, int] = field(default_factory=dict)
+    plan: Plan | None = None
+    """What the memory is that of; for the halves of training models."""
 
     @staticmethod
     def of(plan: Plan) -> MemoryReport:
         """The report of a plan."""
         types = {slot: described(value.type) for slot, value in enumerate(plan.values)}
-        return MemoryReport(plan.memory, [_step_text(step.nodes) for step in plan.steps], types)
+        return MemoryReport(plan.memory, [_step_text(step.nodes) for step in plan.steps], types, plan=plan)
 
     @property
     def symbols(self) -> list[str]:
@@ -60,7 +67,7 @@ class MemoryReport:
 
     def at(self, sizes: Mapping[str, int] | None = None, **named: int) -> MemoryReport:
         """The report for these sizes."""
-        return MemoryReport(self.memory, self.steps, self.types, self._given(sizes, named))
+        return replace(self, sizes=self._given(sizes, named))
 
     def peak(self, sizes: Mapping[str, int] | None = None, **named: int) -> int:
         """The most bytes that a run takes at once."""
@@ -69,6 +76,12 @@ class MemoryReport:
     def in_use(self, sizes: Mapping[str, int] | None = None, **named: int) -> list[int]:
         """The bytes in use at each step."""
         return self.memory.in_use(self._given(sizes, named))
+
+    def halves(self, sizes: Mapping[str, int] | None = None, **named: int) -> Halves | None:
+        """Forward and backward of a training model, and what crosses; None for other models."""
+        from sardonyx.runtime.api.memory_halves import halves_of
+
+        return None if self.plan is None else halves_of(self.plan, self._given(sizes, named))
 
     def _given(self, sizes: Mapping[str, int] | None, named: Mapping[str, int]) -> dict[str, int]:
         all_sizes = {**self.sizes, **(sizes or {}), **named}
@@ -126,6 +139,8 @@ class MemoryReport:
             arena = memory.placement(self.sizes).size
             sizes = ", ".join(f"{name}={self.sizes[name]}" for name in self.symbols)
             lines.append(f"peak {memory.peak(self.sizes):,} bytes, arena {arena:,} bytes" + (f" with {sizes}" if sizes else ""))
+            halves = self.halves()
+            lines += [] if halves is None else halves.lines()
         else:
             lines.append(f"sizes depend on {', '.join(self.symbols)}; .at({self.symbols[0]}=…) shows numbers and offsets")
         late = sum(

@@ -50,6 +50,8 @@ class Expansion:
             new_nodes = self._inline(node)
             for new in new_nodes:
                 self._driver.node(new)
+        for new in new_nodes:
+            edit.mark_alike(new, node)
         return new_nodes
 
     def _write(self, node: Node) -> list[Node]:

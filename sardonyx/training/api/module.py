@@ -10,6 +10,7 @@ import numpy as np
 
 from sardonyx import formats
 from sardonyx.ir import Model, Tensor, edit
+from sardonyx.runtime.api.memory_report import MemoryReport
 from sardonyx.runtime.api.options import SessionOptions
 from sardonyx.runtime.api.value import OrtValue
 from sardonyx.training.api.checkpoint_state import CheckpointState, Parameter
@@ -102,6 +103,10 @@ class Module:
         if not self.training and self._eval is None:
             raise RuntimeError("Eval model was not provided. Give Module an eval_model_uri to evaluate.")
         return self._train if self.training or self._eval is None else self._eval
+
+    def memory_plan(self) -> MemoryReport:
+        """Where the values of a step lie and how much memory that takes; in training mode by forward and backward, with what crosses."""
+        return self._current().session.memory_plan()
 
     # --- all parameters as one vector
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx import formats
+from sardonyx import formats, settings
 from sardonyx.errors import Fail, NoSuchFile
 from sardonyx.formats.onnx.writer import write_model
 from sardonyx.ir import Model, Node, Value
 from sardonyx.runtime.api.options import SessionOptions
 from sardonyx.runtime.api.session import InferenceSession
+from sardonyx.training.recompute import recompute
 
 BUFFER = "_grad.accumulation.buffer"
 RESET = "lazy_reset_grad"
@@ -65,6 +66,9 @@ class TrainingProgram(Program):
         """The parameters whose gradients come back, in the order of the outputs."""
         self.statistics = _return_statistics(model, set(parameters))
         """The parameters that are running statistics, likewise."""
+        if options is not None:
+            entries = [options._config.get(key) for key in (settings.MEMORY_OPTIMIZER_CONFIG, settings.MEMORY_PROBE_CONFIG)]
+            recompute(model, *entries)
         super().__init__(model, parameters, options)
         self.input_count = len(inputs)
         extra = len(self.gradients) + len(self.statistics)

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from sardonyx.ir import Dim, dim
+from sardonyx.ir import Dim, Node, dim
 from sardonyx.providers.arena import Placement, Span, find_conflicts, place
 from sardonyx.providers.native.program.parts import Batch, entries_at_once
 from sardonyx.providers.native.program.sizes import THREADS_NAME
 from sardonyx.providers.native.program.steps import Buffer, Step
+from sardonyx.providers.steps import Piece
 from sardonyx.startup.properties import cached_property
 
 
@@ -66,6 +67,8 @@ class Workspace:
         for index, buffer in enumerate(first):
             buffer.index = index
         self.sizes: Sequence[Dim] = [buffer.bytes for buffer in first]
+        self.names = [buffer.name for buffer in first]
+        self.nodes: Sequence[Sequence[Node]] = [step.nodes for step in steps]
         loops = loops_of(step.jump for step in steps)
         self.spans: Sequence[Span] = [(first[one], _outlasting(first[one], last[one], loops)) for one in first]
         self.flops: Dim = sum((step.flops for step in steps), start=0)
@@ -98,6 +101,12 @@ class Workspace:
         count = known[self.batch.symbol]
         at_once = entries_at_once(count, whole, dim.evaluate(self.flops, known), self.batch.weights)
         return whole if at_once >= count else self._bytes({**known, self.batch.symbol: at_once})
+
+    def pieces(self, symbols: Mapping[str, int]) -> list[Piece]:
+        """What the arena consists of for these values of symbols; KeyError if one is missing."""
+        known = {**symbols, THREADS_NAME: self.threads}
+        sizes = [max(dim.evaluate(size, known), 0) for size in self.sizes]
+        return [Piece(name, size, *span) for name, size, span in zip(self.names, sizes, self.spans)]
 
     def _bytes(self, symbols: Mapping[str, int]) -> int:
         return self.place([max(dim.evaluate(size, symbols), 0) for size in self.sizes]).size

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sardonyx.compiler.types import Type
-from sardonyx.ir import Node, Value, dim
+from sardonyx.ir import Node, Value, dim, edit
 from sardonyx.providers.native.program.chain import Chain, Item, Load
 from sardonyx.providers.native.program.expression import MAX_OPERANDS, Expression, Operation, common_order, placed
 from sardonyx.providers.native.program.scalars import find_scalar, trailing_axes
@@ -220,13 +220,18 @@ class ChainLowerer(ValueLowerer):
     def _absorb(self, expression: Expression, value: Value, groups: Sequence[int], axes: Sequence[int]) -> None:
         """Take elementwise nodes that follow `value` into the expression, as long as some fit."""
         shape = expression.shape
+        is_later = value.producer is not None and edit.LATER in value.producer.metadata
         pending = list(value.users)
         while pending:
             node = pending.pop(0)
-            if node in self.scope.absorbed or node not in self.scope.members or node.outputs[0] in expression.numbers:
-                continue
             entry = find_scalar(node)
-            if entry is None:
+            if (
+                node in self.scope.absorbed
+                or node not in self.scope.members
+                or entry is None
+                or node.outputs[0] in expression.numbers
+                or (edit.LATER in node.metadata) != is_later
+            ):
                 continue
             operands = [(one, trailing_axes(entry, node, number)) for number, one in enumerate(node.inputs)]
             at_hand = (self._is_at_hand(one, trailing, expression, groups, axes) for one, trailing in operands)
