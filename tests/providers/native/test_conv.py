@@ -110,10 +110,19 @@ def test_first_layers_are_tiled_by_rows():
         (program,) = programs(native_plan(conv_model(3, 16, [3, 3], sizes=sizes, strides=[2, 2], pads=[1, 1, 1, 1])))
         (kernel,) = (step.kernel for step in program.program.steps if step.kernel.title == "conv")
         assert "step=6" in kernel.about
-    # in one part of a sum there is no room for so many products
-    (program,) = programs(native_plan(conv_model(3, 16, [16, 16], strides=[16, 16])))
-    (kernel,) = (step.kernel for step in program.program.steps if step.kernel.title == "conv")
-    assert "step=None" in kernel.about
+
+
+@pytest.mark.parametrize(
+    "kernel, sizes, stride",
+    [([16, 16], None, 16), ([3, 3], [40, 5], 1), ([3, 3], None, (1 << 31) - 1)],
+    ids=["more products than a part of a sum has", "rows of few pixels", "memory for windows that nobody needs"],
+)
+def test_other_layers_of_few_channels_are_not(kernel, sizes, stride):
+    model = conv_model(3, 16, kernel, sizes=sizes, strides=[1, stride])
+    (program,) = programs(native_plan(model))
+    (code,) = (step.kernel for step in program.program.steps if step.kernel.title == "conv")
+    assert "step=None" in code.about
+    assert_agrees(model, image(3, *(sizes or [20, 21])))
 
 
 @pytest.mark.parametrize("filters", [1, 7, 16, 17, 31, 33, 48, 63, 70, 128])

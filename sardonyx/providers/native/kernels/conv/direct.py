@@ -85,6 +85,9 @@ FEW_PIXELS = {1: 8, 2: 5, 3: 3}
 ROW_PIXELS = {"avx512vnni": {1: 28}, "avx512": {1: 28}}
 """The same where no registers hold places: there are so many of one vector."""
 MOST_ROW_PIXELS = 28
+"""Of all tiles of one row."""
+MOST_WASTE = 1.25
+"""How many times the pixels of a row its tiles may have together; else tiles go on into the next row."""
 SPLITTING_CPUS = ("znver4",)
 """CPUs that compute on a vector in two halves: half as wide ones are as fast, and may fit better."""
 
@@ -114,10 +117,14 @@ def tile_for(target: Target, type: Type, filters: int, axes: int, distance: Dim)
 
 
 def in_rows(target: Target, tile: Tile, step: int, width: Dim) -> Tile:
-    """The same tile with pixels of one row, which is so wide."""
-    most = ROW_PIXELS.get(target.name, {}).get(tile.vectors, tile.pixels)
-    counts = range(most, most - 1 - most // 3, -1) if isinstance(width, int) else (most,)
-    return replace(tile, pixels=min(counts, key=lambda count: dim.ceildiv(width, count) * (count + 1)), step=step)
+    """The same tile with pixels of one row, unless that is too narrow."""
+    pixels = ROW_PIXELS.get(target.name, {}).get(tile.vectors, tile.pixels)
+    if isinstance(width, int):
+        counts = range(pixels, pixels - 1 - pixels // 3, -1)
+        pixels = min(counts, key=lambda count: -(-width // count) * (count + 1))
+        if -(-width // pixels) * pixels > MOST_WASTE * width:
+            return tile
+    return replace(tile, pixels=pixels, step=step)
 
 
 class ConvArguments(Arguments):

@@ -44,6 +44,8 @@ from sardonyx.startup.records import replace
 CONTRIB = "com.microsoft"
 FEW_CHANNELS = 8
 """Up to so many channels the taps of a row are summed as one."""
+MOST_STRIDE = 32
+"""Up to this stride there is memory behind the windows of a row for those that a tile lacks."""
 
 
 @lower("Conv", claims=claims_convolution, strided=True)
@@ -102,8 +104,9 @@ def _folded(lowerer: Lowerer, node: Node, geometry: Geometry) -> tuple[View, Geo
     view, folded = arranged_view(lowerer, node), with_taps_as_channels(geometry)
     if _has_even_rows(view, geometry):
         return view, folded, False
-    slack = MOST_ROW_PIXELS * geometry.strides[-1] * geometry.channels
-    return padded_rows(lowerer, view, view.type.computed, geometry.begin[-1], folded.input[-1], slack), folded, True
+    has_slack = geometry.strides[-1] <= MOST_STRIDE
+    slack = MOST_ROW_PIXELS * geometry.strides[-1] * geometry.channels if has_slack else 0
+    return padded_rows(lowerer, view, view.type.computed, geometry.begin[-1], folded.input[-1], slack), folded, has_slack
 
 
 def _has_even_rows(view: View, geometry: Geometry) -> bool:
