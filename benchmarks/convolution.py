@@ -71,6 +71,8 @@ LAYERS: dict[str, Layer] = {
     "VGG 112": Layer(128, 128, (112, 112), 3),
     "VGG 28": Layer(512, 512, (28, 28), 3),
     "MobileNet first": Layer(3, 32, (224, 224), 3, 2),
+    "MobileNetV3 first": Layer(3, 16, (224, 224), 3, 2),
+    "ConvNeXt first": Layer(3, 96, (224, 224), 4, 4),
     "MobileNet expand": Layer(24, 144, (56, 56), 1),
     "MobileNet project": Layer(144, 24, (56, 56), 1),
     "depthwise 112": Layer(32, 32, (112, 112), 3, 1, 32),

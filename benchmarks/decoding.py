@@ -62,7 +62,7 @@ def gpt2() -> Decoder:
     for block in range(4):
         x, *present = _concatenating_block(layers, x, f"past.{block}", width, heads)
         caches += present
-    logits = layers.add("MatMul", _normalized(layers, x, width), layers.weight(width, 4000))
+    logits = layers.add("MatMul", normalized(layers, x, width), layers.weight(width, 4000))
     return Decoder("gpt2", _finished(layers, logits, caches, heads, width // heads))
 
 
@@ -90,7 +90,7 @@ def llama() -> Decoder:
 
 
 def _concatenating_block(layers: Layers, x: str, past: str, width: int, heads: int) -> tuple[str, str, str]:
-    normal = _normalized(layers, x, width)
+    normal = normalized(layers, x, width)
     split = layers.constant(np.array([0, 0, heads, width // heads], np.int64))
     query, key, value = (
         layers.add("Transpose", layers.add("Reshape", layers.dense(normal, width, width), split), perm=[0, 2, 1, 3])
@@ -102,11 +102,11 @@ def _concatenating_block(layers: Layers, x: str, past: str, width: int, heads: i
     mixed = layers.add("Transpose", layers.add("MatMul", layers.add("Softmax", scaled, axis=-1), value), perm=[0, 2, 1, 3])
     joined = layers.add("Reshape", mixed, layers.constant(np.array([0, 0, width], np.int64)))
     x = layers.add("Add", x, layers.dense(joined, width, width))
-    hidden = layers.add("Gelu", layers.dense(_normalized(layers, x, width), width, 4 * width), approximate="tanh")
+    hidden = layers.add("Gelu", layers.dense(normalized(layers, x, width), width, 4 * width), approximate="tanh")
     return layers.add("Add", x, layers.dense(hidden, 4 * width, width)), key, value
 
 
-def _normalized(layers: Layers, x: str, width: int) -> str:
+def normalized(layers: Layers, x: str, width: int) -> str:
     ones, zeros = layers.constant(np.ones(width, np.float32)), layers.zeros(width)
     return layers.add("LayerNormalization", x, ones, zeros, axis=-1)
 

@@ -221,6 +221,15 @@ case(
     since=13,
     expect=lambda X: np.clip(np.trunc(separably(CUBIC[1])(X)), 0, 255),
 )
+LARGEST = 2**63 - 1
+case(  # the largest number of float64 that an int64 can be
+    "Resize",
+    X=np.int64([[0, LARGEST, LARGEST, 0]]),
+    scales=np.float32([1, 2]),
+    mode="cubic",
+    since=13,
+    expect=lambda X: [[int(np.clip(number, -(2**63), LARGEST - 1023)) for number in separably(CUBIC[1])(X)[0]]],
+)
 case(
     "Resize",
     X=f32(2, 4),
@@ -378,6 +387,15 @@ case(
     atol=0.02,
     opsets=(22,),
     expect=sampled("linear", "zeros", 0),
+)
+case(  # cubic sums beyond a byte are its largest and its least
+    "GridSample",
+    X=np.uint8([[[[0, 255, 255, 0, 0, 255]]]]),
+    grid=np.float32([[[[-0.35, 0], [0.3, 0], [0, 0]]]]),
+    mode="cubic",
+    padding_mode="border",
+    since=20,
+    expect=lambda X, grid: np.clip(np.trunc(sampled("cubic", "border", 0)(X, grid)), 0, 255),
 )
 case(
     "GridSample",

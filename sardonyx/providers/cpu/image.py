@@ -7,7 +7,7 @@ import io
 import numpy as np
 
 from sardonyx.errors import KernelError
-from sardonyx.providers.cpu.sampling import sample
+from sardonyx.providers.cpu.sampling import as_elements, sample
 from sardonyx.providers.cpu.shape import bounded
 from sardonyx.providers.cpu.table import cpu
 from sardonyx.providers.termination import watched
@@ -22,7 +22,7 @@ def grid_sample(X, grid, align_corners=0, mode="linear", padding_mode="zeros"):
     if padding_mode not in ("zeros", "border", "reflection"):
         raise KernelError(f"padding_mode is {padding_mode!r}, expected 'zeros', 'border' or 'reflection'")
     mode = GRID_MODES[mode]
-    # integers are interpolated as floating point, see the text of the output
+    # integers are interpolated as floating point, see the text of the output, and cut off
     images = X if mode == "nearest" or X.dtype.kind in "fc" else X.astype(np.float64)
     Y = np.empty((*X.shape[:2], *grid.shape[1:-1]), images.dtype)
     for result, image, points in watched(zip(Y, images, grid, strict=True)):
@@ -31,7 +31,7 @@ def grid_sample(X, grid, align_corners=0, mode="linear", padding_mode="zeros"):
             _pixel_position(points[..., -1 - axis], size, align_corners) for axis, size in enumerate(image.shape[1:])
         ]
         result[...] = sample(image, coordinates, mode, padding_mode, bool(align_corners))
-    return Y.astype(X.dtype, copy=False)
+    return as_elements(Y, X.dtype)
 
 
 def _pixel_position(normalized, size, align_corners):

@@ -6,7 +6,7 @@ import numpy as np
 
 from sardonyx.errors import KernelError
 from sardonyx.ops.image import kept_ratio, scaled_size
-from sardonyx.providers.cpu.sampling import cubic_weight
+from sardonyx.providers.cpu.sampling import as_elements, cubic_weight
 from sardonyx.providers.cpu.shape import bounded, normal_axes
 from sardonyx.providers.cpu.table import cpu
 from sardonyx.providers.termination import watched
@@ -237,10 +237,10 @@ def stencil(step, positions, mode, antialias, exclude_outside, cubic_coeff_a):
 
 
 def _interpolate(X, stencils, rounded):
-    """Apply the stencils, those first that leave least to do for the others."""
+    """Apply the stencils, those first that leave least to do for the others; of integers, whose last bits count, the first axis first."""
     dtype = _working_type(X.dtype)
     Y = X.astype(dtype, copy=False)
-    for step in sorted(stencils, key=lambda step: step.resized / max(1, step.length)):
+    for step in sorted(stencils, key=lambda step: step.resized / max(1, step.length) if X.dtype == dtype else step.axis):
         pixels, weights = stencils[step]
         weights = weights.astype(np.finfo(dtype).dtype).reshape(*weights.shape, *(1,) * (X.ndim - step.axis - 1))
         total = None
@@ -249,7 +249,7 @@ def _interpolate(X, stencils, rounded):
             part *= weights[:, tap]
             total = part if total is None else np.add(total, part, out=total)
         Y = total
-    return _converted(Y, X.dtype, rounded)
+    return as_elements(Y, X.dtype, rounded)
 
 
 def _working_type(dtype):
@@ -258,17 +258,6 @@ def _working_type(dtype):
     if dtype.kind in "fc":
         return dtype
     return np.dtype(np.float32 if dtype.itemsize <= 2 else np.float64)
-
-
-def _converted(Y, dtype, rounded):
-    """Back to the input's type; integers are cut off, or rounded after antialiasing, and saturate."""
-    if dtype.kind not in "iu" or Y.dtype == dtype:
-        return Y.astype(dtype, copy=False)
-    limits = np.iinfo(dtype)
-    whole = np.rint(Y) if rounded else Y
-    # the nearest floats within the limits, for float64 does not hold the largest int64
-    low, high = Y.dtype.type(limits.min), Y.dtype.type(limits.max)
-    return np.clip(whole, low, high if high <= limits.max else np.nextafter(high, low)).astype(dtype)
 
 
 def _extrapolate(Y, plan, positions, value):

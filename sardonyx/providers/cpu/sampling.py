@@ -99,3 +99,17 @@ def _gather(flat, sizes, pixels):
     if missing.any():
         values[:, missing] = "" if flat.dtype == object else 0
     return values
+
+
+def as_elements(Y, dtype, rounded=False):
+    """What was computed as elements of a result: integers are cut off, or rounded, and saturate."""
+    if dtype.kind not in "iu" or Y.dtype == dtype:
+        return Y.astype(dtype, copy=False)
+    return np.clip(np.rint(Y) if rounded else Y, *limits_of(dtype, Y.dtype)).astype(dtype)
+
+
+def limits_of(dtype, floats):
+    """The nearest floats within the limits of integers, for float64 does not hold the largest int64."""
+    limits, floats = np.iinfo(dtype), np.dtype(floats).type
+    low, high = floats(limits.min), floats(limits.max)
+    return low, high if int(high) <= limits.max else np.nextafter(high, low)

@@ -38,8 +38,8 @@ OPS = {
     "complex numbers are moved, and not computed with; nor are they drawn": """
         ScatterElements ScatterND RandomNormalLike RandomUniformLike
     """,
-    "whole numbers between pixels are cut off, so the last bit of a sum decides; cubic ones of three axes have too many pixels": """
-        GridSample com.microsoft:GridSample Resize
+    "complex numbers between pixels, integers between cropped ones, points that are integers, cubic sums of three axes": """
+        Resize GridSample com.microsoft:GridSample
     """,
     "where 0 is exact, ONNX's suite has the last bits of NumPy's inverse transform along other axes than the last": "DFT",
     "the ops that would gather or scatter them do not take 4-bit types": "Pad TensorScatter",

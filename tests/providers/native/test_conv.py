@@ -10,7 +10,9 @@ from onnx import TensorProto, helper
 
 from sardonyx.providers.native.kernels.conv import winograd
 from sardonyx.runtime.execution.executor import execute
+from tests.compiler.functions import levels
 from tests.providers.native.agreement import assert_agrees, native_plan, programs
+from tests.providers.native.levels import use_level
 
 TYPES = {
     np.float32: TensorProto.FLOAT,
@@ -26,11 +28,23 @@ def random(*shape, dtype=np.float32, seed=0):
 
 
 def conv_model(
-    channels, filters, kernel, *, group=1, dtype=np.float32, bias=True, then=(), fused=None, sum=False, opset=17, **attributes
+    channels,
+    filters,
+    kernel,
+    *,
+    sizes=None,
+    group=1,
+    dtype=np.float32,
+    bias=True,
+    then=(),
+    fused=None,
+    sum=False,
+    opset=17,
+    **attributes,
 ):
-    """A model of one convolution with constant filters, whose images have any sizes, and nodes that follow it."""
+    """A model of one convolution with constant filters, whose images have these sizes or any, and nodes that follow it."""
     rank = len(kernel)
-    spatial = ["d", "h", "w"][-rank:]
+    spatial = ["d", "h", "w"][-rank:] if sizes is None else sizes
     scale = 1 / np.sqrt(channels // group * np.prod(kernel))
     weights = {"W": (random(filters, channels // group, *kernel) * scale).astype(dtype)}
     if bias:
@@ -70,6 +84,45 @@ def test_any_window(data):
     channels, filters = (group * draw(st.integers(1, 24)) for _ in range(2))
     model = conv_model(channels, filters, kernel, group=group, strides=strides, dilations=dilations, pads=pads)
     assert_agrees(model, image(channels, *sizes, batch=draw(st.integers(1, 3))))
+
+
+@pytest.mark.parametrize("level", levels())
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_few_channels(level, data):
+    """Windows of one row lie in a row in memory: tiles of these know where their pixels are, whatever is left of a row."""
+    draw = data.draw
+    kernel, strides = ([draw(st.integers(*bounds)) for bounds in pair] for pair in (((1, 5), (2, 7)), ((1, 3), (1, 4))))
+    dilations, pads = [draw(st.integers(1, 2)), 1], [draw(st.integers(0, 4)) for _ in range(4)]
+    least = [max(1, (k - 1) * d + 1 - pads[axis] - pads[axis + 2]) for axis, (k, d) in enumerate(zip(kernel, dilations))]
+    sizes = [draw(st.integers(least[0], 9)), draw(st.integers(least[1], 130))]
+    channels, filters = draw(st.integers(1, 8)), draw(st.sampled_from([1, 8, 16, 17, 32, 48, 80]))
+    then = [helper.make_node(draw(st.sampled_from(["Relu", "Erf", "Softplus"])), ["T"], ["Y"])]
+    attributes = {"strides": strides, "dilations": dilations, "pads": pads, "then": then}
+    model = conv_model(channels, filters, kernel, sizes=draw(st.sampled_from([None, sizes])), **attributes)
+    with pytest.MonkeyPatch.context() as patch:
+        use_level(patch, level)
+        assert_agrees(model, image(channels, *sizes, batch=draw(st.integers(1, 2))))
+
+
+def test_first_layers_are_tiled_by_rows():
+    for sizes in (None, [9, 40]):
+        (program,) = programs(native_plan(conv_model(3, 16, [3, 3], sizes=sizes, strides=[2, 2], pads=[1, 1, 1, 1])))
+        (kernel,) = (step.kernel for step in program.program.steps if step.kernel.title == "conv")
+        assert "step=6" in kernel.about
+
+
+@pytest.mark.parametrize(
+    "kernel, sizes, stride",
+    [([16, 16], None, 16), ([3, 3], [40, 5], 1), ([3, 3], None, (1 << 31) - 1)],
+    ids=["more products than a part of a sum has", "rows of few pixels", "memory for windows that nobody needs"],
+)
+def test_other_layers_of_few_channels_are_not(kernel, sizes, stride):
+    model = conv_model(3, 16, kernel, sizes=sizes, strides=[1, stride])
+    (program,) = programs(native_plan(model))
+    (code,) = (step.kernel for step in program.program.steps if step.kernel.title == "conv")
+    assert "step=None" in code.about
+    assert_agrees(model, image(3, *(sizes or [20, 21])))
 
 
 @pytest.mark.parametrize("filters", [1, 7, 16, 17, 31, 33, 48, 63, 70, 128])

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
+from sardonyx.providers.native import provider
 from tests.providers.native.agreement import assert_agrees
 
 CODES = {
@@ -16,6 +17,14 @@ CODES = {
     np.float16: TensorProto.FLOAT16,
     ml_dtypes.bfloat16: TensorProto.BFLOAT16,
     np.uint8: TensorProto.UINT8,
+    np.int8: TensorProto.INT8,
+    np.uint16: TensorProto.UINT16,
+    np.int16: TensorProto.INT16,
+    np.int32: TensorProto.INT32,
+    np.int64: TensorProto.INT64,
+    np.uint32: TensorProto.UINT32,
+    np.uint64: TensorProto.UINT64,
+    np.bool_: TensorProto.BOOL,
 }
 COORDINATES = [
     "half_pixel",
@@ -104,8 +113,9 @@ def test_any_axes(scales, mode):
 @pytest.mark.parametrize("dtype", list(CODES), ids=lambda dtype: dtype.__name__)
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_types(dtype, channels_last):
-    feeds = images(1, 70, 5, 33, dtype=dtype, channels_last=channels_last)
-    for mode in ["nearest"] if dtype is np.uint8 else ["nearest", "linear"]:
+    feeds = images(1, 70, 5, 33, dtype=np.int8, channels_last=channels_last)
+    feeds = {"X": feeds["X"].astype(dtype)}
+    for mode in ["nearest", "linear"]:
         for shape in (["n", 70, "h", "w"], [1, 70, 5, 33]):
             model = resize_model(shape, scales=[1, 1, 2, 2], dtype=dtype, mode=mode, channels_last=channels_last)
             assert_agrees(model, feeds)
@@ -135,3 +145,53 @@ def test_infinities_and_nan():
     feeds = images(1, 3, 8, 20)
     feeds["X"].reshape(-1)[::17], feeds["X"].reshape(-1)[3::19] = np.inf, np.nan
     assert_agrees(resize_model([1, 3, 8, 20], scales=[1, 1, 2, 2], mode="linear"), feeds)
+
+
+INTEGERS = [np.uint8, np.int8, np.uint16, np.int16, np.int32, np.int64, np.uint32, np.uint64, np.bool_]
+
+
+def whole_numbers(shape, dtype, seed):
+    """Elements of any size, with the extremes of their type among them."""
+    random = np.random.default_rng(seed)
+    if dtype is np.bool_:
+        return {"X": random.random(shape) < 0.5}
+    limits = np.iinfo(dtype)
+    X = random.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+    X[random.random(shape) < 0.2] = limits.max
+    return {"X": X}
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.data())
+def test_integers_between_pixels_are_those_of_numpy_to_the_last_bit(data):
+    draw = data.draw
+    mode, dtype = draw(st.sampled_from(["linear", "cubic"])), draw(st.sampled_from(INTEGERS))
+    attributes = {"mode": mode, "coordinate_transformation_mode": draw(st.sampled_from(COORDINATES))}
+    attributes["exclude_outside"] = draw(st.integers(0, 1))
+    shape = draw(st.lists(st.integers(1, 40), min_size=1, max_size=4))
+    is_known = draw(st.booleans())
+    symbols = shape if is_known else ["a", "b", "c", "d"][: len(shape)]
+    if is_known:
+        attributes["antialias"] = draw(st.integers(0, 1))
+    if draw(st.booleans()):
+        attributes["sizes"] = [draw(st.sampled_from([1, 3, 17, 33, size])) for size in shape]
+    else:
+        fine = [0.3, 1.7] if is_known else []
+        attributes["scales"] = [draw(st.sampled_from([0.5, 1, 1, 1.5, 2.25, *fine])) for _ in shape]
+        attributes["scales"] = [scale if size * scale >= 1 else 1 for size, scale in zip(shape, attributes["scales"])]
+    model = resize_model(symbols, dtype=dtype, **attributes)
+    assert_agrees(model, whole_numbers(shape, dtype, draw(st.integers(0, 1000))), tolerance=0)
+
+
+@pytest.mark.parametrize("shape", [[0, 3, 4, 4], [2, 3, 4, 0]])
+def test_no_integers_between_pixels(shape):
+    model = resize_model(["n", 3, "h", "w"], scales=[1, 1, 2, 2], dtype=np.uint8, mode="linear")
+    assert_agrees(model, {"X": np.zeros(shape, np.uint8)})
+
+
+@pytest.mark.parametrize("attributes", [{"sizes": [1, 3, 9, 70]}, {"scales": [1, 1, 2, 0.5]}])
+def test_integers_of_open_sizes_are_resized_by_machine_code(attributes, monkeypatch):
+    monkeypatch.setattr(provider.Interpreted, "__call__", None)  # what is compared with NumPy must not be NumPy's own
+    model = resize_model([1, 3, "h", "w"], dtype=np.uint8, mode="linear", channels_last=True, **attributes)
+    feeds = [images(1, 3, *sizes, dtype=np.uint8, channels_last=True) for sizes in ((5, 33), (20, 70), (9, 12))]
+    assert_agrees(model, feeds, tolerance=0)

@@ -14,6 +14,7 @@ from sardonyx.runtime.execution.executor import execute
 from tests.providers.native.agreement import assert_agrees, native_plan, programs
 
 TYPES = {"float": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "double": np.float64, "uint8": np.uint8}
+INTEGERS = {f"{sign}int{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)} | {"bool": "bool"}
 FEW = settings(max_examples=15, deadline=None)
 
 
@@ -84,11 +85,23 @@ def test_grids_of_other_types(name, grid_name, channels):
         assert_agrees(text, feeds, opset=22, tolerance=2e-6 if name == "float" else None)
 
 
-def test_bytes_are_picked_but_not_weighed():
-    rs = np.random.RandomState(0)
-    feeds = {"X": rs.randint(0, 255, (1, 3, 6, 7)).astype(np.uint8), "grid": points(rs, 1, 5, 50, 2)}
-    assert_agrees(grid_text("uint8", 2, mode="nearest"), feeds)
-    assert not programs(native_plan(grid_text("uint8", 2, mode="linear")))
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_integers_are_those_of_numpy_to_the_last_bit(mode, data):
+    draw = data.draw
+    name, grid_name = draw(st.sampled_from(sorted(INTEGERS))), draw(st.sampled_from(["float", "double", "float16"]))
+    rs = np.random.RandomState(draw(st.integers(0, 1000)))
+    axes = draw(st.integers(1, 2 if mode == "cubic" else 3))
+    channels, last = draw(st.sampled_from([1, 3, 20])), draw(st.booleans())
+    space = [draw(st.integers(1, 5)) for _ in range(axes)]
+    shape = [2, *space, channels] if last else [2, channels, *space]
+    X = np.frombuffer(rs.bytes(int(np.prod(shape)) * np.dtype(INTEGERS[name]).itemsize), INTEGERS[name]).reshape(shape)
+    X = X if name != "bool" else rs.random_sample(shape) < 0.5
+    feeds = {"X": X, "grid": points(rs, 2, *(draw(st.integers(1, 9)) for _ in range(axes)), axes, dtype=TYPES[grid_name])}
+    outside = draw(st.sampled_from(["zeros", "border", "reflection"]))
+    attributes = {"mode": mode, "padding_mode": outside, "align_corners": draw(st.integers(0, 1))}
+    assert_agrees(grid_text(name, axes, channels, grid_name, last, **attributes), feeds, opset=22, tolerance=0.0)
 
 
 def test_old_names_and_the_contrib_op():

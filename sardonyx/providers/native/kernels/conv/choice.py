@@ -28,6 +28,8 @@ class Convolution:
     geometry: Geometry
     view: View
     filters: Filters
+    has_slack: bool = False
+    """Whether memory behind the last window of a row may be read, as far as the pixels of a tile reach."""
 
     @property
     def flat(self) -> Dim | None:

@@ -28,10 +28,11 @@ from sardonyx.providers.native.kernels.conv.tiles import (
     totals_of,
     zero_sums,
 )
+from sardonyx.providers.native.kernels.reduction.passes import items
 from sardonyx.providers.native.program.arguments import Arguments, Operands, Pointer, Size, each, group, when
 from sardonyx.providers.native.program.chain import Chain, ChainCode
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
-from sardonyx.startup.records import dataclass
+from sardonyx.startup.records import dataclass, replace
 
 TABLE_TAPS = 128
 """How many taps the table holds; a larger kernel is summed in several rounds."""
@@ -51,6 +52,11 @@ class Tile:
     """How many spatial axes a window moves along; 0 if every pixel makes one alone, all of them evenly spaced."""
     product: Product | None = None
     """How groups of small integers are multiplied, which `type` then stands for; None for floats."""
+    step: int | None = None
+    """How far the pixels of a tile lie apart in memory, if all are of one row: then the code knows where they are without a table.
+
+    What lies behind a row is read, and not used, where fewer pixels are left. The products of a window are no more than a part of a sum.
+    """
 
     @property
     def multiply(self) -> Product:
@@ -76,6 +82,12 @@ PIXELS = {
 """How many pixels of so many vectors fit into registers."""
 FEW_PIXELS = {1: 8, 2: 5, 3: 3}
 """The same for other targets."""
+ROW_PIXELS = {"avx512vnni": {1: 28}, "avx512": {1: 28}}
+"""The same where no registers hold places: there are so many of one vector."""
+MOST_ROW_PIXELS = 28
+"""Of all tiles of one row."""
+MOST_WASTE = 1.25
+"""How many times the pixels of a row its tiles may have together; else tiles go on into the next row."""
 SPLITTING_CPUS = ("znver4",)
 """CPUs that compute on a vector in two halves: half as wide ones are as fast, and may fit better."""
 
@@ -102,6 +114,17 @@ def tile_for(target: Target, type: Type, filters: int, axes: int, distance: Dim)
 
     width, vectors = min(shapes, key=cost)
     return Tile(type, counts[vectors], vectors, width, axes)
+
+
+def in_rows(target: Target, tile: Tile, step: int, width: Dim) -> Tile:
+    """The same tile with pixels of one row, unless that is too narrow."""
+    pixels = ROW_PIXELS.get(target.name, {}).get(tile.vectors, tile.pixels)
+    if isinstance(width, int):
+        counts = range(pixels, pixels - 1 - pixels // 3, -1)
+        pixels = min(counts, key=lambda count: -(-width // count) * (count + 1))
+        if -(-width // pixels) * pixels > MOST_WASTE * width:
+            return tile
+    return replace(tile, pixels=pixels, step=step)
 
 
 class ConvArguments(Arguments):
@@ -131,10 +154,26 @@ class ConvArguments(Arguments):
 @kernel("conv", ConvArguments)
 def conv_kernel(f: KernelFunction, a: ConvArguments, tile: Tile, chain: Chain) -> None:
     """Items are tiles of the result: image by image, block by block, in a block panel by panel."""
-    order, code = _Order(f, a, tile), _Direct(f, a, tile, chain)
+    code = _Direct(f, a, tile, chain)
+    if tile.step is not None:
+        _tiles_of_rows(f, a, tile, code)
+        return
+    order = _Order(f, a, tile)
     with f.loop(f.begin, f.end):
         code.tile(order.spot())
         order.advance()
+
+
+def _tiles_of_rows(f: KernelFunction, a: ConvArguments, tile: Tile, code: _Direct) -> None:
+    """Items are tiles too: image by image, row by row, of each tile all panels."""
+    rows, width = (axis.output for axis in a.axes)
+    tiles, panels = (width + (tile.pixels - 1)) // tile.pixels, (a.filters + (tile.width - 1)) // tile.width
+    zero = f.const(I64, 0)
+    with items(f, [f.maximum(1, rows), f.maximum(1, tiles), panels]) as (_, (image, row, number, panel)):
+        column = number * tile.pixels
+        height = f.minimum(width - column, tile.pixels)
+        spot = _Spot(image, zero, panel, panel * tile.width, row * width + column, height, zero, zero, (row, column))
+        code.tile(spot)
 
 
 # --- the order of tiles ---------------------------------------------------------------------------------------------
@@ -158,6 +197,8 @@ class _Spot:
     """A number that tiles of the same pixels and the same group share."""
     passed: Value
     """How many tiles of its block passed by its panel before."""
+    corner: tuple[Value, Value] | None = None
+    """The row and the column of the first pixel, where all are of one row."""
 
 
 class _Order:
@@ -377,10 +418,11 @@ class _Direct:
         panel = self._panel(spot)
         is_whole = (panel.left >= shape.width) & (spot.height == shape.pixels)
         with f.loop(0, self.taps, TABLE_TAPS) as first:
-            with f.if_((spot.pixels != table.built.get()) | (self.taps > TABLE_TAPS)):
-                table.build(image, spot, first)
-                table.built.set(spot.pixels)
-            self._round(spot, panel, first, is_whole & (first + TABLE_TAPS >= self.taps))
+            if spot.corner is None:
+                with f.if_((spot.pixels != table.built.get()) | (self.taps > TABLE_TAPS)):
+                    table.build(image, spot, first)
+                    table.built.set(spot.pixels)
+            self._round(image, spot, panel, first, is_whole & (first + TABLE_TAPS >= self.taps))
         with f.if_(~is_whole if self.is_light else f.const(BOOL, True)):
             self._epilogue_from_stack(spot, panel)
 
@@ -390,14 +432,14 @@ class _Direct:
         bias = f.address(a.bias, spot.panel * shape.width, self.sum_type)
         return _Panel(filters, bias, spot.filter + spot.group * a.filters, a.filters - spot.filter, spot.passed)
 
-    def _round(self, spot: _Spot, panel: _Panel, first: Value, is_final: Value) -> None:
+    def _round(self, image: Value, spot: _Spot, panel: _Panel, first: Value, is_final: Value) -> None:
         """The taps that are in the table, by the code for this number of pixels."""
         f, shape = self.f, self.shape
         before = 0
-        for pixels in sizes_up_to(shape.pixels):
+        for pixels in sizes_up_to(shape.pixels) if spot.corner is None else [shape.pixels]:
             with f.if_((spot.height > before) & (spot.height <= pixels)):
                 self._prefetch(spot, panel, pixels)
-                sums = self._products(panel, pixels, first)
+                sums = self._products(image, spot, panel, pixels, first)
                 if pixels == shape.pixels and self.is_light:
                     self._epilogue(sums, spot, panel, is_final)
                 else:
@@ -406,12 +448,15 @@ class _Direct:
 
     # --- products
 
-    def _products(self, panel: _Panel, pixels: int, first: Value) -> list[list[Value]]:
+    def _products(self, image: Value, spot: _Spot, panel: _Panel, pixels: int, first: Value) -> list[list[Value]]:
         """The sums of a tile of so many pixels, from the bias on or from where the round before left it."""
         f, shape = self.f, self.shape
         f.empty_registers()  # with what the epilogue needs in some of them, sums would be moved about
         sums = zero_sums(f, pixels, shape.vectors, self.sum_type, shape.lanes)
         self._begin(sums[0], panel, first)
+        if spot.corner is not None:
+            self._add_rows(sums, image, spot.corner, panel)
+            return totals_of(sums)
         self.part_count.set(0)
         self.summed.set(0)
         if not self.a.axes:
@@ -435,6 +480,19 @@ class _Direct:
             for pixel, registers in enumerate(sums):
                 for number, register in enumerate(registers):
                     register.set(self._load(self.spilled, pixel, number))
+
+    def _add_rows(self, sums: Sums, image: Value, corner: tuple[Value, Value], panel: _Panel) -> None:
+        """All taps of a tile of one row, each of which is a row of the window; those beside the image are left out."""
+        f, shape, axis, depth = self.f, self.shape, self.a.axes[0], self.a.channels
+        assert shape.step is not None
+        row, column = corner
+        top = row * axis.stride - axis.begin
+        low, high = axis.range(f, top)
+        with f.loop(low, high) as tap:
+            begin = (top + tap * axis.dilation) * axis.step + column * shape.step
+            places = [f.address(image, begin + pixel * shape.step, shape.type) for pixel in range(len(sums[0]))]
+            filters = f.address(panel.filters, tap * (depth * shape.width), shape.type)
+            add_products(f, sums, places, filters, depth, shape.multiply, shape.lanes, filters)
 
     def _add_tap(self, sums: Sums, panel: _Panel, row: Value, tap: Value) -> None:
         """The inner loop: all channels of one tap, whose pixels are in a row of the table."""

@@ -9,7 +9,16 @@ import numpy as np
 from sardonyx.ir import Dim, Node, dim
 from sardonyx.providers.native.kernels.conv import depthwise, fused, strassen, winograd
 from sardonyx.providers.native.kernels.conv.choice import Algorithm, Candidate, Convolution, quickest
-from sardonyx.providers.native.kernels.conv.direct import ConvArguments, Tile, conv_kernel, grain_of, tile_for
+from sardonyx.providers.native.kernels.conv.direct import (
+    MOST_ROW_PIXELS,
+    PART,
+    ConvArguments,
+    Tile,
+    conv_kernel,
+    grain_of,
+    in_rows,
+    tile_for,
+)
 from sardonyx.providers.native.kernels.conv.filters import Filters
 from sardonyx.providers.native.kernels.conv.form import (
     Geometry,
@@ -36,6 +45,8 @@ from sardonyx.startup.records import replace
 CONTRIB = "com.microsoft"
 FEW_CHANNELS = 8
 """Up to so many channels the taps of a row are summed as one."""
+MOST_STRIDE = 32
+"""Up to this stride there is memory behind the windows of a row for those that a tile lacks."""
 
 
 @lower("Conv", claims=claims_convolution, strided=True)
@@ -60,8 +71,8 @@ def convolution_steps(lowerer: Lowerer, node: Node) -> None:
         fused.fused_steps(lowerer, node, geometry, expansion, sink_of(lowerer, node))
         return
     if has_short_rows(geometry):
-        view, folded = _folded(lowerer, node, geometry)
-        _quickest_steps(lowerer, node, folded, view, PRODUCTS)
+        view, folded, has_slack = _folded(lowerer, node, geometry)
+        _quickest_steps(lowerer, node, folded, view, PRODUCTS, has_slack)
         return
     _quickest_steps(lowerer, node, geometry, input_view(lowerer, node), ALGORITHMS)
 
@@ -87,12 +98,17 @@ def with_taps_as_channels(geometry: Geometry) -> Geometry:
     )
 
 
-def _folded(lowerer: Lowerer, node: Node, geometry: Geometry) -> tuple[View, Geometry]:
-    """An image and the geometry of its convolution with taps as channels: windows of one row follow each other in memory."""
+def _folded(lowerer: Lowerer, node: Node, geometry: Geometry) -> tuple[View, Geometry, bool]:
+    """An image and the geometry of its convolution with taps as channels: windows of one row follow each other in memory.
+
+    And whether tiles of such windows may be read behind the last one.
+    """
     view, folded = arranged_view(lowerer, node), with_taps_as_channels(geometry)
-    if not _has_even_rows(view, geometry):
-        view = padded_rows(lowerer, view, view.type.computed, geometry.begin[-1], folded.input[-1])
-    return view, folded
+    if _has_even_rows(view, geometry):
+        return view, folded, False
+    has_slack = geometry.strides[-1] <= MOST_STRIDE
+    slack = MOST_ROW_PIXELS * geometry.strides[-1] * geometry.channels if has_slack else 0
+    return padded_rows(lowerer, view, view.type.computed, geometry.begin[-1], folded.input[-1], slack), folded, has_slack
 
 
 def _has_even_rows(view: View, geometry: Geometry) -> bool:
@@ -109,8 +125,10 @@ def sink_of(lowerer: Lowerer, node: Node) -> Sink:
     return lowerer.sink(node, (1, rank - 2, 1), operations=operations_of(node), order=order)
 
 
-def _quickest_steps(lowerer: Lowerer, node: Node, geometry: Geometry, view: View, algorithms: Sequence[Algorithm]) -> None:
-    choice = quickest(Convolution(lowerer, geometry, view, Filters(*filters_of(node))), algorithms)
+def _quickest_steps(
+    lowerer: Lowerer, node: Node, geometry: Geometry, view: View, algorithms: Sequence[Algorithm], has_slack: bool = False
+) -> None:
+    choice = quickest(Convolution(lowerer, geometry, view, Filters(*filters_of(node)), has_slack), algorithms)
     sink = sink_of(lowerer, node)
     if not (choice.candidate.waits and fused.put_off(lowerer, node, geometry, view, sink)):
         choice.add(lowerer, sink)
@@ -129,7 +147,10 @@ def direct(convolution: Convolution) -> Iterator[Candidate]:
 def direct_step(convolution: Convolution, sink: Sink) -> None:
     lowerer, geometry, view, flat = convolution.lowerer, convolution.geometry, convolution.view, convolution.flat
     axes = 0 if flat is not None else len(geometry.kernel)
-    tile = tile_for(lowerer.target, view.type, geometry.filters, axes, view.strides[-1] * geometry.strides[-1])
+    step = view.strides[-1] * geometry.strides[-1]
+    tile = tile_for(lowerer.target, view.type, geometry.filters, axes, step)
+    if convolution.has_slack and axes == 2 and geometry.channels * geometry.taps <= PART and isinstance(step, int):
+        tile = in_rows(lowerer.target, tile, step, geometry.output[-1])
     packed, bias = convolution.filters.panels(lowerer, geometry, tile.width, view.type)
     zeros = lowerer.constant(np.zeros(geometry.channels, f"f{view.type.bytes}"))
     conv_step(lowerer, geometry, view, flat, tile, (packed, bias, zeros), geometry.channels, sink)
@@ -147,7 +168,8 @@ def conv_step(
 ) -> None:
     """Add the step of a direct sum; `constants` are filters, bias and a pixel of the padding, channels are counted as the tile's type."""
     packed, bias, zeros = constants
-    tiles = dim.ceildiv(geometry.positions, tile.pixels)
+    rows, width = (1, geometry.positions) if tile.step is None else geometry.output
+    tiles = rows * dim.ceildiv(width, tile.pixels)
     lowerer.call(
         conv_kernel(lowerer.target, tile, sink.chain),
         ConvArguments(

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sardonyx.compiler.builder import Value
-from sardonyx.compiler.types import I64, Type
+from sardonyx.compiler.types import F64, I64, Type
 from sardonyx.ir import Dim, Node, dim
 from sardonyx.ops.reading import operand
 from sardonyx.providers.cpu.image import GRID_MODES
 from sardonyx.providers.native.kernels.conv.form import input_view, last_order
+from sardonyx.providers.native.kernels.image.elements import element_of_sum
 from sardonyx.providers.native.kernels.image.image import Image, image_of
 from sardonyx.providers.native.kernels.image.stencil import MOST_PIXELS, Axis, ImageAxis, Stencil, Tap, joined_taps
 from sardonyx.providers.native.kernels.reduction.passes import items
@@ -61,7 +62,7 @@ def stencil_of(node: Node) -> Stencil | None:
 
 
 def claims_grid_sample(node: Node) -> bool:
-    """One to three axes; pixels that are weighed are floats."""
+    """One to three axes; pixels that are weighed are numbers."""
     X, grid = (required(value) for value in node.inputs)
     type, points, stencil = element_of(X), element_of(grid), stencil_of(node)
     shape, places = shape_of(X), shape_of(grid)
@@ -75,7 +76,7 @@ def claims_grid_sample(node: Node) -> bool:
         or TAPS[stencil.mode] ** axes > MOST_TAPS
     ):
         return False
-    return stencil.mode == "nearest" or type.is_float
+    return stencil.mode == "nearest" or type.kind != "bits"
 
 
 def _may_be(size: Dim, wanted: int) -> bool:
@@ -217,7 +218,15 @@ class _Sampler:
         """The pixels around some points in a row."""
         place = self.f.address(self.a.grid, image * self.a.grid_step, self.sampling.grid)
         entries = reversed(self._entries(place, point, lanes))  # the last entry of a point belongs to the first axis
-        return joined_taps([axis.taps(entry, self.sampling.type.computed) for axis, entry in zip(self.axes, entries)])
+        if not self._is_cut_off:
+            return joined_taps([axis.taps(entry, self.sampling.type.computed) for axis, entry in zip(self.axes, entries)])
+        with self.f.exact():
+            return joined_taps([axis.taps(entry, self.sampling.grid.computed) for axis, entry in zip(self.axes, entries)])
+
+    @property
+    def _is_cut_off(self) -> bool:
+        """Whether results are made of sums that lie between integers: then these are NumPy's to the last bit."""
+        return self.sampling.stencil.mode != "nearest" and not self.sampling.type.is_float
 
     def _entries(self, place: Value, point: Value, lanes: int) -> list[Value]:
         f, type, layout = self.f, self.sampling.grid, self.sampling.layout
@@ -236,6 +245,8 @@ class _Sampler:
 
     def total(self, pixels: Sequence[Value], taps: Sequence[Tap]) -> Value:
         """What taps add up to, each with the pixels that it meets."""
+        if self._is_cut_off:
+            return self._cut_off(pixels, taps)
         f, total = self.f, None
         for pixel, tap in zip(pixels, taps):
             if tap.missing is not None:
@@ -246,6 +257,18 @@ class _Sampler:
             total = weight * pixel if total is None else f.fma(weight, pixel, total)
         assert total is not None
         return total
+
+    def _cut_off(self, pixels: Sequence[Value], taps: Sequence[Tap]) -> Value:
+        f, total = self.f, None
+        with f.exact():
+            for pixel, tap in zip(pixels, taps):
+                assert tap.weight is not None
+                number = f.convert(pixel, F64)
+                number = number if tap.missing is None else f.select(tap.missing, f.const(number.type, 0), number)
+                part = number * f.splat(f.convert(tap.weight, F64), pixel.type.lanes)
+                total = part if total is None else total + part
+        assert total is not None
+        return element_of_sum(f, total, self.sampling.type)
 
 
 @kernel("sample points", GridSampleArguments)

@@ -11,6 +11,7 @@ from sardonyx.ir import Node, dim
 from sardonyx.ops.reading import input_named
 from sardonyx.providers.native.kernels.image.image import Image, image_of
 from sardonyx.providers.native.kernels.image.resize_form import (
+    Resizing,
     Table,
     claims_resize,
     has_computed_sizes,
@@ -18,6 +19,7 @@ from sardonyx.providers.native.kernels.image.resize_form import (
     resizing_of,
     table_of,
 )
+from sardonyx.providers.native.kernels.image.resize_integers import resize_integers
 from sardonyx.providers.native.kernels.reduction.passes import items
 from sardonyx.providers.native.kernels.shape.walking import runs
 from sardonyx.providers.native.program.arguments import Arguments, Operands, Size, each, group
@@ -27,7 +29,7 @@ from sardonyx.providers.native.program.computed_sizes import numbers_of, settle_
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import dims, required
+from sardonyx.providers.native.program.values import dims, element_of, required
 from sardonyx.providers.native.program.views import View
 from sardonyx.startup.records import dataclass, replace
 
@@ -62,7 +64,15 @@ def arrangement_of(rank: int, axes: Sequence[int]) -> Arrangement | None:
 
 def _claims(node: Node) -> bool:
     form = resizing_of(node) if claims_resize(node) else None
-    return form is not None and arrangement_of(len(form.sizes), resized_axes(node, form)) is not None and len(form.sizes) > 0
+    if form is None or not form.sizes:
+        return False
+    return _is_between_integers(node, form) or arrangement_of(len(form.sizes), resized_axes(node, form)) is not None
+
+
+def _is_between_integers(node: Node, form: Resizing) -> bool:
+    """Whether pixels are weighed that are no floats."""
+    type = element_of(required(node.inputs[0]))
+    return form.is_weighted and type is not None and not type.is_float
 
 
 @lower("Resize", claims=lambda node: has_computed_sizes(node) and _claims(node), case="computed sizes", settles=True)
@@ -83,15 +93,19 @@ def resize(lowerer: Lowerer, node: Node) -> None:
     """Each pixel of the result from those that the tables of its axes name."""
     form = resizing_of(node)
     assert form is not None
+    for old, new in zip(dims(required(node.inputs[0])), form.sizes):
+        lowerer.require(dim.maximum(new, 0), new)
+        lowerer.require(new * (1 - dim.minimum(old, 1)), 0)  # nothing is made of no pixels
+    (resize_integers if _is_between_integers(node, form) else _resize_images)(lowerer, node, form)
+
+
+def _resize_images(lowerer: Lowerer, node: Node, form: Resizing) -> None:
     rank = len(form.sizes)
     arrangement = arrangement_of(rank, resized_axes(node, form))
     assert arrangement is not None
     view = _arranged(lowerer.view(required(node.inputs[0])), arrangement)
     space = range(1, rank - 1) if arrangement.channel_is_last else range(arrangement.lead, rank)
     sizes = [form.sizes[axis] for axis in space]
-    for old, new in zip(dims(required(node.inputs[0])), form.sizes):
-        lowerer.require(dim.maximum(new, 0), new)
-        lowerer.require(new * (1 - dim.minimum(old, 1)), 0)  # nothing is made of no pixels
     along_channels = view.strides[1] == 1 and view.strides[-1] != 1
     tables = [table_of(lowerer, node, form, axis, view.type.computed) for axis in space]
     sink = _sink_of(lowerer, node, arrangement, space, along_channels)

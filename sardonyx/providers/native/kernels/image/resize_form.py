@@ -143,7 +143,7 @@ LONGEST_TABLE = 1 << 22
 
 
 def claims_resize(node: Node) -> bool:
-    """Sizes that are known, coordinates that stay inside the image, floats if pixels are weighed."""
+    """Sizes that are known, coordinates that stay inside the image, numbers if pixels are weighed."""
     type = element_of(required(node.inputs[0]))
     if type is None or shape_of(node.outputs[0]) is None:
         return False
@@ -152,7 +152,7 @@ def claims_resize(node: Node) -> bool:
         return False
     if form.rounding not in ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil"):
         return False
-    if (form.is_weighted and not type.is_float) or (form.scales is not None and not min(form.scales) > 0):
+    if (form.is_weighted and type.kind == "bits") or (form.scales is not None and not min(form.scales) > 0):
         return False
     if any(isinstance(size, int) and size > LONGEST_TABLE for size in form.sizes):
         return False
