@@ -104,12 +104,12 @@ def _query_rows(query, heads):
 
 
 def _keys_and_values(query, key, value, rows, heads):
-    if query.rank == 5:
+    if query.rank == 5 or (key is None and query.rank is None):
         return rows, rows
     if key is None:
         raise InferenceError("without a key the query must hold query, key and value, (batch, sequence, heads, 3, size)")
     keys = _heads_apart(key, "key", rows[0], heads)
-    if key.rank == 5:
+    if key.rank == 5 or (value is None and key.rank is None):
         return keys, keys
     if value is None:
         raise InferenceError("without a value the key must hold key and value, (batch, sequence, heads, 2, size)")

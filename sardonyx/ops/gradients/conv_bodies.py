@@ -17,8 +17,9 @@ from sardonyx.ops.window import NOT_SET, SAME, span_of, split_pads
 
 
 @body("ConvGrad", domain=CONTRIB)
-def conv_grad(op, node, dY, X, W, auto_pad, dilations, group, pads, strides):
+def conv_grad(op, node, dY, X, W, auto_pad, dilations, group, kernel_shape, pads, strides):
     spatial = op.rank(X) - 2
+    W = _checked_filters(op, W, kernel_shape)
     strides, dilations = list(strides or [1] * spatial), list(dilations or [1] * spatial)
     begin, end = _pads(op, X, W, auto_pad, pads, strides, dilations)
     dY = _checked(op, dY, X, W, strides, dilations, (begin, end))
@@ -115,11 +116,23 @@ def _checked(op, dY, X, W, strides, dilations, pads):
         return dY
     windows = _combined(op, _windows, _sizes(op, X), _sizes(op, W), *pads, strides, dilations)
     batch, channels = (op.Slice(op.Shape(value), starts=[0], ends=[1]) for value in (X, W))
-    expected = op.Concat(batch, channels, _tensor(op, windows), axis=0)
+    return _of_shape(op, dY, op.Concat(batch, channels, _tensor(op, windows), axis=0))
+
+
+def _checked_filters(op, W, kernel_shape):
+    """The same for filters: they are as large as `kernel_shape` says."""
+    if not kernel_shape or list(op.shape(W)[2:]) == list(kernel_shape):
+        return W
+    counts = op.Slice(op.Shape(W), starts=[0], ends=[2])
+    return _of_shape(op, W, op.Concat(counts, op.constant(np.array(kernel_shape, np.int64)), axis=0))
+
+
+def _of_shape(op, value, expected):
+    """A value that a run refuses if it has another shape."""
     # no tensor has a size of -2, so Reshape refuses it
-    sizes = op.Where(op.Equal(op.Shape(dY), expected), expected, op.constant(np.array(-2, np.int64)))
-    checked = op.Reshape(dY, sizes)
-    checked.type = dY.type
+    sizes = op.Where(op.Equal(op.Shape(value), expected), expected, op.constant(np.array(-2, np.int64)))
+    checked = op.Reshape(value, sizes)
+    checked.type = value.type
     return checked
 
 

@@ -59,6 +59,11 @@ CASES: dict[str, tuple[str, Sequence[Feeds]]] = {
         "g (float[N,M] x, int64[2] s) => (float[a,b] y) { z = Reshape(x, s) y = Neg(z) }",
         each("s", [(3, 10), (0, -1), (-1, 1), (5, 6)]),
     ),
+    "sums of reshaped ones, whose sizes are settled one after the other": (
+        """g (float[N,M] x, int64[4] s, int64[4] t) => (float[a,b,c,d] y) {
+            p = Reshape(x, s) q = Reshape(x, t) z = Add(p, q) y = Neg(z) }""",
+        [{"x": matrix(6, 5), "s": ints(1, 5, 3, 2), "t": ints(*shape)} for shape in ((1, 5, 3, 2), (-1, 5, 3, 2))],
+    ),
     "slice to a size that may be negative": (
         """g (float[N] x) => (float[a] y) <int64[1] zero = {0}, int64[1] two = {2}> {
             n = Shape(x) end = Sub(n, two) z = Slice(x, zero, end) y = Neg(z) }""",

@@ -28,6 +28,10 @@ MODELS = {
         "g (float[N,C,H,W] x) => (y) <float[3,20,2,2] w = {W}> { y = ConvTranspose<strides=[2,2]>(x, w) }",
         (2, 3, 4, 5),
     ),
+    "pixels that others read, too": (
+        "g (float[N,C,M] x) => (y, z) <float[3,4,2] w = {W}> { n = Neg(x) y = ConvTranspose<strides=[2]>(n, w) z = Softmax(n) }",
+        (2, 3, 7),
+    ),
     "layer norm": ("g (float[N,M] x) => (y) <float[5] w = {W}> { y = LayerNormalization(x, w, w) }", (3, 5)),
     "layer norm over two axes": (
         "g (float[N,H,W] x) => (y) <float[4,5] w = {W}> { y = LayerNormalization<axis=1>(x, w) }",

@@ -41,6 +41,10 @@ class Geometry(Windows):
         return dim.product(self.output)
 
     @property
+    def all_channels(self) -> int:
+        return self.groups * self.channels
+
+    @property
     def is_pointwise(self) -> bool:
         """Whether each pixel makes one pixel, alone."""
         ones = (1,) * len(self.kernel)
@@ -127,15 +131,6 @@ def may_be(size: Dim, wanted: int) -> bool:
     return size == wanted if isinstance(size, int) else True
 
 
-def require_channels(lowerer: Lowerer, node: Node, channels: int) -> None:
-    """Let X have as many channels as filters take, where their number is open."""
-    X, _ = factors_of(node)
-    assert X is not None
-    axis = len(dims(X)) - 1 if is_channels_last(node) else 1
-    if not isinstance(dims(X)[axis], int):
-        lowerer.set_view(X, lowerer.narrowed(lowerer.view(X), axis, channels))
-
-
 def _is_known_activation(node: Node) -> bool:
     activation = operand(node, "activation")
     return not activation or activation in PARAMETERS
@@ -158,23 +153,25 @@ def last_order(rank: int) -> tuple[int, ...]:
     return (0, *range(2, rank), 1)
 
 
-def arranged_view(lowerer: Lowerer, node: Node) -> View:
-    """X as (N, C, …), however it lies."""
+def arranged_view(lowerer: Lowerer, node: Node, channels: int | None = None) -> View:
+    """X as (N, C, …), however it lies; with as many channels as filters take, where their number is open."""
     X = node.inputs[0]
     assert X is not None
     view = lowerer.view(X)
-    return view.transposed((0, len(view.shape) - 1, *range(1, len(view.shape) - 1))) if is_channels_last(node) else view
+    view = view.transposed((0, len(view.shape) - 1, *range(1, len(view.shape) - 1))) if is_channels_last(node) else view
+    return view if channels is None else lowerer.narrowed(view, 1, channels)
 
 
-def input_view(lowerer: Lowerer, node: Node) -> View:
-    """X as (N, C, …), the channels of a pixel in a row, in the type that is computed with; copied if it lies otherwise."""
-    view = arranged_view(lowerer, node)
+def input_view(lowerer: Lowerer, node: Node, channels: int | None = None) -> View:
+    """The same, the channels of a pixel in a row, in the type that is computed with; copied if it lies otherwise."""
+    view = arranged_view(lowerer, node, channels)
     if _is_ready(view):
         return view
+    X = node.inputs[0]
+    assert X is not None
     copied = _copied(lowerer, view, view.type.computed)
-    if copied.type == view.type and not is_channels_last(node):
-        assert node.inputs[0] is not None
-        lowerer.set_view(node.inputs[0], copied)  # whoever reads it next finds it so too
+    if copied.type == view.type and copied.shape == dims(X) and not is_channels_last(node):
+        lowerer.set_view(X, copied)  # whoever reads it next finds it so too
     return copied
 
 

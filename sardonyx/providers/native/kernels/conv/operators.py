@@ -32,7 +32,6 @@ from sardonyx.providers.native.kernels.conv.form import (
     is_channels_last,
     last_order,
     operations_of,
-    require_channels,
 )
 from sardonyx.providers.native.kernels.conv.rows import padded_rows
 from sardonyx.providers.native.program.arguments import Pointer
@@ -65,7 +64,6 @@ def convolution_steps(lowerer: Lowerer, node: Node) -> None:
     geometry = geometry_of(node)
     for size in geometry.output:
         lowerer.require(dim.maximum(size, 0), size)
-    require_channels(lowerer, node, geometry.groups * geometry.channels)
     expansion = fused.expansion_of(lowerer, node)
     if expansion is not None:
         fused.fused_steps(lowerer, node, geometry, expansion, sink_of(lowerer, node))
@@ -74,7 +72,7 @@ def convolution_steps(lowerer: Lowerer, node: Node) -> None:
         view, folded, has_slack = _folded(lowerer, node, geometry)
         _quickest_steps(lowerer, node, folded, view, PRODUCTS, has_slack)
         return
-    _quickest_steps(lowerer, node, geometry, input_view(lowerer, node), ALGORITHMS)
+    _quickest_steps(lowerer, node, geometry, input_view(lowerer, node, geometry.all_channels), ALGORITHMS)
 
 
 def has_short_rows(geometry: Geometry) -> bool:
@@ -103,7 +101,7 @@ def _folded(lowerer: Lowerer, node: Node, geometry: Geometry) -> tuple[View, Geo
 
     And whether tiles of such windows may be read behind the last one.
     """
-    view, folded = arranged_view(lowerer, node), with_taps_as_channels(geometry)
+    view, folded = arranged_view(lowerer, node, geometry.all_channels), with_taps_as_channels(geometry)
     if _has_even_rows(view, geometry):
         return view, folded, False
     has_slack = geometry.strides[-1] <= MOST_STRIDE

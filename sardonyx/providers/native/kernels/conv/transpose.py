@@ -22,7 +22,6 @@ from sardonyx.providers.native.kernels.conv.form import (
     input_view,
     last_order,
     may_be,
-    require_channels,
 )
 from sardonyx.providers.native.kernels.conv.operators import product_step
 from sardonyx.providers.native.kernels.conv.transpose_kernels import (
@@ -137,8 +136,7 @@ def conv_transpose(lowerer: Lowerer, node: Node) -> None:
     sizes = transposed_of(node)
     for size in sizes.output:
         lowerer.require(dim.maximum(size, 0), size)
-    require_channels(lowerer, node, sizes.groups * sizes.channels)
-    view = input_view(lowerer, node)
+    view = input_view(lowerer, node, sizes.groups * sizes.channels)
     is_wide = sizes.groups == 1 and sizes.filters >= FEW_CHANNELS
     if sizes.is_tiling and is_wide and _rows_are_even(view):
         _tiled(lowerer, node, sizes, view)

@@ -20,7 +20,6 @@ from sardonyx.providers.native.kernels.conv.form import (
     even_step,
     factors_of,
     geometry_of,
-    require_channels,
     sizes_fit,
 )
 from sardonyx.providers.native.kernels.conv.operators import conv_step, has_short_rows, with_taps_as_channels
@@ -119,7 +118,7 @@ def convolution_steps(lowerer: Lowerer, node: Node, found: Integers, operations:
     geometry = geometry_of(node)
     for size in geometry.output:
         lowerer.require(dim.maximum(size, 0), size)
-    require_channels(lowerer, node, geometry.groups * geometry.channels)
+    lowerer.require(dims(found.x)[1], geometry.all_channels)
     if not depthwise_steps(lowerer, node, geometry, found, operations):
         _direct_steps(lowerer, node, geometry, found, operations)
 
@@ -190,7 +189,8 @@ def _image(lowerer: Lowerer, found: Integers, geometry: Geometry, product: Produ
         return target
     parts = target.split(1, width)
     parts = replace(parts, shape=(*parts.shape[:2], channels, *parts.shape[3:]))
-    store_parts(lowerer, lowerer.view(found.x).split(1, channels), operations, parts)
+    view = lowerer.narrowed(lowerer.view(found.x), 1, geometry.all_channels)
+    store_parts(lowerer, view.split(1, channels), operations, parts)
     return target
 
 
