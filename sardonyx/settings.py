@@ -47,10 +47,19 @@ Table = dict[str, Setting]
 
 def refusal(owner: str, kind: str, name: str, table: Table) -> str:
     """What to say of a name that `table` does not have."""
+    nearest = _nearest(name, table, 0)
+    return f"{owner} has no {kind} {name!r}; the nearest is {nearest[0]!r}" if nearest else f"{owner} has no {kind} {name!r}"
+
+
+def is_misspelt(name: str, table: Table) -> bool:
+    """Whether a name is likely meant for one that `table` has."""
+    return bool(_nearest(name, table, 0.75))
+
+
+def _nearest(name: str, table: Table, likeness: float) -> list[str]:
     from difflib import get_close_matches
 
-    nearest = get_close_matches(name, table, 1, 0)
-    return f"{owner} has no {kind} {name!r}; the nearest is {nearest[0]!r}" if nearest else f"{owner} has no {kind} {name!r}"
+    return get_close_matches(name, table, 1, likeness)
 
 
 SESSION: Table = {}

@@ -135,6 +135,16 @@ def test_an_unknown_option_of_the_cpu_is_refused_with_the_nearest(native: str) -
         sardonyx.InferenceSession(MODEL, providers=[("CPUExecutionProvider", {"native": native, "acuracy": "exact"})])
 
 
+@pytest.mark.parametrize("native", ["0", "1"])
+def test_options_that_onnxruntime_ignores_are_ignored_with_a_warning(native: str, caplog: pytest.LogCaptureFixture) -> None:
+    options = {"native": native, "arena_extend_strategy": "kSameAsRequested", "use_arena": "1"}
+    session = sardonyx.InferenceSession(MODEL, providers=[("CPUExecutionProvider", options)])
+    assert session.get_providers() == ["CPUExecutionProvider"]
+    told = [record.message for record in caplog.records]
+    for name in ("arena_extend_strategy", "use_arena"):
+        assert sum(f"CPUExecutionProvider has no option '{name}'; it is ignored" in text for text in told) == 1
+
+
 PROVIDERS: dict[str, Any] = {one.name: one for one in (CPUExecutionProvider, NullExecutionProvider, OpenVINOExecutionProvider)}
 OPTIONS = [
     pytest.param(provider, setting, id=f"{provider}-{setting}")

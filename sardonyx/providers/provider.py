@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -21,6 +22,8 @@ from sardonyx.providers.kernel_table import BoundKernel, Kernel, KernelTable, Un
 from sardonyx.providers.matching import SCHEMAS, Arguments, OpId, StoredResolver, first_type
 from sardonyx.providers.prepacking import Prepacking
 from sardonyx.startup.records import dataclass, replace
+
+logger = logging.getLogger("sardonyx.runtime")
 
 Compiled = Callable[[Sequence[Any]], Sequence[Any]]
 """A compiled cluster: given the values of its inputs, it returns those of its outputs. One that offers more is a `StepCall`."""
@@ -113,9 +116,17 @@ class ExecutionProvider:
             return
         for name, value in self.options.items():
             if name not in declared:
-                raise InvalidArgument(settings.refusal(self.public_name, "option", name, declared))
-            if not declared[name].takes(value):
+                self._refuse_or_ignore(name, declared)
+            elif not declared[name].takes(value):
                 raise InvalidArgument(f"{self.public_name}: {declared[name].complaint(value)}")
+
+    def _refuse_or_ignore(self, name: str, declared: settings.Table) -> None:
+        """onnxruntime's CPU ignores all options, and programs hand it those of arenas; a misspelt one of ours is refused."""
+        text = settings.refusal(self.public_name, "option", name, declared)
+        if self.public_name != "CPUExecutionProvider" or settings.is_misspelt(name, declared):
+            raise InvalidArgument(text)
+        if self.name == self.public_name:  # native code, which has another name, would tell it again
+            logger.warning("%s; it is ignored, as onnxruntime ignores it", text.partition(";")[0])
 
     @property
     def constant_limit(self) -> int | None:
