@@ -67,7 +67,7 @@ def read_config(config: str) -> dict[str, tuple[int, int]]:
         strategy, count = map(int, numbers)
         if strategy not in (OFF, RECOMPUTE, COMPROMISE) or count < ALL:
             raise InvalidArgument(
-                f"{text.strip()!r}: the strategy is 0, 1 or 2, and the count is not negative, or -1 for all subgraphs"
+                f"{text!r}: the strategy is 0, 1 or 2, and the count is not negative, or -1 for all subgraphs"
             )
         wanted[name] = strategy, count
     return wanted
