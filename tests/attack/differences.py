@@ -101,14 +101,18 @@ def of_integers(node: onnx.NodeProto, values: Values) -> bool:
     return any(getattr(values.get(name), "dtype", np.dtype(np.float32)).kind in "iu" for name in node.input[:1])
 
 
+LARGEST_OF_DOUBLES = 2**53
+"""All integers up to here are doubles."""
+
+
 def beyond_integers(node: onnx.NodeProto, values: Values) -> bool:
-    """Whether a reduction of integers may leave their range, if its sums and products are over all elements."""
+    """Whether a reduction of integers may leave their range, or that of doubles, if its sums and products are over all elements."""
     if not of_integers(node, values):
         return False
     magnitudes = np.abs(values[node.input[0]].astype(np.float64))
     with np.errstate(over="ignore"):
         bound = np.prod(np.maximum(magnitudes, 1)) if node.op_type == "ReduceProd" else np.sum(magnitudes**2)
-    return bool(bound > np.iinfo(values[node.input[0]].dtype).max)
+    return bool(bound > min(np.iinfo(values[node.input[0]].dtype).max, LARGEST_OF_DOUBLES))
 
 
 def with_infinite_parts(node: onnx.NodeProto, values: Values) -> bool:
@@ -139,10 +143,6 @@ def beyond_floats(node: onnx.NodeProto, values: Values) -> bool:
     return (
         of_integers(node, values) and not abs(bias) + np.abs(values[node.input[0]].astype(np.float64)).max(initial=0) <= 2**24
     )
-
-
-LARGEST_OF_DOUBLES = 2**53
-"""All integers up to here are doubles."""
 
 
 def power_beyond_integers(node: onnx.NodeProto, values: Values) -> bool:
@@ -290,7 +290,10 @@ BYTES = {
 WINDOWS = ("HannWindow", "HammingWindow", "BlackmanWindow")
 KNOWN = (
     Difference("ConvTranspose", "gives fewer elements than input · stride", same_size_with_gaps),
-    *(Difference(op, "saturates, where NumPy's integers wrap around", beyond_integers) for op in OVERFLOWING),
+    *(
+        Difference(op, "computes integers in double, and saturates where NumPy's wrap around", beyond_integers)
+        for op in OVERFLOWING
+    ),
     Difference("Pow", "computes integers in double, and makes the least one of what is too large", power_beyond_integers),
     *(
         Difference(op, "lets sums of two products of uint8 and int8 end at 16 bits, without VNNI", with_full_pairs, domain)

@@ -34,6 +34,7 @@ UNITS = ", ".join(
 ONES = ", ".join(["1"] * 16)
 EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
     ("(int32[2] x) => (int32 y) { y = ReduceSum<keepdims = 0>(x) }", {"x": np.array([2**31 - 1, 1], np.int32)}, -(2**31)),
+    ("(int64[2] x) => (int64 y) { y = ReduceSum<keepdims = 0>(x) }", {"x": np.array([2**62, 1])}, 2**62 + 1),
     ("(int32[2] x) => (int32 y) { y = ReduceProd<keepdims = 0>(x) }", {"x": np.array([2**30, 2], np.int32)}, -(2**31)),
     (
         "(int32[1] x, int32 n) => (int32[1] y) { y = Pow(x, n) }",
