@@ -61,13 +61,13 @@ def read_config(config: str) -> dict[str, tuple[int, int]]:
     """Strategy and count by the name of a subgraph."""
     wanted = {}
     for text in _texts(config):
-        name, *numbers = text.strip().split(":") if isinstance(text, str) else [""]
+        name, *numbers = str(text).strip().split(":")
         if not name.endswith("+") or len(numbers) != 2 or not all(number.removeprefix("-").isdecimal() for number in numbers):
             raise InvalidArgument(f"a memory optimizer takes texts such as 'Relu+:1:-1', not {text!r}")
         strategy, count = map(int, numbers)
         if strategy not in (OFF, RECOMPUTE, COMPROMISE) or count < ALL:
             raise InvalidArgument(
-                f"{text.strip()!r}: the strategy is 0, 1 or 2, and the count is not negative, or -1 for all subgraphs"
+                f"{text!r}: the strategy is 0, 1 or 2, and the count is not negative, or -1 for all subgraphs"
             )
         wanted[name] = strategy, count
     return wanted
