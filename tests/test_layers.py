@@ -152,6 +152,7 @@ RUNTIME = (
     {"preparation"},
     {"execution", "api/iobinding", "api/profile"},
     {"saving"},
+    {"api/memory_halves"},
     {"api/session", "api/raw_session", "api/model_compiler", "api/explanation", "api/memory_report", "api/memory_picture"},
 )
 """What users hand over and get back, options and values, is known to all; sessions, which put everything together, to nobody."""

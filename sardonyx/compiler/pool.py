@@ -57,14 +57,6 @@ SPINS_AWAKE = 12000
 SHORT_BREAK = 150e-6
 """Seconds in which a worker that has got up does not fall asleep again."""
 FUTEX = {"x86_64": 202, "aarch64": 98}
-CALLER_SPINS = 6000
-"""How often a caller looks whether pieces of others are done before it sleeps, too: the system has put one of them off."""
-COMMON_WAIT = 1 << 17
-"""Ticks that a caller may wait for others, besides twice what it did itself: pieces are not all alike. What is longer is lost."""
-MOST_GAINED = 1 << 23
-"""Ticks of gain that are remembered: some milliseconds, a few turns of the system's scheduler."""
-ALONE_FACTOR = 16
-"""A loss that gains do not cover is followed by so many times its ticks in which steps are not shared: no more than that part is lost."""
 
 
 _RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p)

@@ -11,7 +11,6 @@ from sardonyx.compiler.arrays import ARRAY_DATA
 from sardonyx.compiler.builder import Function, Value
 from sardonyx.compiler.jit import PLACEHOLDER, Kernel, key_of
 from sardonyx.compiler.pool import (
-    ALONE_FACTOR,
     ALONE_UNTIL,
     ARGUMENTS,
     CALL_ARRAYS,
@@ -24,9 +23,7 @@ from sardonyx.compiler.pool import (
     CALL_STEPS,
     CALL_STOP,
     CALL_WIDTH,
-    CALLER_SPINS,
     CLOSED,
-    COMMON_WAIT,
     DONE,
     FUTEX,
     GAINED,
@@ -43,7 +40,6 @@ from sardonyx.compiler.pool import (
     KERNEL,
     LOCK,
     MAX_THREADS,
-    MOST_GAINED,
     NEXT,
     PIECE_BITS,
     PLACE_WORDS,
@@ -60,6 +56,14 @@ from sardonyx.compiler.types import BOOL, I8, I32, I64, PTR
 from sardonyx.startup.records import dataclass
 
 _PAUSE = {"x86_64": "llvm.x86.sse2.pause", "AMD64": "llvm.x86.sse2.pause"}.get(platform.machine(), "")
+CALLER_SPINS = 6000
+"""How often a caller looks whether pieces of others are done before it sleeps, too: the system has put one of them off."""
+COMMON_WAIT = 1 << 17
+"""Ticks that a caller may wait for others, besides twice what it did itself: pieces are not all alike. What is longer is lost."""
+MOST_GAINED = 1 << 23
+"""Ticks of gain that are remembered: some milliseconds, a few turns of the system's scheduler."""
+ALONE_FACTOR = 16
+"""A loss that gains do not cover is followed by so many times its ticks in which steps are not shared: no more than that part is lost."""
 WAIT, WAKE = 128, 129
 """What a futex is told."""
 

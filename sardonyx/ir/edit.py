@@ -156,7 +156,7 @@ def replace_output(node: Node, position: int, value: Value) -> Value:
 # --- removing
 
 
-LATER = "sardonyx.later"
+LATER = "sardonyx-later"
 """What the metadata of a node has that shall not run together with nodes that have it not, so that its results need not wait."""
 
 

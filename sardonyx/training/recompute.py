@@ -61,7 +61,7 @@ def read_config(config: str) -> dict[str, tuple[int, int]]:
     """Strategy and count by the name of a subgraph."""
     wanted = {}
     for text in _texts(config):
-        name, *numbers = text.strip().split(":") if isinstance(text, str) else [""]
+        name, *numbers = str(text).strip().split(":")
         if not name.endswith("+") or len(numbers) != 2 or not all(number.removeprefix("-").isdecimal() for number in numbers):
             raise InvalidArgument(f"a memory optimizer takes texts such as 'Relu+:1:-1', not {text!r}")
         strategy, count = map(int, numbers)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from sardonyx.errors import InvalidArgument
 from sardonyx.ir import Dim, described
 from sardonyx.providers.arena import Placement
+from sardonyx.runtime.api.memory_halves import Halves, halves_of
 from sardonyx.runtime.preparation.memory import Allocation, Kind, MemoryPlan
 from sardonyx.runtime.preparation.plan import Plan
 from sardonyx.runtime.preparation.sizes import size_with
 from sardonyx.startup.records import dataclass, field, replace
-
-if TYPE_CHECKING:
-    from sardonyx.runtime.api.memory_halves import Halves
 
 HEADINGS = ("value", "type", "bytes", "kind", "buffer", "offset", "steps")
 LONGEST_NAME = 48
@@ -79,8 +76,6 @@ class MemoryReport:
 
     def halves(self, sizes: Mapping[str, int] | None = None, **named: int) -> Halves | None:
         """Forward and backward of a training model, and what crosses; None for other models."""
-        from sardonyx.runtime.api.memory_halves import halves_of
-
         return None if self.plan is None else halves_of(self.plan, self._given(sizes, named))
 
     def _given(self, sizes: Mapping[str, int] | None, named: Mapping[str, int]) -> dict[str, int]:

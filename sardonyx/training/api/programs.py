@@ -67,12 +67,19 @@ class TrainingProgram(Program):
         self.statistics = _return_statistics(model, set(parameters))
         """The parameters that are running statistics, likewise."""
         if options is not None:
-            entries = [options._config.get(key) for key in (settings.MEMORY_OPTIMIZER_CONFIG, settings.MEMORY_PROBE_CONFIG)]
-            recompute(model, *entries)
+            keys = settings.MEMORY_OPTIMIZER_CONFIG, settings.MEMORY_PROBE_CONFIG
+            recompute(model, *(_entry(options, key) for key in keys))
         super().__init__(model, parameters, options)
         self.input_count = len(inputs)
         extra = len(self.gradients) + len(self.statistics)
         self.outputs = self.outputs[: len(self.outputs) - extra]
+
+
+def _entry(options: SessionOptions, key: settings.Setting) -> str:
+    try:
+        return options.get_session_config_entry(key)
+    except RuntimeError:  # nobody has set it
+        return key.default
 
 
 def _return_gradients(model: Model) -> list[str]:
