@@ -23,6 +23,9 @@ MAX_TERMS = 64
 MAX_ATOMS = 32
 """The same for the atoms of one product."""
 
+MAX_CALLS = 2048
+"""The same for the calls inside of a call, each as often as it is written: what holds itself twice doubles with each op."""
+
 _fresh_numbers = itertools.count(1)
 
 
@@ -70,11 +73,12 @@ class Symbol:
 class Call:
     """floordiv, mod, min, max or broadcast of expressions that could not be simplified."""
 
-    __slots__ = ("function", "arguments", "symbols", "_key", "_hash")
+    __slots__ = ("function", "arguments", "symbols", "calls", "_key", "_hash")
 
     def __init__(self, function: str, arguments: tuple[Dim, ...]):
         self.function = function
         self.arguments = arguments
+        self.calls = 1 + _calls_in(arguments)
         self.symbols = tuple(dict.fromkeys(symbol for argument in arguments for symbol in symbols(argument)))
         self._key = (1, self._text())  # it stands inside of others, so what is asked for often is found once
         self._hash = hash((function, arguments))
@@ -106,6 +110,16 @@ class Call:
 
 
 Atom = Union[Symbol, Call]
+
+
+def _calls_in(dims: Iterable[Dim]) -> int:
+    """How many calls are written in some sizes."""
+    terms = (monomial for size in dims if isinstance(size, Expression) for monomial in size.terms)
+    return sum(atom.calls for monomial in terms for atom, _ in monomial if isinstance(atom, Call))
+
+
+def _call(function: str, arguments: tuple[Dim, ...]) -> Dim:
+    return fresh() if _calls_in(arguments) > MAX_CALLS else _of_atom(Call(function, arguments))
 
 
 def _bracketed(dim: Dim) -> str:
@@ -317,7 +331,7 @@ def _quotient(a: Dim, b: Dim) -> Dim:
         return whole
     if isinstance(b, int) and isinstance(rest, int):
         return whole + rest // b
-    return whole + _of_atom(Call("floordiv", (rest, b)))
+    return whole + _call("floordiv", (rest, b))
 
 
 def _divide(a: Dim, b: Dim) -> tuple[Dim, Dim]:
@@ -362,7 +376,7 @@ def _remainder(a: Dim, b: Dim) -> Dim:
     _, rest = _divide(a, b)
     if isinstance(rest, int) and (rest == 0 or isinstance(b, int)):
         return rest % b if isinstance(b, int) else 0
-    return _of_atom(Call("mod", (rest, b)))
+    return _call("mod", (rest, b))
 
 
 def ceildiv(a: Dim, b: Dim) -> Dim:
@@ -390,7 +404,7 @@ def _extreme(function: str, dims: tuple[Dim, ...]) -> Dim:
             kept = [other for other in kept if other not in beaten] + [dim]
     if len(kept) == 1:
         return kept[0]
-    return _of_atom(Call(function, tuple(sorted(kept, key=str))))
+    return _call(function, tuple(sorted(kept, key=str)))
 
 
 def _flattened(function: str, dims: Iterable[Dim]) -> Iterable[Dim]:
@@ -415,7 +429,7 @@ def broadcast(*dims: Dim) -> Dim:
     number = next((dim for dim in kept if isinstance(dim, int)), None)
     if number is not None or len(kept) < 2:
         return number if number is not None else kept[0] if kept else 1
-    return _of_atom(Call("broadcast", tuple(sorted(kept, key=str))))
+    return _call("broadcast", tuple(sorted(kept, key=str)))
 
 
 def broadcast_of(*sizes: int) -> int:
@@ -435,21 +449,38 @@ def is_nonnegative(dim: Dim) -> bool:
 
 
 def lower_bound(dim: Dim) -> int | None:
-    """A number that `dim` is never below, as far as its terms show; None if they show none."""
-    total = 0
-    for monomial, factor in _terms(dim).items():
-        least = _monomial_bound(monomial) if factor >= 0 or not monomial else None
-        if least is None:
-            return None
-        total += factor * least
-    return total
+    """A number that `dim` is never below, as far as its terms show; None if they show none.
+
+    Each atom is written as its own bound and what it has more. Where no term of that is subtracted, what is left at 0 is the bound:
+    a * b + a + b is not below -1 if neither factor is.
+    """
+    terms = _terms(dim)
+    bounds = {atom: _atom_bound(atom) for monomial in terms for atom, _ in monomial}
+    surpluses = _in_surpluses(terms, bounds)
+    if surpluses is None or any(factor < 0 for monomial, factor in surpluses.items() if monomial):
+        return None
+    return surpluses.get((), 0)
 
 
-def _monomial_bound(monomial: Monomial) -> int | None:
-    if len(monomial) == 1 and monomial[0][1] == 1:
-        return _atom_bound(monomial[0][0])
-    bounds = [_atom_bound(atom) for atom, _ in monomial]
-    return math.prod(bound**power for bound, (_, power) in zip(bounds, monomial)) if _all_nonnegative(bounds) else None
+def _in_surpluses(terms: Mapping[Monomial, int], bounds: Mapping[Atom, int | None]) -> dict[tuple[Atom, ...], int] | None:
+    """A polynomial in what its atoms are above their bounds, as factors of products; None if it is too long, or a bound is not known."""
+    found: dict[tuple[Atom, ...], int] = {}
+    for monomial, factor in terms.items():
+        parts: dict[tuple[Atom, ...], int] = {(): factor}
+        for atom in (atom for atom, power in monomial for _ in range(power)):
+            bound = bounds[atom]
+            if bound is None or len(parts) > MAX_TERMS:
+                return None
+            rest = {product: bound * part for product, part in parts.items()} if bound else {}
+            parts = _added(rest, {(*product, atom): part for product, part in parts.items()})
+        found = _added(found, parts)
+    return found
+
+
+def _added(left: dict[tuple[Atom, ...], int], right: Mapping[tuple[Atom, ...], int]) -> dict[tuple[Atom, ...], int]:
+    for product, part in right.items():
+        left[product] = left.get(product, 0) + part
+    return left
 
 
 def _all_nonnegative(bounds: Sequence[int | None]) -> TypeGuard[Sequence[int]]:

@@ -87,7 +87,18 @@ def test_what_a_convolution_leaves_is_not_negative():
     W = symbol("W")
     assert dim.is_nonnegative((W - 1) // 2 + 1)
     assert dim.is_nonnegative(((W - 1) // 2 + 2) // 2)
-    assert not dim.is_nonnegative((W - 3) // 2 + 1)
+    assert not dim.is_nonnegative((W - 5) // 2 + 1)
+    A, B = (W - 3) // 4, (symbol("H") - 3) // 4
+    assert dim.lower_bound(A * B + A + B + 2) == 1  # (A + 1) * (B + 1) pixels and a token
+    assert dim.lower_bound(A * A) is None and dim.lower_bound(A * A + 2 * A + 1) == 0
+
+
+def test_sizes_that_hold_themselves_twice_do_not_double_for_ever():
+    """As a stranger's model may want, or one that slices the same axis in each block."""
+    size = symbol("N") - 3
+    for step in range(200):
+        size = dim.minimum(dim.floordiv(size + step, 3), size * size - step) + dim.maximum(size, 5 - size)
+        assert len(str(size)) < 10**6
 
 
 @given(trees, trees, st.fixed_dictionaries({name: st.integers(1, 50) for name in NAMES}))
