@@ -108,6 +108,17 @@ def test_branches_may_have_different_shapes() -> None:
     assert_agrees(text, [{"c": np.array(c), "x": rows(n)} for c in (True, False) for n in (1, 5, 200)])
 
 
+def test_what_one_branch_leaves_is_not_written_over() -> None:
+    """Sizes that both branches settle are those of the one that runs."""
+    text = """g (float[A,B,C,D] x, bool c, float[4,8,1,1] z, int32 i, float[1,16,8] w, float[1,16,16] r) => (v, y) {
+        v = If(c) <then_branch = a () => (s) { s = Neg(x) }, else_branch = b () => (t) { t = Identity(z) }>
+        g = Gather<axis=1>(v, i) y = RNN<hidden_size=16>(g, w, r) }"""
+    numbers = np.random.default_rng(0)
+    shapes = {"x": (4, 8, 7, 8), "z": (4, 8, 1, 1), "w": (1, 16, 8), "r": (1, 16, 16)}
+    feeds: dict[str, np.ndarray] = {name: numbers.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    assert_agrees(text, {**feeds, "c": np.array(True), "i": np.array(1, np.int32)})
+
+
 def test_threads_may_run_it_at_once_while_room_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(argument_table, "FIRST_CAPACITY", 2)
     source = graph(GROWING["with attention"])

@@ -82,10 +82,11 @@ def _write_scripts(program: Program, sizes: Sizes, uses: Uses, workspace: Worksp
 def _completed(program: Program, sizes: Sizes, workspace: Workspace) -> dict[int, int]:
     """The last step that settles a size of a buffer, for buffers that no step uses before.
 
-    Until then the length is computed of sizes as large as they may be, and might be more than there is memory. A loop comes back to steps
-    with the sizes of the turn before: there each change counts.
+    Until then the length is computed of sizes as large as they may be, and might be more than there is memory. Where steps jump, nobody
+    knows whether a later one will run: a branch may leave it out, and a loop comes back with the sizes of the turn before. There each
+    change counts.
     """
-    if any(step.jump < 0 for step in program.steps):
+    if any(step.jump for step in program.steps):
         return {}
     steps = {name: at for at, step in enumerate(program.steps) if step.settles for name, _ in step.settles.sources}
     lasts = [max((steps.get(name, -1) for name in sizes.data_sizes_in([size])), default=-1) for size in workspace.sizes]
