@@ -14,13 +14,13 @@ from types import FunctionType
 from typing import Any, NamedTuple, Union
 
 from sardonyx.ir import Graph, Model, Node, Type, Value, described, edit
+from sardonyx.ir.suppositions import Supposition
 from sardonyx.ops.builder import Builder
 from sardonyx.ops.inference import Driver, Evaluate, refined, same_kind
 from sardonyx.optimizer import bounds, matching
 from sardonyx.optimizer.bounds import Bound
 from sardonyx.optimizer.matching import Match
 from sardonyx.optimizer.pattern import OpName, Pattern, PatternError, read, words
-from sardonyx.optimizer.suppositions import Supposition
 from sardonyx.startup.records import dataclass, field
 
 logger = logging.getLogger("sardonyx.optimizer")

@@ -13,9 +13,9 @@ import numpy as np
 
 from sardonyx.ir import Dim, Graph, Node, TensorType, Value, dim, edit
 from sardonyx.ir.cloning import Cloner, Names
+from sardonyx.ir.suppositions import Comparison, Supposition
 from sardonyx.ops.reading import constant
 from sardonyx.optimizer.rewriting import Rewriting
-from sardonyx.optimizer.suppositions import Comparison, Supposition
 
 
 def inline_taken_branches(graph: Graph, rewriting: Rewriting) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sardonyx.ir import Value, dim
-from sardonyx.optimizer.suppositions import Comparison, Supposition
+from sardonyx.ir.suppositions import Comparison, Supposition
 from sardonyx.providers.native.program.size_terms import dim_of, terms_of
 from sardonyx.runtime.preparation.sizes import given_symbols, size_with
 
