@@ -76,6 +76,9 @@ class StepCall:
     def __call__(self, inputs: Sequence[Any]) -> Sequence[Any]:
         raise NotImplementedError(f"{type(self).__name__} computes nothing")
 
+    refusal: str | None = None
+    """Why a run was left to another way to compute the step; None if none was."""
+
     # --- memory
 
     sharing: Sharing = NO_SHARING

@@ -83,6 +83,19 @@ def test_explain_says_who_runs_what_and_why() -> None:
     assert "In the first run NumPy took" in session.explain()
 
 
+def test_explain_says_why_runs_of_compiled_nodes_were_left_to_numpy() -> None:
+    """The values are one for each of three columns, so they are read; of four columns all get the first."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["": 21, "ai.onnx.ml": 3]> g (float[N,M] x) => (float[N,M] y)
+        { y = ai.onnx.ml.Imputer<imputed_value_floats = [1.0, 2.0, 3.0], replaced_value_float = 0.0>(x) }"""
+    )
+    session = sardonyx.InferenceSession(model.SerializeToString(), options_of())
+    session.run(None, {"x": np.zeros((2, 3), np.float32)})
+    assert "machine code: 1 node" in session.explain() and "NumPy computed" not in session.explain()
+    (result,) = session.run(None, {"x": np.zeros((2, 4), np.float32)})
+    assert (result == 1).all() and "NumPy computed a run of 1 node of these: " in session.explain()
+
+
 def test_a_model_that_is_machine_code_throughout_is_not_measured() -> None:
     session = sardonyx.InferenceSession(models.CHAIN)
     session.run(None, {"x": X.reshape(2, 3)})

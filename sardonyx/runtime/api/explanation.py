@@ -24,6 +24,9 @@ def _placement_lines(plan: Plan, shares: TimeShares | None) -> Iterator[str]:
     compiled, left = compiled_steps(plan), numpy_steps(plan)
     node_count = sum(len(step.nodes) for step in compiled)
     yield f"machine code: {_counted(node_count, 'node')} in {_counted(len(compiled), 'program')}"
+    for step in compiled:
+        if step.call.refusal is not None:
+            yield f"  NumPy computed a run of {_counted(len(step.nodes), 'node')} of these: {step.call.refusal}"
     yield f"NumPy: {_counted(len(left), 'node')}"
     for step in left:
         yield f"  {step.node}: {step.reason or NO_REASON}"

@@ -147,7 +147,6 @@ class CompiledProgram(StepCall):
         self._shapes: dict[Shapes, ShapeWords] = {}
         self._reason = ""
         """Why shapes were not taken last."""
-        self._is_refusal_known = False
         self._foreign: set[Shapes] = set()
         """Shapes that the program does not take. They are remembered, for a loop may bring them in each turn."""
         self._idle: list[_State] = []
@@ -204,8 +203,8 @@ class CompiledProgram(StepCall):
 
     def _note_refusal(self, reason: str) -> None:
         """Tell users once that a program leaves runs to NumPy."""
-        if not self._is_refusal_known:
-            self._is_refusal_known = True
+        if self.refusal is None:
+            self.refusal = reason
             ops = ", ".join(dict.fromkeys(label for label, _ in self.labels[:SHOWN_LABELS]))
             more = ", …" if len(self.labels) > SHOWN_LABELS else ""
             logger.warning("NumPy computes what was compiled for other runs (%s%s): %s", ops, more, reason)
