@@ -342,7 +342,7 @@ KNOWN = (
     Difference("NonZero", "takes a scalar for a vector; the standard has the shape [0, N]", of_a_scalar),
     *(
         Difference(op, "pads by less than nothing, so that windows begin behind the first element", same_size_with_gaps)
-        for op in ("LpPool", "AveragePool")
+        for op in ("LpPool", "AveragePool", "MaxPool")
     ),
     Difference("MeanVarianceNormalization", "takes the mean's square from the square's mean: NaN where that is below 0"),
     Difference("InstanceNormalization", "subtracts the mean behind the product", with_means_far_from_zero),

@@ -34,6 +34,12 @@ UNITS = ", ".join(
 ONES = ", ".join(["1"] * 16)
 EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
     ("(int32[2] x) => (int32 y) { y = ReduceSum<keepdims = 0>(x) }", {"x": np.array([2**31 - 1, 1], np.int32)}, -(2**31)),
+    (
+        """(double[1,1,9] x) => (double[1,1,3] y)
+        { y, i = MaxPool<auto_pad = "SAME_UPPER", kernel_shape = [1], strides = [3]>(x) }""",
+        {"x": np.arange(9.0).reshape(1, 1, 9)},
+        np.array([[[0.0, 3.0, 6.0]]]),
+    ),
     ("(int64[2] x) => (int64 y) { y = ReduceSum<keepdims = 0>(x) }", {"x": np.array([2**62, 1])}, 2**62 + 1),
     ("(int32[2] x) => (int32 y) { y = ReduceProd<keepdims = 0>(x) }", {"x": np.array([2**30, 2], np.int32)}, -(2**31)),
     (
