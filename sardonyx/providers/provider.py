@@ -221,6 +221,8 @@ def _within_memory(kernel: Kernel, node: Node) -> Kernel:
 
 def _may_empty(operand: Any) -> bool:
     """Whether a result may have no elements because of this operand: it has none, or is asked for as many as a 0 in it says."""
+    if isinstance(operand, (list, tuple)):
+        return any(map(_may_empty, operand))
     return isinstance(operand, np.ndarray) and (operand.size == 0 or (operand.dtype.kind in "iu" and not operand.all()))
 
 

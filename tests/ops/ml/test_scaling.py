@@ -117,3 +117,14 @@ def test_constant_indices_are_checked_without_rows(native):
     model = onnx.parser.parse_model(text).SerializeToString()
     with pytest.raises(errors.Fail, match=r"Y\[0\] \(2147483647\) must be in \[0, 3\)"):
         sardonyx.InferenceSession(model, providers=[("CPUExecutionProvider", {"native": native})])
+
+
+def test_no_rows_of_more_features_than_memory_holds_are_no_elements():
+    """With sizes that only a run tells, too."""
+    text = """<ir_version: 10, opset_import: ["": 21, "ai.onnx.ml": 1]> g (float[N,M] x) => (y)
+        { y = ai.onnx.ml.FeatureVectorizer<inputdimensions = [1099511627776]>(x) }"""
+    session = sardonyx.InferenceSession(onnx.parser.parse_model(text).SerializeToString())
+    (result,) = session.run(None, {"x": np.zeros((0, 3), np.float32)})
+    assert result.shape == (0, 1 << 40)
+    with pytest.raises(sardonyx.errors.Fail, match="more than"):
+        session.run(None, {"x": np.zeros((1, 3), np.float32)})
