@@ -230,7 +230,7 @@ class ProgramBuilder:
         self.require((size - 1) * (size - wanted), 0)
         return size
 
-    def narrowed(self, view: View, axis: int, size: int) -> View:
+    def narrowed(self, view: View, axis: int, size: Dim) -> View:
         """A view with an open size that must be this one; if not, NumPy computes the cluster."""
         self.require(view.shape[axis], size)
         known = {symbol.name: size for symbol in [getattr(view.shape[axis], "symbol", None)] if symbol is not None}

@@ -47,8 +47,8 @@ class Convolution:
     def direct_cycles(self) -> float:
         """What the direct sum takes."""
         geometry, lanes = self.geometry, self.lowerer.target.lanes(self.view.type)
-        pixels = math.prod(map(supposed, geometry.output))
-        return pixels * geometry.taps * geometry.channels * -(-geometry.filters // lanes)
+        pixels, taps = (math.prod(map(supposed, sizes)) for sizes in (geometry.output, geometry.kernel))
+        return pixels * taps * supposed(geometry.channels) * -(-geometry.filters // lanes)
 
 
 def supposed(size: Dim) -> int:

@@ -15,7 +15,7 @@ from sardonyx.compiler.squares import transposed
 from sardonyx.compiler.types import F64, I64, Type, of_elements
 from sardonyx.compiler.values import Variable
 from sardonyx.dtypes import from_numpy
-from sardonyx.ir import Value, dim
+from sardonyx.ir import Dim, Value, dim
 from sardonyx.providers.native.execution.immediate import memory_of, run_now
 from sardonyx.providers.native.kernels.conv.form import Geometry
 from sardonyx.providers.native.kernels.conv.tiles import grain_for
@@ -96,7 +96,7 @@ def pack_panels(
         panel_step=channels * width * (1 if apart else points),
         group_step=points * panels * channels * width,
     )
-    items, grain = groups * panels * _blocks(channels), max(1, PIECE_ELEMENTS // (points * width * CHANNELS))
+    items, grain = groups * panels * -(-channels // CHANNELS), max(1, PIECE_ELEMENTS // (points * width * CHANNELS))
     run_now(panels_kernel(lowerer.target, form), arguments, items=items, grain=grain)
     return packed
 
@@ -167,8 +167,8 @@ def pack_bias(bias: np.ndarray | None, groups: int, filters: int, width: int, dt
     return packed
 
 
-def _blocks(channels: int) -> int:
-    return -(-channels // CHANNELS)
+def _blocks(channels: Dim) -> Dim:
+    return dim.ceildiv(channels, CHANNELS)
 
 
 def _strides_of(view: View) -> Dims | None:
@@ -179,8 +179,9 @@ def _strides_of(view: View) -> Dims | None:
 
 def _panels_step(lowerer: Lowerer, view: View, groups: int, width: int, type: Type) -> Buffer:
     """Filters that a step packs in each run."""
-    count, channels, *kernel = (*(int(size) for size in view.shape), 1, 1)[: max(3, len(view.shape))]  # type: ignore[arg-type]
-    taps, panels = int(np.prod(kernel)), -(-(count // groups) // width)
+    count, channels, *kernel = (*view.shape, 1, 1)[: max(3, len(view.shape))]
+    assert isinstance(count, int)
+    taps, panels = dim.product(kernel), -(-(count // groups) // width)
     strides = _strides_of(view)
     assert strides is not None
     panel_size = channels * width * taps
@@ -207,9 +208,11 @@ def _panels_step(lowerer: Lowerer, view: View, groups: int, width: int, type: Ty
     return buffer
 
 
-def _form_of(source: Type, target: Type, width: int, taps: int, strides: Dims) -> PanelForm:
+def _form_of(source: Type, target: Type, width: int, taps: Dim, strides: Dims) -> PanelForm:
     """How filters are read that lie so far apart, as their channels and taps do."""
-    if not all(isinstance(stride, int) for stride in strides):
+    if strides[0] == 1 and not isinstance(strides[1], int):
+        return PanelForm(source, target, width, by_channel=True, along="filters")
+    if not isinstance(taps, int) or not all(isinstance(stride, int) for stride in strides):
         return PanelForm(source, target, width)
     by_filter, by_channel, by_tap = (int(stride) for stride in strides)  # type: ignore[arg-type]
     form = PanelForm(source, target, width, abs(by_channel) > abs(by_filter))

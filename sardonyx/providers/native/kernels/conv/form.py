@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from sardonyx.compiler.types import Type
 from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.ops.reading import operand
-from sardonyx.ops.window import output_sizes
+from sardonyx.ops.window import SAME, output_sizes
 from sardonyx.providers.native.kernels.conv.tiles import Axis
 from sardonyx.providers.native.kernels.conv.windows import Windows, steps_of, windows_of
 from sardonyx.providers.native.program.expression import Operation
@@ -28,7 +30,10 @@ PARAMETERS = {
 
 @dataclass(frozen=True)
 class Geometry(Windows):
-    """A convolution's sizes. `channels` and `filters` are those of one group."""
+    """A convolution's sizes. `channels` and `filters` are those of one group.
+
+    Filters that a run computes may be of open size: then the kernel and the channels are symbols, see `has_open_filters`.
+    """
 
     batch: Dim
     groups: int
@@ -53,6 +58,11 @@ class Geometry(Windows):
     @property
     def flops(self) -> Dim:
         return self.batch * self.positions * (2 * self.groups * self.filters * self.channels * self.taps)
+
+    @property
+    def has_open_filters(self) -> bool:
+        """Whether a run tells how large the filters are, as where gradients slide over images: the batch is their channels."""
+        return not all(isinstance(size, int) for size in (self.channels, *self.kernel))
 
 
 def is_channels_last(node: Node) -> bool:
@@ -86,12 +96,12 @@ def geometry_of(node: Node) -> Geometry:
     shape, filters = shape_of(X), shape_of(W)
     assert shape is not None and filters is not None
     image = _spatial_first(shape, last)[2:]
-    kernel = tuple(int(size) for size in filters[2:])  # type: ignore[arg-type]
+    kernel = cast(tuple[int, ...], filters[2:])
     group, auto_pad = int(operand(node, "group") or 1), operand(node, "auto_pad") or "NOTSET"
     strides, dilations = steps_of(node, len(kernel))
     output = tuple(output_sizes(image, kernel, strides, dilations, operand(node, "pads"), auto_pad))
     windows = windows_of(node, kernel, image, output)
-    depth, count = int(filters[1]), int(filters[0])  # type: ignore[arg-type]
+    depth, count = cast(int, filters[1]), int(filters[0])  # type: ignore[arg-type]
     return Geometry(**vars(windows), batch=shape[0], groups=group, channels=depth, filters=count // group)
 
 
@@ -104,7 +114,8 @@ def claims_convolution(node: Node) -> bool:
         return False
     X, W, B, Z = (*node.inputs, None, None)[:4]
     assert X is not None and W is not None
-    return sizes_fit(node, X, W, B) and _is_known_activation(node) and (Z is None or shape_of(Z) == shape_of(node.outputs[0]))
+    fit = sizes_fit(node, X, W, B) or open_filters_fit(node, X, W, B)
+    return fit and _is_known_activation(node) and (Z is None or shape_of(Z) == shape_of(node.outputs[0]))
 
 
 def _is_float(type: Type | None) -> bool:
@@ -124,6 +135,19 @@ def sizes_fit(node: Node, X: Value, W: Value, B: Value | None) -> bool:
         return False
     channels = _spatial_first(shape, is_channels_last(node))[1]
     return may_be(channels, sizes[1] * group) and (B is None or shape_of(B) == (sizes[0],))
+
+
+def open_filters_fit(node: Node, X: Value, W: Value, B: Value | None) -> bool:
+    """Whether filters that a run computes are of open size, but known in number; a run refuses what does not fit the image."""
+    shape, filters = shape_of(X), shape_of(W)
+    if shape is None or filters is None or len(shape) != len(filters) or not 3 <= len(shape) <= 2 + MAX_SPATIAL:
+        return False
+    count, group = filters[0], int(operand(node, "group") or 1)
+    is_open = not all(isinstance(size, int) and size > 0 for size in filters[1:]) and 0 not in filters[1:]
+    if is_channels_last(node) or not is_open or not isinstance(count, int) or group < 1 or count % group:
+        return False
+    given = not operand(node, "kernel_shape") and (operand(node, "auto_pad") or "NOTSET") not in SAME
+    return given and (B is None or shape_of(B) == (count,))
 
 
 def may_be(size: Dim, wanted: int) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from sardonyx.compiler.types import Type
 from sardonyx.ir import Dim, Node, dim
 from sardonyx.providers.native.kernels.conv import depthwise, fused, strassen, winograd
 from sardonyx.providers.native.kernels.conv.choice import Algorithm, Candidate, Convolution, quickest
@@ -26,6 +27,7 @@ from sardonyx.providers.native.kernels.conv.form import (
     arranged_view,
     axes_of,
     claims_convolution,
+    factors_of,
     filters_of,
     geometry_of,
     input_view,
@@ -38,6 +40,7 @@ from sardonyx.providers.native.program.arguments import Pointer
 from sardonyx.providers.native.program.chain_lowering import Sink
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
+from sardonyx.providers.native.program.values import dims
 from sardonyx.providers.native.program.views import View
 from sardonyx.startup.records import replace
 
@@ -68,6 +71,9 @@ def convolution_steps(lowerer: Lowerer, node: Node) -> None:
     if expansion is not None:
         fused.fused_steps(lowerer, node, geometry, expansion, sink_of(lowerer, node))
         return
+    if geometry.has_open_filters:
+        _open_steps(lowerer, node, geometry)
+        return
     if has_short_rows(geometry):
         view, folded, has_slack = _folded(lowerer, node, geometry)
         _quickest_steps(lowerer, node, folded, view, PRODUCTS, has_slack)
@@ -75,11 +81,32 @@ def convolution_steps(lowerer: Lowerer, node: Node) -> None:
     _quickest_steps(lowerer, node, geometry, input_view(lowerer, node, geometry.all_channels), ALGORITHMS)
 
 
+def _open_steps(lowerer: Lowerer, node: Node, geometry: Geometry) -> None:
+    """Add the steps for filters of open size: the direct sum, over rows of the window where these follow each other in memory.
+
+    Filters of open size are gradients that slide over images. They are nearly as large as these, and their channels, the batch, few.
+    """
+    X, W = factors_of(node)
+    assert X is not None and W is not None
+    lowerer.require(dims(X)[1], dims(W)[1] * geometry.groups)
+    for size in geometry.kernel:
+        lowerer.require(dim.maximum(size, 1), size)
+    if geometry.groups == 1 and geometry.dilations[-1] == 1 and is_padded(geometry):
+        view, folded, _ = _folded(lowerer, node, geometry)
+        _quickest_steps(lowerer, node, folded, view, (direct,))
+    else:
+        _quickest_steps(lowerer, node, geometry, input_view(lowerer, node, geometry.all_channels), (direct,))
+
+
 def has_short_rows(geometry: Geometry) -> bool:
     """Whether there are so few channels that a row of the window should be summed over as one."""
-    is_padded = all(not isinstance(size, int) or size >= 0 for size in (geometry.begin[-1], geometry.end[-1]))
     few = geometry.groups == 1 and geometry.channels <= FEW_CHANNELS
-    return few and geometry.kernel[-1] > 1 and geometry.dilations[-1] == 1 and is_padded
+    return few and geometry.kernel[-1] > 1 and geometry.dilations[-1] == 1 and is_padded(geometry)
+
+
+def is_padded(geometry: Geometry) -> bool:
+    """Whether rows are made longer, if they change: nothing is cut off them."""
+    return all(not isinstance(size, int) or size >= 0 for size in (geometry.begin[-1], geometry.end[-1]))
 
 
 def with_taps_as_channels(geometry: Geometry) -> Geometry:
@@ -150,8 +177,19 @@ def direct_step(convolution: Convolution, sink: Sink) -> None:
     if convolution.has_slack and axes == 2 and geometry.channels * geometry.taps <= PART and isinstance(step, int):
         tile = in_rows(lowerer.target, tile, step, geometry.output[-1])
     packed, bias = convolution.filters.panels(lowerer, geometry, tile.width, view.type)
-    zeros = lowerer.constant(np.zeros(geometry.channels, f"f{view.type.bytes}"))
+    zeros = _pixel_of_zeros(lowerer, geometry.channels, view.type)
     conv_step(lowerer, geometry, view, flat, tile, (packed, bias, zeros), geometry.channels, sink)
+
+
+def _pixel_of_zeros(lowerer: Lowerer, channels: Dim, type: Type) -> Pointer:
+    """So many channels of padding."""
+    dtype = f"f{type.bytes}"
+    if isinstance(channels, int):
+        return lowerer.constant(np.zeros(channels, dtype))
+    zeros = lowerer.scratch(channels * type.bytes)
+    zero = View(lowerer.constant(np.zeros(1, dtype)), type, (channels,), (0,))
+    lowerer.copy(zero, View(zeros, type, (channels,), (1,)))
+    return zeros
 
 
 def conv_step(
@@ -195,8 +233,8 @@ def conv_step(
 
 def _block(lowerer: Lowerer, geometry: Geometry, tile: Tile, view: View) -> Dim:
     """How many tiles pass by a panel of filters before the next panel comes."""
-    depth = geometry.channels * geometry.taps
-    if depth * geometry.filters * tile.type.bytes <= lowerer.budgets.window_filters:
+    bytes = geometry.channels * geometry.taps * geometry.filters * tile.type.bytes
+    if isinstance(bytes, int) and bytes <= lowerer.budgets.window_filters:
         return 1
     # neighbouring tiles share most of what their windows cover; where taps are channels, pixels lie nearer than these are many
     pixel = dim.minimum(view.strides[-1] * view.type.bytes, geometry.channels * tile.type.bytes)

@@ -38,7 +38,7 @@ class RowForm:
 
 
 def padded_rows(
-    lowerer: Lowerer, view: View, type: Type, begin: Dim, width: Dim, slack: int = 0, fill: Buffer | None = None
+    lowerer: Lowerer, view: View, type: Type, begin: Dim, width: Dim, slack: Dim = 0, fill: Buffer | None = None
 ) -> View:
     """A view (N, C, …, W) with `begin` zeros before each row, and as many behind it that it has `width` pixels; channels last.
 
