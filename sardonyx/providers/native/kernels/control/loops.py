@@ -110,8 +110,10 @@ class _Loop:
         is_open = any(not isinstance(size, int) for rows in put for size in dims(rows.value))
         to_end = turns.add(lowerer, is_first=True, must_turn=is_open)
         first = len(lowerer.program.steps)
-        # rows stay where they are put while the turns come that put others
-        lowerer.program.steps[to_end].scratch = [rows.whole.buffer for rows in put]
+        # what a turn puts somewhere stays there while others come, though nothing may have been there before the loop
+        kept = [rows.whole.buffer for rows in put] + [place.buffer for place in self.state]
+        kept += [buffer for _, _, held in self._sequences for buffer in (held.data, held.table)]
+        lowerer.program.steps[to_end].scratch = kept
         with lowerer.inside(self.body, {} if asked is None or turns.going is None else {asked: turns.going}):
             for value, view in self._given:
                 lowerer.set_view(value, view)
