@@ -57,9 +57,10 @@ def _settled_outputs(run, state):
 
     A size that the body changes becomes a fresh one, and the body is asked again.
     """
+    outer = _symbols(state)
     for _ in range(MAX_ROUNDS):
         outputs = run(*(Operand(type) for type in state))
-        wider = [_widened(before, after.type) for before, after in zip(state, outputs, strict=False)]
+        wider = [_widened(before, after.type, outer) for before, after in zip(state, outputs, strict=False)]
         if wider == state:
             return state, outputs
         state = wider
@@ -67,12 +68,12 @@ def _settled_outputs(run, state):
     return state, run(*(Operand(type) for type in state))
 
 
-def _widened(before, after):
-    """`before`, with fresh sizes where `after` has others. What is fresh already may change from round to round."""
+def _widened(before, after, outer):
+    """`before`, with fresh sizes where `after` has others. What is fresh already may change from round to round, unlike `outer` symbols."""
     if before is None or after is None:
         return before or after
     if isinstance(before, (SequenceType, OptionalType)) and type(before) is type(after):
-        return type(before)(_widened(before.element, after.element))
+        return type(before)(_widened(before.element, after.element, outer))
     if not isinstance(before, TensorType) or not isinstance(after, TensorType):
         return before
     if isinstance(before, NoTensorType) or isinstance(after, NoTensorType):
@@ -81,7 +82,17 @@ def _widened(before, after):
     if before.shape is None or after.shape is None or len(before.shape) != len(after.shape):
         return TensorType(dtype)
     pairs = zip(before.shape, after.shape, strict=True)
-    return TensorType(dtype, tuple(x if x == y or dim.is_anonymous(x) else dim.fresh() for x, y in pairs))
+    return TensorType(dtype, tuple(x if x == y or _is_fresh(x, outer) else dim.fresh() for x, y in pairs))
+
+
+def _is_fresh(size, outer):
+    return dim.is_anonymous(size) and size.symbol not in outer
+
+
+def _symbols(types):
+    """The symbols in the shapes of some values, which may be sequences or missing."""
+    elements = [getattr(type, "element", type) for type in types]
+    return {symbol for type in elements for size in getattr(type, "shape", None) or () for symbol in dim.symbols(size)}
 
 
 def _without_sizes(type):
@@ -92,7 +103,7 @@ def _without_sizes(type):
 
 def _outside(type, initial=()):
     """A type as the surrounding graph may see it: sizes without a name belong to one round, unless they came in from outside."""
-    known = {symbol for type in initial for size in getattr(type, "shape", None) or () for symbol in dim.symbols(size)}
+    known = _symbols(initial)
 
     def is_inner(size) -> bool:
         return any(symbol.is_anonymous and symbol not in known for symbol in dim.symbols(size))

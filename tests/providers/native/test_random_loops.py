@@ -5,11 +5,18 @@ from __future__ import annotations
 import random
 
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 
-from tests.providers.native.agreement import assert_agrees
+import sardonyx
+from sardonyx.providers.cpu.provider import CPUExecutionProvider
+from sardonyx.runtime.execution.executor import execute
+from sardonyx.runtime.preparation.plan import make_plan
+from tests.providers.native.agreement import assert_agrees, model_of
 from tests.tolerance import NATIVE_LOOPS
 
+HEADER = '<ir_version: 10, opset_import: ["" : 21]>'
 CONSTANTS = """<bool yes = {1}, float half = {0.5}, int64 one = {1}, int64 two = {2}, int64 three = {3},
     int64[1] first = {0}, int64[1] next = {1}, int64[1] last = {1000}>"""
 
@@ -113,6 +120,16 @@ def random_loop(seed: int, lies: bool) -> str:
             {lines} }}> }}"""
 
 
+def without_names(graph: onnx.GraphProto) -> None:
+    """Leave all sizes open that have names."""
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        for size in value.type.tensor_type.shape.dim:
+            size.ClearField("dim_param")
+    for node in graph.node:
+        for attribute in node.attribute:
+            without_names(attribute.g)
+
+
 def feeds_of(seed: int) -> list[dict[str, np.ndarray]]:
     numbers = np.random.default_rng(seed)
     return [
@@ -135,5 +152,28 @@ def test_random_loops_agree_with_numpy(seed: int, caplog: pytest.LogCaptureFixtu
 
 
 @pytest.mark.parametrize("seed", range(30))
+def test_random_loops_without_names_agree_with_numpy(seed: int, caplog: pytest.LogCaptureFixture) -> None:
+    model = onnx.parser.parse_model(HEADER + random_loop(seed, lies=False))
+    without_names(model.graph)
+    assert_agrees(model, feeds_of(seed), tolerance=NATIVE_LOOPS)
+    assert "NumPy computes what was compiled" not in caplog.text
+
+
+@pytest.mark.parametrize("seed", range(30))
 def test_one_name_for_sizes_that_differ_changes_nothing(seed: int) -> None:
     assert_agrees(random_loop(seed, lies=True), feeds_of(seed), tolerance=NATIVE_LOOPS)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_sessions_tell_sizes_of_one_name_apart(seed: int, caplog: pytest.LogCaptureFixture) -> None:
+    session = sardonyx.InferenceSession(onnx.parser.parse_model(HEADER + random_loop(seed, lies=True)).SerializeToString())
+    for feeds in feeds_of(seed):
+        session.run(None, feeds)
+    assert caplog.text.count("NumPy computes what was compiled") <= 1
+    caplog.clear()
+    plan = make_plan(model_of(random_loop(seed, lies=True)).graph, [CPUExecutionProvider()])
+    for feeds in feeds_of(seed):
+        for ours, reference in zip(session.run(None, feeds), execute(plan, feeds), strict=True):
+            assert ours.shape == reference.shape
+            np.testing.assert_allclose(ours, reference, rtol=NATIVE_LOOPS, atol=NATIVE_LOOPS)
+    assert "NumPy computes" not in caplog.text and "NumPy computed" not in session.explain()
