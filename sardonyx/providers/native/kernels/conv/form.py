@@ -10,7 +10,7 @@ from sardonyx.providers.native.kernels.conv.tiles import Axis
 from sardonyx.providers.native.kernels.conv.windows import Windows, steps_of, windows_of
 from sardonyx.providers.native.program.expression import Operation
 from sardonyx.providers.native.program.lowering import Lowerer
-from sardonyx.providers.native.program.values import dims, element_of, shape_of
+from sardonyx.providers.native.program.values import dims, element_of, may_equal, shape_of
 from sardonyx.providers.native.program.views import Dims, View, collapse, dense_strides
 from sardonyx.startup.records import dataclass
 
@@ -123,12 +123,7 @@ def sizes_fit(node: Node, X: Value, W: Value, B: Value | None) -> bool:
     if kernel_shape and tuple(kernel_shape) != tuple(sizes[2:]):
         return False
     channels = _spatial_first(shape, is_channels_last(node))[1]
-    return may_be(channels, sizes[1] * group) and (B is None or shape_of(B) == (sizes[0],))
-
-
-def may_be(size: Dim, wanted: int) -> bool:
-    """Whether a size is the wanted one, or open."""
-    return size == wanted if isinstance(size, int) else True
+    return may_equal(channels, sizes[1] * group) and (B is None or shape_of(B) == (sizes[0],))
 
 
 def _is_known_activation(node: Node) -> bool:
