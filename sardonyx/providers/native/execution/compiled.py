@@ -168,7 +168,7 @@ class CompiledProgram(StepCall):
         shapes = tuple(map(_shape_of, arrays))
         shape = self._shapes.get(shapes) or self._remember(shapes)
         if shape is None:
-            return self._left(inputs, self._reason, is_of_sizes=True)
+            return self._left(inputs, self._reason)
         if over:
             destinations = _laid_over(shape.outputs, arrays, over)
         outputs = self._memory.empty(shape.outputs, destinations)
@@ -200,7 +200,7 @@ class CompiledProgram(StepCall):
         self.argument_table.use(kernels, kept)
         self._shapes, self._idle = {}, []
 
-    def _left(self, inputs: Sequence[Any], reason: str, is_of_sizes: bool = False) -> Sequence[Any]:
+    def _left(self, inputs: Sequence[Any], reason: str, has_unequal_sizes: bool = False) -> Sequence[Any]:
         """A run that is left to NumPy. Users are told once."""
         if self.refusal is None:
             self.refusal = reason
@@ -208,7 +208,7 @@ class CompiledProgram(StepCall):
             more = ", …" if len(self.labels) > SHOWN_LABELS else ""
             logger.warning("NumPy computes what was compiled for other runs (%s%s): %s", ops, more, reason)
         results = self._fallback(inputs)
-        self.had_unequal_sizes |= is_of_sizes
+        self.had_unequal_sizes |= has_unequal_sizes
         return results
 
     @property
@@ -398,7 +398,7 @@ class CompiledProgram(StepCall):
         shapes = tuple([array.shape for array in arrays])
         shape = self._shapes.get(shapes) or self._remember(shapes)
         if shape is None:
-            return self._left(inputs, self._reason, is_of_sizes=True), []
+            return self._left(inputs, self._reason), []
         outputs = self._memory.empty(shape.outputs)
         ticks: list[int] = []
         started = time.perf_counter()
