@@ -108,8 +108,8 @@ UNEQUAL_SIZES = _setting(
     "sardonyx.unequal_sizes",
     "",
     "names, with semicolons between them",
-    "Names that the model gives to several axes of its inputs, though their sizes differ. The first run that feeds such sizes finds it "
-    "out and prepares the model once more, which this spares.",
+    "Names that the model gives to several axes of its inputs, though their sizes differ; `*` stands for all names of sizes that it "
+    "computes. The first run that has such sizes finds it out, and the model is prepared once more, which this spares.",
 )
 NCHWC_BLOCK_SIZE = _setting(
     SESSION,

@@ -57,9 +57,10 @@ def _settled_outputs(run, state):
 
     A size that the body changes becomes a fresh one, and the body is asked again.
     """
+    outer = _symbols(state)
     for _ in range(MAX_ROUNDS):
         outputs = run(*(Operand(type) for type in state))
-        wider = [_widened(before, after.type) for before, after in zip(state, outputs, strict=False)]
+        wider = [_widened(before, after.type, outer) for before, after in zip(state, outputs, strict=False)]
         if wider == state:
             return state, outputs
         state = wider
@@ -67,12 +68,12 @@ def _settled_outputs(run, state):
     return state, run(*(Operand(type) for type in state))
 
 
-def _widened(before, after):
-    """`before`, with fresh sizes where `after` has others. What is fresh already may change from round to round."""
+def _widened(before, after, outer):
+    """`before`, with fresh sizes where `after` has others. What is fresh already may change from round to round, unlike `outer` symbols."""
     if before is None or after is None:
         return before or after
     if isinstance(before, (SequenceType, OptionalType)) and type(before) is type(after):
-        return type(before)(_widened(before.element, after.element))
+        return type(before)(_widened(before.element, after.element, outer))
     if not isinstance(before, TensorType) or not isinstance(after, TensorType):
         return before
     if isinstance(before, NoTensorType) or isinstance(after, NoTensorType):
@@ -81,7 +82,17 @@ def _widened(before, after):
     if before.shape is None or after.shape is None or len(before.shape) != len(after.shape):
         return TensorType(dtype)
     pairs = zip(before.shape, after.shape, strict=True)
-    return TensorType(dtype, tuple(x if x == y or dim.is_anonymous(x) else dim.fresh() for x, y in pairs))
+    return TensorType(dtype, tuple(x if x == y or _is_fresh(x, outer) else dim.fresh() for x, y in pairs))
+
+
+def _is_fresh(size, outer):
+    return dim.is_anonymous(size) and size.symbol not in outer
+
+
+def _symbols(types):
+    """The symbols in the shapes of some values, which may be sequences or missing."""
+    elements = [getattr(type, "element", type) for type in types]
+    return {symbol for type in elements for size in getattr(type, "shape", None) or () for symbol in dim.symbols(size)}
 
 
 def _without_sizes(type):
@@ -90,15 +101,26 @@ def _without_sizes(type):
     return type
 
 
-def _outside(type, initial=()):
-    """A type as the surrounding graph may see it: sizes without a name belong to one round, unless they came in from outside."""
-    known = {symbol for type in initial for size in getattr(type, "shape", None) or () for symbol in dim.symbols(size)}
+def _changing(declared, state, initial):
+    """Names that a body declares for sizes of its state which change from round to round."""
+    outer = _symbols(initial)
+    pairs = [
+        (size, name)
+        for type, named in zip(state, declared)
+        for size, name in zip(getattr(type, "shape", None) or (), getattr(named, "shape", None) or ())
+    ]
+    return {symbol for size, name in pairs if _is_fresh(size, outer) for symbol in dim.symbols(name)} - outer
+
+
+def _outside(type, initial=(), changing=frozenset()):
+    """A type as the surrounding graph may see it: sizes that change belong to one round, and so do those without a name that are new."""
+    known = _symbols(initial)
 
     def is_inner(size) -> bool:
-        return any(symbol.is_anonymous and symbol not in known for symbol in dim.symbols(size))
+        return any(symbol in changing or (symbol.is_anonymous and symbol not in known) for symbol in dim.symbols(size))
 
     if isinstance(type, (SequenceType, OptionalType)):
-        return type.__class__(_outside(type.element, initial))
+        return type.__class__(_outside(type.element, initial, changing))
     if not isinstance(type, TensorType) or type.shape is None:
         return type
     return TensorType(type.dtype, tuple(dim.fresh() if is_inner(size) else size for size in type.shape))
@@ -128,7 +150,8 @@ def loop(M, cond, v_initial, body, output_count):
     initial = [operand.type for operand in v_initial]
     state, outputs = _settled_loop(run, initial)
     trips = _trip_count(M, cond, outputs[0])
-    scans = [_stacked(output.type, trips, initial) for output in outputs[1 + len(state) :]]
+    changing = _changing(body.declared[2:], state, initial)
+    scans = [_stacked(output.type, trips, initial, changing) for output in outputs[1 + len(state) :]]
     return [*_final_state(state, outputs[1:], initial), *scans][:output_count]
 
 
@@ -158,9 +181,9 @@ def _trip_count(M, cond, condition):
     return dim.maximum(0, M.as_size("M"))
 
 
-def _stacked(type, count, initial, axis=0):
+def _stacked(type, count, initial, changing=frozenset(), axis=0):
     """What a body gives in every round, along a new axis."""
-    type = _outside(type, [first_type for first_type in initial if first_type is not None])
+    type = _outside(type, [first_type for first_type in initial if first_type is not None], changing)
     if not isinstance(type, TensorType) or type.shape is None:
         return TensorType(getattr(type, "dtype", None))
     shape = list(type.shape)
@@ -191,7 +214,8 @@ def scan(
     types = [*initial, *elements]
     axes = _one_for_each(scan_output_axes, len(outputs) - count, "scan_output_axes")
     _check_directions(scan_output_directions, len(outputs) - count, "scan_output_directions")
-    scans = [_stacked(output.type, length, types, axis) for output, axis in zip(outputs[count:], axes, strict=True)]
+    changing = _changing(body.declared, state, initial)
+    scans = [_stacked(output.type, length, types, changing, axis) for output, axis in zip(outputs[count:], axes, strict=True)]
     return [*_final_state(state, outputs, initial), *scans]
 
 
@@ -237,5 +261,6 @@ def scan_batches(initial_state_and_scan_inputs, body, num_scan_inputs, direction
     initial, inputs = rows[:count], rows[count:]
     length, elements = _scanned(inputs, [0] * num_scan_inputs)
     state, outputs = _settled_outputs(lambda *state: body(*state, *map(Operand, elements)), initial)
-    scans = [_stacked(output.type, length, [*initial, *elements]) for output in outputs[count:]]
+    changing = _changing(body.declared, state, initial)
+    scans = [_stacked(output.type, length, [*initial, *elements], changing) for output in outputs[count:]]
     return [_stacked(type, batch, initial) for type in [*_final_state(state, outputs, initial), *scans]]

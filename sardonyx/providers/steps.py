@@ -78,6 +78,8 @@ class StepCall:
 
     refusal: str | None = None
     """Why a run was left to another way to compute the step; None if none was."""
+    had_unequal_sizes: bool = False
+    """Whether one was left because sizes that it decided differ, though they should be equal as the model names them."""
 
     # --- memory
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,20 @@ import pytest
 import sardonyx
 from sardonyx.errors import Fail
 from sardonyx.runtime.preparation.alternatives import Alternatives
+from sardonyx.runtime.saving import remembered
+from sardonyx.startup import later
 from tests.patience import HANG_SECONDS
 
 OPSETS = '<ir_version: 8, opset_import: ["" : 17]>'
 SAME_NAMES = """g (float[N,S] a, float[N,S] b) => (float[N,N] z) <float[1] w = {-1}> {
     t = Transpose<perm=[1,0]>(b) u = Relu(a) v = Mul(t, w) z = MatMul(u, v) }"""
 DIFFERENT = {"a": (2, 5), "b": (4, 5)}
+COMPUTED_NAMES = """g (float[N,S] a, int64 turns) => (float[T,S] z) <bool yes = {1}, int64 two = {2}> {
+    z = Loop(turns, yes, a) <body = body (int64 i, bool c, float[P,S] s) => (bool c, float[P,S] t) {
+        odd = Mod(i, two) is_odd = Cast<to=9>(odd)
+        t = If(is_odd) <then_branch = then () => (float[P,S] grown) { grown = Concat<axis=0>(s, a) },
+                        else_branch = other () => (float[P,S] kept) { kept = Neg(s) }> }> }"""
+"""A loop whose state grows every second turn, and keeps the name of its size."""
 
 
 def session(text: str = SAME_NAMES, **entries: str) -> sardonyx.InferenceSession:
@@ -136,3 +145,74 @@ def test_the_first_engine_goes_on_if_there_can_be_no_other(monkeypatch: pytest.M
     one = session()
     check(one, **DIFFERENT)
     check(one, (3, 5), (3, 5))
+
+
+# --- names of sizes that are computed
+
+
+def grown(rows: int, turns: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    a = feeds((rows, 5), (1, 1))["a"]
+    state = a
+    for turn in range(turns):
+        state = np.concatenate([state, a]) if turn % 2 else -state
+    return {"a": a, "turns": np.array(turns)}, state
+
+
+def check_growth(one: sardonyx.InferenceSession) -> None:
+    for rows, turns in ((3, 1), (3, 4), (3, 4), (1, 7), (0, 3), (3, 0)):
+        fed, state = grown(rows, turns)
+        assert np.array_equal(one.run(None, fed)[0], state)
+
+
+def test_a_run_that_is_left_to_numpy_for_a_name_is_the_last_one(caplog: pytest.LogCaptureFixture) -> None:
+    one = session(COMPUTED_NAMES)
+    described = [(value.name, value.shape) for value in (*one.get_inputs(), *one.get_outputs())]
+    check_growth(one)
+    assert len(in_numpy(caplog)) == 1
+    assert "NumPy computed" not in one.explain() and "NumPy: 0 nodes" in one.explain()
+    assert [(value.name, value.shape) for value in (*one.get_inputs(), *one.get_outputs())] == described
+
+
+def test_wrong_names_that_are_said_before_cost_no_run(caplog: pytest.LogCaptureFixture) -> None:
+    one = session(COMPUTED_NAMES, unequal_sizes="*")
+    check_growth(one)
+    assert not in_numpy(caplog) and one._sess._succession.successor is None
+
+
+def test_names_of_inputs_and_of_computed_sizes_may_both_be_wrong(caplog: pytest.LogCaptureFixture) -> None:
+    one = session(COMPUTED_NAMES.replace("int64 turns)", "int64 turns, float[N,S] other)"))
+    for _ in range(2):
+        for rows in (3, 2):
+            fed, state = grown(3, 4)
+            assert np.array_equal(one.run(None, {**fed, "other": np.zeros((rows, 5), np.float32)})[0], state)
+    assert len(in_numpy(caplog)) <= 2 and "NumPy computed" not in one.explain()
+
+
+def test_a_mistake_in_a_run_asks_for_no_other_model() -> None:
+    one = session(
+        COMPUTED_NAMES.replace("Concat<axis=0>(s, a)", "Add(s, b)").replace("int64 turns)", "int64 turns, float[R,S] b)")
+    )
+    fed, _ = grown(3, 4)
+    with pytest.raises(Exception, match="Add"):
+        one.run(None, {**fed, "b": np.zeros((2, 5), np.float32)})
+    one.run(None, {**fed, "b": np.zeros((3, 5), np.float32)})
+    assert one._sess._succession.successor is None
+
+
+def test_a_remembered_model_gives_way_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("SARDONYX_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("SARDONYX_REMEMBER", "small")
+    monkeypatch.setattr(remembered, "WORTH_KEEPING", 0)
+    monkeypatch.setattr(later, "DELAY", 0)
+    check_growth(session(COMPUTED_NAMES))
+    again = session(COMPUTED_NAMES)
+    assert again._sess._compiled is not None
+    gone = weakref.ref(again._sess.plan.steps[0].call)
+    check_growth(again)
+    gc.collect()
+    assert gone() is None
+    caplog.clear()
+    check_growth(again)
+    assert not in_numpy(caplog) and "NumPy computed" not in again.explain()

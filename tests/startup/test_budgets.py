@@ -65,8 +65,8 @@ g (float[N, 3, 8, 8] x, float[4, 3, 3, 3] w, float[4, 10] m, float[10] b) => (fl
 )
 BUDGETS = {
     "import": ("", Loaded(1, 6_300, 11)),
-    "tiny": (TINY, Loaded(230, 1_505_000, 175)),
-    "ten nodes": (TEN, Loaded(305, 2_173_000, 175)),
+    "tiny": (TINY, Loaded(230, 1_509_000, 175)),
+    "ten nodes": (TEN, Loaded(305, 2_176_000, 175)),
 }
 LEAST_USED = 0.9
 """How much of a budget, of its modules and their sources, is used at least."""

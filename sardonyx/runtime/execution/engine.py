@@ -31,7 +31,7 @@ from sardonyx.runtime.execution.shares import TimeShares
 from sardonyx.runtime.execution.succession import Succession
 from sardonyx.runtime.preparation.copies import is_copy
 from sardonyx.runtime.preparation.names import SharedNames
-from sardonyx.runtime.preparation.plan import Plan, Step, all_steps, shrink
+from sardonyx.runtime.preparation.plan import Plan, Step, all_steps, compiled_steps, shrink
 from sardonyx.runtime.preparation.prepare import Prepared
 from sardonyx.runtime.preparation.providers import CPU_PROVIDER
 from sardonyx.runtime.preparation.recipe import Shapes, Values
@@ -40,6 +40,7 @@ from sardonyx.runtime.preparation.suppositions import Run
 
 if TYPE_CHECKING:
     from sardonyx.runtime.preparation.alternatives import Alternatives
+    from sardonyx.runtime.saving.contexts import Compiled
 
 MAX_FETCHES = 64
 """How many different choices of outputs keep their own plan."""
@@ -73,8 +74,10 @@ class Engine:
         self._model, self._defaults, self._compiled, self._others = prepared.model, defaults, recipe.compiled, others
         self._specialized = None if recipe.compiled is not None else Specialized.of(prepared.plan)
         can_give_way = recipe.source is not None and (recipe.compiled is None or recipe.compiled.stands_in)
-        names = SharedNames.of(graph.inputs) if can_give_way and self._profiler is None else None
-        self._succession = Succession(names, others)
+        can_give_way = can_give_way and self._profiler is None
+        names = SharedNames.of(graph.inputs) if can_give_way else None
+        calls = [step.call for step in compiled_steps(prepared.plan)] if can_give_way else []
+        self._succession = Succession(names, calls, others)
         self._suppositions = prepared.suppositions if recipe.compiled is None else recipe.compiled.suppositions
         self.inputs: dict[str, Value] = {value.name: value for value in graph.inputs} | (defaults.inputs if defaults else {})
         """What may be fed, by name."""
@@ -221,6 +224,7 @@ class Engine:
                 values = execute(plan, feeds, terminated=terminated, stop=stop, destinations=destinations, shares=shares)
                 if shares is not None and self._measures:
                     self._keep_first(shares)
+                self._succession.look_back()
                 return release(values, destinations.values() if destinations else ())
             with self._event("model_run"):
                 with self._event(_EXECUTORS[self.session_options.execution_mode == ExecutionMode.ORT_PARALLEL]):
@@ -230,8 +234,7 @@ class Engine:
                 return release(values)
         except CODED as error:
             if self._compiled is not None and self._compiled.is_needed(error):
-                names = [plan.values[slot].name for slot in plan.outputs]
-                return self._others.from_source(error).compute(names, feeds, run_options)
+                return self._run_source(self._compiled, plan, feeds, run_options, error)
             if error.message.startswith("Non-zero status code"):  # type: ignore[attr-defined]
                 with self._run_scope(run_options):
                     logger.error("%s", error.message)  # type: ignore[attr-defined]
@@ -239,6 +242,16 @@ class Engine:
         finally:
             if run_options is not None and run_options._config.get(settings.ARENA_SHRINKAGE):
                 shrink(plan)
+
+    def _run_source(
+        self, compiled: Compiled, plan: Plan, feeds: dict[str, Any], run_options: RunOptions | None, error: BaseException
+    ) -> list[Any]:
+        """One run for which the code was not compiled."""
+        source = self._others.from_source(error)
+        values = source.compute([plan.values[slot].name for slot in plan.outputs], feeds, run_options)
+        if compiled.stands_in and self._profiler is None and source._succession.look_back():
+            self._succession.give_way(self, source)
+        return values
 
     def _keep_first(self, shares: TimeShares) -> None:
         """Keep how the time of the first run that succeeds divided, and tell users if much of it was NumPy's."""

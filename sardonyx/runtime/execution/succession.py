@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sardonyx.errors import CODED
+from sardonyx.providers.steps import StepCall
 from sardonyx.runtime.preparation.alternatives import Alternatives
-from sardonyx.runtime.preparation.names import SharedNames
+from sardonyx.runtime.preparation.names import COMPUTED, SharedNames
 from sardonyx.startup.locks import Lock
 
 if TYPE_CHECKING:
@@ -26,8 +27,11 @@ class Succession:
     everything is as it was, and it stays so. The engine is handed in: who held it would keep it alive until garbage is collected.
     """
 
-    def __init__(self, names: SharedNames | None, others: Alternatives):
+    def __init__(self, names: SharedNames | None, calls: Sequence[StepCall], others: Alternatives):
+        """Without names that inputs share, and without calls that may tell of sizes which differ, there is no successor."""
         self._names = names
+        self._calls = calls
+        self._computed_differ = False
         self._others = others
         self._lock = Lock()
         self._is_proven = False
@@ -35,7 +39,28 @@ class Succession:
 
     def unequal(self, values: Mapping[str, Any]) -> Sequence[str]:
         """Names that stand for sizes which differ: these values are not for this engine."""
+        if self._computed_differ:
+            return (COMPUTED,)
         return () if self._names is None else self._names.contradicted(values)
+
+    def look_back(self) -> bool:
+        """Whether a run was left to NumPy as sizes that the model computes differ, though they have one name: no further run shall be."""
+        if self._calls and any(call.had_unequal_sizes for call in self._calls):
+            with self._lock:
+                self._calls = ()
+                try:
+                    self._computed_differ = self._others.may_name_wrongly
+                except CODED as error:
+                    logger.info("The model cannot be loaded once more: %s", error)
+        return self._computed_differ
+
+    def give_way(self, first: Engine, other: Engine) -> None:
+        """Let another engine run from now on, which has shown that it can."""
+        with self._lock:
+            self._calls = ()
+            first.let_go()
+            self.successor, self._is_proven = other, True
+            first.direct = self._direct
 
     def current(self, first: Engine) -> Engine:
         """The engine that runs, once it is there."""
@@ -57,7 +82,8 @@ class Succession:
     def _made(self, first: Engine, names: Sequence[str]) -> Engine:
         """The engine that takes sizes of these names for different ones; the first one if there can be none."""
         with self._lock:
-            if self.successor is None and self._names is not None:
+            if self.successor is None and (self._names is not None or self._computed_differ):
+                self._calls = ()
                 first.let_go()
                 try:
                     self.successor = self._others.with_unequal_sizes(names)
@@ -79,5 +105,5 @@ class Succession:
                 self._restore(first)
 
     def _restore(self, first: Engine) -> None:
-        self._names = None
+        self._names, self._calls, self._computed_differ = None, (), False
         first.go_on(self._others.again())

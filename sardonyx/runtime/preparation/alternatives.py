@@ -13,7 +13,8 @@ from sardonyx.errors import Fail, door
 from sardonyx.ir import Type
 from sardonyx.runtime.api import log
 from sardonyx.runtime.api.options import SessionOptions
-from sardonyx.runtime.preparation.names import SEPARATOR
+from sardonyx.runtime.preparation.loading import load_model, names_computed_sizes
+from sardonyx.runtime.preparation.names import COMPUTED, SEPARATOR
 from sardonyx.runtime.preparation.plan import Plan
 from sardonyx.runtime.preparation.prepare import planned
 from sardonyx.runtime.preparation.recipe import Recipe, Shapes, Values
@@ -80,6 +81,15 @@ class Alternatives:
                 self._without_suppositions = self._with(settings.SUPPOSES_SIZES, "0")
             return self._without_suppositions
 
+    @property
+    def may_name_wrongly(self) -> bool:
+        """Whether sizes that the model computes have names, and these still count."""
+        recipe = self._recipe
+        if COMPUTED in recipe.options._config.get(settings.UNEQUAL_SIZES).split(SEPARATOR):
+            return False
+        with log.scope(recipe.options.logid, FATAL), door("while the model is loaded once more"):
+            return names_computed_sizes(load_model(recipe.source, recipe.options, recipe.files))
+
     def with_unequal_sizes(self, names: Sequence[str]) -> Engine:
         """An engine that takes sizes of these names for different ones."""
         before = list(filter(None, self._recipe.options._config.get(settings.UNEQUAL_SIZES).split(SEPARATOR)))
@@ -91,8 +101,8 @@ class Alternatives:
         """An engine of the same source with another setting."""
         options = copy.copy(self._recipe.options)
         options.enable_profiling = False
-        options.add_session_config_entry(setting, value)
         with log.scope(options.logid, FATAL):
+            options.add_session_config_entry(setting, value)
             return self._make_engine(options, self._recipe.source)
 
     def from_source(self, error: BaseException | None = None) -> Engine:

@@ -19,6 +19,7 @@ from sardonyx.errors import Fail, InvalidArgument
 from sardonyx.formats.files import Files
 from sardonyx.formats.onnx.messages import messages
 from sardonyx.ir import (
+    Dim,
     Graph,
     MapType,
     Model,
@@ -36,7 +37,7 @@ from sardonyx.ir import (
 from sardonyx.runtime.api.enums import ExecutionMode, GraphOptimizationLevel
 from sardonyx.runtime.api.options import SessionOptions
 from sardonyx.runtime.preparation import ort_models
-from sardonyx.runtime.preparation.names import SEPARATOR
+from sardonyx.runtime.preparation.names import COMPUTED, SEPARATOR
 
 EXTERNAL = 1
 OVERRIDABLE_SINCE_IR = 4
@@ -229,16 +230,30 @@ def _override_dims(model: Model, options: SessionOptions) -> None:
 
 def _forget_names(model: Model, names: Collection[str]) -> None:
     """Let each axis of such a name have a size of its own."""
+    inputs = {*model.graph.inputs} if COMPUTED in names else set()
     for graph in _graphs(model.graph) if names else ():
         for value in (*graph.values(), *graph.outputs):
-            value.type = value.declared = _without_names(value.declared, names)
+            value.type = value.declared = _without_names(value.declared, names, COMPUTED in names and value not in inputs)
 
 
-def _without_names(type: Type | None, names: Collection[str]) -> Type | None:
-    if not isinstance(type, TensorType) or type.shape is None:
-        return type
-    is_meant = [any(symbol.name in names for symbol in dim.symbols(size)) for size in type.shape]
-    return TensorType(type.dtype, tuple(dim.fresh() if meant else size for size, meant in zip(type.shape, is_meant)))
+def names_computed_sizes(model: Model) -> bool:
+    """Whether values that are no inputs have sizes with names."""
+    inputs = {*model.graph.inputs}
+    values = (value for graph in _graphs(model.graph) for value in (*graph.values(), *graph.outputs) if value not in inputs)
+    return any(_without_names(value.declared, (), are_all=True) != value.declared for value in values)
+
+
+def _without_names(type: Type | None, names: Collection[str], are_all: bool) -> Type | None:
+    match type:
+        case TensorType(dtype, shape) if shape is not None:
+            return TensorType(dtype, tuple(dim.fresh() if _has_name(size, names, are_all) else size for size in shape))
+        case SequenceType(element) | OptionalType(element):
+            return type.__class__(_without_names(element, names, are_all))  # type: ignore[arg-type]
+    return type
+
+
+def _has_name(size: Dim, names: Collection[str], are_all: bool) -> bool:
+    return any(symbol.name in names or (are_all and not symbol.is_anonymous) for symbol in dim.symbols(size))
 
 
 def _graphs(graph: Graph) -> Iterable[Graph]:

@@ -1,4 +1,6 @@
-"""Sizes that a model gives one name. An engine asks before each run whether they are equal."""
+"""Sizes that a model gives one name. An engine asks before each run whether those of its inputs are equal, and after runs that were left
+to NumPy whether others may have been to blame.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,8 @@ from sardonyx.runtime.preparation.sizes import given_symbols
 
 SEPARATOR = ";"
 """Between the names that the setting lists."""
+COMPUTED = "*"
+"""In that list, for all names of sizes that are not those of inputs."""
 
 
 class SharedNames:

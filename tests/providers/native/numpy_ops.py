@@ -41,8 +41,7 @@ OPS = {
     "complex numbers between pixels, integers between cropped ones, points that are integers, cubic sums of three axes": """
         Resize GridSample com.microsoft:GridSample
     """,
-    "where 0 is exact, ONNX's suite has the last bits of NumPy's inverse transform along other axes than the last": "DFT",
-    "the ops that would gather or scatter them do not take 4-bit types": "Pad TensorScatter",
+    "few points: where 0 is exact, ONNX's suite has the last bits of NumPy's inverse transform along other axes than the last": "DFT",
     "few keys of bfloat16 are rounded after every step, as the standard's cases are: there is no room for sums in another order": """
         Attention
     """,

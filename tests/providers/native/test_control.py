@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import onnx
 import onnx.parser
 import pytest
 
@@ -14,6 +15,7 @@ import sardonyx
 from sardonyx.runtime.execution.executor import execute
 from sardonyx.runtime.preparation.plan import make_plan
 from tests.providers.native.agreement import CPUExecutionProvider, assert_agrees, compare, model_of, native_plan, programs
+from tests.providers.native.test_random_loops import without_names
 
 CONSTANTS = (
     "<bool yes = {1}, bool no = {0}, float half = {0.5}, float zero = {0}, int64 two = {2}, int64 one = {1}, int64 none = {0}>"
@@ -236,6 +238,56 @@ def test_lengths_that_differ_are_refused_as_numpy_does() -> None:
     plan = native_plan(text)
     with pytest.raises(Exception, match="lengths"):
         execute(plan, {"h": floats(2), "x": floats(3, 2), "z": floats(4, 2)})
+
+
+# --- rows of which no shape tells the sizes
+
+CELL = """g (float[B,T,D] x, float[B2,H] h, float[D2,H2] w, float[H3,H4] u) => (float[B3,H5] last, float[T2,B4,H6] rows, float[T3] sums)
+    <int64[1] zero = {0}> {
+    xt = Transpose<perm = [1, 0, 2]>(x)
+    last, rows, sums = Scan<num_scan_inputs = 1, body = b (float[p,q] s, float[r,d] e)
+        => (float[p2,q2] s2, float[p3,q3] o, float v) {
+        m = MatMul(e, w) n = MatMul(s, u) a = Add(m, n) s2 = Tanh(a) o = Exp(s2) v = ReduceSum<keepdims = 0>(o) }>(h, xt) }"""
+DECODER = """g (float[B,H,T,D] k, float[B2,H2,one,D2] q, int64 n)
+    => (float[B3,H3,T2,D3] all, float[N,B4,H4,one2,D4] rows) <bool yes = {1}> {
+    all, rows = Loop(n, yes, k) <body = b (int64 i, bool c, float[b,h,t,d] s) => (bool c2, float[b2,h2,t2,d2] s2, float[b3,h3,o,d3] y) {
+        c2 = Identity(c) kt = Transpose<perm = [0, 1, 3, 2]>(s) a = MatMul(q, kt) p = Softmax(a)
+        y = MatMul(p, s) s2 = Concat<axis = 2>(s, y) }> }"""
+CUTS = """g (float[N,K] x, int64[M] ends, int64[M] begins) => (float[R,L,K2] rows) <int64[1] zero = {0}> {
+    rows = Scan<num_scan_inputs = 2, body = b (int64 begin, int64 end) => (float[l,k] part) {
+        b1 = Unsqueeze(begin, zero) e1 = Unsqueeze(end, zero) part = Slice(x, b1, e1) }>(begins, ends) }"""
+
+
+def cell_feeds(b: int, t: int, d: int, h: int) -> dict[str, np.ndarray]:
+    return {"x": floats(b, t, d), "h": floats(b, h, seed=1), "w": floats(d, h, seed=2) / d, "u": floats(h, h, seed=3) / (4 * h)}
+
+
+def open_model(text: str, named: bool) -> onnx.ModelProto:
+    model = onnx.parser.parse_model('<ir_version: 10, opset_import: ["" : 21]>' + text)
+    if not named:
+        without_names(model.graph)
+    return model
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_rows_have_the_sizes_that_the_first_turn_gives_them(named: bool, caplog: pytest.LogCaptureFixture) -> None:
+    assert_agrees(open_model(CELL, named), [cell_feeds(*sizes) for sizes in [(2, 5, 3, 4), (1, 1, 1, 1), (3, 40, 2, 17)]])
+    feeds = [
+        {"k": floats(b, h, t, d), "q": floats(b, h, 1, d, seed=1), "n": np.array(n)}
+        for b, h, t, d, n in [(2, 3, 4, 8, 3), (1, 1, 1, 1, 1), (1, 2, 3, 5, 60)]
+    ]
+    assert_agrees(open_model(DECODER, named), feeds)
+    assert "NumPy computes" not in caplog.text
+
+
+def test_rows_of_several_sizes_are_refused_as_numpy_does(caplog: pytest.LogCaptureFixture) -> None:
+    ends, x = np.array([2, 5, 7]), floats(9, 3)
+    assert_agrees(open_model(CUTS, named=False), [{"x": x, "ends": ends, "begins": ends - size} for size in (2, 1, 0)])
+    assert "NumPy computes" not in caplog.text
+    plan = native_plan(open_model(CUTS, named=False))
+    for begins in ([0, 4, 5], [1, 3, 5], [0, 3, 4]):
+        with pytest.raises(Exception, match="Scan"):
+            execute(plan, {"x": x, "ends": ends, "begins": np.array(begins)})
 
 
 # --- sessions

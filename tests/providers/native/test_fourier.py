@@ -88,6 +88,30 @@ def test_spectra(length, samples, parts, inverse, onesided):
     assert_agrees(text, feeds, opset=opset, level=1, tolerance=1e-5)
 
 
+@pytest.mark.parametrize("name", TYPES)
+@pytest.mark.parametrize("shape", [(2, 20, 3, 2), (1, 64, 5, 2), (3, 17, 1, 2)])
+@pytest.mark.parametrize("axis", [1, -3])
+def test_ways_back_along_another_axis(name, shape, axis):
+    points = shape[1]
+    text = f"""g ({name}[b,{points},r,2] x) => ({name}[B,N,R,2] y) {{
+        a = Constant<value_int={axis}>() y = DFT<inverse=1>(x, , a) }}"""
+    x = signals(*shape, dtype=TYPES[name])
+    assert_agrees(text, [{"x": x}, {"x": x[:0]}, {"x": x[::-1]}], opset=20, level=1, tolerance=BOUNDS[name])
+    wanted = np.fft.ifft(x[..., 0].astype(np.float64) + 1j * x[..., 1], axis=1)
+    (y,) = execute(native_plan(text, opset=20, level=1), {"x": x})
+    np.testing.assert_allclose(y[..., 0] + 1j * y[..., 1], wanted, atol=BOUNDS[name] * np.abs(wanted).max())
+
+
+def test_images_go_to_their_spectra_and_back():
+    text = """g (float[b,c,32,24,1] x) => (float[B,C,H,W,P] y) {
+        a = Constant<value_int=3>() b0 = Constant<value_int=2>()
+        s = DFT(x, , a) t = DFT(s, , b0) u = DFT<inverse=1>(t, , b0) y = DFT<inverse=1>(u, , a) }"""
+    x = signals(2, 3, 32, 24, 1)
+    (y,) = execute(native_plan(text, opset=20, level=1), {"x": x})
+    np.testing.assert_allclose(y, np.concatenate([x, np.zeros_like(x)], axis=-1), atol=1e-5)
+    assert_agrees(text, {"x": x}, opset=20, level=1, tolerance=1e-5)
+
+
 def test_a_length_and_an_axis_that_are_vectors_of_one_element():
     text = """g (float[a,8,1] x) => (float[a,k,2] y) <int64[1] l = {8}, int64[1] axis = {1}> { y = DFT(x, l, axis) }"""
     assert_agrees(text, {"x": signals(3, 8, 1)}, opset=20, level=0, tolerance=1e-5)

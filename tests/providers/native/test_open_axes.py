@@ -49,7 +49,6 @@ OPEN = {
     "whether operands have one shape is known in a run only": """
         SwiGLU
     """,
-    "coordinates must be known to be as many as an image has axes": "AffineGrid RoiAlign",
     "which axes change, or how many channels there are, shapes the code": "Resize Col2Im",
 }
 """Why nodes may be left to NumPy if no size is known, and which."""

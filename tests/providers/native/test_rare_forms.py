@@ -6,10 +6,13 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sardonyx import dtypes
 from sardonyx.errors import CODED
 from sardonyx.providers.native import provider
 from sardonyx.runtime.execution.executor import execute
@@ -261,6 +264,38 @@ def test_floats_of_8_bits_that_are_moved(type: Any) -> None:
     assert_agrees(source, {"x": x, "u": u, "i": np.array([1, 4])}, opset=24)
     source = f'g ({name}[2,6,4] x) => ({name}[A,B,C] y) <int64[6] p = {{3, 0, 0, 3, 9, 9}}> {{ y = Pad<mode="wrap">(x, p) }}'
     assert_agrees(source, {"x": x}, opset=24)
+
+
+SMALL = {dtype: dtype.numpy for dtype in (*dtypes.SUB_BYTE_INTS, dtypes.float4e2m1)}
+
+
+def of_type(source: str, dtype: dtypes.ElementType, opset: int) -> onnx.ModelProto:
+    """A model's text, where double stands for a type that the parser does not know."""
+    model = onnx.parser.parse_model(f'<ir_version: 13, opset_import: ["" : {opset}]>' + source)
+    for value in (*model.graph.input, *model.graph.output):
+        if value.type.tensor_type.elem_type == onnx.TensorProto.DOUBLE:
+            value.type.tensor_type.elem_type = dtype.code
+    return model
+
+
+@pytest.mark.parametrize("dtype", SMALL, ids=str)
+@pytest.mark.parametrize("mode", ["constant", "reflect", "wrap", "edge"])
+@pytest.mark.parametrize("pads", [(3, 0, 0, 3, 9, 9), (0, 1, -1, 1, 0, 2), (-1, 0, 0, 0, -3, 7)])
+def test_numbers_of_few_bits_with_margins(dtype: dtypes.ElementType, mode: str, pads: tuple[int, ...]) -> None:
+    x = np.array([-6, -1.5, -0.0, 0, 0.5, 1, 2, 3] * 6).reshape(2, 6, 4).astype(np.float32).astype(SMALL[dtype])
+    source = f"""g (double[2,6,4] x, double c) => (double[A,B,C] y)
+        <int64[6] p = {{{", ".join(map(str, pads))}}}> {{ y = Pad<mode="{mode}">(x, p, c) }}"""
+    assert_agrees(of_type(source, dtype, 25), {"x": x, "c": x[0, 0, 1].reshape(())})
+
+
+@pytest.mark.parametrize("dtype", [dtypes.uint4, dtypes.int4, dtypes.float4e2m1], ids=str)
+@pytest.mark.parametrize("mode", ["linear", "circular"])
+def test_numbers_of_few_bits_that_are_scattered(dtype: dtypes.ElementType, mode: str) -> None:
+    x = np.array([-6, -1.5, -0.0, 0, 0.5, 1, 2, 3] * 6).reshape(2, 6, 4).astype(np.float32).astype(SMALL[dtype])
+    source = f"""g (double[N,M,K] x, double[N,L,K] u, int64[N] i) => (double[N,M,K] y) {{
+        y = TensorScatter<axis=1, mode="{mode}">(x, u, i) }}"""
+    start = np.array([1, 4 if mode == "linear" else 5])
+    assert_agrees(of_type(source, dtype, 24), {"x": x, "u": x[:, :2, ::-1], "i": start})
 
 
 def test_transposed_windows_with_pads_that_are_known() -> None:

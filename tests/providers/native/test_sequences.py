@@ -196,6 +196,18 @@ def test_a_sequence_grows_by_large_tensors() -> None:
     assert_agrees(with_constants(text), [{"x": floats(400, 300), "m": np.array(m)} for m in (12, 3)])
 
 
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_a_sequence_that_begins_with_nothing_stays_where_turns_put_it(axis: int) -> None:
+    text = f"""g (float[N,K] x, int64 m) => (float[R,S,T] r) {{
+        e = SequenceEmpty()
+        s = Loop(m, yes, e) <body = b (int64 i, bool c, seq(float[A,B]) q) => (bool c2, seq(float[C,D]) t) {{
+            c2 = Identity(c) f = Cast<to=1>(i) v = Add(x, f) t = SequenceInsert(q, v) }}>
+        r = ConcatFromSequence<axis={axis}, new_axis=1>(s) }}"""
+    assert_agrees(
+        with_constants(text), [{"x": floats(*size), "m": np.array(m)} for m in (1, 3, 9) for size in ((2, 3), (4, 1), (40, 50))]
+    )
+
+
 BRANCHES = """g (bool c, float[N,K] x, int64 p) => (float[R,K] r, int64 n) {
     s = SequenceConstruct(x, x)
     t = If(c) <then_branch = y () => (seq(float[A,B]) a) { e = Exp(x) a = SequenceInsert(s, e, p) },

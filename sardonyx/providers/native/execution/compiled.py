@@ -40,7 +40,7 @@ from sardonyx.providers.native.execution.arenas import NO_ARENA, Arenas
 from sardonyx.providers.native.execution.argument_table import ArgumentTable, ShapeWords, Tables
 from sardonyx.providers.native.execution.memory import outlived_inputs
 from sardonyx.providers.native.execution.outputs import Outputs, OutputShapes
-from sardonyx.providers.native.program.settled import SEEDS, TOO_SMALL
+from sardonyx.providers.native.program.settled import SEEDS, TOO_SMALL, UNEQUAL
 from sardonyx.providers.native.program.sizes import ShapeMismatch, Shapes
 from sardonyx.providers.steps import NO_SHARING, FastPath, Sharing, StepCall
 from sardonyx.startup.records import dataclass
@@ -57,6 +57,7 @@ MAX_SHAPES = 64
 SHOWN_LABELS = 3
 """How many steps of a program a message names."""
 BAD_DATA = "a kernel found data that it is not for"
+BAD_SIZES = "sizes that the run decides are not what the model's names for them say"
 
 logger = logging.getLogger("sardonyx.runtime")
 
@@ -167,14 +168,12 @@ class CompiledProgram(StepCall):
         shapes = tuple(map(_shape_of, arrays))
         shape = self._shapes.get(shapes) or self._remember(shapes)
         if shape is None:
-            self._note_refusal(self._reason)
-            return self._fallback(inputs)
+            return self._left(inputs, self._reason)
         if over:
             destinations = _laid_over(shape.outputs, arrays, over)
         outputs = self._memory.empty(shape.outputs, destinations)
-        if self._run(shape, arrays, outputs, stop):
-            self._note_refusal(BAD_DATA)
-            return self._fallback(inputs)
+        if status := self._run(shape, arrays, outputs, stop):
+            return self._left(inputs, BAD_SIZES if status == UNEQUAL else BAD_DATA, status == UNEQUAL)
         return outputs
 
     __call__ = run_with
@@ -201,13 +200,16 @@ class CompiledProgram(StepCall):
         self.argument_table.use(kernels, kept)
         self._shapes, self._idle = {}, []
 
-    def _note_refusal(self, reason: str) -> None:
-        """Tell users once that a program leaves runs to NumPy."""
+    def _left(self, inputs: Sequence[Any], reason: str, has_unequal_sizes: bool = False) -> Sequence[Any]:
+        """A run that is left to NumPy. Users are told once."""
         if self.refusal is None:
             self.refusal = reason
             ops = ", ".join(dict.fromkeys(label for label, _ in self.labels[:SHOWN_LABELS]))
             more = ", …" if len(self.labels) > SHOWN_LABELS else ""
             logger.warning("NumPy computes what was compiled for other runs (%s%s): %s", ops, more, reason)
+        results = self._fallback(inputs)
+        self.had_unequal_sizes |= has_unequal_sizes
+        return results
 
     @property
     def can_be_stored(self) -> bool:
@@ -250,13 +252,13 @@ class CompiledProgram(StepCall):
         outputs: list[np.ndarray],
         stop: int = 0,
         times: list[int] | None = None,
-    ) -> bool:
-        """Run, with more room if sizes turn out larger than there is; whether data is not as it must be."""
+    ) -> int:
+        """Run, with more room if sizes turn out larger than there is; the status is 0 if data is as it must be."""
         arrays = (*inputs, *outputs)
         status = self._run_once(shape, arrays, outputs, stop, times)
         if status == TOO_SMALL:
             status = self._run_larger(shape, arrays, outputs, stop, times)
-        return status != 0
+        return status
 
     def _run_larger(
         self, shape: ShapeWords, arrays: Arrays, outputs: list[np.ndarray], stop: int, times: list[int] | None
@@ -396,8 +398,7 @@ class CompiledProgram(StepCall):
         shapes = tuple([array.shape for array in arrays])
         shape = self._shapes.get(shapes) or self._remember(shapes)
         if shape is None:
-            self._note_refusal(self._reason)
-            return self._fallback(inputs), []
+            return self._left(inputs, self._reason), []
         outputs = self._memory.empty(shape.outputs)
         ticks: list[int] = []
         started = time.perf_counter()

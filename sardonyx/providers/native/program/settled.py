@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-WRONG, TOO_SMALL, TEXTS_TOO_SMALL = 1, 2, 3
-"""What the status word says: NumPy has to compute, a size is beyond its capacity, or strings need more memory."""
+WRONG, TOO_SMALL, TEXTS_TOO_SMALL, UNEQUAL = 1, 2, 3, 4
+"""What the status word says: NumPy has to compute, a size is beyond its capacity, strings need more memory, or NumPy has to compute as
+sizes differ that should be equal.
+"""
 TABLE_FORM = 2
 """What the words of the table mean: another number where that changes, for code in files counts on it."""
 SCRATCH = 64

@@ -18,7 +18,7 @@ from sardonyx.compiler.types import I64, PTR
 from sardonyx.ir import Dim, dim
 from sardonyx.providers.native.program.arguments import Arguments, Pointer, Size, each
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
-from sardonyx.providers.native.program.settled import SCRATCH, TOO_SMALL, WRONG
+from sardonyx.providers.native.program.settled import SCRATCH, TOO_SMALL, UNEQUAL, WRONG
 from sardonyx.providers.native.program.steps import At, Buffer
 from sardonyx.providers.provider import CannotCompile
 from sardonyx.startup.records import dataclass
@@ -297,4 +297,4 @@ def _apply(f: KernelFunction, a: SettleArguments, do: Code, target: Code, one: C
             f.store(bytes, a.table, two, I64)
             f.store(TOO_SMALL, a.status, 0, I64)
     with f.if_((do == int(Do.EQUAL)) & (f.load(a.table, one, I64) != f.load(a.table, two, I64))):
-        f.store(WRONG, a.status, 0, I64)
+        f.store(UNEQUAL, a.status, 0, I64)

@@ -119,3 +119,8 @@ def computed(value: Value) -> Type:
 def bytes_of(value: Value) -> Dim:
     """How much memory a value takes."""
     return dim.product(dims(value)) * stored(value).bytes
+
+
+def may_equal(size: Dim, other: Dim) -> bool:
+    """Whether two sizes can be the same in a run."""
+    return size == other or not isinstance(size - other, int)

@@ -20,7 +20,6 @@ from sardonyx.providers.native.kernels.attention.views import (
     heads_view,
     is_known,
     mask_of,
-    may_equal,
     output_of,
     size_of,
 )
@@ -28,7 +27,7 @@ from sardonyx.providers.native.program.known import is_symbolic, known_sizes
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.steps import At
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import element_of, fixed, shape_of
+from sardonyx.providers.native.program.values import element_of, fixed, may_equal, shape_of
 from sardonyx.providers.native.program.views import Dims, View
 
 NOT_SUPPORTED = ("position_ids", "k_scale", "v_scale", "q_norm_weight", "k_norm_weight")

@@ -26,7 +26,6 @@ from sardonyx.providers.native.kernels.attention.views import (
     heads_view,
     is_known,
     mask_of,
-    may_equal,
     output_of,
     rows_view,
     size_of,
@@ -36,7 +35,7 @@ from sardonyx.providers.native.program.expression import Operation
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.steps import At
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import dims, element_of, shape_of
+from sardonyx.providers.native.program.values import dims, element_of, may_equal, shape_of
 from sardonyx.providers.native.program.views import Dims, View
 from sardonyx.startup.records import replace
 

@@ -21,13 +21,13 @@ from sardonyx.providers.native.kernels.attention.operands import (
     tensor_arguments,
     told_length,
 )
-from sardonyx.providers.native.kernels.attention.views import heads_shape, heads_view, may_equal, size_of
+from sardonyx.providers.native.kernels.attention.views import heads_shape, heads_view, size_of
 from sardonyx.providers.native.program.arguments import Arguments, Pointer, Size, when
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.steps import At
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import element_of, shape_of
+from sardonyx.providers.native.program.values import element_of, may_equal, shape_of
 from sardonyx.providers.native.program.views import View
 from sardonyx.startup.records import dataclass
 

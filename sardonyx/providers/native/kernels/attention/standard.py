@@ -18,13 +18,12 @@ from sardonyx.providers.native.kernels.attention.views import (
     heads_view,
     is_known,
     mask_of,
-    may_equal,
     output_of,
     size_of,
 )
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import element_of, shape_of
+from sardonyx.providers.native.program.values import element_of, may_equal, shape_of
 from sardonyx.providers.native.program.views import Dims, View
 from sardonyx.startup.records import replace
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from sardonyx.compiler.types import Type
-from sardonyx.ir import Dim, Node, Value
+from sardonyx.ir import Node, Value
 from sardonyx.providers.native.kernels.attention.cache import contiguous_heads
 from sardonyx.providers.native.kernels.attention.form import Form, Mask
 from sardonyx.providers.native.kernels.attention.tile import LARGEST_SIZE
 from sardonyx.providers.native.program.lowering import Lowerer
-from sardonyx.providers.native.program.values import fixed, shape_of
+from sardonyx.providers.native.program.values import fixed, may_equal, shape_of
 from sardonyx.providers.native.program.views import Dims, View
 from sardonyx.startup.records import replace
 
@@ -20,11 +20,6 @@ def output_of(node: Node, index: int) -> Value | None:
     """An output that has a name."""
     output = node.outputs[index] if index < len(node.outputs) else None
     return output if output is not None and output.name else None
-
-
-def may_equal(left: Dim, right: Dim) -> bool:
-    """Whether two sizes can be the same at run time."""
-    return left == right or not isinstance(left - right, int)
 
 
 def heads_shape(value: Value, heads: int | None) -> Dims | None:

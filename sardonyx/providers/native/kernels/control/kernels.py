@@ -13,6 +13,7 @@ from sardonyx.providers.native.kernels.shape.copying import copy_row
 from sardonyx.providers.native.kernels.shape.walking import StridedTensor, address_of, runs
 from sardonyx.providers.native.program.arguments import Arguments, Pointer, Size, each, when
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
+from sardonyx.providers.native.program.settled import UNEQUAL
 
 
 class SkipArguments(Arguments):
@@ -40,7 +41,7 @@ def same_sizes_kernel(f: KernelFunction, a: SameSizesArguments, count: int) -> N
     """Leave the run to NumPy if two sizes differ that must be equal."""
     for left, right in zip(a.left, a.right):
         with f.if_(left != right):
-            f.store(1, a.status, 0, I64)
+            f.store(UNEQUAL, a.status, 0, I64)
 
 
 class TurnArguments(Arguments):

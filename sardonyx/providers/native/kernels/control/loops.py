@@ -5,7 +5,7 @@ What a graph reads of those around it is computed before. State lies in a buffer
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 import numpy as np
 
@@ -13,7 +13,14 @@ from sardonyx.compiler.types import BOOL, I64
 from sardonyx.ir import Dim, Graph, Node, Value, dim
 from sardonyx.ops.reading import constant, operand
 from sardonyx.providers.native.kernels.control.jumps import compute_captured, consistent, in_buffer, land, require_equal, single
-from sardonyx.providers.native.kernels.control.kernels import RowArguments, TurnArguments, row_kernel, turn_kernel
+from sardonyx.providers.native.kernels.control.kernels import (
+    RowArguments,
+    SameSizesArguments,
+    TurnArguments,
+    row_kernel,
+    same_sizes_kernel,
+    turn_kernel,
+)
 from sardonyx.providers.native.kernels.control.sequences import is_sequence, memory_for, put_sequences
 from sardonyx.providers.native.kernels.shape.copying import PIECE_BYTES, raw
 from sardonyx.providers.native.kernels.shape.walking import StridedTensor
@@ -21,7 +28,7 @@ from sardonyx.providers.native.program.computed_sizes import shapes_of
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.steps import Buffer
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import dims, required, stored
+from sardonyx.providers.native.program.values import dims, rank_of, required, stored
 from sardonyx.providers.native.program.views import View, collapse, contiguous_strides
 from sardonyx.providers.provider import CannotCompile
 from sardonyx.startup.records import dataclass, replace
@@ -62,6 +69,44 @@ class Turns:
         )
         lowerer.call(turn_kernel(lowerer.target, is_first, kind, self.going is not None, must_turn), arguments, 1)
         return len(lowerer.program.steps) - 1
+
+
+class _RowSizes:
+    """Sizes of collected rows that nothing but the rows tells: the first row does, and all others have the same."""
+
+    def __init__(self, lowerer: Lowerer, put: Sequence[_Rows], counted: Sequence[str]):
+        self.lowerer = lowerer
+        wanted = [(size, other) for rows in put for shape in shapes_of(rows.output) for size, other in _pairs(rows, shape)]
+        self._wanted = [(size, other) for size, other in dict.fromkeys(wanted) if size != other]
+        data_sizes = {*lowerer.sizes.data_sizes} - lowerer.settled - {*counted}
+        self._free = {name for name in _names([other for _, other in self._wanted]) if name in data_sizes}
+        self._has_turned = lowerer.sizes.add_data_size() if self._free else None
+        self.compared: set[str] = set()
+        """Names of sizes that do not change, as each turn compares them."""
+
+    @property
+    def before(self) -> list[tuple[str, Dim]]:
+        """What is settled before the first turn."""
+        return [(name, 0) for name in _names([self._has_turned])]
+
+    def told(self, first: int) -> list[tuple[str, Dim]]:
+        """What a turn settles, as far as no step since the first one of the turn has done it."""
+        lowerer, found = self.lowerer, dict[str, Dim]()
+        free = self._free - _settled_since(lowerer, first)
+        for size, other in self._wanted:
+            (name,) = _names([other]) or [""]
+            lowerer.require(found.setdefault(name, size) if name in free else other, size)
+        self.compared = {*found}
+        if self._has_turned is None:
+            return []
+        if found:
+            arguments = SameSizesArguments(
+                left=[size * self._has_turned for size in found.values()],
+                right=[dim.symbol(name) * self._has_turned for name in found],
+                status=lowerer.status(),
+            )
+            lowerer.call(same_sizes_kernel(lowerer.target, len(found)), arguments, 1)
+        return [*found.items(), *((name, 1) for name in _names([self._has_turned]))]
 
 
 class _Loop:
@@ -105,13 +150,16 @@ class _Loop:
         pairs = zip(self._following, self.state)
         settled = [pair for value, place in pairs for pair in require_equal(lowerer, value, place.shape, self._before)]
         counted = [] if taken else _counted(lowerer, put)
-        lowerer.settle([(name, 0) for name in counted])
+        rows_sizes = _RowSizes(lowerer, put, counted)
+        lowerer.settle([*((name, 0) for name in counted), *rows_sizes.before])
         # what would have been collected without any turn has no size where the body does not declare one
         is_open = any(not isinstance(size, int) for rows in put for size in dims(rows.value))
         to_end = turns.add(lowerer, is_first=True, must_turn=is_open)
         first = len(lowerer.program.steps)
-        # rows stay where they are put while the turns come that put others
-        lowerer.program.steps[to_end].scratch = [rows.whole.buffer for rows in put]
+        # what a turn puts somewhere stays there while others come, though nothing may have been there before the loop
+        kept = [rows.whole.buffer for rows in put] + [place.buffer for place in self.state]
+        kept += [buffer for _, _, held in self._sequences for buffer in (held.data, held.table)]
+        lowerer.program.steps[to_end].scratch = kept
         with lowerer.inside(self.body, {} if asked is None or turns.going is None else {asked: turns.going}):
             for value, view in self._given:
                 lowerer.set_view(value, view)
@@ -125,14 +173,14 @@ class _Loop:
             if asked is not None and turns.going is not None:
                 lowerer.deliver(asked, turns.going)
             views = [lowerer.view(rows.value) for rows in put]
-            lowerer.settle([(name, dim.symbol(name) + 1) for name in counted])
+            lowerer.settle([*((name, dim.symbol(name) + 1) for name in counted), *rows_sizes.told(first)])
             for rows, view in zip(put, views):
                 self._move(rows, view, is_put=True)
             self._hand_on([lowerer.view(value) for value in self._following])
             results = [lowerer.sequence(then) for _, then, _ in self._sequences]
             lengths = put_sequences(lowerer, results, [held for _, _, held in self._sequences])
             lowerer.settle(consistent(lowerer, [*settled, *lengths]))
-        _check_rows(lowerer, put, first)
+        _check_rows(lowerer, put, first, rows_sizes.compared)
         back = turns.add(lowerer, is_first=False)
         lowerer.program.steps[back].jump = first - back
         land(lowerer, to_end)
@@ -190,10 +238,29 @@ def _counted(lowerer: Lowerer, put: Sequence[_Rows]) -> list[str]:
     return list(dict.fromkeys(symbol.name for symbol in symbols if symbol.name in lowerer.sizes.data_sizes))
 
 
-def _check_rows(lowerer: Lowerer, put: Sequence[_Rows], first: int) -> None:
-    """Leave to NumPy, which refuses it, a loop whose turns since a step may change the size of the rows that it collects."""
+def _pairs(rows: _Rows, shape: Sequence[Dim]) -> Iterable[tuple[Dim, Dim]]:
+    """The sizes of a row, and those that a shape of all rows has for them."""
+    return zip(dims(rows.value), (*shape[: rows.axis], *shape[rows.axis + 1 :]))
+
+
+def _names(sizes: Iterable[Dim | None]) -> list[str]:
+    """The names of sizes that are symbols."""
+    symbols = [None if size is None or isinstance(size, int) else size.symbol for size in sizes]
+    return [symbol.name for symbol in symbols if symbol is not None]
+
+
+def _settled_since(lowerer: Lowerer, first: int) -> set[str]:
+    """Names of sizes that may have changed since a step."""
     settlements = [step.settles for step in lowerer.program.steps[first:] if step.settles is not None]
-    changed = {name for one in settlements for name, size in one.sources if size != dim.symbol(name)}
+    return {name for one in settlements for name, size in one.sources if size != dim.symbol(name)}
+
+
+def _check_rows(lowerer: Lowerer, put: Sequence[_Rows], first: int, compared: Container[str]) -> None:
+    """Leave to NumPy, which refuses it, a loop whose turns since a step may change the size of the rows that it collects.
+
+    Sizes that are compared in each turn do not change.
+    """
+    changed = {name for name in _settled_since(lowerer, first) if name not in compared}
     for rows in put:
         sizes = [size for axis, size in enumerate(rows.whole.shape) if axis != rows.axis]
         if changed & lowerer.sizes.data_sizes_in(sizes):
@@ -237,7 +304,8 @@ def _collected(
         whole = lowerer.output(output)
         axis %= len(whole.shape)
         found.append(_Rows(row, output, whole, axis, bool(is_backward)))
-        _require_row(lowerer, found[-1])
+        if rank_of(row) + 1 != len(whole.shape):
+            raise CannotCompile(f"{row.name} has {rank_of(row)} axes and not {len(whole.shape) - 1}", quiet=True)
     return found
 
 

@@ -12,7 +12,7 @@ from sardonyx.providers.native.kernels.conv.tiles import Axis
 from sardonyx.providers.native.kernels.conv.windows import Windows, steps_of, windows_of
 from sardonyx.providers.native.program.expression import Operation
 from sardonyx.providers.native.program.lowering import Lowerer
-from sardonyx.providers.native.program.values import dims, element_of, shape_of
+from sardonyx.providers.native.program.values import dims, element_of, may_equal, shape_of
 from sardonyx.providers.native.program.views import Dims, View, collapse, dense_strides
 from sardonyx.startup.records import dataclass
 
@@ -134,7 +134,7 @@ def sizes_fit(node: Node, X: Value, W: Value, B: Value | None) -> bool:
     if kernel_shape and tuple(kernel_shape) != tuple(sizes[2:]):
         return False
     channels = _spatial_first(shape, is_channels_last(node))[1]
-    return may_be(channels, sizes[1] * group) and (B is None or shape_of(B) == (sizes[0],))
+    return may_equal(channels, sizes[1] * group) and (B is None or shape_of(B) == (sizes[0],))
 
 
 def open_filters_fit(node: Node, X: Value, W: Value, B: Value | None) -> bool:
@@ -144,15 +144,10 @@ def open_filters_fit(node: Node, X: Value, W: Value, B: Value | None) -> bool:
         return False
     count, group = filters[0], int(operand(node, "group") or 1)
     is_open = not all(isinstance(size, int) and size > 0 for size in filters[1:]) and 0 not in filters[1:]
-    if is_channels_last(node) or not is_open or not isinstance(count, int) or group < 1 or count % group:
+    if is_channels_last(node) or not is_open or not isinstance(count, int) or count < 1 or group < 1 or count % group:
         return False
     given = not operand(node, "kernel_shape") and (operand(node, "auto_pad") or "NOTSET") not in SAME
     return given and (B is None or shape_of(B) == (count,))
-
-
-def may_be(size: Dim, wanted: int) -> bool:
-    """Whether a size is the wanted one, or open."""
-    return size == wanted if isinstance(size, int) else True
 
 
 def _is_known_activation(node: Node) -> bool:

@@ -21,7 +21,6 @@ from sardonyx.providers.native.kernels.conv.form import (
     filters_of,
     input_view,
     last_order,
-    may_be,
 )
 from sardonyx.providers.native.kernels.conv.operators import product_step
 from sardonyx.providers.native.kernels.conv.transpose_kernels import (
@@ -37,7 +36,7 @@ from sardonyx.providers.native.program.chain_lowering import Sink
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.steps import Argument, At, Buffer
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import dims, element_of, required, shape_of
+from sardonyx.providers.native.program.values import dims, element_of, may_equal, required, shape_of
 from sardonyx.providers.native.program.views import Dims, View, collapse, contiguous_strides
 from sardonyx.providers.prepacking import PackedFormat
 from sardonyx.startup.records import dataclass, replace
@@ -128,7 +127,7 @@ def _sizes_fit(node: Node, X: Value, W: Value, B: Value | None) -> bool:
     steps = [*(operand(node, "strides") or ()), *(operand(node, "dilations") or ())]
     if max(steps, default=1) > LONGEST_STRIDE:
         return False
-    return may_be(shape[1], sizes[0]) and min(steps, default=1) > 0 and (B is None or shape_of(B) == (sizes[1] * group,))
+    return may_equal(shape[1], sizes[0]) and min(steps, default=1) > 0 and (B is None or shape_of(B) == (sizes[1] * group,))
 
 
 @lower("ConvTranspose", claims=_claims, strided=True)

@@ -14,7 +14,7 @@ from sardonyx.providers.native.program.arguments import Arguments, Pointer, Size
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import element_of, fixed, required, shape_of
+from sardonyx.providers.native.program.values import element_of, fixed, may_equal, required, shape_of
 
 PIECE_POINTS = 8192
 """How many points are worth handing to another thread."""
@@ -27,18 +27,19 @@ def claims_affine_grid(node: Node) -> bool:
     if type is None or not type.is_float or sizes is None or theta is None or shape is None or len(sizes) not in (4, 5):
         return False
     axes = len(sizes) - 2
-    return theta[1:] == (axes, axes + 1) and shape == (sizes[0], *sizes[2:], axes)
+    is_affine = len(theta) == 3 and may_equal(theta[1], axes) and may_equal(theta[2], axes + 1)
+    return is_affine and shape == (sizes[0], *sizes[2:], axes)
 
 
 @lower("AffineGrid", claims=claims_affine_grid)
 def affine_grid(lowerer: Lowerer, node: Node) -> None:
     """For each image, and each of its pixels, a point."""
     theta, target = lowerer.contiguous(required(node.inputs[0])), lowerer.output(node.outputs[0])
-    lowerer.require(theta.shape[0], target.shape[0])
+    axes = fixed(target.shape[-1], "the number of axes")
+    lowerer.require_shape(theta.shape, (target.shape[0], axes, axes + 1))
     for size in target.shape[:-1]:
         lowerer.require(dim.maximum(size, 0), size)
     *outer, width, _ = target.shape
-    axes = fixed(target.shape[-1], "the number of axes")
     lowerer.call(
         affine_grid_kernel(lowerer.target, theta.type, axes, bool(operand(node, "align_corners"))),
         AffineGridArguments(theta=theta.place, target=target.place, sizes=target.shape[1:-1]),

@@ -20,7 +20,7 @@ from sardonyx.providers.native.program.chain_lowering import Sink
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import dims, element_of, required, shape_of
+from sardonyx.providers.native.program.values import dims, element_of, may_equal, required, shape_of
 from sardonyx.providers.native.program.views import Dims, View, regrouped
 from sardonyx.startup.records import dataclass
 
@@ -72,15 +72,11 @@ def claims_grid_sample(node: Node) -> bool:
     if (
         not 1 <= axes <= MOST_AXES
         or len(places) != len(shape)
-        or not _may_be(places[-1], axes)
+        or not may_equal(places[-1], axes)
         or TAPS[stencil.mode] ** axes > MOST_TAPS
     ):
         return False
     return stencil.mode == "nearest" or type.kind != "bits"
-
-
-def _may_be(size: Dim, wanted: int) -> bool:
-    return size == wanted or not isinstance(size, int)
 
 
 @lower("GridSample", claims=claims_grid_sample)

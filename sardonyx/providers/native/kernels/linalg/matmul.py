@@ -35,7 +35,7 @@ from sardonyx.providers.native.program.expression import Operation
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.steps import Argument
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import dims, element_of, fixed, shape_of, stored
+from sardonyx.providers.native.program.values import dims, element_of, fixed, may_equal, shape_of, stored
 from sardonyx.providers.native.program.views import Dims, View, broadcast_stride, collapse
 from sardonyx.providers.scalars.table import newest_scalar
 from sardonyx.startup.records import dataclass
@@ -91,11 +91,7 @@ def claims_product(node: Node) -> bool:
         return False
     a, b = _arranged_shape(node, 0), _arranged_shape(node, 1)
     pairs = zip(reversed(a[:-2]), reversed(b[:-2]))
-    return _may_agree(a[-1], b[-2]) and all(_may_agree(left, right) or 1 in (left, right) for left, right in pairs)
-
-
-def _may_agree(size: Dim, other: Dim) -> bool:
-    return size == other or not isinstance(size - other, int)
+    return may_equal(a[-1], b[-2]) and all(may_equal(left, right) or 1 in (left, right) for left, right in pairs)
 
 
 def _is_number(type: Type | None) -> bool:
@@ -115,7 +111,7 @@ def _claims_gemm(node: Node) -> bool:
 
 def _broadcasts(shape: Dims, target: Dims) -> bool:
     pairs = zip(reversed(shape), reversed(target))
-    return len(shape) <= len(target) and all(size == 1 or _may_agree(size, other) for size, other in pairs)
+    return len(shape) <= len(target) and all(size == 1 or may_equal(size, other) for size, other in pairs)
 
 
 # --- the ops

@@ -40,7 +40,7 @@ from sardonyx.providers.native.program.chain import Chain, Given, Load, Store, p
 from sardonyx.providers.native.program.chain_lowering import Sink, Source
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import computed, dims, element_of, required, stored
+from sardonyx.providers.native.program.values import computed, dims, element_of, may_equal, required, stored
 from sardonyx.providers.native.program.views import Dims, View, contiguous_strides, grouped_shape
 from sardonyx.startup.records import dataclass
 
@@ -263,13 +263,9 @@ def _fits(value: Value | None, shape: Dims, axis: int) -> bool:
     if len(dims(value)) > len(shape):
         return False
     pairs = list(zip(_padded(dims(value), len(shape)), shape))
-    outer_fits = all(size == 1 or _may_be_equal(size, other) for size, other in pairs[:axis])
-    has_rows = all(size == other or (size != 1 and _may_be_equal(size, other)) for size, other in pairs[axis:])
+    outer_fits = all(size == 1 or may_equal(size, other) for size, other in pairs[:axis])
+    has_rows = all(size == other or (size != 1 and may_equal(size, other)) for size, other in pairs[axis:])
     return outer_fits and (has_rows or all(size == 1 for size, _ in pairs[axis:]))
-
-
-def _may_be_equal(size: Dim, other: Dim) -> bool:
-    return size == other or not isinstance(size - other, int)
 
 
 def _claims_layer(node: Node) -> bool:

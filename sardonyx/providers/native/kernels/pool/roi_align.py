@@ -22,7 +22,7 @@ from sardonyx.providers.native.program.chain import Chain, ChainCode, ChainRow
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import dims, element_of, required, shape_of
+from sardonyx.providers.native.program.values import dims, element_of, may_equal, required, shape_of
 from sardonyx.providers.native.program.views import View
 from sardonyx.startup.records import dataclass
 
@@ -60,7 +60,7 @@ def claims_roi_align(node: Node) -> bool:
     if len(types) != 1 or type is None or not type.is_float or element_of(batch_indices) != I64:
         return False
     shape, corners, indices = (shape_of(value) or () for value in (X, rois, batch_indices))
-    if len(shape) != 4 or len(corners) != 2 or corners[1] != 4 or len(indices) != 1:
+    if len(shape) != 4 or len(corners) != 2 or not may_equal(corners[1], 4) or len(indices) != 1:
         return False
     bins = [int(operand(node, name)) for name in ("output_height", "output_width")]
     return all(1 <= count <= MOST_BINS for count in bins) and operand(node, "mode") in ("avg", "max")
@@ -70,7 +70,7 @@ def claims_roi_align(node: Node) -> bool:
 def roi_align(lowerer: Lowerer, node: Node) -> None:
     """For each region an image of bins."""
     rois, batch_indices = (lowerer.contiguous(required(value)) for value in node.inputs[1:])
-    lowerer.require(rois.shape[0], batch_indices.shape[0])
+    lowerer.require_shape(rois.shape, (batch_indices.shape[0], 4))
     for size in dims(required(node.inputs[0]))[2:]:
         lowerer.require(dim.maximum(size, 1), size)
     view = input_view(lowerer, node)

@@ -11,7 +11,7 @@ from sardonyx.providers.native.kernels.shape.joining import joint_of, part_view
 from sardonyx.providers.native.kernels.shape.views import axis_of, broadcast_element, content, is_known
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import dims, is_plain, rank_of, required, shape_of
+from sardonyx.providers.native.program.values import dims, is_plain, may_equal, rank_of, required, shape_of
 from sardonyx.providers.native.program.views import Dims, View, memory_order
 
 UNBOUNDED = 1 << 40
@@ -154,9 +154,7 @@ def _claims_pad(node: Node) -> bool:
         return False
     widths = [dim.maximum(0, *margin) for margin in margins]
     reaches = [dim.minimum(_reach(mode, size), width) for size, width in zip(sizes, widths)]
-    return mode == "constant" or all(
-        not isinstance(reach - width, int) or reach == width for reach, width in zip(reaches, widths)
-    )
+    return mode == "constant" or all(map(may_equal, reaches, widths))
 
 
 def _kept(size: Dim, margin: tuple[Dim, Dim]) -> Dim:

@@ -71,8 +71,7 @@ def _all_margin(op: Composer, kept: Sequence[Dim], node: Node) -> Value:
     if constant is None:
         assert isinstance(output.type, TensorType) and output.type.dtype is not None
         constant = op.constant(np.zeros((), output.type.dtype.numpy))
-    made: Value = op.Expand(constant, op.sizes(*dims(output)))
-    return made
+    return _of_bytes(op, op.Expand(_as_bytes(op, constant), op.sizes(*dims(output))), constant)
 
 
 def _sources(op: Composer, mode: str, size: Dim, before: Dim, count: Dim) -> Value:
@@ -118,13 +117,28 @@ def tensor_scatter(op: Composer, past_cache: Value, update: Value, write_indices
     return _of_bytes(op, scattered, past_cache)
 
 
+MOVED_AS = {
+    dtypes.uint2: dtypes.uint8,
+    dtypes.uint4: dtypes.uint8,
+    dtypes.int2: dtypes.int8,
+    dtypes.int4: dtypes.int8,
+    dtypes.float4e2m1: dtypes.float32,
+}
+"""What holds all numbers of a type of fewer bits."""
+
+
 def _as_bytes(op: Composer, value: Value) -> Value:
-    """Floats of 8 bits as the numbers that they are stored as: what moves elements does not take them as they are."""
-    made: Value = op.BitCast(value, to=dtypes.uint8.code) if element_type(value) in dtypes.FLOAT8 else value
+    """Small numbers as others that are moved where they are not: those of 8 bits as what they are stored as."""
+    type = element_type(value)
+    if type in MOVED_AS:
+        return op.cast_to(value, MOVED_AS[type])
+    made: Value = op.BitCast(value, to=dtypes.uint8.code) if type in dtypes.FLOAT8 else value
     return made
 
 
 def _of_bytes(op: Composer, value: Value, like: Value) -> Value:
     type = element_type(like)
+    if type in MOVED_AS:
+        return op.cast_to(value, type)
     made: Value = op.BitCast(value, to=type.code) if type in dtypes.FLOAT8 else value
     return made

@@ -1,4 +1,4 @@
-"""Forward DFT along other axes than the one before the last, which it is brought to."""
+"""DFT along other axes than the one before the last, which it is brought to."""
 
 from __future__ import annotations
 
@@ -6,14 +6,20 @@ from sardonyx.ir import Node, Value
 from sardonyx.ops.reading import input_named, operand
 from sardonyx.providers.native.kernels.shape.views import axis_of
 from sardonyx.providers.native.program.composition import Composer, compose
-from sardonyx.providers.native.program.values import rank_of, required
+from sardonyx.providers.native.program.values import dims, rank_of, required
+
+FEW = 16
+"""So many points are left to NumPy where they go back: where 0 is exact, ONNX's suite has the last bits of NumPy's transform."""
 
 
 def _is_along_another(node: Node) -> bool:
-    axis, rank = input_named(node, "axis"), rank_of(required(node.inputs[0]))
-    if operand(node, "inverse"):
-        return False  # where 0 is exact, ONNX's suite has the last bits of NumPy's transform
-    return (axis is None or axis.is_constant) and rank > 2 and axis_of(node, rank, default=-2) < rank - 2
+    axis, shape = input_named(node, "axis"), dims(required(node.inputs[0]))
+    rank = len(shape)
+    if (axis is not None and not axis.is_constant) or rank <= 2:
+        return False
+    along = axis_of(node, rank, default=-2)
+    points = shape[along]
+    return along < rank - 2 and (not operand(node, "inverse") or not isinstance(points, int) or points > FEW)
 
 
 @compose("DFT", claims=_is_along_another)
