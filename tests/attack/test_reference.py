@@ -10,6 +10,7 @@ import onnx.parser
 import pytest
 from onnx import helper, numpy_helper
 
+from tests.attack import opinions
 from tests.attack.kinds import attributes, graphs
 from tests.attack.reference import Expectation, Noise, Reference, _shaken
 from tests.attack.subject import Problem, Subject, session_of
@@ -73,10 +74,10 @@ def test_onnxruntime_may_leave_a_constant_sparse() -> None:
         node = helper.make_node("Constant", [], ["y"], sparse_value=sparse)
         graph = helper.make_graph([node], "g", [], [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2, 3])])
         subject = Subject(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), {})
-        theirs = graphs.peer_results(subject)
+        theirs = opinions.peer_opinion(subject.model, subject.feeds)
         assert theirs is not None
         wanted = np.array([[0, 3, 0], [0, 0, 4]], np.float32)
-        np.testing.assert_array_equal(graphs._typed(theirs[0], wanted), wanted)
+        np.testing.assert_array_equal(opinions.typed(theirs[0], wanted), wanted)
         graphs.judge(subject)
 
 
