@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+
 from sardonyx import errors
 from tests.attack import borrowed, differences, opinions  # noqa: F401 - borrowed adds its recipe
 from tests.attack.growth import Grower, Place
