@@ -179,6 +179,8 @@ def col2im(input, image_shape, block_shape, dilations=None, pads=None, strides=N
 def causal_conv_with_state(input, weight, bias=None, past_state=None, activation="none"):
     batch, channels, length = input.shape
     taps = weight.shape[-1]
+    if not taps:
+        raise KernelError("weight has no taps")
     past = np.zeros((batch, channels, taps - 1), input.dtype) if past_state is None else past_state
     sequence = np.concatenate([past, input], axis=-1)
     output = np.zeros_like(input)
