@@ -319,6 +319,7 @@ KNOWN = (
     Difference("QuantizeLinear", "does not add the zero point of float8", to_shifted_float8),
     Difference("QuantizeLinear", "does not heed the precision", with_precision),
     *(Difference(op, "has 0 for the mean of nothing", over_nothing) for op in LOSSES),
+    Difference("CDist", "subtracts the product of infinities from their squares", of_no_numbers, "com.microsoft"),
     Difference("GridSample", "finds places for coordinates that are no numbers", of_no_numbers),
     Difference("AffineGrid", "puts a lone pixel into the corner behind it", of_a_lone_row),
     Difference("DFT", "mirrors frequencies about another one than the middle", from_other_than_half),

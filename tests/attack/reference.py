@@ -53,6 +53,8 @@ unit, times x / 2 of at most 3."""
 QUANTIZED_INSIDE = {"DynamicQuantizeLSTM": (0, 5)}
 """Inputs (X, initial_h) that a node quantizes itself, as it does with what it computes of them and nobody sees. How far that goes when
 one element falls to the other side of a step, steps of these inputs show."""
+TRANSFORMS = {"DFT", "STFT"}
+"""Ops that make NaN of an element that is not finite where they multiply it by 0, as a direct sum does, or do not, as a fast one does."""
 STEP_SHARE = 1 / 4
 """How much of a step the noise on these inputs is: so many of their elements fall to the other side."""
 
@@ -138,6 +140,8 @@ class Reference:
             results = self._session(position, node, names, values).run(outputs, given)
             for name, result in zip(outputs, results):
                 values[name] = result if noise is None else _rounded_inside(result, noise, node.op_type)
+                if noise is not None and node.op_type in TRANSFORMS and any(map(_has_no_number, given.values())):
+                    values[name] = np.full_like(result, 0 if noise.is_negative else np.nan)
         return values
 
     def exact(self, feeds: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,6 +182,10 @@ def _stepped(node: onnx.NodeProto, given: Mapping[str, Any], noise: Noise) -> di
         step = np.abs(value[np.isfinite(value)]).max(initial=0) / 127
         moved[name] = (value + STEP_SHARE * step * noise(value.shape)).astype(value.dtype)
     return moved
+
+
+def _has_no_number(value: Any) -> bool:
+    return is_float(value) and not np.isfinite(value.astype(np.float64)).all()
 
 
 def _rounded_inside(value: Any, noise: Noise, op: str) -> Any:

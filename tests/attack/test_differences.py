@@ -125,6 +125,11 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
         [[[[0, 0]]]],
     ),
     (
+        "(float[1,2] a, float[1,2] b) => (float[1,1] y) { y = com.microsoft.CDist(a, b) }",
+        {"a": np.array([[1, np.inf]], np.float32), "b": np.ones((1, 2), np.float32)},
+        [[np.inf]],
+    ),
+    (
         "(float[0,3] x, int64[0] t) => (float y) { y = NegativeLogLikelihoodLoss(x, t) }",
         {"x": np.zeros((0, 3), np.float32), "t": np.zeros(0, np.int64)},
         np.nan,  # as in PyTorch

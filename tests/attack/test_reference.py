@@ -161,6 +161,22 @@ def test_few_elements_that_were_rounded_more_are_asked_for_again() -> None:
         Expectation(Reference(model), fed).check([1.01 * np.exp(x.astype(np.float32))], "something else")
 
 
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_transform_may_multiply_an_infinity_by_0(at: int) -> None:
+    """A fast one has no product for the imaginary part of the mean, a direct sum has one for each element."""
+    model = onnx.parser.parse_model(f"{HEADER} g (float[1,4,1] x) => (float[1,4,2] y) {{ y = DFT(x) }}")
+    x, k = np.zeros(4, np.float32), np.arange(4)
+    x[at] = np.inf
+    with np.errstate(invalid="ignore"):
+        direct = np.stack([(x * part(2 * np.pi * k[:, None] * k / 4)).sum(axis=1) for part in (np.cos, np.sin)], axis=1)
+    expectation = Expectation(Reference(model), {"x": x.reshape(1, 4, 1)})
+    assert np.isnan(direct[0, 1]) and expectation.values["y"][0, 0, 1] == 0
+    expectation.check([direct[None].astype(np.float32)], "a direct sum")
+    finite = Expectation(Reference(model), {"x": np.ones((1, 4, 1), np.float32)})
+    with pytest.raises(Problem):
+        finite.check([finite.values["y"] + np.nan], "a wrong sum")
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
 def test_noise_moves_every_element(dtype: type) -> None:
     """Next to a pole, as of Asin at 1, a single unit counts."""
