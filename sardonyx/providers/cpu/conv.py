@@ -184,7 +184,7 @@ def causal_conv_with_state(input, weight, bias=None, past_state=None, activation
     past = np.zeros((batch, channels, taps - 1), input.dtype) if past_state is None else past_state
     sequence = np.concatenate([past, input], axis=-1)
     output = np.zeros_like(input)
-    for tap in watched(range(taps)):
+    for tap in watched(range(taps if output.size else 0)):
         output += sequence[..., tap : tap + length] * weight[:, :, tap]
     if bias is not None:
         output += bias[:, np.newaxis]
