@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import onnx.parser
 import pytest
 
+import sardonyx
 from sardonyx.errors import CODED
 from sardonyx.ops import schemas
 from tests.ops import execution
@@ -62,3 +64,15 @@ def test_what_has_no_elements_is_the_same_with_open_sizes(module: str) -> None:
         for size, emptied in _emptied(inputs):
             known, opened = (_shapes(variant, emptied, view) for view in ("", "symbolic"))
             assert known == opened, f"{variant.case.op} at {variant.case.where} with 0 for {size}"
+
+
+@pytest.mark.parametrize("native", ["0", "1"])
+@pytest.mark.parametrize("sizes", ["2,3,5,6", "N,3,H,W"])
+@pytest.mark.parametrize("op", ["Conv", "ConvInteger"])
+def test_constant_filters_may_be_none(op: str, sizes: str, native: str) -> None:
+    dtype, name = (np.float32, "float") if op == "Conv" else (np.uint8, "uint8")
+    text = f"""<ir_version: 10, opset_import: ["": 21]> g ({name}[{sizes}] x) => (y) <{name}[0,3,3,2] w = {{}}> {{ y = {op}(x, w) }}"""
+    providers = [("CPUExecutionProvider", {"native": native})]
+    session = sardonyx.InferenceSession(onnx.parser.parse_model(text).SerializeToString(), providers=providers)
+    (y,) = session.run(None, {"x": np.ones((2, 3, 5, 6), dtype)})
+    assert y.shape == (2, 0, 3, 5)
