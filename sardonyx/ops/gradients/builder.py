@@ -138,9 +138,9 @@ class TypedBuilder(Builder):
         if gradient.type == like.type:
             return gradient
         has_elements = all(isinstance(size, int) and size > 0 for size in self.shape(like))
-        return (self.Reshape if has_elements else self.reshaped)(gradient, self.Shape(like))
+        return (self.Reshape if has_elements else self.in_shape)(gradient, self.Shape(like))
 
-    def reshaped(self, value: Value, shape: Value) -> Value:
+    def in_shape(self, value: Value, shape: Value) -> Value:
         """The elements in a shape of which a run may say that it has none: a 0 is no size to be kept, where the opset can say so."""
         can_say_so = self.opsets.get("", ALLOWZERO) >= ALLOWZERO
         return self.Reshape(value, shape, **{"allowzero": 1} if can_say_so else {})
@@ -168,7 +168,7 @@ class TypedBuilder(Builder):
         """The same where only a run shows which axes were broadcast."""
         shape = self.Shape(like)
         axes, _ = self.contrib("BroadcastGradientArgs", shape, self.Shape(gradient), outputs=2)
-        return self.reshaped(self.ReduceSum(gradient, axes, keepdims=1, noop_with_empty_axes=1), shape)
+        return self.in_shape(self.ReduceSum(gradient, axes, keepdims=1, noop_with_empty_axes=1), shape)
 
 
 def _is_open(pair: tuple[Dim, Dim]) -> bool:
