@@ -124,6 +124,19 @@ def with_infinite_parts(node: onnx.NodeProto, values: Values) -> bool:
     return not np.isfinite(large)
 
 
+HEAVY = 10
+"""From so many times the rest of a sum on, a square takes digits from it when it is subtracted again."""
+
+
+def with_squares_to_take_back(node: onnx.NodeProto, values: Values) -> bool:
+    """Whether a window of channels that moves on leaves more behind than it has."""
+    channels = values.get(node.input[0])
+    if not is_float(channels):
+        return False
+    largest = np.max(np.square(channels.astype(np.float64)), initial=0) * attribute_of(node, "alpha", 1e-4)
+    return not largest <= HEAVY * attribute_of(node, "bias", 1.0) * attribute_of(node, "size", 1)
+
+
 FAR = 4
 """From so many deviations on, a mean takes digits from what is left when it is subtracted late."""
 
@@ -319,6 +332,8 @@ KNOWN = (
     Difference("QuantizeLinear", "does not add the zero point of float8", to_shifted_float8),
     Difference("QuantizeLinear", "does not heed the precision", with_precision),
     *(Difference(op, "has 0 for the mean of nothing", over_nothing) for op in LOSSES),
+    Difference("CDist", "subtracts the product of infinities from their squares", of_no_numbers, "com.microsoft"),
+    Difference("LRN", "subtracts the squares that a window leaves from its sum", with_squares_to_take_back),
     Difference("GridSample", "finds places for coordinates that are no numbers", of_no_numbers),
     Difference("AffineGrid", "puts a lone pixel into the corner behind it", of_a_lone_row),
     Difference("DFT", "mirrors frequencies about another one than the middle", from_other_than_half),

@@ -125,6 +125,20 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
         [[[[0, 0]]]],
     ),
     (
+        "(float[1,2] a, float[1,2] b) => (float[1,1] y) { y = com.microsoft.CDist(a, b) }",
+        {"a": np.array([[1, np.inf]], np.float32), "b": np.ones((1, 2), np.float32)},
+        [[np.inf]],
+    ),
+    *(
+        (
+            """(float[1,4,1,1] x) => (float[1,2,1,1] y) <int64[1] from = {2}, int64[1] to = {4}, int64[1] axis = {1}>
+            { z = LRN<size = 1>(x) y = Slice(z, from, to, axis) }""",
+            {"x": np.array([1, heavy, 3, 4], np.float32).reshape(1, 4, 1, 1)},
+            np.reshape([x / (1 + 1e-4 * x**2) ** 0.75 for x in (3, 4)], (1, 2, 1, 1)),
+        )
+        for heavy in (np.inf, 1e7)
+    ),
+    (
         "(float[0,3] x, int64[0] t) => (float y) { y = NegativeLogLikelihoodLoss(x, t) }",
         {"x": np.zeros((0, 3), np.float32), "t": np.zeros(0, np.int64)},
         np.nan,  # as in PyTorch

@@ -10,6 +10,7 @@ import onnx.parser
 import pytest
 from onnx import helper, numpy_helper
 
+from tests.attack import opinions
 from tests.attack.kinds import attributes, graphs
 from tests.attack.reference import Expectation, Noise, Reference, _shaken
 from tests.attack.subject import Problem, Subject, session_of
@@ -73,10 +74,10 @@ def test_onnxruntime_may_leave_a_constant_sparse() -> None:
         node = helper.make_node("Constant", [], ["y"], sparse_value=sparse)
         graph = helper.make_graph([node], "g", [], [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2, 3])])
         subject = Subject(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), {})
-        theirs = graphs.peer_results(subject)
+        theirs = opinions.peer_opinion(subject.model, subject.feeds)
         assert theirs is not None
         wanted = np.array([[0, 3, 0], [0, 0, 4]], np.float32)
-        np.testing.assert_array_equal(graphs._typed(theirs[0], wanted), wanted)
+        np.testing.assert_array_equal(opinions.typed(theirs[0], wanted), wanted)
         graphs.judge(subject)
 
 
@@ -158,6 +159,22 @@ def test_few_elements_that_were_rounded_more_are_asked_for_again() -> None:
     Expectation(Reference(model), fed).check([np.exp(x.astype(np.float32))], "without the rounding between")
     with pytest.raises(Problem):
         Expectation(Reference(model), fed).check([1.01 * np.exp(x.astype(np.float32))], "something else")
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_transform_may_multiply_an_infinity_by_0(at: int) -> None:
+    """A fast one has no product for the imaginary part of the mean, a direct sum has one for each element."""
+    model = onnx.parser.parse_model(f"{HEADER} g (float[1,4,1] x) => (float[1,4,2] y) {{ y = DFT(x) }}")
+    x, k = np.zeros(4, np.float32), np.arange(4)
+    x[at] = np.inf
+    with np.errstate(invalid="ignore"):
+        direct = np.stack([(x * part(2 * np.pi * k[:, None] * k / 4)).sum(axis=1) for part in (np.cos, np.sin)], axis=1)
+    expectation = Expectation(Reference(model), {"x": x.reshape(1, 4, 1)})
+    assert np.isnan(direct[0, 1]) and expectation.values["y"][0, 0, 1] == 0
+    expectation.check([direct[None].astype(np.float32)], "a direct sum")
+    finite = Expectation(Reference(model), {"x": np.ones((1, 4, 1), np.float32)})
+    with pytest.raises(Problem):
+        finite.check([finite.values["y"] + np.nan], "a wrong sum")
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])

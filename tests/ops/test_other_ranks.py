@@ -31,7 +31,7 @@ def _other_ranks(array: np.ndarray) -> Iterator[np.ndarray]:
         yield array.reshape(-1)[:1]
 
 
-def _chosen(module: str) -> Iterator[Variant]:
+def a_few_variants(module: str) -> Iterator[Variant]:
     counts: dict[tuple[str, str], int] = {}
     for variant in first_variants(module):
         key = variant.case.domain, variant.case.op
@@ -54,7 +54,7 @@ def _outcome(variant: Variant, inputs: list[Any], native: str) -> list[Any] | No
 @pytest.mark.filterwarnings("ignore")  # numbers of other shapes overflow and divide by nothing
 @pytest.mark.parametrize("module", MODULES)
 def test_machine_code_and_numpy_agree_about_operands_of_other_ranks(module: str) -> None:
-    for variant in _chosen(module):
+    for variant in a_few_variants(module):
         signature = schemas.find(variant.case.domain, variant.case.op, variant.version)
         assert signature is not None
         inputs = inputs_of(signature, variant.case, dict(variant.types))

@@ -93,13 +93,13 @@ def log_softmax_grad(op, dY, X, axis):
 @contrib("SoftmaxGrad")
 def softmax_grad_flattened(op, dY, Y, axis):
     rows = softmax_grad(op, op.Flatten(dY, axis=axis), op.Flatten(Y, axis=axis), 1)
-    return op.Reshape(rows, op.Shape(dY))
+    return op.in_shape(rows, op.Shape(dY))
 
 
 @contrib("LogSoftmaxGrad")
 def log_softmax_grad_flattened(op, dY, X, axis):
     rows = log_softmax_grad(op, op.Flatten(dY, axis=axis), op.Flatten(X, axis=axis), 1)
-    return op.Reshape(rows, op.Shape(dY))
+    return op.in_shape(rows, op.Shape(dY))
 
 
 @contrib("DropoutGrad")
@@ -263,7 +263,7 @@ def max_pool_grad(op, node, dY, Indices):
     flat, shape = op.constant(np.array([-1], np.int64)), _declared_shape(op, node, dY)
     size = op.ReduceProd(shape, axes=[0], keepdims=1)
     parts = gather_grad(op, size, op.Reshape(Indices, flat), op.Reshape(dY, flat), 0)
-    return op.Reshape(parts, shape)
+    return op.in_shape(parts, shape)
 
 
 @body("AveragePoolGrad")
@@ -318,9 +318,9 @@ def _put_back(op, shape, gradient, pick):
     """Add a gradient to zeros at the places that `pick` takes from a tensor of that shape."""
     flat, size = op.constant(np.array([-1], np.int64)), op.ReduceProd(shape, keepdims=0)
     places = op.Range(op.constant(np.array(0, np.int64)), size, op.constant(np.array(1, np.int64)))
-    taken = op.Reshape(pick(op.Reshape(places, shape)), flat)
+    taken = op.Reshape(pick(op.in_shape(places, shape)), flat)
     zeros = _zeros(op, op.Unsqueeze(size, axes=[0]), gradient)
-    return op.Reshape(op.ScatterElements(zeros, taken, op.Reshape(gradient, flat), reduction="add"), shape)
+    return op.in_shape(op.ScatterElements(zeros, taken, op.Reshape(gradient, flat), reduction="add"), shape)
 
 
 def _zeros(op, shape, like):

@@ -17,6 +17,8 @@ from sardonyx.ops.reading import constant
 from sardonyx.ops.signatures import Signature
 
 CONTRIB = "com.microsoft"
+ALLOWZERO = 14
+"""The opset from which on Reshape has this attribute."""
 
 
 class UnknownType(Fail):
@@ -133,7 +135,15 @@ class TypedBuilder(Builder):
 
     def shaped(self, gradient: Value, like: Value) -> Value:
         """The same elements in the shape of another value."""
-        return gradient if gradient.type == like.type else self.Reshape(gradient, self.Shape(like))
+        if gradient.type == like.type:
+            return gradient
+        has_elements = all(isinstance(size, int) and size > 0 for size in self.shape(like))
+        return (self.Reshape if has_elements else self.in_shape)(gradient, self.Shape(like))
+
+    def in_shape(self, value: Value, shape: Value) -> Value:
+        """The elements in a shape of which a run may say that it has none: a 0 is no size to be kept, where the opset can say so."""
+        can_say_so = self.opsets.get("", ALLOWZERO) >= ALLOWZERO
+        return self.Reshape(value, shape, **{"allowzero": 1} if can_say_so else {})
 
     def size(self, value: Value, like: Value) -> Value:
         """The number of a value's elements, in the type of another."""
@@ -158,7 +168,7 @@ class TypedBuilder(Builder):
         """The same where only a run shows which axes were broadcast."""
         shape = self.Shape(like)
         axes, _ = self.contrib("BroadcastGradientArgs", shape, self.Shape(gradient), outputs=2)
-        return self.Reshape(self.ReduceSum(gradient, axes, keepdims=1, noop_with_empty_axes=1), shape)
+        return self.in_shape(self.ReduceSum(gradient, axes, keepdims=1, noop_with_empty_axes=1), shape)
 
 
 def _is_open(pair: tuple[Dim, Dim]) -> bool:

@@ -131,7 +131,7 @@ def _of_shape(op, value, expected):
     """A value that a run refuses if it has another shape."""
     # no tensor has a size of -2, so Reshape refuses it
     sizes = op.Where(op.Equal(op.Shape(value), expected), expected, op.constant(np.array(-2, np.int64)))
-    checked = op.Reshape(value, sizes)
+    checked = op.in_shape(value, sizes)
     checked.type = value.type
     return checked
 
@@ -202,7 +202,7 @@ def _spaced(op, dY, strides):
         extra[3 + 2 * axis] = stride - 1
     spaced = op.Pad(spaced, pads=[0] * len(extra) + extra)
     factors = op.constant(np.array([1, 1, *strides], np.int64))
-    return op.Reshape(spaced, op.Mul(op.Shape(dY), factors))
+    return op.in_shape(spaced, op.Mul(op.Shape(dY), factors))
 
 
 # --- by filters

@@ -77,7 +77,7 @@ def _convolve_depthwise(X, W, window):
     for images, some in boxes((batch, channels), max(1, CACHE_BYTES // max(1, plane_bytes))):
         total, product = Y[images, some], np.empty_like(Y[images, some])
         for tap in watched(window.taps()):
-            weight = filters[(some, slice(None), *tap)].reshape(-1, multiplier, *(1,) * len(tap))
+            weight = filters[(some, slice(None), *tap)].reshape(some.stop - some.start, multiplier, *(1,) * len(tap))
             np.multiply(geometry.tap_view(X[images, some], window, tap), weight, out=product)
             total += product
     return Y.reshape(batch, channels * multiplier, *window.output)
@@ -86,7 +86,7 @@ def _convolve_depthwise(X, W, window):
 def _convolve_unfolded(X, W, window, group):
     """Copy the pixels under the windows into columns and multiply: one product per group and image."""
     batch, channels, *_ = X.shape
-    rank, filters, depth = len(window.kernel), len(W) // group, W[0].size if len(W) else 0
+    rank, filters, depth = len(window.kernel), len(W) // group, math.prod(W.shape[1:])
     views = geometry.windows(X.reshape(batch, group, channels // group, *X.shape[2:]), window)
     weights = W.reshape(group, filters, depth)
     Y = np.empty((batch, group, filters, *window.output), X.dtype)
@@ -157,7 +157,7 @@ def convolve_transposed(X, W, window, image, group):
     Y = np.empty((batch, group, filters, *image), X.dtype)
     map_bytes = group * math.prod(window.kernel) * math.prod(window.output) * X.itemsize
     for images, some in boxes((batch, filters), max(1, COLUMN_BYTES // max(1, map_bytes))):
-        some_weights = weights[:, some].reshape(group, -1, channels)
+        some_weights = weights[:, some].reshape(group, (some.stop - some.start) * weights.shape[2], channels)
         columns = np.matmul(some_weights, pixels[images])
         shape = (len(columns), group, some.stop - some.start, *window.kernel, *window.output)
         Y[images, :, some] = fold(columns.reshape(shape), window, image)
@@ -179,10 +179,12 @@ def col2im(input, image_shape, block_shape, dilations=None, pads=None, strides=N
 def causal_conv_with_state(input, weight, bias=None, past_state=None, activation="none"):
     batch, channels, length = input.shape
     taps = weight.shape[-1]
+    if not taps:
+        raise KernelError("weight has no taps")
     past = np.zeros((batch, channels, taps - 1), input.dtype) if past_state is None else past_state
     sequence = np.concatenate([past, input], axis=-1)
     output = np.zeros_like(input)
-    for tap in watched(range(taps)):
+    for tap in watched(range(taps if output.size else 0)):
         output += sequence[..., tap : tap + length] * weight[:, :, tap]
     if bias is not None:
         output += bias[:, np.newaxis]

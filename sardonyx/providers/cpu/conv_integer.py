@@ -47,7 +47,7 @@ def _centred(values, zero_point):
 
 def convolve_integers(x, w, window, group):
     """The int32 sums, exact modulo 2**32: a float type is chosen that holds every partial sum."""
-    rows = np.abs(w.reshape(len(w), -1).astype(np.int64)).sum(axis=1)
+    rows = np.abs(w.astype(np.int64)).sum(axis=tuple(range(1, w.ndim)))
     bound = int(rows.max(initial=0)) * int(np.abs(x).max(initial=0))
     dtype = np.float32 if bound < 2**24 else np.float64
     sums = convolve(x.astype(dtype), w.astype(dtype), window, group)

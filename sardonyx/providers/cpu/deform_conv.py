@@ -22,7 +22,7 @@ def deform_conv(
     batch, rank, taps = len(X), X.ndim - 2, math.prod(window.kernel)
     offsets = offset.reshape(batch, offset_group, taps, rank, *window.output)
     masks = None if mask is None else mask.reshape(batch, offset_group, 1, taps, *window.output)
-    weights = W.reshape(group, len(W) // group, -1)
+    weights = W.reshape(group, len(W) // group, math.prod(W.shape[1:]))
     Y = np.empty((batch, len(W), *window.output), X.dtype)
     column_bytes = max(1, X.shape[1] * taps * X.itemsize)
     for image in watched(range(batch)):
@@ -30,8 +30,9 @@ def deform_conv(
             columns = _columns(X[image], offsets[(image, ..., *place)], window, place)
             if masks is not None:
                 columns *= masks[(image, ..., *place)]
-            products = np.matmul(weights, columns.reshape(group, weights.shape[2], -1))
-            Y[(image, slice(None), *place)] = products.reshape(len(W), *columns.shape[3:])
+            positions = columns.shape[3:]
+            products = np.matmul(weights, columns.reshape(group, weights.shape[2], math.prod(positions)))
+            Y[(image, slice(None), *place)] = products.reshape(len(W), *positions)
     if B is not None:
         Y += per_channel(B, Y.ndim)
     return Y
@@ -51,7 +52,7 @@ def _columns(image, offsets, window, place):
 
 def _tap_positions(window, axis, place):
     """Coordinates along one axis, (taps, *positions), before they are moved by the offsets; integers, so any float type stays."""
-    tap_index = np.indices(window.kernel)[axis].reshape(-1, *(1,) * len(place))
+    tap_index = np.indices(window.kernel)[axis].reshape(math.prod(window.kernel), *(1,) * len(place))
     starts = np.arange(place[axis].start, place[axis].stop) * window.strides[axis] - window.begin[axis]
     shape = [1] * len(place)
     shape[axis] = -1

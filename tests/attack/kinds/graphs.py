@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
-import numpy as np
-
-from sardonyx import errors, formats
-from tests import onnxruntime_peer
-from tests.attack import borrowed, differences  # noqa: F401 - borrowed adds its recipe
+from sardonyx import errors
+from tests.attack import borrowed, differences, opinions  # noqa: F401 - borrowed adds its recipe
 from tests.attack.growth import Grower, Place
 from tests.attack.heavy_recipes import grow
 from tests.attack.reference import Expectation, Reference
@@ -60,38 +56,20 @@ def judge(subject: Subject) -> None:
         expectation.check(results, who)
         expectation.check(again, f"{who}, second run")
     if PEER and differences.known(subject.model, expectation.values) is None:
-        results = peer_results(subject)
-        if results is not None:
-            wanted = [expectation.values[name] for name in expectation.names]
-            expectation.check([_typed(result, one) for result, one in zip(results, wanted, strict=True)], "onnxruntime")
+        judge_with_peer(subject, expectation)
 
 
-def peer_results(subject: Subject) -> list[Any] | None:
-    """What onnxruntime gives, None if it does not take the model."""
+def judge_with_peer(subject: Subject, expectation: Expectation) -> None:
+    """Compare with onnxruntime. Where it differs, a node must be found about which others do not agree with us either."""
+    results = opinions.peer_opinion(subject.model, subject.feeds)
+    if results is None:
+        return
+    wanted = [expectation.values[name] for name in expectation.names]
     try:
-        return onnxruntime_peer.run(formats.load(subject.model.SerializeToString()), subject.feeds)
-    except Exception:  # it has exceptions of its own for all that it refuses
-        return None
-
-
-def _typed(result: Any, wanted: Any) -> Any:
-    """A result in a type that NumPy lacks, of which onnxruntime gives the bytes; or one that it leaves sparse, as all its elements."""
-    if type(result).__name__ == "SparseTensor" and isinstance(wanted, np.ndarray):
-        return _dense(result)
-    if getattr(result, "dtype", None) == np.uint8 and str(getattr(wanted, "dtype", "")).startswith("float8"):
-        return result.view(wanted.dtype)
-    return result
-
-
-def _dense(sparse: Any) -> np.ndarray:
-    """All elements of an onnxruntime.SparseTensor."""
-    elements, places = sparse.values(), sparse.get_coo_data().indices()
-    array = np.zeros(sparse.dense_shape(), elements.dtype)
-    if places.ndim == 1:
-        array.reshape(-1)[places] = elements
-    else:
-        array[tuple(places.T)] = elements
-    return array
+        expectation.check([opinions.typed(result, one) for result, one in zip(results, wanted, strict=True)], "onnxruntime")
+    except Problem as problem:
+        if reason := opinions.disputed(subject.model, expectation.values):
+            raise Problem(f"{problem}; {reason}") from problem
 
 
 def run(rng: random.Random) -> None:

@@ -32,6 +32,9 @@ for metric in ("cityblock", "chebyshev", "cosine"):
     case("CDist", A=f32(3, 4), B=f32(5, 4), metric=metric, **NEAR, expect=lambda A, B, metric: cdist(A, B, metric))
 case("CDist", A=f32(3, 4), B=f32(5, 4), domain=CONTRIB, expect=lambda A, B: cdist(A, B, "sqeuclidean"), rtol=1e-4)
 case("CDist", A=f32(0, 4), B=f32(5, 4), domain=CONTRIB, expect=np.zeros((0, 5), np.float32))
+for metric, pairs in itertools.product(("sqeuclidean", "euclidean"), ([[1, np.inf], [1, 2]], [[1, np.nan], [-np.inf, 2]])):
+    A, B = np.array(pairs, np.float32), np.array([[1, 3], [np.inf, np.inf], [0, 0]], np.float32)
+    case("CDist", A=A, B=B, metric=metric, **NEAR, expect=lambda A, B, metric: cdist(A, B, metric))
 far = np.full((1, 3), 1000, np.float32)
 case("CDist", A=far, B=far, metric="euclidean", domain=CONTRIB, expect=[[0.0]])
 refuse("CDist", A=f32(3, 4), B=f32(5, 3), domain=CONTRIB, match="sizes of the points")

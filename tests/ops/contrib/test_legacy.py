@@ -111,6 +111,8 @@ for mode, size in itertools.product(("bilinear", "nearest"), ([3, 4], [1, 1], [1
     settings = {"mode": mode, "extrapolation_value": 9.0, "rtol": 1e-4, "atol": 1e-5, **BOTH}
     regions = {"rois": ROIS, "batch_indices": np.array([0, 1, 1, 0], np.int32), "crop_size": np.array(size, np.int32)}
     case("CropAndResize", X=f32(2, 3, 6, 5), **regions, **settings)
+nothing = {"rois": ROIS, "crop_size": np.array([0, 4], np.int32), "batch_indices": np.array([0, 9, -1, 0], np.int32)}
+case("CropAndResize", X=f32(2, 3, 6, 5), **nothing, expect=np.zeros((4, 3, 0, 4)), **ALONE)
 corner = {
     "rois": np.array([[0, 0, 1, 1]], np.float32),
     "batch_indices": np.array([0], np.int32),

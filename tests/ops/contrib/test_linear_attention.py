@@ -126,6 +126,9 @@ for dilation, activation in itertools.product((1, 2), ("none", "silu", "swish"))
     case("CausalConvWithState", input=f32(2, 6, 2, 3), weight=f32(6, 1, 4), bias=f32(6), **last)
 case("CausalConvWithState", input=f32(2, 3, 6), weight=f32(3, 1, 1), **BOTH, expect=convolved)
 case("CausalConvWithState", input=f32(0, 3, 6), weight=f32(3, 1, 4), **ALONE, expect=convolved)
+reach = 3 << 40  # so many zeros between the taps are passed over, as there is no channel
+empty = (np.zeros((2, 0, 6)), np.zeros((2, 0, reach)))
+case("CausalConvWithState", input=f32(2, 0, 6), weight=f32(0, 1, 4), dilation=1 << 40, **ALONE, expect=empty)
 case(
     "CausalConvWithState",
     input=f32(2, 3, 6),

@@ -21,8 +21,11 @@ def c_dist(A, B, metric="sqeuclidean"):
 
 
 def _square(A, B):
-    """|a|² + |b|² - 2ab through BLAS; what rounding leaves below zero is zero."""
-    squares = np.square(A).sum(axis=1)[:, None] + np.square(B).sum(axis=1)
+    """|a|² + |b|² - 2ab through BLAS, where these are finite; what rounding leaves below zero is zero."""
+    with np.errstate(over="ignore"):
+        squares = np.square(A).sum(axis=1)[:, None] + np.square(B).sum(axis=1)
+    if not np.isfinite(squares).all():
+        return _sum_of_squares(A, B)
     return np.maximum(squares - 2 * (A @ B.T), 0)
 
 
@@ -35,6 +38,7 @@ def _cosine(A, B):
 def _over_features(combine):
     """A metric made of the differences in each feature; one feature at a time, so that memory stays small."""
 
+    @np.errstate(invalid="ignore", over="ignore")
     def metric(A, B):
         result = np.zeros((len(A), len(B)))
         for feature in watched(range(A.shape[1])):
@@ -43,6 +47,8 @@ def _over_features(combine):
 
     return metric
 
+
+_sum_of_squares = _over_features(lambda so_far, apart, out: np.add(so_far, np.square(apart), out=out))
 
 METRICS = {
     "sqeuclidean": _square,

@@ -103,10 +103,12 @@ def crop_and_resize(X, rois, batch_indices, crop_size, mode="bilinear", extrapol
         raise KernelError(
             f"the shapes of crop_size, rois and batch_indices, {shapes}, must be [2], [n, 4] and [n]", InvalidArgument
         )
-    if batch_indices.size and not 0 <= batch_indices.min() <= batch_indices.max() < len(X):
+    shape = bounded((len(rois), X.shape[1], *crop_size), X.dtype)
+    if 0 in shape:  # no image is looked into
+        return np.empty(shape, X.dtype)
+    if not 0 <= batch_indices.min() <= batch_indices.max() < len(X):
         raise KernelError(f"batch_indices {batch_indices.tolist()} go beyond {len(X)} images", InvalidArgument)
     height, width = X.shape[2:]
-    bounded((len(rois), X.shape[1], *crop_size), X.dtype)
     rows = _positions(rois[:, 0], rois[:, 2], int(crop_size[0]), height)
     columns = _positions(rois[:, 1], rois[:, 3], int(crop_size[1]), width)
     inside = _within(rows, height)[:, :, None] & _within(columns, width)[:, None, :]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import ml_dtypes
@@ -125,7 +126,7 @@ class _Layer:
 def _mixed(input, chosen, weights, layers, gate):
     """The sum of what the chosen experts, (tokens, k), make of each token."""
     first, second, third = layers
-    tokens = input.reshape(-1, input.shape[-1]) if input.size else input.reshape(0, input.shape[-1])
+    tokens = input.reshape(math.prod(input.shape[:-1]), input.shape[-1])
     if len(tokens) != len(chosen):
         raise KernelError(f"router_probs has {len(chosen)} rows for {len(tokens)} tokens", InvalidArgument)
     output = np.zeros_like(tokens)

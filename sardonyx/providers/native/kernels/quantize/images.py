@@ -117,7 +117,8 @@ def first_sums(lowerer: Lowerer, geometry: Geometry, found: Integers, is_centere
     elif found.bias is not None:
         later.append(Operation(added, (None, lowerer.view(found.bias).with_axes_behind(behind)), type=I32))
     if not is_centered:
-        sums = found.filters().reshape(count, -1).sum(axis=1, dtype=np.int32)  # they wrap, as those of kernels do
+        filters = found.filters()
+        sums = filters.sum(axis=tuple(range(1, filters.ndim)), dtype=np.int32)  # they wrap, as those of kernels do
         if found.x_zero is None or found.x_zero.constant is not None:
             zero = 0 if found.x_zero is None else int(required_array(found.x_zero).reshape(()))
             first -= (zero + found.offset) * sums.astype(np.int64)
