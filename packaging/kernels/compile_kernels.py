@@ -78,8 +78,9 @@ def compile_level(level: str, names: Sequence[str], folder: Path) -> None:
         recorder = Recorder(target, texts, objects)
         jit.host, jit.jit = (lambda target=target: target), (lambda _=None, recorder=recorder: recorder)
         for name, source, feeds in _models(names):
-            print(f"{level}: {name}", flush=True)
+            known = len(objects)
             _prepare(source, feeds)
+            print(f"{level}: {name}: {len(objects) - known} new kernels", flush=True)
     folder.mkdir(parents=True, exist_ok=True)
     base = folder / f"{BASES.get(level, '')}{pack.ENDING}"
     if base.exists():

@@ -19,10 +19,9 @@ import pytest
 import sardonyx
 from sardonyx.compiler import features
 from sardonyx.errors import Fail, InvalidArgument
-from sardonyx.ops import entries
 from sardonyx.providers.native.aot import container, cpu
 from sardonyx.runtime.saving import file_digests, remembered, remembered_keys
-from sardonyx.startup import later
+from sardonyx.startup import authors, later
 from tests.patience import HANG_SECONDS
 from tests.runtime.test_suppositions import BY_RATE, SIZES, TEXT, feeds
 
@@ -49,7 +48,7 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SARDONYX_REMEMBER", "small")
     monkeypatch.setattr(remembered, "WORTH_KEEPING", 0)
     monkeypatch.setattr(later, "DELAY", 0)
-    monkeypatch.setattr(entries, "_foreign", set())  # which other tests of the process may have filled
+    monkeypatch.setattr(authors, "_others", set())  # which other tests of the process may have filled
 
 
 def model_of(body: str) -> bytes:
@@ -170,7 +169,7 @@ def _another_owner(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _foreign_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entries, "_foreign", {"somebody.else"})
+    monkeypatch.setattr(authors, "_others", {"somebody.else"})
 
 
 @pytest.mark.parametrize("change", [_another_package, _another_level, _another_cpu, _another_owner, _foreign_kernels])
@@ -443,8 +442,8 @@ def test_a_model_with_plans_for_its_shapes_is_prepared_anew() -> None:
 
 
 def test_our_own_modules_are_not_foreign() -> None:
-    loading = "from sardonyx.ops import entries, load_families; from sardonyx.providers.cpu.table import cpu"
-    program = f"{loading}; load_families(); cpu.load_all(); print(entries.foreign())"
+    loading = "from sardonyx.startup import authors; from sardonyx.ops import load_families; from sardonyx.providers.cpu.table import cpu"
+    program = f"{loading}; load_families(); cpu.load_all(); print(authors.others())"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "frozenset()\n"
 

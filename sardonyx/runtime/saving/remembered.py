@@ -25,7 +25,6 @@ from sardonyx.compiler.cache import ObjectCache, default_folder, given_bytes
 from sardonyx.errors import CODED, InvalidArgument, is_strict
 from sardonyx.formats import mapping
 from sardonyx.formats.mapping import FileIdentity
-from sardonyx.formats.ort import reader
 from sardonyx.ir import Model, Node, Type, Value
 from sardonyx.providers.native.aot.opening import COMPATIBILITY_KEY, ReadData, context_nodes
 from sardonyx.providers.native.execution.compiled import CompiledProgram
@@ -35,7 +34,7 @@ from sardonyx.runtime.preparation.defaults import Defaults
 from sardonyx.runtime.preparation.recipe import ProviderList
 from sardonyx.runtime.preparation.specialized import Specialized
 from sardonyx.runtime.preparation.suppositions import Suppositions
-from sardonyx.runtime.saving import contexts, remembered_keys
+from sardonyx.runtime.saving import contexts, outlines, remembered_keys
 from sardonyx.runtime.saving.contexts import Compiled
 from sardonyx.runtime.saving.file_digests import digest_of, is_settled
 from sardonyx.startup import later
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from sardonyx.runtime.preparation.plan import Step
     from sardonyx.runtime.preparation.prepare import Prepared
 
-MAGIC = b"sardonyx model 5"
+MAGIC = b"sardonyx model 6"
 _HEAD = struct.Struct("<16s32sQQQ")
 """Magic, checksum, and how many bytes each part has."""
 ALIGNMENT = 64
@@ -127,12 +126,13 @@ class Place:
             return None
         try:
             names, model_bytes, payload = unpacked(content, self.key)
-            model = reader.read_model(model_bytes, directly=True)
-            model.doc, model.graph.name, model.graph.doc, shown, files, *words = json.loads(bytes(names))
+            *texts, shown, files, default_words, supposed, outline = json.loads(bytes(names))
             if not self._has(files):
                 return None
-            defaults, suppositions = Defaults.of_words(words[0]), Suppositions.of_words(words[1])
-        except (*CODED, ValueError) as error:
+            model = _read_model(model_bytes) if outline is None else outlines.model_of(outline)
+            model.doc, model.graph.name, model.graph.doc = texts
+            defaults, suppositions = Defaults.of_words(default_words), Suppositions.of_words(supposed)
+        except (*CODED, ValueError, TypeError, KeyError) as error:
             logger.info("The remembered model %s is damaged: %s", self.path, error)
             return None
         model.metadata.pop(COMPATIBILITY_KEY, None)
@@ -288,23 +288,37 @@ def _programs(prepared: Prepared) -> list[CompiledProgram]:
 
 def _parts(prepared: Prepared, files: Mapping[str, str]) -> list[bytes | memoryview]:
     """What an entry for a prepared model consists of."""
-    from sardonyx.runtime.saving.files import as_saved
-
-    models: list[bytes] = []
+    models: list[Model] = []
     payloads: list[memoryview] = []
     file = contexts.ContextFile(
         Path("model.ort"),
         required=True,
         write=lambda name, data: payloads.append(data._data),  # which is as large as the weights, and need not be copied
-        take=lambda model: models.append(bytes(as_saved(model, portable=False).encoded())),
+        take=models.append,
     )
     contexts.write(prepared, file)
     whole = prepared.model
     shown = {value.name: NodeArg._of(value, type).shape for value, type in _shown(prepared)}
     defaults = [] if prepared.defaults is None else prepared.defaults.as_words()
     supposed = [] if prepared.suppositions is None else prepared.suppositions.as_words()
-    names = [whole.doc, whole.graph.name, whole.graph.doc, shown, dict(files), defaults, supposed]  # what the ORT format lacks
-    return [json.dumps(names).encode(), *models, *payloads]
+    outline = outlines.outline_of(models[0])
+    model_bytes = b"" if outline is not None else _written_model(models[0])
+    texts = [whole.doc, whole.graph.name, whole.graph.doc]  # which the ORT format lacks
+    names = [*texts, shown, dict(files), defaults, supposed, outline]
+    return [json.dumps(names).encode(), model_bytes, *payloads]
+
+
+def _written_model(model: Model) -> bytes:
+    from sardonyx.runtime.saving.files import as_saved
+
+    return bytes(as_saved(model, portable=False).encoded())
+
+
+def _read_model(content: memoryview) -> Model:
+    """A model that has more than programs: NumPy computes some of its nodes."""
+    from sardonyx.formats.ort import reader
+
+    return reader.read_model(content, directly=True)
 
 
 def _shown(prepared: Prepared) -> Iterator[tuple[Value, Type | None]]:
