@@ -86,7 +86,7 @@ class Call:
         self.symbols = tuple(dict.fromkeys(symbol for argument in arguments for symbol in symbols(argument)))
         self._key = (1, self._text())  # it stands inside of others, so what is asked for often is found once
         self._hash = hash((function, arguments))
-        self._bound: int | None | EllipsisType = ...
+        self._bound: int | EllipsisType | None = ...
 
     @property
     def bound(self) -> int | None:

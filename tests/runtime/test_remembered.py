@@ -341,6 +341,7 @@ def test_a_model_that_was_replaced_while_it_was_prepared_is_not_kept(tmp_path: P
 
 def test_large_entries_are_mapped_and_found_without_being_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remembered, "SMALL", 10)
+    monkeypatch.setattr(remembered, "WORTH_MAPPING", 10)
     monkeypatch.setattr(file_digests, "READ_ANYWAY", 10)
     monkeypatch.setattr(file_digests, "SETTLED", 0)
     path = tmp_path / "model.onnx"
@@ -353,7 +354,12 @@ def test_large_entries_are_mapped_and_found_without_being_asked_for(tmp_path: Pa
     assert session.run(None, {"x": np.ones((1, 4), np.float32)})[0].tolist() == [[22, 26, 30]]
     whole = entry.read_bytes()
     payload = whole.index(container.MAGIC)
-    for position in (payload + 20, payload + container.HEADER_BYTES + 40, whole.index(b"kernels", payload)):
+    for position in (
+        whole.index(b"partition_name"),
+        payload + 20,
+        payload + container.HEADER_BYTES + 40,
+        whole.index(b"kernels", payload),
+    ):
         entry.unlink()  # sessions map it
         entry.write_bytes(_flipped(whole, position))
         assert not is_remembered(sardonyx.InferenceSession(path))

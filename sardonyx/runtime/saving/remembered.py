@@ -50,8 +50,9 @@ _HEAD = struct.Struct("<16s32sQQQ")
 """Magic, checksum, and how many bytes each part has."""
 ALIGNMENT = 64
 SMALL = 32 << 20
-"""How many bytes a model may have, and an entry, to be kept without being asked. Larger entries are mapped, and their constants, like
-the weights of any model, not read before they are used."""
+"""How many bytes a model may have, and an entry, to be kept without being asked."""
+WORTH_MAPPING = 1 << 20
+"""Entries of more bytes are mapped, and their constants, like the weights of any model, not read before they are used."""
 WORTH_KEEPING = 0.05
 """How many seconds a model must have taken: what is prepared in less is prepared again as soon as an entry is read."""
 FOLDER = "models"
@@ -266,7 +267,7 @@ def _own_file(path: str) -> memoryview | None:
         status = os.fstat(descriptor)
         if hasattr(os, "getuid") and status.st_uid != os.getuid():
             return None  # code that somebody else put there is not ours to run
-        if status.st_size > SMALL:
+        if status.st_size > WORTH_MAPPING:
             return mapping.mapped(descriptor, mapping.identity_of(descriptor))
         memory = np.empty(status.st_size + ALIGNMENT, np.uint8)
         shift = -memory.ctypes.data % ALIGNMENT
@@ -359,12 +360,12 @@ def unpacked(content: memoryview, key: str) -> list[memoryview]:
 def _checksum(key: str, parts: Sequence[bytes | memoryview]) -> bytes:
     """Over the key, and the parts with their lengths.
 
-    A large payload has a checksum of its own over all but its constants, which the model, another part, knows.
+    A large payload has a checksum of its own over all but its constants, which the words or the model, the other parts, know.
     """
+    *words, payload = parts
     hashed = blake2b(f"{key} {' '.join(str(len(part)) for part in parts)} ".encode(), digest_size=32)
-    for part in parts:
-        if len(part) <= SMALL:
-            hashed.update(part)
+    for part in (*words, *([payload] if len(payload) <= WORTH_MAPPING else [])):
+        hashed.update(part)
     return hashed.digest()
 
 
