@@ -24,7 +24,7 @@ _inside = 0
 _usual: tuple[int, int, int] | None = None
 """The thresholds of the program, while there are others in their place."""
 _have_waited: set[str] = set()
-"""For what the collector has been put off. It is once for each: who makes one session after the other needs the memory of the first ones."""
+"""For what the collector has been put off: once for each. Who makes one session after the other needs the memory of the first ones."""
 
 
 @contextlib.contextmanager
