@@ -106,7 +106,7 @@ def _imported(module: str) -> Any:
     """A module of ours. Modules stay, so there is nothing to collect while they are imported."""
     from sardonyx.startup.garbage import rarely_collected
 
-    with rarely_collected():
+    with rarely_collected("imports"):
         return importlib.import_module(f"{__name__}.{module}")
 
 

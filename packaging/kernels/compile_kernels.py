@@ -41,9 +41,9 @@ BASES = {"avx512vnni": "avx512"}
 class Recorder(jit.Jit):
     """A compiler for any CPU of a level, which remembers what it was asked for."""
 
-    def __init__(self, target: Target, texts: dict[str, str], objects: dict[str, bytes]):
+    def __init__(self, target: Target, packs: Sequence[pack.Pack], texts: dict[str, str], objects: dict[str, bytes]):
         super().__init__(target, cache.shared(), X86_LEVELS[target.name])
-        self._packs = []
+        self._packs = list(packs)
         self.texts = texts
         self.recorded = objects
 
@@ -73,17 +73,18 @@ def compile_level(level: str, names: Sequence[str], folder: Path) -> None:
     """Write the pack of the level that SARDONYX_CPU asks for."""
     texts: dict[str, str] = {}
     objects: dict[str, bytes] = {}
+    base = folder / f"{BASES.get(level, '')}{pack.ENDING}"
+    bases = [pack.Pack(str(base), jit.LAYOUT_VERSION)] if base.exists() else []
     here = jit.host()
     for target in dict.fromkeys([here, replace(X86_LEVELS[level], caches=caches.here())]):
-        recorder = Recorder(target, texts, objects)
+        recorder = Recorder(target, bases, texts, objects)
         jit.host, jit.jit = (lambda target=target: target), (lambda _=None, recorder=recorder: recorder)
         for name, source, feeds in _models(names):
-            print(f"{level}: {name}", flush=True)
+            known = len(objects)
             _prepare(source, feeds)
+            print(f"{level}: {name}: {len(objects) - known} new kernels", flush=True)
     folder.mkdir(parents=True, exist_ok=True)
-    base = folder / f"{BASES.get(level, '')}{pack.ENDING}"
-    if base.exists():
-        known = pack.Pack(str(base), jit.LAYOUT_VERSION)
+    for known in bases:
         objects = {digest: object_code for digest, object_code in objects.items() if known.object_of(digest) is None}
     path = folder / f"{level}{pack.ENDING}"
     needs = cpu.needed_by(X86_LEVELS[level])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from sardonyx.errors import Fail
 from sardonyx.ir.attribute import Attribute, Kind
-from sardonyx.ir.graph import Graph, Node, Value
+from sardonyx.ir.graph import Graph, Node, Value, all_graphs
 from sardonyx.ir.model import Function, Model
 from sardonyx.startup.records import dataclass, field
 
@@ -50,15 +50,6 @@ class Names:
             name = f"{wanted}_{self._counts[key]}"
         taken.add(name)
         return name
-
-
-def all_graphs(graph: Graph) -> Iterable[Graph]:
-    """The graph and all graphs inside it."""
-    stack = [graph]
-    while stack:
-        graph = stack.pop()
-        yield graph
-        stack.extend(graph.inner_graphs())
 
 
 def _same(name: str) -> str:

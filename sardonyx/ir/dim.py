@@ -11,7 +11,8 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeGuard, Union
+from types import EllipsisType
+from typing import Any, TypeGuard, Union
 
 Dim = Union[int, "Expression"]
 Monomial = tuple[tuple["Atom", int], ...]
@@ -33,6 +34,9 @@ class Symbol:
     """A named unknown size. One whose name begins with `?` has no name in the model."""
 
     __slots__ = ("name", "_key")
+
+    bound = 0
+    """What it is never below."""
 
     def __init__(self, name: str):
         self.name = name
@@ -73,7 +77,7 @@ class Symbol:
 class Call:
     """floordiv, mod, min, max or broadcast of expressions that could not be simplified."""
 
-    __slots__ = ("function", "arguments", "symbols", "calls", "_key", "_hash")
+    __slots__ = ("function", "arguments", "symbols", "calls", "_key", "_hash", "_bound")
 
     def __init__(self, function: str, arguments: tuple[Dim, ...]):
         self.function = function
@@ -82,6 +86,14 @@ class Call:
         self.symbols = tuple(dict.fromkeys(symbol for argument in arguments for symbol in symbols(argument)))
         self._key = (1, self._text())  # it stands inside of others, so what is asked for often is found once
         self._hash = hash((function, arguments))
+        self._bound: int | EllipsisType | None = ...
+
+    @property
+    def bound(self) -> int | None:
+        """A number that it is never below; None if none is known."""
+        if self._bound is ...:
+            self._bound = _call_bound(self)
+        return self._bound
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Call) and self.function == other.function and self.arguments == other.arguments
@@ -455,8 +467,9 @@ def lower_bound(dim: Dim) -> int | None:
     a * b + a + b is not below -1 if neither factor is.
     """
     terms = _terms(dim)
-    bounds = {atom: _atom_bound(atom) for monomial in terms for atom, _ in monomial}
-    surpluses = _in_surpluses(terms, bounds)
+    bounds = {atom: atom.bound for monomial in terms for atom, _ in monomial}
+    is_plain = all(bound == 0 for bound in bounds.values())
+    surpluses: Mapping[Any, int] | None = terms if is_plain else _in_surpluses(terms, bounds)
     if surpluses is None or any(factor < 0 for monomial, factor in surpluses.items() if monomial):
         return None
     return surpluses.get((), 0)
@@ -505,18 +518,16 @@ def is_capped(dim: Dim, by: Dim) -> bool:
     return all(isinstance(size, int) and size >= 1 for size in atom.arguments if size != by)
 
 
-def _atom_bound(atom: Atom) -> int | None:
-    if isinstance(atom, Symbol):
-        return 0
-    bounds = [lower_bound(argument) for argument in atom.arguments]
-    divisor = atom.arguments[-1]
-    if atom.function == "max":
+def _call_bound(call: Call) -> int | None:
+    bounds = [lower_bound(argument) for argument in call.arguments]
+    divisor = call.arguments[-1]
+    if call.function == "max":
         return max((bound for bound in bounds if bound is not None), default=None)
-    if atom.function == "min":
+    if call.function == "min":
         return None if None in bounds else min(bound for bound in bounds if bound is not None)
-    if atom.function == "floordiv" and isinstance(divisor, int) and divisor > 0:
+    if call.function == "floordiv" and isinstance(divisor, int) and divisor > 0:
         return None if bounds[0] is None else bounds[0] // divisor
-    is_whole = atom.function == "mod" and isinstance(divisor, int) and divisor > 0
+    is_whole = call.function == "mod" and isinstance(divisor, int) and divisor > 0
     return 0 if is_whole or _all_nonnegative(bounds) else None
 
 

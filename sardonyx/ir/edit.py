@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from sardonyx.errors import Fail, InvalidGraph
 from sardonyx.ir.attribute import Attribute
-from sardonyx.ir.cloning import Cloner, Names, all_graphs, clone_graph, clone_model, unique_name
-from sardonyx.ir.graph import Graph, Node, Value
+from sardonyx.ir.cloning import Cloner, Names, clone_graph, clone_model, unique_name
+from sardonyx.ir.graph import Graph, Node, Value, all_graphs
 from sardonyx.ir.model import Function, FunctionKey, Model
 
 __all__ = [

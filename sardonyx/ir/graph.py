@@ -405,6 +405,15 @@ class Graph:
         return f"Graph({self.name!r}, {self._count} nodes)"
 
 
+def all_graphs(graph: Graph) -> Iterable[Graph]:
+    """The graph and all graphs inside it."""
+    stack = [graph]
+    while stack:
+        graph = stack.pop()
+        yield graph
+        stack.extend(graph.inner_graphs())
+
+
 @contextlib.contextmanager
 def released_on_failure(graph: Graph) -> Iterator[Graph]:
     """Throw a graph away if something fails while it is made: nobody else could."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from sardonyx.ir import Node
 from sardonyx.ops import schemas
 from sardonyx.ops.schemas import normal_domain
+from sardonyx.startup import authors
 from sardonyx.startup.records import dataclass
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class Table(Generic[EntryKind]):
 
     def add(self, entry: EntryKind) -> None:
         """Register an entry; one that overlaps another is refused."""
-        _note_author(entry)
+        authors.note(getattr(entry, "function", None))
         known = self._entries.setdefault((normal_domain(entry.domain), entry.op), [])
         for other in known:
             if entry.overlaps(other):
@@ -99,22 +100,6 @@ class Table(Generic[EntryKind]):
     def __iter__(self) -> Iterator[EntryKind]:
         """The entries of all modules that have been imported so far."""
         return (entry for entries in self._entries.values() for entry in entries)
-
-
-OUR_MODULES = ("sardonyx", "numpy", "builtins")
-"""Whose functions our own tables have."""
-_foreign: set[str] = set()
-
-
-def _note_author(entry: Entry) -> None:
-    module = getattr(getattr(entry, "function", None), "__module__", None) or "builtins"
-    if module.partition(".")[0] not in OUR_MODULES:
-        _foreign.add(module)
-
-
-def foreign() -> frozenset[str]:
-    """The modules of others that have registered something in this process."""
-    return frozenset(_foreign)
 
 
 @dataclass(frozen=True)

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import functools
 import logging
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sardonyx import settings
 from sardonyx.dtypes import ElementType
-from sardonyx.errors import CODED, Fail, InvalidArgument, KernelError, unforeseen
+from sardonyx.errors import InvalidArgument
 from sardonyx.errors import NotImplemented as NotImplementedByUs
-from sardonyx.ir import Graph, Kind, Model, Node, SparseTensorType, TensorType, Value
-from sardonyx.ops import checking
-from sardonyx.ops.reading import attribute_value
-from sardonyx.providers import memory_limit
-from sardonyx.providers.kernel_table import BoundKernel, Kernel, KernelTable, UnsupportedAttribute, bind
-from sardonyx.providers.matching import SCHEMAS, Arguments, OpId, StoredResolver, first_type
+from sardonyx.ir import Graph, Model, Node, SparseTensorType, TensorType, Value
 from sardonyx.providers.prepacking import Prepacking
-from sardonyx.startup.records import dataclass, replace
+from sardonyx.startup.records import dataclass
+
+if TYPE_CHECKING:
+    from sardonyx.providers.kernel_table import BoundKernel, Kernel, KernelTable
+    from sardonyx.providers.matching import StoredResolver
 
 logger = logging.getLogger("sardonyx.runtime")
 
@@ -86,7 +83,7 @@ class ExecutionProvider:
     """Base of all providers. One that only has kernels needs `name` and `kernels`; one that compiles overrides two methods."""
 
     name = "ExecutionProvider"
-    kernels = KernelTable("ExecutionProvider")
+    kernels: KernelTable | None = None
     device = "cpu"
     """Where the values of its steps lie. Between devices they are copied through `to_host` and `from_host`."""
     preferred_layout = "NCHW"
@@ -162,35 +159,15 @@ class ExecutionProvider:
 
     def find_kernel(self, node: Node) -> Kernel | None:
         """The kernel that fits a node's op, version and types."""
-        signature, types = checking.signature_of(node), constraint_types(node, self.resolver)
-        tables = (*reversed(self.custom_kernels), self.kernels)
-        return next((kernel for table in tables if (kernel := table.find(signature, types)) is not None), None)
+        from sardonyx.providers import kernel_search
+
+        return kernel_search.find(self, node)
 
     def bind_kernel(self, node: Node) -> BoundKernel:
         """The node's kernel with its attributes fixed."""
-        kernel = self.find_kernel(node)
-        if kernel is None:
-            raise missing_kernel(node)
-        kernel = _within_memory(kernel, node)
-        graphs = [name for name, attribute in node.attributes.items() if attribute.kind in (Kind.GRAPH, Kind.GRAPHS)]
-        on_host = self.device == "cpu"  # values of another device are not NumPy's to cast
-        try:
-            return bind(
-                kernel,
-                checking.signature_of(node),
-                {name: attribute_value(attribute.value) for name, attribute in node.attributes.items()},
-                [None if value is None else element_type(value) for value in node.inputs],
-                [element_type(value) if on_host else None for value in node.outputs],
-                graphs,
-            )
-        except UnsupportedAttribute as error:
-            raise NotImplementedByUs(f"{node}: {error}") from error
-        except KernelError as error:
-            raise error.kind(f"{node}: {error}") from error
-        except CODED:
-            raise
-        except Exception as error:
-            unforeseen(error, f"the attributes of {node}")
+        from sardonyx.providers import kernel_search
+
+        return kernel_search.bound(self, node)
 
     def from_host(self, array: np.ndarray) -> Any:
         """Copy a tensor into the memory of this provider's device; the host's own by default."""
@@ -201,69 +178,6 @@ class ExecutionProvider:
         return value
 
 
-def _within_memory(kernel: Kernel, node: Node) -> Kernel:
-    """The kernel, or one that refuses to run if a result is larger than all memory: other nodes may still be computed."""
-    sizes = {value.name: _known_bytes(value) for value in node.outputs}
-    if max(sizes.values(), default=0) <= memory_limit.largest_bytes():
-        return kernel
-    is_open = any(not isinstance(size, int) for value in node.outputs for size in getattr(value.type, "shape", None) or ())
-
-    @functools.wraps(kernel.function)  # whoever asks for its parameters learns those of the kernel
-    def refuse(**operands: Any) -> Any:
-        if is_open and any(_may_empty(operand) for operand in operands.values()):
-            return kernel.function(**operands)
-        for name, size in sizes.items():
-            memory_limit.require(size, f"output {name!r}")
-        return None
-
-    return replace(kernel, function=refuse, plain=False)
-
-
-def _may_empty(operand: Any) -> bool:
-    """Whether a result may have no elements because of this operand: it has none, or is asked for as many as a 0 in it says."""
-    if isinstance(operand, (list, tuple)):
-        return any(map(_may_empty, operand))
-    return isinstance(operand, np.ndarray) and (operand.size == 0 or (operand.dtype.kind in "iu" and not operand.all()))
-
-
-def _known_bytes(value: Value) -> int:
-    """How many bytes a value takes at least, where sizes that inference does not know are one; 0 if that is all."""
-    shape, dtype = getattr(value.type, "shape", None), element_type(value)
-    if not shape or dtype is None:
-        return 0
-    return math.prod(size for size in shape if isinstance(size, int)) * dtype.numpy.itemsize
-
-
-def missing_kernel(node: Node) -> Exception:
-    """What to raise when no provider can compute a node."""
-    signature = checking.signature_of(node)
-    types = ", ".join(f"{value.name}: {value.type}" for value in node.inputs if value is not None)
-    return NotImplementedByUs(
-        f"Could not find an implementation for {node.op_id}({signature.since_version}) node with name '{node.name}' (inputs {types})"
-    )
-
-
 def element_type(value: Value) -> ElementType | None:
     """The element type of a tensor value, None for other kinds of values."""
     return value.type.dtype if isinstance(value.type, (TensorType, SparseTensorType)) else None
-
-
-def constraint_types(node: Node, resolver: StoredResolver | None = None) -> dict[str, ElementType | None]:
-    """The element type behind each type string of the node's op, by the first argument that exists; None for other than tensors.
-
-    An op that `resolver` has nothing about was not in the model's file: the signature is asked.
-    """
-    signature = checking.signature_of(node)
-    arguments = SCHEMAS.of(signature)
-    if resolver is not None:
-        stored = resolver.find(OpId(signature.domain, signature.name, signature.since_version))
-        arguments = arguments if stored is None else _complete(stored, arguments, node)
-    types = ((key, first_type(node, places)) for key, places in arguments.items())
-    return {key: type.dtype if isinstance(type, (TensorType, SparseTensorType)) else None for key, type in types}
-
-
-def _complete(stored: Arguments, needed: Arguments, node: Node) -> Arguments:
-    missing = next((key for key in needed if key not in stored), None)
-    if missing is not None:
-        raise Fail(f"{node}: Failed to find the type string {missing!r} in the table that came with the model")
-    return stored

@@ -23,14 +23,17 @@ _lock = Lock()
 _inside = 0
 _usual: tuple[int, int, int] | None = None
 """The thresholds of the program, while there are others in their place."""
-_has_waited = False
-"""Whether the collector has been put off. It is once: who makes one session after the other needs the memory of the first ones."""
+_have_waited: set[str] = set()
+"""For what the collector has been put off: once for each. Who makes one session after the other needs the memory of the first ones."""
 
 
 @contextlib.contextmanager
-def rarely_collected() -> Iterator[None]:
-    """Let the collector run rarely while some thread is inside, the first time a moment longer; where it is off it stays off."""
-    global _inside, _usual, _has_waited
+def rarely_collected(what: str) -> Iterator[None]:
+    """Let the collector run rarely while some thread is inside, a moment longer the first time that this is for `what`.
+
+    Imports come some time before a session, so each of them waits on its own. Where the collector is off it stays off.
+    """
+    global _inside, _usual
     with _lock:
         given = gc.get_threshold()
         if 0 < given[0] < ENOUGH:
@@ -43,8 +46,9 @@ def rarely_collected() -> Iterator[None]:
         with _lock:
             _inside -= 1
             is_last = not _inside
-            waits = is_last and not _has_waited
-            _has_waited = _has_waited or is_last
+            waits = is_last and what not in _have_waited
+            if is_last:
+                _have_waited.add(what)
         if waits:
             later.put_off(AS_USUAL, _collect_as_usual)
         elif is_last and not later.is_waiting(AS_USUAL):

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 import sardonyx
-from sardonyx.ops import entries
 from sardonyx.runtime.saving import remembered
+from sardonyx.startup import authors
 
 
 def test_models_are_prepared_seen_and_removed(affine, call, tmp_path, monkeypatch):
     monkeypatch.setenv("SARDONYX_CACHE_DIR", str(tmp_path / "kept"))
     monkeypatch.delenv("SARDONYX_REMEMBER")
     monkeypatch.setattr(remembered, "WORTH_KEEPING", 0)
-    monkeypatch.setattr(entries, "_foreign", set())  # which other tests of the process may have filled
+    monkeypatch.setattr(authors, "_others", set())  # which other tests of the process may have filled
     assert call("cache", "--json").json["models"]["entries"] == 0
     warmed = call("warm", affine, "--json")
     assert warmed.code == 0 and [row["model"] for row in warmed.json["models"]] == [str(affine)]

@@ -12,6 +12,7 @@ from sardonyx import dtypes, ops
 from sardonyx.errors import Fail
 from sardonyx.ir import Node, TensorType, Value
 from sardonyx.ops import checking, schemas
+from sardonyx.providers.kernel_search import constraint_types
 from sardonyx.providers.kernel_table import KernelTable
 from sardonyx.providers.matching import (
     OPEN,
@@ -24,7 +25,7 @@ from sardonyx.providers.matching import (
     Side,
     StoredResolver,
 )
-from sardonyx.providers.provider import ExecutionProvider, constraint_types
+from sardonyx.providers.provider import ExecutionProvider
 
 DATA = json.loads((Path(__file__).parent / "data" / "kernel_matching.json").read_text())
 FLOAT = frozenset({"tensor(float)"})

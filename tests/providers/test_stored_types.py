@@ -9,8 +9,8 @@ from sardonyx import dtypes, ops
 from sardonyx.errors import Fail
 from sardonyx.ir import Model, Node, TensorType, Value
 from sardonyx.ir.text import parse_model
+from sardonyx.providers.kernel_search import constraint_types
 from sardonyx.providers.matching import SCHEMAS, OpId, resolver_of
-from sardonyx.providers.provider import constraint_types
 
 TEXT = '<ir_version: 10, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { t = Add (x, x) y = Identity (t) }'
 SUM = {":Add:14": {"T": [(0, 0), (0, 1), (1, 0)]}}

@@ -19,10 +19,9 @@ import pytest
 import sardonyx
 from sardonyx.compiler import features
 from sardonyx.errors import Fail, InvalidArgument
-from sardonyx.ops import entries
 from sardonyx.providers.native.aot import container, cpu
 from sardonyx.runtime.saving import file_digests, remembered, remembered_keys
-from sardonyx.startup import later
+from sardonyx.startup import authors, later
 from tests.patience import HANG_SECONDS
 from tests.runtime.test_suppositions import BY_RATE, SIZES, TEXT, feeds
 
@@ -49,7 +48,7 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SARDONYX_REMEMBER", "small")
     monkeypatch.setattr(remembered, "WORTH_KEEPING", 0)
     monkeypatch.setattr(later, "DELAY", 0)
-    monkeypatch.setattr(entries, "_foreign", set())  # which other tests of the process may have filled
+    monkeypatch.setattr(authors, "_others", set())  # which other tests of the process may have filled
 
 
 def model_of(body: str) -> bytes:
@@ -170,7 +169,7 @@ def _another_owner(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _foreign_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entries, "_foreign", {"somebody.else"})
+    monkeypatch.setattr(authors, "_others", {"somebody.else"})
 
 
 @pytest.mark.parametrize("change", [_another_package, _another_level, _another_cpu, _another_owner, _foreign_kernels])
@@ -342,6 +341,7 @@ def test_a_model_that_was_replaced_while_it_was_prepared_is_not_kept(tmp_path: P
 
 def test_large_entries_are_mapped_and_found_without_being_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remembered, "SMALL", 10)
+    monkeypatch.setattr(remembered, "WORTH_MAPPING", 10)
     monkeypatch.setattr(file_digests, "READ_ANYWAY", 10)
     monkeypatch.setattr(file_digests, "SETTLED", 0)
     path = tmp_path / "model.onnx"
@@ -354,7 +354,12 @@ def test_large_entries_are_mapped_and_found_without_being_asked_for(tmp_path: Pa
     assert session.run(None, {"x": np.ones((1, 4), np.float32)})[0].tolist() == [[22, 26, 30]]
     whole = entry.read_bytes()
     payload = whole.index(container.MAGIC)
-    for position in (payload + 20, payload + container.HEADER_BYTES + 40, whole.index(b"kernels", payload)):
+    for position in (
+        whole.index(b"partition_name"),
+        payload + 20,
+        payload + container.HEADER_BYTES + 40,
+        whole.index(b"kernels", payload),
+    ):
         entry.unlink()  # sessions map it
         entry.write_bytes(_flipped(whole, position))
         assert not is_remembered(sardonyx.InferenceSession(path))
@@ -443,8 +448,8 @@ def test_a_model_with_plans_for_its_shapes_is_prepared_anew() -> None:
 
 
 def test_our_own_modules_are_not_foreign() -> None:
-    loading = "from sardonyx.ops import entries, load_families; from sardonyx.providers.cpu.table import cpu"
-    program = f"{loading}; load_families(); cpu.load_all(); print(entries.foreign())"
+    loading = "from sardonyx.startup import authors; from sardonyx.ops import load_families; from sardonyx.providers.cpu.table import cpu"
+    program = f"{loading}; load_families(); cpu.load_all(); print(authors.others())"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "frozenset()\n"
 

@@ -7,6 +7,7 @@ then raise it. One that is no longer needed is lowered, so that it keeps its mea
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -39,9 +40,10 @@ class Loaded(NamedTuple):
     """Modules of NumPy and the standard library; how many differs a little between versions of Python."""
 
 
-def measure(*arguments: object) -> Loaded:
+def measure(*arguments: object, **environment: str) -> Loaded:
     command = [sys.executable, "-c", PROGRAM, *map(str, arguments)]
-    return Loaded(*json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
+    finished = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | environment)
+    return Loaded(*json.loads(finished.stdout))
 
 
 HEAD = '<ir_version: 10, opset_import: ["": 21]>'
@@ -68,6 +70,7 @@ BUDGETS = {
     "tiny": (TINY, Loaded(230, 1_509_000, 175)),
     "ten nodes": (TEN, Loaded(305, 2_176_000, 175)),
 }
+REMEMBERED = Loaded(130, 800_000, 175)
 LEAST_USED = 0.9
 """How much of a budget, of its modules and their sources, is used at least."""
 
@@ -82,3 +85,17 @@ def test_startup_stays_within_its_budget(text: str, budget: Loaded, tmp_path: Pa
     loaded = measure(*arguments)
     assert all(count <= most for count, most in zip(loaded, budget, strict=True)), f"{loaded} exceeds {budget}"
     assert loaded.modules >= LEAST_USED * budget.modules and loaded.source >= LEAST_USED * budget.source, f"lower to {loaded}"
+
+
+def test_a_remembered_model_stays_within_its_budget(tmp_path: Path) -> None:
+    """Neither what ops are nor any format is loaded: an entry has programs and words."""
+    model = tmp_path / "model.onnx"
+    onnx.save(onnx.parser.parse_model(TEN), model)
+    environment = {"SARDONYX_CACHE_DIR": str(tmp_path / "cache"), "SARDONYX_REMEMBER": "small"}
+    warm = [sys.executable, "-m", "sardonyx", "warm", str(model)]
+    subprocess.run(warm, capture_output=True, check=True, env=os.environ | environment)
+    loaded = measure(model, **environment)
+    assert all(count <= most for count, most in zip(loaded, REMEMBERED, strict=True)), f"{loaded} exceeds {REMEMBERED}"
+    assert loaded.modules >= LEAST_USED * REMEMBERED.modules and loaded.source >= LEAST_USED * REMEMBERED.source, (
+        f"lower to {loaded}"
+    )

@@ -103,7 +103,7 @@ class CustomOp:
 
 def known(custom: Sequence[CustomOp]) -> contextlib.AbstractContextManager[None]:
     """Lets a session's own ops be found while it prepares a model."""
-    return table.also_known((op.signature, op.inference) for op in custom) if custom else contextlib.nullcontext()
+    return table.also_known((op.signature, op.inference) for op in custom)
 
 
 def kernel_table(custom: Sequence[CustomOp]) -> KernelTable:

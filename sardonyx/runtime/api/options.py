@@ -6,13 +6,14 @@ as they are.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, overload
 
 from sardonyx.errors import Fail, InvalidArgument
-from sardonyx.runtime.api import arguments, custom_ops
+from sardonyx.runtime.api import arguments
 from sardonyx.runtime.api.configuration import Configuration
 from sardonyx.runtime.api.devices import OrtEpDevice, get_ep_devices
 from sardonyx.runtime.api.enums import ExecutionMode, ExecutionOrder, GraphOptimizationLevel, OrtExecutionProviderDevicePolicy
@@ -245,7 +246,17 @@ class SessionOptions:
 
     def register_custom_op(self, op: Any) -> None:
         """Let sessions made with these options, and no others, know an op made with `@sardonyx.custom_op`."""
+        from sardonyx.runtime.api import custom_ops
+
         custom_ops.add_once(self._custom_ops, op)
+
+    def _knows_custom_ops(self) -> contextlib.AbstractContextManager[None]:
+        """Lets the ops of these options be found while a model is prepared."""
+        if not self._custom_ops:
+            return contextlib.nullcontext()
+        from sardonyx.runtime.api import custom_ops
+
+        return custom_ops.known(self._custom_ops)
 
     def register_custom_ops_library(self, path: str) -> None:
         """Load custom ops from a shared library. Libraries for the original's C interface cannot be used here."""

@@ -338,7 +338,7 @@ class InferenceSession(Session):
                 names, normalized = (list(part) for part in zip(*options._providers, strict=True))
         self._requested_providers = list(zip(names, normalized, strict=True))
         model: Any = self._model_bytes if self._model_path is None else self._model_path
-        with rarely_collected():
+        with rarely_collected("sessions"):
             place = None if self._read_config_from_model else self._place(model)
             session = RawSession(options, model, self._model_path is not None, self._read_config_from_model, place)
             session.initialize_session(names, normalized, self._disabled_optimizers, self._prepacked_weights_container)

@@ -10,7 +10,6 @@ import heapq
 from collections.abc import Iterable, Iterator, Sequence
 
 from sardonyx.ir import Graph, Value, dim
-from sardonyx.ops.table import facts_of
 from sardonyx.runtime.api.enums import ExecutionOrder
 from sardonyx.runtime.preparation.partition import Assignment
 from sardonyx.runtime.preparation.sizes import bytes_of
@@ -69,6 +68,8 @@ class Units:
         yield from assignment.nodes[0].outputs if assignment.cluster is None else assignment.cluster.outputs
 
     def reads_shape(self, index: int) -> bool:
+        from sardonyx.ops.table import facts_of
+
         nodes = self.assignments[index].nodes
         return len(nodes) == 1 and facts_of(nodes[0]).reads_shapes
 

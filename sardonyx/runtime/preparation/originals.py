@@ -14,7 +14,7 @@ import numpy as np
 from sardonyx.dtypes import ElementType
 from sardonyx.errors import Fail
 from sardonyx.ir import Model, Tensor
-from sardonyx.ir.edit import all_graphs
+from sardonyx.ir.graph import all_graphs
 from sardonyx.providers.prepacking import Prepacking
 from sardonyx.runtime.preparation.plan import Plan
 from sardonyx.runtime.preparation.prepare import Prepared, prepare

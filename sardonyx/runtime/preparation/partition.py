@@ -13,16 +13,9 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 
 from sardonyx.errors import EPFail
 from sardonyx.ir import Graph, Node, Value
-from sardonyx.ir.edit import all_graphs
+from sardonyx.ir.graph import all_graphs
 from sardonyx.providers.clustering import maximal_clusters
-from sardonyx.providers.provider import (
-    CannotCompile,
-    Capability,
-    Cluster,
-    Compiled,
-    ExecutionProvider,
-    missing_kernel,
-)
+from sardonyx.providers.provider import CannotCompile, Capability, Cluster, Compiled, ExecutionProvider
 from sardonyx.startup.records import dataclass, field, replace
 
 logger = logging.getLogger("sardonyx.runtime")
@@ -75,6 +68,8 @@ def partition_graphs(
         if free:
             if expand(free):
                 continue
+            from sardonyx.providers.kernel_search import missing_kernel
+
             raise missing_kernel(free[0])
         ordered = {inner: _ordered(inner, claims.owner) for inner in claims.graphs()}
         if compiling and not compiler.compile(ordered):

@@ -11,9 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from sardonyx import ops, settings
-from sardonyx.ir import Graph, Model, Node, dim, edit
-from sardonyx.providers.matching import resolver_of
-from sardonyx.runtime.api import custom_ops
+from sardonyx.ir import Graph, Model, Node, dim
 from sardonyx.runtime.api.options import SessionOptions
 from sardonyx.runtime.preparation.copies import insert_copies
 from sardonyx.runtime.preparation.defaults import Defaults
@@ -68,7 +66,7 @@ def prepare(begun: Recipe | Prepared, upto: str = "plan") -> Prepared:
     The model of what was begun is changed on the way.
     """
     prepared = load(begun) if isinstance(begun, Recipe) else begun
-    with custom_ops.known(prepared.recipe.options._custom_ops):
+    with prepared.recipe.options._knows_custom_ops():
         for stage in STAGES[_number(prepared.stage) : _number(upto)]:
             if prepared.recipe.compiled is None or stage in COMPILED_STAGES:
                 prepared = stage(prepared)
@@ -93,6 +91,8 @@ def load(recipe: Recipe) -> Prepared:
 
 def inline(prepared: Prepared) -> Prepared:
     """Fix what the recipe fixes of the inputs, and replace calls of the model's functions by their bodies."""
+    from sardonyx.ir import edit
+
     recipe, model = prepared.recipe, prepared.model
     defaults = Defaults(fix_defaults(model.graph)) if recipe.fixes_defaults else None
     fix_inputs(model, recipe.shapes, recipe.values)
@@ -105,6 +105,7 @@ def inline(prepared: Prepared) -> Prepared:
 def infer(prepared: Prepared) -> Prepared:
     """Find the types and shapes of all values."""
     from sardonyx.providers.cpu.provider import evaluate
+    from sardonyx.providers.matching import resolver_of
 
     recipe, model = prepared.recipe, prepared.model
     ops.infer(model, evaluate, strict=recipe.options._config.is_on(settings.STRICT_INFERENCE))

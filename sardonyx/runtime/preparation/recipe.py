@@ -17,7 +17,6 @@ from sardonyx.ir import Model
 from sardonyx.providers.accuracy import Accuracy
 from sardonyx.providers.prepacking import PrepackedWeightsContainer, Prepacking
 from sardonyx.providers.provider import ExecutionProvider
-from sardonyx.runtime.api import custom_ops
 from sardonyx.runtime.api.enums import GraphOptimizationLevel
 from sardonyx.runtime.api.options import SessionOptions
 from sardonyx.runtime.preparation.loading import load_model
@@ -161,6 +160,8 @@ def _open_providers(providers: ProviderList, options: SessionOptions, compiled: 
     )
     cpu = next((provider for provider in opened if provider.name == CPU_PROVIDER), None)
     if options._custom_ops and cpu is not None:  # they are NumPy functions
+        from sardonyx.runtime.api import custom_ops
+
         cpu.custom_kernels.append(custom_ops.kernel_table(options._custom_ops))
     return opened
 

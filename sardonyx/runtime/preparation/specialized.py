@@ -12,7 +12,6 @@ import numpy as np
 
 from sardonyx.errors import CODED, door
 from sardonyx.ir import Value
-from sardonyx.ops.table import facts_of
 from sardonyx.runtime.preparation.plan import Plan, all_steps
 from sardonyx.runtime.preparation.recipe import LARGEST_WEIGHTS, Shapes, Values
 from sardonyx.runtime.preparation.sizes import given_symbols
@@ -81,6 +80,8 @@ class Specialized:
 
 def _tells(condition: Value | None, plan: Plan) -> bool:
     """Whether shapes, and inputs that are single numbers, tell what a value is."""
+    from sardonyx.ops.table import facts_of
+
     pending, reached = [condition], {condition}
     while pending:
         value = pending.pop()

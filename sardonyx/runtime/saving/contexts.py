@@ -22,7 +22,6 @@ from sardonyx.providers.accuracy import Accuracy
 from sardonyx.providers.native.aot.opening import Context, ReadData, Refused, context_nodes, main_node, open_context
 from sardonyx.providers.native.aot.provider import SourceNeeded
 from sardonyx.providers.native.execution.compiled import CompiledProgram
-from sardonyx.runtime.api import custom_ops
 from sardonyx.runtime.api.configuration import Configuration
 from sardonyx.runtime.api.context_data import OrtEpContextData, OrtEpContextDataBuffer
 from sardonyx.startup.records import dataclass
@@ -246,7 +245,7 @@ def write(prepared: Prepared, file: ContextFile | None) -> Written:
     recipe = prepared.recipe
     file = file or context_file_of(recipe.source, recipe.options._config)
     try:
-        with custom_ops.known(recipe.options._custom_ops):
+        with recipe.options._knows_custom_ops():
             return _write(prepared, file)
     except OSError as error:
         raise InvalidArgument(f'open file "{file.path}" failed: {error.strerror}') from error

@@ -23,7 +23,6 @@ from sardonyx.ops.signatures import Signature
 from sardonyx.optimizer.pipeline import Level
 from sardonyx.providers.cpu.provider import CPUExecutionProvider
 from sardonyx.providers.matching import SCHEMAS, OpId
-from sardonyx.runtime.api import custom_ops
 from sardonyx.runtime.api.enums import GraphOptimizationLevel
 from sardonyx.runtime.api.options import SessionOptions
 from sardonyx.runtime.preparation import opsets
@@ -49,7 +48,7 @@ def is_ort_path(path: str | os.PathLike[str], entries: Mapping[str, str]) -> boo
 
 def save_as_run(prepared: Prepared) -> None:
     """Write a session's model as it will run, where and how its options say; in the ORT format with what is compiled still as nodes."""
-    with custom_ops.known(prepared.recipe.options._custom_ops):
+    with prepared.recipe.options._knows_custom_ops():
         _save_as_run(prepared)
 
 

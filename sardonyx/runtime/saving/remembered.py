@@ -25,7 +25,6 @@ from sardonyx.compiler.cache import ObjectCache, default_folder, given_bytes
 from sardonyx.errors import CODED, InvalidArgument, is_strict
 from sardonyx.formats import mapping
 from sardonyx.formats.mapping import FileIdentity
-from sardonyx.formats.ort import reader
 from sardonyx.ir import Model, Node, Type, Value
 from sardonyx.providers.native.aot.opening import COMPATIBILITY_KEY, ReadData, context_nodes
 from sardonyx.providers.native.execution.compiled import CompiledProgram
@@ -35,7 +34,7 @@ from sardonyx.runtime.preparation.defaults import Defaults
 from sardonyx.runtime.preparation.recipe import ProviderList
 from sardonyx.runtime.preparation.specialized import Specialized
 from sardonyx.runtime.preparation.suppositions import Suppositions
-from sardonyx.runtime.saving import contexts, remembered_keys
+from sardonyx.runtime.saving import contexts, outlines, remembered_keys
 from sardonyx.runtime.saving.contexts import Compiled
 from sardonyx.runtime.saving.file_digests import digest_of, is_settled
 from sardonyx.startup import later
@@ -46,13 +45,14 @@ if TYPE_CHECKING:
     from sardonyx.runtime.preparation.plan import Step
     from sardonyx.runtime.preparation.prepare import Prepared
 
-MAGIC = b"sardonyx model 5"
+MAGIC = b"sardonyx model 6"
 _HEAD = struct.Struct("<16s32sQQQ")
 """Magic, checksum, and how many bytes each part has."""
 ALIGNMENT = 64
 SMALL = 32 << 20
-"""How many bytes a model may have, and an entry, to be kept without being asked. Larger entries are mapped, and their constants, like
-the weights of any model, not read before they are used."""
+"""How many bytes a model may have, and an entry, to be kept without being asked."""
+WORTH_MAPPING = 1 << 20
+"""Entries of more bytes are mapped, and their constants, like the weights of any model, not read before they are used."""
 WORTH_KEEPING = 0.05
 """How many seconds a model must have taken: what is prepared in less is prepared again as soon as an entry is read."""
 FOLDER = "models"
@@ -127,12 +127,13 @@ class Place:
             return None
         try:
             names, model_bytes, payload = unpacked(content, self.key)
-            model = reader.read_model(model_bytes, directly=True)
-            model.doc, model.graph.name, model.graph.doc, shown, files, *words = json.loads(bytes(names))
+            *texts, shown, files, default_words, supposed, outline = json.loads(bytes(names))
             if not self._has(files):
                 return None
-            defaults, suppositions = Defaults.of_words(words[0]), Suppositions.of_words(words[1])
-        except (*CODED, ValueError) as error:
+            model = _read_model(model_bytes) if outline is None else outlines.model_of(outline)
+            model.doc, model.graph.name, model.graph.doc = texts
+            defaults, suppositions = Defaults.of_words(default_words), Suppositions.of_words(supposed)
+        except (*CODED, ValueError, TypeError, KeyError) as error:
             logger.info("The remembered model %s is damaged: %s", self.path, error)
             return None
         model.metadata.pop(COMPATIBILITY_KEY, None)
@@ -266,7 +267,7 @@ def _own_file(path: str) -> memoryview | None:
         status = os.fstat(descriptor)
         if hasattr(os, "getuid") and status.st_uid != os.getuid():
             return None  # code that somebody else put there is not ours to run
-        if status.st_size > SMALL:
+        if status.st_size > WORTH_MAPPING:
             return mapping.mapped(descriptor, mapping.identity_of(descriptor))
         memory = np.empty(status.st_size + ALIGNMENT, np.uint8)
         shift = -memory.ctypes.data % ALIGNMENT
@@ -288,23 +289,37 @@ def _programs(prepared: Prepared) -> list[CompiledProgram]:
 
 def _parts(prepared: Prepared, files: Mapping[str, str]) -> list[bytes | memoryview]:
     """What an entry for a prepared model consists of."""
-    from sardonyx.runtime.saving.files import as_saved
-
-    models: list[bytes] = []
+    models: list[Model] = []
     payloads: list[memoryview] = []
     file = contexts.ContextFile(
         Path("model.ort"),
         required=True,
         write=lambda name, data: payloads.append(data._data),  # which is as large as the weights, and need not be copied
-        take=lambda model: models.append(bytes(as_saved(model, portable=False).encoded())),
+        take=models.append,
     )
     contexts.write(prepared, file)
     whole = prepared.model
     shown = {value.name: NodeArg._of(value, type).shape for value, type in _shown(prepared)}
     defaults = [] if prepared.defaults is None else prepared.defaults.as_words()
     supposed = [] if prepared.suppositions is None else prepared.suppositions.as_words()
-    names = [whole.doc, whole.graph.name, whole.graph.doc, shown, dict(files), defaults, supposed]  # what the ORT format lacks
-    return [json.dumps(names).encode(), *models, *payloads]
+    outline = outlines.outline_of(models[0])
+    model_bytes = b"" if outline is not None else _written_model(models[0])
+    texts = [whole.doc, whole.graph.name, whole.graph.doc]  # which the ORT format lacks
+    names = [*texts, shown, dict(files), defaults, supposed, outline]
+    return [json.dumps(names).encode(), model_bytes, *payloads]
+
+
+def _written_model(model: Model) -> bytes:
+    from sardonyx.runtime.saving.files import as_saved
+
+    return bytes(as_saved(model, portable=False).encoded())
+
+
+def _read_model(content: memoryview) -> Model:
+    """A model that has more than programs: NumPy computes some of its nodes."""
+    from sardonyx.formats.ort import reader
+
+    return reader.read_model(content, directly=True)
 
 
 def _shown(prepared: Prepared) -> Iterator[tuple[Value, Type | None]]:
@@ -345,12 +360,12 @@ def unpacked(content: memoryview, key: str) -> list[memoryview]:
 def _checksum(key: str, parts: Sequence[bytes | memoryview]) -> bytes:
     """Over the key, and the parts with their lengths.
 
-    A large payload has a checksum of its own over all but its constants, which the model, another part, knows.
+    A large payload has a checksum of its own over all but its constants, which the words or the model, the other parts, know.
     """
+    *words, payload = parts
     hashed = blake2b(f"{key} {' '.join(str(len(part)) for part in parts)} ".encode(), digest_size=32)
-    for part in parts:
-        if len(part) <= SMALL:
-            hashed.update(part)
+    for part in (*words, *([payload] if len(payload) <= WORTH_MAPPING else [])):
+        hashed.update(part)
     return hashed.digest()
 
 

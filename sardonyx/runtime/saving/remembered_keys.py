@@ -18,12 +18,12 @@ import numpy as np
 from sardonyx import settings
 from sardonyx.compiler import features
 from sardonyx.compiler.pool import available_threads
-from sardonyx.ops import entries
 from sardonyx.runtime.api.options import Option, SessionOptions
 from sardonyx.runtime.preparation.providers import CPU_PROVIDER
 from sardonyx.runtime.preparation.recipe import ProviderList
 from sardonyx.runtime.saving import file_digests
 from sardonyx.runtime.saving.file_digests import digest
+from sardonyx.startup import authors
 
 FORMAT = 2
 PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -47,7 +47,7 @@ def describes_all(options: SessionOptions, providers: ProviderList) -> bool:
     is_written = bool(options.optimized_model_filepath) or options.enable_profiling or options._context_reader is not None
     is_written = is_written or any(options._config.entries.get(key) for key in WRITES)
     is_ours = all(name == CPU_PROVIDER for name, _ in providers)
-    return is_ours and not is_written and not any(supplied) and not entries.foreign()
+    return is_ours and not is_written and not any(supplied) and not authors.others()
 
 
 def key_of(content: str, options: SessionOptions, providers: ProviderList, disabled: Collection[str]) -> str:

@@ -18,9 +18,9 @@ from sardonyx.ops.signatures import Signature
 from sardonyx.providers.cpu import load_kernels
 from sardonyx.providers.cpu.provider import CPUExecutionProvider
 from sardonyx.providers.cpu.table import cpu
+from sardonyx.providers.kernel_search import missing_kernel
 from sardonyx.providers.matching import OpId
 from sardonyx.providers.native.program.table import lowerings
-from sardonyx.providers.provider import missing_kernel
 
 PACKAGE = "sardonyx"
 ROOT = Path(__file__).parents[2]

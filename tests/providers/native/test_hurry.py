@@ -19,10 +19,9 @@ import sardonyx
 from sardonyx.compiler import cache
 from sardonyx.compiler import jit as compiler
 from sardonyx.compiler.pool import KERNEL, pool
-from sardonyx.ops import entries
 from sardonyx.providers.native import provider
 from sardonyx.runtime.saving import remembered
-from sardonyx.startup import later
+from sardonyx.startup import authors, later
 from tests.patience import HANG_SECONDS
 
 HEAD = '<ir_version: 10, opset_import: ["": 21]>'
@@ -198,7 +197,7 @@ def test_another_session_of_a_model_does_not_wait_for_the_best_code(
     monkeypatch.setenv("SARDONYX_REMEMBER", "small")
     monkeypatch.setenv("SARDONYX_CACHE_DIR", str(tmp_path / "models"))
     monkeypatch.setattr(remembered, "WORTH_KEEPING", 0)
-    monkeypatch.setattr(entries, "_foreign", set())  # which other tests of the process may have filled
+    monkeypatch.setattr(authors, "_others", set())  # which other tests of the process may have filled
     first, second = session_of(MODEL), session_of(MODEL)
     assert fresh.compilations == 0
     later.finish()
@@ -211,7 +210,7 @@ def test_another_session_of_a_model_does_not_wait_for_the_best_code(
 CHILD = """
 import sys, numpy as np
 from sardonyx.runtime.saving import remembered
-from sardonyx.startup import later
+from sardonyx.startup import authors, later
 remembered.WORTH_KEEPING = 0
 later.DELAY, later.SECONDS_AT_END = 1000, float(sys.argv[2])
 import sardonyx
