@@ -14,7 +14,7 @@ import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 from onnx.shape_inference import infer_shapes, infer_shapes_path
 
-from sardonyx.transformers.graph_queries import bodies
+from sardonyx.tools.graph_queries import bodies
 
 SMALLEST = 5.96e-08
 LARGEST = 65504.0
