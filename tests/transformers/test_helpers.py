@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import onnx
 import onnx.parser
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -33,6 +34,7 @@ from sardonyx.transformers import (
     past_helper,
     profile_result_processor,
     profiler,
+    shape_optimizer,
     torch_onnx_export_helper,
 )
 from sardonyx.transformers.dynamo_onnx_helper import DynamoOnnxHelper
@@ -490,3 +492,46 @@ def test_measured_runs_give_the_results_of_runs(words):
         np.testing.assert_array_equal(other[0], right[0])
     with pytest.raises(ValueError, match="there are no GPU providers here"):
         bert_perf_test.create_session(words, True, None, None)
+
+
+BERT = """
+<ir_version: 8, opset_import: ["": 17]>
+bert (int64[batch, length] ids, int64[batch, length] kinds, int64[batch, length] mask) => (int64[a, b] y, float[c, d] z)
+<int64[1] one = {1}, int64[1] rest = {-1}> {
+    size = Shape (ids)
+    rows = Slice (size, zero, one)
+    form = Concat <axis = 0> (rows, rest)
+    sum = Add (ids, kinds)
+    flat = Reshape (sum, form)
+    y = Mul (flat, mask)
+    z = Cast <to = 1> (y)
+    zero = Constant <value_ints = [0]> ()
+}
+"""
+NAMES = ["--input_ids", "ids", "--segment_ids", "kinds", "--input_mask", "mask"]
+
+
+def test_bert_for_one_size(tmp_path):
+    source, target = tmp_path / "bert.onnx", tmp_path / "fixed.onnx"
+    model = onnx.parser.parse_model(BERT)
+    nodes = [*model.graph.node]
+    del model.graph.node[:]
+    model.graph.node.extend([nodes[-1], *nodes[:-1]])
+    onnx.save(model, source)
+    words = ["--input", str(source), "--output", str(target), *NAMES, "--batch_size", "2", "--sequence_length", "5"]
+    shape_optimizer.main([*words, "--enable_shape_opt", "--enable_reshape_opt", "--output_names", "y"])
+    fixed = onnx.load(target)
+    assert not {node.op_type for node in fixed.graph.node} & {"Shape", "Slice", "Concat", "Cast"}
+    assert [[size.dim_value for size in value.type.tensor_type.shape.dim] for value in fixed.graph.input] == [[2, 5]] * 3
+    feeds = {name: np.random.default_rng(0).integers(0, 9, (2, 5)) for name in ("ids", "kinds", "mask")}
+    wanted = onnxruntime.InferenceSession(source).run(["y"], feeds)[0]
+    np.testing.assert_array_equal(onnxruntime.InferenceSession(target).run(None, feeds)[0], wanted)
+    optimizer = shape_optimizer.BertOnnxModelShapeOptimizer(OnnxModel(fixed))
+    with pytest.raises(ValueError, match="ids has 5 columns already, 6 are wanted"):
+        optimizer.use_static_input(["ids"], 2, 6)
+    with pytest.raises(ValueError, match="no input words, it has ids, kinds, mask"):
+        optimizer.optimize(None, "words", "kinds", "mask", True, True)
+    with pytest.raises(ValueError, match="no output w, it has y"):
+        optimizer.optimize(None, "ids", "kinds", "mask", True, True, ["w"])
+    asked = shape_optimizer.BertOnnxModelShapeOptimizer(OnnxModel(model))
+    assert asked.get_shape_outputs() == ["size"] and asked.get_reshape_shape_inputs() == ["form"]
