@@ -175,7 +175,8 @@ np.testing.assert_array_equal(places["logits"].numpy(), session.run(["logits"], 
 theirs = importlib.import_module("onnxruntime.transformers.models.whisper.whisper_inputs")
 sound = models["whisper"].config
 paths = whisper_converter.main(["-m", str(folder / "whisper"), "--no_beam_search_op", "-o", "--output", str(folder / "sound")])
-for path, part in zip(paths, (merged["encoder"], merged["decoder"])):
+for path in paths:
+    part = merged[Path(path).stem.split("_")[1]]
     given = whisper_inputs.get_sample_encoder_decoder_init_inputs(sound, "cpu", 2, 3, 2 * sound.max_source_positions)
     if part is merged["decoder"]:
         given = whisper_inputs.get_sample_decoder_inputs(sound, "cpu", 2, 4, 3)

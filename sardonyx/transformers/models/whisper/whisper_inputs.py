@@ -181,10 +181,10 @@ def _array(name: str, inputs: Mapping[str, Any], lists: Mapping[str, Iterator[An
     known = OTHER_NAMES.get(name, name)
     if known in inputs:
         return np.asarray(inputs[known].detach().cpu().numpy())
-    tensors = next((tensors for pattern, tensors in lists.items() if fnmatchcase(name, pattern)), None)
-    if tensors is None:
+    tensor = next((next(tensors, None) for pattern, tensors in lists.items() if fnmatchcase(name, pattern)), None)
+    if tensor is None:
         raise ValueError(f"nothing of {', '.join(inputs)} is meant for the input {name}")
-    return np.asarray(next(tensors).detach().cpu().numpy())
+    return np.asarray(tensor.detach().cpu().numpy())
 
 
 OPEN_SIZES: Mapping[str, Mapping[int, str]] = {
