@@ -32,9 +32,9 @@ TORCH = (
     "`transformers.large_model_exporter` and optimum export them, and `transformers.optimizer` takes what they write"
 )
 PARTS = "is a module of PyTorch or its inputs; parts of models are `transformers.encoder_decoders.Part` and `transformers.decoders.Decoder`"
+LONGFORMER = "is made around an attention that onnxruntime computes on a GPU alone"
 MEASURES = "measures models of PyTorch or of optimum beside ours; `sardonyx bench` measures, and converters compare results"
 TIMES = "computes times of words from attention, which Whisper's converter does not write yet"
-PROCESSES = "splits a model over the GPUs of several processes"
 TENSORFLOW = "loads models of TensorFlow"
 BUILD = "belongs to a build of the C++ code"
 RULES = "is a part of the original's optimizer; ours has [rules and passes](optimizer.md), and one model class for all"
@@ -42,7 +42,6 @@ GENERATION = "builds models around a beam search, which has no CPU kernel here y
 
 CPP = "is an object of the C++ code with which Python programs can do nothing"
 PIECES = "is a piece of the original's own program; what it is for is done by others here"
-BENCH = "makes buffers of PyTorch on a GPU; measurements here bind arrays"
 
 REASONS: Mapping[str, str] = {
     "capi.onnxruntime_collect_build_info.*": GPU,
@@ -59,7 +58,6 @@ REASONS: Mapping[str, str] = {
     "tools.qnn.*": QNN,
     "transformers.benchmark.*": TORCH,
     "transformers.benchmark_helper.*": GPU,
-    "transformers.bert_perf_test.*": BENCH,
     "transformers.convert_generation.*": GENERATION,
     "transformers.convert_tf_models_to_pytorch.*": TENSORFLOW,
     "transformers.convert_to_packing_mode.*": GPU_OPS,
@@ -72,9 +70,11 @@ REASONS: Mapping[str, str] = {
     "transformers.large_model_exporter.auto_pipeline_parallel": GPU,
     "transformers.large_model_exporter.*": PIECES,
     "transformers.models.*stable_diffusion*": GPU,
+    "transformers.models.longformer*": LONGFORMER,
+    "transformers.models.phi2.inference_example.*": GPU,
+    "transformers.models.sam2.nvtx_helper.*": GPU,
     "transformers.models.*benchmark*": MEASURES,
     "transformers.models.*parity*": MEASURES,
-    "transformers.models.llama.dist_settings.*": PROCESSES,
     "transformers.models.llama.convert_to_onnx.*": PIECES,
     "transformers.models.whisper.whisper_chain.*": GENERATION,
     "transformers.models.whisper.whisper_jump_times.*": TIMES,

@@ -5,6 +5,7 @@ Prints how far onnxruntime and sardonyx are from PyTorch with each file, and whi
 
 import importlib
 import json
+import os
 import sys
 from collections import Counter
 from pathlib import Path
@@ -18,13 +19,15 @@ import transformers as hub
 
 import sardonyx
 from sardonyx.tools import pytorch_export_contrib_ops
+from sardonyx.transformers import bert_perf_test
 from sardonyx.transformers.encoder_decoders import DECODER, ENCODER, ENCODER_OF_CACHES, FIRST_STEP, SIZES, Part
 from sardonyx.transformers.models.bart import export as bart_export
 from sardonyx.transformers.models.gpt2 import convert_to_onnx as gpt2_converter
 from sardonyx.transformers.models.gpt2 import gpt2_helper
 from sardonyx.transformers.models.gpt2.stacked import Stacked
 from sardonyx.transformers.models.llama import convert_to_onnx as llama_converter
-from sardonyx.transformers.models.llama import llama_inputs
+from sardonyx.transformers.models.llama import dist_settings, llama_inputs
+from sardonyx.transformers.models.sam2 import sam2_utils
 from sardonyx.transformers.models.t5 import convert_to_onnx as t5_converter
 from sardonyx.transformers.models.whisper import convert_to_onnx as whisper_converter
 from sardonyx.transformers.models.whisper import whisper_inputs
@@ -140,8 +143,19 @@ outputs = {"logits": torch.zeros(2, 3, small.vocab_size)}
 outputs |= {name.replace("past_key_values", "present"): torch.zeros(2, 4, 7, 8) for name in tensors if "past" in name}
 bound = llama_inputs.add_io_bindings_as_tensors(session, tensors, outputs, False, False)
 session.run_with_iobinding(bound)
-for got in (session.run(["logits"], arrays)[0], binding.copy_outputs_to_cpu()[0], outputs["logits"].numpy()):
+empty = {name: np.zeros_like(tensor.numpy()) for name, tensor in outputs.items()}
+made = bert_perf_test.create_input_output_tensors(arrays, empty, "cpu")
+session.run_with_iobinding(bert_perf_test.create_io_binding(session, *made))
+all_logits = session.run(["logits"], arrays)[0], binding.copy_outputs_to_cpu()[0], outputs["logits"], made[1]["logits"]
+for got in map(np.asarray, all_logits):
     np.testing.assert_allclose(got, wanted, atol=1e-5)
+assert bert_perf_test.numpy_type(torch.float16) is np.float16
+os.environ |= {"LOCAL_RANK": "0", "RANK": "0", "WORLD_SIZE": "1"}
+dist_settings.init_dist()
+assert torch.distributed.get_backend() == "gloo" and (dist_settings.get_rank(), dist_settings.get_size()) == (0, 1)
+dist_settings.barrier()
+torch.distributed.destroy_process_group()
+assert sam2_utils.random_sam2_input_image(2, 4, 5).shape == (2, 3, 4, 5)
 prompt = llama_inputs.get_sample_inputs(small, "cpu", 2, 3, engine="ort", return_dict=True)
 assert prompt["position_ids"].tolist() == [[0, 1, 2]] * 2
 token = llama_inputs.get_sample_with_past_kv_inputs(small, "cpu", 2, 4, engine="ort", return_dict=True)

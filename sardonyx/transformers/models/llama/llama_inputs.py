@@ -13,7 +13,7 @@ import numpy as np
 from sardonyx.runtime.api.iobinding import IOBinding
 from sardonyx.runtime.api.session import InferenceSession
 from sardonyx.runtime.api.value import OrtValue
-from sardonyx.transformers.io_binding_helper import TypeHelper
+from sardonyx.transformers.io_binding_helper import place_of
 from sardonyx.transformers.torch_onnx_export_helper import loaded_torch
 
 Pairs = Sequence[tuple[Any, Any]]
@@ -224,18 +224,12 @@ def add_io_bindings_as_tensors(
     """A binding of tensors of PyTorch in their memory; with shared buffers outputs of keys and values go into the inputs' memory."""
     binding = model.io_binding()
     for name, tensor in verify_ort_inputs(model, inputs).items():
-        binding.bind_input(name, *_place(tensor))
+        binding.bind_input(name, *place_of(tensor))
     for name in (value.name for value in model.get_outputs()):
         is_shared = use_buffer_share and "present" in name
         tensor = inputs[name.replace("present", "past_key_values")] if is_shared else outputs[name]
-        binding.bind_output(name, *_place(tensor))
+        binding.bind_output(name, *place_of(tensor))
     return binding
-
-
-def _place(tensor: Any) -> tuple[str, int, Any, tuple[int, ...], int]:
-    """Device, element type, shape and address of a tensor."""
-    kind = TypeHelper.torch_type_to_numpy_type(tensor.dtype)
-    return tensor.device.type, tensor.device.index or 0, kind, tuple(tensor.shape), tensor.data_ptr()
 
 
 def get_initial_inputs_and_outputs(
