@@ -24,19 +24,14 @@ def _exporter() -> ModuleType:
     return torch.onnx  # type: ignore[no-any-return]
 
 
-def _number(value: Any, kind: str) -> Any:
-    """What a traced argument is, if it is a constant."""
-    return _exporter().symbolic_helper._maybe_get_const(value, kind)
-
-
-def _grid_sampler(g: Any, data: Any, grid: Any, mode: Any, padding_mode: Any, align_corners: Any) -> Any:
+def _grid_sampler(g: Any, data: Any, grid: Any, mode: int, padding_mode: int, align_corners: bool) -> Any:
     return g.op(
         f"{DOMAIN}::GridSample",
         data,
         grid,
-        mode_s=MODES[_number(mode, "i")],
-        padding_mode_s=PADDINGS[_number(padding_mode, "i")],
-        align_corners_i=int(_number(align_corners, "b")),
+        mode_s=MODES[mode],
+        padding_mode_s=PADDINGS[padding_mode],
+        align_corners_i=int(align_corners),
     )
 
 
@@ -45,14 +40,12 @@ def _like(op_type: str, g: Any, x: Any, *others: Any, **attributes: Any) -> Any:
     return g.op(f"{DOMAIN}::{op_type}", x, *others, **attributes).setType(x.type())
 
 
-def _gelu(g: Any, x: Any, approximate: Any = "none") -> Any:
-    how = approximate if isinstance(approximate, str) else _number(approximate, "s")
-    return _like("Gelu" if how == "none" else "FastGelu", g, x)
+def _gelu(g: Any, x: Any, approximate: str = "none") -> Any:
+    return _like("Gelu" if approximate == "none" else "FastGelu", g, x)
 
 
-def _unfold(g: Any, x: Any, dim: Any, size: Any, step: Any) -> Any:
-    places = {f"{name}_i": int(_number(value, "i")) for name, value in (("dim", dim), ("size", size), ("step", step))}
-    return g.op(f"{DOMAIN}::UnfoldTensor", x, **places)
+def _unfold(g: Any, x: Any, dim: int, size: int, step: int) -> Any:
+    return g.op(f"{DOMAIN}::UnfoldTensor", x, dim_i=dim, size_i=size, step_i=step)
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -65,11 +58,19 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "onnxruntime::DynamicTimeWarping": lambda g, x: g.op(f"{DOMAIN}::DynamicTimeWarping", x),
     "onnxruntime::UnfoldTensor": _unfold,
 }
+CONSTANTS = {
+    "aten::grid_sampler": ("v", "v", "i", "i", "b"),
+    "aten::gelu": ("v", "s"),
+    "onnxruntime::UnfoldTensor": ("v", "i", "i", "i"),
+}
+"""Kinds of operands where some are constants: "v" is a value of the graph, the others are handed over as numbers and texts."""
 
 
 def register() -> None:
     """Let exports that follow write these ops."""
     for name, function in FUNCTIONS.items():
+        if name in CONSTANTS:
+            function = _exporter().symbolic_helper.parse_args(*CONSTANTS[name])(function)
         for opset in (FIRST_OPSET, *(GELU_OPSETS if name == "aten::gelu" else ())):
             _exporter().register_custom_op_symbolic(name, function, opset)
             _registered.append((name, opset))
