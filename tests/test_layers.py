@@ -297,7 +297,7 @@ SEEN = {
     "sardonyx.ops.contrib": {"attention", "nchwc"},
     "sardonyx.ops.ml": set(),
     "sardonyx.optimizer.passes": set(),
-    "sardonyx.optimizer.rules": set(),
+    "sardonyx.optimizer.rules": {"normalization"},  # the spellings of layer normalization
     "sardonyx.providers.cpu": {"contrib", "provider", "table"},  # contrib: what codes of four bits stand for
     "sardonyx.providers.native": {"aot", "execution", "program", "provider"},
     "sardonyx.providers.null": {"provider"},

@@ -25,25 +25,23 @@ it has the classes alone."""
 
 GPU = "needs a GPU, or the libraries of one"
 GPU_OPS = "makes models of ops that onnxruntime computes on a GPU alone"
-QNN = "works on files of Qualcomm's converter"
+QNN = "needs the NPU of Qualcomm, and its converter"
+QNN_DOOR = "is `quantization.execution_providers.qnn.qnn_preprocess_model`"
 TORCH = (
     "runs or measures models of PyTorch, or exports them by a way of its own; `transformers.onnx_exporter`, "
     "`transformers.large_model_exporter` and optimum export them, and `transformers.optimizer` takes what they write"
 )
 PARTS = "is a module of PyTorch or its inputs; parts of models are `transformers.encoder_decoders.Part` and `transformers.decoders.Decoder`"
+LONGFORMER = "is made around an attention that onnxruntime computes on a GPU alone"
 MEASURES = "measures models of PyTorch or of optimum beside ours; `sardonyx bench` measures, and converters compare results"
 TIMES = "computes times of words from attention, which Whisper's converter does not write yet"
-PROCESSES = "splits a model over the GPUs of several processes"
-OLD_TABLES = "is a table that no ORT file has any more"
 TENSORFLOW = "loads models of TensorFlow"
 BUILD = "belongs to a build of the C++ code"
 RULES = "is a part of the original's optimizer; ours has [rules and passes](optimizer.md), and one model class for all"
 GENERATION = "builds models around a beam search, which has no CPU kernel here yet"
-COMPRESSOR = "is inner code of the weight-only quantizers; theirs and ours share the interface"
 
 CPP = "is an object of the C++ code with which Python programs can do nothing"
 PIECES = "is a piece of the original's own program; what it is for is done by others here"
-BENCH = "makes buffers of PyTorch on a GPU; measurements here bind arrays"
 
 REASONS: Mapping[str, str] = {
     "capi.onnxruntime_collect_build_info.*": GPU,
@@ -53,54 +51,40 @@ REASONS: Mapping[str, str] = {
     "capi.onnxruntime_pybind11_state.SessionObjectInitializer": CPP,
     "capi.onnxruntime_pybind11_state.get_session_initializer": CPP,
     "capi.onnxruntime_pybind11_state.pack_fp4_weights_for_cuda_moe_gemm": GPU,
-    "quantization.execution_providers.qnn.fusion_*": RULES,
-    "quantization.execution_providers.qnn.preprocess.*": PIECES,
-    "quantization.fusions*": RULES,
-    "quantization.matmul_nbits_quantizer.*": PIECES,
-    "quantization.neural_compressor*": COMPRESSOR,
+    "quantization.matmul_nbits_quantizer.NVAWQWeightOnlyQuantizer": GPU,
     "tools.ort_format_model.operator_type_usage_processors.*": BUILD,
-    "tools.ort_format_model.ort_flatbuffers_py.fbs.Deprecated*": OLD_TABLES,
     "tools.ort_format_model.ort_model_processor.*": BUILD,
-    "tools.ort_format_model.types.*": PIECES,
-    "tools.pytorch_export_contrib_ops.*": TORCH,
+    "tools.qnn.preprocess.*": QNN_DOOR,
     "tools.qnn.*": QNN,
     "transformers.benchmark.*": TORCH,
     "transformers.benchmark_helper.*": GPU,
-    "transformers.bert_perf_test.*": BENCH,
     "transformers.convert_generation.*": GENERATION,
     "transformers.convert_tf_models_to_pytorch.*": TENSORFLOW,
     "transformers.convert_to_packing_mode.*": GPU_OPS,
-    "transformers.float16.InitializerTracker": PIECES,
     **dict.fromkeys(
-        (
-            "transformers.fusion_bias*",
-            "transformers.fusion_gemmfastgelu*",
-            "transformers.fusion_*group_norm*",
-            "transformers.fusion_nhwc_conv*",
-            "transformers.fusion_qordered*",
-            "transformers.fusion_transpose.FusionInsertTranspose",
-        ),
+        ("transformers.fusion_qordered*",),
         GPU_OPS,
     ),
-    "transformers.fusion_*": RULES,
     "transformers.io_binding_helper.*": GPU,
     "transformers.large_model_exporter.*device": GPU,
     "transformers.large_model_exporter.auto_pipeline_parallel": GPU,
     "transformers.large_model_exporter.*": PIECES,
     "transformers.models.*stable_diffusion*": GPU,
+    "transformers.models.longformer*": LONGFORMER,
+    "transformers.models.phi2.inference_example.*": GPU,
+    "transformers.models.sam2.nvtx_helper.*": GPU,
     "transformers.models.*benchmark*": MEASURES,
     "transformers.models.*parity*": MEASURES,
-    "transformers.models.llama.dist_settings.*": PROCESSES,
     "transformers.models.llama.convert_to_onnx.*": PIECES,
     "transformers.models.whisper.whisper_chain.*": GENERATION,
     "transformers.models.whisper.whisper_jump_times.*": TIMES,
-    "transformers.models.llama.*": PARTS,
+    "transformers.models.llama.llama_torch.*": PARTS,
+    "transformers.models.llama.quant_kv_dataloader.*": PARTS,
     "transformers.models.t5.*": PARTS,
     "transformers.models.whisper.*": PARTS,
     "transformers.models.*": TORCH,
     "transformers.onnx_exporter.*tf*": TENSORFLOW,
     "transformers.onnx_model_*.*": RULES,
-    "transformers.shape_optimizer.*": "folds shapes; `tools.make_dynamic_shape_fixed` fixes them and every session folds them",
 }
 """Why names are not there, by patterns of `module.name`; the first that fits counts."""
 

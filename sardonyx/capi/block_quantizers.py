@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from sardonyx.quantization.matmul_bnb4_quantizer import bnb4_blocks
-from sardonyx.quantization.weight_only.blocks import Blocks, check_shape, pack, pack_zero_points, round_to_nearest
+from sardonyx.quantization.weight_only.blocks import check_shape, packed_columns, packed_rows
 
 Array = np.ndarray
 
@@ -63,11 +65,6 @@ def _weight(src: Array, rows: int, columns: int) -> np.ndarray:
     return weight.reshape(rows, columns)
 
 
-def _blocks(bits: int, src: Array, block_size: int, columns: int, rows: int, symmetric: bool) -> Blocks:
-    check_shape(bits, block_size)
-    return round_to_nearest(np.ascontiguousarray(_weight(src, rows, columns).T), bits, block_size, bool(symmetric))
-
-
 def _fill_columns(
     bits: int,
     dst: Array,
@@ -79,11 +76,11 @@ def _fill_columns(
     rows: int,
     is_symmetric: bool,
 ) -> None:
-    blocks = _blocks(bits, src, block_size, columns, rows, is_symmetric)
-    _fill(dst, pack(blocks.codes, bits))
-    _fill(scale, blocks.scales)
-    if blocks.zero_points is not None:
-        _fill(zero_points, pack_zero_points(blocks.zero_points, bits))
+    check_shape(bits, block_size)
+    codes, scales, zeros = packed_columns(_weight(src, rows, columns), bits, block_size, bool(is_symmetric))
+    _fill_all((dst, scale), (codes, scales))
+    if not is_symmetric:
+        _fill(zero_points, zeros)
 
 
 def _fill_rows(
@@ -98,18 +95,17 @@ def _fill_rows(
     is_symmetric: bool,
 ) -> bool:
     """Codes of a row after the other, as the weight is; blocks lie along its columns."""
-    blocks = _blocks(bits, src, block_size, columns, rows, is_symmetric)
-    middle = np.uint8(2 ** (bits - 1) if is_symmetric else 0)
-    codes = blocks.flat_codes().T - middle & np.uint8(2**bits - 1)
-    _fill(dst, pack(_whole_bytes(codes.ravel(), bits), bits))
-    _fill(scale, blocks.scales.T)
-    if blocks.zero_points is not None:
-        _fill(zero_points, pack(_whole_bytes(blocks.zero_points.T.ravel(), bits), bits))
+    check_shape(bits, block_size)
+    codes, scales, zeros = packed_rows(_weight(src, rows, columns), bits, block_size, bool(is_symmetric))
+    _fill_all((dst, scale), (codes, scales))
+    if not is_symmetric:
+        _fill(zero_points, zeros)
     return bool(is_symmetric)
 
 
-def _whole_bytes(codes: np.ndarray, bits: int) -> np.ndarray:
-    return np.pad(codes, (0, -codes.size % (8 // bits)))
+def _fill_all(targets: Iterable[np.ndarray], values: Iterable[np.ndarray]) -> None:
+    for target, array in zip(targets, values, strict=True):
+        _fill(target, array)
 
 
 def _fill(target: np.ndarray, values: np.ndarray) -> None:

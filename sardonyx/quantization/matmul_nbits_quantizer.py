@@ -6,20 +6,18 @@
 from __future__ import annotations
 
 import argparse
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto
 
 from sardonyx.quantization import models
 from sardonyx.quantization.onnx_model import ONNXModel, clean_graph, find_initializer
 from sardonyx.quantization.progress import progress
 from sardonyx.quantization.types import QuantFormat
-from sardonyx.quantization.weight_only import hqq, kquant, rounding
-from sardonyx.quantization.weight_only.blocks import Blocks, check_shape, round_to_nearest
+from sardonyx.quantization.weight_only.blocks import check_shape, pack, packed_columns, packed_rows
 from sardonyx.quantization.weight_only.configs import (
     DefaultWeightOnlyQuantConfig,
     GPTQWeightOnlyQuantConfig,
@@ -29,13 +27,11 @@ from sardonyx.quantization.weight_only.configs import (
     RTNWeightOnlyQuantConfig,
     WeightOnlyQuantConfig,
 )
-from sardonyx.quantization.weight_only.gptq import GptqOptions, optimal_rounding
 from sardonyx.quantization.weight_only.moments import input_moments
-from sardonyx.quantization.weight_only.nodes import dequantize_nodes, gather_node, matmul_node
+from sardonyx.quantization.weight_only.quantizers import WeightOnlyQuantizer
 
 BLOCKED_OPSET, BLOCKED_IR = 21, 10
 """What types of 4 bits and blocks of DequantizeLinear need."""
-LOG = logging.getLogger(__name__)
 
 
 class MatMulNBitsQuantizer:
@@ -73,9 +69,11 @@ class MatMulNBitsQuantizer:
         self.accuracy_level = accuracy_level
         self.nodes_to_exclude = set(nodes_to_exclude or ())
         self.nodes_to_include = set(nodes_to_include or ())
-        self.node_quantizer: Any = None
         self.algo_config = algo_config
         self._follow(algo_config)
+        self.node_quantizer = WeightOnlyQuantizer(
+            algo_config, self.bits, self.block_size, self.is_symmetric, self.accuracy_level
+        )
 
     def _follow(self, config: WeightOnlyQuantConfig) -> None:
         """What a config says of bits and blocks goes before the arguments."""
@@ -91,17 +89,15 @@ class MatMulNBitsQuantizer:
 
     def process(self) -> None:
         """Quantize the weights; `model` holds the result."""
-        moments = {}
         if isinstance(self.algo_config, GPTQWeightOnlyQuantConfig):
-            moments = self._moments(self.algo_config)
-        self._moments_by_input = moments
-        self._has_contrib = False
+            self.node_quantizer.moments = self._moments(self.algo_config)
         if self._needs_blocked_types() and models.get_opset_version(self.model.model) < BLOCKED_OPSET:
             self.model.model = models.converted(self.model.model, BLOCKED_OPSET)
             self.model.model.ir_version = max(self.model.ir_version(), BLOCKED_IR)
         self._process_subgraph([self.model.graph()])
         clean_graph(self.model.graph(), self.model.model, set())
-        if self._has_contrib and self.algo_config.algorithm in ("DEFAULT", "HQQ"):
+        has_contrib = any(node.domain == models.ms_domain for node in self.model.nodes())
+        if has_contrib and self.algo_config.algorithm in ("DEFAULT", "HQQ"):
             self.model.set_opset_import(models.ms_domain, 1)
 
     def _needs_blocked_types(self) -> bool:
@@ -130,95 +126,77 @@ class MatMulNBitsQuantizer:
         for node in progress(list(graph.node), len(graph.node), "quantizing weights"):
             for inner in models.inner_graphs(node):
                 self._process_subgraph([*graph_stack, inner])
-            nodes += self._quantized(node, graph_stack) if self._is_wanted(node) else [node]
+            nodes += self.node_quantizer.quantize(node, graph_stack) if self._is_wanted(node) else [node]
         del graph.node[:]
         graph.node.extend(nodes)
         return graph
 
-    def _quantized(self, node: NodeProto, graph_stack: list[Any]) -> list[NodeProto]:
-        """What stands in the place of a node: itself where it has no weight of two axes."""
-        if node.op_type not in ("MatMul", "Gather"):
-            return [node]
-        weight, graph = find_initializer(node.input[1 if node.op_type == "MatMul" else 0], graph_stack)
-        if weight is None or len(weight.dims) != 2 or 0 in weight.dims or weight.data_type not in FLOATS:
-            return [node]
+
+class DefaultWeightOnlyQuantizer(WeightOnlyQuantizer):
+    """Scales from the extremes of each block, for single nodes and arrays."""
+
+    config: DefaultWeightOnlyQuantConfig
+
+    def __init__(self, config: DefaultWeightOnlyQuantConfig):
+        super().__init__(config)
+
+    def qbits_block_quant(self, fp32weight: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(codes, scales, zero points) of a weight (K, N), packed as MatMulNBits takes them, or as DequantizeLinear for QDQ."""
+        if fp32weight.ndim != 2:
+            raise ValueError(f"a weight of two axes was expected, it has {fp32weight.ndim}")
+        bits, symmetric = self.bits, self.is_symmetric
+        if self.config.quant_format is QuantFormat.QOperator:
+            return packed_columns(fp32weight, bits, self.block_size, symmetric)
+        size = fp32weight.shape[0] if self.config.channel_wised_quantize else self.block_size
+        return packed_rows(fp32weight, bits, size, symmetric)
+
+    def quantize_matmul(self, node: NodeProto, graph_stack: Sequence[Any]) -> list[NodeProto]:
+        """What stands in the place of a MatMul."""
+        return self.quantize(node, graph_stack)
+
+    def quantize_gather(self, node: NodeProto, graph_stack: Sequence[Any]) -> list[NodeProto]:
+        """What stands in the place of a Gather."""
+        return self.quantize(node, graph_stack)
+
+
+class HQQWeightOnlyQuantizer(WeightOnlyQuantizer):
+    """HQQ, for single nodes."""
+
+    def __init__(self, config: HQQWeightOnlyQuantConfig):
+        super().__init__(config)
+
+    def quantize(self, node: NodeProto, graph_stack: Sequence[Any]) -> list[NodeProto]:
+        """What stands in the place of a MatMul."""
         if node.op_type == "Gather":
-            return self._gathered(node, weight, graph)
-        return self._multiplied(node, weight, graph)
-
-    def _multiplied(self, node: NodeProto, weight: TensorProto, graph: Any) -> list[NodeProto]:
-        blocks = self._blocks(node, weight)
-        config = self.algo_config
-        if config.quant_format is QuantFormat.QDQ:
-            by_channel = getattr(config, "channel_wised_quantize", False)
-            nodes, tensors = dequantize_nodes(node, blocks, weight, by_channel)
-        else:
-            made, tensors = matmul_node(node, blocks, self.accuracy_level, self._names(weight.name, blocks))
-            nodes = [made]
-            self._has_contrib = True
-        _add_new(graph, tensors)
-        return nodes
-
-    def _names(self, name: str, blocks: Blocks) -> tuple[str, str, str]:
-        """Names of codes, scales and zero points; those of the algorithms that came from elsewhere say the block size."""
-        if self.algo_config.algorithm in ("DEFAULT", "HQQ"):
-            return f"{name}_Q{blocks.bits}", f"{name}_scales", f"{name}_zero_points"
-        return f"{name}_Q{blocks.bits}G{blocks.block_size}", f"{name}_scale", f"{name}_zp"
-
-    def _blocks(self, node: NodeProto, weight: TensorProto) -> Blocks:
-        """The weight of a MatMul, one row for each column of it, by the algorithm of the config."""
-        array = numpy_helper.to_array(weight)
-        if not np.isfinite(array.astype(np.float32)).all():
-            raise ValueError(f"MatMul {node.name!r}: its weight {weight.name!r} holds NaN or infinity and cannot be quantized")
-        rows = array.T
-        config = self.algo_config
-        custom = (config.customized_weight_config or {}).get(node.name, {})
-        bits, size = custom.get("bits", self.bits), custom.get("group_size", self.block_size)
-        match config:
-            case RTNWeightOnlyQuantConfig():
-                return rounding.rounded(rows, bits, size, self.is_symmetric, config.ratios.get(weight.name, 1.0))
-            case KQuantWeightOnlyQuantConfig():
-                return kquant.k_quant(rows, bits, size)
-            case HQQWeightOnlyQuantConfig():
-                return hqq.half_quadratic(rows, bits, size)
-            case GPTQWeightOnlyQuantConfig():
-                options = GptqOptions(config.percdamp, config.actorder, config.mse)
-                moments = self._moments_by_input.get(node.input[0])
-                if moments is None or len(moments) != rows.shape[1]:
-                    return rounding.rounded(rows, bits, size, self.is_symmetric)
-                return optimal_rounding(rows, moments, bits, size, self.is_symmetric, options)
-        if getattr(config, "channel_wised_quantize", False):
-            size = rows.shape[1]
-        return round_to_nearest(rows, bits, size, self.is_symmetric)
-
-    def _gathered(self, node: NodeProto, weight: TensorProto, graph: Any) -> list[NodeProto]:
-        config = self.algo_config
-        if not isinstance(config, DefaultWeightOnlyQuantConfig) or config.quant_format is QuantFormat.QDQ:
-            LOG.warning(
-                "Gather %r stays in float: only the default algorithm, written as QOperator, has an op for it", node.name
-            )
-            return [node]
-        axis = config.quant_axes.get("Gather", 1) % 2
-        array = numpy_helper.to_array(weight)
-        blocks = round_to_nearest(array if axis == 1 else array.T, self.bits, self.block_size, self.is_symmetric)
-        made, tensors = gather_node(node, blocks, weight, axis)
-        self._has_contrib = True
-        _add_new(graph, tensors)
-        return [made]
-
-
-FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16)
-
-
-def _add_new(graph: Any, tensors: Sequence[TensorProto]) -> None:
-    """Add tensors that are not there yet; two nodes may share a weight."""
-    present = {tensor.name for tensor in graph.initializer}
-    graph.initializer.extend(tensor for tensor in tensors if tensor.name not in present)
+            raise NotImplementedError(f"Gather {node.name!r}: no op looks up rows with the float zero points of HQQ")
+        return super().quantize(node, graph_stack)
 
 
 def get_initializer(name: str, graph_path: list[Any]) -> tuple[TensorProto | None, Any]:
     """The tensor of that name in the innermost graph that has it, and the graph."""
     return find_initializer(name, graph_path)
+
+
+def is_divisible(val1: int, val2: int) -> bool:
+    """Whether blocks of `val2` fill `val1` without a rest."""
+    return val1 % val2 == 0
+
+
+def transpose_packed_int4_matrix(packed: np.ndarray, rows: int, cols: int) -> np.ndarray:
+    """The bytes of a matrix of 4-bit codes, of which two are in a byte, as those of its transpose."""
+    codes = np.stack([packed.ravel() & 0xF, packed.ravel() >> 4], axis=1).ravel()[: rows * cols]
+    return pack(codes.reshape(rows, cols).T.ravel(), 4)
+
+
+def ort_convert_str_to_bool(value: str) -> bool:
+    """ "true" and "1" are true, whatever their case."""
+    return value.lower() in ("true", "1")
+
+
+def parse_key_value_pair(s: str) -> tuple[str, int]:
+    """("Gather", 1) of "Gather:1"."""
+    key, value = s.split(":")
+    return key, int(value)
 
 
 def parse_args(arguments: Sequence[str] | None = None) -> argparse.Namespace:

@@ -12,6 +12,7 @@ import onnx
 from onnx import AttributeProto, ModelProto, TensorProto, external_data_helper, helper
 
 from sardonyx.quantization.types import QuantType
+from sardonyx.tools.external_files import save_beside
 
 onnx_domain = "ai.onnx"
 ms_domain = "com.microsoft"
@@ -127,12 +128,12 @@ def _put(message: Any, name: str, value: Any) -> None:
 def save(model: ModelProto, path: str | Path, external: bool = False, **options: Any) -> None:
     """Write a model; large tensors go to a file beside it if `external` says so or the message would be too large."""
     target = Path(path)
-    if external or model_size(model) >= MODEL_SIZE_THRESHOLD - LARGE_TENSOR:
-        location = options.pop("location", None) or f"{target.name}.data"
-        (target.parent / location).unlink(missing_ok=True)  # the onnx package appends to what is there
-        options.setdefault("size_threshold", LARGE_TENSOR)
-        external_data_helper.convert_model_to_external_data(model, location=location, **options)
-    onnx.save_model(model, str(target))
+    if not external and model_size(model) < MODEL_SIZE_THRESHOLD - LARGE_TENSOR:
+        onnx.save_model(model, str(target))
+        return
+    location = options.pop("location", None) or f"{target.name}.data"
+    is_one_file = options.pop("all_tensors_to_one_file", True)
+    save_beside(model, target, location if is_one_file else None, **{"size_threshold": LARGE_TENSOR} | options)
 
 
 def temporary_folder() -> tempfile.TemporaryDirectory[str]:

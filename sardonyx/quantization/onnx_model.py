@@ -146,10 +146,10 @@ class ONNXModel:
         return next((node for node in [*graph.node, *new_nodes_list] if node.name == node_name), None)
 
     def get_largest_node_name_suffix(self, node_name_prefix: str) -> int:
-        return _largest_suffix((node.name for node in self.model.graph.node), node_name_prefix)
+        return largest_suffix((node.name for node in self.model.graph.node), node_name_prefix)
 
     def get_largest_initializer_name_suffix(self, initializer_name_prefix: str) -> int:
-        return _largest_suffix((tensor.name for tensor in self.model.graph.initializer), initializer_name_prefix)
+        return largest_suffix((tensor.name for tensor in self.model.graph.initializer), initializer_name_prefix)
 
     def find_nodes_by_initializer(self, graph: Any, initializer: TensorProto) -> list[NodeProto]:
         return [node for node in graph.node if initializer.name in node.input]
@@ -226,7 +226,7 @@ def _rename(names: Any, old: str, new: str) -> None:
             names[position] = new
 
 
-def _largest_suffix(names: Iterable[str], prefix: str) -> int:
+def largest_suffix(names: Iterable[str], prefix: str) -> int:
     """The largest number after the prefix; -1 if there is none."""
     suffixes = (name.removeprefix(prefix) for name in names if name.startswith(prefix))
     return max((int(suffix) for suffix in suffixes if suffix.isdecimal()), default=-1)

@@ -20,6 +20,8 @@ from sardonyx.runtime.api.options import SessionOptions
 from sardonyx.runtime.api.session import InferenceSession
 from sardonyx.transformers.benchmark_helper import get_latency_result, output_details
 from sardonyx.transformers.bert_test_data import Feeds, generate_test_data, get_bert_inputs
+from sardonyx.transformers.io_binding_helper import TypeHelper, place_of
+from sardonyx.transformers.torch_onnx_export_helper import loaded_torch
 
 LEVELS = {
     0: GraphOptimizationLevel.ORT_DISABLE_ALL,
@@ -202,6 +204,30 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("-r", "--random_sequence_length", action="store_true", help="so many on average")
     parser.add_argument("--mask_type", type=int, default=2, help="1: lengths, 2: ones and zeros, 3: lengths with sums")
     return parser.parse_args(argv)
+
+
+def numpy_type(torch_type: Any) -> Any:
+    """NumPy's type for PyTorch's."""
+    return TypeHelper.torch_type_to_numpy_type(torch_type)
+
+
+def create_input_output_tensors(
+    inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], device: Any
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Arrays as tensors of PyTorch on a device, which a binding can be made of."""
+    torch = loaded_torch()
+    given, taken = ({name: torch.from_numpy(array).to(device) for name, array in part.items()} for part in (inputs, outputs))
+    return given, taken
+
+
+def create_io_binding(sess: InferenceSession, input_tensors: Mapping[str, Any], output_tensors: Mapping[str, Any]) -> Any:
+    """A binding of tensors in their memory."""
+    binding = sess.io_binding()
+    for name, tensor in input_tensors.items():
+        binding.bind_input(name, *place_of(tensor))
+    for name, tensor in output_tensors.items():
+        binding.bind_output(name, *place_of(tensor))
+    return binding
 
 
 def main(argv: Sequence[str] | None = None) -> Mapping[str, Mapping[str, Any]]:

@@ -14,7 +14,7 @@ import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 from onnx.shape_inference import infer_shapes, infer_shapes_path
 
-from sardonyx.transformers.graph_queries import bodies
+from sardonyx.tools.graph_queries import bodies
 
 SMALLEST = 5.96e-08
 LARGEST = 65504.0
@@ -100,6 +100,19 @@ def make_value_info_from_tensor(tensor: TensorProto) -> ValueInfoProto:
 
 
 # --- models
+
+
+class InitializerTracker:
+    """A weight, and the nodes that read it in float32 and in float16."""
+
+    def __init__(self, initializer: TensorProto):
+        self.initializer = initializer
+        self.fp32_nodes: list[NodeProto] = []
+        self.fp16_nodes: list[NodeProto] = []
+
+    def add_node(self, node: NodeProto, is_node_blocked: bool) -> None:
+        """Remember a node that reads it; blocked ones stay in float32."""
+        (self.fp32_nodes if is_node_blocked else self.fp16_nodes).append(node)
 
 
 def convert_float_to_float16(

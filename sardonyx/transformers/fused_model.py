@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Collection, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import ClassVar
 
-import onnx
 from onnx import ModelProto
 
-from sardonyx import formats, settings
+from sardonyx import settings
 from sardonyx.optimizer.pipeline import Level
-from sardonyx.runtime.saving import files as saving
+from sardonyx.tools.fusing import optimized
 from sardonyx.transformers.fusion_options import FusionOptions
 from sardonyx.transformers.onnx_model import OnnxModel
 
@@ -20,7 +17,6 @@ MASK_INPUTS = {"Attention": 3, "MultiHeadAttention": 4}
 """Where an op reads its mask."""
 BIAS_INPUT = 5
 """Where both read what is added to the scores, into which a mask may have gone."""
-DATA = "model.data"
 
 
 class FusedModel(OnnxModel):
@@ -104,15 +100,3 @@ class FusedModel(OnnxModel):
         norms = total("LayerNormalization", "SkipLayerNormalization", "EmbedLayerNormalization")
         simple = total("SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization")
         return attention > 0 and (gelu >= attention or not gelu) and norms + simple >= 2 * attention
-
-
-def optimized(
-    model: ModelProto, level: Level, disabled: Collection[str] = (), switches: Mapping[str, str] | None = None
-) -> ModelProto:
-    """A model as a session of this level has it, for any CPU."""
-    with tempfile.TemporaryDirectory() as folder:
-        source, target = Path(folder) / "source.onnx", Path(folder) / "target.onnx"
-        onnx.save_model(model, str(source), save_as_external_data=True, location="source.data")
-        loaded = saving.load_savable(source, level, disabled={*saving.HARDWARE_BOUND, *disabled}, settings=switches)
-        formats.save(loaded, target, DATA)
-        return onnx.load(str(target))

@@ -14,15 +14,11 @@ from typing import Any, ClassVar
 import numpy as np
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from sardonyx.optimizer.levels import LEVELS
-from sardonyx.optimizer.pipeline import Level
-from sardonyx.transformers.fused_model import optimized
+from sardonyx.optimizer.rewrite import Rule
+from sardonyx.tools.fusing import fused
 from sardonyx.transformers.onnx_model import OnnxModel
 
 logger = logging.getLogger(__name__)
-
-REMOVE_UNUSED = "RemoveUnused"
-"""The stage without which fusions leave nodes that nobody reads."""
 
 Readers = Mapping[str, Sequence[NodeProto]]
 Makers = Mapping[str, NodeProto]
@@ -98,9 +94,11 @@ class Fusion(ABC):
 class StageFusion:
     """Stages of our optimizer alone, under the name of one of onnxruntime's fusions."""
 
-    stages: ClassVar[tuple[str, ...]]
+    stages: ClassVar[tuple[str, ...]] = ()
     switches: ClassVar[Mapping[str, str]] = {}
     """Settings without which a stage does nothing."""
+    rules: ClassVar[tuple[Rule, ...]] = ()
+    """Rules that no level has, because on CPUs nothing is gained by them."""
 
     def __init__(self, model: OnnxModel, *_arguments: Any, **_options: Any):
         """Whatever else onnxruntime's classes take (heads, sizes, masks), the graph tells."""
@@ -108,5 +106,4 @@ class StageFusion:
 
     def apply(self) -> None:
         """Fuse in all graphs of the model."""
-        others = {stage.name for level in LEVELS.values() for stage in level} - {*self.stages, REMOVE_UNUSED}
-        self.model.initialize(optimized(self.model.model, Level.EXTENDED, others, self.switches))
+        self.model.initialize(fused(self.model.model, self.stages, self.switches, self.rules))

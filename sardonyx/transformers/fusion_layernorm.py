@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sardonyx.transformers import diffusion_rules
 from sardonyx.transformers.fusion_base import StageFusion
 
 
@@ -15,3 +16,9 @@ class FusionLayerNormalizationTF(StageFusion):
     """The same as TensorFlow's exporter writes it."""
 
     stages = ("LayerNormFusion",)
+
+
+class FusionLayerNormalizationNCHW(StageFusion):
+    """Layer normalization over the channels of images, between Transposes."""
+
+    rules = (diffusion_rules.normalize_channels,)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from sardonyx.transformers.graph_queries import GraphQueries, Makers, Readers, bodies
+from sardonyx.tools.graph_queries import GraphQueries, Makers, Readers, bodies
 
 logger = logging.getLogger(__name__)
 

@@ -110,6 +110,12 @@ def _type_of(values: Sequence[Any], name: str) -> str:
     return str(found)
 
 
+def place_of(tensor: Any) -> tuple[str, int, Any, tuple[int, ...], int]:
+    """Device, element type, shape and address of a tensor of PyTorch: what a binding asks for."""
+    kind = TypeHelper.torch_type_to_numpy_type(tensor.dtype)
+    return tensor.device.type, tensor.device.index or 0, kind, tuple(tensor.shape), tensor.data_ptr()
+
+
 class IOBindingHelper:
     """Inputs `input_ids`, `position_ids`, `attention_mask` and `past_0`… of a decoder, and its outputs, bound to memory."""
 

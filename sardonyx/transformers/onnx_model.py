@@ -11,6 +11,7 @@ from typing import Any
 import onnx
 from onnx import ModelProto, TensorProto
 
+from sardonyx.tools.external_files import save_beside
 from sardonyx.tools.symbolic_shape_infer import SymbolicShapeInference
 from sardonyx.transformers import float16
 from sardonyx.transformers.graph_edits import GraphEdits
@@ -104,21 +105,13 @@ class OnnxModel(GraphEdits):
             model.opset_import.append(onnx.helper.make_opsetid(CONTRIB, 1))
         path = Path(output_path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        location = f"{path.name}.data"
-        if save_as_external_data:
-            if all_tensors_to_one_file:
-                (path.parent / location).unlink(missing_ok=True)
-            elif any(path.parent.iterdir()):
-                raise RuntimeError(f"Output directory ({path.parent}) for external data is not empty.")
-        onnx.save_model(
-            model,
-            os.fspath(path),
-            save_as_external_data=save_as_external_data,
-            all_tensors_to_one_file=all_tensors_to_one_file,
-            location=location if save_as_external_data and all_tensors_to_one_file else None,
-            size_threshold=size_threshold,
-            convert_attribute=convert_attribute,
-        )
+        if not save_as_external_data:
+            onnx.save_model(model, os.fspath(path))
+            return
+        if not all_tensors_to_one_file and any(path.parent.iterdir()):
+            raise RuntimeError(f"Output directory ({path.parent}) for external data is not empty.")
+        location = f"{path.name}.data" if all_tensors_to_one_file else None
+        save_beside(model, path, location, size_threshold=size_threshold, convert_attribute=convert_attribute)
 
     def save_model_to_file(
         self,

@@ -20,8 +20,9 @@ from sardonyx.runtime.api.options import SessionOptions
 from sardonyx.runtime.api.session import InferenceSession
 from sardonyx.runtime.saving.files import HARDWARE_BOUND
 from sardonyx.settings import OPTIMIZED_MODEL_EXTERNAL_FILE, OPTIMIZED_MODEL_EXTERNAL_MIN_SIZE
+from sardonyx.tools.fusing import optimized
 from sardonyx.tools.onnx_model_utils import LEVELS
-from sardonyx.transformers.fused_model import FusedModel, optimized
+from sardonyx.transformers.fused_model import FusedModel
 from sardonyx.transformers.fusion_options import FusionOptions
 from sardonyx.transformers.onnx_model import OnnxModel
 from sardonyx.transformers.onnx_model_bart import BartOnnxModel

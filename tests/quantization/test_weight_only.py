@@ -13,11 +13,17 @@ from sardonyx.quantization import QuantFormat
 from sardonyx.quantization.matmul_bnb4_quantizer import MatMulBnb4Quantizer
 from sardonyx.quantization.matmul_nbits_quantizer import (
     DefaultWeightOnlyQuantConfig,
+    DefaultWeightOnlyQuantizer,
     GPTQWeightOnlyQuantConfig,
     HQQWeightOnlyQuantConfig,
+    HQQWeightOnlyQuantizer,
     KQuantWeightOnlyQuantConfig,
     MatMulNBitsQuantizer,
     RTNWeightOnlyQuantConfig,
+    is_divisible,
+    ort_convert_str_to_bool,
+    parse_key_value_pair,
+    transpose_packed_int4_matrix,
 )
 from sardonyx.quantization.weight_only import gptq, hqq, kquant, rounding
 from sardonyx.quantization.weight_only.blocks import in_blocks, pack, pack_zero_points, round_to_nearest
@@ -154,3 +160,56 @@ def test_sizes_of_blocks_that_no_op_takes_are_refused(options, message, rng) -> 
 def test_gptq_without_data_is_refused(rng) -> None:
     with pytest.raises(ValueError, match="calibration_data_reader"):
         MatMulNBitsQuantizer(product(rng), block_size=32, algo_config=GPTQWeightOnlyQuantConfig()).process()
+
+
+@pytest.mark.parametrize("kind", ["default", "symmetric", "hqq"])
+def test_a_single_node_is_quantized_as_the_whole_model_is(kind, rng) -> None:
+    config, quantizer = {
+        "default": (DefaultWeightOnlyQuantConfig(32), DefaultWeightOnlyQuantizer),
+        "symmetric": (DefaultWeightOnlyQuantConfig(16, True, 4), DefaultWeightOnlyQuantizer),
+        "hqq": (HQQWeightOnlyQuantConfig(32), HQQWeightOnlyQuantizer),
+    }[kind]
+    weight = numpy_helper.from_array(normal(rng, 40, 6), "w")
+    node = onnx.helper.make_node("MatMul", ["x", "w"], ["y"], "one")
+    graph = onnx.parser.parse_graph("g (float[n, 40] x) => (float[n, 6] y) { }")
+    graph.initializer.append(weight)
+    new = quantizer(config).quantize(node, [graph])
+    tensors = {tensor.name: tensor for tensor in graph.initializer}
+    graph.node.append(node)
+    whole = MatMulNBitsQuantizer(onnx.helper.make_model(graph), algo_config=config)
+    whole.process()
+    assert new == list(whole.model.nodes())
+    assert all(tensors[tensor.name] == tensor for tensor in whole.model.initializer())
+
+
+def test_what_has_no_weight_stays_and_rows_of_hqq_are_refused() -> None:
+    graph = onnx.parser.parse_graph("g (float[n, 4] x, float[4, 4] z) => (float[n, 4] y) { y = MatMul(x, z) }")
+    node = graph.node[0]
+    assert DefaultWeightOnlyQuantizer(DefaultWeightOnlyQuantConfig()).quantize(node, [graph]) == [node]
+    gather = onnx.helper.make_node("Gather", ["z", "i"], ["y"], "rows")
+    with pytest.raises(NotImplementedError, match="'rows'.*float zero points"):
+        HQQWeightOnlyQuantizer(HQQWeightOnlyQuantConfig()).quantize(gather, [graph])
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize("form", list(QuantFormat))
+def test_arrays_are_packed_as_onnxruntime_packs_them(form, symmetric, rng) -> None:
+    rows, columns, block = 45, 6, 16
+    weight = normal(rng, rows, columns)
+    config = DefaultWeightOnlyQuantConfig(block, symmetric, quant_format=form)
+    ours = DefaultWeightOnlyQuantizer(config).qbits_block_quant(weight)
+    theirs = [np.zeros_like(array) for array in ours]
+    state = onnxruntime.capi.onnxruntime_pybind11_state
+    run = state.quantize_matmul_4bits if form is QuantFormat.QOperator else state.quantize_qdq_matmul_4bits
+    codes, scales, zeros = theirs
+    run(codes, weight, scales, zeros, block, columns, rows, symmetric)
+    for ours_, theirs_ in zip(ours, (codes, scales, zeros), strict=True):
+        np.testing.assert_array_equal(ours_, theirs_)
+
+
+def test_words_of_command_lines(rng) -> None:
+    codes = rng.integers(0, 16, (3, 4)).astype(np.uint8)
+    assert np.array_equal(transpose_packed_int4_matrix(pack(codes.ravel(), 4), 3, 4), pack(codes.T.ravel(), 4))
+    assert is_divisible(64, 32) and not is_divisible(65, 32)
+    assert [ort_convert_str_to_bool(word) for word in ("True", "1", "no", "0")] == [True, True, False, False]
+    assert parse_key_value_pair("Gather:1") == ("Gather", 1)

@@ -24,6 +24,7 @@ FUSED = {
     "whisper decoder fp32": {"MultiHeadAttention": 4, "SkipLayerNormalization": 6},
     "whisper decoder fp16": {"MultiHeadAttention": 4},
     "whisper decoder_init alone": {"MultiHeadAttention": 4},
+    "GPT2LMHeadModel fp32": {"EmbedLayerNormalization": 1, "MultiHeadAttention": 2, "FastGelu": 2, "SkipLayerNormalization": 4},
     "llama fp32": {"MultiHeadAttention": 2, "RotaryEmbedding": 4},
     "grouped fp16": {"MultiHeadAttention": 2},
     "llama of groups": {"GroupQueryAttention": 2},

@@ -11,9 +11,13 @@ import numpy as np
 import onnx.parser
 import onnxruntime
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
+from sardonyx import formats
+from sardonyx.ops.inference import infer
+from sardonyx.runtime.saving.files import save_ort
 from sardonyx.tools.ort_format_model.ort_flatbuffers_py.readers import CLASSES, ENUMS
+from sardonyx.tools.ort_format_model.types import FbsTypeInfo, value_name_to_typestr
 
 OURS = "sardonyx.tools.ort_format_model.ort_flatbuffers_py.fbs"
 THEIRS = "onnxruntime.tools.ort_format_model.ort_flatbuffers_py.fbs"
@@ -116,3 +120,34 @@ def test_a_file_reads_as_with_the_original(written: bytes) -> None:
         "Dimension",
         "KernelTypeStrResolver",
     } <= seen
+
+
+def test_types_have_the_names_that_cpp_gives_them(written: bytes) -> None:
+    theirs = importlib.import_module("onnxruntime.tools.ort_format_model.types").FbsTypeInfo
+    assert theirs.tensordatatype_to_string == FbsTypeInfo.tensordatatype_to_string
+    graph = class_of(OURS, "InferenceSession").GetRootAs(bytearray(written), 0).Model().Graph()
+    values = (graph.NodeArgs(number) for number in range(graph.NodeArgsLength()))
+    types = {value.Name().decode(): value.Type() for value in values}
+    assert [value_name_to_typestr(name, types) for name in ("x", "c", "names")] == ["float", "bool", "std::string"]
+    with pytest.raises(RuntimeError, match="Missing TypeInfo entry for nobody"):
+        value_name_to_typestr("nobody", types)
+
+
+SEQUENCE = helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.INT8, None))
+MAP = helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, None))
+
+
+@pytest.mark.parametrize(("type", "name"), [(SEQUENCE, "int8_t"), (MAP, "std::map<int64_t,float>")], ids=["sequence", "map"])
+def test_types_of_many_values(type: Any, name: str, tmp_path: Path) -> None:
+    op, domain = ("Identity", "") if type is SEQUENCE else ("CastMap", "ai.onnx.ml")
+    y = helper.make_value_info("y", type) if type is SEQUENCE else helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    node = helper.make_node(op, ["x"], ["y"], domain=domain)
+    graph = helper.make_graph([node], "g", [helper.make_value_info("x", type)], [y])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 1)]
+    model = formats.load(helper.make_model(graph, opset_imports=opsets, ir_version=8))
+    infer(model)
+    save_ort(model, tmp_path / "model.ort", fold=False)
+    buffer = bytearray((tmp_path / "model.ort").read_bytes())
+    found = class_of(OURS, "InferenceSession").GetRootAs(buffer, 0).Model().Graph()
+    values = [found.NodeArgs(number) for number in range(found.NodeArgsLength())]
+    assert FbsTypeInfo.typeinfo_to_str(next(value.Type() for value in values if value.Name() == b"x")) == name

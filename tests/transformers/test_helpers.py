@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import onnx
 import onnx.parser
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -33,9 +34,12 @@ from sardonyx.transformers import (
     past_helper,
     profile_result_processor,
     profiler,
+    shape_optimizer,
     torch_onnx_export_helper,
 )
 from sardonyx.transformers.dynamo_onnx_helper import DynamoOnnxHelper
+from sardonyx.transformers.models.llama import dist_settings
+from sardonyx.transformers.models.sam2 import sam2_utils
 from sardonyx.transformers.onnx_model import OnnxModel
 
 WORDS = """<ir_version: 8, opset_import: ["": 17]>
@@ -490,3 +494,95 @@ def test_measured_runs_give_the_results_of_runs(words):
         np.testing.assert_array_equal(other[0], right[0])
     with pytest.raises(ValueError, match="there are no GPU providers here"):
         bert_perf_test.create_session(words, True, None, None)
+
+
+BERT = """
+<ir_version: 8, opset_import: ["": 17]>
+bert (int64[batch, length] ids, int64[batch, length] kinds, int64[batch, length] mask) => (int64[a, b] y, float[c, d] z)
+<int64[1] one = {1}, int64[1] rest = {-1}> {
+    size = Shape (ids)
+    rows = Slice (size, zero, one)
+    form = Concat <axis = 0> (rows, rest)
+    sum = Add (ids, kinds)
+    flat = Reshape (sum, form)
+    y = Mul (flat, mask)
+    z = Cast <to = 1> (y)
+    zero = Constant <value_ints = [0]> ()
+}
+"""
+NAMES = ["--input_ids", "ids", "--segment_ids", "kinds", "--input_mask", "mask"]
+
+
+def test_bert_for_one_size(tmp_path):
+    source, target = tmp_path / "bert.onnx", tmp_path / "fixed.onnx"
+    model = onnx.parser.parse_model(BERT)
+    nodes = [*model.graph.node]
+    del model.graph.node[:]
+    model.graph.node.extend([nodes[-1], *nodes[:-1]])
+    onnx.save(model, source)
+    words = ["--input", str(source), "--output", str(target), *NAMES, "--batch_size", "2", "--sequence_length", "5"]
+    shape_optimizer.main([*words, "--enable_shape_opt", "--enable_reshape_opt", "--output_names", "y"])
+    fixed = onnx.load(target)
+    assert not {node.op_type for node in fixed.graph.node} & {"Shape", "Slice", "Concat", "Cast"}
+    assert [[size.dim_value for size in value.type.tensor_type.shape.dim] for value in fixed.graph.input] == [[2, 5]] * 3
+    feeds = {name: np.random.default_rng(0).integers(0, 9, (2, 5)) for name in ("ids", "kinds", "mask")}
+    wanted = onnxruntime.InferenceSession(source).run(["y"], feeds)[0]
+    np.testing.assert_array_equal(onnxruntime.InferenceSession(target).run(None, feeds)[0], wanted)
+    optimizer = shape_optimizer.BertOnnxModelShapeOptimizer(OnnxModel(fixed))
+    with pytest.raises(ValueError, match="ids has 5 columns already, 6 are wanted"):
+        optimizer.use_static_input(["ids"], 2, 6)
+    with pytest.raises(ValueError, match="no input words, it has ids, kinds, mask"):
+        optimizer.optimize(None, "words", "kinds", "mask", True, True)
+    with pytest.raises(ValueError, match="no output w, it has y"):
+        optimizer.optimize(None, "ids", "kinds", "mask", True, True, ["w"])
+    asked = shape_optimizer.BertOnnxModelShapeOptimizer(OnnxModel(model))
+    assert asked.get_shape_outputs() == ["size"] and asked.get_reshape_shape_inputs() == ["form"]
+
+
+def test_parts_of_sam2():
+    encoder = sam2_utils.encoder_shape_dict(2, 1024, 1024)
+    decoder = sam2_utils.decoder_shape_dict(600, 900, num_labels=3, num_masks=4)
+    assert encoder["image"] == [2, 3, 1024, 1024] and encoder["image_features_1"] == [2, 64, 128, 128]
+    assert decoder["image_embeddings"] == [1, 256, 64, 64] and decoder["masks"] == [3, 4, 600, 900]
+    path = sam2_utils.sam2_onnx_path("there", "sam2_hiera_tiny", "image_decoder", True, "_fp16")
+    assert path == os.path.join("there", "sam2_hiera_tiny_image_decoder_multi_fp16.onnx")
+    assert sam2_utils.sam2_onnx_path("", "m", "mask_decoder", True) == "m_mask_decoder.onnx"
+    with pytest.raises(ValueError, match="1024 rows and columns, not 512 and 1024"):
+        sam2_utils.encoder_shape_dict(1, 512, 1024)
+    with pytest.raises(ValueError, match="'head' is not one of image_encoder"):
+        sam2_utils.sam2_onnx_path("", "m", "head")
+
+
+def test_tensors_may_differ_in_few_places(caplog):
+    first = np.zeros(10_000, np.float32)
+    second = first.copy()
+    second[:9] = 1
+    assert sam2_utils.compare_tensors_with_tolerance("few", first, second)
+    second[:10] = 1  # a tenth of a percent
+    assert not sam2_utils.compare_tensors_with_tolerance("many", first, second) and "many: 0.10 percent" in caplog.text
+    with pytest.raises(ValueError, match=r"shapes \(10000,\) and \(2,\) differ"):
+        sam2_utils.compare_tensors_with_tolerance("other", first, second[:2])
+
+
+def test_sam2_is_loaded_from_its_clone(tmp_path, monkeypatch):
+    with pytest.raises(FileNotFoundError, match="checkpoints does not exist"):
+        sam2_utils.load_sam2_model(str(tmp_path), "sam2_hiera_base_plus")
+    with pytest.raises(ValueError, match="'vit' is not one of sam2_hiera_tiny"):
+        sam2_utils.load_sam2_model(str(tmp_path), "vit")
+    for folder in ("checkpoints", "sam2_configs", "sam2"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "checkpoints" / "sam2_hiera_base_plus.pt").touch()
+    (tmp_path / "sam2" / "build_sam.py").write_text("def build_sam2(*given, device): return given, device")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    given, device = sam2_utils.load_sam2_model(str(tmp_path), "sam2_hiera_base_plus", "cpu")
+    for name in ("sam2", "sam2.build_sam"):
+        monkeypatch.delitem(sys.modules, name)
+    assert given == ("sam2_hiera_b+.yaml", str(tmp_path / "checkpoints" / "sam2_hiera_base_plus.pt")) and device == "cpu"
+
+
+def test_one_process_alone(capsys):
+    assert (dist_settings.get_rank(), dist_settings.get_size()) == (0, 1)
+    dist_settings.init_dist()
+    dist_settings.barrier()
+    dist_settings.print_out("once", 2)
+    assert capsys.readouterr().out == "once 2\n"

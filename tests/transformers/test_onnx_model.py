@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import sardonyx
+from sardonyx.quantization.onnx_model import ONNXModel
 from sardonyx.transformers.onnx_model import OnnxModel
 
 theirs = importlib.import_module("onnxruntime.transformers.onnx_model")
@@ -170,6 +171,28 @@ def test_weights_go_into_files_beside_the_model(tmp_path, is_one_file):
     if not is_one_file:
         with pytest.raises(RuntimeError, match="is not empty"):
             OnnxModel(model()).save_model_to_file(path, True, False)
+
+
+@pytest.mark.parametrize("kind", [OnnxModel, ONNXModel], ids=["transformers", "quantization"])
+def test_a_model_that_is_saved_twice_keeps_its_weights(tmp_path, kind):
+    path, wide = tmp_path / "model.onnx", np.arange(4096, dtype=np.float32)
+    graph = onnx.parser.parse_graph("g (float[4096] x) => (float[4096] y) { c = Constant() y = Sum(x, w, c) }")
+    graph.initializer.append(numpy_helper.from_array(wide, "w"))
+    graph.node[0].attribute.append(helper.make_attribute("value", numpy_helper.from_array(wide, "inner")))
+    whole = kind(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8))
+    for _ in range(2):
+        whole.save_model_to_file(path, True)
+        for results in (sardonyx.InferenceSession(path), sardonyx.InferenceSession(whole.model.SerializeToString())):
+            np.testing.assert_array_equal(results.run(None, {"x": wide})[0], 3 * wide)
+    assert path.with_name("model.onnx.data").stat().st_size == wide.nbytes  # written anew, not appended to
+
+
+def test_weights_that_were_not_loaded_stay_in_their_file(tmp_path):
+    path = tmp_path / "model.onnx"
+    OnnxModel(model()).save_model_to_file(path, True, size_threshold=0)
+    before = onnx.load(path)
+    OnnxModel(onnx.load(path, load_external_data=False)).save_model_to_file(path, True)
+    assert [*onnx.load(path).graph.initializer] == [*before.graph.initializer]
 
 
 def test_shapes_are_told_for_given_sizes():

@@ -156,6 +156,10 @@ ModuleState: requires_grad_params [*Tensor], frozen_params [*Tensor], is_nominal
 Checkpoint: version int32, module_state *ModuleState, optimizer_groups [*OptimizerGroup], property_bag *PropertyBag
 LoraParameter: name str, dims [int64], data_type TensorDataType, raw_data [uint8]
 Adapter: format_version int32, adapter_version int32, model_version int32, parameters [*LoraParameter]
+DeprecatedNodeIndexAndKernelDefHash: node_index uint32, kernel_def_hash uint64
+DeprecatedKernelCreateInfos: node_indices [uint32], kernel_def_hashes [uint64]
+DeprecatedSubGraphSessionState: graph_id key, session_state *DeprecatedSessionState
+DeprecatedSessionState: kernels *DeprecatedKernelCreateInfos, sub_graph_session_states [*DeprecatedSubGraphSessionState]
 InferenceSession: ort_version str, model *Model, session_state deprecated, kernel_type_str_resolver *KernelTypeStrResolver
 """
 

@@ -118,3 +118,32 @@ def pack_zero_points(zero_points: np.ndarray, bits: int) -> np.ndarray:
     missing = -zero_points.shape[1] % per_byte
     padded = np.pad(zero_points.astype(np.uint8), ((0, 0), (0, missing)), constant_values=2 ** (bits - 1))
     return pack(padded, bits)
+
+
+Packed = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Codes, scales and zero points."""
+
+
+def packed_columns(weight: np.ndarray, bits: int, block_size: int, symmetric: bool) -> Packed:
+    """A weight (rows, columns) in blocks along its rows, as MatMulNBits takes it: (columns, blocks, bytes); zero points are 0 without."""
+    blocks = round_to_nearest(np.ascontiguousarray(weight.T), bits, block_size, symmetric)
+    unused = np.zeros((blocks.rows, -(-blocks.scales.shape[1] * bits // 8)), np.uint8)
+    zero_points = unused if blocks.zero_points is None else pack_zero_points(blocks.zero_points, bits)
+    return pack(blocks.codes, bits), blocks.scales, zero_points
+
+
+def packed_rows(weight: np.ndarray, bits: int, block_size: int, symmetric: bool) -> Packed:
+    """The same as DequantizeLinear takes it: codes of a row after the other, which have a sign where there are no zero points."""
+    blocks = round_to_nearest(np.ascontiguousarray(weight.T), bits, block_size, symmetric)
+    middle = np.uint8(2 ** (bits - 1) if symmetric else 0)
+    codes = blocks.flat_codes().T - middle & np.uint8(2**bits - 1)
+    zero_points = np.zeros(blocks.scales.size, np.uint8) if blocks.zero_points is None else blocks.zero_points.T.ravel()
+    return (
+        pack(_whole_bytes(codes.ravel(), bits), bits),
+        np.ascontiguousarray(blocks.scales.T),
+        pack(_whole_bytes(zero_points, bits), bits),
+    )
+
+
+def _whole_bytes(codes: np.ndarray, bits: int) -> np.ndarray:
+    return np.pad(codes, (0, -codes.size % (8 // bits)))

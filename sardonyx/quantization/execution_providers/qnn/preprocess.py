@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from onnx import ModelProto, helper
+from onnx import ModelProto, ValueInfoProto, helper
 
 from sardonyx.quantization import models
-from sardonyx.quantization.onnx_model import ONNXModel
+from sardonyx.quantization.execution_providers.qnn.fusion_lpnorm import FusionLpNormalization
+from sardonyx.quantization.execution_providers.qnn.fusion_spacetodepth import FusionSpaceToDepth
+from sardonyx.quantization.fusions import FusionGelu, FusionLayerNormalization
+from sardonyx.quantization.fusions.fusion import StageFusion
+from sardonyx.quantization.onnx_model import ONNXModel, largest_suffix
+from sardonyx.quantization.optimized import optimize_model
+
+LAYERNORM_OPSET = 17
+LOG = logging.getLogger(__name__)
 
 
 def qnn_preprocess_model(
@@ -26,17 +35,16 @@ def qnn_preprocess_model(
     outputs_to_make_channel_last: list[str] | None = None,
     dynamic_input_shapes: list[tuple[str, str]] | None = None,
 ) -> bool:
-    """Fix sizes, drop defaults of inputs, move channels of inputs and outputs last; whether something was changed.
-
-    Patterns are fused by sardonyx's own optimizer in `quant_pre_process`, so `fuse_layernorm` changes nothing here. Nothing is
-    written where nothing was changed.
+    """Fix sizes, drop defaults of inputs, fuse what QNN has ops for, move channels of inputs and outputs last; whether that changed
+    anything. Nothing is written where nothing was changed.
     """
-    model = models.load(model_input)
+    model = save_and_reload_optimize_model(models.load(model_input), shape_infer=True)
     changed = False
     for name, sizes in dynamic_input_shapes or ():
         changed |= _fix_shape(model, name, [int(size) for size in sizes.split(",")])
     if exclude_initializer_from_input:
         changed |= _drop_defaults(model)
+    changed |= _fuse(model, fuse_layernorm)
     if inputs_to_make_channel_last or outputs_to_make_channel_last:
         update_io_to_channel_last(model, inputs_to_make_channel_last, outputs_to_make_channel_last)
         changed = True
@@ -53,6 +61,33 @@ def qnn_preprocess_model(
             convert_attribute=external_data_convert_attribute,
         )
     return changed
+
+
+def save_and_reload_optimize_model(model: ModelProto, shape_infer: bool) -> ModelProto:
+    """The model behind the basic level of our optimizer, with types of inner values if wanted, and marked for that."""
+    with models.temporary_folder() as folder:
+        before, after = Path(folder) / "before.onnx", Path(folder) / "after.onnx"
+        models.save(model, before, external=True)
+        optimize_model(before, after)
+        optimized = models.load(after)
+    if shape_infer:
+        models.infer_shapes(optimized)
+    known = {entry.key: entry.value for entry in model.metadata_props}
+    helper.set_model_props(optimized, {models.INFER_KEY: "onnxruntime.tools.qnn.preprocess", **known})
+    return optimized
+
+
+def _fuse(model: ModelProto, with_layernorm: bool) -> bool:
+    """Gelu, LpNormalization and SpaceToDepth, and LayerNormalization where that is wanted and the opset has it."""
+    fusions: list[type[StageFusion]] = [FusionGelu, FusionLpNormalization, FusionSpaceToDepth]
+    opset = models.get_opset_version(model)
+    if with_layernorm and opset >= LAYERNORM_OPSET:
+        fusions.append(FusionLayerNormalization)
+    elif with_layernorm:
+        LOG.warning("LayerNormalization is not fused: it came with opset %d, the model is of %d", LAYERNORM_OPSET, opset)
+    wrapped = ONNXModel(model)
+    changes = [fusion(wrapped).apply() for fusion in fusions]
+    return any(changes)
 
 
 def _fix_shape(model: ModelProto, name: str, sizes: Sequence[int]) -> bool:
@@ -107,15 +142,45 @@ def update_io_to_channel_last(
     graph = model.graph
     number = transpose_node_name_start_suffix
     taken = {name for node in graph.node for name in (*node.input, *node.output)}
-    for values, names, kind in ((graph.input, inputs_to_update, "input"), (graph.output, outputs_to_update, "output")):
+    declared = ({value.name: value for value in values} for values in (graph.input, graph.output))
+    names = InputOutputNameMap(taken, *declared)
+    for values, wanted, kind in ((graph.input, inputs_to_update, "input"), (graph.output, outputs_to_update, "output")):
         known = {value.name: value for value in values}
-        for name in names or ():
+        for name in wanted or ():
             if name not in known:
                 raise ValueError(f"the model has no {kind} {name!r} whose channels could be moved")
-            inner = _free(f"{name}_channel_first", taken)
-            taken.add(inner)
-            _move_channels(model, known[name], inner, kind == "input", f"{transpose_node_name_prefix}{number}")
+            _move_channels(
+                model, known[name], names.get_new_name(name), kind == "input", f"{transpose_node_name_prefix}{number}"
+            )
             number += 1
+    graph.value_info.extend(names.new_value_infos)
+
+
+class InputOutputNameMap:
+    """Names of inputs and outputs as they were before their channels were moved, each with its declaration."""
+
+    def __init__(
+        self,
+        orig_tensor_names: set[str],
+        orig_graph_inputs: dict[str, ValueInfoProto],
+        orig_graph_outputs: dict[str, ValueInfoProto],
+    ):
+        self.orig_tensor_names = orig_tensor_names
+        self.orig_graph_inputs, self.orig_graph_outputs = orig_graph_inputs, orig_graph_outputs
+        self.updated_io_names: dict[str, str] = {}
+        self.new_value_infos: list[ValueInfoProto] = []
+
+    def get_new_name(self, orig_name: str) -> str:
+        """What the value is called inside the graph from now on; asked again, the same."""
+        if orig_name not in self.updated_io_names:
+            prefix = f"{orig_name}_channel_first_"
+            new = f"{prefix}{largest_suffix(self.orig_tensor_names, prefix) + 1}"
+            declared = ValueInfoProto()
+            declared.CopyFrom(self.orig_graph_inputs.get(orig_name) or self.orig_graph_outputs[orig_name])
+            declared.name = new
+            self.new_value_infos.append(declared)
+            self.updated_io_names[orig_name] = new
+        return self.updated_io_names[orig_name]
 
 
 def _move_channels(model: ModelProto, value: Any, inner: str, is_input: bool, node_name: str) -> None:

@@ -16,14 +16,13 @@ import numpy as np
 from sardonyx.transformers.benchmark_helper import Precision, output_details, setup_logger
 from sardonyx.transformers.conversion import TOLERANCES, Conversion
 from sardonyx.transformers.decoders import Decoder
+from sardonyx.transformers.models.gpt2.gpt2_helper import KEPT_IN_FLOAT
 from sardonyx.transformers.onnx_exporter import transformers_package
 
 logger = logging.getLogger(__name__)
 
 SIZES = [(1, 8, 0), (2, 1, 5), (3, 4, 2), (1, 1, 0)]
 """(batch, length, past) of the inputs of comparisons."""
-KEPT_IN_FLOAT = ["Add", "LayerNormalization", "SkipLayerNormalization", "FastGelu", "EmbedLayerNormalization"]
-"""Ops that stay in float32 where precisions are mixed."""
 
 
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -99,7 +98,7 @@ def _convert(decoder: Decoder, arguments: argparse.Namespace) -> str:
     folder = target.parent if target.suffix == ".onnx" else target
     stem = f"{Path(arguments.model_name_or_path).name}_past"
     config = decoder.model.config
-    kept = KEPT_IN_FLOAT if arguments.auto_mixed_precision else None
+    kept = list(KEPT_IN_FLOAT) if arguments.auto_mixed_precision else None
     conversion = Conversion(
         "gpt2",
         config.n_head,
