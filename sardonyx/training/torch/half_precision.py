@@ -258,7 +258,8 @@ def _by_type(pairs: Sequence[Pair]) -> Iterable[tuple[torch.dtype, list[Pair]]]:
 
 def _parted(pairs: Iterable[Pair]) -> tuple[list[Pair], list[Pair]]:
     """Those that generated code can go through, and the others."""
-    plain, others = [], []
+    plain: list[Pair] = []
+    others: list[Pair] = []
     for given, wide in pairs:
         is_plain = given.dtype in STORED and wide.dtype is torch.float32 and lies_plain(given) and lies_plain(wide)
         (plain if is_plain else others).append((given, wide))
