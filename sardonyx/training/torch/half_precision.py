@@ -1,11 +1,12 @@
 """Optimizers of parameters in half precision: steps are taken by masters in float32, from gradients of a loss that was scaled.
 
-`optim.fp16_optimizer` hands optimizers of torch to `MasterWeights`; its methods are those of Apex's FP16_Optimizer.
+`FP16_Optimizer`, which `optim` shows to users, makes a `MasterWeights`; its methods are those of Apex's optimizer of that name.
 """
 
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +28,18 @@ Pair = tuple[torch.Tensor, torch.Tensor]
 """A parameter and its master, or what is done with both."""
 
 
-def has_halves(optimizer: torch.optim.Optimizer) -> bool:
+def FP16_Optimizer(optimizer: Any, **keywords: Any) -> Any:  # noqa: N802 - the original's name
+    """Give an optimizer of parameters in float16 or bfloat16 masters in float32 and a scale of the loss.
+
+    The keywords are those of `MasterWeights`. Other optimizers come back as they are, with a warning.
+    """
+    if isinstance(optimizer, torch.optim.Optimizer) and _has_halves(optimizer):
+        return MasterWeights(optimizer, **keywords)
+    warnings.warn(f"{type(optimizer).__name__} is not supported by FP16_Optimizer, it stays as it is", stacklevel=2)
+    return optimizer
+
+
+def _has_halves(optimizer: torch.optim.Optimizer) -> bool:
     return any(parameter.dtype in HALVES for group in optimizer.param_groups for parameter in group["params"])
 
 
