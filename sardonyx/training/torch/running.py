@@ -10,14 +10,16 @@ import numpy as np
 import torch
 
 from sardonyx import settings
+from sardonyx.compiler.arrays import OBJECTS_ARE_OPEN
 from sardonyx.dtypes import bfloat16
+from sardonyx.providers.native.execution.addresses import AddressedProgram
 from sardonyx.providers.native.execution.arenas import Arenas
 from sardonyx.providers.native.execution.compiled import CompiledProgram
 from sardonyx.runtime.api.options import SessionOptions
 from sardonyx.runtime.api.raw_session import RawSession
+from sardonyx.runtime.execution.direct import Direct
 from sardonyx.runtime.preparation.plan import all_steps
 from sardonyx.startup.locks import Lock
-from sardonyx.training.torch.addresses import AddressedProgram, addressed
 from sardonyx.training.torch.graphs import Lowered, Source, View
 from sardonyx.training.torch.options import Options
 from sardonyx.training.torch.sizes import evaluated
@@ -69,12 +71,16 @@ class Runner:
 
     def _addressed(self) -> tuple[AddressedProgram | None, list[tuple[int, torch.dtype, tuple[int, ...] | None]]]:
         """The program that is all of the graph, if it can be told addresses, with place, type and order of what it takes."""
-        found = None if self.session is None or self._sizes or self._draws else addressed(self.session.direct)
-        if found is None:
+        direct = None if self.session is None or self._sizes or self._draws else self.session.direct
+        if not OBJECTS_ARE_OPEN or not isinstance(direct, Direct):
+            return None, []
+        program = getattr(direct.program, "__self__", None)
+        if type(program) is not CompiledProgram:  # there may be more to the plan; and programs with texts look into arrays
             return None, []
         feeds = {name: (position, order) for name, position, order in self._feeds}
-        kinds = {np.dtype(ours.numpy): theirs for theirs, ours in ELEMENT_TYPES.items()}
-        return found[0], [(feeds[name][0], kinds[kind], feeds[name][1]) for name, kind in found[1]]
+        kinds: dict[Any, torch.dtype] = {np.dtype(ours.numpy): theirs for theirs, ours in ELEMENT_TYPES.items()}
+        crossing = [(feeds[name][0], kinds[kind], feeds[name][1]) for name, kind in direct.inputs]
+        return AddressedProgram(program, len(crossing), direct.order), crossing
 
     def _run_at_addresses(self, program: AddressedProgram, inputs: Sequence[Any]) -> list[Any] | None:
         """The outputs, or None if the run must take the way by arrays, which also finds the errors."""

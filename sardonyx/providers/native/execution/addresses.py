@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.compiler.arrays import ARRAY_DATA, OBJECTS_ARE_OPEN
+from sardonyx.compiler.arrays import ARRAY_DATA
 from sardonyx.providers.native.execution.compiled import CompiledProgram
-from sardonyx.runtime.execution.direct import Direct
 
 
 class AddressedProgram:
@@ -47,13 +46,3 @@ class AddressedProgram:
         """Views, for an array of its own would free what its address says."""
         arrays = [np.empty(1, np.int8)[:] for _ in range(self._count)]
         return arrays, [ctypes.c_size_t.from_address(id(array) + ARRAY_DATA) for array in arrays]
-
-
-def addressed(direct: object) -> tuple[AddressedProgram, list[tuple[str, Any]]] | None:
-    """The program that is all of a plan, with names and types of what it takes; None if there is more to the plan."""
-    if not OBJECTS_ARE_OPEN or not isinstance(direct, Direct) or direct._program is None:
-        return None
-    program = getattr(direct._program, "__self__", None)
-    if type(program) is not CompiledProgram:  # those with texts look into arrays
-        return None
-    return AddressedProgram(program, len(direct._inputs), direct._order), direct._inputs
