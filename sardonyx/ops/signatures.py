@@ -116,8 +116,9 @@ def parse(domain: str, name: str, since_version: int, text: str, **constraints: 
     """The signature that a line of text means.
 
     `text` reads `(X: T, bias: T?, *more: T, *, alpha: float = 1.0, axis: int, mode: string?) -> (Y: T, mask: bool?)`: `?` marks
-    optional, a star before a name variadic (two stars: of types that may differ; with `?`: of which there may be none), a lone star
-    begins the attributes. Types are constraint names or type strings; an element type's name alone means a tensor of it.
+    optional, a star before a name variadic (two stars: of types that may differ; with `?`: of which there may be none, with `??`: of
+    which any may be left out), a lone star begins the attributes. Types are constraint names or type strings; an element type's name
+    alone means a tensor of it.
     """
     return parse_with(domain, name, since_version, text, {key: types_of(types) for key, types in constraints.items()})
 
@@ -156,7 +157,7 @@ def _split(text: str) -> list[str]:
 
 
 def _parse_parameter(item: str, constraints: Mapping[str, frozenset[str]]) -> Parameter:
-    matched = re.fullmatch(r"(\*{0,2})([\w.]+)\s*:\s*([\w().,]+?)(\??)", item)
+    matched = re.fullmatch(r"(\*{0,2})([\w.]+)\s*:\s*([\w().,]+?)(\?{0,2})", item)
     if matched is None:
         raise ValueError(f"not a parameter: {item!r}")
     stars, name, type_name, mark = matched.groups()
@@ -164,7 +165,8 @@ def _parse_parameter(item: str, constraints: Mapping[str, frozenset[str]]) -> Pa
         type_name = _type_string(dtypes.from_name(type_name))
     types = constraints.get(type_name, frozenset({type_name}))
     if stars:
-        return Parameter(name, type_name, types, variadic=True, homogeneous=stars == "*", min_arity=0 if mark else 1)
+        arity = 0 if mark else 1
+        return Parameter(name, type_name, types, mark == "??", variadic=True, homogeneous=stars == "*", min_arity=arity)
     return Parameter(name, type_name, types, optional=bool(mark))
 
 
@@ -192,7 +194,8 @@ def to_text(signature: Signature) -> str:
 
 def _parameter_text(parameter: Parameter) -> str:
     stars = ("*" if parameter.homogeneous else "**") if parameter.variadic else ""
-    mark = "?" if parameter.optional or (parameter.variadic and parameter.min_arity == 0) else ""
+    mark = "?" if parameter.optional else ""
+    mark += "?" if parameter.variadic and parameter.min_arity == 0 else ""
     return f"{stars}{parameter.name}: {short_type(parameter.type_string)}{mark}"
 
 

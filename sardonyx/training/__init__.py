@@ -1,6 +1,7 @@
 """Training under the names of `onnxruntime.training`. On ONNX files: `artifacts` makes them, `api` trains, `onnxblock` builds losses.
 
-Modules of PyTorch: `ORTModule`, `optim`, `amp`, `utils`. Each part is imported when it is first used; only these need PyTorch.
+Modules of PyTorch: `ORTModule`, `optim`, `amp`, `utils`, `experimental`. Each part is imported when it is first used; only these need
+PyTorch.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import importlib
 import importlib.util
 from typing import Any
 
-_SUBMODULES = ("amp", "api", "artifacts", "onnxblock", "optim", "ortmodule", "utils")
+_SUBMODULES = ("amp", "api", "artifacts", "experimental", "onnxblock", "optim", "ortmodule", "utils")
 
 __all__ = [*_SUBMODULES, "ORTModule", "is_ortmodule_available"]
 

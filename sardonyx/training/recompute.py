@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Protocol, TypeVar
 
 from sardonyx.errors import InvalidArgument
 from sardonyx.ir import Model, Node, Value, edit
@@ -51,7 +52,12 @@ def recompute(model: Model, config: str, probe: str = "0:0") -> list[Candidate]:
     infer(model)
     halves = halves_of(model)
     found = candidates(model, halves, DEAR if probe.partition(":")[0] == "1" else CHEAP)
-    chosen = _chosen(found, wanted)
+    names = [candidate.name for candidate in found]
+    unknown = next((name for name in wanted if name not in names), None)
+    if unknown is not None:
+        there = ", ".join(dict.fromkeys(names)) or "none"
+        raise InvalidArgument(f"the model has no subgraph {unknown!r} that backward could compute again; there are {there}")
+    chosen = chosen_of(found, wanted)
     if chosen:
         _compute_again(model, halves, chosen)
     return chosen
@@ -127,12 +133,21 @@ def _walk_up(value: Value, kept: Collection[Value], allowed: Collection[str]) ->
     return nodes, borders
 
 
-def _chosen(found: Sequence[Candidate], wanted: Mapping[str, tuple[int, int]]) -> list[Candidate]:
-    names = [candidate.name for candidate in found]
-    unknown = next((name for name in wanted if name not in names), None)
-    if unknown is not None:
-        there = ", ".join(dict.fromkeys(names)) or "none"
-        raise InvalidArgument(f"the model has no subgraph {unknown!r} that backward could compute again; there are {there}")
+class Named(Protocol):
+    """What may be computed again, as configurations see it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def is_compromise(self) -> bool: ...
+
+
+Choice = TypeVar("Choice", bound=Named)
+
+
+def chosen_of(found: Sequence[Choice], wanted: Mapping[str, tuple[int, int]]) -> list[Choice]:
+    """Those that a configuration asks for, as many of each name as it says."""
     taken = dict.fromkeys(wanted, 0)
     chosen = []
     for candidate in found:

@@ -132,7 +132,8 @@ def parameters(draw: st.DrawFn, constraints: dict[str, frozenset[str]], names: l
         types = constraints.get(key, frozenset({key}))
         if position + 1 == len(names) and draw(st.booleans()):
             arity, homogeneous = draw(st.sampled_from([0, 1])), draw(st.booleans())
-            made.append(Parameter(name, key, types, variadic=True, homogeneous=homogeneous, min_arity=arity))
+            optional = arity == 0 and draw(st.booleans())
+            made.append(Parameter(name, key, types, optional, variadic=True, homogeneous=homogeneous, min_arity=arity))
         else:
             made.append(Parameter(name, key, types, optional=draw(st.booleans())))
     return tuple(made)

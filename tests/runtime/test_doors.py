@@ -132,9 +132,9 @@ def test_the_direct_way_leaves_failures_to_the_ordinary_one(fault: Any, monkeypa
     made = session("1")
     expected = made.run(None, {"x": X})[0]
     direct = made._engine.direct
-    assert direct is not None and direct._program is not None
+    assert direct is not None and direct.program is not None
     monkeypatch.setattr(type(direct), "_are_right", fault)
-    direct._program = fault
+    direct.program = fault
     np.testing.assert_array_equal(made.run(None, {"x": X})[0], expected)
 
 

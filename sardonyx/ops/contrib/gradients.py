@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from sardonyx.dtypes import FLOATS, bool_, int32, int64
+from sardonyx.errors import InferenceError
 from sardonyx.ir import TensorType, dim
 from sardonyx.ops.contrib.fused import CONVOLUTION
 from sardonyx.ops.conv import convolved_shape
 from sardonyx.ops.schemas import define
 from sardonyx.ops.shapes import axis_index, fresh_shape, merge_shapes, same_as
 from sardonyx.ops.table import in_domain, infer
+from sardonyx.ops.window import SAME
 
 contrib = in_domain("com.microsoft")
 
@@ -63,13 +65,29 @@ _defined(
     I={int64},
 )
 _defined(
-    "NegativeLogLikelihoodLossInternal2",
+    "NegativeLogLikelihoodLossInternal NegativeLogLikelihoodLossInternal2",
     f"(input: T, target: Tind, weight: T?, ignore_index: I?, *, {REDUCED}) -> (loss: T)",
     Tind=INDICES,
     I={int64},
 )
 _defined("SoftmaxCrossEntropy", f"(logits: T, label: T, *, {REDUCED}) -> (Y: T, log_prob: T?)")
 _defined("SoftmaxCrossEntropyGrad", f"(dY: T, log_prob: T, label: T, *, {REDUCED}) -> (d_logits: T)")
+define(
+    "",
+    "SparseSoftmaxCrossEntropy",
+    9,
+    f"(logits: T, label: Tind, weight: T?, *, {REDUCED}) -> (Y: T, log_prob: T?)",
+    T=FLOATS,
+    Tind=INDICES,
+)
+define(
+    "",
+    "SparseSoftmaxCrossEntropyGrad",
+    9,
+    f"(dY: T, log_prob: T, label: Tind, weight: T?, *, {REDUCED}) -> (d_logits: T)",
+    T=FLOATS,
+    Tind=INDICES,
+)
 _defined(
     "DropoutGrad",
     "(dy: T, mask: T2, ratio: T1?, training_mode: T2?) -> (dx: T)",
@@ -86,9 +104,31 @@ def softmax_cross_entropy_loss_internal(scores, labels, reduction):
     return [labels.shape if reduction == "none" else (), scores.shape]
 
 
-@contrib("NegativeLogLikelihoodLossInternal2")
+@contrib("NegativeLogLikelihoodLossInternal", "NegativeLogLikelihoodLossInternal2")
 def negative_log_likelihood_loss_internal(target, reduction):
     return target.shape if reduction == "none" else ()
+
+
+@infer("SparseSoftmaxCrossEntropy")
+def sparse_softmax_cross_entropy(logits, label, weight, reduction):
+    _check_labels(logits, label, weight)
+    return [label.shape if reduction == "none" else (), logits.shape]
+
+
+@infer("SparseSoftmaxCrossEntropyGrad")
+def sparse_softmax_cross_entropy_grad(log_prob, label, weight):
+    _check_labels(log_prob, label, weight)
+    return log_prob.shape
+
+
+def _check_labels(scores, label, weight):
+    """Classes are the last axis of scores; labels and weights have the others."""
+    if scores.shape is not None:
+        if not scores.shape:
+            raise InferenceError("scores need an axis of classes")
+        merge_shapes(label.shape, scores.shape[:-1], "label")
+    if weight is not None:
+        merge_shapes(weight.shape, label.shape, "weight")
 
 
 @contrib("SoftmaxCrossEntropy")
@@ -166,6 +206,10 @@ PLAIN_CONVOLUTION = CONVOLUTION.partition(", activation")[0]
 POOL = "auto_pad: string = 'NOTSET', ceil_mode: int = 0, kernel_shape: ints, pads: ints?, strides: ints?"
 
 _defined("ConvGrad", f"(dY: T, X: T, W: T, *, {PLAIN_CONVOLUTION}) -> (dX: T?, dW: T?, dB: T?)")
+_defined(
+    "ConvTransposeGrad",
+    f"(dY: T, X: T, W: T, *, {PLAIN_CONVOLUTION}, output_padding: ints?, output_shape: ints?) -> (dX: T?, dW: T?, dB: T?)",
+)
 define(
     "",
     "MaxPoolGrad",
@@ -181,6 +225,14 @@ define("", "AveragePoolGrad", 9, f"(dY: T, *, {POOL}, count_include_pad: int = 0
 def conv_grad(dY, X, W, group, auto_pad, dilations, kernel_shape, pads, strides):
     merge_shapes(dY.shape, convolved_shape(X, W, group, kernel_shape, strides, dilations, pads, auto_pad), "dY")
     return [X.shape, W.shape, None if W.shape is None else (W.shape[0],)]
+
+
+@contrib("ConvTransposeGrad")
+def conv_transpose_grad(dY, X, W, group, auto_pad, dilations, kernel_shape, pads, strides, output_shape):
+    """The convolution that it goes back through leads from dY to X."""
+    if output_shape is None and auto_pad not in SAME:
+        merge_shapes(X.shape, convolved_shape(dY, W, group, kernel_shape, strides, dilations, pads, auto_pad), "X")
+    return [X.shape, W.shape, None if dY.shape is None else (dY.shape[1],)]
 
 
 @infer("MaxPoolGrad", "AveragePoolGrad")

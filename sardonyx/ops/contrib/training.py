@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sardonyx.dtypes import FLOATS, bool_, float32, int64
+from sardonyx.dtypes import FLOATS, bool_, float32, from_code, int32, int64
 from sardonyx.errors import InferenceError
-from sardonyx.ir import dim
+from sardonyx.ir import TensorType, dim
 from sardonyx.ops.schemas import define
-from sardonyx.ops.shapes import axis_index, same_as, text
+from sardonyx.ops.shapes import axis_index, fresh_shape, same_as, text
 from sardonyx.ops.table import in_domain
 
 contrib = in_domain("com.microsoft")
@@ -120,11 +120,109 @@ define(
 )
 define("com.microsoft", "FakeQuantGrad", 1, "(dY: T, gradient_mask: B) -> (dX: T)", T=FLOATS, B={bool_})
 
+define("com.microsoft", "IsFinite", 1, "(X: T) -> (Y: T1)", T=FLOATS, T1={bool_})
+define(
+    "com.microsoft",
+    "IsAllFinite",
+    1,
+    "(*input: V, *, isinf_only: int = 0, isnan_only: int = 0) -> (output: T)",
+    V=FLOATS,
+    T={bool_},
+)
+define("com.microsoft", "All", 1, "(X: T) -> (Y: T)", T={bool_})
+define(
+    "com.microsoft",
+    "MixedPrecisionScale",
+    1,
+    "(S: ScaleT, *X: SrcT, *, to: int, fuse_outputs: int = 0) -> (*Y: DstT)",
+    ScaleT=FLOATS,
+    SrcT=FLOATS,
+    DstT=FLOATS,
+)
+define(
+    "com.microsoft",
+    "BatchScale",
+    1,
+    "(input: T, *, scale_0: float, scale_1: float, scale_2: float?) -> (output_0: T, output_1: T, output_2: T?)",
+    T=FLOATS,
+)
+define("com.microsoft", "View", 1, "(input: T, *shapes: I) -> (*outputs: T)", T=FLOATS, I={int64})
+define(
+    "com.microsoft",
+    "PadAndUnflatten",
+    1,
+    "(input: T, indices: T_INDEX, unflatten_dims: T_INT) -> (output: T)",
+    T=FLOATS | {int32, int64},
+    T_INDEX={int32, int64},
+    T_INT={int64},
+)
+define(
+    "com.microsoft",
+    "FlattenAndUnpad",
+    1,
+    "(input: T, indices: T_INDEX) -> (output: T, unflatten_dims: T_INT)",
+    T=FLOATS | {int32, int64},
+    T_INDEX={int32, int64},
+    T_INT={int64},
+)
+
 contrib("Scale")(same_as("input"))
 contrib("ScaledSum")(same_as("input_0"))
 contrib("InPlaceAccumulator")(same_as("old_sum"))
 contrib("ZeroGradient")(same_as("old_gradient"))
 contrib("FakeQuantGrad")(same_as("dY"))
+
+
+@contrib("IsFinite")
+def is_finite(X):
+    return X.shape
+
+
+@contrib("IsAllFinite", "All")
+def whether():
+    return ()
+
+
+@contrib("MixedPrecisionScale")
+def mixed_precision_scale(X, to, fuse_outputs):
+    dtype = from_code(to)
+    if dtype not in FLOATS:
+        raise InferenceError(f"'to' is {dtype}, it must be a type of floats")
+    if not fuse_outputs:
+        return [TensorType(dtype, operand.shape) for operand in X]
+    return [TensorType(dtype, (sum((_count(operand) for operand in X[1:]), _count(X[0])),))]
+
+
+def _count(operand):
+    return dim.fresh() if operand.shape is None else dim.product(operand.shape)
+
+
+@contrib("BatchScale")
+def batch_scale(input, scale_2, output_count):
+    if output_count > 2 and scale_2 is None:
+        raise InferenceError("a third output needs scale_2")
+    return [input.shape] * 3
+
+
+@contrib("View")
+def view(shapes):
+    return [shape.dims for shape in shapes]
+
+
+@contrib("PadAndUnflatten")
+def pad_and_unflatten(input, unflatten_dims):
+    if input.shape is None:
+        return None
+    return (*(unflatten_dims.dims or fresh_shape(2)), *input.shape[1:])
+
+
+@contrib("FlattenAndUnpad")
+def flatten_and_unpad(input, indices):
+    if input.rank is not None and input.rank < 2:
+        raise InferenceError(f"input must have two axes to be flattened, it has {input.rank}")
+    if input.shape is None or indices.shape is None:
+        return [None, (2,)]
+    return [(*indices.shape, *input.shape[2:]), (2,)]
 
 
 @contrib("Group")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from sardonyx import dtypes
 from sardonyx.errors import Fail
 from sardonyx.ops.gradients import elementwise
 from sardonyx.ops.gradients.builder import CONTRIB
@@ -158,7 +159,7 @@ def softmax_cross_entropy_loss_internal(op, scores, labels, weights, ignore_inde
     return _likelihood_loss(op, log_prob, labels, weights, ignore_index, reduction), log_prob
 
 
-@contrib("NegativeLogLikelihoodLossInternal2")
+@contrib("NegativeLogLikelihoodLossInternal", "NegativeLogLikelihoodLossInternal2")
 def negative_log_likelihood_loss_internal(op, input, target, weight, ignore_index, reduction):
     return _likelihood_loss(op, input, target, weight, ignore_index, reduction)
 
@@ -182,6 +183,32 @@ def softmax_cross_entropy(op, logits, label, reduction):
 def softmax_cross_entropy_grad(op, dY, log_prob, label, reduction):
     share = op.Div(dY, _row_count(op, log_prob)) if reduction == "mean" else dY
     return op.Mul(op.Sub(op.Exp(log_prob), label), share)
+
+
+@body("SparseSoftmaxCrossEntropy")
+def sparse_softmax_cross_entropy(op, logits, label, weight, reduction):
+    """Classes are the last axis, and weights are those of samples."""
+    log_prob = op.LogSoftmax(logits, axis=-1)
+    places = op.Unsqueeze(label, axes=[op.rank(label)])
+    losses = op.Neg(op.Squeeze(op.GatherElements(log_prob, places, axis=-1), axes=[op.rank(label)]))
+    losses = losses if weight is None else op.Mul(losses, weight)
+    if reduction == "none":
+        return losses, log_prob
+    return _loss_share(op, op.ReduceSum(losses, keepdims=0), _sample_shares(op, log_prob, label, weight), reduction), log_prob
+
+
+@body("SparseSoftmaxCrossEntropyGrad")
+def sparse_softmax_cross_entropy_grad(op, dY, log_prob, label, weight, reduction):
+    shares = _sample_shares(op, log_prob, label, weight)
+    share = op.Mul(shares, _loss_share(op, dY, shares, reduction))
+    one, zero = op.number([1], log_prob), op.number([0], log_prob)
+    classes = op.Gather(op.Shape(log_prob), op.constant(np.array(op.rank(log_prob) - 1, np.int64)))
+    hot = op.OneHot(label, classes, op.Concat(zero, one, axis=0), axis=-1)
+    return op.Mul(op.Sub(op.Exp(log_prob), hot), op.Unsqueeze(share, axes=[op.rank(label)]))
+
+
+def _sample_shares(op, log_prob, label, weight):
+    return op.filled(1, op.cast(label, log_prob)) if weight is None else weight
 
 
 def _row_count(op, value):
@@ -383,3 +410,82 @@ def fake_quant_grad(op, dY, gradient_mask):
 @contrib("PassThrough")
 def pass_through(op, inputs):
     return [op.Identity(value) for value in inputs]
+
+
+@contrib("IsFinite")
+def is_finite(op, X):
+    return _is_zero(op, op.Sub(X, X))
+
+
+def _is_zero(op, value):
+    return op.Equal(value, op.number(0, value))
+
+
+@contrib("IsAllFinite")
+def is_all_finite(op, node, input, isinf_only, isnan_only):
+    """Of infinities and of what is not a number, one may be let pass."""
+    if isinf_only and isnan_only:
+        raise Fail(f"{node}: isinf_only and isnan_only exclude each other")
+    fine = [_without_faults(op, value, isinf_only, isnan_only) for value in input]
+    return op.Greater(op.Min(*fine), op.number(0, fine[0]))
+
+
+def _without_faults(op, value, isinf_only, isnan_only):
+    """1 where all of a tensor's elements are as they must be, else 0."""
+    flat = op.Reshape(value, op.constant(np.array([-1], np.int64)))
+    fine = op.Not(op.IsInf(flat)) if isinf_only else op.Not(op.IsNaN(flat)) if isnan_only else is_finite(op, flat)
+    # what is added is the 1 of an empty tensor
+    marks = op.Concat(op.Cast(fine, to=dtypes.float32.code), op.constant(np.ones(1, np.float32)), axis=0)
+    return op.ReduceMin(marks, keepdims=0)
+
+
+@contrib("All")
+def all_true(op, X):
+    marks = op.Reshape(op.Cast(X, to=dtypes.float32.code), op.constant(np.array([-1], np.int64)))
+    least = op.ReduceMin(op.Concat(marks, op.constant(np.ones(1, np.float32)), axis=0), keepdims=0)
+    return op.Greater(least, op.number(0, least))
+
+
+@contrib("MixedPrecisionScale")
+def mixed_precision_scale(op, S, X, to, fuse_outputs):
+    """Scaled in the wider of the types, so that what is too large for the narrow one may be scaled down."""
+    wide = dtypes.float64 if dtypes.float64 in map(op.dtype, (S, *X)) else dtypes.float32
+    factor = op.Reshape(op.Cast(S, to=wide.code), op.constant(np.array([], np.int64)))
+    scaled = [op.Cast(op.Mul(op.Cast(value, to=wide.code), factor), to=to) for value in X]
+    if not fuse_outputs:
+        return scaled
+    flat = op.constant(np.array([-1], np.int64))
+    return [op.Concat(*(op.Reshape(value, flat) for value in scaled), axis=0)]
+
+
+@contrib("BatchScale")
+def batch_scale(op, input, scale_0, scale_1, scale_2):
+    return [op.scaled(input, factor) for factor in (scale_0, scale_1, scale_2) if factor is not None]
+
+
+@contrib("View")
+def view(op, input, shapes):
+    """One piece of memory as several tensors, one behind another."""
+    flat = op.constant(np.array([-1], np.int64))
+    sizes = op.Concat(*(op.ReduceProd(shape, axes=[0], keepdims=1) for shape in shapes), axis=0)
+    pieces = op.Split(op.Reshape(input, flat), sizes, axis=0, outputs=len(shapes))
+    pieces = [pieces] if len(shapes) == 1 else pieces
+    return [op.Reshape(piece, shape, allowzero=1) for piece, shape in zip(pieces, shapes, strict=True)]
+
+
+@contrib("PadAndUnflatten")
+def pad_and_unflatten(op, input, indices, unflatten_dims):
+    """Rows to the places of the first two axes that they are counted at, zeros elsewhere."""
+    rest = op.Slice(op.Shape(input), starts=[1], ends=[op.rank(input)])
+    count = op.ReduceProd(unflatten_dims, axes=[0], keepdims=1)
+    rows = _zeros(op, op.Concat(count, rest, axis=0), input)
+    filled = op.ScatterND(rows, op.Unsqueeze(op.Cast(indices, to=dtypes.int64.code), axes=[1]), input)
+    return op.Reshape(filled, op.Concat(unflatten_dims, rest, axis=0), allowzero=1)
+
+
+@contrib("FlattenAndUnpad")
+def flatten_and_unpad(op, input, indices):
+    shape = op.Shape(input)
+    lead, rest = op.Slice(shape, starts=[0], ends=[2]), op.Slice(shape, starts=[2], ends=[op.rank(input)])
+    rows = op.Reshape(input, op.Concat(op.ReduceProd(lead, axes=[0], keepdims=1), rest, axis=0), allowzero=1)
+    return op.Gather(rows, indices, axis=0), op.Identity(lead)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from sardonyx.errors import Fail
 from sardonyx.ir import TensorType
 from sardonyx.ops.conv import convolved_shape
 from sardonyx.ops.gradients.builder import CONTRIB
 from sardonyx.ops.gradients.table import body
 from sardonyx.ops.operand import Operand
+from sardonyx.ops.reading import given_attributes
 from sardonyx.ops.window import NOT_SET, SAME, span_of, split_pads
 
 
@@ -29,6 +31,31 @@ def conv_grad(op, node, dY, X, W, auto_pad, dilations, group, kernel_shape, pads
         op.shaped(_by_filters(op, dY, X, W, group, strides, dilations, (begin, end)), W) if wanted[1] else None,
         op.ReduceSum(dY, axes=[0, *range(2, spatial + 2)], keepdims=0) if wanted[2] else None,
     )
+
+
+@body("ConvTransposeGrad", domain=CONTRIB)
+def conv_transpose_grad(op, node, dY, X, W, auto_pad):
+    """A transposed convolution is what goes back through a convolution from its result to its operand."""
+    refuse_computed_pads(node)
+    form = {name: value for name, value in given_attributes(node).items() if name in PLAIN}
+    if auto_pad == "VALID":
+        form.pop("pads", None)
+    wanted = [bool(output.uses) or output.is_graph_output for output in node.outputs] + [False] * 3
+    return (
+        op.shaped(op.Conv(dY, W, **form), X) if wanted[0] else None,
+        op.contrib("ConvGrad", X, dY, W, outputs=3, **form)[1] if wanted[1] else None,
+        op.ReduceSum(dY, axes=[0, *range(2, op.rank(dY))], keepdims=0) if wanted[2] else None,
+    )
+
+
+PLAIN = ("dilations", "group", "kernel_shape", "pads", "strides")
+"""What says of a transposed convolution which convolution it belongs to."""
+
+
+def refuse_computed_pads(node):
+    form = given_attributes(node)
+    if form.get("output_shape") is not None or form.get("auto_pad") in SAME:
+        raise Fail(f"{node}: there is no gradient of ConvTranspose with output_shape or auto_pad, give it pads instead")
 
 
 # --- sizes: lists of numbers where the model tells them, tensors that a run computes elsewhere

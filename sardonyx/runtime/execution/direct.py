@@ -25,22 +25,22 @@ MAX_SHAPES = 64
 class Direct:
     """A plan of steps that need nothing from the executor, and the inputs that it takes."""
 
-    __slots__ = ("_values", "_inputs", "_tensors", "_texts", "_maps", "_program", "_order", "_run", "_vouched", "_known")
+    __slots__ = ("_values", "inputs", "_tensors", "_texts", "_maps", "program", "order", "_run", "_vouched", "_known")
 
     def __init__(self, plan: Plan, block: _Block):
         first = plan.steps[0]
         ends = (first.inputs, plan.inputs), (first.outputs, plan.outputs)
         run_any = first.call.fast_path_for_any_shape()
         alone = run_any is not None and len(block.calls) == 1 and all(sorted(mine) == sorted(whole) for mine, whole in ends)
-        self._program = run_any if alone else None
-        self._order = [first.outputs.index(slot) for slot in plan.outputs] if alone and first.outputs != plan.outputs else None
+        self.program = run_any if alone else None
+        self.order = [first.outputs.index(slot) for slot in plan.outputs] if alone and first.outputs != plan.outputs else None
         self._run = block.run
         self._values = [plan.values[slot] for slot in (first.inputs if alone else plan.inputs)]
-        self._inputs = [(value.name, _dtype_of(value)) for value in self._values]
-        places = range(len(self._inputs))
-        self._maps = [(place, kinds_in(self._values[place].type)) for place in places if self._inputs[place][1] is None]
-        self._tensors = [place for place in places if self._inputs[place][1] is not None]
-        self._texts = [place for place in self._tensors if self._inputs[place][1] == np.dtype(object)]
+        self.inputs = [(value.name, _dtype_of(value)) for value in self._values]
+        places = range(len(self.inputs))
+        self._maps = [(place, kinds_in(self._values[place].type)) for place in places if self.inputs[place][1] is None]
+        self._tensors = [place for place in places if self.inputs[place][1] is not None]
+        self._texts = [place for place in self._tensors if self.inputs[place][1] == np.dtype(object)]
         programs = [step.inputs for step in plan.steps if step.call.knows_shapes]
         self._vouched = set(plan.inputs).issubset(slot for slots in programs for slot in slots)
         """Whether programs see all inputs: they know which shapes the ordinary path has checked."""
@@ -54,10 +54,10 @@ class Direct:
 
     def __call__(self, feeds: Mapping[str, Any]) -> list[Any] | None:
         """The outputs, or None if the run must take the ordinary path."""
-        if feeds.__class__ is not dict or len(feeds) != len(self._inputs):
+        if feeds.__class__ is not dict or len(feeds) != len(self.inputs):
             return None
         arrays = []
-        for name, dtype in self._inputs:
+        for name, dtype in self.inputs:
             array = feeds.get(name)
             if array.__class__ is np.ndarray and dtype is not None:
                 flags = array.flags  # tensors of torch come as arrays that are not to be written: no step writes over a feed
@@ -67,9 +67,9 @@ class Direct:
                 return None
             arrays.append(array)
         try:
-            if self._program is not None:
-                outputs = self._program(arrays)
-                return outputs if outputs is None or self._order is None else list(map(outputs.__getitem__, self._order))
+            if self.program is not None:
+                outputs = self.program(arrays)
+                return outputs if outputs is None or self.order is None else list(map(outputs.__getitem__, self.order))
             return self._run(arrays) if self._vouched or self._are_right(arrays) else None
         except Exception:  # the ordinary path fails too, and says where
             return None

@@ -17,6 +17,8 @@ MAX_ROUNDS = 32
 """Bodies may use ops that have bodies; none of ONNX's goes deeper than a few levels."""
 WRITTEN_DOMAINS = ("ai.onnx.preview.training", "com.microsoft")
 """Where ops may have bodies that are written node by node."""
+WRITTEN = ("SparseSoftmaxCrossEntropy",)
+"""The ops of other domains that have such bodies, besides gradients."""
 
 
 class Expansion:
@@ -45,7 +47,8 @@ class Expansion:
 
     def expand(self, node: Node) -> list[Node]:
         """Replace a node by its body, if it has one; returns the nodes that are there now, with their types."""
-        new_nodes = self._write(node) if node.domain in WRITTEN_DOMAINS or node.op_type.endswith("Grad") else []
+        is_written = node.domain in WRITTEN_DOMAINS or node.op_type in WRITTEN or node.op_type.endswith("Grad")
+        new_nodes = self._write(node) if is_written else []
         if not new_nodes:
             new_nodes = self._inline(node)
             for new in new_nodes:

@@ -14,6 +14,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
 from torch.utils.checkpoint import CheckpointPolicy
 
+from sardonyx.training.torch import recompute
 from sardonyx.training.torch.aten.table import supported_ops
 from sardonyx.training.torch.options import Options
 from sardonyx.training.torch.partition import compile_graph
@@ -47,8 +48,12 @@ def _partition(options: Options, joint: fx.GraphModule, *arguments: Any, **keywo
     """Cut a graph into forward and backward; a budget decides what is kept between them."""
     from torch._functorch import config
 
-    budget = 1.0 if _moves_statistics(joint) else float(options.memory_budget)
-    if _keep_what_must_be_kept(joint):
+    moves_statistics = _moves_statistics(joint)
+    budget = 1.0 if moves_statistics else float(options.memory_budget)
+    must_keep = _keep_what_must_be_kept(joint)
+    if options.recompute and not moves_statistics:
+        return recompute.partition(joint, arguments, keywords, options.recompute)
+    if must_keep:
         budget = max(budget, SMALLEST_BUDGET)
     partition = PARTITIONS[options.partition]
     with config.patch(activation_memory_budget=budget):

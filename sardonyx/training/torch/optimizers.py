@@ -44,10 +44,14 @@ class _Tables:
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether generated code can go through a tensor. Tensors that are made of others have no memory of their own."""
+    """Whether generated code for float32 can go through a tensor."""
+    return tensor.dtype is torch.float32 and lies_plain(tensor)
+
+
+def lies_plain(tensor: torch.Tensor) -> bool:
+    """Whether a tensor's elements lie one behind another. Tensors that are made of others have no memory of their own."""
     return (
         type(tensor).__torch_dispatch__ == torch.Tensor.__torch_dispatch__
-        and tensor.dtype is torch.float32
         and tensor.device.type == "cpu"
         and tensor.layout is torch.strided
         and tensor.is_contiguous()

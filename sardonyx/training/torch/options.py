@@ -8,6 +8,7 @@ from typing import Any
 
 from sardonyx.errors import InvalidArgument
 from sardonyx.startup.records import dataclass
+from sardonyx.training.recompute import read_config
 
 CHOICES = {"fallback": ("warn", "error"), "partition": ("min_cut", "default")}
 LARGEST_SEVERITY = 4
@@ -26,6 +27,9 @@ class Options:
     memory_budget: float = 0.5
     """Of what "min_cut" would keep for backward the share that is kept; the rest is computed again, what is cheap first. Half of it is
     what elementwise ops, normalizations and softmax give, which hardly take time."""
+    recompute: str = ""
+    """What backward computes again of what autograd would keep, as texts of onnxruntime's memory optimizer: "Gelu+:1:-1", with commas
+    between several, or a JSON file of them. It takes the place of `partition` and `memory_budget`."""
     log_severity_level: int = 2
     """As in SessionOptions."""
     save_models: str = ""
@@ -51,6 +55,10 @@ def _check(name: str, value: Any) -> None:
     elif name == "memory_budget":
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
             raise InvalidArgument(f"option {name!r} must be a number from 0 to 1, it is {value!r}")
+    elif name == "recompute":
+        if not isinstance(value, str):
+            raise InvalidArgument(f"option {name!r} must be a text such as 'Gelu+:1:-1', it is {value!r}")
+        read_config(value)
     elif name == "save_models":
         if not isinstance(value, str):
             raise InvalidArgument(f"option {name!r} must be the beginning of a path, it is {value!r}")

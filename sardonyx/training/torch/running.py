@@ -10,16 +10,21 @@ import numpy as np
 import torch
 
 from sardonyx import settings
+from sardonyx.compiler.arrays import OBJECTS_ARE_OPEN
+from sardonyx.dtypes import bfloat16
+from sardonyx.providers.native.execution.addresses import AddressedProgram
 from sardonyx.providers.native.execution.arenas import Arenas
 from sardonyx.providers.native.execution.compiled import CompiledProgram
 from sardonyx.runtime.api.options import SessionOptions
 from sardonyx.runtime.api.raw_session import RawSession
+from sardonyx.runtime.execution.direct import Direct
 from sardonyx.runtime.preparation.plan import all_steps
 from sardonyx.startup.locks import Lock
 from sardonyx.training.torch.graphs import Lowered, Source, View
 from sardonyx.training.torch.options import Options
 from sardonyx.training.torch.sizes import evaluated
 from sardonyx.training.torch.tensors import array_of, tensor_of
+from sardonyx.training.torch.types import ELEMENT_TYPES
 
 
 def session_of(lowered: Lowered, options: Options) -> RawSession:
@@ -60,6 +65,41 @@ class Runner:
         self._feeds = [(name, fed.position, fed.order) for name, fed in zip(names, lowered.feeds)]
         self._sizes = list(zip(names[count : count + sizes], lowered.sizes))
         self._draws = list(zip(names[count + sizes :], lowered.draws))
+        self._program, self._crossing = self._addressed()
+        has_rounded = any(getattr(value.type, "dtype", None) is bfloat16 for value in lowered.model.graph.outputs)
+        self._to_tensor = tensor_of if has_rounded else torch.from_numpy
+
+    def _addressed(self) -> tuple[AddressedProgram | None, list[tuple[int, torch.dtype, tuple[int, ...] | None]]]:
+        """The program that is all of the graph, if it can be told addresses, with place, type and order of what it takes."""
+        direct = None if self.session is None or self._sizes or self._draws else self.session.direct
+        if not OBJECTS_ARE_OPEN or not isinstance(direct, Direct):
+            return None, []
+        program = getattr(direct.program, "__self__", None)
+        if type(program) is not CompiledProgram:  # there may be more to the plan; and programs with texts look into arrays
+            return None, []
+        feeds = {name: (position, order) for name, position, order in self._feeds}
+        kinds: dict[Any, torch.dtype] = {np.dtype(ours.numpy): theirs for theirs, ours in ELEMENT_TYPES.items()}
+        crossing = [(feeds[name][0], kinds[kind], feeds[name][1]) for name, kind in direct.inputs]
+        return AddressedProgram(program, len(crossing), direct.order), crossing
+
+    def _run_at_addresses(self, program: AddressedProgram, inputs: Sequence[Any]) -> list[Any] | None:
+        """The outputs, or None if the run must take the way by arrays, which also finds the errors."""
+        shapes, addresses, held = [], [], []
+        for position, dtype, order in self._crossing:
+            tensor = inputs[position]
+            if order is not None:
+                tensor = tensor.permute(order)
+            if tensor.dtype is not dtype:
+                return None
+            if not tensor.is_contiguous():
+                tensor = tensor.contiguous()
+                held.append(tensor)
+            address = tensor.data_ptr()
+            if not address and tensor.numel():
+                return None
+            addresses.append(address)
+            shapes.append(tensor.shape)
+        return program(tuple(shapes), addresses)
 
     def __call__(self, *arguments: Any) -> list[Any]:
         inputs = arguments[0] if len(arguments) == 1 and isinstance(arguments[0], list) else list(arguments)
@@ -87,6 +127,10 @@ class Runner:
     def _run(self, inputs: Sequence[Any], symbols: Mapping[str, int]) -> list[torch.Tensor]:
         if self.session is None:
             return []
+        if self._program is not None:
+            outputs = self._run_at_addresses(self._program, inputs)
+            if outputs is not None:
+                return list(map(self._to_tensor, outputs))
         feeds = {name: array_of(inputs[position], order) for name, position, order in self._feeds}
         for name, symbol in self._sizes:
             feeds[name] = np.array([symbols[symbol]], np.int64)

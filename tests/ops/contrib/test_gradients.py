@@ -106,7 +106,9 @@ for reduction in ("mean", "sum", "none"):
     loss = likelihood_loss(LOG_PROB, LABELS, np.float64(Y[0]), 3, reduction)
     form = operands(reduction=reduction, **IGNORED)
     case("SoftmaxCrossEntropyLossInternal", scores=X, labels=LABELS, weights=Y[0], outputs=2, **form, expect=(loss, LOG_PROB))
-    case("NegativeLogLikelihoodLossInternal2", input=np.float32(LOG_PROB), target=LABELS, weight=Y[0], **form, expect=loss)
+    for number in ("", 2):
+        name = f"NegativeLogLikelihoodLossInternal{number}"
+        case(name, input=np.float32(LOG_PROB), target=LABELS, weight=Y[0], **form, expect=loss)
 for reduction, rows in (("mean", 3), ("sum", 1)):
     total = -(Y * LOG_PROB).sum() / rows
     case("SoftmaxCrossEntropy", logits=X, label=Y, reduction=reduction, outputs=2, **MS, expect=(total, LOG_PROB))
@@ -254,3 +256,63 @@ case(
     sizes_known=False,
 )
 refuse("BroadcastGradientArgs", a_shape=np.int64([2]), b_shape=np.int64([3]), outputs=2, **MS, match="cannot be broadcast")
+
+
+# --- classes along the last axis, weights of samples
+
+SCORES, CLASSES, SAMPLES = f32(2, 3, 5), i64(2, 3, low=0, high=5), f32(2, 3, low=0.1, high=2.0)
+LAST = SCORES - np.log(np.exp(np.float64(SCORES)).sum(axis=-1, keepdims=True))
+for reduction in ("mean", "sum", "none"):
+    for weight in (None, SAMPLES):
+        share = np.float64(np.ones((2, 3)) if weight is None else weight)
+        losses = -share * np.take_along_axis(LAST, CLASSES[..., None], axis=-1)[..., 0]
+        loss = {"none": losses, "sum": losses.sum(), "mean": losses.sum() / share.sum()}[reduction]
+        form = {"reduction": reduction, **({} if weight is None else {"weight": weight})}
+        case("SparseSoftmaxCrossEntropy", logits=SCORES, label=CLASSES, outputs=2, **form, expect=(loss, LAST))
+        incoming = f32(2, 3) if reduction == "none" else np.float32(0.7)
+        each = share * incoming / (share.sum() if reduction == "mean" else 1)
+        case(
+            "SparseSoftmaxCrossEntropyGrad",
+            **operands(dY=incoming, log_prob=np.float32(LAST), label=np.int32(CLASSES), **form),
+            expect=(np.exp(LAST) - np.eye(5)[CLASSES]) * each[..., None],
+        )
+refuse("SparseSoftmaxCrossEntropy", logits=SCORES, label=CLASSES[0], match="label")
+refuse("SparseSoftmaxCrossEntropy", logits=SCORES, label=CLASSES, weight=SAMPLES[0], match="weight")
+
+
+# --- transposed convolutions
+
+
+def conv_transpose_grad(dY, X, W, pads, strides, dilations=(1, 1), group=1):
+    """Pixel by pixel: X at (i, j) reaches Y at stride · (i, j) + dilation · k - pad."""
+    dX, dW = np.zeros(X.shape), np.zeros(W.shape)
+    padded = np.pad(np.float64(dY), ((0, 0), (0, 0), (pads[0], pads[2]), (pads[1], pads[3])))
+    inputs, outputs = X.shape[1] // group, W.shape[1]
+    for i, j, a, b in np.ndindex(*X.shape[2:], *W.shape[2:]):
+        seen = padded[:, :, strides[0] * i + dilations[0] * a, strides[1] * j + dilations[1] * b]
+        for part in range(group):
+            mine, theirs = slice(part * inputs, (part + 1) * inputs), slice(part * outputs, (part + 1) * outputs)
+            dX[:, mine, i, j] += seen[:, theirs] @ W[mine, :, a, b].T
+            dW[mine, :, a, b] += X[:, mine, i, j].T @ seen[:, theirs]
+    return dX, dW, dY.sum(axis=(0, 2, 3))
+
+
+for shapes, form in (
+    (((2, 3, 6, 7), (2, 4, 4, 5), (4, 3, 3, 3)), {"pads": [0, 0, 0, 0], "strides": [1, 1]}),
+    (((2, 3, 7, 9), (2, 4, 4, 5), (4, 3, 3, 3)), {"pads": [1, 1, 1, 1], "strides": [2, 2]}),
+    (((1, 4, 8, 10), (1, 4, 4, 5), (4, 2, 3, 3)), {"pads": [1, 1, 1, 1], "strides": [2, 2], "group": 2}),
+    (((1, 2, 6, 6), (1, 3, 4, 3), (3, 2, 2, 3)), {"pads": [0, 1, 1, 0], "strides": [1, 2], "dilations": [3, 1]}),
+):
+    extra = {"output_padding": [1, 1]} if shapes[0][2] == 8 else {}
+    dY, image, filters = (f32(*shape) for shape in shapes)
+    expected = conv_transpose_grad(np.float64(dY), np.float64(image), np.float64(filters), **form)
+    case("ConvTransposeGrad", **operands(dY=dY, X=image, W=filters, **form, **extra, outputs=3, **MS), expect=expected)
+    case("ConvTransposeGrad", **operands(dY=dY, X=image, W=filters, **form, **extra, outputs=[1], **MS), expect=(expected[1],))
+refuse("ConvTransposeGrad", dY=f32(1, 3, 6, 6), X=f32(1, 4, 5, 5), W=f32(4, 3, 3, 3), outputs=3, **MS, match="X")
+refuse(
+    "ConvTransposeGrad",
+    **operands(
+        dY=f32(1, 3, 6, 6), X=f32(1, 4, 3, 3), W=f32(4, 3, 2, 2), strides=[2, 2], auto_pad="SAME_UPPER", outputs=3, **MS
+    ),
+    match="give it pads",
+)

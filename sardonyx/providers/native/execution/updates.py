@@ -30,13 +30,13 @@ class Table:
         counts = [-(-size // BLOCK) for size in sizes]
         self.owner = np.repeat(np.arange(len(sizes)), counts)
         places = np.concatenate([np.arange(count) for count in counts] or [np.arange(0)])
-        self._offsets = 4 * BLOCK * places
+        self._offsets = BLOCK * places
         self.rows = np.empty((len(places), kinds + 1), np.int64)
         self.rows[:, kinds] = np.minimum(BLOCK, np.array(sizes, np.int64)[self.owner] - BLOCK * places)
 
-    def place(self, kind: int, addresses: Sequence[int]) -> None:
-        """Say where the tensors of a kind lie."""
-        self.rows[:, kind] = np.array(addresses, np.int64)[self.owner] + self._offsets
+    def place(self, kind: int, addresses: Sequence[int], width: int = 4) -> None:
+        """Say where the tensors of a kind lie, and how many bytes an element has."""
+        self.rows[:, kind] = np.array(addresses, np.int64)[self.owner] + width * self._offsets
 
 
 def run_blocks(code: DeclaredKernel, arguments: Arguments, items: int, threads: int) -> None:

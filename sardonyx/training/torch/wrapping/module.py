@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch._dynamo.exc import BackendCompilerFailed, InternalTorchDynamoError, TorchDynamoException
 
+from sardonyx.training.torch.options import Options
 from sardonyx.training.torch.wrapping import settings
 from sardonyx.training.torch.wrapping.arguments import check_arguments
 from sardonyx.training.torch.wrapping.debug_options import DebugOptions
@@ -132,7 +133,8 @@ class ORTModule(torch.nn.Module):  # type: ignore[misc]
     def _backend_options(self) -> dict[str, Any]:
         saved = self._options.save_onnx_models
         options: dict[str, Any] = {"log_severity_level": self._options.log_severity_level}
-        options["memory_budget"] = settings.memory_budget()
+        options |= {"memory_budget": settings.memory_budget(), "recompute": settings.memory_config()}
+        Options.read(options)  # what cannot be read is an error of the user's, no reason to fall back
         if saved.save:
             options["save_models"] = os.path.join(saved.path, saved.name_prefix)
         return options

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 
 from sardonyx.errors import InvalidArgument
 from sardonyx.training.torch.wrapping.fallback import DEFAULT_POLICY, FallbackPolicy
@@ -38,3 +39,12 @@ def memory_budget() -> float:
     if level not in BUDGETS:
         raise InvalidArgument(f"ORTMODULE_MEMORY_OPT_LEVEL must be one of {', '.join(BUDGETS)}, it is {level!r}")
     return BUDGETS[level]
+
+
+def memory_config() -> str:
+    """What ORTMODULE_MEMORY_OPT_CONFIG says backward computes again; as in the original, levels above 0 decide by themselves."""
+    config = os.environ.get("ORTMODULE_MEMORY_OPT_CONFIG") or ""
+    if config and memory_budget() != BUDGETS["0"]:
+        warnings.warn("ORTMODULE_MEMORY_OPT_CONFIG is not read, for ORTMODULE_MEMORY_OPT_LEVEL is above 0", stacklevel=2)
+        return ""
+    return config
