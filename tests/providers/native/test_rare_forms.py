@@ -266,7 +266,7 @@ def test_floats_of_8_bits_that_are_moved(type: Any) -> None:
     assert_agrees(source, {"x": x}, opset=24)
 
 
-SMALL = {dtype: dtype.numpy for dtype in (*dtypes.SUB_BYTE_INTS, dtypes.float4e2m1)}
+SMALL = {dtype: dtype.numpy for dtype in (*sorted(dtypes.SUB_BYTE_INTS, key=str), dtypes.float4e2m1)}
 
 
 def of_type(source: str, dtype: dtypes.ElementType, opset: int) -> onnx.ModelProto:
