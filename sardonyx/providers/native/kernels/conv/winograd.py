@@ -23,11 +23,12 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from sardonyx.compiler.target import Target
 from sardonyx.compiler.types import F32
 from sardonyx.ir import Dim, Value, dim
 from sardonyx.providers.accuracy import Accuracy
 from sardonyx.providers.native.kernels.conv.choice import Candidate, Convolution, supposed
-from sardonyx.providers.native.kernels.conv.direct import pixels_of
+from sardonyx.providers.native.kernels.conv.direct import SPLITTING_CPUS, pixels_of
 from sardonyx.providers.native.kernels.conv.filters import pack_bias, pack_panels
 from sardonyx.providers.native.kernels.conv.form import Geometry
 from sardonyx.providers.native.kernels.conv.rounding import BOUND, error_ratio, tap_energies, tap_factors
@@ -71,6 +72,8 @@ CYCLES_PER_TILE = 150
 """For finding its pixels."""
 BYTES_PER_CYCLE = 8
 """At which filters come from memory."""
+MULTIPLICATIONS_PER_CYCLE = 2
+"""Of vectors, which estimates are counted in; a CPU that splits vectors has one."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +154,7 @@ def _candidate(convolution: Convolution, algorithms: AxisAlgorithms, energies: C
     sizes = "×".join(str(1 if algorithm.transform is None else algorithm.transform.size) for algorithm in algorithms)
     return Candidate(
         f"Winograd {sizes}",
-        _cost(geometry, algorithms, lanes, rows) / GAIN,
+        _cost(geometry, algorithms, lanes, rows, _panel_row(lowerer.target)) / GAIN,
         lambda sink: winograd_steps(lowerer, geometry, algorithms, view, filters.W, filters.B, sink),
         lambda: error_ratio(energies(), _tap_factors(algorithms)) <= BOUND,
     )
@@ -212,10 +215,15 @@ def _supposed_tiles(geometry: Geometry, algorithms: AxisAlgorithms) -> int:
     return math.prod(count for count in counts if isinstance(count, int))
 
 
-def _cost(geometry: Geometry, algorithms: AxisAlgorithms, lanes: int, rows: int) -> float:
+def _panel_row(target: Target) -> float:
+    """How many multiplications take as long as a row of a panel takes to come from memory."""
+    at_once = 1 if target.cpu in SPLITTING_CPUS else MULTIPLICATIONS_PER_CYCLE
+    return VECTORS * target.lanes(F32) * 4 / BYTES_PER_CYCLE * at_once
+
+
+def _cost(geometry: Geometry, algorithms: AxisAlgorithms, lanes: int, rows: int, panel_row: float) -> float:
     points, depth, tiles = _points(algorithms), _depth(geometry, algorithms), _supposed_tiles(geometry, algorithms)
     groups = max(1, -(-tiles // rows))
-    panel_row = VECTORS * lanes * 4 / BYTES_PER_CYCLE
     short = points // _transforms(algorithms)[0].width
     summed = (points - short) * depth + short * _short_depth(geometry, algorithms)
     products = groups * max(VECTORS * -(-tiles // groups), panel_row) * summed
