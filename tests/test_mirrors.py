@@ -54,6 +54,7 @@ ABOUT_ALL = {
     "arithmetic_of_sizes": "sizes that are computed from shapes",
     "axes": "every op that has axes",
     "broadcast_sizes": "sizes that broadcast together",
+    "empty_sizes": "operands of all ops",
     "open_refusals": "operands of all ops",
     "other_ranks": "operands of all ops",
     "operand_shapes": "operands of all ops",

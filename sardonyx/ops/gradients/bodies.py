@@ -188,6 +188,7 @@ def softmax_cross_entropy_grad(op, dY, log_prob, label, reduction):
 @body("SparseSoftmaxCrossEntropy")
 def sparse_softmax_cross_entropy(op, logits, label, weight, reduction):
     """Classes are the last axis, and weights are those of samples."""
+    label, weight = _of_samples(op, logits, label, weight)
     log_prob = op.LogSoftmax(logits, axis=-1)
     places = op.Unsqueeze(label, axes=[op.rank(label)])
     losses = op.Neg(op.Squeeze(op.GatherElements(log_prob, places, axis=-1), axes=[op.rank(label)]))
@@ -199,12 +200,23 @@ def sparse_softmax_cross_entropy(op, logits, label, weight, reduction):
 
 @body("SparseSoftmaxCrossEntropyGrad")
 def sparse_softmax_cross_entropy_grad(op, dY, log_prob, label, weight, reduction):
+    label, weight = _of_samples(op, log_prob, label, weight)
     shares = _sample_shares(op, log_prob, label, weight)
     share = op.Mul(shares, _loss_share(op, dY, shares, reduction))
     one, zero = op.number([1], log_prob), op.number([0], log_prob)
     classes = op.Gather(op.Shape(log_prob), op.constant(np.array(op.rank(log_prob) - 1, np.int64)))
     hot = op.OneHot(label, classes, op.Concat(zero, one, axis=0), axis=-1)
     return op.Mul(op.Sub(op.Exp(log_prob), hot), op.Unsqueeze(share, axes=[op.rank(label)]))
+
+
+def _of_samples(op, scores, *operands):
+    """Labels and weights, one for each sample; where the model does not tell how many there are, a run refuses other numbers."""
+    samples = op.shape(scores)[:-1]
+    counts = op.Slice(op.Shape(scores), starts=[0], ends=[-1])
+    are_known = all(isinstance(size, int) for size in samples)
+    return [
+        part if part is None or (are_known and op.shape(part) == samples) else op.of_shape(part, counts) for part in operands
+    ]
 
 
 def _sample_shares(op, log_prob, label, weight):

@@ -145,6 +145,14 @@ class TypedBuilder(Builder):
         can_say_so = self.opsets.get("", ALLOWZERO) >= ALLOWZERO
         return self.Reshape(value, shape, **{"allowzero": 1} if can_say_so else {})
 
+    def of_shape(self, value: Value, expected: Value) -> Value:
+        """A value that a run refuses if it has another shape."""
+        # no tensor has a size of -2, so Reshape refuses it
+        sizes = self.Where(self.Equal(self.Shape(value), expected), expected, self.constant(np.array(-2, np.int64)))
+        checked = self.in_shape(value, sizes)
+        checked.type = value.type
+        return checked
+
     def size(self, value: Value, like: Value) -> Value:
         """The number of a value's elements, in the type of another."""
         return self.cast(self.Size(value), like)

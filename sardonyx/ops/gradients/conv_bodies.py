@@ -143,7 +143,7 @@ def _checked(op, dY, X, W, strides, dilations, pads):
         return dY
     windows = _combined(op, _windows, _sizes(op, X), _sizes(op, W), *pads, strides, dilations)
     batch, channels = (op.Slice(op.Shape(value), starts=[0], ends=[1]) for value in (X, W))
-    return _of_shape(op, dY, op.Concat(batch, channels, _tensor(op, windows), axis=0))
+    return op.of_shape(dY, op.Concat(batch, channels, _tensor(op, windows), axis=0))
 
 
 def _checked_filters(op, W, kernel_shape):
@@ -151,16 +151,7 @@ def _checked_filters(op, W, kernel_shape):
     if not kernel_shape or list(op.shape(W)[2:]) == list(kernel_shape):
         return W
     counts = op.Slice(op.Shape(W), starts=[0], ends=[2])
-    return _of_shape(op, W, op.Concat(counts, op.constant(np.array(kernel_shape, np.int64)), axis=0))
-
-
-def _of_shape(op, value, expected):
-    """A value that a run refuses if it has another shape."""
-    # no tensor has a size of -2, so Reshape refuses it
-    sizes = op.Where(op.Equal(op.Shape(value), expected), expected, op.constant(np.array(-2, np.int64)))
-    checked = op.in_shape(value, sizes)
-    checked.type = value.type
-    return checked
+    return op.of_shape(W, op.Concat(counts, op.constant(np.array(kernel_shape, np.int64)), axis=0))
 
 
 # --- by images

@@ -45,7 +45,9 @@ OPS = {
     "few keys of bfloat16 are rounded after every step, as the standard's cases are: there is no room for sums in another order": """
         Attention
     """,
-    "images of four axes, or without channels": "Conv",
+    "images of four axes; no channels, no filters or no taps": """
+        Conv ConvTranspose DeformConv com.microsoft:CausalConvWithState
+    """,
     "texts among the types to be cast to": "Cast CastLike",
     "a path as long as data decides": "com.microsoft:DynamicTimeWarping",
     "caches of other types than the queries, or shared ones; blocks of scores that are left out": """

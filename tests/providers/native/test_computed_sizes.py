@@ -183,10 +183,10 @@ def detections(count: int, seed: int = 0) -> Feeds:
 def always_native(monkeypatch: pytest.MonkeyPatch) -> None:
     """No run is left to NumPy."""
 
-    def refuse(program: CompiledProgram, reason: str) -> None:
+    def refuse(program: CompiledProgram, inputs: Any, reason: str, has_unequal_sizes: bool = False) -> None:
         raise AssertionError(f"left to NumPy: {reason}")
 
-    monkeypatch.setattr(CompiledProgram, "_note_refusal", refuse)
+    monkeypatch.setattr(CompiledProgram, "_left", refuse)
 
 
 @pytest.mark.usefixtures("always_native")
