@@ -16,8 +16,8 @@ from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.views import View
 from sardonyx.startup.records import dataclass
 
-SUPPOSED_SIZE = 56
-"""For how large an image an algorithm must pay if sizes are not known."""
+SUPPOSED_SIZE, SUPPOSED_LENGTH = 56, 1000
+"""For how large an image, and for how long a signal, an algorithm must pay if sizes are not known."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,16 @@ class Convolution:
     def direct_cycles(self) -> float:
         """What the direct sum takes."""
         geometry, lanes = self.geometry, self.lowerer.target.lanes(self.view.type)
-        pixels, taps = (math.prod(map(supposed, sizes)) for sizes in (geometry.output, geometry.kernel))
-        return pixels * taps * supposed(geometry.channels) * -(-geometry.filters // lanes)
+        pixels, taps, channels = (
+            math.prod(supposed(sizes)) for sizes in (geometry.output, geometry.kernel, (geometry.channels,))
+        )
+        return pixels * taps * channels * -(-geometry.filters // lanes)
 
 
-def supposed(size: Dim) -> int:
-    """The size of an axis, or what to reckon with."""
-    return size if isinstance(size, int) else SUPPOSED_SIZE
+def supposed(sizes: Sequence[Dim]) -> list[int]:
+    """The sizes of axes, or what to reckon with."""
+    open_size = SUPPOSED_LENGTH if len(sizes) == 1 else SUPPOSED_SIZE
+    return [size if isinstance(size, int) else open_size for size in sizes]
 
 
 @dataclass(frozen=True)

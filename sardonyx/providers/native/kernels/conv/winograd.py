@@ -211,7 +211,7 @@ def _filter_bytes(geometry: Geometry, algorithms: AxisAlgorithms) -> int:
 
 
 def _supposed_tiles(geometry: Geometry, algorithms: AxisAlgorithms) -> int:
-    counts = (algorithm.tiles(supposed(output)) for algorithm, output in zip(algorithms, geometry.output))
+    counts = (algorithm.tiles(output) for algorithm, output in zip(algorithms, supposed(geometry.output)))
     return math.prod(count for count in counts if isinstance(count, int))
 
 
@@ -226,7 +226,10 @@ def _cost(geometry: Geometry, algorithms: AxisAlgorithms, lanes: int, rows: int,
     groups = max(1, -(-tiles // rows))
     short = points // _transforms(algorithms)[0].width
     summed = (points - short) * depth + short * _short_depth(geometry, algorithms)
-    products = groups * max(VECTORS * -(-tiles // groups), panel_row) * summed
+    group = VECTORS * -(-tiles // groups)
+    products = (
+        max(group, panel_row) + (groups - 1) * group
+    ) * summed  # the first group of tiles waits, the others find the row near
     moved = tiles * (points * CYCLES_PER_POINT * (depth + geometry.filters) / lanes + CYCLES_PER_TILE)
     return products * -(-geometry.filters // (VECTORS * lanes)) + moved
 
