@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sardonyx.dtypes import FLOATS, bool_, float32, from_code, int32, int64
+from sardonyx.dtypes import FLOATS, bool_, float32, int32, int64
 from sardonyx.errors import InferenceError
 from sardonyx.ir import TensorType, dim
 from sardonyx.ops.schemas import define
-from sardonyx.ops.shapes import axis_index, fresh_shape, same_as, text
+from sardonyx.ops.shapes import axis_index, element_type, fresh_shape, same_as, text
 from sardonyx.ops.table import in_domain
 
 contrib = in_domain("com.microsoft")
@@ -185,7 +185,7 @@ def whether():
 
 @contrib("MixedPrecisionScale")
 def mixed_precision_scale(X, to, fuse_outputs):
-    dtype = from_code(to)
+    dtype = element_type(to, "to")
     if dtype not in FLOATS:
         raise InferenceError(f"'to' is {dtype}, it must be a type of floats")
     if not fuse_outputs:

@@ -105,6 +105,7 @@ case("MixedPrecisionScale", S=np.float32(0.5), X=[A, B], to=10, fuse_outputs=1, 
 LARGE = np.float32([1e5, 2e5])
 case("MixedPrecisionScale", S=np.float16(0.25), X=[LARGE], to=10, outputs=1, **MS, expect=(LARGE / 4,), rtol=1e-3)
 refuse("MixedPrecisionScale", S=np.float32(1), X=[A], to=7, outputs=1, **MS, match="'to' is int64")
+refuse("MixedPrecisionScale", S=np.float32(1), X=[A], to=2**63 - 1, outputs=1, **MS, match="is no element type")
 case("BatchScale", input=A, scale_0=2.0, scale_1=-1.0, outputs=2, **MS, expect=(2 * A, -A))
 case("BatchScale", input=A, scale_0=2.0, scale_1=-1.0, scale_2=0.5, outputs=3, **MS, expect=(2 * A, -A, A / 2))
 refuse("BatchScale", input=A, scale_0=2.0, scale_1=-1.0, outputs=3, **MS, match="needs scale_2")
