@@ -10,6 +10,7 @@ import onnx.parser
 import pytest
 
 from sardonyx import formats, ops
+from sardonyx.errors import CODED
 from sardonyx.ir import Model
 from sardonyx.optimizer.pipeline import Level, optimize
 from sardonyx.providers.cpu.provider import CPUExecutionProvider, evaluate
@@ -50,6 +51,18 @@ def native_plan(
 
 def programs(plan: Plan) -> list[CompiledProgram]:
     return [step.call for step in plan.steps if isinstance(step.call, CompiledProgram)]
+
+
+def assert_agrees_or_refuses(plan: Plan, reference: Plan, feeds: Mapping[str, np.ndarray]) -> bool:
+    """Check that a plan computes what another does, or refuses what that refuses; whether it computes."""
+    try:
+        wanted = execute(reference, feeds)
+    except CODED:
+        with pytest.raises(CODED):
+            execute(plan, feeds)
+        return False
+    compare(execute(plan, feeds), wanted)
+    return True
 
 
 def assert_agrees(
