@@ -100,6 +100,8 @@ def grid_sample(X, grid):
         return None
     if None not in (X.rank, grid.rank) and X.rank != grid.rank:
         raise InferenceError(f"X has rank {X.rank}, grid has rank {grid.rank}")
+    if rank < 3:
+        raise InferenceError(f"X must have spatial axes, it has rank {rank}")
     images, points = X.shape or fresh_shape(rank), grid.shape or fresh_shape(rank)
     return images[0], images[1], *points[1:-1]
 

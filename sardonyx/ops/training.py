@@ -9,16 +9,24 @@ training = in_domain("ai.onnx.preview.training")
 
 
 @training("Adagrad", "Momentum")
-def update_with_one_state(inputs):
+def update_with_one_state(R, T, inputs):
     """(tensors, gradients, states) to (tensors, states)."""
+    _check_numbers(R, T)
     tensors, _, states = _groups(inputs, 3)
     return [operand.type for operand in (*tensors, *states)]
 
 
 @training("Adam")
-def adam(inputs):
+def adam(R, T, inputs):
+    _check_numbers(R, T)
     tensors, _, averages, squares = _groups(inputs, 4)
     return [operand.type for operand in (*tensors, *averages, *squares)]
+
+
+def _check_numbers(R, T):
+    """The learning rate and the number of updates are scalars."""
+    R.require_one("R")
+    T.require_one("T")
 
 
 def _groups(inputs, count):

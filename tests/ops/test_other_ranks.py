@@ -31,6 +31,9 @@ def _other_ranks(array: np.ndarray) -> Iterator[np.ndarray]:
         yield array.reshape(-1)[:1]
 
 
+SHAPES = [(), (4,), (2, 4), (1, 2, 4), (1, 1, 2, 4), (1, 1, 1, 2, 4)]
+
+
 def a_few_variants(module: str) -> Iterator[Variant]:
     counts: dict[tuple[str, str], int] = {}
     for variant in first_variants(module):
@@ -63,11 +66,40 @@ def test_machine_code_and_numpy_agree_about_operands_of_other_ranks(module: str)
                 continue
             for other in _other_ranks(value):
                 changed = [*inputs[:place], (name, other, type_of(other)), *inputs[place + 1 :]]
-                numpy, native = (_outcome(variant, changed, provider) for provider in ("0", "1"))
-                where = f"{variant.case.op} at {variant.case.where}, {name} of {list(other.shape)}"
-                assert (numpy is None) == (native is None), f"{where}: only one refuses"
-                for one, two in zip(numpy or (), native or (), strict=True):
-                    _assert_alike(one, two, where)
+                _check(variant, changed, f"{name} of {list(other.shape)}")
+
+
+@pytest.mark.filterwarnings("ignore")  # numbers of other shapes overflow and divide by nothing
+@pytest.mark.parametrize("module", MODULES)
+def test_machine_code_and_numpy_agree_about_operands_of_one_shape(module: str) -> None:
+    """Whatever ranks an op expects, here they go together: then no operand gives away that another is wrong."""
+    for variant in a_few_variants(module):
+        signature = schemas.find(variant.case.domain, variant.case.op, variant.version)
+        assert signature is not None
+        inputs = inputs_of(signature, variant.case, dict(variant.types))
+        for shape in SHAPES:
+            changed = [_in_shape(*each, shape) for each in inputs]
+            _check(variant, changed, f"all of {list(shape)}")
+
+
+def _in_shape(name: str, value: Any, type: Any, shape: tuple[int, ...]) -> tuple[str, Any, Any]:
+    if type is None or not isinstance(value, np.ndarray) or not value.size:
+        return name, value, type
+    array = np.resize(value, shape)
+    return name, array, type_of(array)
+
+
+def _check(variant: Variant, inputs: list[Any], change: str) -> None:
+    """Run with both, which refuse, or compute the same."""
+    where = f"{variant.case.op} at {variant.case.where}, {change}"
+    try:
+        numpy, native = (_outcome(variant, inputs, provider) for provider in ("0", "1"))
+    except Exception as error:
+        error.add_note(where)
+        raise
+    assert (numpy is None) == (native is None), f"{where}: only one refuses"
+    for one, two in zip(numpy or (), native or (), strict=True):
+        _assert_alike(one, two, where)
 
 
 def _assert_alike(one: Any, two: Any, where: str) -> None:

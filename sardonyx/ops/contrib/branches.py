@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from sardonyx.dtypes import bfloat16, float16, float32
+from sardonyx.errors import InferenceError
 from sardonyx.ir import dim
 from sardonyx.ops.schemas import define
-from sardonyx.ops.shapes import same_as
+from sardonyx.ops.shapes import same_as, text
 from sardonyx.ops.table import in_domain
 
 contrib = in_domain("com.microsoft")
@@ -46,12 +47,24 @@ define(
     T=TYPES,
 )
 
-contrib("BranchwiseRMSNorm", "ScaledSiLU")(same_as("X"))
-contrib("HyperConnectionPostMix")(same_as("streams"))
+contrib("ScaledSiLU")(same_as("X"))
+
+
+@contrib("BranchwiseRMSNorm")
+def branchwise_rms_norm(X, num_branches):
+    _check_branches(X, num_branches, "X", 1)
+    return X.shape
+
+
+@contrib("HyperConnectionPostMix")
+def hyper_connection_post_mix(streams, num_branches):
+    _check_branches(streams, num_branches, "streams", 2)
+    return streams.shape
 
 
 @contrib("HyperConnectionPreMix")
 def hyper_connection_pre_mix(streams, num_branches):
+    _check_branches(streams, num_branches, "streams", 2)
     if streams.shape is None:
         return None
     if num_branches:
@@ -59,6 +72,21 @@ def hyper_connection_pre_mix(streams, num_branches):
     return (*streams.shape[:-2], streams.shape[-1])
 
 
+def _check_branches(operand, num_branches, name, fewest):
+    """There are as many axes, one fewer where branches stand side by side among the features."""
+    if num_branches < 0:
+        raise InferenceError(f"num_branches must not be negative, it is {num_branches}")
+    _check_rank(operand, name, 1 if num_branches else fewest)
+
+
+def _check_rank(operand, name, fewest):
+    if operand.rank is not None and operand.rank < fewest:
+        axes = "an axis" if fewest == 1 else f"at least {fewest} axes"
+        raise InferenceError(f"{name} must have {axes}, it is {text(operand.shape)}")
+
+
 @contrib("EngramGate")
-def engram_gate(query):
+def engram_gate(key, query, value):
+    for name, operand in (("key", key), ("query", query), ("value", value)):
+        _check_rank(operand, name, 1)
     return [query.shape, query.shape]
