@@ -43,6 +43,15 @@ def a_few_variants(module: str) -> Iterator[Variant]:
             yield variant
 
 
+def a_few_runs(module: str) -> Iterator[tuple[Variant, list[Any]]]:
+    """The same with what goes in: names, values and types."""
+    for variant in a_few_variants(module):
+        signature = schemas.find(variant.case.domain, variant.case.op, variant.version)
+        assert signature is not None
+        inputs = inputs_of(signature, variant.case, dict(variant.types))
+        yield variant, inputs
+
+
 def _outcome(variant: Variant, inputs: list[Any], native: str) -> list[Any] | None:
     """The results, None if the model is refused."""
     signature = schemas.find(variant.case.domain, variant.case.op, variant.version)
@@ -57,10 +66,7 @@ def _outcome(variant: Variant, inputs: list[Any], native: str) -> list[Any] | No
 @pytest.mark.filterwarnings("ignore")  # numbers of other shapes overflow and divide by nothing
 @pytest.mark.parametrize("module", MODULES)
 def test_machine_code_and_numpy_agree_about_operands_of_other_ranks(module: str) -> None:
-    for variant in a_few_variants(module):
-        signature = schemas.find(variant.case.domain, variant.case.op, variant.version)
-        assert signature is not None
-        inputs = inputs_of(signature, variant.case, dict(variant.types))
+    for variant, inputs in a_few_runs(module):
         for place, (name, value, type) in enumerate(inputs):
             if type is None or not isinstance(value, np.ndarray) or value.size > MOST_ELEMENTS:
                 continue
@@ -73,10 +79,7 @@ def test_machine_code_and_numpy_agree_about_operands_of_other_ranks(module: str)
 @pytest.mark.parametrize("module", MODULES)
 def test_machine_code_and_numpy_agree_about_operands_of_one_shape(module: str) -> None:
     """Whatever ranks an op expects, here they go together: then no operand gives away that another is wrong."""
-    for variant in a_few_variants(module):
-        signature = schemas.find(variant.case.domain, variant.case.op, variant.version)
-        assert signature is not None
-        inputs = inputs_of(signature, variant.case, dict(variant.types))
+    for variant, inputs in a_few_runs(module):
         for shape in SHAPES:
             changed = [_in_shape(*each, shape) for each in inputs]
             _check(variant, changed, f"all of {list(shape)}")

@@ -47,10 +47,9 @@ class Convolution:
     def direct_cycles(self) -> float:
         """What the direct sum takes."""
         geometry, lanes = self.geometry, self.lowerer.target.lanes(self.view.type)
-        pixels, taps, channels = (
-            math.prod(supposed(sizes)) for sizes in (geometry.output, geometry.kernel, (geometry.channels,))
-        )
-        return pixels * taps * channels * -(-geometry.filters // lanes)
+        sizes = (geometry.output, (geometry.channels, *geometry.kernel))
+        pixels, depth = (math.prod(supposed(some)) for some in sizes)
+        return pixels * depth * -(-geometry.filters // lanes)
 
 
 def supposed(sizes: Sequence[Dim]) -> list[int]:

@@ -122,9 +122,14 @@ def _is_float(type: Type | None) -> bool:
     return type is not None and type.is_float
 
 
+def _ranks_fit(shape: Dims | None, filters: Dims) -> bool:
+    """Whether an image and filters have as many axes, and not more than there is code for."""
+    return shape is not None and len(shape) == len(filters) and 3 <= len(shape) <= 2 + MAX_SPATIAL
+
+
 def sizes_fit(node: Node, X: Value, W: Value, B: Value | None) -> bool:
     shape, filters = shape_of(X), shape_of(W)
-    if shape is None or filters is None or len(shape) != len(filters) or not 3 <= len(shape) <= 2 + MAX_SPATIAL:
+    if shape is None or filters is None or not _ranks_fit(shape, filters):
         return False
     group = int(operand(node, "group") or 1)
     kernel_shape = operand(node, "kernel_shape")
@@ -139,11 +144,12 @@ def sizes_fit(node: Node, X: Value, W: Value, B: Value | None) -> bool:
 
 def open_filters_fit(node: Node, X: Value, W: Value, B: Value | None) -> bool:
     """Whether filters that a run computes are of open size, but known in number; a run refuses what does not fit the image."""
-    shape, filters = shape_of(X), shape_of(W)
-    if shape is None or filters is None or len(shape) != len(filters) or not 3 <= len(shape) <= 2 + MAX_SPATIAL:
+    filters = shape_of(W)
+    if filters is None or not _ranks_fit(shape_of(X), filters):
         return False
     count, group = filters[0], int(operand(node, "group") or 1)
-    is_open = not all(isinstance(size, int) and size > 0 for size in filters[1:]) and 0 not in filters[1:]
+    sizes = [size for size in filters[1:] if isinstance(size, int)]
+    is_open = len(sizes) < len(filters) - 1 and min(sizes, default=1) > 0
     if is_channels_last(node) or not is_open or not isinstance(count, int) or count < 1 or group < 1 or count % group:
         return False
     given = not operand(node, "kernel_shape") and (operand(node, "auto_pad") or "NOTSET") not in SAME

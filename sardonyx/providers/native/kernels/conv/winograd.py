@@ -227,9 +227,8 @@ def _cost(geometry: Geometry, algorithms: AxisAlgorithms, lanes: int, rows: int,
     short = points // _transforms(algorithms)[0].width
     summed = (points - short) * depth + short * _short_depth(geometry, algorithms)
     group = VECTORS * -(-tiles // groups)
-    products = (
-        max(group, panel_row) + (groups - 1) * group
-    ) * summed  # the first group of tiles waits, the others find the row near
+    # the first group of tiles waits for a row of a panel, the others find it near
+    products = (max(group, panel_row) + (groups - 1) * group) * summed
     moved = tiles * (points * CYCLES_PER_POINT * (depth + geometry.filters) / lanes + CYCLES_PER_TILE)
     return products * -(-geometry.filters // (VECTORS * lanes)) + moved
 
