@@ -13,6 +13,7 @@ import numpy as np
 
 from sardonyx import dtypes
 from sardonyx.dtypes import ElementType
+from sardonyx.errors import InvalidGraph, KernelError
 from sardonyx.ops.entries import NEWEST, Entry, Table
 from sardonyx.ops.signatures import Signature
 from sardonyx.providers import random_state
@@ -89,11 +90,13 @@ class KernelTable(Table[Kernel]):
             asks = Parameters.of(function)
             narrowed = {name: frozenset(types) for name, types in constraints.items()}
             sharing, derived = Sharing(alias, view, inplace), tuple((derive or {}).items())
-            needed = asks.names.union(*(Parameters.of(make).names for _, make in derived)) - {name for name, _ in derived}
+            makers = [Parameters.of(make) for _, make in derived]
+            needed = asks.names.union(*(maker.names for maker in makers)) - {name for name, _ in derived}
+            defaulted = asks.defaulted.union(*(maker.defaulted for maker in makers))
             for op in ops:
                 entry = Kernel(
                     *(domain, op, since, until, function, narrowed, widen),
-                    *(needed, asks.defaulted, asks.takes_everything, sharing, plain, derived, joint or {}),
+                    *(needed, defaulted, asks.takes_everything, sharing, plain, derived, joint or {}),
                 )
                 self.add(entry)
             return function
@@ -172,6 +175,8 @@ def _attribute_values(
         if name in kernel.parameters or kernel.takes_everything:
             if value is not None and name not in graphs:
                 yield name, value
+            elif value is None and name in kernel.parameters - kernel.defaulted:
+                raise KernelError(f"needs the attribute {name!r}", InvalidGraph)
         elif name in attributes and value != definition.default and name not in IGNORED_ATTRIBUTES and name != "seed":
             raise UnsupportedAttribute(f"{kernel} does not take the attribute {name!r}")
 

@@ -23,7 +23,7 @@ EXCEPT = {
 }
 
 
-def _emptied(inputs: list[Input]) -> Iterator[tuple[int, list[Input]]]:
+def without_elements(inputs: list[Input]) -> Iterator[tuple[int, list[Input]]]:
     """The inputs with 0 in place of each size that they have."""
     arrays = [value for _, value, _ in inputs if isinstance(value, np.ndarray)]
     for size in sorted({size for array in arrays for size in array.shape}):
@@ -61,7 +61,7 @@ def test_what_has_no_elements_is_the_same_with_open_sizes(module: str) -> None:
         inputs = inputs_of(signature, variant.case, dict(variant.types))
         if any(isinstance(value, np.ndarray) and value.size > MOST_ELEMENTS for _, value, _ in inputs):
             continue
-        for size, emptied in _emptied(inputs):
+        for size, emptied in without_elements(inputs):
             known, opened = (_shapes(variant, emptied, view) for view in ("", "symbolic"))
             assert known == opened, f"{variant.case.op} at {variant.case.where} with 0 for {size}"
 

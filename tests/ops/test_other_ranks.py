@@ -52,13 +52,13 @@ def a_few_runs(module: str) -> Iterator[tuple[Variant, list[Any]]]:
         yield variant, inputs
 
 
-def _outcome(variant: Variant, inputs: list[Any], native: str) -> list[Any] | None:
+def _outcome(variant: Variant, inputs: list[Any], native: str, view: str) -> list[Any] | None:
     """The results, None if the model is refused."""
     signature = schemas.find(variant.case.domain, variant.case.op, variant.version)
     assert signature is not None
     wanted = wanted_outputs(variant.case, signature, None)
     try:
-        return execution.start(build(signature, variant.version, variant.case, inputs, wanted, ""), native)(feeds_of(inputs))
+        return execution.start(build(signature, variant.version, variant.case, inputs, wanted, view), native)(feeds_of(inputs))
     except CODED:
         return None
 
@@ -72,7 +72,7 @@ def test_machine_code_and_numpy_agree_about_operands_of_other_ranks(module: str)
                 continue
             for other in _other_ranks(value):
                 changed = [*inputs[:place], (name, other, type_of(other)), *inputs[place + 1 :]]
-                _check(variant, changed, f"{name} of {list(other.shape)}")
+                check(variant, changed, f"{name} of {list(other.shape)}")
 
 
 @pytest.mark.filterwarnings("ignore")  # numbers of other shapes overflow and divide by nothing
@@ -82,7 +82,7 @@ def test_machine_code_and_numpy_agree_about_operands_of_one_shape(module: str) -
     for variant, inputs in a_few_runs(module):
         for shape in SHAPES:
             changed = [_in_shape(*each, shape) for each in inputs]
-            _check(variant, changed, f"all of {list(shape)}")
+            check(variant, changed, f"all of {list(shape)}")
 
 
 def _in_shape(name: str, value: Any, type: Any, shape: tuple[int, ...]) -> tuple[str, Any, Any]:
@@ -92,11 +92,11 @@ def _in_shape(name: str, value: Any, type: Any, shape: tuple[int, ...]) -> tuple
     return name, array, type_of(array)
 
 
-def _check(variant: Variant, inputs: list[Any], change: str) -> None:
+def check(variant: Variant, inputs: list[Any], change: str, view: str = "") -> None:
     """Run with both, which refuse, or compute the same."""
     where = f"{variant.case.op} at {variant.case.where}, {change}"
     try:
-        numpy, native = (_outcome(variant, inputs, provider) for provider in ("0", "1"))
+        numpy, native = (_outcome(variant, inputs, provider, view) for provider in ("0", "1"))
     except Exception as error:
         error.add_note(where)
         raise

@@ -81,7 +81,7 @@ def string_split(X, delimiter=None, maxsplit=None):
     return padded(parts, "", X.shape), counts
 
 
-def _full_matches(pattern=""):
+def _full_matches(pattern):
     return matcher(pattern).fullmatches
 
 

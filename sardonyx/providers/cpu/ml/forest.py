@@ -47,6 +47,10 @@ class Forest:
                 raise KernelError(
                     f"{self.feature.size} nodes have features, but {name} is for {getattr(self, name).size}", InvalidArgument
                 )
+        if self.vote_weight.shape != self.vote_target.shape:
+            raise KernelError(
+                f"{self.vote_target.size} leaves vote, but there are {self.vote_weight.size} weights", InvalidArgument
+            )
         if self.feature.min(initial=0) < 0:
             raise KernelError(f"there is no feature {self.feature.min()}", InvalidArgument)
         self.depth = self._measure_depth()
@@ -149,6 +153,6 @@ class Members:
 
     def contain(self, value: np.ndarray, at: np.ndarray) -> np.ndarray:
         place = np.searchsorted(self._values, value)
-        known = self._values[np.minimum(place, len(self._values) - 1)] == value
+        known = np.append(self._values, np.nan)[place] == value
         flags: np.ndarray = self._flags[self._set_of[at], np.where(known, place, len(self._values))]
         return flags

@@ -228,7 +228,11 @@ def forest_of_nodes_and_leaves(
     mode = np.asarray(modes).astype(np.int64)
     sets = None
     if (mode == MEMBER).any():
-        sets = Members(np.flatnonzero(mode == MEMBER), _split_at_nan(np.asarray(members)), inner + leaves)
+        sets = Members(
+            np.flatnonzero(mode == MEMBER),
+            _split_at_nan(np.asarray([] if members is None else members, precise)),
+            inner + leaves,
+        )
     return Forest(
         roots=np.asarray(roots, dtype=np.int64),
         feature=np.concatenate([np.asarray(feature, dtype=np.int64), np.zeros(leaves, np.int64)]),

@@ -106,14 +106,14 @@ def _classes(node: Node) -> int:
     intercepts, labels = (attributes.get(name) or () for name in ("intercepts", "classlabels_ints"))
     if intercepts or not isinstance(columns, int):
         return len(intercepts) or len(labels)
-    return len(attributes["coefficients"]) // columns if columns else 0
+    return len(attributes.get("coefficients") or ()) // columns if columns else 0
 
 
 def _fits(node: Node, targets: int) -> bool:
     """Whether there are as many coefficients and, if a class is chosen among scores, labels as it takes."""
     attributes = all_attributes(node)
-    features = _features(_columns(node), attributes["coefficients"], targets)
-    if targets < 1 or len(attributes["coefficients"]) < targets * features:
+    coefficients = attributes.get("coefficients")
+    if targets < 1 or not coefficients or len(coefficients) < targets * _features(_columns(node), coefficients, targets):
         return False
     labels = attributes.get("classlabels_ints")
     return len(attributes.get("intercepts") or ()) in (0, targets) and (

@@ -32,8 +32,8 @@ def _claims_regressor(node: Node) -> bool:
     return (
         _claims(node)
         and 0 < count <= len(weights)
-        and len(vectors) == count * features_of(node, count)
-        and len(attributes["rho"]) >= 1
+        and len(vectors) == count * features_of(node, count) > 0
+        and len(attributes.get("rho") or ()) >= 1
     )
 
 
@@ -51,7 +51,11 @@ def _claims_classifier(node: Node) -> bool:
     if np.isnan(weights).any():
         return False
     chances = [attributes.get(name) or [] for name in ("prob_a", "prob_b")]
-    return whole and len(attributes["rho"]) >= pairs and (not chances[0] or all(len(numbers) == pairs for numbers in chances))
+    return (
+        whole
+        and len(attributes.get("rho") or ()) >= pairs
+        and (not chances[0] or all(len(numbers) == pairs for numbers in chances))
+    )
 
 
 @lower("SVMRegressor", domain="ai.onnx.ml", claims=_claims_regressor)

@@ -125,7 +125,12 @@ def match_kernel(f: KernelFunction, a: MatchArguments, sink: Chain) -> None:
         results.emit(item, 1, None, given=[matches_whole(f, bytes_of(f, base, text), length_of(f, text), a.automaton)])
 
 
-@lower("RegexFullMatch", text=True, claims=lambda node: whole_pattern(all_attributes(node)["pattern"]) is not None)
+def _claims_pattern(node: Node) -> bool:
+    pattern = all_attributes(node).get("pattern")
+    return pattern is not None and whole_pattern(pattern) is not None
+
+
+@lower("RegexFullMatch", text=True, claims=_claims_pattern)
 def regex_full_match(lowerer: Lowerer, node: Node) -> None:
     """Whether strings match a pattern."""
     automaton = whole_pattern(all_attributes(node)["pattern"])
