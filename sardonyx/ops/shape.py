@@ -269,7 +269,11 @@ def _part_sizes(size, split, count, uneven):
     parts = split.dims
     total = sum(parts)
     if len(parts) != count or (isinstance(total, int) and isinstance(size, int) and total != size):
-        raise InferenceError(f"split {text(parts)} does not cut an axis of {size} into {count} outputs")
+        if len(parts) != count:
+            raise InferenceError(f"Mismatch between the number of splits ({len(parts)}) and outputs ({count})")
+        raise InferenceError(
+            f"Mismatch between the sum of 'split' ({total}) and the split dimension of the input ({size}): split is {text(parts)}"
+        )
     return parts
 
 

@@ -72,7 +72,7 @@ def _broadcast_dim(dims: Sequence[Dim], shapes: Sequence[Shape]) -> Dim:
         return others[0]
     numbers = [size for size in others if isinstance(size, int)]
     if len(numbers) > 1:
-        raise InferenceError("shapes cannot be broadcast together: " + " and ".join(map(text, shapes)))
+        raise InferenceError("Incompatible dimensions: shapes cannot be broadcast together: " + " and ".join(map(text, shapes)))
     if numbers:
         return numbers[0]
     # min(512, n) and n fit together only where they are the same: positions are cut from a table by the length of the ids
@@ -104,7 +104,7 @@ def element_type(code: int, name: str = "dtype") -> ElementType:
 def axis_index(axis: int, rank: int, name: str = "axis") -> int:
     """A non-negative axis; refuses one outside [-rank, rank-1]."""
     if not -rank <= axis < rank:
-        raise InferenceError(f"{name} {axis} is outside [{-rank}, {rank - 1}]")
+        raise InferenceError(f"{name} must be in [-rank, rank-1]: {axis} is outside [{-rank}, {rank - 1}]")
     return axis % rank
 
 

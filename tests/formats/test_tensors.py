@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from sardonyx import dtypes, ir
 from sardonyx.dtypes import ElementType
-from sardonyx.errors import Fail, InvalidArgument
+from sardonyx.errors import Fail
 from sardonyx.formats.onnx.external import ExternalFolder
 from sardonyx.formats.onnx.tensors import read_sparse_tensor, read_tensor
 from sardonyx.formats.onnx.writer import write_tensor
@@ -138,20 +138,32 @@ def test_raw_data_may_lie_outside_the_message():
     ("fields", "error", "text"),
     [
         ({"dims": [2**40]}, Fail, "initializer: w does not fit its dims: float.1099511627776. needs 1099511627776 entries"),
-        ({"dims": [2**40], "raw_data": b"1234"}, Fail, "needs 4398046511104 bytes, raw_data has 4"),
+        (
+            {"dims": [2**40], "raw_data": b"1234"},
+            Fail,
+            r"raw_data size \(4 bytes\) does not match expected .* \(4398046511104 bytes\)",
+        ),
         ({"dims": [2**40] * 3, "raw_data": b"1234"}, Fail, "Shape of initializer: w is too large"),
         ({"dims": [2**40, 2**40, 0]}, Fail, "Shape of initializer: w is too large"),
         ({"dims": [1] * 65, "float_data": [1]}, Fail, "65 dims"),
-        ({"dims": [-1], "raw_data": b"1234"}, Fail, "initializer: w has a negative size"),
-        ({"dims": [2], "raw_data": b"123456789"}, Fail, "needs 8 bytes, raw_data has 9"),
+        (
+            {"dims": [-1], "raw_data": b"1234"},
+            Fail,
+            "Out of bounds dimensions: the shape of initializer: w has a negative size",
+        ),
+        ({"dims": [2], "raw_data": b"123456789"}, Fail, r"raw_data size \(9 bytes\) does not match expected .* \(8 bytes\)"),
         ({"dims": [2], "float_data": [1, 2, 3]}, Fail, "needs 2 entries, float_data has 3"),
         ({"dims": [2], "int32_data": [1, 2]}, Fail, "must be in float_data or raw_data"),
         ({"dims": [2], "float_data": [1, 2], "raw_data": b"12345678"}, Fail, "both raw_data and float_data"),
-        ({"dims": [1], "data_type": 0, "raw_data": b"1234"}, InvalidArgument, "Invalid tensor data type 0 of initializer: w"),
-        ({"dims": [1], "data_type": 99, "raw_data": b"1234"}, InvalidArgument, "Invalid tensor data type 99"),
+        (
+            {"dims": [1], "data_type": 0, "raw_data": b"1234"},
+            Fail,
+            "'w' does not have valid data type: that of initializer: w is 0",
+        ),
+        ({"dims": [1], "data_type": 99, "raw_data": b"1234"}, Fail, "does not have valid data type"),
         ({"dims": [1], "data_type": TensorProto.STRING, "raw_data": b"1234"}, Fail, "strings must be in string_data"),
-        ({"dims": [3], "data_type": TensorProto.INT4, "raw_data": b"1"}, Fail, "needs 2 bytes"),
-        ({"dims": [5], "data_type": TensorProto.FLOAT6E2M3, "raw_data": b"123"}, Fail, "needs 4 bytes"),
+        ({"dims": [3], "data_type": TensorProto.INT4, "raw_data": b"1"}, Fail, r"size .* \(2 bytes\)"),
+        ({"dims": [5], "data_type": TensorProto.FLOAT6E2M3, "raw_data": b"123"}, Fail, r"size .* \(4 bytes\)"),
         ({"dims": [2], "segment": TensorProto.Segment(begin=0, end=1), "raw_data": b"12345678"}, Fail, "segment"),
     ],
     ids=lambda value: str(value)[:30] if isinstance(value, str) else "",

@@ -140,13 +140,13 @@ def _number(number: str, name: str) -> int:
     return int(number)
 
 
-def check_bounds(external: ExternalLocation, file: ExternalFile, needed: int) -> None:
+def check_bounds(external: ExternalLocation, file: ExternalFile, needed: int, name: str) -> None:
     """Fail if the tensor's `needed` bytes are not what the location says, or not in the file."""
     if external.length is not None and external.length != needed:
         raise Fail(f"external data size mismatch. Computed size: {needed}, external_data.length: {external.length}")
     if external.offset + needed > file.size:
         raise Fail(
-            f"External initializer offset: {external.offset} size to read: {needed} given file_length: {file.size} "
+            f"External initializer: {name} offset: {external.offset} size to read: {needed} given file_length: {file.size} "
             "are out of bounds or can not be read in full."
         )
     for packed in external.prepacked:

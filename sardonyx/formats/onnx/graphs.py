@@ -256,7 +256,7 @@ def _version(op_type: str, domain: str, label: _Label, reading: Reading) -> int:
         return NEWEST[""]
     if reading.function is not None:
         raise Fail(f"No opset registered for domain {domain or 'ai.onnx'} in function {reading.function}, which {label} needs.")
-    raise Fail(
-        f"Fatal error: {domain or 'ai.onnx'}:{op_type}(-1) is not a registered function/op. "
-        f"{label} needs an opset import for domain '{domain}'."
+    raise InvalidGraph(
+        f"This is an invalid model. In Node, {label}, Error No opset import for domain '{domain}': "
+        f"the model says no version of it, so what {op_type} means is unknown."
     )

@@ -18,7 +18,6 @@ from sardonyx.errors import Fail
 from sardonyx.formats.files import Part, stored_tensor
 from sardonyx.formats.onnx import external
 from sardonyx.formats.onnx.texts import metadata, text
-from sardonyx.formats.onnx.types import element_type
 from sardonyx.ir import packing
 from sardonyx.ir.types import MAX_RANK
 
@@ -42,7 +41,12 @@ _FIELD_OF = {
 
 def read_tensor(proto: Any, folder: external.ExternalFolder, owner: str, raw: memoryview | Part | None = None) -> ir.Tensor:
     """A tensor; `raw` is its raw data if that was left in the file, `owner` how errors call it."""
-    dtype = element_type(proto.data_type, owner)
+    try:
+        dtype = dtypes.from_code(proto.data_type)
+    except KeyError:
+        raise Fail(
+            f"This is an invalid model. Tensor '{text(proto.name)}' does not have valid data type: that of {owner} is {proto.data_type}."
+        ) from None
     shape = read_dims(proto.dims, dtype, owner)
     if proto.HasField("segment"):
         raise Fail(f"Data of {owner} is one segment of a larger tensor, which is not supported.")
@@ -61,7 +65,7 @@ def read_dims(dims: Iterable[int], dtype: ElementType, owner: str) -> tuple[int,
     if len(shape) > MAX_RANK:
         raise Fail(f"Shape of {owner} has {len(shape)} dims, at most {MAX_RANK} are supported.")
     if any(size < 0 for size in shape):
-        raise Fail(f"Shape of {owner} has a negative size: {list(shape)}.")
+        raise Fail(f"Out of bounds dimensions: the shape of {owner} has a negative size: {list(shape)}.")
     if math.prod(max(size, 1) for size in shape) * dtype.numpy.itemsize >= 2**63:
         raise Fail(f"Shape of {owner} is too large: {list(shape)}.")
     return shape
@@ -76,7 +80,7 @@ def _external_tensor(
             raise Fail("strings cannot be external data")
         location = external.read_location(proto)
         file = folder.find(location.location)
-        external.check_bounds(location, file, needed)
+        external.check_bounds(location, file, needed, text(proto.name))
     except Fail as error:
         raise Fail(f"External data path validation failed for {owner}. Error: {error.message}") from error
     fetch = functools.partial(file.fetch, location.offset, needed, dtype, shape, owner)
@@ -105,7 +109,8 @@ def _raw_tensor(raw: memoryview | Part, dtype: ElementType, shape: tuple[int, ..
     needed = dtype.stored_bytes(math.prod(shape))
     if len(raw) != needed:
         raise Fail(
-            f"Data of {owner} does not fit its dims: {dtype}{list(shape)} needs {needed} bytes, raw_data has {len(raw)}."
+            f"Data of {owner} does not fit its dims: raw_data size ({len(raw)} bytes) does not match expected size from shape and "
+            f"data type ({needed} bytes), {dtype}{list(shape)}."
         )
     return stored_tensor(raw, dtype, shape)
 

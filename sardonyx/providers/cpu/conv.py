@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from sardonyx.errors import KernelError
+from sardonyx.errors import InvalidArgument, KernelError
 from sardonyx.ops.window import NOT_SET, SAME, distribute_pads, span_of, transposed_size
 from sardonyx.providers.cpu import window as geometry
 from sardonyx.providers.cpu.activation import swish
@@ -24,7 +24,7 @@ CACHE_BYTES = 256 << 10
 @cpu.kernel("Conv", widen=True)
 def conv(X, W, B=None, group=1, auto_pad="NOTSET", dilations=None, kernel_shape=None, pads=None, strides=None):
     check_channels(X, W, group, kernel_shape)
-    window = make_window(X.shape[2:], W.shape[2:], strides, dilations, pads, auto_pad)
+    window = make_window(X.shape[2:], W.shape[2:], strides, dilations, pads, auto_pad, refusal=InvalidArgument)
     Y = convolve(X, W, window, group)
     if B is not None:
         Y += per_channel(B, Y.ndim)

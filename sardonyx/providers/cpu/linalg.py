@@ -22,7 +22,7 @@ def matmul(A, B):
     if A.ndim == 0 or B.ndim == 0:
         raise KernelError(f"MatMul takes no scalars, A is {braced(A.shape)} and B is {braced(B.shape)}", InvalidArgument)
     if A.shape[-1] != B.shape[0 if B.ndim == 1 else -2]:
-        raise KernelError(f"inner sizes differ, A is {braced(A.shape)} and B is {braced(B.shape)}", InvalidArgument)
+        raise KernelError(f"MatMul dimension mismatch: inner sizes differ, A is {braced(A.shape)} and B is {braced(B.shape)}")
     if A.ndim > 2 and B.ndim == 2:
         # one large product instead of many small ones
         rows = A.reshape(math.prod(A.shape[:-1]), A.shape[-1])

@@ -190,8 +190,7 @@ def _check_joins(first, other, axis: int) -> None:
     for position, (expected, size) in enumerate(zip(first.shape, other.shape, strict=True)):
         if position != axis and expected != size:
             raise KernelError(
-                f"Non concat axis dimensions must match: Axis {position} has mismatched dimensions of {size} and {expected}",
-                InvalidArgument,
+                f"Non concat axis dimensions must match: Axis {position} has mismatched dimensions of {size} and {expected}"
             )
 
 
@@ -239,7 +238,11 @@ def slice_data(data, starts, ends, axes=None, steps=None):
         )
     window = [slice(None)] * data.ndim
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        axis = normal_axis(axis, data.ndim)
+        if not -data.ndim <= axis < data.ndim:
+            raise KernelError(
+                f"'axes' has an axis outside of the tensor dimension count: {axis} of {data.ndim}", InvalidArgument
+            )
+        axis %= data.ndim
         window[axis] = clamped_slice(start, end, step, data.shape[axis])
     return data[tuple(window)]
 
@@ -265,7 +268,9 @@ def pad(data, pads, constant_value=None, axes=None, mode="constant"):
     pads = integers(pads)
     axes = range(data.ndim) if axes is None else normal_axes(axes, data.ndim)
     if len(pads) != 2 * len(axes):
-        raise KernelError(f"'pads' has wrong number of values: {len(pads)} for {len(axes)} axes", InvalidArgument)
+        raise KernelError(
+            f"Pads tensor size should be equal to twice the input dimension count: {len(pads)} values for {len(axes)} axes"
+        )
     margins = [(0, 0)] * data.ndim
     for axis, before, after in zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True):
         margins[axis] = (before, after)

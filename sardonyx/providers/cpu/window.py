@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from sardonyx.errors import KernelError
+from sardonyx.errors import Fail, KernelError
 from sardonyx.ops.window import LARGEST, SAME, output_size, pads_same, span_of
-from sardonyx.providers.cpu.shape import bounded
+from sardonyx.providers.cpu.shape import bounded, braced
 from sardonyx.providers.termination import watched
 from sardonyx.startup.records import dataclass
 
@@ -50,8 +50,18 @@ MAX_TAPS = 1 << 22
 """Pools take one tap after the other: a hostile kernel must not keep them busy forever."""
 
 
-def make_window(input, kernel_shape, strides=None, dilations=None, pads=None, auto_pad="NOTSET", ceil_mode=0) -> Window:
-    """The window of a convolution or pool over the spatial sizes `input`."""
+def make_window(
+    input,
+    kernel_shape,
+    strides=None,
+    dilations=None,
+    pads=None,
+    auto_pad="NOTSET",
+    ceil_mode=0,
+    *,
+    refusal: type[Exception] = Fail,
+) -> Window:
+    """The window of a convolution or pool over the spatial sizes `input`. If it does not fit, the run fails with `refusal`."""
     rank = len(input)
     kernel = tuple(map(int, kernel_shape))
     if len(kernel) != rank:
@@ -69,7 +79,11 @@ def make_window(input, kernel_shape, strides=None, dilations=None, pads=None, au
     elif auto_pad == "VALID":
         begin = end = (0,) * rank
     if any(size < 0 for size in output):
-        raise KernelError(f"the kernel covers {spans} pixels and does not fit into {list(input)} padded by {[*begin, *end]}")
+        raise KernelError(
+            f"Invalid input shape: {braced(input)}. Calculated output dimension is negative: the kernel covers {spans} pixels and "
+            f"does not fit into {list(input)} padded by {[*begin, *end]}",
+            refusal,
+        )
     return Window(kernel, strides, dilations, begin, end, output)
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 def mismatch(function: str, wanted: str, *arguments: Any) -> TypeError:
     """The error of a call with arguments of the wrong types."""
+    kind = "constructor" if function == "__init__" else "function"
     return TypeError(
-        f"{function}(): incompatible function arguments. The following argument types are supported:\n"
+        f"{function}(): incompatible {kind} arguments. The following argument types are supported:\n"
         f"    1. {wanted}\n\nInvoked with: {', '.join(map(repr, arguments))}"
     )
 

@@ -410,6 +410,8 @@ def _available(providers: Providers | None) -> list[str]:
 def _source(source: Any) -> tuple[str | None, Any]:
     """(path, None) or (None, model): what a user may give for a model."""
     if isinstance(source, (str, os.PathLike)):
+        if not os.fspath(source):
+            raise TypeError("Unable to load from an empty path")
         return os.fspath(source), None
     if isinstance(source, bytes):
         return None, source

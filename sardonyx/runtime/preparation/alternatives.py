@@ -16,7 +16,7 @@ from sardonyx.runtime.api.options import SessionOptions
 from sardonyx.runtime.preparation.loading import load_model, names_computed_sizes
 from sardonyx.runtime.preparation.names import COMPUTED, SEPARATOR
 from sardonyx.runtime.preparation.plan import Plan
-from sardonyx.runtime.preparation.prepare import planned
+from sardonyx.runtime.preparation.prepare import Prepared, planned
 from sardonyx.runtime.preparation.recipe import Recipe, Shapes, Values
 from sardonyx.startup.locks import Lock
 
@@ -51,8 +51,11 @@ class Alternatives:
 
     def again(self) -> Plan:
         """The session's own plan once more."""
-        with log.scope(self._recipe.options.logid, FATAL):
-            return planned(self._recipe)
+        recipe = self._recipe
+        with log.scope(recipe.options.logid, FATAL):
+            if recipe.compiled is not None and recipe.compiled.stands_in:  # the source is another model than that of the code
+                return planned(Prepared(recipe, recipe.compiled.model))
+            return planned(recipe)
 
     def as_loaded(self) -> Plan:
         """A plan without optimization and clusters, for values that these have hidden."""
