@@ -328,7 +328,7 @@ def test_inner_modules_are_known_inside(path: Path) -> None:
 
 # --- attributes that are somebody's own
 
-OF_OTHERS = {"_replace", "_asdict", "_fields"}
+OF_OTHERS = {"_dynamic_multimask_via_stability", "_transforms", "_replace", "_asdict", "_fields"}
 """Public names of `collections.namedtuple`, which begin like private ones."""
 OF_TORCH = {"_ops", "_schema", "_overloadname", "_unsafe_view", "_version", "_C"}
 """Names of torch that say what a traced graph calls."""
