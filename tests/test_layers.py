@@ -26,7 +26,7 @@ LAYERS = (
     {"quantization", "training", "serving", "datasets"},
     {"transformers"},  # exported models may be quantized
     {"sardonyx", "backend", "capi", "compat"},  # the package's face: the names that users import
-    {"cli"},
+    {"cli", "tools/qnn"},
     {"__main__"},
 )
 """From the bottom up. A part imports itself and what is below; parts of one layer do not know each other, except in the face."""
@@ -38,7 +38,7 @@ FOREIGN = {"onnxruntime", "scipy", "torch", "tensorflow"}
 ON_TORCH = ROOT / "training" / "torch"
 """The folder that is for who has torch. Nobody else imports it."""
 ONLY_WHEN_NEEDED = {"onnx", "google", "openvino", "PIL", "llvmlite", "flatbuffers"}
-ON_ONNX = {"backend", "quantization", "tools", "training", "transformers"}
+ON_ONNX = {"backend", "quantization", "tools", "tools/qnn", "training", "transformers"}
 """What works on the onnx package's own classes; it is loaded by whoever wants that interface."""
 
 
@@ -46,7 +46,14 @@ def modules() -> list[Path]:
     return sorted(ROOT.rglob("*.py"))
 
 
+PROGRAMS = {"tools/qnn"}
+"""Folders that stand above the part in which onnxruntime has them."""
+
+
 def part_of(path: Path) -> str:
+    folder = path.relative_to(ROOT).parent.as_posix()
+    if folder in PROGRAMS:
+        return folder
     first = path.relative_to(ROOT).parts[0]
     return {"__init__.py": "sardonyx"}.get(first, first.removesuffix(".py"))
 
@@ -321,7 +328,7 @@ def test_inner_modules_are_known_inside(path: Path) -> None:
 
 # --- attributes that are somebody's own
 
-OF_OTHERS = {"_replace", "_asdict", "_fields"}
+OF_OTHERS = {"_dynamic_multimask_via_stability", "_transforms", "_replace", "_asdict", "_fields"}
 """Public names of `collections.namedtuple`, which begin like private ones."""
 OF_TORCH = {"_ops", "_schema", "_overloadname", "_unsafe_view", "_version", "_C"}
 """Names of torch that say what a traced graph calls."""

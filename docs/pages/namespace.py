@@ -26,7 +26,6 @@ it has the classes alone."""
 GPU = "needs a GPU, or the libraries of one"
 GPU_OPS = "makes models of ops that onnxruntime computes on a GPU alone"
 QNN = "needs the NPU of Qualcomm, and its converter"
-QNN_DOOR = "is `quantization.execution_providers.qnn.qnn_preprocess_model`"
 TORCH = (
     "runs or measures models of PyTorch, or exports them by a way of its own; `transformers.onnx_exporter`, "
     "`transformers.large_model_exporter` and optimum export them, and `transformers.optimizer` takes what they write"
@@ -34,7 +33,6 @@ TORCH = (
 PARTS = "is a module of PyTorch or its inputs; parts of models are `transformers.encoder_decoders.Part` and `transformers.decoders.Decoder`"
 LONGFORMER = "is made around an attention that onnxruntime computes on a GPU alone"
 MEASURES = "measures models of PyTorch or of optimum beside ours; `sardonyx bench` measures, and converters compare results"
-TIMES = "computes times of words from attention, which Whisper's converter does not write yet"
 TENSORFLOW = "loads models of TensorFlow"
 BUILD = "belongs to a build of the C++ code"
 RULES = "is a part of the original's optimizer; ours has [rules and passes](optimizer.md), and one model class for all"
@@ -54,7 +52,6 @@ REASONS: Mapping[str, str] = {
     "quantization.matmul_nbits_quantizer.NVAWQWeightOnlyQuantizer": GPU,
     "tools.ort_format_model.operator_type_usage_processors.*": BUILD,
     "tools.ort_format_model.ort_model_processor.*": BUILD,
-    "tools.qnn.preprocess.*": QNN_DOOR,
     "tools.qnn.*": QNN,
     "transformers.benchmark.*": TORCH,
     "transformers.benchmark_helper.*": GPU,
@@ -77,11 +74,8 @@ REASONS: Mapping[str, str] = {
     "transformers.models.*parity*": MEASURES,
     "transformers.models.llama.convert_to_onnx.*": PIECES,
     "transformers.models.whisper.whisper_chain.*": GENERATION,
-    "transformers.models.whisper.whisper_jump_times.*": TIMES,
     "transformers.models.llama.llama_torch.*": PARTS,
     "transformers.models.llama.quant_kv_dataloader.*": PARTS,
-    "transformers.models.t5.*": PARTS,
-    "transformers.models.whisper.*": PARTS,
     "transformers.models.*": TORCH,
     "transformers.onnx_exporter.*tf*": TENSORFLOW,
     "transformers.onnx_model_*.*": RULES,

@@ -145,7 +145,7 @@ def inference_ort(
     """The figures of so many runs, added to what `result_template` says about them."""
     for _ in range(warm_up_repeat):
         ort_session.run(None, ort_inputs)
-    times = _times(lambda: ort_session.run(None, ort_inputs), repeat_times)
+    times = run_times(lambda: ort_session.run(None, ort_inputs), repeat_times)
     return {**result_template, "io_binding": False, **get_latency_result(times, batch_size)}
 
 
@@ -173,7 +173,7 @@ def inference_ort_with_io_binding(
         binding.bind_output(name, "cpu", 0, output.dtype, output.shape, buffer.ctypes.data)
     for _ in range(warm_up_repeat):
         ort_session.run_with_iobinding(binding)
-    times = _times(lambda: ort_session.run_with_iobinding(binding), repeat_times)
+    times = run_times(lambda: ort_session.run_with_iobinding(binding), repeat_times)
     return {**result_template, "io_binding": True, **get_latency_result(times, batch_size)}
 
 
@@ -184,7 +184,8 @@ def allocateOutputBuffers(  # noqa: N802 - the original's name
     output_buffers.extend(np.zeros(size, np.float64) for size in output_buffer_max_sizes)
 
 
-def _times(run: Callable[[], Any], count: int) -> list[float]:
+def run_times(run: Callable[[], Any], count: int) -> list[float]:
+    """Seconds of each of so many runs."""
     times = []
     for _ in range(count):
         start = time.perf_counter()

@@ -24,6 +24,8 @@ ENCODER: Kind = (("source",), ("hidden",))
 ENCODER_OF_CACHES: Kind = (("source",), ("cross",))
 FIRST_STEP: Kind = (("source", "words"), ("logits", "hidden", "self", "cross"))
 DECODER: Kind = (("words", "mask", "caches"), ("logits", "self"))
+DECODER_INIT: Kind = (("words", "mask", "hidden"), ("logits", "self", "cross"))
+ENCODER_AND_CACHES: Kind = (("source",), ("hidden", "cross"))
 SIZES = [(1, 7, 1, 3), (2, 3, 4, 1), (3, 1, 2, 6), (1, 4, 1, 1)]
 """Sizes of the inputs of comparisons: batch, length of the source, words, earlier words."""
 
@@ -46,6 +48,10 @@ class Part(Traced):
     def with_integers(self, integers: type[np.generic]) -> Part:
         """The same part with words and masks of another type."""
         return replace(self, integers=integers)
+
+    def with_model(self, model: Any) -> Part:
+        """The same part of another model."""
+        return replace(self, model=model)
 
     def without_words(self) -> Part:
         """The same part whose only word is the one that begins all texts."""

@@ -52,6 +52,10 @@ class Traced(ABC):
     def call(self, model: Any, **inputs: Any) -> Sequence[Any]:
         """The outputs of PyTorch, in the order of their names."""
 
+    def call_in_order(self, *inputs: Any) -> Sequence[Any]:
+        """The outputs of PyTorch for tensors in the order of the inputs."""
+        return self.call(self.model, **dict(zip(self.input_names, inputs, strict=True)))
+
     def run(self, feeds: Feeds) -> list[np.ndarray]:
         """What PyTorch makes of inputs."""
         torch = loaded_torch()

@@ -20,7 +20,16 @@ import transformers as hub
 import sardonyx
 from sardonyx.tools import pytorch_export_contrib_ops
 from sardonyx.transformers import bert_perf_test
-from sardonyx.transformers.encoder_decoders import DECODER, ENCODER, ENCODER_OF_CACHES, FIRST_STEP, SIZES, Part
+from sardonyx.transformers.encoder_decoders import (
+    DECODER,
+    DECODER_INIT,
+    ENCODER,
+    ENCODER_AND_CACHES,
+    ENCODER_OF_CACHES,
+    FIRST_STEP,
+    SIZES,
+    Part,
+)
 from sardonyx.transformers.models.bart import export as bart_export
 from sardonyx.transformers.models.gpt2 import convert_to_onnx as gpt2_converter
 from sardonyx.transformers.models.gpt2 import gpt2_helper
@@ -31,7 +40,6 @@ from sardonyx.transformers.models.sam2 import sam2_utils
 from sardonyx.transformers.models.t5 import convert_to_onnx as t5_converter
 from sardonyx.transformers.models.whisper import convert_to_onnx as whisper_converter
 from sardonyx.transformers.models.whisper import whisper_inputs
-from sardonyx.transformers.models.whisper.whisper_helper import DECODER_INIT, ENCODER_AND_CACHES
 from sardonyx.transformers.torch_onnx_export_helper import torch_onnx_export
 
 folder = Path(sys.argv[1])

@@ -50,7 +50,7 @@ class T5Helper:
 
     @staticmethod
     def export_onnx(
-        model: Part,
+        model: Any,
         device: Any,
         onnx_model_path: str,
         verbose: bool = True,
@@ -109,7 +109,7 @@ class T5Helper:
         conversion.optimize(onnx_model_path, optimized_model_path, options)
 
     @staticmethod
-    def verify_onnx(model: Part, ort_session: Any, device: Any, use_int32_inputs: bool) -> float:
+    def verify_onnx(model: Any, ort_session: Any, device: Any, use_int32_inputs: bool) -> float:
         """How far the outputs of a session are from PyTorch's at most."""
         part = _of_integers(model, use_int32_inputs)
         given = [value.name for value in ort_session.get_inputs()]
@@ -118,5 +118,7 @@ class T5Helper:
         return part.difference_of(ort_session, len(SIZES), SIZES)
 
 
-def _of_integers(part: Part, use_int32_inputs: bool) -> Part:
+def _of_integers(model: Any, use_int32_inputs: bool) -> Part:
+    """The part that was given, or that of one of the modules beside this."""
+    part: Part = getattr(model, "part", model)
     return part.with_integers(np.int32 if use_int32_inputs else np.int64)

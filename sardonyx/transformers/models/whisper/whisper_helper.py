@@ -8,14 +8,12 @@ import numpy as np
 
 from sardonyx.transformers.benchmark_helper import Precision
 from sardonyx.transformers.conversion import OPSET, Conversion, part_path
-from sardonyx.transformers.encoder_decoders import DECODER, ENCODER, FIRST_STEP, Kind, Part
+from sardonyx.transformers.encoder_decoders import DECODER, DECODER_INIT, ENCODER, ENCODER_AND_CACHES, FIRST_STEP, Part
 from sardonyx.transformers.onnx_exporter import transformers_package
 
 PRETRAINED_WHISPER_MODELS = [
     f"whisper-{size}" for size in ("tiny", "base", "small", "medium", "large", "large-v2", "large-v3", "large-v3-turbo")
 ]
-ENCODER_AND_CACHES: Kind = (("source",), ("hidden", "cross"))
-DECODER_INIT: Kind = (("words", "hidden"), ("logits", "self", "cross"))
 
 
 class WhisperHelper:

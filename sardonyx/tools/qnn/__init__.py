@@ -1,0 +1,1 @@
+"""Models for NPUs of Qualcomm, by the names of onnxruntime.tools.qnn."""
