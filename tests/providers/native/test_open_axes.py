@@ -38,7 +38,7 @@ OPEN = {
     """,
     "rows must be known to be as long as packed weights": "com.microsoft:MatMulNBitsMlp com.microsoft:MatMulNBitsQkv",
     "weights or heads of unknown sizes: these shape the code": """
-        LSTM GRU RNN LinearAttention com.microsoft:LinearAttention Attention GroupNormalization RotaryEmbedding
+        LinearAttention com.microsoft:LinearAttention Attention GroupNormalization RotaryEmbedding
         com.microsoft:Attention com.microsoft:MultiHeadAttention com.microsoft:GroupQueryAttention
         com.microsoft:RotaryEmbedding com.microsoft:EmbedLayerNormalization com.microsoft:QEmbedLayerNormalization com.microsoft:QAttention
         com.microsoft:PackedAttention com.microsoft:PackedMultiHeadAttention com.microsoft:MRotaryEmbedding

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sardonyx import dtypes
+from sardonyx.compiler.types import Type
 from sardonyx.ir import Dim, Node, Tensor, Value, dim
 from sardonyx.providers.native.kernels.elementwise import elementwise_step
 from sardonyx.providers.native.kernels.linalg.nonzero import check_nonzero
@@ -14,6 +15,7 @@ from sardonyx.providers.native.kernels.shape.copying import copy_step
 from sardonyx.providers.native.kernels.shape.interleaving import interleaved_rows
 from sardonyx.providers.native.kernels.shape.joining import final_form, part_of
 from sardonyx.providers.native.kernels.shape.transposing import transposed_step
+from sardonyx.providers.native.program.arguments import Pointer
 from sardonyx.providers.native.program.building import ProgramBuilder
 from sardonyx.providers.native.program.chain import Item, Load
 from sardonyx.providers.native.program.expression import placed
@@ -157,6 +159,14 @@ class ValueLowerer(ProgramBuilder):
             copy_step(self, source, target)
         else:
             self.combine([Load(source.type, ())], [source], target)
+
+    def zeros(self, count: Dim, type: Type) -> Pointer:
+        """Memory with so many zeros: a constant, or filled in each run if only that tells how many."""
+        if isinstance(count, int):
+            return self.constant(np.zeros(count, f"f{type.bytes}"))
+        zeros, zero = self.scratch(count * type.bytes), self.constant(np.zeros(1, f"f{type.bytes}"))
+        self.copy(View(zero, type, (count,), (0,)), View(zeros, type, (count,), (1,)))
+        return zeros
 
     def combine(self, items: Sequence[Item], views: Sequence[View], target: View) -> None:
         """Add the loop of a chain over the elements of a view: `views` are what its loads read, its last item is what is stored."""

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from sardonyx.compiler.types import Type
 from sardonyx.ir import Dim, Node, dim
 from sardonyx.providers.native.kernels.conv import depthwise, fused, strassen, winograd
 from sardonyx.providers.native.kernels.conv.choice import Algorithm, Candidate, Convolution, quickest
@@ -177,19 +176,8 @@ def direct_step(convolution: Convolution, sink: Sink) -> None:
     if convolution.has_slack and axes == 2 and geometry.channels * geometry.taps <= PART and isinstance(step, int):
         tile = in_rows(lowerer.target, tile, step, geometry.output[-1])
     packed, bias = convolution.filters.panels(lowerer, geometry, tile.width, view.type)
-    zeros = _pixel_of_zeros(lowerer, geometry.channels, view.type)
+    zeros = lowerer.zeros(geometry.channels, view.type)
     conv_step(lowerer, geometry, view, flat, tile, (packed, bias, zeros), geometry.channels, sink)
-
-
-def _pixel_of_zeros(lowerer: Lowerer, channels: Dim, type: Type) -> Pointer:
-    """So many channels of padding."""
-    dtype = f"f{type.bytes}"
-    if isinstance(channels, int):
-        return lowerer.constant(np.zeros(channels, dtype))
-    zeros = lowerer.scratch(channels * type.bytes)
-    zero = View(lowerer.constant(np.zeros(1, dtype)), type, (channels,), (0,))
-    lowerer.copy(zero, View(zeros, type, (channels,), (1,)))
-    return zeros
 
 
 def conv_step(

@@ -1,92 +1,99 @@
-"""Weights of recurrent layers that are computed: packed by a step of each run, by tables of where each element comes from.
-
-The tables are made by the function that packs constants, which is given the elements' numbers in place of the elements.
-"""
+"""Weights of recurrent layers that are computed: steps of each run put them in the order of the constant ones, whatever their sizes."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-
-import numpy as np
-
-from sardonyx.compiler.types import I32, I64, Type
-from sardonyx.ir import Value
-from sardonyx.providers.native.program.arguments import Arguments, Pointer, Size, each
+from sardonyx.compiler.types import I64, Type
+from sardonyx.ir import Dim, Value, dim
+from sardonyx.providers.native.program.arguments import Arguments, Pointer, Size, when
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.steps import Buffer
-from sardonyx.providers.native.program.values import dims, fixed
-from sardonyx.providers.native.program.views import View
-from sardonyx.providers.provider import CannotCompile
+from sardonyx.providers.native.program.values import stored
+from sardonyx.startup.records import dataclass
 
-GRAIN = 8192
+PIECE_ELEMENTS = 8192
 """How many elements are worth handing to another thread."""
-MAX_ELEMENTS = 1 << 24
-"""Numbers up to here are exact as float32."""
-
-Pack = Callable[..., Sequence[np.ndarray]]
 
 
-def pack_in_runs(lowerer: Lowerer, weights: Mapping[str, Value], pack: Pack, type: Type) -> list[Buffer]:
-    """What `pack` makes of weights by name, in buffers that steps fill. It moves elements, and adds the halves of the bias B."""
-    shapes = {name: [fixed(size, f"the size of {name}") for size in dims(value)] for name, value in weights.items()}
-    if max(map(math.prod, shapes.values())) > MAX_ELEMENTS:
-        raise CannotCompile(f"weights of more than {MAX_ELEMENTS} elements are packed before runs only", quiet=True)
-    buffers = []
-    for name, tables in _tables(pack, shapes):
-        if name is None:
-            buffers.append(lowerer.constant(np.zeros(len(tables[0]), f"f{type.bytes}")))
-        else:
-            buffers.append(_packed(lowerer, lowerer.contiguous(weights[name]), tables, type))
-    return buffers
+@dataclass(frozen=True)
+class Gates:
+    """Some gates of each direction, as they lie in a weight: [directions, all gates, units, depth]."""
+
+    count: int
+    """That lie side by side in a panel."""
+    direction_stride: Dim
+    first: Dim = 0
+    """The element with which they begin."""
+    second: Dim | None = None
+    """The same of numbers that are added to them,"""
+    added: tuple[int, ...] = ()
+    """but to these gates alone."""
+    groups: int = 1
+    """Of so many gates, panel beside panel."""
 
 
-def _tables(pack: Pack, shapes: Mapping[str, Sequence[int]]) -> Iterator[tuple[str | None, list[np.ndarray]]]:
-    """For each result of `pack` the weight that it is made of, None for zeros, and tables of the elements that are added: -1 for none."""
-    numbers = {name: np.arange(1.0, 1 + math.prod(shape)).reshape(shape) for name, shape in shapes.items()}
-    given = [(name, array) for name, array in numbers.items() if name != "B"]
-    if "B" in numbers:
-        is_first = np.arange(shapes["B"][-1]) < shapes["B"][-1] // 2
-        given += [("B", numbers["B"] * is_first), ("B", numbers["B"] * ~is_first)]
-    zeros = {name: np.zeros(shape) for name, shape in shapes.items()}
-    packed = [[array.reshape(-1).astype(np.int32) for array in pack(**zeros | {name: array})] for name, array in given]
-    for results in zip(*packed, strict=True):
-        found = [(name, result - 1) for (name, _), result in zip(given, results) if result.any()]
-        yield (found[0][0], [table for _, table in found]) if found else (None, [results[0]])
+class GateArguments(Arguments):
+    source: Pointer
+    target: Pointer
+    hidden: Size
+    """Units of a gate."""
+    depth: Size
+    panels: Size
+    groups: Size
+    direction_stride: Size
+    first: Size
+    second: Size | None = when(lambda added: added)
 
 
-def _packed(lowerer: Lowerer, source: View, tables: Sequence[np.ndarray], type: Type) -> Buffer:
-    count = len(tables[0])
-    target = lowerer.scratch(count * type.bytes)
+def pack_gates(lowerer: Lowerer, weight: Value, gates: Gates, sizes: tuple[Dim, Dim, Dim], lanes: int, fits: Dim) -> Buffer:
+    """Panels (directions, vectors of units, groups, depth, gates, lanes) that a step fills, with zeros behind the last unit.
+
+    `sizes` are the number of directions, units and depth. The step does nothing if `fits` turns out to be 0.
+    """
+    directions, hidden, depth = sizes
+    view, type = lowerer.contiguous(weight), stored(weight).computed
+    panels = dim.ceildiv(hidden, lanes)
+    panel = depth * (gates.count * lanes)
+    items = directions * panels * gates.groups
+    target = lowerer.scratch(items * panel * type.bytes)
     lowerer.call(
-        packed_kernel(lowerer.target, source.type, type, len(tables)),
-        PackedArguments(source=source.place, target=target, count=count, tables=[lowerer.table(table) for table in tables]),
-        -(-count // lowerer.target.lanes(type)),
-        GRAIN // lowerer.target.lanes(type),
+        gates_kernel(lowerer.target, view.type, gates.count, gates.added),
+        GateArguments(
+            source=view.place,
+            target=target,
+            hidden=hidden,
+            depth=depth,
+            panels=panels,
+            groups=gates.groups,
+            direction_stride=gates.direction_stride,
+            first=gates.first,
+            second=gates.second,
+        ),
+        items * fits,
+        dim.maximum(1, dim.floordiv(PIECE_ELEMENTS, dim.maximum(1, panel))),
+        traffic=2 * items * panel * type.bytes,
     )
     return target
 
 
-class PackedArguments(Arguments):
-    source: Pointer
-    target: Pointer
-    count: Size
-    tables: Sequence[Pointer] = each(lambda tables: tables)
-
-
-@kernel("packed weights", PackedArguments)
-def packed_kernel(f: KernelFunction, a: PackedArguments, stored: Type, type: Type, tables: int) -> None:
-    """Items are vectors of the result."""
+@kernel("packed gates", GateArguments)
+def gates_kernel(f: KernelFunction, a: GateArguments, stored: Type, count: int, added: tuple[int, ...]) -> None:
+    """Items are panels of groups."""
+    type = stored.computed
     lanes = f.lanes(type)
+    rows = f.iota(I64, lanes) * f.splat(a.depth, lanes)
     with f.loop(f.begin, f.end) as item:
-        start = item * lanes
-        remaining = a.count - start
-        total = None
-        for table in a.tables:
-            index = f.load(table, start, I32, lanes, remaining=remaining)
-            mask = (index >= 0) & f.first_lanes(remaining, lanes)
-            found = f.convert(f.gather(a.source, f.convert(index, I64), stored, mask=mask), type)
-            total = found if total is None else total + found
-        assert total is not None
-        f.store(total, a.target, start, type, remaining=remaining)
+        group, outer = item % a.groups, item // a.groups
+        unit = (outer % a.panels) * lanes
+        start = (outer // a.panels) * a.direction_stride + unit * a.depth
+        target = f.address(a.target, item * a.depth * (count * lanes), type)
+        inside = f.first_lanes(f.minimum(a.hidden - unit, lanes), lanes)
+        for gate in range(count):
+            offset = start + (group * count + gate) * a.hidden * a.depth
+            places = [a.first] if a.second is None or gate not in added else [a.first, a.second]
+            sources = [f.address(a.source, offset + place, stored) for place in places]
+            with f.loop(0, a.depth) as k:
+                parts = [
+                    f.convert(f.gather(f.address(source, k, stored), rows, stored, mask=inside), type) for source in sources
+                ]
+                f.store(parts[0] if len(parts) == 1 else parts[0] + parts[1], target, (k * count + gate) * lanes, type)

@@ -7,19 +7,19 @@ Directions and blocks are shared among threads, and where the recurrent weights 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from sardonyx.compiler.target import Target
-from sardonyx.compiler.types import Type
+from sardonyx.compiler.types import I32, Type
 from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.ops.reading import input_named, inputs_named, operand
+from sardonyx.ops.recurrent import operand_shapes
 from sardonyx.providers.native.kernels.linalg.equality import check_equal
 from sardonyx.providers.native.kernels.linalg.tile_kernel import FactorArguments, GemmArguments, Tile, gemm_kernel, grain_of
 from sardonyx.providers.native.kernels.recurrent.cells import ACTIVATIONS, Activation, Cell
-from sardonyx.providers.native.kernels.recurrent.computed_weights import pack_in_runs
+from sardonyx.providers.native.kernels.recurrent.computed_weights import Gates, pack_gates
 from sardonyx.providers.native.kernels.recurrent.loop import (
     AheadArguments,
     OutputArguments,
@@ -63,6 +63,10 @@ ITEM_WORK = 1 << 18
 AHEAD = (8, 4)
 """For how many steps a single row's inputs are projected together: the largest number for which there are registers enough."""
 
+WEIGHTS = ("W", "R", "B", "P")
+RANKS = {"W": 3, "R": 3, "B": 2, "P": 2, "sequence_lens": 1, "initial_h": 3, "initial_c": 3}
+"""Of the operands beside X."""
+
 
 # --- what is claimed
 
@@ -104,7 +108,7 @@ def activations_of(node: Node) -> list[tuple[Activation, ...]] | None:
 
 
 def _claims(node: Node) -> bool:
-    """Weights of known sizes that fit together, and attributes that mean something."""
+    """Operands whose sizes are not known to be wrong, and attributes that mean something."""
     X, W, R = inputs_named(node, "X", "W", "R")
     if X is None or W is None or R is None or operand(node, "layout") not in (None, 0, 1):
         return False
@@ -114,99 +118,123 @@ def _claims(node: Node) -> bool:
     direction = operand(node, "direction")
     if direction not in ("forward", "foward", "reverse", "bidirectional") or activations_of(node) is None:
         return False
-    return _weights_fit(node, W, R) and _states_fit(node)
+    return _operands_fit(node)
 
 
 def _claims_training(node: Node) -> bool:
-    """What the way back knows too: the usual activations, no clip, rows of one length, a product with the state that is reset."""
+    """What the way back knows too: the usual activations, no clip, rows of one length, a product with the state that is reset; and
+    weights of known sizes.
+    """
     if not _claims(node) or input_named(node, "sequence_lens") is not None or input_named(node, "P") is not None:
         return False
     activations, usual = activations_of(node), DEFAULT_ACTIVATIONS[kind_of(node)]
     is_usual = activations is not None and all(tuple(each.name for each in way) == usual for way in activations)
     is_plain = not operand(node, "clip") and not operand(node, "input_forget")
     resets = kind_of(node) == "LSTM" or bool(operand(node, "linear_before_reset"))
-    return is_usual and is_plain and resets and len({bool(value.name) for value in kept_of(node)}) < 2
+    is_known = all(isinstance(size, int) for name in "WR" for size in dims(required(input_named(node, name))))
+    return is_usual and is_plain and resets and is_known and len({bool(value.name) for value in kept_of(node)}) < 2
 
 
-def _weights_fit(node: Node, W: Value, R: Value) -> bool:
-    shape = shape_of(R)
-    if shape is None or len(shape) != 3 or not isinstance(shape[2], int) or shape[2] < 1:
-        return False
-    directions, rows, hidden = directions_of(node), GATES[kind_of(node)] * shape[2], shape[2]
-    depth = (shape_of(W) or (None,))[-1]
-    wanted: list[tuple[Value | None, tuple[Any, ...]]] = [
-        (W, (directions, rows, depth)),
-        (R, (directions, rows, hidden)),
-        (input_named(node, "B"), (directions, 2 * rows)),
-    ]
-    if kind_of(node) == "LSTM":
-        wanted.append((input_named(node, "P"), (directions, 3 * hidden)))
-    declared = operand(node, "hidden_size")
-    if not isinstance(depth, int) or declared not in (None, 0, hidden):
-        return False
-    return all(value is None or (shape_of(value) == shape and element_of(value) == element_of(W)) for value, shape in wanted)
-
-
-def _states_fit(node: Node) -> bool:
-    """Whether lengths and initial states have the right number of axes, and no size that is known to be wrong."""
-    lengths = input_named(node, "sequence_lens")
-    if lengths is not None and (len(shape_of(lengths) or ()) != 1 or str(element_of(lengths)) != "i32"):
-        return False
-    states = inputs_named(node, "initial_h", "initial_c")
-    if any(value is not None and len(shape_of(value) or ()) != 3 for value in states):
-        return False
+def _operands_fit(node: Node) -> bool:
+    """Whether all operands have the right types and numbers of axes, and no size that is known to be wrong."""
+    type = element_of(required(input_named(node, "X")))
+    for name, value in _operands(node).items():
+        wanted = I32 if name == "sequence_lens" else type
+        shape = shape_of(value)
+        if shape is None or len(shape) != RANKS[name] or element_of(value) != wanted:
+            return False
     return all(not (isinstance(a, int) and isinstance(b, int)) or a == b for a, b in size_pairs(node))
+
+
+def _operands(node: Node) -> dict[str, Value]:
+    """The inputs beside X that a node has, by their names."""
+    values = {name: input_named(node, name) for name in RANKS if kind_of(node) == "LSTM" or name not in ("initial_c", "P")}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def size_pairs(node: Node) -> list[tuple[Dim, Dim]]:
     """Sizes of the inputs that must be the same."""
-    X, W, R = (shape_of(required(value)) for value in inputs_named(node, "X", "W", "R"))
-    assert X is not None and W is not None and R is not None
-    layout = operand(node, "layout")
-    batch = X[0] if layout else X[1]
-    pairs = [(X[2], W[2])]
-    lengths = input_named(node, "sequence_lens")
-    if lengths is not None:
-        pairs += zip(shape_of(lengths) or (), (batch,))
-    for value in inputs_named(node, "initial_h", "initial_c"):
-        wanted = (batch, directions_of(node), R[2]) if layout else (directions_of(node), batch, R[2])
-        pairs += zip((shape_of(value) or ()) if value is not None else (), wanted)
-    return pairs
+    X = dims(required(input_named(node, "X")))
+    hidden, depth, layout = hidden_of(node), depth_of(node), operand(node, "layout")
+    wanted = operand_shapes(GATES[kind_of(node)], directions_of(node), X[0 if layout else 1], depth, hidden, layout)  # type: ignore[no-untyped-call]
+    pairs = [(dim.maximum(hidden, 1), hidden), (operand(node, "hidden_size") or hidden, hidden), (X[2], depth)]
+    for name, value in _operands(node).items():
+        pairs += zip(dims(value), wanted[name], strict=True)
+    return list(dict.fromkeys(pairs))
+
+
+def hidden_of(node: Node) -> Dim:
+    """How many units there are: a number, if an attribute or a weight has one."""
+    declared, found = operand(node, "hidden_size"), dims(required(input_named(node, "R")))[2]
+    return declared if declared and not isinstance(found, int) else found
+
+
+def depth_of(node: Node) -> Dim:
+    """How many inputs a step has: a number, if X or W has one."""
+    X, W = (dims(required(value))[2] for value in inputs_named(node, "X", "W"))
+    return W if isinstance(W, int) else X
 
 
 # --- packing
 
 
 class Weights:
-    """The packed weights of a node, all directions one behind the other."""
+    """The packed weights of a node, all directions one behind the other: packed before runs, or in each of those in which they `fit`."""
 
-    def __init__(self, lowerer: Lowerer, node: Node, cell: Cell, lanes: int):
-        operands = {name: input_named(node, name) for name in "WRB"}
-        if cell.peepholes:
-            operands["P"] = input_named(node, "P")
-        self._cell, self._lanes = cell, lanes
+    def __init__(self, lowerer: Lowerer, node: Node, cell: Cell, lanes: int, fits: Dim):
+        self._cell, self._lanes, self._lowerer, self._fits = cell, lanes, lowerer, fits
         self._dtype = np.dtype(np.float64 if cell.type.bits == 64 else np.float32)
-        self.hidden, self.depth = (_last_size(operands[name]) for name in "RW")
-        weights = {name: value for name, value in operands.items() if value is not None}
-        directions, padded = directions_of(node), padded_size(self.hidden, lanes)
-        column = directions * padded * self._dtype.itemsize
-        self.recurrent_bytes = [count * column * self.hidden for count in cell.products]
-        sizes = [cell.gates * column * self.depth, cell.gates * column, *self.recurrent_bytes]
-        if cell.linear_before_reset or cell.peepholes:
-            sizes.append(column * (1 if cell.linear_before_reset else 3))
-        if lowerer.can_pack(*weights.values()):
-            buffers = lowerer.packed(
-                list(weights.values()),
-                RECURRENT,
-                (cell.op, cell.input_vectors, cell.products, cell.linear_before_reset, *weights, self._dtype.str, lanes),
-                sizes,
-                lambda *arrays: self._pack(**dict(zip(weights, arrays))),
-            )
-        else:
-            buffers = pack_in_runs(lowerer, weights, self._pack, cell.type.computed)
+        self.hidden, self.depth, self._directions = hidden_of(node), depth_of(node), directions_of(node)
+        given = _operands(node)
+        weights = {name: given[name] for name in WEIGHTS if name in given and (name != "P" or cell.peepholes)}
+        self._column = self._directions * padded_size(self.hidden, lanes) * self._dtype.itemsize
+        self.recurrent_bytes = [count * self._column * self.hidden for count in cell.products]
+        buffers = self._constant(weights) if lowerer.can_pack(*weights.values()) else self._computed(weights)
         self.inputs, self.bias, *rest = buffers
         self.recurrent = rest[: len(cell.products)]
         self.beside = rest[len(cell.products)] if len(rest) > len(cell.products) else None
+
+    def _constant(self, weights: Mapping[str, Value]) -> list[Buffer]:
+        cell, column = self._cell, self._column
+        sizes = [cell.gates * column * self.depth, cell.gates * column, *self.recurrent_bytes]
+        if cell.linear_before_reset or cell.peepholes:
+            sizes.append(column * (1 if cell.linear_before_reset else 3))
+        return self._lowerer.packed(
+            list(weights.values()),
+            RECURRENT,
+            (cell.op, cell.input_vectors, cell.products, cell.linear_before_reset, *weights, self._dtype.str, self._lanes),
+            [fixed(size, "the size of a weight") for size in sizes],
+            lambda *arrays: self._pack(**dict(zip(weights, arrays))),
+        )
+
+    def _computed(self, weights: Mapping[str, Value]) -> list[Buffer]:
+        """The same buffers, filled by steps."""
+        cell, hidden = self._cell, self.hidden
+        W, R, B, P = map(weights.get, WEIGHTS)
+        whole = cell.gates * hidden
+        inputs = Gates(cell.input_vectors, whole * self.depth, groups=cell.gates // cell.input_vectors)
+        added = tuple(gate for gate in range(cell.gates) if not (cell.linear_before_reset and gate == 2))
+        bounds = [0, *itertools.accumulate(cell.products)]
+        buffers = [
+            self._gates_of(W, inputs, self.depth),
+            self._gates_of(B, Gates(cell.gates, 2 * whole, second=whole, added=added)),
+            *(
+                self._gates_of(R, Gates(last - first, whole * hidden, first * hidden * hidden), hidden)
+                for first, last in itertools.pairwise(bounds)
+            ),
+        ]
+        if cell.linear_before_reset:
+            buffers.append(self._gates_of(B, Gates(1, 2 * whole, whole + 2 * hidden)))
+        elif cell.peepholes:
+            buffers.append(self._gates_of(P, Gates(1, hidden), directions=3 * self._directions))
+        return buffers
+
+    def _gates_of(self, weight: Value | None, gates: Gates, depth: Dim = 1, directions: int | None = None) -> Buffer:
+        directions = directions or self._directions
+        if weight is None:
+            return self._lowerer.zeros(gates.count * self._column // self._dtype.itemsize, self._cell.type.computed)
+        sizes = (directions, self.hidden, depth)
+        return pack_gates(self._lowerer, weight, gates, sizes, self._lanes, self._fits)
 
     def _pack(self, W: np.ndarray, R: np.ndarray, B: np.ndarray | None = None, P: np.ndarray | None = None) -> list[np.ndarray]:
         """Input weights, bias, weights of each product of a step, and what stands beside them."""
@@ -215,7 +243,7 @@ class Weights:
         groups = [self._gates(W, slice(first, first + step)) for first in range(0, cell.gates, step)]
         bounds = np.cumsum((0, *cell.products))
         recurrent = [self._gates(R, slice(first, last)) for first, last in itertools.pairwise(bounds)]
-        both = np.zeros((len(R), 2, cell.gates, self.hidden), self._dtype)
+        both = np.zeros((len(R), 2, cell.gates, R.shape[-1]), self._dtype)
         if B is not None:
             both[...] = B.reshape(both.shape)
         bias = both.sum(1)
@@ -229,17 +257,13 @@ class Weights:
 
     def _gates(self, weights: np.ndarray, gates: slice) -> np.ndarray:
         """Some gates of [directions, gates · units, depth]."""
-        chosen = weights.reshape(len(weights), self._cell.gates, self.hidden, -1)[:, gates]
-        count = chosen.shape[1]
-        return aligned(np.stack([packed(block.reshape(count * self.hidden, -1), count, self._lanes) for block in chosen]))
+        chosen = weights.reshape(len(weights), self._cell.gates, -1, weights.shape[-1])[:, gates]
+        count, hidden = chosen.shape[1:3]
+        return aligned(np.stack([packed(block.reshape(count * hidden, -1), count, self._lanes) for block in chosen]))
 
     def _padded(self, vectors: np.ndarray) -> np.ndarray:
-        missing = padded_size(self.hidden, self._lanes) - self.hidden
+        missing = -vectors.shape[-1] % self._lanes
         return aligned(np.pad(vectors, [(0, 0)] * (vectors.ndim - 1) + [(0, missing)]))
-
-
-def _last_size(value: Value | None) -> int:
-    return fixed(dims(required(value))[-1], "the last size of a weight")
 
 
 # --- steps
@@ -251,7 +275,7 @@ def recurrent(lowerer: Lowerer, node: Node) -> None:
     """Project the inputs, set up the state, then run through time."""
     activations = activations_of(node)
     assert activations is not None
-    Layer(lowerer, node, activations).lower(check_sizes(lowerer, size_pairs(node)))
+    Layer(lowerer, node, activations, check_sizes(lowerer, size_pairs(node))).lower()
 
 
 def check_sizes(lowerer: Lowerer, given: Sequence[tuple[Dim, Dim]]) -> Dim:
@@ -264,10 +288,11 @@ def check_sizes(lowerer: Lowerer, given: Sequence[tuple[Dim, Dim]]) -> Dim:
 
 
 class Layer:
-    """A node on its way into steps."""
+    """A node on its way into steps. Nothing is computed if `fits` turns out to be 0."""
 
-    def __init__(self, lowerer: Lowerer, node: Node, activations: Sequence[tuple[Activation, ...]]):
+    def __init__(self, lowerer: Lowerer, node: Node, activations: Sequence[tuple[Activation, ...]], fits: Dim):
         self.lowerer = lowerer
+        self.fits = fits
         self.node = node
         self.activations = activations
         self.layout = operand(node, "layout") or 0
@@ -284,12 +309,12 @@ class Layer:
         self.bytes = stored.computed.bytes
 
     def _weights(self) -> Weights:
-        return Weights(self.lowerer, self.node, self.cell, self.lanes)
+        return Weights(self.lowerer, self.node, self.cell, self.lanes, self.fits)
 
     def _cell(self, stored: Type) -> Cell:
-        node = self.node
-        R = [fixed(size, "the size of R") for size in dims(required(input_named(node, "R")))]
+        node, hidden = self.node, hidden_of(self.node)
         clip = operand(node, "clip")
+        weight_bytes = self._team_weight(stored, hidden)
         return Cell(
             kind_of(node),
             stored,
@@ -300,7 +325,7 @@ class Layer:
             peepholes=input_named(node, "P") is not None,
             input_forget=bool(operand(node, "input_forget")),
             linear_before_reset=bool(operand(node, "linear_before_reset")),
-            team=R[1] * R[2] * stored.computed.bytes >= TEAM_BYTES and len(set(self.activations)) == 1,
+            team=(not isinstance(weight_bytes, int) or weight_bytes >= TEAM_BYTES) and len(set(self.activations)) == 1,
             trained=any(value.name for value in kept_of(node)),
         )
 
@@ -309,15 +334,15 @@ class Layer:
         view = self.lowerer.view(value)
         return view if view.strides[-1] == 1 else self.lowerer.contiguous(value)
 
-    def lower(self, fits: Dim) -> None:
-        """Add the steps. Nothing is computed if `fits` turns out to be 0."""
-        ahead = self._ahead()
+    def lower(self) -> None:
+        """Add the steps."""
+        ahead, fits = self._ahead(), self.fits
         single = dim.minimum(1, dim.maximum(0, 2 - self.batch)) if ahead else 0
-        self.panels = self.padded // self.lanes
+        self.panels = dim.floordiv(self.padded, self.lanes)
         blocks = dim.ceildiv(self.batch, self.cell.block_rows) * fits
         state = self.lowerer.scratch(self.number * self.batch * self.cell.planes * self.padded * self.bytes)
         words = self.lowerer.scratch(self.number * blocks * team_words(self.panels) * 8) if self.cell.team else None
-        self._begin(state, words, self.number * blocks * team_words(self.panels), fits)
+        self._begin(state, words, self.number * blocks * team_words(self.panels))
         self.outputs = [
             self.lowerer.output(self.node.outputs[number]) if wanted else None
             for number, wanted in enumerate(self.cell.outputs)
@@ -348,7 +373,10 @@ class Layer:
     def _ratio(self, ahead: int) -> int:
         """Of the product with the state to the part of a projection that is made beside it."""
         slices = ahead * self.cell.input_vectors // self.cell.gates
-        return max(1, min(slices, round(self.hidden * slices / max(1, self.weights.depth))))
+        hidden, depth = self.hidden, self.weights.depth
+        if not isinstance(hidden, int) or not isinstance(depth, int):
+            return slices
+        return max(1, min(slices, round(hidden * slices / max(1, depth))))
 
     def _run_directions(self, cell: Cell, projected: Buffer, state: Buffer, words: Buffer | None, blocks: Dim) -> None:
         """Together if they are alike, else one after the other."""
@@ -389,7 +417,7 @@ class Layer:
                 bands=None,
                 sink=stride_arguments(view, strides),
             ),
-            batch * dim.ceildiv(rows, tile.rows) * (columns // tile.width),
+            batch * dim.ceildiv(rows, tile.rows) * dim.floordiv(columns, tile.width),
             grain_of(tile, rows, depth),
             flops=2 * batch * rows * columns * depth,
             traffic=columns * depth * self.bytes,
@@ -401,7 +429,7 @@ class Layer:
         first, second = self.X.strides[:2]
         return (second, first) if self.layout else (first, second)
 
-    def _begin(self, state: Buffer, words: Buffer | None, count: Dim, fits: Dim) -> None:
+    def _begin(self, state: Buffer, words: Buffer | None, count: Dim) -> None:
         """The step that puts the initial state in place."""
         has_cell_state = self.cell.op == "LSTM"
         self.lowerer.call(
@@ -415,8 +443,8 @@ class Layer:
                 initial_c=self._initial_state("initial_c") if has_cell_state else None,
                 words=None if words is None else WordArguments(place=words, count=count),
             ),
-            self.number * self.batch * fits,
-            max(1, ITEM_WORK // self.hidden),
+            self.number * self.batch * self.fits,
+            dim.maximum(1, dim.floordiv(ITEM_WORK, dim.maximum(1, self.hidden))),
         )
 
     def _initial_state(self, name: str) -> StateArguments:
@@ -424,8 +452,7 @@ class Layer:
         value = input_named(self.node, name)
         if value is not None:
             return self._state_arguments(self._rows(value))
-        zeros = np.zeros(self.hidden, np.float64)  # as many zero bytes as the widest type needs
-        return StateArguments(place=self.lowerer.constant(zeros), direction_stride=0, row_stride=0)
+        return StateArguments(place=self.lowerer.zeros(self.hidden, self.cell.type), direction_stride=0, row_stride=0)
 
     def _state_arguments(self, view: View) -> StateArguments:
         direction, row = self._state_strides(view)
@@ -474,7 +501,7 @@ class Layer:
                 gates=self.kept[-1].place if self.kept else None,
                 cells=self.kept[0].place if len(self.kept) > 1 else None,
             ),
-            teams * (MEMBERS if cell.team else 1),
+            teams * (self._members() if cell.team else 1),
             dim.ceildiv(ITEM_WORK, dim.maximum(1, self.steps * block_rows * work)),
             flops=2 * self.steps * self.batch * count * work,
             traffic=self.steps * count * cell.gates * self.hidden * self.hidden * self.bytes,
@@ -484,14 +511,24 @@ class Layer:
         """What rounds the state, if weights are whole numbers."""
         return None
 
+    def _team_weight(self, stored: Type, hidden: Dim) -> Dim:
+        """Bytes of a direction's recurrent weights, by which it is decided whether threads share each step."""
+        return GATES[kind_of(self.node)] * hidden * hidden * stored.computed.bytes
+
+    def _members(self) -> Dim:
+        """How many threads share each step."""
+        is_large = dim.minimum(1, dim.floordiv(self._team_weight(self.cell.type, self.hidden), TEAM_BYTES))
+        return 1 + is_large * (dim.minimum(MEMBERS, THREADS) - 1)
+
     def _team_arguments(self, words: Buffer) -> TeamArguments:
-        weight_bytes = sum(self.weights.recurrent_bytes) // self.number
+        weight_bytes = dim.floordiv(sum(self.weights.recurrent_bytes), self.number)
+        near = self.lowerer.budgets.near_weights
         return TeamArguments(
             words=words,
             team_words=team_words(self.panels),
-            pieces=max(1, min(self.panels, weight_bytes // PIECE_BYTES)),
-            members=dim.minimum(MEMBERS, THREADS),
-            swings=int(weight_bytes <= self.lowerer.budgets.near_weights),
+            pieces=dim.maximum(1, dim.minimum(self.panels, dim.floordiv(weight_bytes, PIECE_BYTES))),
+            members=self._members(),
+            swings=dim.minimum(1, dim.maximum(0, near + 1 - weight_bytes)),
         )
 
     def _ahead_arguments(self, ahead: int) -> AheadArguments:

@@ -5,12 +5,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import overload
 
 import numpy as np
 
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.products import Product, real
 from sardonyx.compiler.types import I64, Type
+from sardonyx.ir import Dim, dim
 from sardonyx.providers.native.program.kernel import KernelFunction
 from sardonyx.providers.native.program.weights import aligned_empty
 from sardonyx.startup.records import dataclass
@@ -19,9 +21,13 @@ INDEPENDENT_SUMS = 8
 """How many sums must be under way to hide how long one addition takes."""
 
 
-def padded_size(hidden: int, lanes: int) -> int:
+@overload
+def padded_size(hidden: int, lanes: int) -> int: ...
+@overload
+def padded_size(hidden: Dim, lanes: int) -> Dim: ...
+def padded_size(hidden: Dim, lanes: int) -> Dim:
     """`hidden`, rounded up to whole vectors."""
-    return -(-hidden // lanes) * lanes
+    return dim.ceildiv(hidden, lanes) * lanes
 
 
 def packed(weights: np.ndarray, gates: int, lanes: int) -> np.ndarray:

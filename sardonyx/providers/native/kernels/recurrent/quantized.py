@@ -106,9 +106,9 @@ def _size_pairs(node: Node) -> list[tuple[Dim, Dim]]:
 def dynamic_quantize_lstm(lowerer: Lowerer, node: Node) -> None:
     activations = activations_of(node)
     assert activations is not None
-    layer = _Layer(lowerer, node, activations)
+    layer = _Layer(lowerer, node, activations, check_sizes(lowerer, _size_pairs(node)))
     lowerer.require(dim.minimum(layer.batch, ROUNDED_ROWS), layer.batch)
-    layer.lower(check_sizes(lowerer, _size_pairs(node)))
+    layer.lower()
 
 
 # --- weights

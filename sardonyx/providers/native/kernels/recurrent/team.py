@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import BOOL, I64
+from sardonyx.ir import Dim, dim
 from sardonyx.providers.native.program.arguments import Arguments, Pointer, Size
 from sardonyx.providers.native.program.kernel import KernelFunction
 
@@ -25,9 +26,9 @@ _TURN, _DONE, _CLAIMS = 0, LINE, 2 * LINE
 _PAUSE = {"x86_64": "llvm.x86.sse2.pause", "AMD64": "llvm.x86.sse2.pause"}.get(platform.machine())
 
 
-def team_words(pieces: int) -> int:
+def team_words(pieces: Dim) -> Dim:
     """How many words a team needs to agree; they must be 0 before anyone comes."""
-    return _CLAIMS + -(-pieces // LINE) * LINE
+    return _CLAIMS + dim.ceildiv(pieces, LINE) * LINE
 
 
 class TeamArguments(Arguments):
