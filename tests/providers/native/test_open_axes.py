@@ -36,14 +36,11 @@ OPEN = {
         com.microsoft:ConvTransposeWithDynamicPads CausalConvWithState com.microsoft:CausalConvWithState
         DeformConv
     """,
-    "rows must be known to be as long as packed weights": "com.microsoft:MatMulNBitsMlp com.microsoft:MatMulNBitsQkv",
-    "weights or heads of unknown sizes: these shape the code": """
-        LSTM GRU RNN LinearAttention com.microsoft:LinearAttention Attention GroupNormalization RotaryEmbedding
-        com.microsoft:Attention com.microsoft:MultiHeadAttention com.microsoft:GroupQueryAttention
-        com.microsoft:RotaryEmbedding com.microsoft:EmbedLayerNormalization com.microsoft:QEmbedLayerNormalization com.microsoft:QAttention
-        com.microsoft:PackedAttention com.microsoft:PackedMultiHeadAttention com.microsoft:MRotaryEmbedding
-        com.microsoft:RelativePositionBias
+    "weights of unknown sizes: these shape the code": """
+        LSTM GRU RNN LinearAttention com.microsoft:LinearAttention
+        com.microsoft:EmbedLayerNormalization com.microsoft:QEmbedLayerNormalization com.microsoft:MRotaryEmbedding
     """,
+    "which bucket a distance has is computed before runs, from the number of buckets": "com.microsoft:RelativePositionBias",
     "lengths of transforms: these shape the code": "DFT STFT",
     "how many axes the result has depends on a size": "GatherND ScatterND com.microsoft:GatherND Squeeze",
     "whether operands have one shape is known in a run only": """
