@@ -36,11 +36,10 @@ OPEN = {
         com.microsoft:ConvTransposeWithDynamicPads CausalConvWithState com.microsoft:CausalConvWithState
         DeformConv
     """,
-    "weights of unknown sizes: these shape the code": """
-        LSTM GRU RNN LinearAttention com.microsoft:LinearAttention
-        com.microsoft:EmbedLayerNormalization com.microsoft:QEmbedLayerNormalization com.microsoft:MRotaryEmbedding
+    "weights of unknown sizes: these shape the code": "LSTM GRU RNN",
+    "the last bit of a logarithm of the number of buckets decides, so NumPy makes their table before runs": """
+        com.microsoft:RelativePositionBias
     """,
-    "which bucket a distance has is computed before runs, from the number of buckets": "com.microsoft:RelativePositionBias",
     "lengths of transforms: these shape the code": "DFT STFT",
     "how many axes the result has depends on a size": "GatherND ScatterND com.microsoft:GatherND Squeeze",
     "whether operands have one shape is known in a run only": """

@@ -130,9 +130,65 @@ def test_how_many_heads_are_turned_can_follow_from_the_angles(caplog: pytest.Log
     assert_native(caplog, text, *({"x": floats(2, 7, 24), **positions, **angles(9, half)} for half in (2, 3, 12)))
 
 
+SECTIONS = """g (float[b,s,d] x, int64[a,c,t] p, float[r,h] cos, float[q,i] sin) => (float[b,s,d] y)
+  { y = com.microsoft.MRotaryEmbedding<mrope_section = [2, 3, 1]OPTIONS>(x, p, cos, sin) }"""
+
+
+@pytest.mark.parametrize(
+    ("options", "width"), [("", 36), (", num_heads = 3", 36), (", num_heads = 2, rotary_embedding_dim = 12", 40)]
+)
+def test_positions_of_three_kinds(caplog: pytest.LogCaptureFixture, options: str, width: int) -> None:
+    feeds = {"p": np.random.default_rng(0).integers(0, 9, (3, 2, 7)), **angles(9, 6)}
+    assert_native(caplog, SECTIONS.replace("OPTIONS", options), {"x": floats(2, 7, width), **feeds})
+
+
 def angles(rows: int, half: int) -> dict[str, np.ndarray]:
     return {"cos": floats(rows, half), "sin": floats(rows, half, seed=1)}
 
+
+# --- states and embeddings
+
+LINEAR = """g (float[b,s,x] q, float[c,t,y] k, float[a,u,z] v, float[pa,pb,pc,pd] past, float[da,db,dc] decay, float[ra,rb,rc] beta)
+  => (float[b,s,z] out, float[ka,kb,kc,kd] state)
+  { out, state = LinearAttention<q_num_heads = 4, kv_num_heads = 2>(q, k, v, past, decay, beta) }"""
+
+
+def linear(size: int, width: int, gates: int, rates: int) -> dict[str, np.ndarray]:
+    return {
+        "q": floats(2, 5, 4 * size),
+        "k": floats(2, 5, 2 * size, seed=1) / size,
+        "v": floats(2, 5, 2 * width),
+        "past": floats(2, 2, size, width),
+        "decay": -np.abs(floats(2, 5, gates)),
+        "beta": np.abs(floats(2, 5, rates)),
+    }
+
+
+@pytest.mark.parametrize("rates", [1, 2])
+def test_states(caplog: pytest.LogCaptureFixture, rates: int) -> None:
+    sizes = ((8, 8, 2), (8, 20, 16), (1, 3, 2), (33, 1, 66))
+    assert_native(caplog, LINEAR, *(linear(size, width, gates, rates) for size, width, gates in sizes), opset=27)
+
+
+EMBED = """g (int32[b,s] ids, int32[c,t] kinds, float[w,x] words, float[p,y] places, float[k,z] of_kind, float[g] gamma,
+    float[h] beta, int32[m,n] mask, int32[o,q] at) => (float[b,s,x] y, int32[b] count, float[b,s,x] total)
+  { y, count, total = com.microsoft.EmbedLayerNormalization(ids, kinds, words, places, of_kind, gamma, beta, mask, at) }"""
+
+
+def embed(width: int, rows: int = 2) -> dict[str, np.ndarray]:
+    def numbers(limit: int, *shape: int) -> np.ndarray:
+        return np.random.default_rng(limit).integers(0, limit, shape).astype(np.int32)
+
+    tables = {"words": floats(9, width), "places": floats(7, width), "of_kind": floats(2, width)}
+    rest = {"gamma": floats(width), "beta": floats(width, seed=1), "mask": numbers(2, 2, 4), "at": numbers(7, rows, 4)}
+    return {"ids": numbers(9, 2, 4), "kinds": numbers(2, 2, 4), **tables, **rest}
+
+
+def test_embeddings(caplog: pytest.LogCaptureFixture) -> None:
+    assert_native(caplog, EMBED, *(embed(width, rows) for width in (1, 8, 17, 64) for rows in (1, 2)), opset=21)
+
+
+# --- what does not fit
 
 WRONG = [
     (ATTENTION, heads(1, 4, 3, 5, 5, 8, 8)),  # 4 heads of queries cannot share 3
@@ -158,13 +214,31 @@ WRONG = [
     (ROTARY.replace("<OPTIONS>", ""), {"x": floats(2, 3, 7, 7), "p": np.zeros((2, 7), np.int64), **angles(9, 3)}),
     (ROTARY.replace("<OPTIONS>", ""), {"x": floats(2, 3, 7, 0), "p": np.zeros((2, 7), np.int64), **angles(9, 0)}),
     (ROTARY.replace("<OPTIONS>", ""), {"x": floats(2, 3, 7, 8), "p": np.full((2, 7), 9), **angles(9, 4)}),
+    (SECTIONS.replace("OPTIONS", ""), {"x": floats(2, 7, 40), "p": np.zeros((3, 2, 7), np.int64), **angles(9, 6)}),
+    (SECTIONS.replace("OPTIONS", ""), {"x": floats(2, 7, 36), "p": np.zeros((3, 2, 7), np.int64), **angles(9, 5)}),
+    (SECTIONS.replace("OPTIONS", ""), {"x": floats(2, 7, 36), "p": np.full((3, 2, 7), -1), **angles(9, 6)}),
+    (LINEAR, {**linear(8, 8, 16, 1), "decay": floats(2, 5, 8)}),
+    (LINEAR, {**linear(8, 8, 16, 1), "beta": floats(2, 5, 3)}),
+    (LINEAR, {**linear(8, 8, 16, 1), "past": floats(2, 2, 8, 9)}),
+    (LINEAR, {**linear(8, 8, 16, 1), "q": floats(2, 5, 34)}),
+    (LINEAR, {**linear(8, 8, 16, 1), "k": floats(2, 5, 17)}),
+    (EMBED, {**embed(8), "words": floats(0, 8)}),
+    (EMBED, {**embed(8), "places": floats(7, 9)}),
+    (EMBED, {**embed(8), "places": floats(7, 1)}),
+    (EMBED, {**embed(8), "gamma": floats(7)}),
+    (EMBED, {**embed(8), "gamma": floats(1)}),
+    (EMBED, {**embed(8), "kinds": np.zeros((1, 4), np.int32)}),
+    (EMBED, {**embed(8), "mask": np.ones((2, 5), np.int32)}),
+    (EMBED, {**embed(8), "at": np.zeros((3, 4), np.int32)}),
+    (EMBED, {**embed(8), "at": np.full((2, 4), 7, np.int32)}),
 ]
 
 
 @pytest.mark.parametrize("number", range(len(WRONG)))
 def test_sizes_that_do_not_fit_are_told_as_numpy_tells_them(number: int) -> None:
     text, feeds = WRONG[number]
-    plan, reference = native_plan(text, opset=23), make_plan(model_of(text, 23).graph, [CPUExecutionProvider()])
+    opset = 27 if text is LINEAR else 23
+    plan, reference = native_plan(text, opset=opset), make_plan(model_of(text, opset).graph, [CPUExecutionProvider()])
     assert programs(plan), "nothing was compiled"
     with np.errstate(all="ignore"):
         try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.math import tanh
@@ -141,6 +142,13 @@ def told(known: int | None, argument: Value | None) -> Value | int:
     return size
 
 
+def scale_of(f: KernelFunction, a: Any) -> Value:
+    """What products are multiplied with: `scale`, divided by the root of `size` if `by_root` is among the arguments and 1."""
+    if a.by_root is None:
+        return a.scale
+    return a.scale / f.sqrt(f.convert(f.select(a.by_root != 0, a.size, 1), F64))
+
+
 def told_length(f: KernelFunction, a: LengthArguments, type: Type, batch: Value) -> Value:
     """How many keys a batch says that it has."""
     return f.convert(f.load(a.place, batch, type), I64) + a.more
@@ -157,15 +165,9 @@ class AttentionCode:
         self.value, self.output = Tensor(f, a.value, form.value), Tensor(f, a.output, form.output)
         self.masks = [Tensor(f, tensor, mask.type) for tensor, mask in zip(a.masks, form.masks)]
         self.size, self.value_size = told(form.size, a.size), told(form.value_size, a.value_size)
-        self.scale = f.convert(self._scale(), form.computed)
+        self.scale = f.convert(scale_of(f, a), form.computed)
         self.filter_value = None if a.filter_value is None else f.convert(a.filter_value, form.computed)
         self.cap = None if a.cap is None else f.convert(a.cap, form.computed)
-
-    def _scale(self) -> Value:
-        if self.a.size is None or self.a.by_root is None:
-            return self.a.scale
-        f = self.f
-        return self.a.scale / f.sqrt(f.convert(f.select(self.a.by_root != 0, self.a.size, 1), F64))
 
     def key_count(self, batch: Value) -> Value:
         """How many keys a batch has, never more than there are."""

@@ -36,7 +36,7 @@ from sardonyx.providers.native.program.expression import Operation
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.steps import At
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import dims, element_of, may_equal, shape_of
+from sardonyx.providers.native.program.values import dims, element_of, may_equal, may_have_shape, shape_of
 from sardonyx.providers.native.program.views import Dims, View
 from sardonyx.startup.records import replace
 
@@ -90,16 +90,13 @@ def claims_multi_head(node: Node) -> bool:
         if len(before) != 4 or not can_follow(before, k) or not can_follow(shape_of(past_value) or (), v):
             return False
         keys = before[2] + k[2]
-    if bias is not None and (_has_own_keys(node) or not _may_be(shape_of(bias), (q[1] * (q[3] + k[3] + v[3]),))):
+    if bias is not None and (_has_own_keys(node) or not may_have_shape(shape_of(bias), (q[1] * (q[3] + k[3] + v[3]),))):
         return False
     if attention_bias is not None and not can_broadcast(shape_of(attention_bias), (q[0], q[1], q[2], keys)):
         return False
-    return padding is None or any(_may_be(shape_of(padding), wanted) for wanted in ((q[0],), (q[0], keys), (q[0], q[2], keys)))
-
-
-def _may_be(shape: Dims | None, wanted: Dims) -> bool:
-    """Whether a shape can turn out to be another one."""
-    return shape is not None and len(shape) == len(wanted) and all(map(may_equal, shape, wanted))
+    return padding is None or any(
+        may_have_shape(shape_of(padding), wanted) for wanted in ((q[0],), (q[0], keys), (q[0], q[2], keys))
+    )
 
 
 def _has_own_keys(node: Node) -> bool:
@@ -257,7 +254,7 @@ def _claims_projected(node: Node) -> bool:
         return False
     if not may_equal(shape[2], (shape_of(weights) or (0,))[0]):
         return False
-    if bias is not None and not _may_be(shape_of(bias), (_columns(heads, sizes),)):
+    if bias is not None and not may_have_shape(shape_of(bias), (_columns(heads, sizes),)):
         return False
     batch, length = shape[:2]
     keys = length
@@ -271,7 +268,7 @@ def _claims_projected(node: Node) -> bool:
     if attention_bias is not None and not can_broadcast(shape_of(attention_bias), (batch, heads, length, keys)):
         return False
     return mask is None or any(
-        _may_be(shape_of(mask), wanted) for wanted in ((batch,), (2 * batch,), (batch, keys), (batch, length, keys))
+        may_have_shape(shape_of(mask), wanted) for wanted in ((batch,), (2 * batch,), (batch, keys), (batch, length, keys))
     )
 
 
