@@ -36,12 +36,7 @@ OPEN = {
         com.microsoft:ConvTransposeWithDynamicPads CausalConvWithState com.microsoft:CausalConvWithState
         DeformConv
     """,
-    "rows must be known to be as long as packed weights": "com.microsoft:MatMulNBitsMlp com.microsoft:MatMulNBitsQkv",
-    "weights or heads of unknown sizes: these shape the code": """
-        LinearAttention com.microsoft:LinearAttention Attention GroupNormalization RotaryEmbedding
-        com.microsoft:Attention com.microsoft:MultiHeadAttention com.microsoft:GroupQueryAttention
-        com.microsoft:RotaryEmbedding com.microsoft:EmbedLayerNormalization com.microsoft:QEmbedLayerNormalization com.microsoft:QAttention
-        com.microsoft:PackedAttention com.microsoft:PackedMultiHeadAttention com.microsoft:MRotaryEmbedding
+    "the last bit of a logarithm of the number of buckets decides, so NumPy makes their table before runs": """
         com.microsoft:RelativePositionBias
     """,
     "lengths of transforms: these shape the code": "DFT STFT",

@@ -124,3 +124,8 @@ def bytes_of(value: Value) -> Dim:
 def may_equal(size: Dim, other: Dim) -> bool:
     """Whether two sizes can be the same in a run."""
     return size == other or not isinstance(size - other, int)
+
+
+def may_have_shape(shape: Dims | None, wanted: Dims) -> bool:
+    """Whether a shape can be another one in a run."""
+    return shape is not None and len(shape) == len(wanted) and all(map(may_equal, shape, wanted))

@@ -14,13 +14,13 @@ from sardonyx.providers.native.kernels.attention.operands import (
     TensorArguments,
     length_arguments,
     tensor_arguments,
+    told,
     told_length,
 )
 from sardonyx.providers.native.program.arguments import Arguments, Pointer, Size, when
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.steps import At
-from sardonyx.providers.native.program.values import fixed
 from sardonyx.providers.native.program.views import View
 from sardonyx.startup.records import dataclass
 
@@ -34,7 +34,8 @@ class AppendForm:
 
     new: Type
     target: Type
-    size: int
+    size: int | None
+    """Of a head; None if a run tells it."""
     past: Type | None = None
     biased: bool = False
     lengths: Type | None = None
@@ -57,8 +58,9 @@ def append_step(
     Where lengths tell how many rows there are, `target` may be the past itself: then the new ones alone are written.
     """
     batch, heads, rows = target.shape[:3]
-    size = fixed(target.shape[3], "the size of a head")
-    form = AppendForm(new.type, target.type, size, None if past is None else past.type, bias is not None, lengths)
+    size = target.shape[3]
+    known = size if isinstance(size, int) else None
+    form = AppendForm(new.type, target.type, known, None if past is None else past.type, bias is not None, lengths)
     grain = dim.maximum(1, dim.floordiv(PIECE_ELEMENTS, dim.maximum(1, rows * size)))
     lowerer.call(
         append_kernel(lowerer.target, form),
@@ -69,6 +71,7 @@ def append_step(
             before=0 if past is None else past.shape[2],
             added=new.shape[2],
             rows=rows,
+            size=size if known is None else None,
             past=None if past is None else tensor_arguments(past),
             bias=bias,
             lengths=None if lengths is None or bounds is None else length_arguments(bounds),
@@ -89,6 +92,7 @@ class AppendArguments(Arguments):
     """New rows."""
     rows: Size
     """For which the target has room."""
+    size: Size | None = when(lambda form: form.size is None)
     past: TensorArguments | None = when(lambda form: form.past is not None)
     bias: Pointer | None = when(lambda form: form.biased)
     """Added to new rows: one row for each head."""
@@ -100,17 +104,18 @@ def append_kernel(f: KernelFunction, a: AppendArguments, form: AppendForm) -> No
     """Items are heads of all batches."""
     new, target = Tensor(f, a.new, form.new), Tensor(f, a.target, form.target)
     past = None if a.past is None or form.past is None else Tensor(f, a.past, form.past)
+    size = told(form.size, a.size)
     with f.loop(f.begin, f.end) as item:
         batch, head = item // a.heads, item % a.heads
         start = _rows_before(f, a, form, batch)
         into = target.at(batch, head)
         is_apart = f.const(BOOL, True) if past is None or a.lengths is None else past.is_apart(target)
         if past is not None:
-            _copy(f, form, past, past.at(batch, head), target, into, f.select(is_apart, start, 0))
+            _copy(f, size, past, past.at(batch, head), target, into, f.select(is_apart, start, 0))
         added = f.minimum(a.added, a.rows - start)
-        bias = None if a.bias is None else f.address(a.bias, head * form.size, form.new)
-        _copy(f, form, new, new.at(batch, head), target, target.row(into, start), added, bias)
-        _clear(f, form, target, target.row(into, start + added), f.select(is_apart, a.rows - start - added, 0))
+        bias = None if a.bias is None else f.address(a.bias, head * size, form.new)
+        _copy(f, size, new, new.at(batch, head), target, target.row(into, start), added, bias)
+        _clear(f, size, target, target.row(into, start + added), f.select(is_apart, a.rows - start - added, 0))
 
 
 def _rows_before(f: KernelFunction, a: AppendArguments, form: AppendForm, batch: Value) -> Value:
@@ -123,7 +128,7 @@ def _rows_before(f: KernelFunction, a: AppendArguments, form: AppendForm, batch:
 
 def _copy(
     f: KernelFunction,
-    form: AppendForm,
+    size: Value | int,
     source: Tensor,
     start: Value,
     target: Tensor,
@@ -140,15 +145,15 @@ def _copy(
                 value = value + f.load(bias, h, source.type, lanes, remaining=remaining)
             f.store(value, place, h, target.type, remaining=remaining)
 
-        along(f, form.size, f.lanes(form.target), move)
+        along(f, size, f.lanes(target.type), move)
 
 
-def _clear(f: KernelFunction, form: AppendForm, target: Tensor, into: Value, count: Value) -> None:
+def _clear(f: KernelFunction, size: Value | int, target: Tensor, into: Value, count: Value) -> None:
     with f.loop(0, count) as i:
-        clear_row(f, target, target.row(into, i), form.size, f.lanes(form.target))
+        clear_row(f, target, target.row(into, i), size, f.lanes(target.type))
 
 
-def clear_row(f: KernelFunction, tensor: Tensor, place: Value, size: int, lanes: int) -> None:
+def clear_row(f: KernelFunction, tensor: Tensor, place: Value, size: Value | int, lanes: int) -> None:
     """Zeros in a row."""
 
     def zero(h: Value, lanes: int, remaining: Value | None) -> None:
@@ -157,8 +162,11 @@ def clear_row(f: KernelFunction, tensor: Tensor, place: Value, size: int, lanes:
     along(f, size, lanes, zero)
 
 
-def along(f: KernelFunction, size: int, lanes: int, emit: Callable[[Value, int, Value | None], None]) -> None:
+def along(f: KernelFunction, size: Value | int, lanes: int, emit: Callable[[Value, int, Value | None], None]) -> None:
     """`emit(column, lanes, remaining)` for the elements of a row: whole vectors, then what is left."""
+    if not isinstance(size, int):
+        _along_told(f, size, lanes, emit)
+        return
     whole = size - size % lanes
     if whole <= 8 * lanes:
         for h in range(0, whole, lanes):
@@ -168,6 +176,14 @@ def along(f: KernelFunction, size: int, lanes: int, emit: Callable[[Value, int, 
             emit(column, lanes, None)
     if size > whole:
         emit(f.const(I64, whole), lanes, f.const(I64, size - whole))
+
+
+def _along_told(f: KernelFunction, size: Value, lanes: int, emit: Callable[[Value, int, Value | None], None]) -> None:
+    whole = size - size % lanes
+    with f.loop(0, whole, lanes) as column:
+        emit(column, lanes, None)
+    with f.if_(whole < size):
+        emit(whole, lanes, size - whole)
 
 
 def widened(lowerer: Lowerer, view: View, when: Dim = 1) -> View:

@@ -10,6 +10,10 @@ from sardonyx.providers.native.program.steps import At
 from sardonyx.providers.native.program.views import View
 from sardonyx.startup.records import dataclass
 
+LARGEST_SIZE = 512
+"""Of a head's vectors: the scratch memory grows with it."""
+LARGEST_OPEN_SIZE = 256
+"""The same where a run tells the size: the scratch memory is for the largest one."""
 ENDLESS = 1 << 40
 """How far a query sees that sees everything."""
 
@@ -26,14 +30,15 @@ class Mask:
 
 @dataclass(frozen=True)
 class Form:
-    """What of an attention shapes its code; all sizes but those of a head's vectors come at run time."""
+    """What of an attention shapes its code; all sizes come at run time but those of a head's vectors, if they are known before."""
 
     query: Type
     key: Type
     value: Type
     output: Type
-    size: int
-    value_size: int
+    size: int | None
+    """Of vectors of queries and keys; None if a run tells it."""
+    value_size: int | None
     masks: tuple[Mask, ...] = ()
     ranges: int = 0
     """1: keys from an end on, by batch, get the filter value; 2: those before a start too."""
@@ -48,6 +53,11 @@ class Form:
     """Whether the result is 0, not NaN, for a query that sees no key."""
     ragged: bool = False
     """Whether the lengths also tell how many rows of the past each batch has, so that new ones follow these."""
+
+    @property
+    def room(self) -> tuple[int, int]:
+        """How large vectors of queries and values may be."""
+        return self.size or LARGEST_OPEN_SIZE, self.value_size or LARGEST_OPEN_SIZE
 
     @property
     def computed(self) -> Type:
@@ -87,7 +97,8 @@ class Attention:
     output: View
     keys: Dim
     """How many keys there are, those of the past included."""
-    scale: float
+    scale: float | None
+    """What products are multiplied with; None for one by the square root of the size of a head."""
     masks: Sequence[View] = ()
     ranges: At | None = None
     filter_value: float = 0.0
@@ -102,3 +113,8 @@ class Attention:
     @property
     def queries(self) -> Dim:
         return self.query.shape[2]
+
+    @property
+    def sizes(self) -> Dim:
+        """Of a query and a value together."""
+        return self.query.shape[3] + self.value.shape[3]

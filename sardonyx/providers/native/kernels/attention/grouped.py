@@ -9,25 +9,26 @@ from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.ops.reading import input_named, inputs_named
 from sardonyx.providers.native.kernels.attention.cache import check_lengths, contiguous_heads
 from sardonyx.providers.native.kernels.attention.form import ENDLESS, Attention, Bounds
-from sardonyx.providers.native.kernels.attention.rotary import Angles, rotary_step
+from sardonyx.providers.native.kernels.attention.rotary import Angles, can_turn, rotary_step
 from sardonyx.providers.native.kernels.attention.steps import attend, merged_output, rows_before
 from sardonyx.providers.native.kernels.attention.views import (
     caches_of,
     can_broadcast,
     can_follow,
+    can_group,
+    can_hold,
     form_of,
     heads_shape,
     heads_view,
-    is_known,
     mask_of,
     output_of,
-    size_of,
+    require_groups,
 )
 from sardonyx.providers.native.program.known import is_symbolic, known_sizes
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.steps import At
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import element_of, fixed, may_equal, shape_of
+from sardonyx.providers.native.program.values import element_of, may_equal, shape_of
 from sardonyx.providers.native.program.views import Dims, View
 
 NOT_SUPPORTED = ("position_ids", "k_scale", "v_scale", "q_norm_weight", "k_norm_weight")
@@ -42,7 +43,8 @@ def _shapes(node: Node) -> tuple[Dims, Dims] | None:
         whole = heads_shape(query, heads + 2 * key_heads)
         return None if whole is None else ((whole[0], heads, *whole[2:]), (whole[0], key_heads, *whole[2:]))
     first, second = heads_shape(query, heads), heads_shape(key, key_heads)
-    if first is None or second is None or value is None or shape_of(value) != shape_of(key):
+    third = None if value is None else heads_shape(value, key_heads)
+    if first is None or second is None or third is None or not all(map(may_equal, second, third)):
         return None
     return first, second
 
@@ -63,7 +65,7 @@ def claims_grouped(node: Node) -> bool:
     if node.attribute("sliding_window_cache") or output_of(node, 3):
         return False
     q, k = shapes
-    if not is_known(q) or not is_known(k) or q[3] != k[3] or q[2] != k[2] or not may_equal(q[0], k[0]) or q[1] % k[1]:  # type: ignore[operator]
+    if not can_hold(q) or not can_hold(k) or not can_group(q, k) or not may_equal(q[2], k[2]) or not may_equal(q[0], k[0]):
         return False
     if (past_key is None) != (past_value is None):
         return False
@@ -79,22 +81,25 @@ def claims_grouped(node: Node) -> bool:
     if not node.attribute("do_rotary"):
         return True
     cos, sin = (shape_of(angles) if angles is not None else None for angles in inputs_named(node, "cos_cache", "sin_cache"))
-    return cos is not None and cos == sin and len(cos) == 2 and isinstance(cos[1], int) and 2 * cos[1] <= q[3]  # type: ignore[operator]
+    return cos is not None and sin is not None and len(cos) == len(sin) == 2 and can_turn(q[3], 2 * cos[1])
 
 
 @lower("GroupQueryAttention", domain="com.microsoft", claims=claims_grouped)
 def group_query_attention(lowerer: Lowerer, node: Node) -> None:
     """Attention of the new tokens to those before and among themselves; the cache grows by them."""
     query, key, value = _views(lowerer, node)
-    lowerer.require(query.shape[0], key.shape[0])
-    output = merged_output(lowerer, node.outputs[0], query.shape[1], size_of(value))
+    for axis in (0, 2):
+        lowerer.require(query.shape[axis], key.shape[axis])
+    lowerer.require_shape(key.shape, value.shape)
+    require_groups(lowerer, query, key)
+    output = merged_output(lowerer, node.outputs[0], query.shape[1], value.shape[3])
     total, attention_bias = _total(node), input_named(node, "attention_bias")
     assert total is not None
     past_values, present_values = inputs_named(node, "past_key", "past_value"), [output_of(node, 1), output_of(node, 2)]
     past, present = caches_of(lowerer, past_values, present_values)
     for past_value, present_value in zip(past_values, present_values):
         _share(lowerer, node, past_value, present_value)
-    bounds = _checked_bounds(lowerer, node, query, total, rows_before(lowerer, past, key))
+    bounds = _checked_bounds(lowerer, node, query, total, rows_before(lowerer, past, present, key, value))
     if node.attribute("do_rotary"):
         query, key = _rotated(lowerer, node, query, query.type.computed, bounds), _rotated(lowerer, node, key, key.type, bounds)
     masks = [] if attention_bias is None else [mask_of(lowerer, attention_bias, (*query.shape[:3], total))]
@@ -118,7 +123,7 @@ def group_query_attention(lowerer: Lowerer, node: Node) -> None:
             value,
             output,
             keys=total,
-            scale=node.attribute("scale") or size_of(query) ** -0.5,
+            scale=node.attribute("scale") or None,
             masks=[view for _, view in masks],
             bounds=bounds,
             cap=softcap,
@@ -173,7 +178,8 @@ def _rotated(lowerer: Lowerer, node: Node, view: View, type: Type, bounds: Bound
     cos, sin = inputs_named(node, "cos_cache", "sin_cache")
     assert cos is not None and sin is not None
     cosines, sines = lowerer.contiguous(cos), lowerer.contiguous(sin)
-    rows, half = cosines.shape[0], fixed(cosines.shape[1], "the number of angles")
+    lowerer.require_shape(cosines.shape, sines.shape)
+    rows, half = cosines.shape
     angles = Angles(cosines.place, sines.place, cosines.type, rows, "lengths", bounds=bounds, lengths=I32)
     turned = contiguous_heads(lowerer, view.shape, type)
     rotary_step(lowerer, view, turned, angles, width=2 * half, interleaved=bool(node.attribute("rotary_interleaved")))

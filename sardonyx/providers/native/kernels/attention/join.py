@@ -7,9 +7,9 @@ import math
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.types import Type
 from sardonyx.providers.native.kernels.attention.cache import along
-from sardonyx.providers.native.kernels.attention.operands import Tensor, TensorArguments
+from sardonyx.providers.native.kernels.attention.operands import Tensor, TensorArguments, told
 from sardonyx.providers.native.kernels.attention.weight import weight
-from sardonyx.providers.native.program.arguments import Arguments, Pointer, Size
+from sardonyx.providers.native.program.arguments import Arguments, Pointer, Size, when
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 
 HEADER = 2
@@ -24,31 +24,33 @@ class JoinArguments(Arguments):
     queries: Size
     parts: Size
     keys: Size
+    size: Size | None = when(lambda size: size is None)
 
 
 @kernel("attention, parts joined", JoinArguments)
-def join_kernel(f: KernelFunction, a: JoinArguments, real: Type, output: Type, size: int, empty_is_zero: bool) -> None:
+def join_kernel(f: KernelFunction, a: JoinArguments, real: Type, output: Type, size: int | None, empty_is_zero: bool) -> None:
     """Items are rows of all heads."""
     tensor = Tensor(f, a.output, output)
+    length = told(size, a.size)
     with f.loop(f.begin, f.end) as item:
         query, head, batch = item % a.queries, item // a.queries % a.heads, item // a.queries // a.heads
-        row = f.address(a.partial, item * a.parts * (size + HEADER), real)
-        total = _weigh_parts(f, a, real, size, row)
+        row = f.address(a.partial, item * a.parts * (length + HEADER), real)
+        total = _weigh_parts(f, a, real, length, row)
         divided = 1.0 / divisor(total, a.keys, empty_is_zero)
         into = tensor.at(batch, head, query)
 
         def join(h: Value, lanes: int, remaining: Value | None) -> None:
             whole = f.variable(f.const(real.vector(lanes), 0.0))
             with f.loop(0, a.parts) as part:
-                place = f.address(row, part * (size + HEADER), real)
+                place = f.address(row, part * (length + HEADER), real)
                 values = f.load(f.address(place, HEADER, real), h, real, lanes, remaining=remaining)
                 whole.set(f.fma(f.splat(f.load(place, 0, real), lanes), values, whole.get()))
             f.store(whole.get() * divided, into, h, output, remaining=remaining)
 
-        along(f, size, f.lanes(real), join)
+        along(f, length, f.lanes(real), join)
 
 
-def _weigh_parts(f: KernelFunction, a: JoinArguments, real: Type, size: int, row: Value) -> Value:
+def _weigh_parts(f: KernelFunction, a: JoinArguments, real: Type, size: Value | int, row: Value) -> Value:
     """Put the factor of each part in place of its largest score; returns the sum of all weights."""
     most = f.variable(f.const(real, -math.inf))
     with f.loop(0, a.parts) as part:

@@ -10,12 +10,13 @@ from sardonyx.compiler.math import exp
 from sardonyx.compiler.types import F32
 from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.ops.reading import input_named, operand
+from sardonyx.providers.native.kernels.attention.operands import scale_of
 from sardonyx.providers.native.program.arguments import Arguments, Number, Pointer, Size, when
 from sardonyx.providers.native.program.composition import Composer, compose
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import dims, rank_of, required, stored
+from sardonyx.providers.native.program.values import dims, may_equal, rank_of, required, stored
 from sardonyx.providers.provider import CannotCompile
 from sardonyx.startup.records import dataclass
 
@@ -30,29 +31,32 @@ class Recurrence:
 
     has_past: bool
     gates: str
-    """Whether the state decays: "" if not, "head" by one number for each head, "key" by one for each of its rows."""
-    is_delta: bool
-    """Whether a token adds what its value differs from what its key finds."""
-    shared_rate: bool
-    """Whether all heads learn at one rate."""
+    """Whether the state decays: "" if not, "head" by one number for each head, "key" by one for each of its rows, "told" by either."""
+    rates: str
+    """Whether a token adds what its value differs from what its key finds: "" if not, "head" at a rate of each head, "shared" at one
+    of all heads, "told" at either. What is told a run tells."""
+    has_size: bool
+    """Whether the size of a key, which the scale depends on, is known."""
 
 
-def _sizes(node: Node) -> tuple[Dim, Dim, int, int, int, int]:
+def _sizes(node: Node) -> tuple[Dim, Dim, int, int, Dim, Dim]:
     """Batch, steps, heads of keys, queries of each, and sizes of a key and a value."""
     query, key, value = (dims(required(one)) for one in node.inputs[:3])
     heads, queries = int(operand(node, "kv_num_heads")), int(operand(node, "q_num_heads"))
     if not 0 < heads <= queries or queries % heads:
         raise CannotCompile(f"{queries} heads of queries are not a multiple of {heads} of keys", quiet=True)
-    sizes = [size for size in (query[-1], key[-1], value[-1]) if isinstance(size, int)]
-    if len(sizes) < 3 or sizes[0] % queries or sizes[1] % heads or sizes[2] % heads:
-        raise CannotCompile("heads must have sizes that are known and equal", quiet=True)
-    if sizes[0] // queries != sizes[1] // heads:
+    columns = ((query[-1], queries), (key[-1], heads), (value[-1], heads))
+    if any(isinstance(count, int) and count % parts for count, parts in columns):
+        raise CannotCompile("heads must have equal sizes", quiet=True)
+    sizes = [dim.floordiv(count, parts) for count, parts in columns]
+    if not may_equal(sizes[0], sizes[1]):
         raise CannotCompile("queries and keys must have one size", quiet=True)
-    return query[0], query[1], heads, queries // heads, sizes[1] // heads, sizes[2] // heads
+    size = sizes[1] if isinstance(sizes[1], int) else sizes[0]
+    return query[0], query[1], heads, queries // heads, size, sizes[2]
 
 
 def _claims(node: Node) -> bool:
-    """Tensors of float32 whose heads have known sizes."""
+    """Tensors of float32."""
     rule, decay, beta = str(operand(node, "update_rule")), input_named(node, "decay"), input_named(node, "beta")
     if rule not in RULES or (rule.startswith("gated") and decay is None) or (rule.endswith("delta") and beta is None):
         return False
@@ -71,14 +75,18 @@ def _recurrence(node: Node) -> Recurrence | None:
     gates = ""
     if rule.startswith("gated"):
         width = dims(required(decay))[-1]
-        if width not in (heads, heads * size):
+        if not may_equal(width, heads) and not may_equal(width, heads * size):
             return None
-        gates = "key" if width == heads * size and size > 1 else "head"
-    is_delta = rule.endswith("delta")
-    if is_delta and dims(required(beta))[-1] not in (heads, 1):
-        return None
-    shared = is_delta and heads > 1 and dims(required(beta))[-1] == 1
-    return Recurrence(input_named(node, "past_state") is not None, gates, is_delta, shared)
+        gates = "told"
+        if isinstance(width, int) and isinstance(size, int):
+            gates = "key" if width == heads * size and size > 1 else "head"
+    rates = ""
+    if rule.endswith("delta"):
+        count = dims(required(beta))[-1]
+        if not may_equal(count, heads) and not may_equal(count, 1):
+            return None
+        rates = "told" if not isinstance(count, int) else "shared" if heads > 1 and count == 1 else "head"
+    return Recurrence(input_named(node, "past_state") is not None, gates, rates, isinstance(size, int))
 
 
 @lower("LinearAttention", claims=_claims)
@@ -87,6 +95,9 @@ def linear_attention(lowerer: Lowerer, node: Node) -> None:
     assert form is not None
     batch, steps, heads, queries, size, width = _sizes(node)
     views = {name: lowerer.contiguous(value) for name in OPERANDS if (value := input_named(node, name)) is not None}
+    for name, columns in (("query", queries * heads * size), ("key", heads * size), ("value", heads * width)):
+        lowerer.require(views[name].shape[2], columns)
+    lowerer.require(dim.maximum(1, size), size)
     for name in ("key", "value", "decay", "beta"):
         if name in views:
             lowerer.require_shape(views[name].shape[:2], (batch, steps))
@@ -100,7 +111,9 @@ def linear_attention(lowerer: Lowerer, node: Node) -> None:
             **{name: views[name].place for name in ("query", "key", "value")},
             past=views["past_state"].place if form.has_past else None,
             decay=views["decay"].place if form.gates else None,
-            beta=views["beta"].place if form.is_delta else None,
+            gates=_gates(lowerer, views["decay"].shape[2], heads, size) if form.gates == "told" else None,
+            beta=views["beta"].place if form.rates else None,
+            rates=lowerer.require_fit(views["beta"].shape[2], heads) if form.rates == "told" else None,
             output=lowerer.output(node.outputs[0]).place,
             state=state,
             steps=steps,
@@ -108,12 +121,21 @@ def linear_attention(lowerer: Lowerer, node: Node) -> None:
             queries=queries,
             size=size,
             width=width,
-            scale=scale or 1 / math.sqrt(size),
+            by_root=None if form.has_size else int(not scale),
+            scale=scale or 1 / math.sqrt(size if isinstance(size, int) else 1),
         ),
         batch * heads,
         dim.maximum(1, dim.floordiv(1 << 14, dim.maximum(1, steps * (size * width)))),
         flops=batch * heads * steps * (size * width * (4 + 2 * queries)),
     )
+
+
+def _gates(lowerer: Lowerer, width: Dim, heads: int, size: Dim) -> Dim:
+    """By how many numbers each head decays."""
+    count: Dim = dim.floordiv(width, heads)
+    lowerer.require(count * heads, width)
+    lowerer.require_fit(count, size)
+    return count
 
 
 def _is_wanted(node: Node, number: int) -> bool:
@@ -130,7 +152,11 @@ class LinearArguments(Arguments):
     value: Pointer
     past: Pointer | None = when(lambda form: form.has_past)
     decay: Pointer | None = when(lambda form: form.gates)
-    beta: Pointer | None = when(lambda form: form.is_delta)
+    gates: Size | None = when(lambda form: form.gates == "told")
+    """Of a head: 1, or as many as its keys are long."""
+    beta: Pointer | None = when(lambda form: form.rates)
+    rates: Size | None = when(lambda form: form.rates == "told")
+    """Of a token: 1, or one for each head."""
     output: Pointer
     state: Pointer
     steps: Size
@@ -141,6 +167,8 @@ class LinearArguments(Arguments):
     """Of a key."""
     width: Size
     """Of a value."""
+    by_root: Size | None = when(lambda form: not form.has_size)
+    """1 if the scale is to be divided by the square root of the size."""
     scale: Number
 
 
@@ -171,9 +199,15 @@ class _Token:
         self.lanes = f.lanes(F32)
         self.key = f.address(a.key, row * a.size, F32)
         if a.beta is not None:
-            self.rate = f.load(a.beta, row // a.heads if form.shared_rate else row, F32)
+            self.rate = f.load(a.beta, self._rate_place(), F32)
         if a.decay is not None and form.gates == "head":
             self.gate = exp(f.load(a.decay, row, F32))
+
+    def _rate_place(self) -> Register:
+        a, row = self.a, self.row
+        if a.rates is None:
+            return row // a.heads if self.form.rates == "shared" else row
+        return row // a.heads * a.rates + row % a.heads * self.f.minimum(1, a.rates - 1)
 
     def run(self) -> None:
         f, a = self.f, self.a
@@ -182,7 +216,7 @@ class _Token:
             value = f.load(a.value, self.row * a.width + column, F32, self.lanes, remaining=remaining)
             if self.form.gates:
                 self._rows(column, remaining, lambda key, state: state, decays=True)
-            if self.form.is_delta:
+            if self.form.rates:
                 found = self._sum(self.key, column, remaining)
                 value = (value - found) * f.splat(self.rate, self.lanes)
             self._rows(column, remaining, lambda key, state: f.fma(f.splat(key, self.lanes), value, state))
@@ -193,7 +227,11 @@ class _Token:
         if self.form.gates == "head":
             return self.gate
         assert self.a.decay is not None
-        return exp(self.f.load(self.a.decay, self.row * self.a.size + number, F32))
+        a, f = self.a, self.f
+        assert a.decay is not None
+        if a.gates is None:
+            return exp(f.load(a.decay, self.row * a.size + number, F32))
+        return exp(f.load(a.decay, self.row * a.gates + number * f.minimum(1, a.gates - 1), F32))
 
     def _rows(
         self, column: Register, remaining: Register, change: Callable[[Register, Register], Register], decays: bool = False
@@ -218,7 +256,7 @@ class _Token:
     def _answer(self, column: Register, remaining: Register) -> None:
         """What the queries of the token find."""
         f, a = self.f, self.a
-        scale = f.splat(f.convert(a.scale, F32), self.lanes)
+        scale = f.splat(f.convert(scale_of(f, a), F32), self.lanes)
         with f.loop(0, a.queries) as number:
             query = self.row * a.queries + number
             found = self._sum(f.address(a.query, query * a.size, F32), column, remaining)
@@ -274,6 +312,7 @@ def contrib_linear_attention(
     if kv_num_heads > q_num_heads:
         batch, steps, width = dims(query)
         size: Dim = dim.floordiv(width, q_num_heads)
+        op.require(size * q_num_heads, width)
         apart = op.reshape(query, batch, steps, q_num_heads, 1, size)
         shared = op.Expand(apart, op.sizes(batch, steps, q_num_heads, kv_num_heads // q_num_heads, size))
         query, q_num_heads = op.reshape(shared, batch, steps, size * kv_num_heads), kv_num_heads

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from sardonyx.compiler.builder import Value
 from sardonyx.compiler.math import tanh
-from sardonyx.compiler.types import I32, I64, Type
+from sardonyx.compiler.types import F64, I32, I64, Type
 from sardonyx.providers.native.kernels.attention.form import Attention, Bounds, Form, Mask
 from sardonyx.providers.native.program.arguments import Arguments, Number, Pointer, Size, each, when
 from sardonyx.providers.native.program.kernel import KernelFunction
@@ -62,6 +63,10 @@ class AttentionArguments(Arguments):
     key_heads: Size
     queries: Size
     keys: Size
+    size: Size | None = when(lambda form: form.size is None)
+    value_size: Size | None = when(lambda form: form.value_size is None)
+    by_root: Size | None = when(lambda form: form.size is None)
+    """1 if the scale is to be divided by the square root of the size."""
     scale: Number
     masks: Sequence[TensorArguments] = each(lambda form: len(form.masks))
     """Their rows are queries, or blocks of queries; where all queries share a row, its stride does not count."""
@@ -86,7 +91,10 @@ def attention_arguments(attention: Attention) -> AttentionArguments:
         key_heads=attention.key.shape[1],
         queries=attention.queries,
         keys=attention.keys,
-        scale=attention.scale,
+        size=attention.query.shape[3] if form.size is None else None,
+        value_size=attention.value.shape[3] if form.value_size is None else None,
+        by_root=int(attention.scale is None) if form.size is None else None,
+        scale=_scale(attention),
         masks=[tensor_arguments(view) for view in attention.masks],
         ranges=attention.ranges,
         filter_value=attention.filter_value if form.has_filter else None,
@@ -95,6 +103,12 @@ def attention_arguments(attention: Attention) -> AttentionArguments:
         cap=attention.cap if form.capped else None,
         sink=attention.sink,
     )
+
+
+def _scale(attention: Attention) -> float:
+    if attention.scale is not None:
+        return attention.scale
+    return float(attention.form.size or 1) ** -0.5
 
 
 class Tensor:
@@ -121,6 +135,20 @@ class Tensor:
         return self.f.as_number(self.a.place) != self.f.as_number(other.a.place)
 
 
+def told(known: int | None, argument: Value | None) -> Value | int:
+    """A size that is known before, or else among the arguments."""
+    size = argument if known is None else known
+    assert size is not None
+    return size
+
+
+def scale_of(f: KernelFunction, a: Any) -> Value:
+    """What products are multiplied with: `scale`, divided by the root of `size` if `by_root` is among the arguments and 1."""
+    if a.by_root is None:
+        return a.scale
+    return a.scale / f.sqrt(f.convert(f.select(a.by_root != 0, a.size, 1), F64))
+
+
 def told_length(f: KernelFunction, a: LengthArguments, type: Type, batch: Value) -> Value:
     """How many keys a batch says that it has."""
     return f.convert(f.load(a.place, batch, type), I64) + a.more
@@ -136,7 +164,8 @@ class AttentionCode:
         self.query, self.key = Tensor(f, a.query, form.query), Tensor(f, a.key, form.key)
         self.value, self.output = Tensor(f, a.value, form.value), Tensor(f, a.output, form.output)
         self.masks = [Tensor(f, tensor, mask.type) for tensor, mask in zip(a.masks, form.masks)]
-        self.scale = f.convert(a.scale, form.computed)
+        self.size, self.value_size = told(form.size, a.size), told(form.value_size, a.value_size)
+        self.scale = f.convert(scale_of(f, a), form.computed)
         self.filter_value = None if a.filter_value is None else f.convert(a.filter_value, form.computed)
         self.cap = None if a.cap is None else f.convert(a.cap, form.computed)
 

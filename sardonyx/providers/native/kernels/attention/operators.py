@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sardonyx.compiler.types import BF16, F16, F32, F64, I32
-from sardonyx.ir import Dim, Node, TensorType, Value
+from sardonyx.ir import Dim, Node, TensorType, Value, dim
 from sardonyx.ops.reading import input_named, inputs_named
 from sardonyx.providers.native.kernels.attention import grouped as attention_grouped
 from sardonyx.providers.native.kernels.attention import rotary
@@ -16,26 +16,27 @@ from sardonyx.providers.native.kernels.attention import standard as attention_st
 from sardonyx.providers.native.kernels.attention.cache import append_step, contiguous_heads
 from sardonyx.providers.native.kernels.attention.form import Attention, Bounds, Mask
 from sardonyx.providers.native.kernels.attention.steps import attend, merged_output, rows_before
-from sardonyx.providers.native.kernels.attention.tile import LARGEST_SIZE
 from sardonyx.providers.native.kernels.attention.views import (
     caches_of,
     can_broadcast,
     can_follow,
+    can_hold,
     form_of,
     heads_shape,
     heads_view,
-    is_known,
     mask_of,
     output_of,
+    require_groups,
+    require_heads,
     rows_view,
-    size_of,
+    with_heads_apart,
 )
 from sardonyx.providers.native.kernels.linalg.matmul import product_steps
 from sardonyx.providers.native.program.expression import Operation
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.steps import At
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import dims, element_of, may_equal, shape_of
+from sardonyx.providers.native.program.values import dims, element_of, may_equal, may_have_shape, shape_of
 from sardonyx.providers.native.program.views import Dims, View
 from sardonyx.startup.records import replace
 
@@ -77,7 +78,7 @@ def claims_multi_head(node: Node) -> bool:
     if shapes is None or element_of(query) not in FLOATS or past_length or indirection or output_of(node, 3):
         return False
     q, k, v = shapes
-    if not all(map(is_known, shapes)) or q[3] != k[3] or k[1] != v[1] or q[1] != k[1]:
+    if not all(map(can_hold, shapes)) or not all(map(may_equal, (q[3], k[1], q[1]), (k[3], v[1], k[1]))):
         return False
     if not may_equal(q[0], k[0]) or not may_equal(k[0], v[0]) or not may_equal(k[2], v[2]):
         return False
@@ -89,13 +90,12 @@ def claims_multi_head(node: Node) -> bool:
         if len(before) != 4 or not can_follow(before, k) or not can_follow(shape_of(past_value) or (), v):
             return False
         keys = before[2] + k[2]
-    if bias is not None and (shape_of(bias) != (q[1] * (q[3] + k[3] + v[3]),) or _has_own_keys(node)):
+    if bias is not None and (_has_own_keys(node) or not may_have_shape(shape_of(bias), (q[1] * (q[3] + k[3] + v[3]),))):
         return False
     if attention_bias is not None and not can_broadcast(shape_of(attention_bias), (q[0], q[1], q[2], keys)):
         return False
     return padding is None or any(
-        len(wanted) == len(shape_of(padding) or ()) and all(map(may_equal, shape_of(padding) or (), wanted))
-        for wanted in ((q[0],), (q[0], keys), (q[0], q[2], keys))
+        may_have_shape(shape_of(padding), wanted) for wanted in ((q[0],), (q[0], keys), (q[0], q[2], keys))
     )
 
 
@@ -141,7 +141,8 @@ def multi_head_attention(lowerer: Lowerer, node: Node) -> None:
     if bias is not None:
         query, key, value = _with_bias(lowerer, [query, key, value], bias)
     for left, right in ((query, key), (key, value)):
-        lowerer.require(left.shape[0], right.shape[0])
+        for axis in (0, 1):
+            lowerer.require(left.shape[axis], right.shape[axis])
     lowerer.require(key.shape[2], value.shape[2])
     past, present = caches_of(lowerer, inputs_named(node, "past_key", "past_value"), (output_of(node, 1), output_of(node, 2)))
     _attend_padded(lowerer, node, [query, key, value], padding, attention_bias, past, present)
@@ -158,7 +159,9 @@ def _attend_padded(
 ) -> None:
     """With what the attributes of both ops say."""
     query, key, value = views
-    before = rows_before(lowerer, past, key)
+    require_groups(lowerer, query, key)
+    require_heads(lowerer, value)
+    before = rows_before(lowerer, past, present, key, value)
     wanted = (*query.shape[:3], before + key.shape[2])
     masks, ranges, range_ends = _padding(lowerer, padding, wanted)
     if attention_bias is not None:
@@ -172,9 +175,9 @@ def _attend_padded(
             query,
             key,
             value,
-            merged_output(lowerer, node.outputs[0], value.shape[1], size_of(value)),
+            merged_output(lowerer, node.outputs[0], value.shape[1], value.shape[3]),
             keys=wanted[3],
-            scale=node.attribute("scale") or size_of(query) ** -0.5,
+            scale=node.attribute("scale") or None,
             masks=[view for _, view in masks],
             ranges=ranges,
             filter_value=-10000.0 if filter_value is None else filter_value,
@@ -200,13 +203,14 @@ def _padding(lowerer: Lowerer, padding: Value | None, wanted: Dims) -> tuple[lis
 
 def _with_bias(lowerer: Lowerer, views: Sequence[View], bias: Value) -> list[View]:
     numbers = lowerer.contiguous(bias)
+    lowerer.require(numbers.shape[0], sum((view.shape[1] * view.shape[3] for view in views), start=0))
     views_with_bias: list[View] = []
     start: Dim = 0
     for view in views:
         biased = contiguous_heads(lowerer, view.shape, view.type)
         append_step(lowerer, None, view, biased, bias=At(numbers.buffer, (numbers.offset + start) * view.type.bytes))
         views_with_bias.append(biased)
-        start = start + view.shape[1] * size_of(view)
+        start = start + view.shape[1] * view.shape[3]
     return views_with_bias
 
 
@@ -223,42 +227,48 @@ def _padding_mask(lowerer: Lowerer, padding: Value, wanted: Dims) -> tuple[Mask,
 # --- Attention: the projections are part of it
 
 
-def _hidden_sizes(node: Node) -> list[int] | None:
-    """How many columns of the weights are query, key and value; None if these cannot be split into heads."""
+def _head_sizes(node: Node) -> Dims | None:
+    """The sizes of a head in query, key and value; None if the columns of the weights cannot be split into heads."""
     weights, heads = input_named(node, "weights"), node.attribute("num_heads")
     shape = None if weights is None else shape_of(weights)
-    if shape is None or len(shape) != 2 or not isinstance(shape[1], int):
+    if shape is None or len(shape) != 2:
         return None
-    sizes = [int(size) for size in node.attribute("qkv_hidden_sizes") or [shape[1] // 3] * 3]
-    fits = sum(sizes) == shape[1] and sizes[0] == sizes[1] and not any(size % heads for size in sizes)
-    return sizes if fits and all(0 < size // heads <= LARGEST_SIZE for size in sizes) else None
+    hidden = node.attribute("qkv_hidden_sizes") or [dim.floordiv(shape[1], 3)] * 3
+    sizes = tuple(dim.floordiv(size, heads) for size in hidden)
+    fits = may_equal(shape[1], _columns(heads, sizes)) and may_equal(sizes[0], sizes[1])
+    return sizes if fits and all(can_hold((1, heads, 1, size)) for size in sizes) else None
+
+
+def _columns(heads: int, sizes: Dims) -> Dim:
+    return heads * sum(sizes, start=0)
 
 
 def _claims_projected(node: Node) -> bool:
     input, weights, bias, mask = inputs_named(node, "input", "weights", "bias", "mask_index")
     past, attention_bias, past_length = inputs_named(node, "past", "attention_bias", "past_sequence_length")
     assert input is not None and weights is not None
-    shape, sizes, heads = shape_of(input), _hidden_sizes(node), node.attribute("num_heads")
+    shape, sizes, heads = shape_of(input), _head_sizes(node), node.attribute("num_heads")
     if shape is None or len(shape) != 3 or sizes is None or element_of(input) not in FLOATS or past_length is not None:
         return False
     if node.attribute("do_rotary") or node.attribute("past_present_share_buffer"):
         return False
-    if shape[2] != (shape_of(weights) or (None,))[0] or (bias is not None and shape_of(bias) != (sum(sizes),)):
+    if not may_equal(shape[2], (shape_of(weights) or (0,))[0]):
+        return False
+    if bias is not None and not may_have_shape(shape_of(bias), (_columns(heads, sizes),)):
         return False
     batch, length = shape[:2]
     keys = length
-    if (past is not None or output_of(node, 1)) and sizes[1] != sizes[2]:
+    if (past is not None or output_of(node, 1)) and not may_equal(sizes[1], sizes[2]):
         return False
     if past is not None:
         before = shape_of(past) or ()
-        if len(before) != 5 or not can_follow(before[1:], (batch, heads, length, sizes[1] // heads)):
+        if len(before) != 5 or not can_follow(before[1:], (batch, heads, length, sizes[1])):
             return False
         keys = keys + before[3]
     if attention_bias is not None and not can_broadcast(shape_of(attention_bias), (batch, heads, length, keys)):
         return False
     return mask is None or any(
-        len(wanted) == len(shape_of(mask) or ()) and all(map(may_equal, shape_of(mask) or (), wanted))
-        for wanted in ((batch,), (2 * batch,), (batch, keys), (batch, length, keys))
+        may_have_shape(shape_of(mask), wanted) for wanted in ((batch,), (2 * batch,), (batch, keys), (batch, length, keys))
     )
 
 
@@ -266,16 +276,14 @@ def _claims_projected(node: Node) -> bool:
 def attention_with_projection(lowerer: Lowerer, node: Node) -> None:
     """The input projected to queries, keys and values in one product; then as before."""
     mask, past, attention_bias = inputs_named(node, "mask_index", "past", "attention_bias")
-    sizes, heads = _hidden_sizes(node), node.attribute("num_heads")
+    sizes, heads = _head_sizes(node), node.attribute("num_heads")
     assert sizes is not None
-    whole = _projected(lowerer, node, sum(sizes))
-    batch, length, _ = whole.shape
-    views, start = [], 0
+    whole = _projected(lowerer, node, _columns(heads, sizes))
+    views: list[View] = []
+    start: Dim = 0
     for size in sizes:
-        part = whole.sliced(2, start, size)
-        shape, steps = (batch, heads, length, size // heads), (part.strides[0], size // heads, part.strides[1], 1)
-        views.append(replace(part, shape=shape, strides=steps))
-        start += size
+        views.append(with_heads_apart(lowerer, whole.sliced(2, start, heads * size), heads, size))
+        start = start + heads * size
     before = None if past is None else rows_view(lowerer, past)
     kept = output_of(node, 1)
     after = None if kept is None else lowerer.output(kept)
@@ -290,12 +298,17 @@ def attention_with_projection(lowerer: Lowerer, node: Node) -> None:
     )
 
 
-def _projected(lowerer: Lowerer, node: Node, columns: int) -> View:
+def _projected(lowerer: Lowerer, node: Node, columns: Dim) -> View:
     """Input times weights plus bias: a product that no node of the graph stands for."""
     input, weights, bias = inputs_named(node, "input", "weights", "bias")
     assert input is not None and weights is not None and isinstance(input.type, TensorType) and input.type.shape is not None
-    left, right = Value("input", input.type), Value("weights", weights.type, weights.constant)
-    lowerer.set_view(left, lowerer.view(input))
+    rows, _ = dims(weights)
+    lowerer.require_shape(dims(weights), (input.type.shape[2], columns))
+    if bias is not None:
+        lowerer.require_shape(dims(bias), (columns,))
+    left = Value("input", TensorType(input.type.dtype, (*input.type.shape[:2], rows)))
+    right = Value("weights", TensorType(input.type.dtype, (rows, columns)), weights.constant)
+    lowerer.set_view(left, replace(lowerer.view(input), shape=(*input.type.shape[:2], rows)))
     if not weights.is_constant:
         right.constant = None
         lowerer.set_view(right, lowerer.view(weights))

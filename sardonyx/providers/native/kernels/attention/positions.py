@@ -12,7 +12,7 @@ from sardonyx.providers.cpu.contrib.rotary import streams_of
 from sardonyx.providers.native.kernels.attention.packed import CONTRIB, restored, sizes_of
 from sardonyx.providers.native.program.composition import Composer, compose
 from sardonyx.providers.native.program.known import known_sizes
-from sardonyx.providers.native.program.values import dims, rank_of
+from sardonyx.providers.native.program.values import dims, may_equal, rank_of
 from sardonyx.providers.provider import CannotCompile
 
 FARTHEST = 1 << 16
@@ -93,23 +93,27 @@ def m_rotary_embedding(
     mrope_layout: int,
 ) -> Value:
     """Each angle goes by one of three positions: of time, height and width."""
-    width, hidden = sizes_of(cos_cache, 2)[1], dims(input)[-1]
+    width: int = sum(mrope_section)
+    if not may_equal(sizes_of(cos_cache, 2)[1], width) or len(mrope_section) != 3 or min(mrope_section) < 0 or width == 0:
+        raise CannotCompile(f"the sections {list(mrope_section)} do not make up the angles of a position", quiet=True)
+    op.require_shape(cos_cache, (dims(cos_cache)[0], width))
     op.require_shape(sin_cache, dims(cos_cache))
-    if sum(mrope_section) != width or len(mrope_section) != 3 or min(mrope_section) < 0:
-        raise CannotCompile(f"the sections {list(mrope_section)} do not make up the {width} angles of a position", quiet=True)
-    if rank_of(input) == 3 and not num_heads:
-        if rotary_embedding_dim or not isinstance(hidden, int) or not isinstance(width, int) or hidden < 2 * width:
-            raise CannotCompile("the number of heads is missing", quiet=True)
-        num_heads = hidden // (2 * width)
     batch, length = dims(input)[0], dims(input)[1 if rank_of(input) == 3 else 2]
     op.require_shape(position_ids, (3, batch, length))
     stream = op.constant(streams_of(mrope_section, mrope_layout).astype(np.int64))  # type: ignore[no-untyped-call]
     # a negative position, which would count from behind, is one beyond the last: it is refused as it must be
     positions = op.Where(op.Less(position_ids, op.constant(0)), op.constant(2**62), position_ids)
     cos, sin = (_chosen(op, op.Gather(cache, positions), stream, batch, length, width) for cache in (cos_cache, sin_cache))
-    made: Value = op.RotaryEmbedding(
-        input, cos, sin, interleaved=interleaved, num_heads=num_heads, rotary_embedding_dim=rotary_embedding_dim
-    )
+    turned = {"interleaved": interleaved, "rotary_embedding_dim": rotary_embedding_dim}
+    if rank_of(input) == 3 and not num_heads:
+        if rotary_embedding_dim:
+            raise CannotCompile("the number of heads is missing", quiet=True)
+        heads: Dim = dim.floordiv(dims(input)[2], 2 * width)
+        op.require(heads * (2 * width), dims(input)[2])
+        apart = op.Transpose(op.reshape(input, batch, length, heads, 2 * width), perm=[0, 2, 1, 3])
+        merged = op.Transpose(op.RotaryEmbedding(apart, cos, sin, **turned), perm=[0, 2, 1, 3])
+        return op.reshape(merged, batch, length, dims(input)[2])
+    made: Value = op.RotaryEmbedding(input, cos, sin, num_heads=num_heads, **turned)
     return made
 
 

@@ -19,16 +19,17 @@ from sardonyx.providers.native.kernels.attention.operands import (
     TensorArguments,
     length_arguments,
     tensor_arguments,
+    told,
     told_length,
 )
-from sardonyx.providers.native.kernels.attention.views import heads_shape, heads_view, size_of
+from sardonyx.providers.native.kernels.attention.views import heads_shape, rows_view, with_heads_apart
 from sardonyx.providers.native.program.arguments import Arguments, Pointer, Size, when
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.steps import At
 from sardonyx.providers.native.program.table import lower
 from sardonyx.providers.native.program.values import element_of, may_equal, shape_of
-from sardonyx.providers.native.program.views import View
+from sardonyx.providers.native.program.views import Dims, View
 from sardonyx.startup.records import dataclass
 
 PIECE_ELEMENTS = 8192
@@ -42,9 +43,10 @@ class RotaryForm:
     source: Type
     target: Type
     angle: Type
-    size: int
-    width: int
-    """How many elements of a head are turned; the others stay."""
+    size: int | None
+    """Of a head; None if a run tells it."""
+    width: int | None
+    """How many elements of a head are turned; the others stay. None if a run tells it."""
     interleaved: bool
     positions: str
     """given: one for each token; first: the others follow it; none: angles come for each token; lengths: they end with the batch's."""
@@ -66,12 +68,13 @@ class Angles:
 
 
 def rotary_step(
-    lowerer: Lowerer, source: View, target: View, angles: Angles, *, width: int, interleaved: bool, when: Dim = 1
+    lowerer: Lowerer, source: View, target: View, angles: Angles, *, width: Dim, interleaved: bool, when: Dim = 1
 ) -> None:
-    """Add the step that turns the heads of `source`, (batch, heads, sequence, size)."""
-    batch, heads, length = source.shape[:3]
-    size = size_of(source)
-    form = RotaryForm(source.type, target.type, angles.type, size, width, interleaved, angles.form, angles.lengths)
+    """Add the step that turns the heads of `source`, (batch, heads, sequence, size), up to `width`, which is even."""
+    batch, heads, length, size = source.shape
+    lowerer.require(dim.minimum(width, size), width)
+    known, turned = (number if isinstance(number, int) else None for number in (size, width))
+    form = RotaryForm(source.type, target.type, angles.type, known, turned, interleaved, angles.form, angles.lengths)
     lowerer.call(
         rotary_kernel(lowerer.target, form),
         RotaryArguments(
@@ -79,6 +82,8 @@ def rotary_step(
             target=tensor_arguments(target),
             heads=heads,
             length=length,
+            size=size if form.size is None else None,
+            half=dim.floordiv(width, 2) if form.width is None else None,
             cos=angles.cos,
             sin=angles.sin,
             rows=angles.rows,
@@ -98,6 +103,9 @@ class RotaryArguments(Arguments):
     heads: Size
     length: Size
     """Tokens of a batch."""
+    size: Size | None = when(lambda form: form.size is None)
+    half: Size | None = when(lambda form: form.width is None)
+    """Pairs that are turned."""
     cos: Pointer
     sin: Pointer
     rows: Size
@@ -111,6 +119,7 @@ class RotaryArguments(Arguments):
 def rotary_kernel(f: KernelFunction, a: RotaryArguments, form: RotaryForm) -> None:
     """Items are tokens: all heads of one are turned by the same angles."""
     source, target = Tensor(f, a.source, form.source), Tensor(f, a.target, form.target)
+    half, size = told(None if form.width is None else form.width // 2, a.half), told(form.size, a.size)
     with f.loop(f.begin, f.end) as item:
         batch, token = item // a.length, item % a.length
         position = _position(f, a, form, item, batch, token)
@@ -118,9 +127,9 @@ def rotary_kernel(f: KernelFunction, a: RotaryArguments, form: RotaryForm) -> No
         with f.if_(~inside):
             f.store(1, a.status, 0, I64)
         with f.if_(inside):
-            angles = [f.address(table, position * (form.width // 2), form.angle) for table in (a.cos, a.sin)]
+            angles = [f.address(table, position * half, form.angle) for table in (a.cos, a.sin)]
             with f.loop(0, a.heads) as head:
-                _turn(f, form, source.at(batch, head, token), target.at(batch, head, token), angles)
+                _turn(f, form, source.at(batch, head, token), target.at(batch, head, token), angles, half, size)
 
 
 def _position(f: KernelFunction, a: RotaryArguments, form: RotaryForm, item: Code, batch: Code, token: Code) -> Code:
@@ -133,9 +142,15 @@ def _position(f: KernelFunction, a: RotaryArguments, form: RotaryForm, item: Cod
     return f.load(a.positions, item, I64) if form.positions == "given" else f.load(a.positions, 0, I64) + token
 
 
-def _turn(f: KernelFunction, form: RotaryForm, source: Code, target: Code, angles: Sequence[Code]) -> None:
-    half = form.width // 2
-
+def _turn(
+    f: KernelFunction,
+    form: RotaryForm,
+    source: Code,
+    target: Code,
+    angles: Sequence[Code],
+    half: Code | int,
+    size: Code | int,
+) -> None:
     def turn(h: Code, lanes: int, remaining: Code | None) -> None:
         cos, sin = (f.load(table, h, form.angle, lanes, remaining=remaining) for table in angles)
         real, imaginary = pairs(h, lanes, remaining)
@@ -160,12 +175,12 @@ def _turn(f: KernelFunction, form: RotaryForm, source: Code, target: Code, angle
         return f.shuffle(a, b, range(0, 2 * lanes, 2)), f.shuffle(a, b, range(1, 2 * lanes, 2))
 
     def keep(h: Code, lanes: int, remaining: Code | None) -> None:
-        value = f.load(source, h + form.width, form.source, lanes, remaining=remaining)
-        f.store(value, target, h + form.width, form.target, remaining=remaining)
+        value = f.load(source, h + half * 2, form.source, lanes, remaining=remaining)
+        f.store(value, target, h + half * 2, form.target, remaining=remaining)
 
     lanes = f.lanes(form.source)
     along(f, half, lanes, turn)
-    along(f, form.size - form.width, lanes, keep)
+    along(f, size - half * 2, lanes, keep)
 
 
 # --- the ops
@@ -174,11 +189,12 @@ def _turn(f: KernelFunction, form: RotaryForm, source: Code, target: Code, angle
 def _claims(node: Node, input: Value, cos: Value, sin: Value, positions: Value | None, types: tuple[Type, ...]) -> bool:
     shape = _rotary_shape(node, input, cos)
     angles = shape_of(cos)
-    if element_of(input) not in types or shape is None or angles is None or angles != shape_of(sin):
+    other = shape_of(sin)
+    if element_of(input) not in types or shape is None or not angles or other is None or len(angles) != len(other):
         return False
     batch, _, length, size = shape
     width = node.attribute("rotary_embedding_dim") or size
-    if not isinstance(size, int) or not isinstance(width, int) or width % 2 or width > size or angles[-1] != width // 2:
+    if not all(map(may_equal, angles, other)) or not may_equal(width, 2 * angles[-1]) or not can_turn(size, width):
         return False
     if positions is None:
         return len(angles) == 3 and may_equal(angles[0], batch) and may_equal(angles[1], length)
@@ -186,29 +202,41 @@ def _claims(node: Node, input: Value, cos: Value, sin: Value, positions: Value |
     return len(angles) == 2 and (len(sizes) == 1 or (len(sizes) == 2 and all(map(may_equal, sizes, (batch, length)))))
 
 
-def _rotary_shape(node: Node, input: Value, cos: Value) -> tuple[Dim, ...] | None:
-    """(batch, heads, sequence, size) of the input."""
-    return heads_shape(input, _heads(node, input, cos))
+def can_turn(size: Dim, width: Dim) -> bool:
+    """Whether so many elements of a head may be turned, as far as the sizes are known."""
+    if isinstance(width, int) and width % 2:
+        return False
+    return not isinstance(size - width, int) or size - width >= 0  # type: ignore[operator]
 
 
-def _heads(node: Node, input: Value, cos: Value) -> int | None:
-    heads = node.attribute("num_heads")
-    shape, angles = shape_of(input) or (), shape_of(cos) or ()
-    if heads or len(shape) == 4:
-        return heads
-    if node.attribute("rotary_embedding_dim") or not shape or not angles:
+def _rotary_shape(node: Node, input: Value, cos: Value) -> Dims | None:
+    """(batch, heads, sequence, size) of the input; what sizes do not tell the angles do."""
+    shape, heads, width = shape_of(input), node.attribute("num_heads"), node.attribute("rotary_embedding_dim")
+    turned = 2 * (shape_of(cos) or (0,))[-1]
+    apart = heads_shape(input, heads)
+    if apart is not None:
+        return apart if width or isinstance(apart[3], int) else (*apart[:3], turned)
+    if heads or width or shape is None or len(shape) != 3 or turned == 0:
         return None
-    hidden, half = shape[-1], angles[-1]
-    return hidden // (2 * half) if isinstance(hidden, int) and isinstance(half, int) and half else None
+    batch, length, hidden = shape
+    return batch, dim.floordiv(hidden, dim.maximum(1, turned)), length, turned
+
+
+def _heads_of(lowerer: Lowerer, view: View, shape: Dims) -> View:
+    """A tensor as (batch, heads, sequence, size)."""
+    if len(view.shape) == 3:
+        return with_heads_apart(lowerer, view, shape[1], shape[3])
+    return lowerer.narrowed(view, 3, shape[3]) if isinstance(shape[3], int) else view
 
 
 def _rotate(lowerer: Lowerer, node: Node, input: Value, cos: Value, sin: Value, positions: Value | None) -> None:
-    heads = _heads(node, input, cos)
-    source = heads_view(lowerer, input, heads)
-    batch, _, length = source.shape[:3]
-    size = size_of(source)
-    target = heads_view(lowerer, node.outputs[0], heads, lowerer.output(node.outputs[0]))
+    shape = _rotary_shape(node, input, cos)
+    assert shape is not None
+    source = _heads_of(lowerer, rows_view(lowerer, input), shape)
+    target = _heads_of(lowerer, lowerer.output(node.outputs[0]), shape)
+    batch, _, length, size = source.shape
     cosines, sines = lowerer.contiguous(cos), lowerer.contiguous(sin)
+    lowerer.require_shape(cosines.shape, sines.shape)
     form, places = "none", None
     if positions is None:
         lowerer.require_shape(cosines.shape[:2], (batch, length))
@@ -218,6 +246,7 @@ def _rotate(lowerer: Lowerer, node: Node, input: Value, cos: Value, sin: Value, 
         lowerer.require_shape(tokens.shape, (1,) if form == "first" else (batch, length))
     angles = Angles(cosines.place, sines.place, cosines.type, dim.product(cosines.shape[:-1]), form, places)
     width = node.attribute("rotary_embedding_dim") or size
+    lowerer.require(width, 2 * cosines.shape[-1])
     rotary_step(lowerer, source, target, angles, width=width, interleaved=bool(node.attribute("interleaved")))
 
 

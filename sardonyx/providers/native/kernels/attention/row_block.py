@@ -7,7 +7,7 @@ is known of each row so far lies on the stack.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from sardonyx.compiler.builder import Value, Variable
 from sardonyx.compiler.types import I64
@@ -24,6 +24,10 @@ SEVERAL = 4
 """Rows whose sums are held in registers at once."""
 KEYS_AT_ONCE = 4
 """Keys whose products with several rows are computed at once."""
+VECTORS_AT_ONCE = 4
+"""Vectors of a row that are summed at once where a run tells how many it has."""
+Vector = tuple[Value | int, Value | None]
+"""Where a vector of a row begins, and how many of its elements there are if it may be fewer than lanes."""
 
 
 class Rows:
@@ -55,7 +59,8 @@ class BlockCode:
         self.f, self.attention, self.form = f, attention, form
         self.real = form.computed
         self.lanes = f.lanes(self.real)
-        self.size, self.value_size = (-(-size // self.lanes) * self.lanes for size in (form.size, form.value_size))
+        self.size, self.value_size = (-(-size // self.lanes) * self.lanes for size in form.room)
+        """How far rows of queries and of sums lie apart."""
         self.keys = 64 if max(self.size, self.value_size) <= LARGE_SIZE else 32
         """In a block."""
         self.query = f.stack(self.real, MOST_ROWS * self.size)
@@ -104,7 +109,7 @@ class BlockCode:
                 for factor, totals in zip(factors, sums):
                     totals[n].set(f.fma(element, factor, totals[n].get()))
 
-        along(f, self.form.size, self.lanes, multiply)
+        along(f, self.attention.size, self.lanes, multiply)
         return [total.get() for totals in sums for total in totals]
 
     # --- scores and weights
@@ -181,15 +186,30 @@ class BlockCode:
             self._add_to_rows(row, 1, tensor, values, count)
 
     def _add_to_rows(self, row: Value, rows: int, tensor: Tensor, values: Value, count: Value) -> None:
-        vectors, held = self.value_size // self.lanes, self.f.target.vector_registers // 2 // rows
-        for first in range(0, vectors, held):
-            self._add_tile(row, rows, range(first, min(first + held, vectors)), tensor, values, count)
+        held = self.f.target.vector_registers // 2 // rows
+        for vectors in self._held_vectors(held):
+            self._add_tile(row, rows, vectors, tensor, values, count)
 
-    def _add_tile(self, row: Value, rows: int, vectors: range, tensor: Tensor, values: Value, count: Value) -> None:
+    def _held_vectors(self, held: int) -> Iterator[Sequence[Vector]]:
+        """The vectors of a row of values, in groups of at most so many; where a run tells how many there are, inside of loops."""
+        f, lanes, size = self.f, self.lanes, self.attention.value_size
+        if isinstance(size, int):
+            for start in range(0, size, held * lanes):
+                starts = range(start, min(start + held * lanes, size), lanes)
+                yield [(h, f.const(I64, size - h) if size - h < lanes else None) for h in starts]
+            return
+        step = min(held, VECTORS_AT_ONCE) * lanes
+        whole = size - size % step
+        with f.loop(0, whole, step) as first:
+            yield [(first + h, None) for h in range(0, step, lanes)]
+        with f.loop(whole, size, lanes) as h:
+            yield [(h, size - h)]
+
+    def _add_tile(self, row: Value, rows: int, vectors: Sequence[Vector], tensor: Tensor, values: Value, count: Value) -> None:
         """A few vectors of the sums, held in registers. If they are too few to keep the CPU busy, keys take turns with several sets."""
         f = self.f
         sets = max(1, 4 // (len(vectors) * rows))
-        sums = [[[self._held(row + r, vector, n) for vector in vectors] for r in range(rows)] for n in range(sets)]
+        sums = [[[self._held(row + r, h, n) for h, _ in vectors] for r in range(rows)] for n in range(sets)]
         even = count - count % sets
         with f.loop(0, even, sets) as k:
             for n in range(sets):
@@ -198,31 +218,35 @@ class BlockCode:
             with f.loop(even, count) as k:
                 self._add_value(sums[0], row, vectors, k, tensor, values)
         for r in range(rows):
-            for n, vector in enumerate(vectors):
+            for n, (h, _) in enumerate(vectors):
                 total = sums[0][r][n].get()
                 for other in sums[1:]:
                     total = total + other[r][n].get()
-                f.store(total, self.sums, (row + r) * self.value_size + vector * self.lanes, self.real)
+                f.store(total, self.sums, (row + r) * self.value_size + h, self.real)
 
-    def _held(self, row: Value, vector: int, number: int) -> Variable:
+    def _held(self, row: Value, h: Value | int, number: int) -> Variable:
         """A vector of the sums so far, times the factor of the row; zero in all sets but the first."""
         f = self.f
         if number:
             return f.variable(f.const(self.real.vector(self.lanes), 0.0))
-        sums = f.load(self.sums, row * self.value_size + vector * self.lanes, self.real, self.lanes)
+        sums = f.load(self.sums, row * self.value_size + h, self.real, self.lanes)
         return f.variable(sums * f.load(self.factors, row, self.real))
 
     def _add_value(
-        self, sums: Sequence[Sequence[Variable]], row: Value, vectors: range, k: Value, tensor: Tensor, values: Value
+        self,
+        sums: Sequence[Sequence[Variable]],
+        row: Value,
+        vectors: Sequence[Vector],
+        k: Value,
+        tensor: Tensor,
+        values: Value,
     ) -> None:
         """The inner loop: a value times its weight in each row."""
         f, lanes = self.f, self.lanes
         weights = [f.splat(f.load(self.scores, (row + r) * self.keys + k, self.real), lanes) for r in range(len(sums))]
         place = tensor.row(values, k)
-        for n, vector in enumerate(vectors):
-            left = self.form.value_size - vector * lanes
-            remaining = f.const(I64, left) if left < lanes else None
-            value = f.load(place, vector * lanes, tensor.type, lanes, remaining=remaining)
+        for n, (h, remaining) in enumerate(vectors):
+            value = f.load(place, h, tensor.type, lanes, remaining=remaining)
             for factor, held in zip(weights, sums):
                 held[n].set(f.fma(factor, value, held[n].get()))
 

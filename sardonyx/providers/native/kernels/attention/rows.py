@@ -34,7 +34,6 @@ from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.sizes import THREADS
 from sardonyx.providers.native.program.steps import Buffer
-from sardonyx.providers.native.program.values import fixed
 from sardonyx.startup.records import dataclass
 
 SPLIT_KEYS = 128
@@ -58,10 +57,10 @@ class Caches:
         return self.present_key or self.present_value
 
 
-def most_queries(attention: Attention) -> int:
+def most_queries(attention: Attention) -> Dim:
     """Up to how many queries this kernel is faster than that of `tile`."""
-    heads, key_heads = (fixed(view.shape[1], "the number of heads") for view in (attention.query, attention.key))
-    return max(1, min(8, MOST_ROWS * key_heads // heads))
+    heads, key_heads = attention.query.shape[1], attention.key.shape[1]
+    return dim.maximum(1, dim.minimum(8, dim.floordiv(MOST_ROWS * key_heads, dim.maximum(1, heads))))
 
 
 def rows_step(lowerer: Lowerer, attention: Attention, when: Dim = 1) -> None:
@@ -69,13 +68,14 @@ def rows_step(lowerer: Lowerer, attention: Attention, when: Dim = 1) -> None:
     form, keys = attention.form, attention.keys
     batch, heads, queries, _ = attention.query.shape
     key_heads = attention.key.shape[1]
-    chunks = dim.ceildiv(dim.floordiv(heads, key_heads) * queries, MOST_ROWS)
+    chunks = dim.ceildiv(dim.floordiv(heads, dim.maximum(1, key_heads)) * queries, MOST_ROWS)
     whole = batch * key_heads * chunks
     wanted = ITEMS_PER_THREAD * (THREADS - 1)
     parts = dim.maximum(1, dim.minimum(dim.floordiv(keys, SPLIT_KEYS), dim.floordiv(wanted, dim.maximum(1, whole))))
     total = batch * heads * queries
     is_split = dim.minimum(1, parts - 1) * when
-    partial = lowerer.scratch(total * parts * (form.value_size + HEADER) * form.computed.bytes * is_split)
+    size, value_size = attention.query.shape[3], attention.value.shape[3]
+    partial = lowerer.scratch(total * parts * (value_size + HEADER) * form.computed.bytes * is_split)
     key, value = attention.present
     lowerer.call(
         rows_kernel(lowerer.target, form, Caches(attention.past is not None, key is not None, value is not None)),
@@ -90,9 +90,9 @@ def rows_step(lowerer: Lowerer, attention: Attention, when: Dim = 1) -> None:
             present=_present_arguments(lowerer, attention),
         ),
         items=whole * parts * when,
-        grain=dim.maximum(1, dim.floordiv(PIECE_ELEMENTS * parts, dim.maximum(1, keys * (form.size + form.value_size)))),
-        flops=2 * total * keys * (form.size + form.value_size),
-        traffic=batch * key_heads * keys * (form.size * form.key.bytes + form.value_size * form.value.bytes),
+        grain=dim.maximum(1, dim.floordiv(PIECE_ELEMENTS * parts, dim.maximum(1, keys * attention.sizes))),
+        flops=2 * total * keys * attention.sizes,
+        traffic=batch * key_heads * keys * (size * form.key.bytes + value_size * form.value.bytes),
     )
     if parts != 1:
         _join_step(lowerer, attention, partial, parts, total * is_split)
@@ -130,9 +130,10 @@ def _join_step(lowerer: Lowerer, attention: Attention, partial: Buffer, parts: D
             queries=attention.queries,
             parts=parts,
             keys=attention.keys,
+            size=attention.value.shape[3] if form.value_size is None else None,
         ),
         items=rows,
-        grain=dim.maximum(1, dim.floordiv(PIECE_ELEMENTS, parts * form.value_size)),
+        grain=dim.maximum(1, dim.floordiv(PIECE_ELEMENTS, dim.maximum(1, parts * attention.value.shape[3]))),
     )
 
 
@@ -254,17 +255,17 @@ class _Part:
             with f.loop(0, rows.count) as row:
                 block.weigh(rows, row, key, count)
             with f.if_(copies[0]):
-                self._keep(keys, key_rows, self.present[0], key, count, self.form.size)
+                self._keep(keys, key_rows, self.present[0], key, count, self.attention.size)
             block.add_values(rows, values, value_rows, count)
             with f.if_(copies[1]):
-                self._keep(values, value_rows, self.present[1], key, count, self.form.value_size)
+                self._keep(values, value_rows, self.present[1], key, count, self.attention.value_size)
 
-    def _keep(self, source: Tensor, rows: Value, target: Tensor | None, key: Value, count: Value, size: int) -> None:
+    def _keep(self, source: Tensor, rows: Value, target: Tensor | None, key: Value, count: Value, size: Value | int) -> None:
         """Copy rows, which are in the nearest cache now, to their places in the new one."""
         if target is None or self.a.present is None:
             return
         f, into = self.f, target.at(self.rows.batch, self.rows.key_head, key)
-        if size % self.lanes:
+        if not isinstance(size, int) or size % self.lanes:
             self._copy_rows(source, rows, target, into, count, size)
             return
         steps = f.as_number(into) | (target.a.row_stride * source.type.bytes)
@@ -275,7 +276,7 @@ class _Part:
             self._copy_rows(source, rows, target, into, count, size)
 
     def _copy_rows(
-        self, source: Tensor, rows: Value, target: Tensor, into: Value, count: Value, size: int, streams: bool = False
+        self, source: Tensor, rows: Value, target: Tensor, into: Value, count: Value, size: Value | int, streams: bool = False
     ) -> None:
         f, type = self.f, U16 if source.type.is_narrow_float else source.type
         with f.loop(0, count) as k:
@@ -291,7 +292,7 @@ class _Part:
         f, rows = self.f, self.rows
         if self.a.present is None or not self.form.ragged:
             return
-        sizes = self.form.size, self.form.value_size
+        sizes = self.attention.size, self.attention.value_size
         for target, size, condition in zip(self.present, sizes, conditions):
             if target is not None:
                 with f.if_(condition), f.loop(self.old + self.a.added, self.a.present.rows) as k:
@@ -310,8 +311,8 @@ class _Part:
             def pack(h: Value, lanes: int, remaining: Value | None) -> None:
                 f.store(f.load(place, h, tensor.type, lanes, remaining=remaining) * self.attention.scale, into, h, self.real)
 
-            along(f, self.form.size, self.lanes, pack)
-            with f.loop(0, block.value_size, self.lanes) as h:
+            along(f, self.attention.size, self.lanes, pack)
+            with f.loop(0, self.attention.value_size, self.lanes) as h:
                 f.store(f.const(self.real.vector(self.lanes), 0.0), block.sums, row * block.value_size + h, self.real)
             most, total = self._first_most_and_total(head)
             f.store(most, block.most, row, self.real)
@@ -339,7 +340,7 @@ class _Part:
                 self._scaled_copy(sums, factor, tensor.at(self.rows.batch, head, query), tensor.type)
                 otherwise()
                 index = ((self.rows.batch * attention.heads + head) * attention.queries + query) * self.a.parts + self.part
-                place = f.address(self.a.partial, index * (self.form.value_size + HEADER), self.real)
+                place = f.address(self.a.partial, index * (self.attention.value_size + HEADER), self.real)
                 f.store(most, place, 0, self.real)
                 f.store(total, place, 1, self.real)
                 self._scaled_copy(sums, f.const(self.real, 1.0), f.address(place, HEADER, self.real), self.real)
@@ -350,4 +351,4 @@ class _Part:
         def move(h: Value, lanes: int, remaining: Value | None) -> None:
             f.store(f.load(source, h, self.real, lanes, remaining=remaining) * factor, target, h, type, remaining=remaining)
 
-        along(f, self.form.value_size, self.lanes, move)
+        along(f, self.attention.value_size, self.lanes, move)

@@ -13,13 +13,15 @@ from sardonyx.providers.native.kernels.attention.views import (
     caches_of,
     can_broadcast,
     can_follow,
+    can_group,
+    can_hold,
     form_of,
     heads_shape,
     heads_view,
-    is_known,
     mask_of,
     output_of,
-    size_of,
+    require_groups,
+    require_heads,
 )
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
@@ -55,7 +57,7 @@ def claims_standard(node: Node) -> bool:
     ):
         return False
     query, key, value = shapes
-    if not all(map(is_known, shapes)) or query[3] != key[3] or key[1] != value[1] or query[1] % key[1]:
+    if not all(map(can_hold, shapes)) or not can_group(query, key) or not may_equal(key[1], value[1]):
         return False
     if not may_equal(query[0], key[0]) or not may_equal(key[0], value[0]) or not may_equal(key[2], value[2]):
         return False
@@ -92,7 +94,7 @@ def attention(lowerer: Lowerer, node: Node) -> None:
     """Softmax of the scaled products of queries and keys, as weights of the values."""
     query, key, value = _views(lowerer, node)
     past, present = caches_of(lowerer, inputs_named(node, "past_key", "past_value"), (output_of(node, 1), output_of(node, 2)))
-    before = rows_before(lowerer, past, key)
+    before = rows_before(lowerer, past, present, key, value)
     wanted = (*query.shape[:3], before + key.shape[2])
     masks = _masks(lowerer, node, wanted)
     is_bounded, bounds = _bounds(node, before)
@@ -115,9 +117,9 @@ def attention(lowerer: Lowerer, node: Node) -> None:
             query,
             key,
             value,
-            merged_output(lowerer, node.outputs[0], query.shape[1], size_of(value)),
+            merged_output(lowerer, node.outputs[0], query.shape[1], value.shape[3]),
             keys=wanted[3],
-            scale=size_of(query) ** -0.5 if scale is None else scale,
+            scale=scale,
             masks=[view for _, view in masks],
             bounds=bounds,
             cap=softcap,
@@ -136,7 +138,10 @@ def _views(lowerer: Lowerer, node: Node) -> list[View]:
     key, value = heads_view(lowerer, k, key_heads), heads_view(lowerer, v, key_heads)
     for left, right in ((query, key), (key, value)):
         lowerer.require(left.shape[0], right.shape[0])
-    lowerer.require(key.shape[2], value.shape[2])
+    for axis in (1, 2):
+        lowerer.require(key.shape[axis], value.shape[axis])
+    require_groups(lowerer, query, key)
+    require_heads(lowerer, value)
     return [query, key, value]
 
 

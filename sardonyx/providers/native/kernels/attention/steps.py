@@ -11,6 +11,7 @@ from sardonyx.providers.native.kernels.attention.cache import append_step, conti
 from sardonyx.providers.native.kernels.attention.form import Attention
 from sardonyx.providers.native.kernels.attention.rows import most_queries, rows_step
 from sardonyx.providers.native.kernels.attention.tile import tile_step
+from sardonyx.providers.native.kernels.attention.views import with_heads_apart
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.views import View
 from sardonyx.startup.records import replace
@@ -47,21 +48,26 @@ def _with_whole_keys(lowerer: Lowerer, attention: Attention, when: Dim) -> Atten
     return replace(attention, key=key, value=value, form=form, past=None, present=(None, None))
 
 
-def rows_before(lowerer: Lowerer, past: tuple[View, View] | None, new: View) -> Dim:
-    """How long the past is; keys and values must be equally long, and of the batch of the new ones."""
+def rows_before(
+    lowerer: Lowerer, past: tuple[View, View] | None, present: tuple[View | None, View | None], key: View, value: View
+) -> Dim:
+    """How long the past is; keys and values must be equally long, and all caches of the batch and heads of the new ones."""
+    for caches in (past or (), present):
+        for cache, new in zip(caches, (key, value)):
+            if cache is not None:
+                for axis in (0, 1, 3):
+                    lowerer.require(cache.shape[axis], new.shape[axis])
     if past is None:
         return 0
     lowerer.require(past[0].shape[2], past[1].shape[2])
-    for view in past:
-        lowerer.require(view.shape[0], new.shape[0])
     return past[0].shape[2]
 
 
-def merged_output(lowerer: Lowerer, value: Value, heads: Dim, size: int) -> View:
+def merged_output(lowerer: Lowerer, value: Value, heads: Dim, size: Dim) -> View:
     """An output (batch, sequence, heads·size) as (batch, heads, sequence, size); one of rank 4 is that already."""
     whole = lowerer.output(value)
     if len(whole.shape) == 4:
+        lowerer.require(whole.shape[1], heads)
+        lowerer.require(whole.shape[3], size)
         return whole
-    apart = whole.reshaped((*whole.shape[:2], heads, size))
-    assert apart is not None
-    return apart.transposed((0, 2, 1, 3))
+    return with_heads_apart(lowerer, whole, heads, size)

@@ -37,8 +37,6 @@ from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.views import View
 from sardonyx.startup.records import dataclass, replace
 
-LARGEST_SIZE = 512
-"""Of a head's vectors: the scratch memory grows with it."""
 WIDE_SIZE = 128
 """Up to this size a block has two vectors of queries, beyond it one."""
 MASK_ELEMENTS = 16384
@@ -65,7 +63,7 @@ class BlockShape:
 
 def shape_of_blocks(target: Target, form: Form) -> BlockShape:
     lanes = target.lanes(form.computed)
-    vectors = 2 if max(form.size, form.value_size) <= WIDE_SIZE else 1
+    vectors = 2 if max(form.size or 0, form.value_size or 0) <= WIDE_SIZE else 1
     tile = 8 if target.vector_registers >= 32 else 4
     return BlockShape(lanes, vectors, max(32, 4 * lanes), tile)
 
@@ -76,7 +74,7 @@ def tile_step(lowerer: Lowerer, attention: Attention, when: Dim = 1) -> None:
     attention = _with_mask_blocks(lowerer, attention, shape, when)
     form = attention.form
     blocks = dim.ceildiv(attention.queries, shape.queries)
-    products = attention.keys * (form.size + form.value_size)
+    products = attention.keys * attention.sizes
     rows = dim.product(attention.query.shape[:3])
     lowerer.call(
         tile_kernel(lowerer.target, form),
@@ -195,7 +193,8 @@ class _Scratch:
         def rows(count: int) -> Value:
             return f.stack(form.computed, -(-count // shape.lanes) * shape.lanes * shape.queries)
 
-        self.query, self.scores, self.sums = rows(form.size), rows(shape.keys), rows(form.value_size)
+        size, value_size = form.room
+        self.query, self.scores, self.sums = rows(size), rows(shape.keys), rows(value_size)
 
 
 @dataclass
@@ -250,7 +249,7 @@ class _Block:
         f = self.f
         self._give_sink()
         self._pack_queries()
-        with f.loop(0, self.form.value_size) as h:
+        with f.loop(0, self.attention.value_size) as h:
             self._store([f.const(self.real.vector(self.lanes), 0.0)] * self.vectors, self._row(self.scratch.sums, h))
 
     def _give_sink(self) -> None:
@@ -283,16 +282,20 @@ class _Block:
 
     def _pack_queries(self) -> None:
         """Queries with lanes and elements exchanged, times the scale."""
-        f, tensor, size = self.f, self.attention.query, self.form.size
+        f, tensor, size = self.f, self.attention.query, self.attention.size
         head = tensor.at(self.batch, self.head)
         with f.loop(0, self.vectors) as v, f.loop(0, size, self.lanes) as h:
-            remaining = size - h if size % self.lanes else None
+            remaining = self._remaining(size, h)
             rows = [
                 f.load(tensor.row(head, self._query_index(v * self.lanes + i)), h, tensor.type, self.lanes, remaining=remaining)
                 for i in range(self.lanes)
             ]
             for i, column in enumerate(transposed(f, [row * self.attention.scale for row in rows])):
                 f.store(column, self._row(self.scratch.query, h + i), v * self.lanes, self.real)
+
+    def _remaining(self, size: Value | int, h: Value) -> Value | None:
+        """How many elements of a vector there are from `h` on, where that may be fewer than lanes."""
+        return None if isinstance(size, int) and size % self.lanes == 0 else size - h
 
     # --- scores
 
@@ -312,7 +315,7 @@ class _Block:
         f, tensor = self.f, self.attention.key
         rows = [tensor.row(self.keys, place) for place in places]
         sums = [self._variables(0.0) for _ in rows]
-        with f.loop(0, self.form.size) as h:
+        with f.loop(0, self.attention.size) as h:
             query = self._load(self._row(self.scratch.query, h))
             for row, accumulators in zip(rows, sums):
                 element = f.splat(f.load(row, h, tensor.type), self.lanes)
@@ -392,11 +395,15 @@ class _Block:
         return factors
 
     def _sum_values(self, key: Value, count: Value, factors: list[Value]) -> None:
-        size, tile = self.form.value_size, self.shape.tile
-        with self.f.loop(0, size - size % tile, tile) as h:
+        size, tile = self.attention.value_size, self.shape.tile
+        whole = size - size % tile
+        with self.f.loop(0, whole, tile) as h:
             self._sum_tile(key, count, factors, h, tile)
-        if size % tile:
-            self._sum_tile(key, count, factors, self.f.const(I64, size - size % tile), size % tile)
+        if not isinstance(size, int):
+            with self.f.loop(whole, size) as h:
+                self._sum_tile(key, count, factors, h, 1)
+        elif size % tile:
+            self._sum_tile(key, count, factors, self.f.as_value(whole, I64), size % tile)
 
     def _sum_tile(self, key: Value, count: Value, factors: list[Value], h: Value, tile: int) -> None:
         """The inner loop: a few elements of the weighed values of all queries, in registers."""
@@ -416,13 +423,13 @@ class _Block:
 
     def _finish(self) -> None:
         """The epilogue: divide by the sums of weights, and write rows again."""
-        f, tensor, size = self.f, self.attention.output, self.form.value_size
+        f, tensor, size = self.f, self.attention.output, self.attention.value_size
         self._store_factors()
         head = tensor.at(self.batch, self.head)
         with f.loop(0, self.vectors) as v:
             factor = f.load(self.scratch.query, v * self.lanes, self.real, self.lanes)
             with f.loop(0, size, self.lanes) as h:
-                remaining = size - h if size % self.lanes else None
+                remaining = self._remaining(size, h)
                 columns = [
                     f.load(self._row(self.scratch.sums, h + i), v * self.lanes, self.real, self.lanes) * factor
                     for i in range(self.lanes)

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from sardonyx.compiler.types import Type
-from sardonyx.ir import Node, Value
+from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.providers.native.kernels.attention.cache import contiguous_heads
-from sardonyx.providers.native.kernels.attention.form import Form, Mask
-from sardonyx.providers.native.kernels.attention.tile import LARGEST_SIZE
+from sardonyx.providers.native.kernels.attention.form import LARGEST_OPEN_SIZE, LARGEST_SIZE, Form, Mask
 from sardonyx.providers.native.program.lowering import Lowerer
-from sardonyx.providers.native.program.values import fixed, may_equal, shape_of
+from sardonyx.providers.native.program.values import may_equal, shape_of
 from sardonyx.providers.native.program.views import Dims, View
 from sardonyx.startup.records import replace
 
@@ -22,7 +21,7 @@ def output_of(node: Node, index: int) -> Value | None:
     return output if output is not None and output.name else None
 
 
-def heads_shape(value: Value, heads: int | None) -> Dims | None:
+def heads_shape(value: Value, heads: Dim | None) -> Dims | None:
     """(batch, heads, sequence, size) of a tensor with heads apart, or side by side in its last axis; None if it is neither."""
     shape = shape_of(value)
     if shape is None or len(shape) == 4:
@@ -30,19 +29,44 @@ def heads_shape(value: Value, heads: int | None) -> Dims | None:
     if len(shape) != 3 or not heads:
         return None
     batch, length, hidden = shape
-    if not isinstance(hidden, int) or hidden % heads:
+    if isinstance(hidden, int) and isinstance(heads, int) and hidden % heads:
         return None
-    return batch, heads, length, hidden // heads
+    return batch, heads, length, dim.floordiv(hidden, heads)
 
 
-def is_known(shape: Dims) -> bool:
-    """Whether the number of heads and their size are known, and the kernels can hold one."""
-    return isinstance(shape[1], int) and isinstance(shape[3], int) and 0 < shape[3] <= LARGEST_SIZE and shape[1] > 0
+def can_hold(shape: Dims) -> bool:
+    """Whether the kernels can hold a head, as far as its size is known."""
+    _, heads, _, size = shape
+    return (not isinstance(heads, int) or heads > 0) and (not isinstance(size, int) or 0 < size <= LARGEST_SIZE)
+
+
+def require_heads(lowerer: Lowerer, view: View) -> None:
+    """Leave runs to NumPy in which there are no heads, or some that the kernels cannot hold."""
+    _, heads, _, size = view.shape
+    lowerer.require(dim.maximum(1, heads), heads)
+    if not isinstance(size, int):
+        lowerer.require(dim.minimum(dim.maximum(1, size), LARGEST_OPEN_SIZE), size)
+
+
+def require_groups(lowerer: Lowerer, query: View, key: View) -> None:
+    """As many heads of queries must share each of keys."""
+    for view in (query, key):
+        require_heads(lowerer, view)
+    heads, key_heads = query.shape[1], key.shape[1]
+    lowerer.require(dim.floordiv(heads, dim.maximum(1, key_heads)) * key_heads, heads)
+    lowerer.require(query.shape[3], key.shape[3])
+
+
+def can_group(query: Dims, key: Dims) -> bool:
+    """Whether heads of queries may share those of keys, as far as their numbers and sizes are known."""
+    heads, key_heads = query[1], key[1]
+    fits = not (isinstance(heads, int) and isinstance(key_heads, int)) or heads % key_heads == 0
+    return fits and may_equal(query[3], key[3])
 
 
 def can_follow(past: Dims | None, new: Dims) -> bool:
     """Whether rows can stand behind those of the past."""
-    return past is not None and len(past) == 4 and may_equal(past[0], new[0]) and past[1] == new[1] and past[3] == new[3]
+    return past is not None and len(past) == 4 and all(may_equal(past[axis], new[axis]) for axis in (0, 1, 3))
 
 
 def rows_view(lowerer: Lowerer, value: Value) -> View:
@@ -51,24 +75,27 @@ def rows_view(lowerer: Lowerer, value: Value) -> View:
     return view if view.strides[-1] == 1 or view.shape[-1] == 1 else lowerer.contiguous(value)
 
 
-def heads_view(lowerer: Lowerer, value: Value, heads: int | None, view: View | None = None) -> View:
+def heads_view(lowerer: Lowerer, value: Value, heads: Dim | None, view: View | None = None) -> View:
     """A tensor as (batch, heads, sequence, size)."""
     shape = heads_shape(value, heads)
     assert shape is not None
     if len(shape_of(value) or ()) == 4:
         return view or rows_view(lowerer, value)
-    batch, count, length, size = shape
-    apart = (batch, length, count, size)
-    heads_apart = (view or lowerer.view(value)).reshaped(apart)
-    if heads_apart is None or heads_apart.strides[-1] != 1:
-        heads_apart = lowerer.contiguous(value).reshaped(apart)
-    assert heads_apart is not None
-    return heads_apart.transposed((0, 2, 1, 3))
+    return with_heads_apart(lowerer, view or rows_view(lowerer, value), shape[1], shape[3])
 
 
-def size_of(view: View) -> int:
-    """The size of a head."""
-    return fixed(view.shape[3], "the size of a head")
+def with_heads_apart(lowerer: Lowerer, view: View, heads: Dim, size: Dim) -> View:
+    """(batch, sequence, heads·size) as (batch, heads, sequence, size)."""
+    batch, length, hidden = view.shape
+    lowerer.require(hidden, heads * size)
+    rows, tokens, step = view.strides
+    return replace(view, shape=(batch, heads, length, size), strides=(rows, size * step, tokens, step))
+
+
+def size_of(view: View) -> int | None:
+    """The size of a head; None if a run tells it."""
+    size = view.shape[3]
+    return size if isinstance(size, int) else None
 
 
 def form_of(query: View, key: View, value: View, output: Type, masks: Sequence[tuple[Mask, View]], **rest: Any) -> Form:

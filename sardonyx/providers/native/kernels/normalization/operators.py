@@ -40,7 +40,7 @@ from sardonyx.providers.native.program.chain import Chain, Given, Load, Store, p
 from sardonyx.providers.native.program.chain_lowering import Sink, Source
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import computed, dims, element_of, may_equal, required, stored
+from sardonyx.providers.native.program.values import computed, dims, element_of, may_equal, may_have_shape, required, stored
 from sardonyx.providers.native.program.views import Dims, View, contiguous_strides, grouped_shape
 from sardonyx.startup.records import dataclass
 
@@ -361,7 +361,7 @@ def lp_normalization(lowerer: Lowerer, node: Node) -> None:
 
 
 def _claims_embed(node: Node) -> bool:
-    """Ids of one shape, tables of one width."""
+    """Ids of one shape, tables of one width, as far as these are known."""
     ids, segments, words, positions, kinds, gamma, beta, mask, places = (*node.inputs, *(None,) * 9)[:9]
     if (segments is None) != (kinds is None) or (mask is not None and len(dims(mask)) != 2):
         return False
@@ -369,16 +369,16 @@ def _claims_embed(node: Node) -> bool:
         return False
     shape = dims(required(ids))
     width = dims(required(words))[1:]
-    if not all(dims(table)[1:] == width for table in (required(positions), kinds) if table is not None):
+    if not all(may_have_shape(dims(table)[1:], width) for table in (required(positions), kinds) if table is not None):
         return False
     fits = places is None or _covers(dims(places), shape)
-    vectors = all(dims(required(vector)) == width for vector in (gamma, beta))
-    return fits and vectors and (segments is None or dims(segments) == shape)
+    vectors = all(may_have_shape(dims(required(vector)), width) for vector in (gamma, beta))
+    return fits and vectors and (segments is None or may_have_shape(dims(segments), shape))
 
 
 def _covers(places: Dims, shape: Dims) -> bool:
-    """Whether there are positions for ids of a shape: for each, or for one row of them; a table's end may cap their number."""
-    return len(places) == 2 and places[0] in (1, shape[0]) and dim.is_capped(places[1], shape[1])
+    """Whether there may be positions for ids of a shape: for each, or for one row of them."""
+    return len(places) == 2 and (places[0] == 1 or may_equal(places[0], shape[0])) and may_equal(places[1], shape[1])
 
 
 @lower("EmbedLayerNormalization", domain="com.microsoft", claims=_claims_embed)
@@ -387,11 +387,14 @@ def embed_layer_normalization(lowerer: Lowerer, node: Node) -> None:
     ids, segments, words, positions, kinds, gamma, beta, mask, places = (*node.inputs, *(None,) * 9)[:9]
     batch, length = dims(required(ids))
     shape, groups = dims(node.outputs[0]), (2, 1)
+    _require_fit(lowerer, shape, (words, positions, kinds), (gamma, beta), (segments, mask))
     lookups = [_lookup(lowerer, words, ids, None)]
-    is_shared = places is None or dims(places)[0] != batch
+    period: Dim | None = length
     if places is not None:
         lowerer.require(dims(places)[1], length)
-    lookups.append(_lookup(lowerer, positions, places, length if is_shared else None))
+        row_count = lowerer.require_fit(dims(places)[0], batch)
+        period = None if row_count == batch else row_count * length
+    lookups.append(_lookup(lowerer, positions, places, period))
     tables = [words, positions]
     if kinds is not None:
         lookups.append(_lookup(lowerer, kinds, segments, None))
@@ -413,6 +416,26 @@ def embed_layer_normalization(lowerer: Lowerer, node: Node) -> None:
             target=lowerer.output(node.outputs[1]).place,
         )
         lowerer.call(count_ones_kernel(lowerer.target, mask is not None), arguments, batch, row_grain(size))
+
+
+def _require_fit(
+    lowerer: Lowerer,
+    shape: Dims,
+    tables: Sequence[Value | None],
+    vectors: Sequence[Value | None],
+    others: Sequence[Value | None],
+) -> None:
+    """Tables of one width that have rows, vectors as wide, and others of the shape of ids."""
+    for table in tables:
+        if table is not None:
+            rows, width = dims(table)
+            lowerer.require(width, shape[2])
+            lowerer.require(dim.maximum(1, rows), rows)
+    for vector in vectors:
+        lowerer.require_shape(dims(required(vector)), shape[2:])
+    for other in others:
+        if other is not None:
+            lowerer.require_shape(dims(other), shape[:2])
 
 
 def _lookup(lowerer: Lowerer, table: Value | None, indices: Value | None, period: Dim | None) -> tuple[Lookup, LookupArguments]:
