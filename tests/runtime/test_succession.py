@@ -199,14 +199,30 @@ def test_a_mistake_in_a_run_asks_for_no_other_model() -> None:
     assert one._sess._succession.successor is None
 
 
-def test_a_remembered_model_gives_way_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models are remembered, even the smallest."""
     monkeypatch.setenv("SARDONYX_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("SARDONYX_REMEMBER", "small")
     monkeypatch.setattr(remembered, "WORTH_KEEPING", 0)
     monkeypatch.setattr(later, "DELAY", 0)
     monkeypatch.setattr(authors, "_others", set())  # which other tests of the process may have filled
+
+
+def test_a_mistake_leaves_a_remembered_model_that_runs(cache: None) -> None:
+    text = "g (float[N,S] a, float[N,S] b) => (float[N,S] z) { t = Relu(a) z = Add(t, b) }"
+    session(text).run(None, feeds((2, 5), (2, 5)))
+    again = session(text)
+    assert again._sess._compiled is not None
+    for _ in range(2):
+        with pytest.raises(Exception, match="Add"):
+            again.run(None, feeds((2, 5), (4, 5)))
+        for _ in range(2):  # the second run may take the fast path
+            assert again.run(None, feeds((2, 5), (2, 5)))[0].shape == (2, 5)
+    assert again.explain() and again.memory_plan().peak is not None
+
+
+def test_a_remembered_model_gives_way_too(cache: None, caplog: pytest.LogCaptureFixture) -> None:
     check_growth(session(COMPUTED_NAMES))
     again = session(COMPUTED_NAMES)
     assert again._sess._compiled is not None

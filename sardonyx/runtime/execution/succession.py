@@ -24,7 +24,8 @@ class Succession:
 
     There is no need for both engines, nor for the weights of both: the second takes all that the first takes. So the first lets go of
     its own before the second is made, and runs that come meanwhile wait. Shapes may also be a caller's mistake: if the first run fails,
-    everything is as it was, and it stays so. The engine is handed in: who held it would keep it alive until garbage is collected.
+    everything is as it was, and it stays so; only in the place of remembered code comes the model that it was made from. The engine is
+    handed in: who held it would keep it alive until garbage is collected.
     """
 
     def __init__(self, names: SharedNames | None, calls: Sequence[StepCall], others: Alternatives):
@@ -106,4 +107,8 @@ class Succession:
 
     def _restore(self, first: Engine) -> None:
         self._names, self._calls, self._computed_differ = None, (), False
-        first.go_on(self._others.again())
+        if self._others.code_is_remembered:  # its plan was not made from the source, so it cannot be made again
+            self.successor, self._is_proven = self._others.from_source(), True
+            first.direct = self._direct
+        else:
+            first.go_on(self._others.again())

@@ -49,8 +49,13 @@ class Alternatives:
         recipe.packing.finish()
         return plan
 
+    @property
+    def code_is_remembered(self) -> bool:
+        """Whether the session runs what an earlier one made of the source."""
+        return self._recipe.compiled is not None and self._recipe.compiled.stands_in
+
     def again(self) -> Plan:
-        """The session's own plan once more."""
+        """The session's own plan once more, unless its code is remembered."""
         with log.scope(self._recipe.options.logid, FATAL):
             return planned(self._recipe)
 
