@@ -268,9 +268,9 @@ def _part_sizes(size, split, count, uneven):
         return [size] if count == 1 else fresh_shape(count)
     parts = split.dims
     total = sum(parts)
-    if len(parts) != count or (isinstance(total, int) and isinstance(size, int) and total != size):
-        if len(parts) != count:
-            raise InferenceError(f"Mismatch between the number of splits ({len(parts)}) and outputs ({count})")
+    if len(parts) != count:
+        raise InferenceError(f"Mismatch between the number of splits ({len(parts)}) and outputs ({count})")
+    if isinstance(total, int) and isinstance(size, int) and total != size:
         raise InferenceError(
             f"Mismatch between the sum of 'split' ({total}) and the split dimension of the input ({size}): split is {text(parts)}"
         )

@@ -223,6 +223,20 @@ def test_a_mistake_leaves_a_remembered_model_as_it_was() -> None:
 
 
 @pytest.mark.usefixtures("_remembering")
+def test_a_mistake_leaves_a_remembered_model_that_tells_of_itself() -> None:
+    text = "g (float[N,S] a, float[N,S] b) => (float[N,S] z) { t = Relu(a) z = Add(t, b) }"
+    session(text).run(None, feeds((2, 5), (2, 5)))
+    again = session(text)
+    assert again._sess._compiled is not None
+    for _ in range(2):
+        with pytest.raises(Exception, match="Add"):
+            again.run(None, feeds((2, 5), (4, 5)))
+        for _ in range(2):  # the second run may take the fast path
+            assert again.run(None, feeds((2, 5), (2, 5)))[0].shape == (2, 5)
+    assert again.explain() and again.memory_plan().peak is not None
+
+
+@pytest.mark.usefixtures("_remembering")
 def test_a_remembered_model_gives_way_too(caplog: pytest.LogCaptureFixture) -> None:
     check_growth(session(COMPUTED_NAMES))
     again = session(COMPUTED_NAMES)

@@ -9,8 +9,11 @@
   `test_every_word_of_a_checkpoint_may_be_wrong`; a folder, data that is missing or short:
   `test_checkpoints_that_are_not_there_or_not_whole`; data elsewhere: `test_data_outside_of_the_folder_is_refused`; of another model:
   `test_states_and_files_of_other_kinds`; nominal: `test_nominal_checkpoints_are_completed_and_external_ones_read` of test_files.py
+- checkpoints whose parameters or moments are not those of the model: `test_checkpoints_whose_parts_do_not_fit`; a buffer for them:
+  `test_buffers_that_do_not_fit_leave_the_parameters`
 - steps with missing, surplus or wrong inputs, before any gradient, with a rate that is no number, without an eval model:
-  `test_steps_with_wrong_inputs_and_before_gradients`
+  `test_steps_with_wrong_inputs_and_before_gradients`; with labels that are no class, or of another batch:
+  `test_wrong_labels_leave_gradients_and_statistics`
 
 Modules of PyTorch: pytorch/test_bad_input.py.
 """
@@ -262,8 +265,10 @@ def test_steps_with_wrong_inputs_and_before_gradients() -> None:
         module.eval()(x, y)
     with pytest.raises(RuntimeError, match="Eval model was not provided. Cannot export"):
         module.export_model_for_inferencing("nowhere.onnx", ["output"])
-    with pytest.raises(ValueError, match="the learning rate must be a finite number, not nan"):
+    with pytest.raises(ValueError, match="the learning rate must be a finite number of float32, not nan"):
         optimizer.set_learning_rate(float("nan"))
+    with pytest.raises(ValueError, match="the learning rate must be a finite number of float32, not 1e"):
+        optimizer.set_learning_rate(1e300)
     assert all(np.array_equal(state.parameters[name].data, data) for name, data in before.items())
     assert all(parameter.grad is None for _, parameter in state.parameters) and optimizer._step_count == 0
     assert optimizer.get_learning_rate() == rate
@@ -288,6 +293,92 @@ def test_states_and_files_of_other_kinds(tmp_path: Path) -> None:
     _, module, _ = opened("mlp_ce_adamw")
     with pytest.raises(RuntimeError, match="Only support one type of optimizer algorithm, but got: 0"):
         Optimizer(CASE / "training_model.onnx", module)
+
+
+def _moments(state: checkpoints.Checkpoint) -> dict[str, np.ndarray]:
+    return state.groups["group0"].moments["fc1.weight"]  # type: ignore[index]
+
+
+def _take_steps(state: checkpoints.Checkpoint, count: int) -> None:
+    state.groups["group0"].step = count  # type: ignore[index]
+
+
+def _as_double(arrays: dict[str, np.ndarray], name: str) -> None:
+    arrays[name] = arrays[name].astype(np.float64)
+
+
+PARTS: dict[str, tuple[Callable[[checkpoints.Checkpoint], Any], str]] = {
+    "no parameter": (lambda state: state.trained.pop("fc1.weight"), "it has no parameter 'fc1.weight', which this one trains"),
+    "one more": (lambda state: state.trained.update(more=np.zeros(2, np.float32)), "this one has no parameter 'more'"),
+    "shape": (
+        lambda state: state.trained.update({"fc1.weight": np.zeros(3, np.float32)}),
+        r"parameter 'fc1.weight' is \[3\] there and \[16, 8\] here",
+    ),
+    "type": (
+        lambda state: _as_double(state.trained, "fc1.weight"),
+        "parameter 'fc1.weight' is double there and float here",
+    ),
+    "shape of moments": (
+        lambda state: _moments(state).update(momentum0=np.zeros(3, np.float32)),
+        r"momentum0 of 'fc1.weight' in another shape: \[3\], expected \[16, 8\]",
+    ),
+    "type of moments": (
+        lambda state: _as_double(_moments(state), "momentum1"),
+        "momentum1 of 'fc1.weight' in another type: float64, expected float32",
+    ),
+    "steps below zero": (lambda state: _take_steps(state, -5), "The checkpoint has taken -5 steps, expected 0 to"),
+    "too many steps": (lambda state: _take_steps(state, 2**63 - 1), "The checkpoint has taken 9223372036854775807 steps"),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_checkpoints_whose_parts_do_not_fit(name: str, tmp_path: Path) -> None:
+    """They are refused before a step: nothing of a model is trained by halves."""
+    change, message = PARTS[name]
+    content = checkpoints.read(CASE / "checkpoint_after_2")
+    change(content)
+    checkpoints.write(content, tmp_path / "checkpoint")
+    state = CheckpointState.load_checkpoint(tmp_path / "checkpoint")
+    with pytest.raises(RuntimeError, match=message):
+        Optimizer(CASE / "optimizer_model.onnx", Module(CASE / "training_model.onnx", state))
+
+
+def test_buffers_that_do_not_fit_leave_the_parameters() -> None:
+    state, module, _ = opened("mlp_ce_adamw")
+    before = {name: parameter.data.copy() for name, parameter in state.parameters}
+    size = module.get_parameters_size()
+    for buffer, kind, message in [
+        (np.zeros(3, np.float32), RuntimeError, f"The buffer has 3 elements, the parameters have {size}"),
+        (np.zeros(size, np.int64), RuntimeError, "The buffer must be of float, not int64"),
+    ]:
+        with pytest.raises(kind, match=message):
+            module.copy_buffer_to_parameters(sardonyx.OrtValue.ortvalue_from_numpy(buffer))
+    with pytest.raises(TypeError, match="takes an OrtValue, not <class 'numpy.ndarray'>"):
+        module.copy_buffer_to_parameters(np.zeros(size, np.float32))  # type: ignore[arg-type]
+    assert all(np.array_equal(state.parameters[name].data, data) for name, data in before.items())
+
+
+@pytest.mark.parametrize("case", ["mlp_ce_adamw", "cnn_batchnorm"])
+def test_wrong_labels_leave_gradients_and_statistics(case: str, tmp_path: Path) -> None:
+    """Also in a session that runs what an earlier one has made of the model; and the step after it is as ever."""
+    state, module, _ = opened(case)
+    given = feeds(case, "step1")
+    x, y = given["input"], given["labels"]
+    loss = module(x, y)
+    before = {name: (parameter.data.copy(), np.copy(parameter.grad)) for name, parameter in state.parameters}
+    wrong = y.copy()
+    wrong[0] = 99
+    for labels, message in [
+        (wrong, "a target is 99, expected a class from 0"),
+        (y[:2], r"a target of shape \[2\] does not fit"),
+    ]:
+        with pytest.raises(RuntimeError, match=message):
+            module(x, labels)
+    for name, (data, gradient) in before.items():
+        assert np.array_equal(state.parameters[name].data, data), name
+        np.testing.assert_array_equal(state.parameters[name].grad, gradient)
+    if case == "mlp_ce_adamw":
+        assert module(x, y) == loss
 
 
 NODES = {

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx import formats
-from sardonyx.ir import Model, Tensor, edit
+from sardonyx import dtypes, formats
+from sardonyx.ir import Model, Tensor, Value, edit
 from sardonyx.runtime.api.memory_report import MemoryReport
 from sardonyx.runtime.api.options import SessionOptions
 from sardonyx.runtime.api.value import OrtValue
 from sardonyx.training.api.checkpoint_state import CheckpointState, Parameter
-from sardonyx.training.api.programs import Program, TrainingProgram, load
+from sardonyx.training.api.programs import Program, TrainingProgram, load, trained_names
 from sardonyx.training.api.refusals import as_runtime_errors
 
 Path = str | os.PathLike[str]
@@ -122,7 +122,11 @@ class Module:
 
     def copy_buffer_to_parameters(self, buffer: OrtValue, trainable_only: bool = True) -> None:
         """The way back. It completes a nominal state."""
+        if not isinstance(buffer, OrtValue):
+            raise TypeError(f"copy_buffer_to_parameters takes an OrtValue, not {type(buffer)}")
         values, names = buffer.numpy().reshape(-1), self._names(trainable_only)
+        if values.dtype != np.float32:
+            raise RuntimeError(f"The buffer must be of float, not {dtypes.from_numpy(values.dtype)}.")
         expected = self.get_parameters_size(trainable_only)
         if len(values) != expected:
             raise RuntimeError(f"The buffer has {len(values)} elements, the parameters have {expected}.")
@@ -165,17 +169,27 @@ def _check(model: Model, state: CheckpointState) -> dict[str, tuple[int, ...]]:
     for name, _ in state.parameters:
         if name not in inputs:
             raise RuntimeError(f"The checkpoint is of another model: this one has no parameter {name!r}.")
-    shapes = {}
-    for name, value in inputs.items():
-        if name in state.parameters:
-            declared = getattr(value.type, "shape", None)
-            data = state.parameters[name].data
-            if not state._is_nominal and declared is not None and tuple(declared) != data.shape:
-                raise RuntimeError(
-                    f"The checkpoint is of another model: parameter {name!r} is {list(data.shape)} there and {list(declared)} here."
-                )
-            shapes[name] = tuple(declared) if state._is_nominal and declared is not None else data.shape
-    return shapes
+    for name in trained_names(model):
+        if name not in state.parameters:
+            raise RuntimeError(f"The checkpoint is of another model: it has no parameter {name!r}, which this one trains.")
+    return {name: _checked_shape(value, state) for name, value in inputs.items() if name in state.parameters}
+
+
+def _checked_shape(value: Value, state: CheckpointState) -> tuple[int, ...]:
+    """The shape of a parameter, which must be that of the model, as must its type."""
+    data, declared = state.parameters[value.name].data, getattr(value.type, "shape", None)
+    expected, given = getattr(value.type, "dtype", None), dtypes.from_numpy(data.dtype)
+    if expected is not None and given is not expected:
+        raise RuntimeError(
+            f"The checkpoint is of another model: parameter {value.name!r} is {given} there and {expected} here."
+        )
+    if declared is None or state._is_nominal:
+        return data.shape if declared is None else tuple(declared)
+    if tuple(declared) != data.shape:
+        raise RuntimeError(
+            f"The checkpoint is of another model: parameter {value.name!r} is {list(data.shape)} there and {list(declared)} here."
+        )
+    return data.shape
 
 
 def _cut(model: Model, names: Sequence[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 
 import numpy as np
@@ -19,6 +18,8 @@ from sardonyx.training.api.refusals import as_runtime_errors
 
 GROUP = "group0"
 FIRST_RATE = 0.001
+LARGEST_RATE = float(np.finfo(np.float32).max)
+MAX_STEPS = 1 << 62
 RESULTS = {
     "AdamWOptimizer": ("params", "first_order_moments", "second_order_moments"),
     "SGDOptimizerV2": ("params",),
@@ -49,6 +50,8 @@ class Optimizer:
 
     def _begin(self, names: tuple[str, ...]) -> None:
         """Moments that the state does not have begin at zero."""
+        if not 0 <= self._group.step < MAX_STEPS:
+            raise RuntimeError(f"The checkpoint has taken {self._group.step} steps, expected 0 to {MAX_STEPS - 1}.")
         for parameter in self._parameters:
             moments = self._group.moments.setdefault(parameter.name, {})
             for name in names:
@@ -57,6 +60,10 @@ class Optimizer:
                     raise RuntimeError(
                         f"The checkpoint has {name} of {parameter.name!r} in another shape: "
                         f"{list(known.shape)}, expected {list(parameter.data.shape)}."
+                    )
+                if known.dtype != parameter.data.dtype:
+                    raise RuntimeError(
+                        f"The checkpoint has {name} of {parameter.name!r} in another type: {known.dtype}, expected {parameter.data.dtype}."
                     )
 
     @property
@@ -95,8 +102,8 @@ class Optimizer:
                 self._group.moments[parameter.name][MOMENTS[name]] = array
 
     def set_learning_rate(self, learning_rate: float) -> None:
-        if not math.isfinite(learning_rate):
-            raise ValueError(f"the learning rate must be a finite number, not {learning_rate}")
+        if not abs(learning_rate) <= LARGEST_RATE:
+            raise ValueError(f"the learning rate must be a finite number of float32, not {learning_rate}")
         self._rate = float(np.float32(learning_rate))
 
     def get_learning_rate(self) -> float:

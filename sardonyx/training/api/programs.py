@@ -29,6 +29,11 @@ def load(path: str | os.PathLike[str]) -> Model:
     return formats.load(path)
 
 
+def trained_names(model: Model) -> list[str]:
+    """The parameters that a training model has gradients of."""
+    return [value.name.removesuffix(BUFFER) for value in model.graph.inputs if value.name.endswith(BUFFER)]
+
+
 def session_of(model: Model, options: SessionOptions | None = None) -> InferenceSession:
     return InferenceSession(write_model(model).SerializeToString(), options)
 

@@ -8,6 +8,9 @@
 - no grad, no parameters, outputs that are inputs, parameters or None, empty batches, NaN and infinities, gaps and strides of zero,
   float64, another thread: test_ortmodule.py
 - a batch of one in batch norm: `test_a_batch_of_one_in_batch_norm_is_torchs_error`
+- indices and labels that are nowhere: `test_indices_that_are_nowhere_are_refused_as_in_eager_torch`
+- results and inputs changed between forward and backward, gradients of gradients: `test_misused_gradients_are_torchs_own_errors`
+- several threads at once: `test_threads_may_train_one_module_at_once`
 - a failure while compiling: `test_the_policy_decides_about_failures_of_the_compiler`, `test_what_ran_before_a_failure_is_taken_back`,
   `test_torch_compile_never_hides_a_failure`, `test_a_failure_of_backward_alone_is_no_wrong_gradient`
 """
@@ -16,6 +19,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import threading
 from typing import Any
 
 import pytest
@@ -130,6 +134,53 @@ def test_misused_gradients_are_torchs_own_errors() -> None:
     loss.backward()
     with pytest.raises(RuntimeError, match="backward through the graph a second time"):
         loss.backward()
+    ours, x = ORTModule(nn.Sequential(nn.Linear(3, 3), nn.Tanh())), torch.ones(2, 3)
+    result = ours(x)
+    result.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        result.sum().backward()
+    result = ours(x)
+    x.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        result.sum().backward()
+    x.requires_grad_(True)
+    (gradient,) = torch.autograd.grad(ours(x).sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="does not currently support double backward"):
+        gradient.sum().backward()
+    assert all(parameter.grad is None for parameter in ours.parameters())
+
+
+def test_threads_may_train_one_module_at_once() -> None:
+    """Their runs share weights and arenas, and backward may come in another thread than forward."""
+    theirs = nn.Sequential(nn.Linear(16, 64), nn.GELU(), nn.Linear(64, 4))
+    ours, wrong = ORTModule(copy.deepcopy(theirs)), []
+    ours(torch.ones(8, 16)).sum().backward()
+
+    def train(seed: int) -> None:
+        x = torch.randn(8, 16, generator=torch.Generator().manual_seed(seed))
+        expected = torch.autograd.grad(theirs(x).square().sum(), list(theirs.parameters()))
+        for _ in range(20):
+            try:
+                found = torch.autograd.grad(ours(x).square().sum(), list(ours.parameters()))
+                for mine, other in zip(found, expected, strict=True):
+                    assert_close(mine, other)
+            except BaseException as error:
+                wrong.append(error)
+
+    threads = [threading.Thread(target=train, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    loss = ours(torch.ones(8, 16)).sum()
+    ours.zero_grad()
+    elsewhere = threading.Thread(target=loss.backward)
+    elsewhere.start()
+    elsewhere.join()
+    theirs(torch.ones(8, 16)).sum().backward()
+    for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert_close(mine.grad, other.grad)
 
 
 def test_a_batch_of_one_in_batch_norm_is_torchs_error() -> None:
@@ -139,6 +190,46 @@ def test_a_batch_of_one_in_batch_norm_is_torchs_error() -> None:
         ours(torch.ones(1, 4))
     assert_untouched(ours, before)
     assert not ours._fallback.is_active, "the fault is the caller's, and no reason to leave the module to torch"
+
+
+class Picking(nn.Module):
+    """Looks up what indices say, behind parameters and in a loss."""
+
+    def __init__(self, pick: Any):
+        super().__init__()
+        self.rows, self.norm, self.pick = nn.Embedding(5, 3), nn.BatchNorm1d(3), pick
+
+    def forward(self, index: Any) -> Any:
+        return self.pick(self.norm(self.rows.weight), index).sum()
+
+
+PICKS = {
+    "embedding": lambda rows, index: nn.functional.embedding(index, rows),
+    "loss": lambda rows, index: nn.functional.cross_entropy(rows.t(), index),
+    "loss with weights": lambda rows, index: nn.functional.cross_entropy(rows.t(), index, torch.ones(5)),
+    "index_select": lambda rows, index: rows.index_select(0, index),
+    "gather": lambda rows, index: rows.gather(0, index[:, None].expand(3, 3)),
+    "scatter": lambda rows, index: rows.scatter(0, index[:, None].expand(3, 3), rows[:3]),
+}
+
+
+@pytest.mark.parametrize("name", PICKS)
+def test_indices_that_are_nowhere_are_refused_as_in_eager_torch(name: str) -> None:
+    """Also below zero, where ONNX counts from the end."""
+    theirs = Picking(PICKS[name])
+    ours = ORTModule(copy.deepcopy(theirs))
+    for model in (ours, theirs):
+        model(torch.tensor([0, 4, 2])).backward()
+    for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert_close(mine.grad, other.grad)
+    for wrong in (-1, -5, 5, 1 << 40):
+        with pytest.raises(Exception, match="out of (bounds|range)"):
+            theirs(torch.tensor([0, wrong, 2]))
+        before = everything(ours)
+        with pytest.raises(Exception, match="out of data bounds|outside|out of (bounds|range)|must be within"):
+            ours(torch.tensor([0, wrong, 2]))
+        assert_untouched(ours, before)
+        assert not ours._fallback.is_active
 
 
 # --- failures while compiling

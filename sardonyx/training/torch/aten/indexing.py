@@ -11,7 +11,7 @@ from sardonyx.training.torch.types import Unsupported
 
 @aten("embedding.default")
 def embedding(op, weight, indices, **arguments):
-    return op.Gather(weight, indices, axis=0)
+    return op.Gather(weight, op.from_front(indices), axis=0)
 
 
 @aten("embedding_dense_backward.default")
@@ -26,28 +26,28 @@ def embedding_dense_backward(op, grad_output, indices, num_weights, padding_idx,
 
 @aten("gather.default")
 def gather(op, self, dim, index, **arguments):
-    return op.GatherElements(self, index, axis=op.axis(self, dim))
+    return op.GatherElements(self, op.from_front(index), axis=op.axis(self, dim))
 
 
 @aten("index_select.default")
 def index_select(op, self, dim, index):
-    return op.Gather(self, index, axis=op.axis(self, dim))
+    return op.Gather(self, op.from_front(index), axis=op.axis(self, dim))
 
 
 @aten("scatter.src")
 def scatter(op, self, dim, index, src):
-    return op.ScatterElements(self, index, _cut(op, src, index), axis=op.axis(self, dim))
+    return op.ScatterElements(self, op.from_front(index), _cut(op, src, index), axis=op.axis(self, dim))
 
 
 @aten("scatter.value")
 def scatter_value(op, self, dim, index, value):
     content = op.Expand(op.scalar(value, op.dtype(self)), op.Shape(index))
-    return op.ScatterElements(self, index, content, axis=op.axis(self, dim))
+    return op.ScatterElements(self, op.from_front(index), content, axis=op.axis(self, dim))
 
 
 @aten("scatter_add.default")
 def scatter_add(op, self, dim, index, src):
-    return op.ScatterElements(self, index, _cut(op, src, index), axis=op.axis(self, dim), reduction="add")
+    return op.ScatterElements(self, op.from_front(index), _cut(op, src, index), axis=op.axis(self, dim), reduction="add")
 
 
 def _cut(op, src, index):

@@ -34,7 +34,7 @@ def nll_loss_backward(op, grad_output, self, target, weight, reduction, ignore_i
 def _shares(op, self, target, weight, ignore_index):
     """Which labels are ignored, the labels with 0 in their place, and what each one counts."""
     ignored = op.Equal(target, op.scalar(ignore_index, op.dtype(target)))
-    kept = op.Where(ignored, op.number(0, target), target)
+    kept = op.Where(ignored, op.number(0, target), op.from_front(target))
     one = op.number(1, self) if weight is None else op.Gather(weight, kept, axis=0)
     return ignored, kept, op.Where(ignored, op.number(0, self), one)
 

@@ -141,6 +141,12 @@ class AtenBuilder(TypedBuilder):
         """The shape of an operand as torch traced it, with symbols."""
         return tuple(self.traced[value].shape)
 
+    def from_front(self, indices: Value) -> Value:
+        """Indices that a run refuses below zero, as torch does: ONNX counts these from the end."""
+        dtype = self.dtype(indices)
+        outside = self.scalar(np.iinfo(dtype.numpy).min, dtype)
+        return self.Where(self.Less(indices, self.scalar(0, dtype)), outside, indices)
+
     # --- types
 
     @property
