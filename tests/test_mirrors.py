@@ -55,6 +55,8 @@ ABOUT_ALL = {
     "axes": "every op that has axes",
     "broadcast_sizes": "sizes that broadcast together",
     "empty_sizes": "operands of all ops",
+    "extreme_integers": "operands of all ops",
+    "missing_attributes": "attributes of all ops",
     "open_refusals": "operands of all ops",
     "other_ranks": "operands of all ops",
     "operand_shapes": "operands of all ops",

@@ -104,7 +104,7 @@ def element_type(code: int, name: str = "dtype") -> ElementType:
 def axis_index(axis: int, rank: int, name: str = "axis") -> int:
     """A non-negative axis; refuses one outside [-rank, rank-1]."""
     if not -rank <= axis < rank:
-        raise InferenceError(f"{name} must be in [-rank, rank-1]: {axis} is outside [{-rank}, {rank - 1}]")
+        raise InferenceError(f"{name} {axis} is outside [{-rank}, {rank - 1}], {name} must be in [-rank, rank-1]")
     return axis % rank
 
 

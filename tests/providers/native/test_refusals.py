@@ -237,7 +237,7 @@ def test_a_refused_run_is_told_once(caplog) -> None:
         session.run(None, good)
         assert not caplog.records
         for rows in (2, 1, 2):
-            with pytest.raises(sardonyx.errors.InvalidArgument, match="Concat"):
+            with pytest.raises(sardonyx.errors.Fail, match="Concat"):
                 session.run(None, {**bad, "y": numbers(rows, 5)})
         session.run(None, good)
     told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]

@@ -38,6 +38,9 @@ from sardonyx.providers.provider import CannotCompile
 from sardonyx.startup.properties import cached_property
 from sardonyx.startup.records import replace
 
+MAX_CONSTANT_ZEROS = 1 << 20
+"""Bytes of zeros that a program may hold: a size that a model's attribute tells may be any."""
+
 
 class ValueLowerer(ProgramBuilder):
     """Knows where the values of a cluster lie."""
@@ -161,8 +164,8 @@ class ValueLowerer(ProgramBuilder):
             self.combine([Load(source.type, ())], [source], target)
 
     def zeros(self, count: Dim, type: Type) -> Pointer:
-        """Memory with so many zeros: a constant, or filled in each run if only that tells how many."""
-        if isinstance(count, int):
+        """Memory with so many zeros: a constant, or filled in each run if only that tells how many, or if they are many."""
+        if isinstance(count, int) and count * type.bytes <= MAX_CONSTANT_ZEROS:
             return self.constant(np.zeros(count, f"f{type.bytes}"))
         zeros, zero = self.scratch(count * type.bytes), self.constant(np.zeros(1, f"f{type.bytes}"))
         self.copy(View(zero, type, (count,), (0,)), View(zeros, type, (count,), (1,)))

@@ -108,7 +108,7 @@ def m_rotary_embedding(
     if rank_of(input) == 3 and not num_heads:
         if rotary_embedding_dim:
             raise CannotCompile("the number of heads is missing", quiet=True)
-        heads: Dim = dim.floordiv(dims(input)[2], 2 * width)
+        heads: Dim = dim.maximum(1, dim.floordiv(dims(input)[2], 2 * width))
         op.require(heads * (2 * width), dims(input)[2])
         apart = op.Transpose(op.reshape(input, batch, length, heads, 2 * width), perm=[0, 2, 1, 3])
         merged = op.Transpose(op.RotaryEmbedding(apart, cos, sin, **turned), perm=[0, 2, 1, 3])

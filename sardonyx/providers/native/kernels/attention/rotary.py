@@ -28,7 +28,7 @@ from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.steps import At
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import element_of, may_equal, shape_of
+from sardonyx.providers.native.program.values import dims, element_of, may_equal, shape_of
 from sardonyx.providers.native.program.views import Dims, View
 from sardonyx.startup.records import dataclass
 
@@ -219,7 +219,8 @@ def _rotary_shape(node: Node, input: Value, cos: Value) -> Dims | None:
     if heads or width or shape is None or len(shape) != 3 or turned == 0:
         return None
     batch, length, hidden = shape
-    return batch, dim.floordiv(hidden, dim.maximum(1, turned)), length, turned
+    heads = dim.floordiv(hidden, dim.maximum(1, turned))
+    return None if heads == 0 else (batch, heads, length, turned)
 
 
 def _heads_of(lowerer: Lowerer, view: View, shape: Dims) -> View:
@@ -232,6 +233,8 @@ def _heads_of(lowerer: Lowerer, view: View, shape: Dims) -> View:
 def _rotate(lowerer: Lowerer, node: Node, input: Value, cos: Value, sin: Value, positions: Value | None) -> None:
     shape = _rotary_shape(node, input, cos)
     assert shape is not None
+    if len(dims(input)) == 3:
+        lowerer.require(dim.maximum(1, shape[1]), shape[1])
     source = _heads_of(lowerer, rows_view(lowerer, input), shape)
     target = _heads_of(lowerer, lowerer.output(node.outputs[0]), shape)
     batch, _, length, size = source.shape
