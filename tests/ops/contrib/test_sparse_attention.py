@@ -117,6 +117,23 @@ refuse(
 )
 
 
+def changed(name, *places, to):
+    indices = compressed(MASKS)
+    indices[name][places] = to
+    return indices
+
+
+GREATEST, LEAST = np.iinfo(np.int32).max, np.iinfo(np.int32).min
+for name, place, value, match in (
+    ("block_row_indices", (1, -1), GREATEST, "must not decrease and lie in"),
+    ("block_row_indices", (0, 2), GREATEST, "must not decrease and lie in"),
+    ("block_row_indices", (0, 0), LEAST, "must not decrease and lie in"),
+    ("block_col_indices", (0, 0), 4, r"must lie in \[0, 4\)"),
+    ("block_col_indices", (0, 0), -1, r"must lie in \[0, 4\)"),
+):
+    refuse("SparseAttention", **tensors(1, 3), **lengths(40, 40), **SETTINGS, **changed(name, *place, to=value), match=match)
+
+
 def in_one_buffer(operands, attributes):
     """What onnxruntime makes of a step whose presents lie where its pasts do."""
     names = list(schemas.versions(CONTRIB, "SparseAttention")[1].operand_names)

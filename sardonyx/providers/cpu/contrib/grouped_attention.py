@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from sardonyx.errors import InvalidArgument, KernelError
 from sardonyx.providers.cpu.attention import (
     attention_scores,
     merge_heads,
@@ -183,8 +184,18 @@ def _layouts(block_row_indices, block_col_indices):
     """Sparse matrices of blocks as dense ones; the columns of row i are those from its index to the next one's."""
     count = block_row_indices.shape[1] - 1
     dense = np.zeros((len(block_row_indices), count, count), bool)
-    lengths = np.diff(block_row_indices, axis=1)
-    for layout, row_lengths, columns in zip(dense, lengths, block_col_indices, strict=True):
-        rows = np.repeat(np.arange(count), row_lengths)
-        layout[rows, columns[: len(rows)]] = True
+    for layout, starts, columns in zip(dense, block_row_indices, block_col_indices, strict=True):
+        layout[_entries(starts, columns, count)] = True
     return dense
+
+
+def _entries(starts, columns, count):
+    """Rows and columns of the blocks of one layout."""
+    if starts[0] < 0 or starts[-1] > len(columns) or (starts[1:] < starts[:-1]).any():
+        raise KernelError(
+            f"block_row_indices must not decrease and lie in [0, {len(columns)}], the number of columns", InvalidArgument
+        )
+    columns = columns[starts[0] : starts[-1]]
+    if ((columns < 0) | (columns >= count)).any():
+        raise KernelError(f"block_col_indices must lie in [0, {count}), the blocks of a row", InvalidArgument)
+    return np.repeat(np.arange(count), np.diff(starts)), columns
