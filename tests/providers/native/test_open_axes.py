@@ -31,11 +31,6 @@ from tests.ops.cases import Case, build, feeds_of, inputs_of, symbolic, takes, w
 from tests.tolerance import assert_close
 
 OPEN = {
-    "filters of unknown sizes: these shape the code": """
-        Conv ConvTranspose com.microsoft:FusedConv com.microsoft:NhwcConv com.microsoft:NhwcFusedConv
-        com.microsoft:ConvTransposeWithDynamicPads CausalConvWithState com.microsoft:CausalConvWithState
-        DeformConv
-    """,
     "the last bit of a logarithm of the number of buckets decides, so NumPy makes their table before runs": """
         com.microsoft:RelativePositionBias
     """,
