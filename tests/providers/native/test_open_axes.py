@@ -36,10 +36,7 @@ OPEN = {
     """,
     "lengths of transforms: these shape the code": "DFT STFT",
     "how many axes the result has depends on a size": "GatherND ScatterND com.microsoft:GatherND Squeeze",
-    "whether operands have one shape is known in a run only": """
-        SwiGLU
-    """,
-    "which axes change, or how many channels there are, shapes the code": "Resize Col2Im",
+    "integers between pixels, whose sums are NumPy's to the bit; proportions that are kept; crops": "Resize",
 }
 """Why nodes may be left to NumPy if no size is known, and which."""
 LISTED = {name for names in OPEN.values() for name in names.split()}

@@ -11,10 +11,17 @@ import pytest
 import sardonyx
 from sardonyx.providers.cpu.provider import CPUExecutionProvider
 from sardonyx.runtime.execution.executor import execute
-from sardonyx.runtime.preparation.plan import Plan, make_plan
-from tests.providers.native.agreement import assert_agrees_or_refuses, compare, model_of, native_plan, programs
+from sardonyx.runtime.preparation.plan import make_plan
+from tests.providers.native.agreement import (
+    assert_agrees_or_refuses,
+    compare,
+    model_of,
+    native_pair,
+    native_plan,
+    programs,
+    without_fallback,
+)
 from tests.providers.native.networks import open_session, steps_of
-from tests.providers.native.test_open_rows import without_fallback
 
 Sizes = tuple[int, ...]
 FORMS: dict[str, tuple[str, str, list[tuple[Sizes, Sizes]]]] = {
@@ -119,14 +126,6 @@ def test_groups_of_open_filters(group: int, filters: Sizes) -> None:
     assert not assert_agrees_or_refuses(native_plan(text), reference, wrong)
     without_fallback(plan)
     compare(execute(plan, feeds), execute(reference, feeds))
-
-
-def native_pair(text: str, threads: int = 1) -> tuple[Plan, Plan]:
-    """A plan of one program whose runs may not go to NumPy, and NumPy's."""
-    plan = native_plan(text, threads=threads)
-    assert len(plan.steps) == len(programs(plan)) == 1
-    without_fallback(plan)
-    return plan, make_plan(model_of(text).graph, [CPUExecutionProvider()])
 
 
 @pytest.mark.parametrize(
