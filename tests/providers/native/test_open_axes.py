@@ -34,7 +34,6 @@ OPEN = {
     "the last bit of a logarithm of the number of buckets decides, so NumPy makes their table before runs": """
         com.microsoft:RelativePositionBias
     """,
-    "lengths of transforms: these shape the code": "DFT STFT",
     "how many axes the result has depends on a size": "GatherND ScatterND com.microsoft:GatherND Squeeze",
     "integers between pixels, whose sums are NumPy's to the bit; proportions that are kept; crops": "Resize",
 }
