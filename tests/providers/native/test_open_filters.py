@@ -117,7 +117,18 @@ def test_forms_of_windows(attributes: str, dtype: type[np.floating]) -> None:
     assert not assert_agrees_or_refuses(native_plan(text), reference, feeds)
 
 
-@pytest.mark.parametrize(("group", "filters"), [(2, (6, 4, 3, 3)), (3, (3, 1, 2, 5)), (5, (160, 2, 1, 1)), (8, (8, 1, 3, 3))])
+@pytest.mark.parametrize(
+    ("group", "filters"),
+    [
+        (2, (6, 4, 3, 3)),
+        (3, (3, 1, 2, 5)),
+        (5, (160, 2, 1, 1)),
+        (8, (8, 1, 3, 3)),
+        (8, (16, 3, 2, 3)),
+        (33, (33, 1, 3, 3)),
+        (40, (120, 1, 2, 2)),
+    ],
+)
 def test_groups_of_open_filters(group: int, filters: Sizes) -> None:
     text = text_of("everything", "pads=[{}], strides=[{}]", group)
     plan, reference = native_plan(text, threads=2), make_plan(model_of(text).graph, [CPUExecutionProvider()])
@@ -126,6 +137,20 @@ def test_groups_of_open_filters(group: int, filters: Sizes) -> None:
     assert not assert_agrees_or_refuses(native_plan(text), reference, wrong)
     without_fallback(plan)
     compare(execute(plan, feeds), execute(reference, feeds))
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+@pytest.mark.parametrize("dtype", [np.float64, np.float16])
+def test_many_groups_of_other_ranks_and_types(dtype: type[np.floating], rank: int) -> None:
+    kind, axes, kernel = {np.float64: "double", np.float16: "float16"}[dtype], "HWL"[:rank], "IJK"[:rank]  # type: ignore[index]
+    x, w = (f"{kind}[{','.join(letters)}]" for letters in (f"NC{axes}", f"MD{kernel}"))
+    attributes = f"group=16, pads={[1] * (2 * rank)}, dilations={[2] * rank}"
+    plan, reference = native_pair(f"g ({x} x, {w} w, {kind}[P] b) => (y) {{ c = Conv<{attributes}>(x, w, b) y = Relu(c) }}")
+    for depth, count in ((1, 1), (2, 3)):
+        feeds = {"x": numbers((2, 16 * depth, *(7, 6, 5)[:rank]), 0), "w": numbers((16 * count, depth, *(2, 3, 1)[:rank]), 1)}
+        feeds |= {"b": numbers((16 * count,), 2)}
+        feeds = {name: array.astype(dtype) for name, array in feeds.items()}
+        compare(execute(plan, feeds), execute(reference, feeds))
 
 
 @pytest.mark.parametrize(
