@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from sardonyx.ir import Dim, Node, dim
-from sardonyx.providers.native.kernels.conv import depthwise, fused, grouped, strassen, winograd
+from sardonyx.providers.native.kernels.conv import depthwise, fused, strassen, winograd
 from sardonyx.providers.native.kernels.conv.choice import Algorithm, Candidate, Convolution, quickest
 from sardonyx.providers.native.kernels.conv.direct import (
     MOST_ROW_PIXELS,
@@ -89,7 +89,10 @@ def _open_steps(lowerer: Lowerer, node: Node, geometry: Geometry) -> None:
         view, folded, _ = _folded(lowerer, node, geometry)
         _quickest_steps(lowerer, node, folded, view, (direct,))
     else:
-        _quickest_steps(lowerer, node, geometry, input_view(lowerer, node, geometry.all_channels), OPEN)
+        from sardonyx.providers.native.kernels.conv import grouped  # which hardly any model needs
+
+        algorithms = (direct, grouped.candidates)
+        _quickest_steps(lowerer, node, geometry, input_view(lowerer, node, geometry.all_channels), algorithms)
 
 
 def has_short_rows(geometry: Geometry) -> bool:
@@ -233,7 +236,5 @@ def _traffic(geometry: Geometry, bytes: int) -> Dim:
 
 PRODUCTS: tuple[Algorithm, ...] = (direct, strassen.candidates)
 """What sums windows as they are: the quicker of these may wait for a depthwise convolution."""
-OPEN: tuple[Algorithm, ...] = (direct, grouped.candidates)
-"""What takes filters of open size."""
 ALGORITHMS: tuple[Algorithm, ...] = (*PRODUCTS, depthwise.candidates, winograd.candidates)
 """All that there are."""
