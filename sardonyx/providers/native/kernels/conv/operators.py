@@ -89,7 +89,7 @@ def _open_steps(lowerer: Lowerer, node: Node, geometry: Geometry) -> None:
         view, folded, _ = _folded(lowerer, node, geometry)
         _quickest_steps(lowerer, node, folded, view, (direct,))
     else:
-        from sardonyx.providers.native.kernels.conv import grouped  # which hardly any model needs
+        from sardonyx.providers.native.kernels.conv import grouped
 
         algorithms = (direct, grouped.candidates)
         _quickest_steps(lowerer, node, geometry, input_view(lowerer, node, geometry.all_channels), algorithms)
