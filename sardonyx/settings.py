@@ -100,7 +100,8 @@ SUPPOSES_SIZES = _setting(
     "sardonyx.supposes_sizes",
     "1",
     SWITCH,
-    "Axes that a model squeezes where their size is 1 are supposed to have it, until a run contradicts; "
+    "Axes that a model squeezes where their size is 1 are supposed to have it, those that a Squeeze does not name to have another one, "
+    "until a run contradicts; "
     "`0` prepares the model at once for all sizes.",
 )
 UNEQUAL_SIZES = _setting(

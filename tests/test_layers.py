@@ -247,6 +247,7 @@ DOORS = {
     "sardonyx.providers.native.aot.provider": "for compiled models",
     "sardonyx.providers.native.aot.writing": SAVING,
     "sardonyx.providers.native.execution.texts": "few models have strings",
+    "sardonyx.providers.native.kernels.conv.grouped": "few models bring filters of unknown sizes",
     "sardonyx.providers.native.provider": COMPILED,
     "sardonyx.quantization": QUANTIZING,
     "sardonyx.quantization.comparison": QUANTIZING,

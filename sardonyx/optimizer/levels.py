@@ -119,6 +119,7 @@ LEVELS: dict[Level, list[Stage]] = {
         Stage("ConstantFolding", run=Late("control", "inline_taken_branches"), ops="If"),
         Stage("SequenceResolution", run=Late("sequences", "resolve_sequences"), ops=SEQUENCES),
         Stage("EqualRanks", run=Late("ranks", "give_equal_ranks"), ops="If|Loop"),
+        Stage("EqualRanks", run=Late("squeezing", "suppose_long_axes"), ops="Squeeze"),
         Stage("LoopInvariants", run=Late("loops", "keep_invariants"), ops="Loop|Scan"),
         Stage("LabelEncoderFusion", run=Late("label_encoder", "compose_label_encoders"), ops="ai.onnx.ml.LabelEncoder"),
         Stage("ReshapeFusion", [shape.constant_shape, shape.eliminate_view, shape.merge_views]),

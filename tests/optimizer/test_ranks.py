@@ -137,3 +137,54 @@ def test_a_rank_that_grows_in_each_turn_stays() -> None:
         z = ReduceSum<keepdims=0>(y) }"""
     session, plain = sessions(text)
     assert_same(session, plain, {"x": np.ones(3, np.float32)})
+
+
+OTHER_RANKS = """g (bool c, float[N, M] x, float[1, 1, N, M] w) => (%s) <int64[1] one = {1}, int64[3] shape = {1, -1, 1}> {
+    b = If(c) <then_branch = t () => (float[N, 1, M] p) { p = Unsqueeze(x, one) }, else_branch = e () => (float[N, M] q) { q = Neg(x) }>
+    %s }"""
+"""With N = 1 both can be added to w."""
+
+
+@pytest.mark.parametrize(
+    ("outputs", "behind"),
+    [
+        ("float[K] y", "r = Relu(b) f = Reshape(r, shape) y = ReduceSum<keepdims=0>(f)"),
+        ("int64 y, float[P, Q, R] z", "y = Size(b) e = Exp(b) z = Reshape(e, shape)"),
+        ("float[A, B, C, D] y", "e = Exp(b) y = Mul(w, e)"),
+        ("float[A, B, C, D] y", "e = Neg(b) s = Sub(e, b) y = Max(w, s)"),
+    ],
+)
+def test_branches_get_the_axes_with_which_all_that_reads_them_does_the_same(outputs: str, behind: str) -> None:
+    session, plain = sessions(OTHER_RANKS % (outputs, behind))
+    assert is_one_program(session)
+    for c in (True, False):
+        for width in (1, 5):
+            x = np.linspace(-1, 1, width, dtype=np.float32).reshape(1, width)
+            assert_same(session, plain, {"c": np.array(c), "x": x, "w": x[np.newaxis, np.newaxis] * 2})
+
+
+@pytest.mark.parametrize(
+    ("outputs", "behind"),
+    [
+        ("y", "k = Shape(b) y = Neg(k)"),
+        ("y", "e = Exp(b) y = Flatten(e)"),
+        ("y, z", "e = Exp(b) f = Reshape(e, shape) y = Neg(f) z = Neg(e)"),
+        ("y", "f = Reshape(b, same) y = Neg(f)"),
+    ],
+)
+def test_branches_keep_axes_that_somebody_sees(outputs: str, behind: str) -> None:
+    text = OTHER_RANKS % (outputs, behind)
+    session, plain = sessions(text.replace("{1, -1, 1}>", "{1, -1, 1}, int64[2] same = {0, -1}>"))
+    for c in (True, False):
+        x = np.arange(6, dtype=np.float32).reshape(2, 3)
+        assert_same(session, plain, {"c": np.array(c), "x": x, "w": np.ones((1, 1, 2, 3), np.float32)})
+
+
+@pytest.mark.parametrize("declared", ["A, B", "A, B, C"])
+def test_the_rank_that_outputs_declare_is_that_of_a_branch(declared: str) -> None:
+    """A run that takes the other branch gives what it gives, as the model's word on its outputs binds nobody."""
+    session, plain = sessions(OTHER_RANKS % (f"float[{declared}] y", "e = Exp(b) y = Relu(e)"))
+    assert is_one_program(session)
+    for c in (True, False, True):
+        x = np.arange(6, dtype=np.float32).reshape(2, 3)
+        assert_same(session, plain, {"c": np.array(c), "x": x, "w": np.ones((1, 1, 2, 3), np.float32)})

@@ -108,6 +108,35 @@ def test_the_setting_turns_it_off_and_outputs_are_described_alike(model: bytes) 
         assert (one.name, one.type, one.shape) == (other.name, other.type, other.shape)
 
 
+SQUEEZED = """<ir_version: 8, opset_import: ["" : %d]>
+g (float[batch, 1, length] x) => (%s) { n = Neg(x) s = Squeeze(n) %s }"""
+"""All axes of size 1 are squeezed: the second one, and those that have it in a run."""
+
+
+@pytest.mark.parametrize("opset", [11, 17])
+@pytest.mark.parametrize(
+    ("outputs", "behind"),
+    [("y", "y = Exp(s)"), ("float[A, B] y", "y = Relu(s)"), ("y", "e = Exp(s) y = ReduceSum<keepdims=0>(e)")],
+)
+def test_axes_of_open_size_are_supposed_to_stay_when_none_is_named(outputs: str, behind: str, opset: int) -> None:
+    model = onnx.parser.parse_model(SQUEEZED % (opset, outputs, behind)).SerializeToString()
+    session, peer = sardonyx.InferenceSession(model), onnxruntime.InferenceSession(model)
+    assert [step.in_numpy for step in all_steps(session._engine.plan)] == [False]
+    for batch, length in [(2, 3), (1, 3), (2, 1), (1, 1), (0, 4), (5, 7), (1, 3)]:
+        given = {"x": np.random.default_rng(batch).standard_normal((batch, 1, length)).astype(np.float32)}
+        for _ in range(2):
+            same(session.run(None, given), peer.run(None, given))
+
+
+def test_an_output_that_declares_fewer_axes_speaks_against_it() -> None:
+    model = onnx.parser.parse_model(SQUEEZED % (17, "float[A] y", "y = Relu(s)")).SerializeToString()
+    session, peer = sardonyx.InferenceSession(model), onnxruntime.InferenceSession(model)
+    assert session._engine._suppositions is None
+    for batch, length in [(1, 3), (2, 3), (4, 1)]:
+        given = {"x": np.ones((batch, 1, length), np.float32)}
+        same(session.run(None, given), peer.run(None, given))
+
+
 BY_RATE = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[batch, length] x, int64 rate) => (float y, int64 rank)
 <int64[1] last = {-1}, int64[1] one = {1}, int64[1] two = {2}, int64[1] second = {1}, int64 high = {16}, float[3] w = {1, -2, 3}> {

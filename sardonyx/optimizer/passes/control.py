@@ -7,7 +7,7 @@ another If it is supposed for the runs that take this branch, if that depends on
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -39,7 +39,7 @@ def inline_taken_branches(graph: Graph, rewriting: Rewriting) -> bool:
 def _suppose(graph: Graph, rewriting: Rewriting) -> bool:
     """Suppose that an axis has the size 1, if an If asks for it that squeezes the axis then. Others may be decided by that."""
     suppositions, model_graph = rewriting.journal.suppositions, rewriting.model.graph
-    comparisons = None if suppositions is None else _comparisons_around(graph, model_graph)
+    comparisons = None if suppositions is None else comparisons_around(graph, model_graph)
     if suppositions is None or comparisons is None:
         return False
     for node in graph.nodes:
@@ -52,7 +52,7 @@ def _suppose(graph: Graph, rewriting: Rewriting) -> bool:
     return False
 
 
-def _comparisons_around(graph: Graph, outermost: Graph) -> list[Comparison] | None:
+def comparisons_around(graph: Graph, outermost: Graph) -> list[Comparison] | None:
     """What must be true of inputs for a branch to be taken; None where something else decides."""
     found: list[Comparison] = []
     while graph is not outermost:
@@ -115,9 +115,14 @@ def _asked_sizes(node: Node, graph: Graph) -> tuple[Dim, Dim] | None:
     left, right = (None if value is None else _only_size(value) for value in equal.inputs)
     if left is None or right is None:
         return None
+    return (left, right) if are_told((left, right), graph) else None
+
+
+def are_told(sizes: Sequence[Dim], graph: Graph) -> bool:
+    """Whether the shapes of a model's inputs tell some sizes."""
     shapes = [getattr(value.type, "shape", None) or () for value in graph.inputs]
     told = {size.symbol for shape in shapes for size in shape if not isinstance(size, int)}
-    return (left, right) if all(symbol in told for size in (left, right) for symbol in dim.symbols(size)) else None
+    return all(symbol in told for size in sizes for symbol in dim.symbols(size))
 
 
 def _only_size(value: Value) -> Dim | None:

@@ -3,7 +3,8 @@ its second turn on.
 
 Exporters write a number as a scalar in one branch and as a vector of one element in the other. Where everything behind broadcasts it to
 more axes anyway, it may have them at once. Where a node behind cannot take the rank that one branch gives, a run that takes this branch
-fails, and the rank is that of the other one. Loops begin with a scalar in place of a tensor that the first turn makes; where a first turn
+fails, and the rank is that of the other one; so it is where the model's outputs declare that rank. What is only reshaped or counted behind
+a branch has one axis at once. Loops begin with a scalar in place of a tensor that the first turn makes; where a first turn
 is certain, it is put in front of the loop.
 """
 
@@ -19,7 +20,7 @@ from sardonyx.ir.cloning import Names
 from sardonyx.ops.facts import Operands
 from sardonyx.ops.inference import Body
 from sardonyx.ops.operand import Operand
-from sardonyx.ops.reading import constant
+from sardonyx.ops.reading import constant, operand
 from sardonyx.ops.shapes import fresh_shape
 from sardonyx.ops.table import facts_of
 from sardonyx.optimizer.passes.building import TypingBuilder
@@ -35,6 +36,7 @@ def give_equal_ranks(graph: Graph, rewriting: Rewriting) -> bool:
         for node in list(graph.nodes):
             changed = bool(_aligned(node, rewriting)) or changed
             changed = _declared(node, rewriting) or changed
+            changed = _reformed(node, rewriting) or changed
     for node in list(graph.nodes):
         changed = _peeled(node, rewriting) or changed
     if changed:
@@ -68,7 +70,7 @@ def _aligned(node: Node, rewriting: Rewriting) -> list[Alignment]:
         then, other = (_rank_of_one(branch.outputs[number]) for branch in branches)
         if then is None or other is None or then == other or not _may_gain_axes(output, max(then, other)):
             continue
-        made.append(_reshaped(branches[0 if then < other else 1], number, max(then, other), rewriting))
+        made.append(_reshaped(branches[0 if then < other else 1], number, [1] * max(then, other), rewriting))
         rewriting.journal.add("EqualRanks", node)
     return made
 
@@ -100,10 +102,10 @@ def _may_read_more_axes(user: Node, position: int, rank: int, is_one: bool) -> b
     return all(_may_gain_axes(output, rank, is_one) for output in user.outputs)
 
 
-def _reshaped(branch: Graph, number: int, rank: int, rewriting: Rewriting) -> Alignment:
+def _reshaped(branch: Graph, number: int, shape: Sequence[int], rewriting: Rewriting) -> Alignment:
     before = branch.outputs[number]
     op = TypingBuilder(branch, None, rewriting.model.opsets, f"{before.name}/ranks", rewriting.driver)
-    branch.outputs[number] = op.Reshape(before, shape=np.ones(rank, np.int64))
+    branch.outputs[number] = op.Reshape(before, shape=np.array(shape, np.int64))
     return branch, number, before, op.made[-1]
 
 
@@ -111,6 +113,50 @@ def _undo(made: Sequence[Alignment]) -> None:
     for branch, number, before, reshape in reversed(made):
         branch.outputs[number] = before
         branch.remove(reshape)
+
+
+def _reformed(node: Node, rewriting: Rewriting) -> bool:
+    """Give the outputs of an If equal ranks where nobody notices: one axis, or those in front that others broadcast them to."""
+    if node.op_type != "If" or node.domain:
+        return False
+    branches: list[Graph] = [node.attributes[name].value for name in ("then_branch", "else_branch")]
+    changed = False
+    for number, output in enumerate(node.outputs):
+        ranks = [rank for rank in _ranks([branch.outputs[number].type for branch in branches]) if rank is not None]
+        if not output.uses or rank_of(output) is not None or len(set(ranks)) < 2:
+            continue
+        if _is_read_flat(output):
+            for branch in branches:
+                _reshaped(branch, number, [-1], rewriting)
+        elif _may_gain_axes(output, max(ranks), is_one=False):
+            _unsqueezed(branches[ranks.index(min(ranks))], number, max(ranks) - min(ranks), rewriting)
+        else:
+            continue
+        rewriting.journal.add("EqualRanks", node)
+        changed = True
+    return changed
+
+
+def _unsqueezed(branch: Graph, number: int, count: int, rewriting: Rewriting) -> None:
+    """Put so many axes of size 1 in front of what a branch gives."""
+    before = branch.outputs[number]
+    op = TypingBuilder(branch, None, rewriting.model.opsets, f"{before.name}/ranks", rewriting.driver)
+    branch.outputs[number] = op.Unsqueeze(before, axes=np.arange(count))
+
+
+def _is_read_flat(value: Value) -> bool:
+    """Whether all that reads a value does with its elements the same, whatever axes they have."""
+    return not value.is_graph_output and all(_reads_flat(user, position) for user, position in value.uses)
+
+
+def _reads_flat(user: Node, position: int) -> bool:
+    if position or user.domain:
+        return False
+    if user.op_type == "Reshape":
+        shape = operand(user, "shape")
+        return shape is not None and (0 not in np.reshape(shape, -1) or bool(operand(user, "allowzero")))
+    is_unary = facts_of(user).elementwise is not Operands.NONE and len([one for one in user.inputs if one is not None]) == 1
+    return user.op_type == "Size" or (is_unary and all(map(_is_read_flat, user.outputs)))
 
 
 def _declared(node: Node, rewriting: Rewriting) -> bool:
@@ -123,11 +169,34 @@ def _declared(node: Node, rewriting: Rewriting) -> bool:
         if not output.uses or _ranks([output.type]) != [None] or None in _ranks(types):
             continue
         possible = [rank for rank in _ranks(types) if rank is not None and _is_possible(output, rank, rewriting)]
+        if len(possible) == 2:
+            told = declared_rank(output, min(possible))
+            possible = [rank for rank in possible if rank == told]
         if len(possible) == 1:
             output.declared = _of_rank(output, possible[0])
             rewriting.journal.add("EqualRanks", node)
             changed = True
     return changed
+
+
+def declared_rank(value: Value, least: int) -> int | None:
+    """How many axes the model's outputs declare that have those of a value, which has `least` or more; None if others see them too."""
+    ranks = set(_ranks([value.declared] if value.is_graph_output else []))
+    for user, position in value.uses:
+        if any(user.subgraphs) or not _keeps_axes(user, position, least):
+            return None
+        ranks.update(declared_rank(output, least) for output in user.outputs)
+    return ranks.pop() if len(ranks) == 1 else None
+
+
+def _keeps_axes(user: Node, position: int, least: int) -> bool:
+    """Whether a node works element by element, and no other operand has more axes."""
+    elementwise = facts_of(user).elementwise
+    if elementwise is Operands.FIRST:
+        return position == 0
+    others = [rank_of(other) for place, other in enumerate(user.inputs) if other is not None and place != position]
+    is_ready = elementwise is Operands.ALL and (not others or user.version >= FIRST_BROADCASTING)
+    return is_ready and all(rank is not None and rank <= least for rank in others)
 
 
 def _of_rank(value: Value, rank: int) -> TensorType:

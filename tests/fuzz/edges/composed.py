@@ -156,6 +156,7 @@ audit(
 gates = {"key": floats(2, 5, 3, 4), "query": floats(2, 5, 3, 4), "value": floats(2, 5, 4)}
 audit("EngramGate", {**gates, "key_norm_scale": floats(3, 4), "query_norm_scale": floats(3, 4)}, domain=CONTRIB)
 audit("LinearAttentionGate", {"a": mix, "dt_bias": floats(3), "decay_scale": floats(3)}, domain=CONTRIB)
+audit("SwiGLU", {"A": floats(2, 3), "B": floats(2, 3)}, opset=28)
 audit("GatedRMSNorm", {"X": streams, "scale": floats(4), "gate": streams}, domain=CONTRIB)
 
 # --- steps of optimizers

@@ -53,6 +53,24 @@ def programs(plan: Plan) -> list[CompiledProgram]:
     return [step.call for step in plan.steps if isinstance(step.call, CompiledProgram)]
 
 
+def without_fallback(plan: Plan) -> None:
+    """Let runs that native code leaves to NumPy fail."""
+
+    def refuse(inputs: Any) -> Any:
+        raise AssertionError("left to NumPy")
+
+    for program in programs(plan):
+        program._fallback = refuse
+
+
+def native_pair(text: str, threads: int = 1) -> tuple[Plan, Plan]:
+    """A plan of one program whose runs may not go to NumPy, and NumPy's."""
+    plan = native_plan(text, threads=threads)
+    assert len(plan.steps) == len(programs(plan)) == 1
+    without_fallback(plan)
+    return plan, make_plan(model_of(text).graph, [CPUExecutionProvider()])
+
+
 def assert_agrees_or_refuses(plan: Plan, reference: Plan, feeds: Mapping[str, np.ndarray]) -> bool:
     """Check that a plan computes what another does, or refuses what that refuses; whether it computes."""
     try:

@@ -31,20 +31,11 @@ from tests.ops.cases import Case, build, feeds_of, inputs_of, symbolic, takes, w
 from tests.tolerance import assert_close
 
 OPEN = {
-    "filters of unknown sizes: these shape the code": """
-        Conv ConvTranspose com.microsoft:FusedConv com.microsoft:NhwcConv com.microsoft:NhwcFusedConv
-        com.microsoft:ConvTransposeWithDynamicPads CausalConvWithState com.microsoft:CausalConvWithState
-        DeformConv
-    """,
     "the last bit of a logarithm of the number of buckets decides, so NumPy makes their table before runs": """
         com.microsoft:RelativePositionBias
     """,
-    "lengths of transforms: these shape the code": "DFT STFT",
     "how many axes the result has depends on a size": "GatherND ScatterND com.microsoft:GatherND Squeeze",
-    "whether operands have one shape is known in a run only": """
-        SwiGLU
-    """,
-    "which axes change, or how many channels there are, shapes the code": "Resize Col2Im",
+    "integers between pixels, whose sums are NumPy's to the bit; proportions that are kept; crops": "Resize",
 }
 """Why nodes may be left to NumPy if no size is known, and which."""
 LISTED = {name for names in OPEN.values() for name in names.split()}

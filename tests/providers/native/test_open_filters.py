@@ -1,6 +1,8 @@
-"""Convolutions by filters that a run computes and whose size it tells: gradients that slide over a batch of any size."""
+"""Convolutions by filters that a run computes and whose sizes it tells, such as gradients that slide over a batch of any size."""
 
 from __future__ import annotations
+
+import itertools
 
 import numpy as np
 import onnx.parser
@@ -10,9 +12,16 @@ import sardonyx
 from sardonyx.providers.cpu.provider import CPUExecutionProvider
 from sardonyx.runtime.execution.executor import execute
 from sardonyx.runtime.preparation.plan import make_plan
-from tests.providers.native.agreement import assert_agrees_or_refuses, compare, model_of, native_plan, programs
+from tests.providers.native.agreement import (
+    assert_agrees_or_refuses,
+    compare,
+    model_of,
+    native_pair,
+    native_plan,
+    programs,
+    without_fallback,
+)
 from tests.providers.native.networks import open_session, steps_of
-from tests.providers.native.test_open_rows import without_fallback
 
 Sizes = tuple[int, ...]
 FORMS: dict[str, tuple[str, str, list[tuple[Sizes, Sizes]]]] = {
@@ -33,6 +42,17 @@ FORMS: dict[str, tuple[str, str, list[tuple[Sizes, Sizes]]]] = {
         [((2, 3, 7, 8), (5, 3, 5, 6)), ((1, 300, 6, 5), (5, 300, 6, 4)), ((0, 3, 7, 8), (5, 3, 5, 6))],
     ),
     "lines": ("N,C,H", "33,C,K", [((2, 3, 40), (33, 3, 36)), ((1, 1, 3), (33, 1, 2))]),
+    "numbers": ("N,4,8,9", "M,4,3,2", [((2, 4, 8, 9), (size, 4, 3, 2)) for size in (1, 7, 70, 0)]),
+    "everything": (
+        "N,C,H,W",
+        "M,D,K,L",
+        [
+            ((2, 3, 7, 8), (5, 3, 5, 6)),
+            ((1, 300, 6, 5), (40, 300, 6, 4)),
+            ((1, 1, 30, 31), (1, 1, 1, 1)),
+            ((2, 6, 9, 9), (96, 6, 3, 3)),
+        ],
+    ),
     "volumes": ("N,C,A,B,D", "3,C,E,F,G", [((2, 3, 4, 5, 6), (3, 3, 2, 5, 3)), ((1, 2, 3, 3, 3), (3, 2, 3, 3, 3))]),
 }
 """Images, filters, and what runs give for both."""
@@ -68,6 +88,131 @@ def test_filters_may_have_any_size(name: str, attributes: str) -> None:
                 without_fallback(plan)
                 execute(plan, feeds)
             plan = native_plan(text, threads=threads)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        "kernel_shape=[3,2], strides=[2,1], pads=[1,0,1,2]",
+        "kernel_shape=[1,1]",
+        'auto_pad="SAME_UPPER", strides=[2,3]',
+        'auto_pad="SAME_LOWER", dilations=[2,1]',
+        'auto_pad="VALID", dilations=[1,2]',
+    ],
+)
+def test_forms_of_windows(attributes: str, dtype: type[np.floating]) -> None:
+    kind = {"float16": "float16", "float32": "float", "float64": "double"}[np.dtype(dtype).name]
+    text = f"g ({kind}[N,C,H,W] x, {kind}[M,D,K,L] w, {kind}[P] b) => (y) {{ c = Conv<{attributes}>(x, w, b) y = Relu(c) }}"
+    plan, reference = native_plan(text), make_plan(model_of(text).graph, [CPUExecutionProvider()])
+    assert len(plan.steps) == len(programs(plan)) == 1
+    without_fallback(plan)
+    kernels = {"kernel_shape=[3": (3, 2), "kernel_shape=[1": (1, 1)}.get(attributes[:15])
+    for count, depth, kernel in ((1, 1, (3, 3)), (9, 20, (2, 5)), (35, 4, (1, 1))):
+        filters = (count, depth, *(kernels or kernel))
+        feeds = {"x": numbers((2, depth, 11, 13), 0), "w": numbers(filters, 1) / depth, "b": numbers((count,), 2)}
+        feeds = {name: array.astype(dtype) for name, array in feeds.items()}
+        compare(execute(plan, feeds), execute(reference, feeds))
+    feeds["b"] = feeds["b"][:-1]
+    assert not assert_agrees_or_refuses(native_plan(text), reference, feeds)
+
+
+@pytest.mark.parametrize(
+    ("group", "filters"),
+    [
+        (2, (6, 4, 3, 3)),
+        (3, (3, 1, 2, 5)),
+        (5, (160, 2, 1, 1)),
+        (8, (8, 1, 3, 3)),
+        (8, (16, 3, 2, 3)),
+        (33, (33, 1, 3, 3)),
+        (40, (120, 1, 2, 2)),
+    ],
+)
+def test_groups_of_open_filters(group: int, filters: Sizes) -> None:
+    text = text_of("everything", "pads=[{}], strides=[{}]", group)
+    plan, reference = native_plan(text, threads=2), make_plan(model_of(text).graph, [CPUExecutionProvider()])
+    feeds = {"x": numbers((2, filters[1] * group, 9, 7), 0), "w": numbers(filters, 1)}
+    wrong = {**feeds, "w": numbers((filters[0] + 1, *filters[1:]), 1)}
+    assert not assert_agrees_or_refuses(native_plan(text), reference, wrong)
+    without_fallback(plan)
+    compare(execute(plan, feeds), execute(reference, feeds))
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+@pytest.mark.parametrize("dtype", [np.float64, np.float16])
+def test_many_groups_of_other_ranks_and_types(dtype: type[np.floating], rank: int) -> None:
+    kind, axes, kernel = {np.float64: "double", np.float16: "float16"}[dtype], "HWL"[:rank], "IJK"[:rank]  # type: ignore[index]
+    x, w = (f"{kind}[{','.join(letters)}]" for letters in (f"NC{axes}", f"MD{kernel}"))
+    attributes = f"group=16, pads={[1] * (2 * rank)}, dilations={[2] * rank}"
+    plan, reference = native_pair(f"g ({x} x, {w} w, {kind}[P] b) => (y) {{ c = Conv<{attributes}>(x, w, b) y = Relu(c) }}")
+    for depth, count in ((1, 1), (2, 3)):
+        feeds = {"x": numbers((2, 16 * depth, *(7, 6, 5)[:rank]), 0), "w": numbers((16 * count, depth, *(2, 3, 1)[:rank]), 1)}
+        feeds |= {"b": numbers((16 * count,), 2)}
+        feeds = {name: array.astype(dtype) for name, array in feeds.items()}
+        compare(execute(plan, feeds), execute(reference, feeds))
+
+
+@pytest.mark.parametrize(
+    ("attributes", "group"),
+    [
+        ("strides=[2,3]", 1),
+        ("strides=[2,2], pads=[1,0,1,2], dilations=[1,3]", 1),
+        ('auto_pad="SAME_UPPER", strides=[2,2]', 1),
+        ("strides=[3,2], output_padding=[1,0]", 1),
+        ("strides=[2,2], output_shape=[20,21]", 1),
+        ("kernel_shape=[3,2], strides=[3,2]", 1),
+        ("group=2, strides=[2,4], dilations=[2,2]", 2),
+    ],
+)
+def test_transposed_convolutions(attributes: str, group: int) -> None:
+    operands = "float[N,C,H,W] x, float[D,M,K,L] w, float[P] b"
+    text = f"g ({operands}) => (y) {{ c = ConvTranspose<{attributes}>(x, w, b) y = Relu(c) }}"
+    plan, reference = native_pair(text, threads=2)
+    for depth, count, kernel in ((2, 1, (3, 2)), (4, 9, (1, 5)), (20, 40, (4, 1)), (6, 3, (1, 1))):
+        filters = (depth, count, *((3, 2) if "kernel_shape" in attributes else kernel))
+        feeds = {"x": numbers((2, depth, 7, 9), 0), "w": numbers(filters, 1), "b": numbers((count * group,), 2)}
+        compare(execute(plan, feeds), execute(reference, feeds))
+
+
+@pytest.mark.parametrize(
+    "wrong", ({"w": (5, 3, 2, 2)}, {"w": (4, 3, 0, 2)}, {"b": (4,)}, {"x": (2, 6, 7, 9)}, {"w": (4, 0, 2, 2)})
+)
+def test_transposed_convolutions_that_do_not_fit_are_numpys(wrong: dict[str, Sizes]) -> None:
+    text = "g (float[N,C,H,W] x, float[D,M,K,L] w, float[P] b) => (y) { y = ConvTranspose<strides=[2,2]>(x, w, b) }"
+    plan, reference = native_plan(text), make_plan(model_of(text).graph, [CPUExecutionProvider()])
+    shapes = {"x": (2, 4, 7, 9), "w": (4, 3, 2, 2), "b": (3,), **wrong}
+    assert_agrees_or_refuses(plan, reference, {name: numbers(shape, 0) for name, shape in shapes.items()})
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("group", [1, 2])
+def test_deformed_windows(group: int, parts: int) -> None:
+    attributes = f"group={group}, offset_group={parts}, strides=[2,1], pads=[1,0,1,2], dilations=[1,2]"
+    operands = "float[N,C,H,W] x, float[M,D,K,L] w, float[N,O,A,B] o, float[P] b, float[N,Q,A,B] m"
+    plan, reference = native_pair(f"g ({operands}) => (y) {{ y = DeformConv<{attributes}>(x, w, o, b, m) }}")
+    for depth, count, (height, width) in ((2, 2, (3, 2)), (4, 10, (3, 2)), (20, 40, (1, 1)), (6, 4, (2, 3))):
+        moved = (2, parts * height * width, (9 - height) // 2 + 1, 12 - 2 * width + 1)
+        feeds = {"x": numbers((2, depth * group, 7, 9), 0), "w": numbers((count, depth, height, width), 1)}
+        feeds |= {"o": numbers((2, 2 * moved[1], *moved[2:]), 2), "b": numbers((count,), 3), "m": numbers(moved, 4)}
+        compare(execute(plan, feeds), execute(reference, feeds))
+        refused = native_plan(f"g ({operands}) => (y) {{ y = DeformConv<{attributes}>(x, w, o, b, m) }}")
+        assert not assert_agrees_or_refuses(refused, reference, {**feeds, "o": feeds["o"][:, 1:]})
+
+
+@pytest.mark.parametrize("domain", ["", "com.microsoft."])
+@pytest.mark.parametrize("filters", ["D,E,K", "6,1,3", "D,1,4"])
+def test_causal_convolutions(filters: str, domain: str) -> None:
+    operands = f"float[N,C,L] x, float[{filters}] w, float[B] b, float[N,C,P] p"
+    call = f'{domain}CausalConvWithState<activation="silu">(x, w, b, p)'
+    plan, reference = native_pair(
+        f'<ir_version: 10, opset_import: ["": 27, "com.microsoft": 1]> g ({operands}) => (y, s) {{ y, s = {call} }}'
+    )
+    taps = [int(filters[-1])] if filters[-1].isdigit() else [1, 2, 9]
+    for channels, length, count in itertools.product([6] if filters[0] == "6" else [1, 6, 33], (1, 5, 20), taps):
+        feeds = {"x": numbers((2, channels, length), 0), "w": numbers((channels, 1, count), 1)}
+        feeds |= {"b": numbers((channels,), 2), "p": numbers((2, channels, count - 1), 3)}
+        compare(execute(plan, feeds), execute(reference, feeds))
 
 
 @pytest.mark.parametrize("group", [2, 3])

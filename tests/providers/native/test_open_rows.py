@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +17,7 @@ from tests.providers.native.agreement import (
     model_of,
     native_plan,
     programs,
+    without_fallback,
 )
 
 MODELS = {
@@ -93,16 +93,6 @@ def model_text(name: str) -> str:
 
 def images(*shape: int) -> np.ndarray:
     return np.random.default_rng(1).normal(size=shape).astype(np.float32)
-
-
-def without_fallback(plan: Any) -> None:
-    """Let runs that native code leaves to NumPy fail."""
-
-    def refuse(inputs: Any) -> Any:
-        raise AssertionError("left to NumPy")
-
-    for program in programs(plan):
-        program._fallback = refuse
 
 
 @pytest.mark.parametrize("name", MODELS)

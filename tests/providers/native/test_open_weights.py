@@ -11,8 +11,14 @@ import pytest
 from sardonyx.providers.cpu.provider import CPUExecutionProvider
 from sardonyx.runtime.execution.executor import execute
 from sardonyx.runtime.preparation.plan import Plan, make_plan
-from tests.providers.native.agreement import assert_agrees_or_refuses, compare, model_of, native_plan, programs
-from tests.providers.native.test_open_rows import without_fallback
+from tests.providers.native.agreement import (
+    assert_agrees_or_refuses,
+    compare,
+    model_of,
+    native_plan,
+    programs,
+    without_fallback,
+)
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 AXES = {"x": "{outer}I", "W": "D,G,I", "R": "D,G,H", "B": "D,F", "n": "N", "h": "{state}H", "c": "{state}H", "P": "D,E"}

@@ -71,6 +71,11 @@ class Composer(Builder):
         value.known = content
         return value
 
+    def counted(self, count: Dim, first: int = 0) -> Value:
+        """So many whole numbers, each one more than that before it."""
+        made: Value = self.Range(self.constant(first), self.reshape(self.sizes(count + first)), self.constant(1))
+        return made
+
     def number(self, value: float, like: Value) -> Value:
         """A scalar of another value's element type."""
         assert isinstance(like.type, TensorType) and like.type.dtype is not None

@@ -165,9 +165,10 @@ class ValueLowerer(ProgramBuilder):
 
     def zeros(self, count: Dim, type: Type) -> Pointer:
         """Memory with so many zeros: a constant, or filled in each run if only that tells how many, or if they are many."""
+        dtype = np.dtype(f"{'f' if type.is_float else 'i'}{type.bytes}")
         if isinstance(count, int) and count * type.bytes <= MAX_CONSTANT_ZEROS:
-            return self.constant(np.zeros(count, f"f{type.bytes}"))
-        zeros, zero = self.scratch(count * type.bytes), self.constant(np.zeros(1, f"f{type.bytes}"))
+            return self.constant(np.zeros(count, dtype))
+        zeros, zero = self.scratch(count * type.bytes), self.constant(np.zeros(1, dtype))
         self.copy(View(zero, type, (count,), (0,)), View(zeros, type, (count,), (1,)))
         return zeros
 

@@ -128,11 +128,6 @@ def _softmax(op: Composer, scores: Value, precision: int | None) -> Value:
     return made
 
 
-def _places(op: Composer, count: Dim) -> Value:
-    made: Value = op.Range(op.constant(0), op.reshape(op.sizes(count)), op.constant(1))
-    return made
-
-
 def _both(op: Composer, allowed: Value | None, condition: Value) -> Value:
     made: Value = condition if allowed is None else op.And(allowed, condition)
     return made
@@ -143,14 +138,14 @@ def _visible(
 ) -> Value | None:
     """Which keys each query may attend, broadcastable to (batch, heads, queries, keys); None means all of them."""
     queries, keys = dims(scores)[2:]
-    key, allowed, offset = _places(op, keys), None, op.sizes(past)
+    key, allowed, offset = op.counted(keys), None, op.sizes(past)
     if lengths is not None:
         lengths = op.reshape(op.cast_to(lengths, dtypes.int64), dims(lengths)[0], 1, 1, 1)
         allowed = op.Less(key, lengths)
         offset = op.Sub(lengths, op.sizes(queries)) if past == 0 else offset
     if not is_causal and left < 0 and right < 0:
         return allowed
-    position = op.Add(op.reshape(_places(op, queries), queries, 1), offset)
+    position = op.Add(op.reshape(op.counted(queries), queries, 1), offset)
     upper = 0 if is_causal else right
     if upper >= 0:
         bound = upper if right < 0 else min(upper, right)
@@ -168,7 +163,7 @@ def _masked(op: Composer, scores: Value, allowed: Value | None, mask: Value, pad
     keys = dims(scores)[-1]
     length = dims(mask)[-1] if dims(mask) else keys
     if isinstance(length, int) and isinstance(keys, int) and length < keys and (pads or length != 1):
-        allowed = _both(op, allowed, op.Less(_places(op, keys), op.sizes(length)))
+        allowed = _both(op, allowed, op.Less(op.counted(keys), op.sizes(length)))
         mask = op.Pad(mask, op.constant([*[0] * (2 * rank_of(mask) - 1), keys - length]))
     elif length != keys and not (length == 1 and not pads):
         op.require(length, keys)

@@ -38,12 +38,7 @@ def restored(op: Composer, tokens: Value, token_offset: Value) -> Value:
 def _places(op: Composer, token_offset: Value, count: Dim) -> Value:
     """Where tokens stand: the first of the numbers, behind which those of padding come."""
     places = op.reshape(op.cast_to(token_offset, dtypes.int64), dim.product(dims(token_offset)))
-    made: Value = op.Gather(places, _counted(op, 0, count))
-    return made
-
-
-def _counted(op: Composer, first: int, count: Dim) -> Value:
-    made: Value = op.Range(op.constant(first), op.reshape(op.sizes(count + first)), op.constant(1))
+    made: Value = op.Gather(places, op.counted(count))
     return made
 
 
@@ -58,7 +53,7 @@ def _lengths(op: Composer, cumulative: Value, token_offset: Value) -> Value:
     """How many tokens each batch has."""
     batch = dims(token_offset)[0]
     op.require_shape(cumulative, (batch + 1,))
-    made: Value = op.Sub(*(op.Gather(cumulative, _counted(op, first, batch)) for first in (1, 0)))
+    made: Value = op.Sub(*(op.Gather(cumulative, op.counted(batch, first)) for first in (1, 0)))
     return made
 
 

@@ -32,16 +32,11 @@ def relative_position_bias(
     queries, keys = lengths[0][0], lengths[1][0]
     before = bucket_of(-np.arange(max_distance + 1), buckets, max_distance, is_bidirectional)  # type: ignore[no-untyped-call]
     behind = bucket_of(np.arange(max_distance + 1), buckets, max_distance, is_bidirectional)  # type: ignore[no-untyped-call]
-    distance = op.Sub(_counted(op, keys), op.reshape(_counted(op, queries), queries, 1))
+    distance = op.Sub(op.counted(keys), op.reshape(op.counted(queries), queries, 1))
     nearest = op.Max(op.Min(distance, op.constant(max_distance)), op.constant(-max_distance))
     bucket = op.Gather(op.constant(np.concatenate([before[:0:-1], behind])), op.Add(nearest, op.constant(max_distance)))
     biases = op.Gather(op.reshape(bias_table, heads, buckets), bucket, axis=1)
     return op.reshape(biases, 1, heads, queries, keys)
-
-
-def _counted(op: Composer, count: Dim) -> Value:
-    made: Value = op.Range(op.constant(0), op.reshape(op.sizes(count)), op.constant(1))
-    return made
 
 
 @compose("GatedRelativePositionBias", domain=CONTRIB, widen=True)

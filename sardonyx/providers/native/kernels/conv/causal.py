@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sardonyx.ir import Value, dim
+from sardonyx.ir import Dim, Value, dim
 from sardonyx.providers.native.program.composition import Composer, compose
 from sardonyx.providers.native.program.values import dims, rank_of
 from sardonyx.providers.provider import CannotCompile
@@ -24,19 +24,38 @@ def _convolved(
 ) -> Sequence[Value]:
     if rank_of(input) != 3 or rank_of(weight) != 3:
         raise CannotCompile("sequences have three axes", quiet=True)
+    if activation not in ("none", "silu", "swish"):
+        raise CannotCompile(f"{activation} is no activation", quiet=True)
     batch, channels, _ = dims(input)
-    taps = dims(weight)[-1]
-    if not isinstance(channels, int) or not isinstance(taps, int) or activation not in ("none", "silu", "swish"):
-        raise CannotCompile("channels and taps must be known", quiet=True)
-    kept = (taps - 1) * dilation
+    kept = (dim.maximum(dims(weight)[-1], 1) - 1) * dilation
     if past is None:
         past = op.Expand(op.number(0, input), op.sizes(batch, channels, kept))
-    op.require_shape(past, (batch, channels, kept))
+    else:
+        op.require_shape(past, (batch, channels, kept))
+        past = op.reshape(past, batch, channels, kept)
     sequence = op.Concat(past, input, axis=2)
     length = dims(sequence)[2]
-    output = op.Conv(sequence, weight, bias, group=channels, dilations=[dilation])
+    groups = next((size for size in (channels, dims(weight)[0]) if isinstance(size, int)), None)
+    if groups is not None:
+        output = op.Conv(sequence, weight, bias, group=groups, dilations=[dilation])
+    else:
+        output = _of_open_channels(op, sequence, weight, bias, dims(input)[2], dilation)
     state = op.Slice(sequence, op.sizes(length - kept), op.sizes(length), op.constant([2]))
     return output if activation == "none" else op.Swish(output), state
+
+
+def _of_open_channels(op: Composer, sequence: Value, weight: Value, bias: Value | None, length: Dim, dilation: int) -> Value:
+    """The same convolution of as many channels as a run has: each with its filter, windows side by side."""
+    channels, taps = dims(sequence)[1], dim.maximum(dims(weight)[2], 1)
+    op.require_shape(weight, (channels, 1, taps))
+    first, steps = op.reshape(op.counted(length), length, 1), op.Mul(op.counted(taps), op.constant(dilation))
+    windows = op.Gather(sequence, op.Add(first, steps), axis=2)
+    output: Value = op.Einsum(windows, op.reshape(weight, channels, taps), equation="bclt,ct->bcl")
+    if bias is None:
+        return output
+    op.require_shape(bias, (channels,))
+    made: Value = op.Add(output, op.reshape(bias, channels, 1))
+    return made
 
 
 @compose("CausalConvWithState", domain=CONTRIB, widen=True)

@@ -49,7 +49,13 @@ class Convolution:
         geometry, lanes = self.geometry, self.lowerer.target.lanes(self.view.type)
         sizes = (geometry.output, (geometry.channels, *geometry.kernel))
         pixels, depth = (math.prod(supposed(some)) for some in sizes)
-        return pixels * depth * -(-geometry.filters // lanes)
+        return pixels * depth * -(-self.supposed_filters // lanes)
+
+    @property
+    def supposed_filters(self) -> int:
+        """The filters of a group; where only a run tells, as many as fill the vectors of a tile, or one where there are several groups."""
+        geometry, lanes = self.geometry, self.lowerer.target.lanes(self.view.type)
+        return geometry.filters if isinstance(geometry.filters, int) else lanes if geometry.groups > 1 else 2 * lanes
 
 
 def supposed(sizes: Sequence[Dim]) -> list[int]:

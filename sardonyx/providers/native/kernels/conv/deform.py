@@ -6,8 +6,7 @@ What is interpolated lies as a row of pixels, the taps of one window after those
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import numpy as np
+from typing import cast
 
 from sardonyx.compiler.builder import Value as Code
 from sardonyx.compiler.types import Type
@@ -16,7 +15,15 @@ from sardonyx.ir import Node, dim
 from sardonyx.ops.reading import input_named, operand
 from sardonyx.ops.window import output_sizes
 from sardonyx.providers.native.kernels.conv.filters import Filters
-from sardonyx.providers.native.kernels.conv.form import MAX_SPATIAL, Geometry, input_view, last_order
+from sardonyx.providers.native.kernels.conv.form import (
+    MAX_SPATIAL,
+    Geometry,
+    input_view,
+    is_kernel_possible,
+    kernel_of,
+    last_order,
+    require_filters,
+)
 from sardonyx.providers.native.kernels.conv.operators import product_step
 from sardonyx.providers.native.kernels.conv.windows import Windows, steps_of, windows_of
 from sardonyx.providers.native.kernels.image.stencil import MOST_PIXELS, Axis, ImageAxis, Stencil, Tap, joined_taps
@@ -24,7 +31,7 @@ from sardonyx.providers.native.program.arguments import Arguments, Pointer, Size
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import dims, element_of, required, shape_of, stored
+from sardonyx.providers.native.program.values import dims, element_of, may_equal, may_have_shape, required, shape_of, stored
 from sardonyx.providers.native.program.views import Dims, View, contiguous_strides
 from sardonyx.startup.records import dataclass
 
@@ -48,29 +55,30 @@ class Deformed:
 
 
 def _windows(node: Node) -> Windows:
-    image, filters = dims(required(node.inputs[0]))[2:], dims(required(node.inputs[1]))
-    kernel = tuple(int(size) for size in filters[2:])  # type: ignore[arg-type]
+    image, kernel = dims(required(node.inputs[0]))[2:], kernel_of(node, required(node.inputs[1]))
     output = tuple(output_sizes(image, kernel, *steps_of(node, len(kernel)), operand(node, "pads"), "NOTSET"))
     return windows_of(node, kernel, image, output)
 
 
 def _claims(node: Node) -> bool:
-    """Floats of one type, filters of known sizes, numbers that fit."""
+    """Floats of one type, filters as they may be, numbers that fit."""
     types = {element_of(value) for value in (*node.inputs, *node.outputs) if value is not None}
-    shape, filters = (shape_of(required(value)) for value in node.inputs[:2])
+    X, W = (required(value) for value in node.inputs[:2])
+    shape, filters = shape_of(X), shape_of(W)
     type = types.pop()
     if types or type is None or not type.is_float or shape is None or filters is None or len(filters) != len(shape):
         return False
-    sizes = [size for size in filters if isinstance(size, int) and size > 0]
-    if len(sizes) < len(filters) or not 3 <= len(shape) <= 2 + MAX_SPATIAL:
+    if 0 in filters or not 3 <= len(shape) <= 2 + MAX_SPATIAL or not is_kernel_possible(node, W):
         return False
-    return _numbers_fit(node, shape, sizes)
+    return _numbers_fit(node, shape, filters)
 
 
-def _numbers_fit(node: Node, shape: Dims, filters: Sequence[int]) -> bool:
-    group, parts, kernel_shape = (operand(node, name) for name in ("group", "offset_group", "kernel_shape"))
+def _numbers_fit(node: Node, shape: Dims, filters: Dims) -> bool:
+    group, parts = (operand(node, name) for name in ("group", "offset_group"))
     steps = [*(operand(node, "strides") or ()), *(operand(node, "dilations") or ())]
-    if group < 1 or parts < 1 or filters[0] % group or shape[1] != filters[1] * group or filters[1] * group % parts:
+    if group < 1 or parts < 1 or not may_equal(shape[1], filters[1] * group):
+        return False
+    if not may_equal(dim.mod(filters[0], group), 0) or not may_equal(dim.mod(filters[1] * group, parts), 0):
         return False
     if (
         not all(0 < step <= LONGEST_STEP for step in steps)
@@ -82,21 +90,22 @@ def _numbers_fit(node: Node, shape: Dims, filters: Sequence[int]) -> bool:
         _windows(node)
     except InferenceError:
         return False
-    return (not kernel_shape or list(kernel_shape) == filters[2:]) and (B is None or shape_of(B) == (filters[0],))
+    return B is None or may_have_shape(shape_of(B), filters[:1])
 
 
 @lower("DeformConv", claims=_claims)
 def deform_conv(lowerer: Lowerer, node: Node) -> None:
-    windows, view = _windows(node), input_view(lowerer, node)
+    windows, W, B, group = _windows(node), required(node.inputs[1]), input_named(node, "B"), int(operand(node, "group"))
+    count, depth = dims(W)[:2]
+    filters = dim.floordiv(count, group)
+    require_filters(lowerer, W, B, windows.kernel, group * filters, group * filters)
+    view = input_view(lowerer, node, group * depth)
     for size in windows.output:
         lowerer.require(dim.maximum(size, 0), size)
     for size in windows.input:
         lowerer.require(dim.minimum(size, MOST_PIXELS), size)
     columns = _columns(lowerer, node, windows, view)
     batch, pixels, rank = view.shape[0], dim.product(windows.output), len(view.shape)
-    filters, channels, *_ = dims(required(node.inputs[1]))
-    group = int(operand(node, "group"))
-    assert isinstance(filters, int) and isinstance(channels, int)
     geometry = Geometry(
         kernel=(windows.taps,),
         strides=(windows.taps,),
@@ -107,17 +116,19 @@ def deform_conv(lowerer: Lowerer, node: Node) -> None:
         output=(pixels,),
         batch=batch,
         groups=group,
-        channels=channels,
-        filters=filters // group,
+        channels=cast(int, depth),
+        filters=cast(int, filters),
     )
     sink = lowerer.sink(node, (1, rank - 2, 1), order=last_order(rank))
-    product_step(lowerer, geometry, columns, Filters(required(node.inputs[1]), input_named(node, "B")), sink)
+    product_step(lowerer, geometry, columns, Filters(W, B), sink)
 
 
 def _columns(lowerer: Lowerer, node: Node, windows: Windows, view: View) -> View:
     """The pixels under all taps, (images, channels, taps of all windows), the channels last in memory."""
     batch, channels, pixels = view.shape[0], view.shape[1], dim.product(windows.output)
     count, parts = pixels * windows.taps, int(operand(node, "offset_group"))
+    part = dim.floordiv(channels, parts)
+    lowerer.require(part * parts, channels)
     offset, mask = required(input_named(node, "offset")), input_named(node, "mask")
     lowerer.require_shape(dims(offset), (batch, parts * windows.taps * len(windows.kernel), *windows.output))
     if mask is not None:
@@ -125,24 +136,23 @@ def _columns(lowerer: Lowerer, node: Node, windows: Windows, view: View) -> View
     strides = contiguous_strides((batch, count, channels))
     buffer = lowerer.scratch(batch * count * channels * view.type.bytes)
     columns = View(buffer, view.type, (batch, channels, count), (strides[0], 1, strides[1]))
-    assert isinstance(channels, int)
     lowerer.call(
         columns_kernel(lowerer.target, Deformed(view.type, stored(offset), len(windows.kernel), mask is not None)),
         ColumnArguments(
             x=view.place,
             image_step=view.strides[0],
-            zeros=lowerer.constant(np.zeros(channels // parts, f"f{view.type.bytes}")),
+            zeros=lowerer.zeros(part, view.type),
             offset=lowerer.contiguous(offset).place,
             mask=None if mask is None else lowerer.contiguous(mask).place,
             target=buffer,
             pixels=pixels,
             taps=windows.taps,
             parts=parts,
-            channels=channels // parts,
+            channels=part,
             axes=[_axis(windows, view, number) for number in range(len(windows.kernel))],
         ),
         batch * pixels,
-        max(1, PIECE_TAPS // (windows.taps * channels)),
+        dim.maximum(1, dim.floordiv(PIECE_TAPS, dim.maximum(1, windows.taps * channels))),
         flops=batch * count * (channels * 2 ** (1 + len(windows.kernel))),
         traffic=2 * batch * count * channels * view.type.bytes,
     )

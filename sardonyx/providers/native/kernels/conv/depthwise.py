@@ -88,7 +88,7 @@ def depthwise_step(convolution: Convolution, sink: Sink) -> None:
 
 
 def real_step(
-    lowerer: Lowerer, geometry: Geometry, view: View, w: Buffer, bias: Buffer, sink: Sink, zero_point: int = 0
+    lowerer: Lowerer, geometry: Geometry, view: View, w: Pointer, bias: Pointer, sink: Sink, zero_point: int = 0
 ) -> None:
     """The same with filters and a bias as the kernel reads them, and perhaps pixels of whole numbers with a zero point."""
     rows = _rows_of(lowerer, geometry, view.type, zero_point)
@@ -133,7 +133,7 @@ def packed_step(
     )
 
 
-def _packed(lowerer: Lowerer, geometry: Geometry, type: Type, W: Constant, B: Constant | None) -> list[Buffer]:
+def _packed(lowerer: Lowerer, geometry: Geometry, type: Type, W: Constant, B: Constant | None) -> Sequence[Pointer]:
     """Filters by taps, then by the channels of a group; and the bias."""
     dtype, inputs, channels = np.dtype(f"f{type.bytes}"), geometry.channels, geometry.groups * geometry.filters
 
@@ -144,18 +144,18 @@ def _packed(lowerer: Lowerer, geometry: Geometry, type: Type, W: Constant, B: Co
 
     sizes = [geometry.taps * inputs * channels * type.bytes, channels * type.bytes]
     if not lowerer.can_pack(W, B):
-        return _packed_in_runs(lowerer, geometry, type, W, B)
+        return packed_in_runs(lowerer, geometry, type, W, B)
     return lowerer.packed([W] if B is None else [W, B], DEPTHWISE, (inputs, channels, dtype.str), sizes, pack)
 
 
-def _packed_in_runs(lowerer: Lowerer, geometry: Geometry, type: Type, W: Constant, B: Constant | None) -> list[Buffer]:
+def packed_in_runs(lowerer: Lowerer, geometry: Geometry, type: Type, W: Constant, B: Constant | None) -> list[Pointer]:
     """The same of filters or a bias that are computed."""
     inputs, channels = geometry.channels, geometry.groups * geometry.filters
     filters = lowerer.contiguous(W).reshaped((channels, inputs, geometry.taps))
     assert filters is not None
-    buffers = [_copied(lowerer, filters.transposed((2, 1, 0)), type)]
+    buffers: list[Pointer] = [_copied(lowerer, filters.transposed((2, 1, 0)), type)]
     if B is None:
-        return [*buffers, lowerer.constant(np.zeros(channels, f"f{type.bytes}"))]
+        return [*buffers, lowerer.zeros(channels, type)]
     return [*buffers, _copied(lowerer, lowerer.view(B), type)]
 
 

@@ -114,7 +114,7 @@ class Filters:
     arrange_view: Callable[[View], View] | None = None
     """The same for filters that are computed: of a view of W without gaps, (…, C)."""
 
-    def panels(self, lowerer: Lowerer, geometry: Geometry, width: int, type: Type) -> tuple[Buffer, Buffer]:
+    def panels(self, lowerer: Lowerer, geometry: Geometry, width: int, type: Type) -> tuple[Pointer, Pointer]:
         """Filters and bias in panels: packed now if they may be, else by steps."""
         if not lowerer.can_pack(self.W):
             filters = _panels_step(lowerer, self._computed(lowerer), geometry.groups, width, type)
@@ -150,10 +150,10 @@ class Filters:
         return [pack_panels(lowerer, array, groups, width, type) for array in weights]
 
 
-def _bias_panels(lowerer: Lowerer, B: Value | None, geometry: Geometry, width: int, type: Type) -> Buffer:
+def _bias_panels(lowerer: Lowerer, B: Value | None, geometry: Geometry, width: int, type: Type) -> Pointer:
     """A bias as filters of one tap and channel."""
     if B is None:
-        return lowerer.constant(np.zeros(geometry.groups * -(-geometry.filters // width) * width, f"f{type.bytes}"))
+        return lowerer.zeros(geometry.groups * dim.ceildiv(geometry.filters, width) * width, type)
     return _panels_step(lowerer, lowerer.contiguous(B), geometry.groups, width, type)
 
 
@@ -180,8 +180,8 @@ def _strides_of(view: View) -> Dims | None:
 def _panels_step(lowerer: Lowerer, view: View, groups: int, width: int, type: Type) -> Buffer:
     """Filters that a step packs in each run."""
     count, channels, *kernel = (*view.shape, 1, 1)[: max(3, len(view.shape))]
-    assert isinstance(count, int)
-    taps, panels = dim.product(kernel), -(-(count // groups) // width)
+    count = dim.floordiv(count, groups)  # of a group
+    taps, panels = dim.product(kernel), dim.ceildiv(count, width)
     strides = _strides_of(view)
     assert strides is not None
     panel_size = channels * width * taps
@@ -191,7 +191,7 @@ def _panels_step(lowerer: Lowerer, view: View, groups: int, width: int, type: Ty
         PanelArguments(
             source=view.place,
             target=buffer,
-            count=count // groups,
+            count=count,
             channels=channels,
             taps=taps,
             panels=panels,

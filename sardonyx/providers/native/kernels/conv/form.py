@@ -7,12 +7,12 @@ from typing import cast
 from sardonyx.compiler.types import Type
 from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.ops.reading import operand
-from sardonyx.ops.window import SAME, output_sizes
+from sardonyx.ops.window import LARGEST, output_sizes
 from sardonyx.providers.native.kernels.conv.tiles import Axis
 from sardonyx.providers.native.kernels.conv.windows import Windows, steps_of, windows_of
 from sardonyx.providers.native.program.expression import Operation
 from sardonyx.providers.native.program.lowering import Lowerer
-from sardonyx.providers.native.program.values import dims, element_of, may_equal, shape_of
+from sardonyx.providers.native.program.values import dims, element_of, may_equal, may_have_shape, shape_of
 from sardonyx.providers.native.program.views import Dims, View, collapse, dense_strides
 from sardonyx.startup.records import dataclass
 
@@ -32,7 +32,7 @@ PARAMETERS = {
 class Geometry(Windows):
     """A convolution's sizes. `channels` and `filters` are those of one group.
 
-    Filters that a run computes may be of open size: then the kernel and the channels are symbols, see `has_open_filters`.
+    Filters that a run computes may be of open size: then kernel, channels and filters are symbols, see `has_open_filters`.
     """
 
     batch: Dim
@@ -59,11 +59,6 @@ class Geometry(Windows):
     def flops(self) -> Dim:
         return self.batch * self.positions * (2 * self.groups * self.filters * self.channels * self.taps)
 
-    @property
-    def has_open_filters(self) -> bool:
-        """Whether a run tells how large the filters are, as where gradients slide over images: the batch is their channels."""
-        return not all(isinstance(size, int) for size in (self.channels, *self.kernel))
-
 
 def is_channels_last(node: Node) -> bool:
     """Whether the tensors of an op have their channels behind the spatial axes."""
@@ -88,6 +83,30 @@ def filters_of(node: Node) -> tuple[Value, Value | None]:
     return W, B
 
 
+def has_open_filters(node: Node) -> bool:
+    """Whether a run tells how large the filters are, as where gradients slide over images: the batch is their channels."""
+    _, W = factors_of(node)
+    filters = None if W is None else shape_of(W)
+    return filters is not None and not all(isinstance(size, int) for size in filters)
+
+
+def kernel_of(node: Node, W: Value) -> tuple[int, ...]:
+    """The sizes of windows: symbols where only the filters of a run tell them, see `require_filters`."""
+    return cast(tuple[int, ...], tuple(operand(node, "kernel_shape") or dims(W)[2:]))
+
+
+def require_filters(lowerer: Lowerer, W: Value, B: Value | None, kernel: Dims, count: Dim, results: Dim) -> None:
+    """Leave runs to NumPy whose filters or bias do not fit the node: `count` is how many its groups have, `results` their channels.
+
+    Windows have taps, not more than fit, and those that the node says. What does not fit the image is found where that is read.
+    """
+    for size, wanted in zip(dims(W)[2:], kernel):
+        lowerer.require(dim.minimum(dim.maximum(size, 1), LARGEST), wanted)
+    lowerer.require(dims(W)[0], count)
+    if B is not None:
+        lowerer.require_shape(dims(B), (results,))
+
+
 def geometry_of(node: Node) -> Geometry:
     """All sizes of a convolution that `claims_convolution` took."""
     last = is_channels_last(node)
@@ -96,13 +115,13 @@ def geometry_of(node: Node) -> Geometry:
     shape, filters = shape_of(X), shape_of(W)
     assert shape is not None and filters is not None
     image = _spatial_first(shape, last)[2:]
-    kernel = cast(tuple[int, ...], filters[2:])
+    kernel = kernel_of(node, W)
     group, auto_pad = int(operand(node, "group") or 1), operand(node, "auto_pad") or "NOTSET"
     strides, dilations = steps_of(node, len(kernel))
     output = tuple(output_sizes(image, kernel, strides, dilations, operand(node, "pads"), auto_pad))
     windows = windows_of(node, kernel, image, output)
-    depth, count = cast(int, filters[1]), int(filters[0])  # type: ignore[arg-type]
-    return Geometry(**vars(windows), batch=shape[0], groups=group, channels=depth, filters=count // group)
+    depth, count = cast(int, filters[1]), cast(int, dim.floordiv(filters[0], group))
+    return Geometry(**vars(windows), batch=shape[0], groups=group, channels=depth, filters=count)
 
 
 def claims_convolution(node: Node) -> bool:
@@ -115,7 +134,7 @@ def claims_convolution(node: Node) -> bool:
     X, W, B, Z = (*node.inputs, None, None)[:4]
     assert X is not None and W is not None
     fit = sizes_fit(node, X, W, B) or open_filters_fit(node, X, W, B)
-    return fit and _is_known_activation(node) and (Z is None or shape_of(Z) == shape_of(node.outputs[0]))
+    return fit and _is_known_activation(node) and (Z is None or may_have_shape(shape_of(Z), dims(node.outputs[0])))
 
 
 def _is_float(type: Type | None) -> bool:
@@ -139,21 +158,25 @@ def sizes_fit(node: Node, X: Value, W: Value, B: Value | None) -> bool:
     if kernel_shape and tuple(kernel_shape) != tuple(sizes[2:]):
         return False
     channels = _spatial_first(shape, is_channels_last(node))[1]
-    return may_equal(channels, sizes[1] * group) and (B is None or shape_of(B) == (sizes[0],))
+    return may_equal(channels, sizes[1] * group) and (B is None or may_have_shape(shape_of(B), filters[:1]))
 
 
 def open_filters_fit(node: Node, X: Value, W: Value, B: Value | None) -> bool:
-    """Whether filters that a run computes are of open size, but known in number; a run refuses what does not fit the image."""
+    """Whether filters that a run computes are of open size; a run refuses what does not fit the image."""
     filters = shape_of(W)
-    if filters is None or not _ranks_fit(shape_of(X), filters):
+    if filters is None or not has_open_filters(node) or not _ranks_fit(shape_of(X), filters):
         return False
-    count, group = filters[0], int(operand(node, "group") or 1)
-    sizes = [size for size in filters[1:] if isinstance(size, int)]
-    is_open = len(sizes) < len(filters) - 1 and min(sizes, default=1) > 0
-    if is_channels_last(node) or not is_open or not isinstance(count, int) or count < 1 or group < 1 or count % group:
-        return False
-    given = not operand(node, "kernel_shape") and (operand(node, "auto_pad") or "NOTSET") not in SAME
-    return given and (B is None or shape_of(B) == (count,))
+    group = int(operand(node, "group") or 1)
+    fits = is_kernel_possible(node, W) and may_equal(dim.mod(filters[0], group), 0) if group > 0 else False
+    return fits and filters[1] != 0 and (B is None or may_have_shape(shape_of(B), filters[:1]))
+
+
+def is_kernel_possible(node: Node, W: Value) -> bool:
+    """Whether windows may have taps, and those that the node says, where a run tells how large filters are."""
+    kernel = kernel_of(node, W)
+    return may_have_shape(dims(W)[2:], kernel) and all(
+        not isinstance(size, int) or size > 0 for size in (*dims(W)[2:], *kernel)
+    )
 
 
 def _is_known_activation(node: Node) -> bool:
@@ -178,7 +201,7 @@ def last_order(rank: int) -> tuple[int, ...]:
     return (0, *range(2, rank), 1)
 
 
-def arranged_view(lowerer: Lowerer, node: Node, channels: int | None = None) -> View:
+def arranged_view(lowerer: Lowerer, node: Node, channels: Dim | None = None) -> View:
     """X as (N, C, …), however it lies; with as many channels as filters take, where their number is open."""
     X = node.inputs[0]
     assert X is not None
@@ -187,7 +210,7 @@ def arranged_view(lowerer: Lowerer, node: Node, channels: int | None = None) -> 
     return view if channels is None else lowerer.narrowed(view, 1, channels)
 
 
-def input_view(lowerer: Lowerer, node: Node, channels: int | None = None) -> View:
+def input_view(lowerer: Lowerer, node: Node, channels: Dim | None = None) -> View:
     """The same, the channels of a pixel in a row, in the type that is computed with; copied if it lies otherwise."""
     view = arranged_view(lowerer, node, channels)
     if _is_ready(view):
@@ -214,9 +237,12 @@ def _copied(lowerer: Lowerer, view: View, type: Type) -> View:
 
 
 def arrange_sum(lowerer: Lowerer, node: Node) -> None:
-    """Have the tensor that a fused convolution adds lie as its result will."""
+    """Have the tensor that a fused convolution adds be as large as its result, and lie as that will."""
     Z = node.inputs[3] if len(node.inputs) > 3 else None
-    if Z is None or is_channels_last(node):
+    if Z is None:
+        return
+    lowerer.require_shape(dims(Z), dims(node.outputs[0]))
+    if is_channels_last(node):
         return
     view = lowerer.view(Z)
     if view.strides[1] != 1 and view.shape[1] != 1:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
 from sardonyx.ir import Dim, Node, dim
 from sardonyx.providers.native.kernels.conv import depthwise, fused, strassen, winograd
 from sardonyx.providers.native.kernels.conv.choice import Algorithm, Candidate, Convolution, quickest
@@ -26,20 +24,20 @@ from sardonyx.providers.native.kernels.conv.form import (
     arranged_view,
     axes_of,
     claims_convolution,
-    factors_of,
     filters_of,
     geometry_of,
+    has_open_filters,
     input_view,
     is_channels_last,
     last_order,
     operations_of,
+    require_filters,
 )
 from sardonyx.providers.native.kernels.conv.rows import padded_rows
 from sardonyx.providers.native.program.arguments import Pointer
 from sardonyx.providers.native.program.chain_lowering import Sink
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import dims
 from sardonyx.providers.native.program.views import View
 from sardonyx.startup.records import replace
 
@@ -66,11 +64,13 @@ def convolution_steps(lowerer: Lowerer, node: Node) -> None:
     geometry = geometry_of(node)
     for size in geometry.output:
         lowerer.require(dim.maximum(size, 0), size)
+    count = geometry.groups * geometry.filters
+    require_filters(lowerer, *filters_of(node), geometry.kernel, count, count)
     expansion = fused.expansion_of(lowerer, node)
     if expansion is not None:
         fused.fused_steps(lowerer, node, geometry, expansion, sink_of(lowerer, node))
         return
-    if geometry.has_open_filters:
+    if has_open_filters(node):
         _open_steps(lowerer, node, geometry)
         return
     if has_short_rows(geometry):
@@ -83,18 +83,16 @@ def convolution_steps(lowerer: Lowerer, node: Node) -> None:
 def _open_steps(lowerer: Lowerer, node: Node, geometry: Geometry) -> None:
     """Add the steps for filters of open size: the direct sum, over rows of the window where these follow each other in memory.
 
-    Filters of open size are gradients that slide over images. They are nearly as large as these, and their channels, the batch, few.
+    Filters of open size are mostly gradients that slide over images. They are nearly as large as these, and their channels, the batch, few.
     """
-    X, W = factors_of(node)
-    assert X is not None and W is not None
-    lowerer.require(dims(X)[1], dims(W)[1] * geometry.groups)
-    for size in geometry.kernel:
-        lowerer.require(dim.maximum(size, 1), size)
     if geometry.groups == 1 and geometry.dilations[-1] == 1 and is_padded(geometry):
         view, folded, _ = _folded(lowerer, node, geometry)
         _quickest_steps(lowerer, node, folded, view, (direct,))
     else:
-        _quickest_steps(lowerer, node, geometry, input_view(lowerer, node, geometry.all_channels), (direct,))
+        from sardonyx.providers.native.kernels.conv import grouped
+
+        algorithms = (direct, grouped.candidates)
+        _quickest_steps(lowerer, node, geometry, input_view(lowerer, node, geometry.all_channels), algorithms)
 
 
 def has_short_rows(geometry: Geometry) -> bool:
@@ -172,7 +170,7 @@ def direct_step(convolution: Convolution, sink: Sink) -> None:
     lowerer, geometry, view, flat = convolution.lowerer, convolution.geometry, convolution.view, convolution.flat
     axes = 0 if flat is not None else len(geometry.kernel)
     step = view.strides[-1] * geometry.strides[-1]
-    tile = tile_for(lowerer.target, view.type, geometry.filters, axes, step)
+    tile = tile_for(lowerer.target, view.type, convolution.supposed_filters, axes, step)
     if convolution.has_slack and axes == 2 and geometry.channels * geometry.taps <= PART and isinstance(step, int):
         tile = in_rows(lowerer.target, tile, step, geometry.output[-1])
     packed, bias = convolution.filters.panels(lowerer, geometry, tile.width, view.type)
@@ -212,7 +210,7 @@ def conv_step(
             axes=[] if flat is not None else axes_of(geometry, view),
             sink=sink.arguments,
         ),
-        geometry.batch * tiles * (geometry.groups * -(-geometry.filters // tile.width)),
+        geometry.batch * tiles * (geometry.groups * dim.ceildiv(geometry.filters, tile.width)),
         grain_of(tile, geometry.positions, geometry.channels * geometry.taps),
         flops=geometry.flops * tile.multiply.depth,
         traffic=_traffic(geometry, tile.type.bytes),
@@ -226,7 +224,7 @@ def _block(lowerer: Lowerer, geometry: Geometry, tile: Tile, view: View) -> Dim:
         return 1
     # neighbouring tiles share most of what their windows cover; where taps are channels, pixels lie nearer than these are many
     pixel = dim.minimum(view.strides[-1] * view.type.bytes, geometry.channels * tile.type.bytes)
-    fresh = pixel * (tile.pixels * int(np.prod(geometry.strides)))
+    fresh = pixel * (tile.pixels * dim.product(geometry.strides))
     return dim.maximum(1, dim.floordiv(lowerer.budgets.window_block, dim.maximum(1, fresh)))
 
 

@@ -62,7 +62,7 @@ def _grid_of(geometry: Geometry, view: View, flat: Dim | None) -> Grid | None:
     """The pixels that a pointwise convolution reads, with any strides; `flat` is how far they lie apart if that is the same for all."""
     if flat is not None:
         return Grid(columns=geometry.positions, row_step=0, pixel_step=flat)
-    if geometry.taps > 1 or len(geometry.kernel) > 2 or any(size != 0 for size in (*geometry.begin, *geometry.end)):
+    if geometry.taps != 1 or len(geometry.kernel) > 2 or any(size != 0 for size in (*geometry.begin, *geometry.end)):
         return None
     steps = [stride * step for stride, step in zip(geometry.strides, view.strides[2:])]
     return Grid(columns=geometry.output[-1], row_step=steps[0], pixel_step=steps[-1])

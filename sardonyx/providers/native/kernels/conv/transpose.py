@@ -8,19 +8,23 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 
 from sardonyx.ir import Dim, Node, Value, dim
 from sardonyx.ops.reading import operand
-from sardonyx.ops.window import SAME, distribute_pads, span_of, transposed_size
+from sardonyx.ops.window import LARGEST, SAME, distribute_pads, span_of, transposed_size
 from sardonyx.providers.native.kernels.conv.filters import Filters
 from sardonyx.providers.native.kernels.conv.form import (
     MAX_SPATIAL,
     Geometry,
     filters_of,
     input_view,
+    is_kernel_possible,
+    kernel_of,
     last_order,
+    require_filters,
 )
 from sardonyx.providers.native.kernels.conv.operators import product_step
 from sardonyx.providers.native.kernels.conv.transpose_kernels import (
@@ -31,12 +35,13 @@ from sardonyx.providers.native.kernels.conv.transpose_kernels import (
     spread_rows_kernel,
 )
 from sardonyx.providers.native.kernels.conv.windows import Windows, explicit_pads, steps_of
+from sardonyx.providers.native.program.arguments import Pointer
 from sardonyx.providers.native.program.chain import Chain, Given, Load, Store, pattern, stride_arguments
 from sardonyx.providers.native.program.chain_lowering import Sink
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.steps import Argument, At, Buffer
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import dims, element_of, may_equal, required, shape_of
+from sardonyx.providers.native.program.values import dims, element_of, fixed, may_equal, may_have_shape, required, shape_of
 from sardonyx.providers.native.program.views import Dims, View, collapse, contiguous_strides
 from sardonyx.providers.prepacking import PackedFormat
 from sardonyx.startup.records import dataclass, replace
@@ -56,7 +61,10 @@ LONGEST_ROW = 1 << 22
 
 @dataclass(frozen=True)
 class Transposed(Windows):
-    """A transposed convolution's sizes. `channels` and `filters` are those of one group."""
+    """A transposed convolution's sizes. `channels` and `filters` are those of one group.
+
+    Where a run tells how large filters are, these and the kernel are symbols.
+    """
 
     groups: int
     channels: int
@@ -73,10 +81,10 @@ class Transposed(Windows):
 def transposed_of(node: Node) -> Transposed:
     image, output, filters = dims(required(node.inputs[0]))[2:], dims(node.outputs[0])[2:], dims(required(node.inputs[1]))
     groups = int(operand(node, "group") or 1)
-    kernel = tuple(int(size) for size in filters[2:])  # type: ignore[arg-type]
+    kernel = kernel_of(node, required(node.inputs[1]))
     strides, dilations = steps_of(node, len(image))
     begin, end = _left_out(node, image, output, [span_of(*axis) for axis in zip(kernel, dilations)], strides)  # type: ignore[no-untyped-call]
-    depth, count = int(filters[0]) // groups, int(filters[1])  # type: ignore[arg-type]
+    depth, count = cast(int, dim.floordiv(filters[0], groups)), cast(int, filters[1])
     return Transposed(kernel, strides, dilations, begin, end, image, output, groups, depth, count)
 
 
@@ -118,16 +126,14 @@ def _sizes_fit(node: Node, X: Value, W: Value, B: Value | None) -> bool:
     shape, filters, output = shape_of(X), shape_of(W), shape_of(node.outputs[0])
     if shape is None or filters is None or output is None or not 3 <= len(shape) <= 2 + MAX_SPATIAL:
         return False
-    group, kernel_shape = int(operand(node, "group") or 1), operand(node, "kernel_shape")
-    sizes = [size for size in filters if isinstance(size, int)]
-    if len(sizes) < len(filters) or len(filters) != len(shape) or min(sizes) < 1 or group < 1 or sizes[0] % group:
-        return False
-    if kernel_shape and tuple(kernel_shape) != tuple(sizes[2:]):
+    group = int(operand(node, "group") or 1)
+    if len(filters) != len(shape) or 0 in filters or group < 1 or not is_kernel_possible(node, W):
         return False
     steps = [*(operand(node, "strides") or ()), *(operand(node, "dilations") or ())]
-    if max(steps, default=1) > LONGEST_STRIDE:
+    if not may_equal(dim.mod(filters[0], group), 0) or max(steps, default=1) > LONGEST_STRIDE:
         return False
-    return may_equal(shape[1], sizes[0]) and min(steps, default=1) > 0 and (B is None or shape_of(B) == (sizes[1] * group,))
+    has_bias = B is None or may_have_shape(shape_of(B), (filters[1] * group,))
+    return has_bias and may_equal(shape[1], filters[0]) and min(steps, default=1) > 0
 
 
 @lower("ConvTranspose", claims=_claims, strided=True)
@@ -135,8 +141,10 @@ def conv_transpose(lowerer: Lowerer, node: Node) -> None:
     sizes = transposed_of(node)
     for size in sizes.output:
         lowerer.require(dim.maximum(size, 0), size)
+    results = sizes.groups * sizes.filters
+    require_filters(lowerer, *filters_of(node), sizes.kernel, sizes.groups * sizes.channels, results)
     view = input_view(lowerer, node, sizes.groups * sizes.channels)
-    is_wide = sizes.groups == 1 and sizes.filters >= FEW_CHANNELS
+    is_wide = sizes.groups == 1 and not _has_few_filters(sizes)
     if sizes.is_tiling and is_wide and _rows_are_even(view):
         _tiled(lowerer, node, sizes, view)
     else:
@@ -223,14 +231,16 @@ def _spread(lowerer: Lowerer, node: Node, sizes: Transposed, view: View) -> None
 def spread_step(lowerer: Lowerer, node: Node, sizes: Transposed, products: View, batch: Dim, B: Value | None) -> None:
     """Add up the products (images, pixels, groups · taps · filters) that each pixel of the result is given."""
     rank, type = 2 + len(sizes.input), products.type
-    in_rows = sizes.filters < FEW_CHANNELS
+    in_rows = _has_few_filters(sizes)
     sink = lowerer.sink(node, (1, 1, rank - 2) if in_rows else (1, rank - 2, 1), order=None if in_rows else last_order(rank))
     channels = sizes.groups * sizes.filters
     dtype = np.dtype(f"{'f' if type.is_float else 'i'}{type.bytes}")
+    bias: Pointer
     if B is None:
-        bias = lowerer.constant(np.zeros(channels, dtype))
+        bias = lowerer.zeros(channels, type)
     elif lowerer.can_pack(B):
-        (bias,) = lowerer.packed([B], WIDENED, (dtype.str,), [channels * type.bytes], lambda array: [array.astype(dtype)])
+        size = fixed(dims(B)[0], "a constant bias") * type.bytes
+        (bias,) = lowerer.packed([B], WIDENED, (dtype.str,), [size], lambda array: [array.astype(dtype)])
     else:
         bias = lowerer.scratch(channels * type.bytes)
         lowerer.copy(lowerer.view(B), View(bias, type, (channels,), (1,)))
@@ -257,6 +267,10 @@ def spread_step(lowerer: Lowerer, node: Node, sizes: Transposed, products: View,
         flops=dim.product(products.shape),
         traffic=(dim.product(products.shape) + total) * type.bytes,
     )
+
+
+def _has_few_filters(sizes: Transposed) -> bool:
+    return isinstance(sizes.filters, int) and sizes.filters < FEW_CHANNELS
 
 
 def _products(lowerer: Lowerer, node: Node, sizes: Transposed, view: View) -> View:
@@ -297,15 +311,15 @@ def _axes(lowerer: Lowerer, sizes: Transposed, products: View) -> list[Transpose
             tap_step=tap_steps[number],
             next_tap=stride // common,
             back=dilation // common,
-            first_taps=lowerer.constant(_first_taps(sizes.kernel[number], stride, dilation)),
+            first_taps=lowerer.constant(_first_taps(stride, dilation)),
         )
         axes.append(axis)
     return axes
 
 
-def _first_taps(kernel: int, stride: int, dilation: int) -> np.ndarray:
-    """By a pixel's place modulo the stride, the first tap that meets it; the kernel's size if none does."""
-    first = np.full(stride, kernel, np.int64)
-    for tap in reversed(range(kernel)):
-        first[tap * dilation % stride] = tap
+def _first_taps(stride: int, dilation: int) -> np.ndarray:
+    """By a pixel's place modulo the stride, the first tap that meets it, if there are so many; more than there can be if none does."""
+    first = np.full(stride, LARGEST, np.int64)
+    taps = np.arange(stride // math.gcd(stride, dilation))
+    first[taps * dilation % stride] = taps
     return first

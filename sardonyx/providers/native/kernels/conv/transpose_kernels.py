@@ -36,7 +36,7 @@ class TransposedAxis(WindowAxis):
     back: Size
     """and how many pixels before the other's the pixel is that it belongs to."""
     first_taps: Pointer
-    """The first tap that meets a pixel of the result, by the pixel's place modulo the stride; the kernel's size if none does."""
+    """The first tap that meets a pixel of the result, by the pixel's place modulo the stride; more than there are if none does."""
 
     def start(self, f: KernelFunction, place: Value) -> tuple[Value, Value]:
         """The first tap that may meet a pixel of the result, and the pixel that it belongs to then."""

@@ -29,7 +29,7 @@ from sardonyx.providers.native.program.computed_sizes import numbers_of, settle_
 from sardonyx.providers.native.program.kernel import KernelFunction, kernel
 from sardonyx.providers.native.program.lowering import Lowerer
 from sardonyx.providers.native.program.table import lower
-from sardonyx.providers.native.program.values import dims, element_of, required
+from sardonyx.providers.native.program.values import dims, element_of, may_equal, required
 from sardonyx.providers.native.program.views import View
 from sardonyx.startup.records import dataclass, replace
 
@@ -62,11 +62,19 @@ def arrangement_of(rank: int, axes: Sequence[int]) -> Arrangement | None:
     return Arrangement(lead, False) if rank - lead <= MAX_SPATIAL else None
 
 
+def _moved_axes(node: Node, form: Resizing) -> list[int]:
+    """Axes that change. Where these are too many, images and channels are supposed to be as many as before."""
+    axes, shape = resized_axes(node, form), dims(required(node.inputs[0]))
+    if form.scales is not None or form.policy != "stretch" or arrangement_of(len(shape), axes) is not None:
+        return axes
+    return [axis for axis in axes if axis > 1 or not may_equal(shape[axis], form.sizes[axis])]
+
+
 def _claims(node: Node) -> bool:
     form = resizing_of(node) if claims_resize(node) else None
     if form is None or not form.sizes:
         return False
-    return _is_between_integers(node, form) or arrangement_of(len(form.sizes), resized_axes(node, form)) is not None
+    return _is_between_integers(node, form) or arrangement_of(len(form.sizes), _moved_axes(node, form)) is not None
 
 
 def _is_between_integers(node: Node, form: Resizing) -> bool:
@@ -100,10 +108,12 @@ def resize(lowerer: Lowerer, node: Node) -> None:
 
 
 def _resize_images(lowerer: Lowerer, node: Node, form: Resizing) -> None:
-    rank = len(form.sizes)
-    arrangement = arrangement_of(rank, resized_axes(node, form))
+    rank, X, moved = len(form.sizes), required(node.inputs[0]), _moved_axes(node, form)
+    arrangement = arrangement_of(rank, moved)
     assert arrangement is not None
-    view = _arranged(lowerer.view(required(node.inputs[0])), arrangement)
+    for axis in set(resized_axes(node, form)).difference(moved):
+        lowerer.require(dims(X)[axis], form.sizes[axis])
+    view = _arranged(lowerer.view(X), arrangement)
     space = range(1, rank - 1) if arrangement.channel_is_last else range(arrangement.lead, rank)
     sizes = [form.sizes[axis] for axis in space]
     along_channels = view.strides[1] == 1 and view.strides[-1] != 1

@@ -6,13 +6,14 @@ nearest pixel changes from one to the next depends on the last bit.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from sardonyx.compiler.builder import Value as Code
-from sardonyx.compiler.types import F32, F64, I64, Type
+from sardonyx.compiler.types import BOOL, F32, F64, I64, Type
 from sardonyx.ir import Dim, Node, dim
 from sardonyx.ops import checking
 from sardonyx.ops.reading import input_named, operand, word
@@ -157,7 +158,8 @@ def claims_resize(node: Node) -> bool:
     if any(isinstance(size, int) and size > LONGEST_TABLE for size in form.sizes):
         return False
     is_fixed = all(is_static(node, form, axis) for axis in resized_axes(node, form))
-    return is_fixed or (not form.antialias and form.policy == "stretch")
+    is_smooth = form.antialias and form.is_weighted
+    return is_fixed or (form.policy == "stretch" and (not is_smooth or type.is_float))
 
 
 def is_static(node: Node, form: Resizing, axis: int) -> bool:
@@ -230,6 +232,13 @@ class TableForm:
     exclude_outside: bool
     type: Type | None
     """Of weights; None if there are none."""
+    is_smooth: bool = False
+    """Whether a pixel of a smaller image is made of all that lie under it, as many as a run tells."""
+
+    @property
+    def reach(self) -> int:
+        """How far pixels lie that one is made of, in pixels of the smaller image."""
+        return TAPS[self.mode] // 2
 
 
 def _computed_table(lowerer: Lowerer, node: Node, form: Resizing, axis: int, type: Type, is_resized: bool) -> Table:
@@ -238,11 +247,17 @@ def _computed_table(lowerer: Lowerer, node: Node, form: Resizing, axis: int, typ
     weights_type = type if form.is_weighted else None
     if is_resized:
         code = TableForm(
-            form.mode, form.coordinates, _rounding(form, scale), form.scales is None, form.exclude_outside, weights_type
+            form.mode,
+            form.coordinates,
+            _rounding(form, scale),
+            form.scales is None,
+            form.exclude_outside,
+            weights_type,
+            form.antialias and form.is_weighted,
         )
     else:
         code = TableForm("nearest", "asymmetric", "floor", True, False, weights_type)
-    taps = TAPS[code.mode]
+    taps = _most_taps(code, length, size, scale) if code.is_smooth else TAPS[code.mode]
     pixels = lowerer.scratch(size * (taps * 8))
     weights = lowerer.scratch(size * (taps * type.bytes)) if form.is_weighted else None
     lowerer.call(
@@ -252,6 +267,7 @@ def _computed_table(lowerer: Lowerer, node: Node, form: Resizing, axis: int, typ
             size=size,
             scale=float(scale),
             coefficient=float(form.coefficient),
+            taps=taps if code.is_smooth else None,
             pixels=pixels,
             weights=weights,
         ),
@@ -259,6 +275,13 @@ def _computed_table(lowerer: Lowerer, node: Node, form: Resizing, axis: int, typ
         dim.maximum(1, size),
     )
     return Table(taps=taps, pixels=pixels, weights=weights)
+
+
+def _most_taps(form: TableForm, length: Dim, size: Dim, scale: float) -> Dim:
+    """How many pixels one is made of at most: one more than there are, for the number is rounded in a run."""
+    if not form.by_size:
+        return math.ceil(2 * form.reach / min(scale, 1.0)) + 1
+    return dim.maximum(2 * form.reach, dim.ceildiv(2 * form.reach * length, dim.maximum(1, size))) + 1
 
 
 class TableArguments(Arguments):
@@ -269,6 +292,7 @@ class TableArguments(Arguments):
     scale: Number
     coefficient: Number
     """Of the cubic kernel."""
+    taps: Size | None = when(lambda form: form.is_smooth)
     pixels: Pointer
     weights: Pointer | None = when(lambda form: form.type is not None)
 
@@ -280,12 +304,20 @@ def table_kernel(f: KernelFunction, a: TableArguments, form: TableForm) -> None:
     with f.exact(), f.loop(f.begin, f.end) as item:
         is_same = (a.length == a.size) if form.by_size else (a.size < 0)
         position = _position(f, form, item, a.length, a.size, scale)
-        chosen, factors = _chosen(f, form, position, a.length, a.coefficient)
-        for tap, (pixel, factor) in enumerate(zip(chosen, factors)):
-            f.store(f.select(is_same, item, pixel), a.pixels, a.size * tap + item, I64)
-            if form.type is not None and a.weights is not None:
-                alone = f.const(form.type, 1.0 if tap == 0 else 0.0)
-                f.store(f.select(is_same, alone, f.convert(factor, form.type)), a.weights, a.size * tap + item, form.type)
+        if form.is_smooth:
+            _smooth(f, a, form, item, is_same, position, scale)
+        else:
+            _put(f, a, form, item, is_same, position)
+
+
+def _put(f: KernelFunction, a: TableArguments, form: TableForm, item: Code, is_same: Code, position: Code) -> None:
+    """The pixels around a position, and their weights."""
+    chosen, factors = _chosen(f, form, position, a.length, a.coefficient)
+    for tap, (pixel, factor) in enumerate(zip(chosen, factors)):
+        f.store(f.select(is_same, item, pixel), a.pixels, a.size * tap + item, I64)
+        if form.type is not None and a.weights is not None:
+            alone = f.const(form.type, 1.0 if tap == 0 else 0.0)
+            f.store(f.select(is_same, alone, f.convert(factor, form.type)), a.weights, a.size * tap + item, form.type)
 
 
 def _position(f: KernelFunction, form: TableForm, item: Code, length: Code, size: Code, scale: Code) -> Code:
@@ -338,6 +370,38 @@ def _chosen(
         total = _sum(factors)
         factors = [factor / total for factor in factors]
     return [f.minimum(f.maximum(pixel, 0), last) for pixel in pixels], factors
+
+
+def _smooth(
+    f: KernelFunction, a: TableArguments, form: TableForm, item: Code, is_same: Code, position: Code, scale: Code
+) -> None:
+    """The pixels that lie under one of a smaller image, and their weights, which are stretched to the distance of its pixels."""
+    assert form.type is not None and a.weights is not None and a.taps is not None
+    ratio = f.convert(a.size, F32) / f.convert(f.maximum(a.length, 1), F32) if form.by_size else scale
+    squeeze = f.minimum(ratio, 1.0)
+    reach = f.const(F32, float(form.reach)) / squeeze
+    count, type = f.convert(f.ceil(reach * 2.0), I64), position.type
+    first = f.convert(f.floor(position - f.convert(reach, type)) + 1.0, I64)
+    is_divided = f.const(BOOL, True) if form.exclude_outside else squeeze != 1.0
+
+    def weight(tap: Code) -> Code:
+        pixel = first + tap
+        distance = f.convert(f.convert(pixel, F64) - f.convert(position, F64), type) * f.convert(squeeze, type)
+        factor = f.maximum(1.0 - f.abs(distance), 0.0) if form.mode == "linear" else _cubic(f, distance, coefficient)
+        missing = (pixel < 0) | (pixel >= a.length) if form.exclude_outside else f.const(BOOL, False)
+        return f.select(missing | (tap >= count), 0.0, factor)
+
+    coefficient = f.convert(a.coefficient, type)
+    total = f.variable(f.const(type, 0.0))
+    with f.loop(0, a.taps) as tap:
+        total.set(total.get() + weight(tap))
+    divisor = f.select(is_divided, total.get(), 1.0)
+    with f.loop(0, a.taps) as tap:
+        pixel = f.minimum(f.maximum(first + tap, 0), f.maximum(a.length - 1, 0))
+        alone = f.select(tap == 0, 1.0, f.const(form.type, 0.0))
+        factor = f.convert(f.select(tap >= count, 0.0, weight(tap) / divisor), form.type)
+        f.store(f.select(is_same, item, pixel), a.pixels, a.size * tap + item, I64)
+        f.store(f.select(is_same, alone, factor), a.weights, a.size * tap + item, form.type)
 
 
 def _sum(values: Sequence[Code]) -> Code:

@@ -116,7 +116,7 @@ def hardmax(op: Composer, input: Value, axis: int) -> Value:
         return op.number(1, input)
     axis %= rank_of(input)
     size = dims(input)[axis]
-    places = op.Range(op.constant(0), op.reshape(op.sizes(size)), op.constant(1))
+    places = op.counted(size)
     places = op.reshape(places, size, *(1,) * (rank_of(input) - axis - 1))
     return op.cast(op.Equal(places, op.ArgMax(input, axis=axis, keepdims=1)), input)
 

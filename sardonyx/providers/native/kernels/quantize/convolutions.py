@@ -79,6 +79,8 @@ def _claims_integers(node: Node) -> bool:
     if not sizes_fit(node, found.x, found.w, found.bias) or not all(one.is_constant for one in found.filter_sources):
         return False
     filters = (shape_of(found.w) or ())[0]
+    if found.bias is not None and shape_of(found.bias) != (filters,):
+        return False
     points = ((found.x, found.x_zero), (found.w, found.w_zero))
     typed = all(zero is None or element_of(zero) == element_of(one) for one, zero in points)
     return typed and is_one(found.x_zero) and is_one_or_each(found.w_zero, filters)

@@ -76,7 +76,7 @@ def _all_margin(op: Composer, kept: Sequence[Dim], node: Node) -> Value:
 
 def _sources(op: Composer, mode: str, size: Dim, before: Dim, count: Dim) -> Value:
     """Which element of an axis stands at each place of the padded one."""
-    places = op.Sub(op.Range(op.constant(0), op.reshape(op.sizes(count)), op.constant(1)), op.sizes(before))
+    places = op.Sub(op.counted(count), op.sizes(before))
     if mode == "wrap":
         return _remainder(op, places, size)
     last = op.sizes(size - 1)
@@ -102,7 +102,7 @@ def tensor_scatter(op: Composer, past_cache: Value, update: Value, write_indices
         op.require_shape(write_indices, (batch,))
         count = dim.product(dims(update))
         op.require(dim.maximum(count, 1), count)  # where nothing is put, nobody would look at the indices
-    places = op.Range(op.constant(0), op.reshape(op.sizes(length)), op.constant(1))
+    places = op.counted(length)
     first = op.reshape(write_indices if write_indices is not None else op.Expand(op.constant(0), op.sizes(batch)), batch, 1)
     first = op.cast_to(first, dtypes.int64)
     positions = op.Add(first, places)

@@ -50,7 +50,7 @@ def mel_weight_matrix(
 
 def _counted(op: Composer, count: Dim) -> Value:
     """0, 1, 2, … in float64."""
-    return op.cast_to(op.Range(op.constant(0), op.reshape(op.sizes(count)), op.constant(1)), dtypes.float64)
+    return op.cast_to(op.counted(count), dtypes.float64)
 
 
 def _edges(op: Composer, count: Dim, size: Dim, sample_rate: Value, lower: Value, upper: Value) -> Value:

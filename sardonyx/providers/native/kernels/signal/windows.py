@@ -33,7 +33,7 @@ def _cosine_window(op: Composer, size: Value, weights: Sequence[float], output_d
     if sizes is None:
         raise CannotCompile("how long the window is depends on data", quiet=True)
     length = sizes[0]
-    places = op.Range(op.constant(0), op.reshape(op.sizes(length)), op.constant(1))
+    places = op.counted(length)
     period = op.cast_to(op.sizes(dim.maximum(1, length if periodic else length - 1)), dtypes.float64)
     turn = op.Div(op.cast_to(places, dtypes.float64), period)
     window = op.number(weights[0], turn)
