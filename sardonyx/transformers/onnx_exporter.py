@@ -206,8 +206,9 @@ def validate_and_optimize_onnx(
 
 
 def transformers_package() -> ModuleType:
-    """The package that has the models. It loads PyTorch."""
+    """The package that has the models; PyTorch is loaded, too, which the package itself does with its first model."""
     try:
+        importlib.import_module("torch")
         return importlib.import_module("transformers")
     except ImportError as error:
         raise ImportError(

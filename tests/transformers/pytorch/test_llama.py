@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import json
 import logging
 from collections import Counter
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from sardonyx.transformers.models.llama import convert_to_onnx as converter
 from sardonyx.transformers.models.llama import llama_parity
 from sardonyx.transformers.models.llama.llama_torch import setup_torch_model
 from sardonyx.transformers.models.llama.quant_kv_dataloader import QuantKVDataLoader, texts_of
+from tests.transformers.pytorch import tiny_llama
 
 torch = pytest.importorskip("torch", reason="torch is the extra 'train'; `make test-training` runs these tests")
 hub = pytest.importorskip("transformers", reason="the models are of the package transformers")
@@ -29,7 +29,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning"),
     pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
 ]
-SHAPE = {"vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 CPU = ["CPUExecutionProvider"]
 
 
@@ -41,18 +40,8 @@ def without_gradients():
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model with a tokenizer of 40 words."""
     path = tmp_path_factory.mktemp("models") / "tiny"
-    torch.manual_seed(0)
-    config = hub.LlamaConfig(**SHAPE, num_key_value_heads=2, max_position_embeddings=40)
-    hub.LlamaForCausalLM(config).save_pretrained(path)
-    words = {f"w{number:02}": number for number in range(40)}
-    model = {"type": "WordLevel", "vocab": words, "unk_token": "w00"}
-    content = {"version": "1.0", "model": model, "pre_tokenizer": {"type": "Whitespace"}, "added_tokens": []}
-    (path / "tokenizer.json").write_text(json.dumps(content | dict.fromkeys(("normalizer", "post_processor", "decoder"))))
-    (path / "tokenizer_config.json").write_text(
-        json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "w01", "unk_token": "w00"})
-    )
+    tiny_llama.save(path)
     return path
 
 

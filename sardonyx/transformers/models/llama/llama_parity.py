@@ -15,6 +15,7 @@ import numpy as np
 
 from sardonyx.runtime.api.session import InferenceSession
 from sardonyx.transformers.benchmark_helper import setup_logger
+from sardonyx.transformers.decoders import cache_of
 from sardonyx.transformers.models.llama.dist_settings import get_rank, get_size
 from sardonyx.transformers.models.llama.llama_inputs import (
     convert_inputs_for_ort,
@@ -70,16 +71,8 @@ def torch_deepcopy(value: Any) -> Any:
     if hasattr(value, "clone"):
         return value.clone()
     if hasattr(value, "layers"):
-        return _cache(torch_deepcopy([(layer.keys, layer.values) for layer in value.layers]))
+        return cache_of(torch_deepcopy([(layer.keys, layer.values) for layer in value.layers]))
     raise NotImplementedError(f"a value of {type(value)} cannot be copied")
-
-
-def _cache(pairs: Sequence[tuple[Any, Any]]) -> Any:
-    """Keys and values as the transformers package takes them."""
-    cache = transformers_package().DynamicCache()
-    for layer, (keys, values) in enumerate(pairs):
-        cache.update(keys, values, layer)
-    return cache
 
 
 def verify_parity(
@@ -100,7 +93,7 @@ def verify_parity(
     past, _, longest = get_sequence_lengths(args, config)
     arrays = convert_inputs_for_ort(torch_deepcopy(inputs), args.use_buffer_share, past, longest)
     if "past_key_values" in inputs:
-        inputs["past_key_values"] = _cache(inputs["past_key_values"])
+        inputs["past_key_values"] = cache_of(inputs["past_key_values"])
     start = time.perf_counter()
     with torch.no_grad():
         wanted = pytorch_model(**inputs).logits.cpu().numpy()
