@@ -30,7 +30,6 @@ TORCH = (
     "runs or measures models of PyTorch, or exports them by a way of its own; `transformers.onnx_exporter`, "
     "`transformers.large_model_exporter` and optimum export them, and `transformers.optimizer` takes what they write"
 )
-PARTS = "is a module of PyTorch or its inputs; parts of models are `transformers.encoder_decoders.Part` and `transformers.decoders.Decoder`"
 LONGFORMER = "is made around an attention that onnxruntime computes on a GPU alone"
 MEASURES = "measures models of PyTorch or of optimum beside ours; `sardonyx bench` measures, and converters compare results"
 TENSORFLOW = "loads models of TensorFlow"
@@ -68,7 +67,6 @@ REASONS: Mapping[str, str] = {
     "transformers.large_model_exporter.*": PIECES,
     "transformers.models.*stable_diffusion*": GPU,
     "transformers.models.longformer*": LONGFORMER,
-    "transformers.models.phi2.inference_example.*": GPU,
     "transformers.models.sam2.nvtx_helper.*": GPU,
     "transformers.models.*benchmark*": MEASURES,
     "transformers.models.*parity*": MEASURES,

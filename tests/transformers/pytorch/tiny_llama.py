@@ -16,6 +16,11 @@ def save(path: Path, key_value_heads: int = 2) -> None:
     torch.manual_seed(0)
     config = hub.LlamaConfig(**SHAPE, num_key_value_heads=key_value_heads, max_position_embeddings=40)
     hub.LlamaForCausalLM(config).save_pretrained(path)
+    save_tokenizer(path)
+
+
+def save_tokenizer(path: Path) -> None:
+    """Write a tokenizer of 40 words."""
     words = {f"w{number:02}": number for number in range(40)}
     model = {"type": "WordLevel", "vocab": words, "unk_token": "w00"}
     content = {"version": "1.0", "model": model, "pre_tokenizer": {"type": "Whitespace"}, "added_tokens": []}

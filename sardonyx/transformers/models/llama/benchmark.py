@@ -190,8 +190,10 @@ def run_hf_inference(args: argparse.Namespace, init_inputs: Any, iter_inputs: An
 
     def run(inputs: dict[str, Any]) -> Any:
         past = inputs.get("past_key_values")
-        with torch.no_grad():  # a cache grows with each run, so each has its own
-            return model(**inputs | ({"past_key_values": cache_of(past)} if past else {}))
+        if past:  # a cache grows with each run, so each has its own
+            inputs = {**inputs, "past_key_values": tuple(past) if args.benchmark_type == OPTIMUM else cache_of(past)}
+        with torch.no_grad():
+            return model(**inputs)
 
     if not args.profile:
         _measure(args, run, init_inputs, iter_inputs)
