@@ -38,7 +38,6 @@ RULES = "is a part of the original's optimizer; ours has [rules and passes](opti
 GENERATION = "builds models around a beam search, which has no CPU kernel here yet"
 
 CPP = "is an object of the C++ code with which Python programs can do nothing"
-PIECES = "is a piece of the original's own program; what it is for is done by others here"
 
 REASONS: Mapping[str, str] = {
     "capi.onnxruntime_collect_build_info.*": GPU,
@@ -62,9 +61,7 @@ REASONS: Mapping[str, str] = {
         GPU_OPS,
     ),
     "transformers.io_binding_helper.*": GPU,
-    "transformers.large_model_exporter.*device": GPU,
     "transformers.large_model_exporter.auto_pipeline_parallel": GPU,
-    "transformers.large_model_exporter.*": PIECES,
     "transformers.models.*stable_diffusion*": GPU,
     "transformers.models.longformer*": LONGFORMER,
     "transformers.models.sam2.nvtx_helper.*": GPU,
