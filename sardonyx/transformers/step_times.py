@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -91,11 +90,10 @@ def numbers(text: str) -> list[int]:
 
 
 def optimum_package(name: str = "optimum.onnxruntime") -> Any:
-    """A module of optimum, on top of sardonyx unless the program has loaded another onnxruntime."""
-    compat = importlib.import_module("sardonyx.compat")
-    if "onnxruntime" not in sys.modules:
-        compat.install_as_onnxruntime()
+    """A module of optimum. It runs on what the environment has as onnxruntime: sardonyx, after `sardonyx shim`."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise ImportError(f"{name} cannot be loaded, which is of the package optimum: pip install optimum-onnx") from error
+        raise ImportError(
+            f"{name} cannot be loaded: pip install optimum-onnx, and `sardonyx shim` in place of onnxruntime"
+        ) from error

@@ -21,11 +21,11 @@ from typing import Any
 from sardonyx import __version__
 from sardonyx.transformers.benchmark_helper import setup_logger
 from sardonyx.transformers.metrics import BenchmarkRecord
+from sardonyx.transformers.models.llama import benchmark as one_engine
 from sardonyx.transformers.step_times import cpu_alone
 
 logger = logging.getLogger(__name__)
 
-PROGRAM = "sardonyx.transformers.models.llama.benchmark"
 STEPS = {"to get past_key_values": "prompt", "with past_key_values": "per-token"}
 FIGURES = {
     "batch": re.compile(r"Batch Size: (\d+)"),
@@ -137,7 +137,7 @@ def _command(args: argparse.Namespace, kind: str, *more: str) -> list[str]:
     """The program for one engine."""
     names = "model_name", "precision", "batch_sizes", "sequence_lengths", "device", "warmup_runs", "num_runs", "log_folder"
     words = [word for name in (*names, "cache_dir") for word in (f"--{name.replace('_', '-')}", str(getattr(args, name)))]
-    return [sys.executable, "-m", PROGRAM, "--benchmark-type", kind, *words, *more]
+    return [sys.executable, "-m", one_engine.__name__, "--benchmark-type", kind, *words, *more]
 
 
 def main(argv: Sequence[str] | None = None) -> str:

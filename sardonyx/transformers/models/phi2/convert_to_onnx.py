@@ -21,6 +21,7 @@ from sardonyx.transformers.benchmark_helper import Precision, setup_logger
 from sardonyx.transformers.convert_generation import replace_mha_with_gqa
 from sardonyx.transformers.decoders import Decoder
 from sardonyx.transformers.fusion_options import AttentionOpType, FusionOptions
+from sardonyx.transformers.models.phi2.inference_example import run_phi2
 from sardonyx.transformers.onnx_exporter import transformers_package
 from sardonyx.transformers.onnx_model import OnnxModel
 from sardonyx.transformers.optimizer import optimize_model
@@ -179,8 +180,6 @@ def main(argv: Sequence[str] | None = None) -> list[str]:
             converter.init_attn_type_and_precision(AttentionOpType.MultiHeadAttention, FOR_CPU[kind])
             converter.optimize_phi2_onnx(raw, path)
     if arguments.run_example or arguments.run_benchmark:
-        from sardonyx.transformers.models.phi2.inference_example import run_phi2
-
         for path in paths.values():
             run_phi2(path, False, -1, use_fp16=False, run_benchmark=arguments.run_benchmark, tokenizer_name=arguments.model)
     return list(paths.values())
