@@ -106,6 +106,11 @@ def test_files_of_optimum(folder: Path, convert, tmp_path: Path) -> None:
         assert source.exists() and not list(source.parent.glob("*.tmp.onnx"))
 
 
+def test_shared_keys_are_not_taken_for_others(convert) -> None:
+    with pytest.raises(ValueError, match="4 heads share keys"):
+        convert("-p", "fp32", "--use_gqa")
+
+
 def texts(path: Path) -> str:
     rng = np.random.default_rng(0)
     path.write_text("\n".join(" ".join(f"w{word:02}" for word in rng.integers(2, 40, 6)) for _ in range(4)))

@@ -21,7 +21,7 @@ from sardonyx.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 from sardonyx.tools.symbolic_shape_infer import SymbolicShapeInference
 from sardonyx.transformers.benchmark_helper import Precision, prepare_environment, setup_logger
 from sardonyx.transformers.conversion import compare
-from sardonyx.transformers.convert_generation import replace_mha_with_gqa
+from sardonyx.transformers.convert_generation import kwargs_of, replace_mha_with_gqa
 from sardonyx.transformers.decoders import Decoder
 from sardonyx.transformers.fusion_options import FusionOptions
 from sardonyx.transformers.models.llama.llama_torch import setup_torch_model
@@ -119,6 +119,12 @@ def save_onnx_model(onnx_model: onnx.ModelProto, output_path: str, data_path: st
 
 def use_group_query_attention(config: Any, model_opt: OnnxModel, world_size: int = 1, window_size: int = -1) -> OnnxModel:
     """Let GroupQueryAttention take the place of MultiHeadAttention."""
+    heads = config.num_attention_heads
+    for node in model_opt.get_nodes_by_op_type("MultiHeadAttention"):
+        if kwargs_of(node)["num_heads"] != heads:  # fused with groups of heads as rows, which a mask tells apart
+            raise ValueError(
+                f"{node.name}: {heads} heads share keys; GroupQueryAttention takes the place of heads with keys each"
+            )
     replaced = replace_mha_with_gqa(model_opt, "attention_mask", config.num_key_value_heads, world_size, window_size)
     replaced.prune_graph()
     return replaced
