@@ -208,12 +208,13 @@ def validate_and_optimize_onnx(
 def transformers_package() -> ModuleType:
     """The package that has the models; PyTorch is loaded, too, which the package itself does with its first model."""
     try:
+        package = importlib.import_module("transformers")
         importlib.import_module("torch")
-        return importlib.import_module("transformers")
     except ImportError as error:
         raise ImportError(
             "the models to be exported are of the package transformers: pip install transformers torch"
         ) from error
+    return package
 
 
 def modelclass_dispatcher(model_name: str, custom_model_class: str | None) -> str:
