@@ -104,7 +104,7 @@ def get_model(args: argparse.Namespace) -> Any:
             args.hf_ort_dir_path,
             file_name=_file_of(args.hf_ort_dir_path),
             provider=args.execution_provider,
-            session_options=options,
+            **({"session_options": options} if args.profile else {}),  # another runtime below optimum has options of its own
         )
     return InferenceSession(args.ort_model_path.format(args.rank), options, providers=[args.execution_provider])
 
