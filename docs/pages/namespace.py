@@ -30,7 +30,6 @@ TORCH = (
     "runs or measures models of PyTorch, or exports them by a way of its own; `transformers.onnx_exporter`, "
     "`transformers.large_model_exporter` and optimum export them, and `transformers.optimizer` takes what they write"
 )
-PARTS = "is a module of PyTorch or its inputs; parts of models are `transformers.encoder_decoders.Part` and `transformers.decoders.Decoder`"
 LONGFORMER = "is made around an attention that onnxruntime computes on a GPU alone"
 MEASURES = "measures models of PyTorch or of optimum beside ours; `sardonyx bench` measures, and converters compare results"
 TENSORFLOW = "loads models of TensorFlow"
@@ -39,7 +38,6 @@ RULES = "is a part of the original's optimizer; ours has [rules and passes](opti
 GENERATION = "builds models around a beam search, which has no CPU kernel here yet"
 
 CPP = "is an object of the C++ code with which Python programs can do nothing"
-PIECES = "is a piece of the original's own program; what it is for is done by others here"
 
 REASONS: Mapping[str, str] = {
     "capi.onnxruntime_collect_build_info.*": GPU,
@@ -63,19 +61,13 @@ REASONS: Mapping[str, str] = {
         GPU_OPS,
     ),
     "transformers.io_binding_helper.*": GPU,
-    "transformers.large_model_exporter.*device": GPU,
     "transformers.large_model_exporter.auto_pipeline_parallel": GPU,
-    "transformers.large_model_exporter.*": PIECES,
     "transformers.models.*stable_diffusion*": GPU,
     "transformers.models.longformer*": LONGFORMER,
-    "transformers.models.phi2.inference_example.*": GPU,
     "transformers.models.sam2.nvtx_helper.*": GPU,
     "transformers.models.*benchmark*": MEASURES,
     "transformers.models.*parity*": MEASURES,
-    "transformers.models.llama.convert_to_onnx.*": PIECES,
     "transformers.models.whisper.whisper_chain.*": GENERATION,
-    "transformers.models.llama.llama_torch.*": PARTS,
-    "transformers.models.llama.quant_kv_dataloader.*": PARTS,
     "transformers.models.*": TORCH,
     "transformers.onnx_exporter.*tf*": TENSORFLOW,
     "transformers.onnx_model_*.*": RULES,

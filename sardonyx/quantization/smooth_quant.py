@@ -37,6 +37,7 @@ def smooth_model(model: ModelProto, reader: Any, alpha: float = 0.5, folding: bo
         reader.rewind()
     for name, nodes in groups.items():
         _smooth(wrapped, name, nodes, largest[name], alpha, folding)
+    wrapped.topological_sort()  # once: it makes new nodes, and those of the groups would be no part of the model
     return smoothed
 
 
@@ -96,4 +97,3 @@ def _insert_mul(model: ONNXModel, name: str, nodes: list[NodeProto], factors: np
     for node in nodes:
         model.replace_node_input(node, name, result)
     model.add_node(helper.make_node("Mul", [name, scale], [result], f"{name}_smooth_mul"))
-    model.topological_sort()

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,14 @@ import numpy as np
 from sardonyx.transformers.onnx_exporter import transformers_package
 from sardonyx.transformers.torch_onnx_export_helper import loaded_torch
 from sardonyx.transformers.traced import TOTAL_LENGTH, Traced, causal_bias
+
+
+def cache_of(pairs: Iterable[Any]) -> Any:
+    """Keys and values of all layers as the transformers package takes them."""
+    cache = transformers_package().DynamicCache()
+    for layer, (keys, values) in enumerate(pairs):
+        cache.update(keys, values, layer)
+    return cache
 
 
 @dataclass(frozen=True)
@@ -78,11 +86,8 @@ class Decoder(Traced):
         words["attention_mask"] = causal_bias(words["attention_mask"], length, past_length, model.dtype)
         if not self.with_present:
             return (model(**words, use_cache=False, return_dict=True).logits,)
-        past = transformers_package().DynamicCache()
         pairs = caches if self.stacked else list(zip(caches[::2], caches[1::2], strict=True))
-        for layer, pair in enumerate(pairs):
-            past.update(pair[0], pair[1], layer)
-        outputs = model(**words, past_key_values=past, use_cache=True, return_dict=True)
+        outputs = model(**words, past_key_values=cache_of(pairs), use_cache=True, return_dict=True)
         present = [(layer.keys, layer.values) for layer in outputs.past_key_values.layers]
         if self.stacked:
             return outputs.logits, *(loaded_torch().stack(pair) for pair in present)

@@ -206,13 +206,15 @@ def validate_and_optimize_onnx(
 
 
 def transformers_package() -> ModuleType:
-    """The package that has the models. It loads PyTorch."""
+    """The package that has the models; PyTorch is loaded, too, which the package itself does with its first model."""
     try:
-        return importlib.import_module("transformers")
+        package = importlib.import_module("transformers")
+        importlib.import_module("torch")
     except ImportError as error:
         raise ImportError(
             "the models to be exported are of the package transformers: pip install transformers torch"
         ) from error
+    return package
 
 
 def modelclass_dispatcher(model_name: str, custom_model_class: str | None) -> str:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -73,18 +74,46 @@ class Traced(ABC):
             self._export(raw, opset)
             OnnxModel.save(onnx.load(raw), str(path), save_as_external_data=True)
 
-    def _export(self, path: str | Path, opset: int) -> None:
+    def export_by_dynamo(self, path: str | Path) -> None:
+        """Write the part by PyTorch's newer exporter, which chooses the opset; weights are in a file beside it."""
+        torch = loaded_torch()
+        module, examples = self._module_and_examples()
+        axes = self.open_axes()
+        # strict sums of names are no names for this exporter: it finds out itself which sizes belong together
+        shapes = tuple(dict.fromkeys(axes.get(name, ()), torch.export.Dim.AUTO) for name in self.input_names)
+        with torch.no_grad(), TemporaryDirectory() as folder, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the exporter, about itself
+            raw = Path(folder, "raw.onnx")
+            torch.onnx.export(
+                module,
+                examples,
+                str(raw),
+                input_names=self.input_names,
+                output_names=self.output_names,
+                dynamic_shapes=(shapes,),  # the module takes them as one tuple
+                dynamo=True,
+                verbose=False,
+            )
+            model = onnx.load(raw)
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        OnnxModel.save(model, str(path), save_as_external_data=True)
+
+    def _module_and_examples(self) -> tuple[Any, tuple[Any, ...]]:
         torch = loaded_torch()
         feeds = self.feeds(self.example_sizes, np.random.default_rng(0))
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
 
         def forward(model: Any, *arguments: Any) -> tuple[Any, ...]:
             return tuple(self.call(model, **dict(zip(self.input_names, arguments, strict=True))))
 
-        with torch.no_grad():
+        return calling(self.model, forward), tuple(torch.from_numpy(feeds[name]) for name in self.input_names)
+
+    def _export(self, path: str | Path, opset: int) -> None:
+        module, examples = self._module_and_examples()
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        with loaded_torch().no_grad():
             torch_onnx_export(
-                calling(self.model, forward),
-                tuple(torch.from_numpy(feeds[name]) for name in self.input_names),
+                module,
+                examples,
                 str(path),
                 input_names=self.input_names,
                 output_names=self.output_names,

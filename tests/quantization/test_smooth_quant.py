@@ -36,6 +36,17 @@ def test_a_smoothed_model_computes_the_same(folding) -> None:
     assert np.allclose(run(proto, feeds[0]), run(smoothed, feeds[0]), rtol=1e-4, atol=1e-4)
 
 
+def test_values_of_many_products_are_smoothed() -> None:
+    rng = np.random.default_rng(3)
+    text = "g (float[N, 8] x) => (float[N, 8] y) { a = MatMul(x, v) r = Relu(a) b = MatMul(r, w) t = Tanh(b) y = MatMul(t, u) }"
+    proto = model(text, **{name: normal(rng, 8, 8) for name in "vwu"})
+    feeds = [{"x": normal(rng, 32, 8) * 3}]
+    smoothed = smooth_model(proto, Feeds(feeds), folding=False)
+    products = [node for node in smoothed.graph.node if node.op_type == "MatMul"]
+    assert [node.input[0] for node in products] == ["x_smooth_output", "r_smooth_output", "t_smooth_output"]
+    assert np.allclose(run(proto, feeds[0]), run(smoothed, feeds[0]), rtol=1e-4, atol=1e-4)
+
+
 def test_outliers_cost_less_after_smoothing(tmp_path) -> None:
     rng = np.random.default_rng(2)
     proto = outlying(rng)

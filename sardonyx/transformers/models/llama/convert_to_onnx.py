@@ -9,30 +9,37 @@ import argparse
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import onnx
 
-from sardonyx.quantization import quantize_dynamic
+from sardonyx.quantization import QuantType, quantize_dynamic, quantize_static
 from sardonyx.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+from sardonyx.tools.symbolic_shape_infer import SymbolicShapeInference
 from sardonyx.transformers.benchmark_helper import Precision, prepare_environment, setup_logger
-from sardonyx.transformers.conversion import Conversion, compare
-from sardonyx.transformers.convert_generation import replace_mha_with_gqa
+from sardonyx.transformers.conversion import compare
+from sardonyx.transformers.convert_generation import kwargs_of, replace_mha_with_gqa
 from sardonyx.transformers.decoders import Decoder
+from sardonyx.transformers.fusion_options import FusionOptions
+from sardonyx.transformers.models.llama.llama_torch import setup_torch_model
+from sardonyx.transformers.models.llama.quant_kv_dataloader import Batches, QuantKVDataLoader
 from sardonyx.transformers.onnx_exporter import transformers_package
 from sardonyx.transformers.onnx_model import OnnxModel
+from sardonyx.transformers.optimizer import optimize_model
 
 logger = logging.getLogger(__name__)
 
 OPSET = 17
+DECODER, LATER_STEP, MERGED = "decoder_model", "decoder_with_past_model", "decoder_merged_model"
+"""Names in files: of the first step, of the others, and of both."""
 SIZES = [(1, 8, 3), (2, 1, 5), (3, 4, 2), (1, 1, 1)]
 """(batch, length, past) of the inputs of comparisons."""
 SIZES_WITHOUT_GAPS = [(1, 8, 1), (2, 1, 1), (1, 4, 1)]
 """The same for GroupQueryAttention, which knows no gaps before rows, and in onnxruntime one row where several words follow others."""
-MERGED = {"decoder_merged_model": True}
-SEPARATE = {"decoder_model": False, "decoder_with_past_model": True}
-"""What is written: the names of files, and whether the decoder takes a cache."""
+METHODS = "blockwise", "smooth_quant", "quantize_dynamic"
 
 
 def get_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -48,15 +55,23 @@ def get_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("-r", "--reexport", action="store_true", help="export again what is there")
     parser.add_argument("--use_gqa", action="store_true", help="GroupQueryAttention in place of MultiHeadAttention")
     parser.add_argument("--no_merged", action="store_true", help="a file for the first step, and one for the others")
-    parser.add_argument("-q", "--quantization_method", default="", choices=["", "blockwise", "quantize_dynamic"])
+    parser.add_argument("-q", "--quantization_method", default="", choices=["", *METHODS])
     parser.add_argument("--bits", type=int, default=4, help="of weights, with int4")
     parser.add_argument("--block_size", type=int, default=32, help="weights that share a scale, with int4")
     parser.add_argument("--int4_accuracy_level", type=int)
     parser.add_argument("--quantize_embedding_layer", action="store_true", help="with int8: words, too")
     parser.add_argument("--quantize_per_channel", action="store_true", help="with int8: a scale for each column")
     parser.add_argument("--quantize_reduce_range", action="store_true", help="with int8: weights of 7 bits")
+    parser.add_argument("--smooth_quant_alpha", type=float, default=0.8, help="how far outliers move into weights, 0 to 1")
+    parser.add_argument("--smooth_quant_dataset", default="NeelNanda/pile-10k", help="file of texts, or name of a dataset")
+    parser.add_argument("--pad_max", type=int, default=196, help="words of each text")
+    parser.add_argument("--calibration_sampling_size", type=int, default=8, help="texts that are looked at")
+    parser.add_argument("--nc_workspace", default=os.path.join(".", "nc_workspace"), help="not used: nothing is left behind")
     parser.add_argument("-v", "--verbose", action="store_true")
     parser.add_argument("--cache_dir", default="./model_cache", help="where fetched models are kept")
+    parser.add_argument("-d", "--use_dynamo_export", action="store_true", help="export by PyTorch's newer exporter")
+    parser.add_argument("--optimize_optimum", action="store_true", help="--input is a file, which is fused and converted")
+    parser.add_argument("--small_gpu", action="store_true", help="not used: nothing runs on a GPU")
     return parser.parse_args(argv)
 
 
@@ -104,6 +119,12 @@ def save_onnx_model(onnx_model: onnx.ModelProto, output_path: str, data_path: st
 
 def use_group_query_attention(config: Any, model_opt: OnnxModel, world_size: int = 1, window_size: int = -1) -> OnnxModel:
     """Let GroupQueryAttention take the place of MultiHeadAttention."""
+    heads = config.num_attention_heads
+    for node in model_opt.get_nodes_by_op_type("MultiHeadAttention"):
+        if kwargs_of(node)["num_heads"] != heads:  # fused with groups of heads as rows, which a mask tells apart
+            raise ValueError(
+                f"{node.name}: {heads} heads share keys; GroupQueryAttention takes the place of heads with keys each"
+            )
     replaced = replace_mha_with_gqa(model_opt, "attention_mask", config.num_key_value_heads, world_size, window_size)
     replaced.prune_graph()
     return replaced
@@ -122,6 +143,138 @@ def remove_existing_files(output_path: str) -> None:
             path.unlink()
 
 
+# --- export
+
+
+def run_torchscript_separate_export(
+    args: argparse.Namespace, l_config: Any, llama: Any, rank: int = 0, world_size: int = 1
+) -> None:
+    """Write a file of the first step, and one of the others; PyTorch traces."""
+    _refuse_parts(world_size)
+    Decoder(llama, with_past=False).export(_path(args, DECODER, "fp32", rank), OPSET, use_external_data_format=True)
+    Decoder(llama).export(_path(args, LATER_STEP, "fp32", rank), OPSET, use_external_data_format=True)
+
+
+def run_torchscript_merged_export(
+    args: argparse.Namespace, l_config: Any, llama: Any, rank: int = 0, world_size: int = 1
+) -> None:
+    """Write a file of a step of any number of words, with a past that may be empty; PyTorch traces."""
+    _refuse_parts(world_size)
+    Decoder(llama).export(_path(args, MERGED, "fp32", rank), OPSET, use_external_data_format=True)
+
+
+def run_dynamo_export(args: argparse.Namespace, l_config: Any, llama: Any, rank: int = 0, world_size: int = 1) -> None:
+    """Write a file of a step of any number of words behind others, by the exporter of PyTorch that needs the package onnxscript."""
+    _refuse_parts(world_size)
+    if find_spec("onnxscript") is None:
+        raise ImportError("PyTorch's newer exporter needs the package onnxscript: pip install onnxscript")
+    Decoder(llama).export_by_dynamo(_path(args, LATER_STEP, "fp32", rank))
+
+
+def _refuse_parts(world_size: int) -> None:
+    if world_size > 1:
+        raise NotImplementedError(f"a model is not split among processes here, world_size is {world_size}")
+
+
+def _path(args: argparse.Namespace, kind: str, precision: str, rank: int = 0) -> str:
+    """Where a file is written."""
+    return os.path.join(args.output, f"rank_{rank}_{Path(args.model_name).name}_{kind}_{precision}.onnx")
+
+
+# --- after the export
+
+
+def optimize_export(
+    args: argparse.Namespace,
+    config: Any,
+    input_path: str,
+    output_path: str,
+    remove_model: bool = True,
+    world_size: int = 1,
+    window_size: int = -1,
+) -> None:
+    """Write a model with its blocks fused, and the shapes of what is in it; the first one is removed unless that is not wanted."""
+    options = FusionOptions("gpt2")
+    fused = optimize_model(input_path, "gpt2", config.num_attention_heads, config.hidden_size, options)
+    if args.use_gqa:
+        fused = use_group_query_attention(config, fused, world_size, window_size)
+    fused.model = SymbolicShapeInference.infer_shapes(fused.model, auto_merge=True)
+    fused.save_model_to_file(output_path, use_external_data_format=True)
+    logger.info("optimized: %s", output_path)
+    if remove_model:
+        remove_existing_model(input_path)
+
+
+def optimize_optimum(config: Any, args: argparse.Namespace) -> None:
+    """Fuse a file that optimum has exported, `args.input`, and write it in the precision that is wanted."""
+    name = Path(args.model_name).name
+    fused, final = (os.path.join(args.output, f"{name}{suffix}.onnx") for suffix in (".tmp", ""))
+    window_size = getattr(config, "sliding_window", None) or -1
+    optimize_export(args, config, args.input, fused, remove_model=False, window_size=window_size)
+    model = OnnxModel(onnx.load(fused))
+    if args.precision is Precision.FLOAT16:
+        model.convert_float_to_float16(keep_io_types=False)
+    model.save_model_to_file(final, use_external_data_format=True)
+    remove_existing_model(fused)
+
+
+def convert_to_float16(args: argparse.Namespace, old_paths: Sequence[str], rank: int = 0) -> list[str]:
+    """Write those of the files that are there in float16, and remove them; gives the new path of each."""
+    new_paths = [_path(args, _kind_of(path), "fp16", rank) for path in old_paths]
+    for source, target in zip(old_paths, new_paths, strict=True):
+        if not os.path.exists(source):
+            continue
+        model = OnnxModel(onnx.load(source))
+        model.convert_float_to_float16(keep_io_types=False)
+        model.save_model_to_file(target, use_external_data_format=True)
+        remove_existing_model(source)
+    return new_paths
+
+
+def smooth_quant(
+    args: argparse.Namespace,
+    decoder_model_fp32_path: str,
+    decoder_with_past_model_fp32_path: str,
+    decoder_model_int8_path: str,
+    decoder_with_past_model_int8_path: str,
+) -> None:
+    """Write both models with weights and activations of 8 bits, whose ranges texts tell, and remove the first ones."""
+    _smooth(args, decoder_model_fp32_path, decoder_model_int8_path, "")
+    _smooth(args, decoder_with_past_model_fp32_path, decoder_with_past_model_int8_path, decoder_model_fp32_path)
+    for path in (decoder_model_fp32_path, decoder_with_past_model_fp32_path):
+        remove_existing_model(path)
+
+
+def _smooth(args: argparse.Namespace, source: str, target: str, first_step: str) -> None:
+    batches = QuantKVDataLoader(args, first_step)
+    quantize_static(
+        source,
+        target,
+        Batches([inputs for inputs, _ in islice(batches, args.calibration_sampling_size)]),
+        op_types_to_quantize=["MatMul", "Gather"],
+        activation_type=QuantType.QUInt8,
+        use_external_data_format=True,
+        extra_options={
+            "SmoothQuant": True,
+            "SmoothQuantAlpha": args.smooth_quant_alpha,
+            "SmoothQuantFolding": False,
+            "MatMulConstBOnly": True,
+            "OpTypesToExcludeOutputQuantization": ["MatMul"],
+        },
+    )
+
+
+def _kind_of(path: str) -> str:
+    """Which of the files it is, by its name."""
+    for kind in (DECODER, LATER_STEP, MERGED):
+        if f"_{kind}_" in os.path.basename(path):
+            return kind
+    raise ValueError(f"{path} is not named like a file of this converter: {DECODER}, {LATER_STEP} or {MERGED} is in such names")
+
+
+# --- the program
+
+
 def main(argv: Sequence[str] | None = None) -> list[str]:
     """Write the files, and compare them with PyTorch; gives their paths."""
     arguments = get_args(argv)
@@ -129,56 +282,64 @@ def main(argv: Sequence[str] | None = None) -> list[str]:
     prepare_environment(arguments.cache_dir, arguments.output, use_gpu=False)
     if arguments.reexport:
         remove_existing_files(arguments.output)
-    location = arguments.model_name if arguments.input == "." else arguments.input
-    loader = transformers_package().AutoModelForCausalLM
-    model = loader.from_pretrained(location, cache_dir=arguments.cache_dir, attn_implementation="eager").float().eval()
-    paths = []
-    for name, with_past in (SEPARATE if arguments.no_merged else MERGED).items():
-        decoder = Decoder(model, with_past)
-        paths.append(_write(decoder, f"rank_0_{Path(arguments.model_name).name}_{name}", arguments))
-        sizes = SIZES_WITHOUT_GAPS if arguments.use_gqa else SIZES
-        compare(decoder, paths[-1], arguments.precision, sizes, len(sizes))
+    if arguments.optimize_optimum:
+        config = transformers_package().AutoConfig.from_pretrained(arguments.model_name, cache_dir=arguments.cache_dir)
+        optimize_optimum(config, arguments)
+        return [os.path.join(arguments.output, f"{Path(arguments.model_name).name}.onnx")]
+    arguments.original_model_name = arguments.model_name if arguments.input == "." else arguments.input
+    config, model = setup_torch_model(arguments, arguments.original_model_name, False)
+    paths = _convert(arguments, _export(arguments, config, model))
     logger.info("written: %s", ", ".join(paths))
+    for path in paths:
+        sizes = SIZES_WITHOUT_GAPS if arguments.use_gqa else SIZES
+        compare(Decoder(model, with_past=_kind_of(path) != DECODER), path, arguments.precision, sizes, len(sizes))
     return paths
 
 
-def _write(decoder: Decoder, stem: str, arguments: argparse.Namespace) -> str:
-    """Export, fuse, convert; gives the path of the last file, which alone stays."""
-    config = decoder.model.config
-    is_half = arguments.precision is Precision.FLOAT16
-    conversion = Conversion(
-        "gpt2",
-        config.num_attention_heads,
-        config.hidden_size,
-        precision=Precision.FLOAT16 if is_half else Precision.FLOAT32,
-        use_external_data_format=True,
-        half_options=lambda model: {"keep_io_types": False},
-    )
-    raw, fused = (Path(arguments.output, f"{stem}_fp32{suffix}.onnx") for suffix in ("", "_opt"))
-    final = Path(arguments.output, f"{stem}_{arguments.precision}{'_opt' * (arguments.precision is Precision.FLOAT32)}.onnx")
-    decoder.export(raw, OPSET, use_external_data_format=True)
-    optimized = str(final if is_half else fused)
-    conversion.optimize(raw, optimized)
-    if arguments.use_gqa:
-        grouped = use_group_query_attention(config, OnnxModel(onnx.load(optimized)))
-        grouped.save_model_to_file(optimized, use_external_data_format=True)
-    remove_existing_model(str(raw))
-    if arguments.precision in (Precision.INT8, Precision.INT4):
-        _quantize(fused, final, arguments)
-        remove_existing_model(str(fused))
-    return str(final)
+def _export(arguments: argparse.Namespace, config: Any, model: Any) -> list[str]:
+    """Export and fuse; gives the paths."""
+    if arguments.use_dynamo_export:
+        export, kinds = run_dynamo_export, [LATER_STEP]
+    elif arguments.no_merged:
+        export, kinds = run_torchscript_separate_export, [DECODER, LATER_STEP]
+    else:
+        export, kinds = run_torchscript_merged_export, [MERGED]
+    raw, fused = ([_path(arguments, kind, suffix) for kind in kinds] for suffix in ("fp32", "fp32_opt"))
+    export(arguments, config, model)
+    for source, target in zip(raw, fused, strict=True):
+        optimize_export(arguments, config, source, target)
+    return fused
 
 
-def _quantize(source: Path, target: Path, arguments: argparse.Namespace) -> None:
+def _convert(arguments: argparse.Namespace, fused: Sequence[str]) -> list[str]:
+    """Bring the fused files into the precision that is wanted; gives the paths."""
+    precision = arguments.precision
+    if precision is Precision.FLOAT32:
+        return list(fused)
+    if precision is Precision.FLOAT16:
+        return convert_to_float16(arguments, fused)
+    final = [_path(arguments, _kind_of(path), str(precision)) for path in fused]
+    if precision is Precision.INT8 and arguments.quantization_method == "smooth_quant":
+        if len(fused) < 2:
+            raise ValueError("smooth_quant looks at the first step and at the others, so it needs --no_merged")
+        smooth_quant(arguments, *fused, *final)
+        return final
+    for source, target in zip(fused, final, strict=True):
+        _quantize(source, target, arguments)
+        remove_existing_model(source)
+    return final
+
+
+def _quantize(source: str, target: str, arguments: argparse.Namespace) -> None:
     """Write a model with weights of 8 bits, or of 4 in blocks."""
     if arguments.precision is Precision.INT4:
         options: Mapping[str, Any] = {"is_symmetric": True, "accuracy_level": arguments.int4_accuracy_level}
         quantizer = MatMulNBitsQuantizer(onnx.load(source), bits=arguments.bits, block_size=arguments.block_size, **options)
         quantizer.process()
-        quantizer.model.save_model_to_file(str(target), True)
+        quantizer.model.save_model_to_file(target, True)
         return
     if arguments.quantization_method != "quantize_dynamic":
-        raise ValueError("with int8 weights are quantized by --quantization_method quantize_dynamic")
+        raise ValueError("with int8 --quantization_method is quantize_dynamic or smooth_quant")
     quantize_dynamic(
         source,
         target,

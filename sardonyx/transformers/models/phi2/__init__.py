@@ -1,0 +1,1 @@
+"""Phi-2 under onnxruntime's names."""
