@@ -20,7 +20,7 @@ help:
 	@echo "make docs         write the pages of the documentation that are made from the code"
 	@echo "make conformance  the ONNX backend suite through the stock harness"
 	@echo "make test-slow    the tests that need other packages or much time"
-	@echo "make test-training  training with PyTorch, in an environment of its own"
+	@echo "make test-training  training and converters with PyTorch, in an environment of its own"
 	@echo "make fuzz         mutated models, many thousand of them"
 	@echo "make attack       random and hostile cases of all kinds for an hour; MINUTES= and SEED= choose others"
 	@echo "make bench        side by side with onnxruntime"
@@ -65,7 +65,7 @@ test-slow: $(READY)
 	@touch $@
 
 test-training: .venv-training/.ready
-	@.venv-training/bin/python -m pytest -q tests/training
+	@.venv-training/bin/python -m pytest -q tests/training tests/transformers/pytorch
 
 fuzz: $(READY)
 	@SARDONYX_FUZZ_CASES=$${SARDONYX_FUZZ_CASES:-100000} $(PYTEST) -n $(WORKERS) -o faulthandler_timeout=0 tests/fuzz
