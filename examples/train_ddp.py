@@ -20,6 +20,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer  # modules that come after `connect` would keep the group alive
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -106,8 +108,6 @@ def connect() -> None:
 def make_model(network: Reader, options: argparse.Namespace) -> Any:
     """ORTModule goes inside of DistributedDataParallel, and so does what torch.compile makes."""
     if options.shard:
-        from torch.distributed.fsdp import fully_shard
-
         for part in (network.attention, network.hidden, network):
             fully_shard(part)
     if options.way == "ortmodule":
@@ -121,8 +121,6 @@ def make_optimizer(network: Reader, options: argparse.Namespace) -> Any:
     trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
     numbers = {"lr": 3e-3, "adam_w_mode": AdamWMode.ADAMW_TORCH, "weight_decay": 0.01}
     if options.zero:
-        from torch.distributed.optim import ZeroRedundancyOptimizer
-
         return ZeroRedundancyOptimizer(trained, FusedAdam, **numbers)
     return FusedAdam(trained, **numbers)
 
@@ -186,6 +184,7 @@ def report(options: argparse.Namespace) -> None:
         distance = max(abs(loss - other) for loss, other in zip(losses, alone, strict=True))
         print(f"{dist.get_world_size()} processes, largest distance {distance:.1e}, parameters equal to the bit: {is_equal}")
         assert is_equal and distance <= TOLERANCE, "the processes do not train as one does"
+    dist.barrier()  # a thread of gloo that still has a tensor when the interpreter ends brings the process down
 
 
 if __name__ == "__main__":

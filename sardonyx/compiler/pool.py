@@ -42,7 +42,7 @@ PLACE_WORDS = 3
 # the pool in memory: words of 64 bits, each group on a cache line of its own
 GENERATION, NEXT, DONE, WAITING, JOB, LOCK, SLEEPERS, STOP, SETTINGS, SHARING = (8 * line for line in range(10))
 JOB_KERNEL, JOB_ARGUMENTS, JOB_TOTAL, JOB_GRAIN, JOB_WIDTH, JOB_STOP, JOB_STATUS = (JOB + word for word in range(7))
-SLEEP, SPINS = SETTINGS, SETTINGS + 1
+SLEEP, SPINS, SPINS_IN_RUN = SETTINGS, SETTINGS + 1, SETTINGS + 2
 PIECE_BITS = 32
 """NEXT has the number of the next piece in its lower bits, and in the upper ones to which generation of jobs it belongs."""
 CLOSED = (1 << PIECE_BITS) - 1
@@ -83,7 +83,7 @@ class Pool:
         self._memory = self._words[skipped:]
         self.address = self._memory.ctypes.data
         self._memory[SLEEP] = _sleep_function()
-        self._memory[SPINS] = SPINS_AWAKE
+        self._memory[[SPINS, SPINS_IN_RUN]] = SPINS_AWAKE
         self._memory[NEXT] = CLOSED
         self._words_view = self._memory.data
         self._cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
@@ -114,7 +114,7 @@ class Pool:
         (self.enter_timed if timed else self.enter)(call.ctypes.data)
 
     def sleep_at_once(self) -> None:
-        """Let idle workers sleep without looking for work first: less CPU time, slower starts. Holds for the whole process."""
+        """Let workers sleep when a run is over: less CPU time, slower starts. Holds for the whole process."""
         self._memory[SPINS] = 0
 
     def _start(self, number: int) -> None:

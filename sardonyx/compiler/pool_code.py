@@ -46,6 +46,7 @@ from sardonyx.compiler.pool import (
     SLEEP,
     SLEEPERS,
     SPINS,
+    SPINS_IN_RUN,
     STEP_WORDS,
     STOP,
     TICKS,
@@ -251,6 +252,11 @@ def _futex(f: Function, pool: _Words, word: int, operation: int, value: Value) -
         f.line(f"call void {sleep.ref}(i32 {1 if sys.platform == 'win32' else 50})")
 
 
+def _patience(f: Function, pool: _Words) -> Value:
+    """How often a worker looks for work before it sleeps. While a run goes on its next step may come at any moment."""
+    return f.select(pool.get(LOCK) != 0, pool.get(SPINS_IN_RUN), pool.get(SPINS))
+
+
 def _work() -> str:
     """The loop in which a worker lives: look for a new job, sleep if none comes, join it."""
     f = Function([("pool", PTR), ("worker", I64)])
@@ -259,9 +265,8 @@ def _work() -> str:
     with f.while_() as life:
         spins = f.variable(0, I64)
         with f.while_() as waiting:
-            waiting.leave_if(
-                (pool.get(GENERATION) != seen_generation.get()) | (pool.get(STOP) != 0) | (spins.get() >= pool.get(SPINS))
-            )
+            is_new = pool.get(GENERATION) != seen_generation.get()
+            waiting.leave_if(is_new | (pool.get(STOP) != 0) | (spins.get() >= _patience(f, pool)))
             _pause(f)
             spins.set(spins.get() + 1)
         life.leave_if(pool.get(STOP) != 0)

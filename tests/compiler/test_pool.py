@@ -86,6 +86,28 @@ def test_workers_that_sleep_wake_up() -> None:
     workers.stop()
 
 
+def test_workers_stay_awake_until_the_run_is_over() -> None:
+    workers = Pool()
+    workers.sleep_at_once()
+    workers._memory[module.SPINS_IN_RUN] = 1 << 62
+    workers.ensure(2)
+    _await_sleepers(workers, 1)
+    workers._memory[module.LOCK] = 1  # as a run that has the workers and does a step alone
+    workers._wake()
+    _await_sleepers(workers, 0)
+    for _ in range(20):
+        time.sleep(0.001)
+        assert not workers._memory[module.SLEEPERS]
+    workers._memory[module.LOCK] = 0
+    _await_sleepers(workers, 1)
+    workers.stop()
+
+
+def _await_sleepers(workers: Pool, count: int) -> None:
+    while workers._memory[module.SLEEPERS] != count:
+        time.sleep(0.001)
+
+
 def test_a_quiet_run_lets_workers_sleep() -> None:
     workers = Pool()
     workers.sleep_at_once()
@@ -96,8 +118,7 @@ def test_a_quiet_run_lets_workers_sleep() -> None:
     call[[module.CALL_POOL, module.CALL_WIDTH, module.CALL_QUIET]] = workers.address, width, 1
     call[module.CALL_STOP] = call.ctypes.data + 8 * module.CALL_STATUS
     generation = workers._memory[module.GENERATION]
-    while not workers._memory[module.SLEEPERS]:
-        time.sleep(0.001)
+    _await_sleepers(workers, 1)
     for _ in range(20):
         workers.enter(call.ctypes.data)
         assert workers._memory[module.SLEEPERS] == 1

@@ -338,3 +338,55 @@ def test_random_numbers_are_not_drawn_again(budget: float) -> None:
 def test_a_batch_norm_is_not_computed_again() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.GELU(), nn.Flatten(), nn.Linear(64, 2))
     assert_trains_alike(model, torch.randn(4, 3, 6, 6), memory_budget=0.0)
+
+
+class Pictures(nn.Module):
+    """Digits of 8 × 8 pixels; what lies before a batch norm has no bias, whose gradient would be nothing but rounding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(1, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16)
+        self.down, self.point = nn.Conv2d(16, 32, 3, 2, 1, bias=False), nn.Conv2d(32, 32, 1, bias=False)
+        self.norms = nn.ModuleList([nn.BatchNorm2d(32), nn.BatchNorm2d(32)])
+        self.scores = nn.Linear(128, 10)
+
+    def forward(self, x: Any) -> Any:
+        x = nn.functional.dropout(torch.relu(self.norm(self.conv(x))), 0.1)
+        x = torch.relu(self.norms[0](self.down(x)))
+        x = nn.functional.max_pool2d(torch.relu(self.norms[1](self.point(x))), 2)
+        return self.scores(nn.functional.dropout(x.flatten(1), 0.3))
+
+
+def test_epochs_with_batch_norm_and_dropout_follow_eager_torch() -> None:
+    """Also the last batch of an epoch, which is smaller, and all that come after it with an open size."""
+    theirs = Pictures()
+    ours = copy.deepcopy(theirs)
+    fast, states = compiled(ours), [torch.get_rng_state()] * 2
+    optimizers = [torch.optim.SGD(model.parameters(), 0.05) for model in (theirs, ours)]
+    pictures, labels = torch.randn(110, 1, 8, 8), torch.randint(0, 10, (110,))
+    for _ in range(3):
+        for rows in torch.arange(110).split(25):
+            losses = []
+            for which, model in enumerate((theirs, fast)):
+                torch.set_rng_state(states[which])
+                optimizers[which].zero_grad()
+                loss = nn.functional.cross_entropy(model(pictures[rows]), labels[rows])
+                loss.backward()
+                optimizers[which].step()
+                losses.append(loss.item())
+                states[which] = torch.get_rng_state()
+            assert losses[1] == pytest.approx(losses[0], abs=1e-5)
+    assert torch.equal(*states)
+    for (name, mine), other in zip(ours.named_buffers(), theirs.buffers()):
+        torch.testing.assert_close(mine, other, rtol=0, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_gradients_have_the_same_bits_for_any_number_of_threads() -> None:
+    model, pictures = Pictures(), torch.randn(24, 1, 8, 8)
+    found = []
+    for threads in (1, 2):
+        ours = copy.deepcopy(model)
+        torch.manual_seed(1)
+        compiled(ours, threads=threads)(pictures).square().mean().backward()
+        found.append([*(parameter.grad for parameter in ours.parameters()), *ours.buffers()])
+    assert all(torch.equal(one, two) for one, two in zip(*found, strict=True))

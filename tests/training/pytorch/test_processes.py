@@ -72,6 +72,31 @@ def test_two_agents_train_as_one_process_does(way: str) -> None:
     assert "2 processes" in outputs[0] and "equal to the bit: True" in outputs[0] and not outputs[1]
 
 
+ALONE = """
+import os, sys
+import torch.distributed as dist
+sys.path.insert(0, "examples")
+import train_ddp
+
+dist.init_process_group("gloo", init_method="file://" + sys.argv.pop(1), rank=0, world_size=1)
+dist.destroy_process_group, destroy = lambda: None, dist.destroy_process_group
+train_ddp.connect = lambda: None
+train_ddp.main()
+names = lambda: [open(f"/proc/self/task/{number}/comm").read().strip() for number in os.listdir("/proc/self/task")]
+assert "pt_gloo_runloop" in names(), names()
+destroy()
+assert "pt_gloo_runloop" not in names(), names()
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it reads /proc")
+def test_no_thread_of_gloo_outlives_the_group(tmp_path: Path) -> None:
+    """One that lets go of a tensor while the interpreter ends would bring the process down."""
+    command = [sys.executable, "-c", ALONE, str(tmp_path / "rendezvous"), "--with", "ortmodule", "--zero", "--steps", "1"]
+    finished = subprocess.run(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+    assert finished.returncode == 0, finished.stderr
+
+
 # --- what makes it work
 
 
