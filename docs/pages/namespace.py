@@ -53,7 +53,6 @@ REASONS: Mapping[str, str] = {
     "tools.ort_format_model.operator_type_usage_processors.*": BUILD,
     "tools.ort_format_model.ort_model_processor.*": BUILD,
     "tools.qnn.*": QNN,
-    "transformers.benchmark.*": TORCH,
     "transformers.benchmark_helper.*": GPU,
     "transformers.convert_generation.*": GENERATION,
     "transformers.convert_tf_models_to_pytorch.*": TENSORFLOW,
