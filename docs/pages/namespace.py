@@ -56,7 +56,6 @@ REASONS: Mapping[str, str] = {
     "transformers.benchmark_helper.*": GPU,
     "transformers.convert_generation.*": GENERATION,
     "transformers.convert_tf_models_to_pytorch.*": TENSORFLOW,
-    "transformers.convert_to_packing_mode.*": GPU_OPS,
     **dict.fromkeys(
         ("transformers.fusion_qordered*",),
         GPU_OPS,
@@ -69,8 +68,8 @@ REASONS: Mapping[str, str] = {
     "transformers.models.longformer*": LONGFORMER,
     "transformers.models.phi2.inference_example.*": GPU,
     "transformers.models.sam2.nvtx_helper.*": GPU,
-    "transformers.models.*benchmark*": MEASURES,
-    "transformers.models.*parity*": MEASURES,
+    "transformers.models.llama.*benchmark*": MEASURES,
+    "transformers.models.llama.*parity*": MEASURES,
     "transformers.models.llama.convert_to_onnx.*": PIECES,
     "transformers.models.whisper.whisper_chain.*": GENERATION,
     "transformers.models.llama.llama_torch.*": PARTS,
