@@ -33,7 +33,6 @@ TORCH = (
 PARTS = "is a module of PyTorch or its inputs; parts of models are `transformers.encoder_decoders.Part` and `transformers.decoders.Decoder`"
 LONGFORMER = "is made around an attention that onnxruntime computes on a GPU alone"
 MEASURES = "measures models of PyTorch or of optimum beside ours; `sardonyx bench` measures, and converters compare results"
-TENSORFLOW = "loads models of TensorFlow"
 BUILD = "belongs to a build of the C++ code"
 RULES = "is a part of the original's optimizer; ours has [rules and passes](optimizer.md), and one model class for all"
 GENERATION = "builds models around a beam search, which has no CPU kernel here yet"
@@ -55,7 +54,6 @@ REASONS: Mapping[str, str] = {
     "tools.qnn.*": QNN,
     "transformers.benchmark_helper.*": GPU,
     "transformers.convert_generation.*": GENERATION,
-    "transformers.convert_tf_models_to_pytorch.*": TENSORFLOW,
     **dict.fromkeys(
         ("transformers.fusion_qordered*",),
         GPU_OPS,
@@ -75,7 +73,6 @@ REASONS: Mapping[str, str] = {
     "transformers.models.llama.llama_torch.*": PARTS,
     "transformers.models.llama.quant_kv_dataloader.*": PARTS,
     "transformers.models.*": TORCH,
-    "transformers.onnx_exporter.*tf*": TENSORFLOW,
     "transformers.onnx_model_*.*": RULES,
 }
 """Why names are not there, by patterns of `module.name`; the first that fits counts."""

@@ -271,6 +271,13 @@ def load_tf_model(
     return config, load_pretrained_model(model_name, config, cache_dir, model_class, is_tf_model=True)
 
 
+def load_pt_model_from_tf(model_name: str) -> tuple[Any, Any]:
+    """(configuration, module) of a checkpoint that TensorFlow wrote, which is fetched."""
+    from sardonyx.transformers.convert_tf_models_to_pytorch import tf2pt_pipeline  # which needs what stands here
+
+    return tf2pt_pipeline(model_name)
+
+
 def export_onnx_model_from_pt(
     model_name: str,
     opset_version: int,
