@@ -30,12 +30,23 @@ from sardonyx.transformers.generation_parts import (
     verify_t5_encoder_decoder_init_subgraph,
 )
 from sardonyx.transformers.onnx_model import OnnxModel
+from sardonyx.transformers.shared_buffers import (
+    add_cache_indirection_to_mha,
+    add_output_qk_to_mha,
+    find_past_seq_len_usage,
+    fix_past_sequence_length,
+    replace_mha_with_dmmha,
+)
 
 __all__ = [
     "GenerationType",
+    "add_cache_indirection_to_mha",
+    "add_output_qk_to_mha",
     "convert_generation_model",
     "create_attention_mask",
     "create_ort_session",
+    "find_past_seq_len_usage",
+    "fix_past_sequence_length",
     "generate_gpt2_init_decoder",
     "get_shared_initializers",
     "gpt2_to_onnx",
@@ -46,6 +57,7 @@ __all__ = [
     "pad_weights_of_logits_matmul",
     "parse_arguments",
     "remove_shared_initializers",
+    "replace_mha_with_dmmha",
     "replace_mha_with_gqa",
     "shape_inference",
     "shape_of",
