@@ -34,7 +34,6 @@ PARTS = "is a module of PyTorch or its inputs; parts of models are `transformers
 LONGFORMER = "is made around an attention that onnxruntime computes on a GPU alone"
 MEASURES = "measures models of PyTorch or of optimum beside ours; `sardonyx bench` measures, and converters compare results"
 BUILD = "belongs to a build of the C++ code"
-RULES = "is a part of the original's optimizer; ours has [rules and passes](optimizer.md), and one model class for all"
 GENERATION = "builds models around a beam search, which has no CPU kernel here yet"
 
 CPP = "is an object of the C++ code with which Python programs can do nothing"
@@ -74,7 +73,6 @@ REASONS: Mapping[str, str] = {
     "transformers.models.llama.llama_torch.*": PARTS,
     "transformers.models.llama.quant_kv_dataloader.*": PARTS,
     "transformers.models.*": TORCH,
-    "transformers.onnx_model_*.*": RULES,
 }
 """Why names are not there, by patterns of `module.name`; the first that fits counts."""
 
