@@ -45,11 +45,10 @@ from sardonyx.transformers.onnx_exporter import (
     export_onnx_model_from_tf,
     load_pt_model,
     load_tf_model,
-    transformers_package,
 )
 from sardonyx.transformers.quantize_helper import QuantizeHelper
 from sardonyx.transformers.tensorflow_models import tensorflow_package
-from sardonyx.transformers.torch_onnx_export_helper import loaded_torch
+from sardonyx.transformers.torch_onnx_export_helper import loaded_torch, transformers_package
 
 logger = logging.getLogger(__name__)
 TORCH_ENGINES = ("torch", "torch2", "torchscript")

@@ -17,9 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sardonyx.transformers.onnx_exporter import transformers_package
 from sardonyx.transformers.tensorflow_models import member_of_hub, tensorflow_package
-from sardonyx.transformers.torch_onnx_export_helper import loaded_torch
+from sardonyx.transformers.torch_onnx_export_helper import loaded_torch, transformers_package
 
 logger = logging.getLogger(__name__)
 BERT, ALBERT = "https://storage.googleapis.com/bert_models", "https://storage.googleapis.com/albert_models"

@@ -21,6 +21,8 @@ from sardonyx.runtime.api.session import InferenceSession
 from sardonyx.tools.symbolic_shape_infer import SymbolicShapeInference
 from sardonyx.transformers.benchmark_helper import Precision, get_latency_result
 from sardonyx.transformers.model_timing import refuse_gpu
+from sardonyx.transformers.models.gpt2 import convert_to_onnx as gpt2_converter
+from sardonyx.transformers.models.t5 import convert_to_onnx as t5_converter
 from sardonyx.transformers.onnx_model import OnnxModel
 from sardonyx.transformers.past_helper import PastKeyValuesHelper
 from sardonyx.transformers.torch_onnx_export_helper import loaded_torch
@@ -35,8 +37,6 @@ MULTIPLE = 8
 
 def gpt2_to_onnx(args: argparse.Namespace) -> None:
     """Write GPT-2 as `args.decoder_onnx`."""
-    from sardonyx.transformers.models.gpt2 import convert_to_onnx  # the converters import `convert_generation`
-
     is_half = Precision(args.precision) is Precision.FLOAT16
     arguments = ["-m", args.model_name_or_path, "--cache_dir", args.cache_dir, "--output", args.decoder_onnx]
     arguments += ["-o", "-p", str(args.precision), "-t", "10", "-r", "1", "--overwrite"]
@@ -46,18 +46,16 @@ def gpt2_to_onnx(args: argparse.Namespace) -> None:
         arguments.append("--auto_mixed_precision")
     elif is_half and args.op_block_list:
         arguments += ["--op_block_list", *args.op_block_list]
-    convert_to_onnx.main(arguments, csv_filename=str(Path(args.decoder_onnx).with_suffix(".csv")))
+    gpt2_converter.main(arguments, csv_filename=str(Path(args.decoder_onnx).with_suffix(".csv")))
 
 
 def t5_to_onnx(args: argparse.Namespace) -> None:
     """Write T5 as two files; `args.encoder_decoder_init_onnx` and `args.decoder_onnx` become their paths."""
-    from sardonyx.transformers.models.t5 import convert_to_onnx
-
     folder = str(Path(args.output).parent)
     arguments = ["-m", args.model_name_or_path, "--model_type", args.model_type, "--cache_dir", args.cache_dir]
     arguments += ["--output", folder, "-o", "-p", str(args.precision), "--encoder_decoder_init"]
     arguments += ["-e"] if args.use_external_data_format else []
-    paths = convert_to_onnx.main(arguments)
+    paths = t5_converter.main(arguments)
     args.encoder_decoder_init_onnx = next(path for path in paths if "_encoder_decoder_init" in Path(path).name)
     args.decoder_onnx = next(path for path in paths if path != args.encoder_decoder_init_onnx)
 

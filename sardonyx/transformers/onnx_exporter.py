@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import onnx
 
 from sardonyx.transformers.benchmark_helper import ConfigModifier, OptimizerInfo, Precision, create_onnxruntime_session
+from sardonyx.transformers.convert_tf_models_to_pytorch import tf2pt_pipeline
 from sardonyx.transformers.fusion_options import FusionOptions
 from sardonyx.transformers.huggingface_models import MODEL_CLASSES
 from sardonyx.transformers.onnx_model import OnnxModel
@@ -23,6 +22,9 @@ from sardonyx.transformers.optimizer import get_fusion_statistics, optimize_by_o
 from sardonyx.transformers.quantize_helper import QuantizeHelper
 from sardonyx.transformers.tensorflow_models import member_of_hub, tensorflow_package, tf2onnx_package
 from sardonyx.transformers.torch_onnx_export_helper import loaded_torch, torch_onnx_export
+from sardonyx.transformers.torch_onnx_export_helper import (
+    transformers_package as transformers_package,  # converters import it here
+)
 
 logger = logging.getLogger(__name__)
 IMAGE_MODELS = ("vit", "swin")
@@ -208,16 +210,6 @@ def validate_and_optimize_onnx(
 # --- models of the transformers package
 
 
-def transformers_package() -> ModuleType:
-    """The package that has the models. It loads PyTorch."""
-    try:
-        return importlib.import_module("transformers")
-    except ImportError as error:
-        raise ImportError(
-            "the models to be exported are of the package transformers: pip install transformers torch"
-        ) from error
-
-
 def modelclass_dispatcher(model_name: str, custom_model_class: str | None) -> str:
     """The class that loads a model: the one that is given, or the one that its name tells."""
     if custom_model_class is not None:
@@ -273,8 +265,6 @@ def load_tf_model(
 
 def load_pt_model_from_tf(model_name: str) -> tuple[Any, Any]:
     """(configuration, module) of a checkpoint that TensorFlow wrote, which is fetched."""
-    from sardonyx.transformers.convert_tf_models_to_pytorch import tf2pt_pipeline  # which needs what stands here
-
     return tf2pt_pipeline(model_name)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import sys
 import warnings
@@ -20,6 +21,16 @@ def loaded_torch() -> ModuleType:
     if torch is None:
         raise ImportError("PyTorch exports its modules, and it is not loaded: import torch first")
     return torch
+
+
+def transformers_package() -> ModuleType:
+    """The package that has the models. It loads PyTorch."""
+    try:
+        return importlib.import_module("transformers")
+    except ImportError as error:
+        raise ImportError(
+            "the models to be exported are of the package transformers: pip install transformers torch"
+        ) from error
 
 
 def torch_onnx_export(

@@ -22,10 +22,9 @@ from sardonyx.transformers.conversion import OPSET, Conversion
 from sardonyx.transformers.float16 import convert_float_to_float16
 from sardonyx.transformers.io_binding_helper import IOBindingHelper
 from sardonyx.transformers.models.gpt2.stacked import Stacked, stacked_outputs
-from sardonyx.transformers.onnx_exporter import transformers_package
 from sardonyx.transformers.onnx_model import OnnxModel
 from sardonyx.transformers.parity import percentiles
-from sardonyx.transformers.torch_onnx_export_helper import loaded_torch
+from sardonyx.transformers.torch_onnx_export_helper import loaded_torch, transformers_package
 
 logger = logging.getLogger(__name__)
 

@@ -23,8 +23,7 @@ from sardonyx.runtime.api.session import InferenceSession
 from sardonyx.transformers.benchmark_helper import measure_memory, run_times, set_random_seed, setup_logger
 from sardonyx.transformers.io_binding_helper import TypeHelper
 from sardonyx.transformers.model_timing import refuse_gpu
-from sardonyx.transformers.onnx_exporter import transformers_package
-from sardonyx.transformers.torch_onnx_export_helper import loaded_torch
+from sardonyx.transformers.torch_onnx_export_helper import loaded_torch, transformers_package
 
 logger = logging.getLogger(__name__)
 Inputs = Mapping[str, Any]

@@ -18,10 +18,10 @@ from typing import Any
 
 from sardonyx.transformers.benchmark_helper import setup_logger
 from sardonyx.transformers.model_timing import refuse_gpu
-from sardonyx.transformers.models.whisper.benchmark import load_audio
+from sardonyx.transformers.models.whisper import benchmark as program
+from sardonyx.transformers.torch_onnx_export_helper import transformers_package
 
 logger = logging.getLogger(__name__)
-PROGRAM = "sardonyx.transformers.models.whisper.benchmark"
 SAMPLING_RATE = 16000
 SETTINGS = ("Warmup Runs", "Measured Runs", "Model Name", "Engine", "Precision", "Device", "Audio File", "Duration (s)")
 FIGURES = {
@@ -68,8 +68,6 @@ def _first_words(args: argparse.Namespace) -> list[int]:
     """The words that tell a model language and task; none if neither is given."""
     if args.language is None and args.task is None:
         return []
-    from sardonyx.transformers.onnx_exporter import transformers_package
-
     hub = transformers_package()
     processor = hub.WhisperProcessor.from_pretrained(args.model_name)
     config = hub.AutoConfig.from_pretrained(args.model_name)
@@ -119,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> list[list[Any]]:
     files = sorted(file for file in path.iterdir() if file.suffix in SOUNDS) if path.is_dir() else [path]
     results = []
     for file in files:
-        duration = len(load_audio(str(file), SAMPLING_RATE)) / SAMPLING_RATE
+        duration = len(program.load_audio(str(file), SAMPLING_RATE)) / SAMPLING_RATE
         for engine, options in _engines(args).items():
             results += benchmark(args, _command(args, engine, str(file), options), engine, str(file), duration)
     save_results(results, str(Path(args.log_folder, f"{Path(args.model_name).name}_{args.precision}.csv")))
@@ -151,7 +149,7 @@ def _command(args: argparse.Namespace, engine: str, file: str, options: Sequence
         "--decoder-input-ids": args.decoder_input_ids,
     }
     pairs = [str(word) for pair in named.items() for word in pair]
-    return [sys.executable, "-m", PROGRAM, *pairs, *options]
+    return [sys.executable, "-m", program.__name__, *pairs, *options]
 
 
 if __name__ == "__main__":
