@@ -31,10 +31,7 @@ TORCH = (
     "`transformers.large_model_exporter` and optimum export them, and `transformers.optimizer` takes what they write"
 )
 LONGFORMER = "is made around an attention that onnxruntime computes on a GPU alone"
-MEASURES = "measures models of PyTorch or of optimum beside ours; `sardonyx bench` measures, and converters compare results"
-TENSORFLOW = "loads models of TensorFlow"
 BUILD = "belongs to a build of the C++ code"
-RULES = "is a part of the original's optimizer; ours has [rules and passes](optimizer.md), and one model class for all"
 GENERATION = "builds models around a beam search, which has no CPU kernel here yet"
 
 CPP = "is an object of the C++ code with which Python programs can do nothing"
@@ -51,11 +48,9 @@ REASONS: Mapping[str, str] = {
     "tools.ort_format_model.operator_type_usage_processors.*": BUILD,
     "tools.ort_format_model.ort_model_processor.*": BUILD,
     "tools.qnn.*": QNN,
-    "transformers.benchmark.*": TORCH,
     "transformers.benchmark_helper.*": GPU,
-    "transformers.convert_generation.*": GENERATION,
-    "transformers.convert_tf_models_to_pytorch.*": TENSORFLOW,
-    "transformers.convert_to_packing_mode.*": GPU_OPS,
+    "transformers.convert_generation.test_*": GENERATION,
+    "transformers.convert_generation.*": "changes decoders of a beam search, which has no CPU kernel here yet",
     **dict.fromkeys(
         ("transformers.fusion_qordered*",),
         GPU_OPS,
@@ -65,12 +60,8 @@ REASONS: Mapping[str, str] = {
     "transformers.models.*stable_diffusion*": GPU,
     "transformers.models.longformer*": LONGFORMER,
     "transformers.models.sam2.nvtx_helper.*": GPU,
-    "transformers.models.*benchmark*": MEASURES,
-    "transformers.models.*parity*": MEASURES,
     "transformers.models.whisper.whisper_chain.*": GENERATION,
     "transformers.models.*": TORCH,
-    "transformers.onnx_exporter.*tf*": TENSORFLOW,
-    "transformers.onnx_model_*.*": RULES,
 }
 """Why names are not there, by patterns of `module.name`; the first that fits counts."""
 

@@ -108,7 +108,11 @@ def create_onnxruntime_session(
 
 def setup_logger(verbose: bool = True) -> None:
     """Show records of programs on the terminal: all of them, or information and worse."""
-    logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, format="%(message)s", force=True)
+    level = logging.DEBUG if verbose else logging.INFO
+    logging.basicConfig(level=level, format="%(message)s", force=True)
+    logging.getLogger("sardonyx.transformers").setLevel(
+        level
+    )  # that of the whole package becomes WARNING with the first session
 
 
 def prepare_environment(cache_dir: str, output_dir: str, use_gpu: bool, provider: str | None = None) -> None:

@@ -14,8 +14,60 @@ import numpy as np
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
+from sardonyx.transformers.generation_parts import (
+    create_ort_session,
+    generate_gpt2_init_decoder,
+    gpt2_to_onnx,
+    make_dim_proto_numeric_t5,
+    pad_weights_of_logits_matmul,
+    parse_arguments,
+    shape_inference,
+    t5_to_onnx,
+    test_torch_performance,
+    update_input_shapes_for_gpt2_decoder_model,
+    verify_gpt2_subgraph,
+    verify_t5_decoder_subgraph,
+    verify_t5_encoder_decoder_init_subgraph,
+)
 from sardonyx.transformers.onnx_model import OnnxModel
+from sardonyx.transformers.shared_buffers import (
+    add_cache_indirection_to_mha,
+    add_output_qk_to_mha,
+    find_past_seq_len_usage,
+    fix_past_sequence_length,
+    replace_mha_with_dmmha,
+)
 
+__all__ = [
+    "GenerationType",
+    "add_cache_indirection_to_mha",
+    "add_output_qk_to_mha",
+    "convert_generation_model",
+    "create_attention_mask",
+    "create_ort_session",
+    "find_past_seq_len_usage",
+    "fix_past_sequence_length",
+    "generate_gpt2_init_decoder",
+    "get_shared_initializers",
+    "gpt2_to_onnx",
+    "kwargs_of",
+    "main",
+    "make_dim_proto_numeric_t5",
+    "move_initializers",
+    "pad_weights_of_logits_matmul",
+    "parse_arguments",
+    "remove_shared_initializers",
+    "replace_mha_with_dmmha",
+    "replace_mha_with_gqa",
+    "shape_inference",
+    "shape_of",
+    "t5_to_onnx",
+    "test_torch_performance",
+    "update_input_shapes_for_gpt2_decoder_model",
+    "verify_gpt2_subgraph",
+    "verify_t5_decoder_subgraph",
+    "verify_t5_encoder_decoder_init_subgraph",
+]
 CONTRIB = "com.microsoft"
 
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.transformers.onnx_exporter import transformers_package
-from sardonyx.transformers.torch_onnx_export_helper import loaded_torch
+from sardonyx.transformers.torch_onnx_export_helper import loaded_torch, transformers_package
 from sardonyx.transformers.traced import TOTAL_LENGTH, Traced, causal_bias
 
 

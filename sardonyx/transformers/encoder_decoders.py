@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from sardonyx.transformers.onnx_exporter import transformers_package
 from sardonyx.transformers.past_helper import PastKeyValuesHelper
-from sardonyx.transformers.torch_onnx_export_helper import loaded_torch
+from sardonyx.transformers.torch_onnx_export_helper import loaded_torch, transformers_package
 from sardonyx.transformers.traced import TOTAL_LENGTH, Traced, causal_bias
 
 HIDDEN, MASK = "encoder_hidden_states", "encoder_attention_mask"

@@ -31,3 +31,17 @@ MODELS = {
     "xlm-roberta-base": (WITH_MASK, 16, False, "bert"),
 }
 """By name: inputs, opset, whether weights are a file of their own, type of the model for the optimizer."""
+
+KINDS = {
+    "bert": (WITH_SEGMENTS, 16, False, "bert"),
+    "albert": (WITH_SEGMENTS, 16, False, "bert"),
+    "gpt2": (WORDS, 16, False, "gpt2"),
+    "vit": (["pixel_values"], 16, False, "vit"),
+    "swin": (["pixel_values"], 16, False, "swin"),
+}
+"""The same by kinds of configurations, for models whose names do not stand above."""
+
+
+def described_model(model_name: str, kind: str) -> tuple[list[str], int, bool, str]:
+    """What stands above of a model, by its name or by the `model_type` of its configuration."""
+    return MODELS.get(model_name) or KINDS.get(kind) or (WITH_MASK, 16, False, "bert")

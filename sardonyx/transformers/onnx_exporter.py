@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
+import onnx
 
 from sardonyx.transformers.benchmark_helper import ConfigModifier, OptimizerInfo, Precision, create_onnxruntime_session
+from sardonyx.transformers.convert_tf_models_to_pytorch import tf2pt_pipeline
 from sardonyx.transformers.fusion_options import FusionOptions
 from sardonyx.transformers.huggingface_models import MODEL_CLASSES
+from sardonyx.transformers.onnx_model import OnnxModel
 from sardonyx.transformers.onnx_model_bert import BertOnnxModel
 from sardonyx.transformers.optimizer import get_fusion_statistics, optimize_by_onnxruntime, optimize_model
 from sardonyx.transformers.quantize_helper import QuantizeHelper
+from sardonyx.transformers.tensorflow_models import member_of_hub, tensorflow_package, tf2onnx_package
 from sardonyx.transformers.torch_onnx_export_helper import loaded_torch, torch_onnx_export
+from sardonyx.transformers.torch_onnx_export_helper import (
+    transformers_package as transformers_package,  # converters import it here
+)
 
 logger = logging.getLogger(__name__)
 IMAGE_MODELS = ("vit", "swin")
@@ -205,18 +210,6 @@ def validate_and_optimize_onnx(
 # --- models of the transformers package
 
 
-def transformers_package() -> ModuleType:
-    """The package that has the models; PyTorch is loaded, too, which the package itself does with its first model."""
-    try:
-        package = importlib.import_module("transformers")
-        importlib.import_module("torch")
-    except ImportError as error:
-        raise ImportError(
-            "the models to be exported are of the package transformers: pip install transformers torch"
-        ) from error
-    return package
-
-
 def modelclass_dispatcher(model_name: str, custom_model_class: str | None) -> str:
     """The class that loads a model: the one that is given, or the one that its name tells."""
     if custom_model_class is not None:
@@ -234,22 +227,45 @@ def load_pretrained_model(
     model_name: str, config: Any, cache_dir: str | None, custom_model_class: str | None, is_tf_model: bool = False
 ) -> Any:
     """A model by its name or folder."""
-    if is_tf_model:
-        raise NotImplementedError(f"{model_name}: models of TensorFlow are not loaded; convert them with tf2onnx")
-    loader = getattr(transformers_package(), modelclass_dispatcher(model_name, custom_model_class))
+    hub, name = transformers_package(), modelclass_dispatcher(model_name, custom_model_class)
+    loader = member_of_hub(hub, f"TF{name}") if is_tf_model else getattr(hub, name)
     return loader.from_pretrained(model_name, config=config, cache_dir=cache_dir)
 
 
 def load_pt_model(
-    model_name: str, model_class: str | None, cache_dir: str | None, config_modifier: ConfigModifier
+    model_name: str,
+    model_class: str | None,
+    cache_dir: str | None,
+    config_modifier: ConfigModifier,
+    attention: str | None = "eager",
 ) -> tuple[Any, Any]:
-    """(configuration, module), which gives tuples and keeps no cache, so that it can be traced."""
+    """(configuration, module), which gives tuples and keeps no cache; with `attention` "eager" it can be traced."""
+    config = _plain_config(model_name, cache_dir, config_modifier)
+    if attention is not None:
+        config._attn_implementation = attention
+    return config, load_pretrained_model(model_name, config, cache_dir, model_class).eval()
+
+
+def _plain_config(model_name: str, cache_dir: str | None, config_modifier: ConfigModifier) -> Any:
+    """The configuration of a model that gives tuples and keeps no cache."""
     config = transformers_package().AutoConfig.from_pretrained(model_name, cache_dir=cache_dir)
     config.return_dict = False
     config.use_cache = False
-    config._attn_implementation = "eager"
     config_modifier.modify(config)
-    return config, load_pretrained_model(model_name, config, cache_dir, model_class).eval()
+    return config
+
+
+def load_tf_model(
+    model_name: str, model_class: str | None, cache_dir: str | None, config_modifier: ConfigModifier
+) -> tuple[Any, Any]:
+    """(configuration, model of TensorFlow), as `load_pt_model` has them."""
+    config = _plain_config(model_name, cache_dir, config_modifier)
+    return config, load_pretrained_model(model_name, config, cache_dir, model_class, is_tf_model=True)
+
+
+def load_pt_model_from_tf(model_name: str) -> tuple[Any, Any]:
+    """(configuration, module) of a checkpoint that TensorFlow wrote, which is fetched."""
+    return tf2pt_pipeline(model_name)
 
 
 def export_onnx_model_from_pt(
@@ -286,6 +302,63 @@ def export_onnx_model_from_pt(
     fixed = model_name, use_external_data_format, model_type, onnx_dir, input_names, use_gpu, precision, optimizer_info
     checks = validate_onnx, use_raw_attention_mask, overwrite, config, model_fusion_statistics, path, arrays, outputs
     return *validate_and_optimize_onnx(*fixed, *checks, None, fusion_options), getattr(config, "max_position_embeddings", None)
+
+
+def export_onnx_model_from_tf(
+    model_name: str,
+    opset_version: int,
+    use_external_data_format: bool,
+    model_type: str,
+    model_class: str | None,
+    config_modifier: ConfigModifier,
+    cache_dir: str | None,
+    onnx_dir: str,
+    input_names: Sequence[str],
+    use_gpu: bool,
+    precision: Precision,
+    optimizer_info: OptimizerInfo,
+    validate_onnx: bool,
+    use_raw_attention_mask: bool,
+    overwrite: bool,
+    model_fusion_statistics: Statistics,
+    fusion_options: FusionOptions | None,
+) -> tuple[str, bool, int, int | None]:
+    """The same for a model of TensorFlow, which tf2onnx exports."""
+    config, model = load_tf_model(model_name, model_class, cache_dir, config_modifier)
+    arrays = create_onnxruntime_input(getattr(config, "vocab_size", 0), 1, 8, input_names, config, np.int32)
+    outputs = update_flatten_list(model(arrays, training=False), [])
+    count = len(input_names)
+    path = get_onnx_file_path(onnx_dir, f"{model_name}_tf", count, False, use_gpu, precision, False, use_external_data_format)
+    if overwrite or not os.path.exists(path):
+        _export_tf(model, arrays, path, opset_version, use_external_data_format)
+    fixed = f"{model_name}_tf", use_external_data_format, model_type, onnx_dir, input_names, use_gpu, precision, optimizer_info
+    checks = validate_onnx, use_raw_attention_mask, overwrite, config, model_fusion_statistics, path, arrays, outputs
+    return *validate_and_optimize_onnx(*fixed, *checks, None, fusion_options), getattr(config, "max_position_embeddings", None)
+
+
+def _export_tf(model: Any, arrays: Mapping[str, np.ndarray], path: str, opset: int, is_large: bool) -> None:
+    """Write a model of TensorFlow as a file, which is called with these names, in this order."""
+    tensorflow = tensorflow_package()
+
+    def call(*inputs: Any) -> list[Any]:
+        return update_flatten_list(model(dict(zip(arrays, inputs, strict=True)), training=False), [])
+
+    shapes = {name: [None, None] if array.ndim == 2 else [None, *array.shape[1:]] for name, array in arrays.items()}
+    inputs = [tensorflow.TensorSpec(shape, arrays[name].dtype, name=name) for name, shape in shapes.items()]
+    function = tensorflow.function(call, input_signature=inputs)
+    handlers: dict[str, Any] = {"Erfc": (_export_erfc, [])}
+    exported, _ = tf2onnx_package().convert.from_function(function, inputs, opset=opset, custom_op_handlers=handlers)
+    OnnxModel.save(exported, path, save_as_external_data=is_large)
+
+
+def _export_erfc(context: Any, node: Any, name: str, _arguments: Any) -> None:
+    """What tf2onnx makes of an op that TensorFlow's own optimizer puts into Gelu, and that ONNX lacks."""
+    outputs = list(node.output)
+    shapes, kinds = [context.get_shape(output) for output in outputs], [context.get_dtype(output) for output in outputs]
+    context.remove_node(node.name)
+    one = context.make_const(f"{name}_one", np.ones((), onnx.helper.tensor_dtype_to_np_dtype(kinds[0])))
+    erf = context.make_node("Erf", list(node.input), shapes=shapes, dtypes=kinds)
+    context.make_node("Sub", [one.output[0], erf.output[0]], name=name, outputs=outputs, shapes=shapes, dtypes=kinds)
 
 
 def _open_axes(config: Any, inputs: Mapping[str, Any], outputs: Sequence[Any]) -> tuple[dict[str, dict[int, str]], list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import sys
 import warnings
@@ -20,6 +21,18 @@ def loaded_torch() -> ModuleType:
     if torch is None:
         raise ImportError("PyTorch exports its modules, and it is not loaded: import torch first")
     return torch
+
+
+def transformers_package() -> ModuleType:
+    """The package that has the models; PyTorch is loaded, too, which the package itself does with its first model."""
+    try:
+        package = importlib.import_module("transformers")
+        importlib.import_module("torch")
+    except ImportError as error:
+        raise ImportError(
+            "the models to be exported are of the package transformers: pip install transformers torch"
+        ) from error
+    return package
 
 
 def torch_onnx_export(

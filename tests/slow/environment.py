@@ -1,6 +1,7 @@
-"""The virtual environments of test_packages.py and test_quantizers.py: packages from outside at known versions, and this project.
+"""Virtual environments of tests (packages, quantizers, TensorFlow): packages from outside at known versions, and this project.
 
-`make test-slow` makes two of them before the tests, test_quantizers.py its own; run by hand: python tests/slow/environment.py [KIND].
+`make test-slow` makes two of them before the tests, test_quantizers.py and test_tensorflow.py make their own; run by hand:
+python tests/slow/environment.py [KIND].
 SARDONYX_SLOW_ENV names another place. Those for packages that need PyTorch are large, and stand apart.
 """
 
@@ -18,6 +19,8 @@ TORCH = "torch"
 """The environment of packages that need PyTorch."""
 QUANTIZERS = "quantizers"
 """The environment of programs that quantize models."""
+TENSORFLOW = "tensorflow"
+"""The environment of TensorFlow, and of the last version of the package transformers that knows it."""
 
 
 def requirements(kind: str = "") -> Path:

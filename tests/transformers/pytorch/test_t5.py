@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 
 import sardonyx
+from sardonyx.transformers.encoder_decoders import DECODER_INIT, ENCODER, Part
 from sardonyx.transformers.models.t5.t5_decoder import T5Decoder, T5DecoderHelper, T5DecoderInit, T5DecoderInputs
 from sardonyx.transformers.models.t5.t5_encoder import T5Encoder, T5EncoderInputs
 from sardonyx.transformers.models.t5.t5_encoder_decoder_init import (
@@ -16,6 +18,8 @@ from sardonyx.transformers.models.t5.t5_encoder_decoder_init import (
     T5EncoderDecoderInitHelper,
     T5EncoderDecoderInitInputs,
 )
+from sardonyx.transformers.onnx_model import OnnxModel
+from sardonyx.transformers.onnx_model_t5 import FusionRelativePositionBiasBlock
 
 torch = pytest.importorskip("torch", reason="torch is the extra 'train'; `make test-training` runs these tests")
 hub = pytest.importorskip("transformers", reason="the models are of the package transformers")
@@ -45,8 +49,11 @@ def near(got, wanted) -> None:
     torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-5)
 
 
-def sessions(path: Path):
-    return [runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"]) for runtime in (onnxruntime, sardonyx)]
+def sessions(path: Path, *runtimes):
+    return [
+        runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        for runtime in runtimes or (onnxruntime, sardonyx)
+    ]
 
 
 def test_the_encoder_gives_hidden_states(model) -> None:
@@ -129,3 +136,23 @@ def test_files_of_encoders_with_the_first_step(model, has_words: bool, cross_onl
 def test_other_modules_are_refused(model) -> None:
     with pytest.raises(TypeError, match="T5Decoder"):
         T5DecoderHelper.export_onnx(model, "cpu", "decoder.onnx")
+
+
+@pytest.mark.parametrize("distance", [20, 128])
+@pytest.mark.parametrize("part", [ENCODER, DECODER_INIT], ids=["both ways", "earlier words"])
+def test_biases_of_distances_become_one_op(distance: int, part, tmp_path: Path) -> None:
+    torch.manual_seed(2)
+    buckets = {"relative_attention_max_distance": distance, "relative_attention_num_buckets": 8}
+    model = hub.T5ForConditionalGeneration(hub.T5Config(**SIZES, **buckets, decoder_start_token_id=3)).eval()
+    path = tmp_path / "part.onnx"
+    piece = Part(model, *part)
+    piece.export(path, 17)
+    fused = OnnxModel(onnx.load(path))
+    before = len(fused.nodes())
+    FusionRelativePositionBiasBlock(fused).apply()
+    (node,) = fused.get_nodes_by_op_type("RelativePositionBias")
+    assert fused.get_node_attribute(node, "max_distance") == distance
+    assert fused.get_node_attribute(node, "is_bidirectional") == (part is ENCODER) and len(fused.nodes()) < before - 20
+    fused.save_model_to_file(str(path))
+    session = sessions(path, sardonyx)[0]  # onnxruntime has the op for GPUs alone
+    assert piece.difference_of(session, 2, [(2, 30, 25, 1), (1, 3, 2, 1)]) < EXACT

@@ -16,7 +16,7 @@ from sardonyx.transformers.benchmark_helper import Precision, setup_logger
 from sardonyx.transformers.conversion import Conversion, compare
 from sardonyx.transformers.convert_generation import refuse_search
 from sardonyx.transformers.encoder_decoders import DECODER, FIRST_STEP, SIZES, Part
-from sardonyx.transformers.onnx_exporter import transformers_package
+from sardonyx.transformers.torch_onnx_export_helper import transformers_package
 
 logger = logging.getLogger(__name__)
 

@@ -22,9 +22,9 @@ from sardonyx.transformers.conversion import OPSET, Conversion
 from sardonyx.transformers.float16 import convert_float_to_float16
 from sardonyx.transformers.io_binding_helper import IOBindingHelper
 from sardonyx.transformers.models.gpt2.stacked import Stacked, stacked_outputs
-from sardonyx.transformers.onnx_exporter import transformers_package
 from sardonyx.transformers.onnx_model import OnnxModel
-from sardonyx.transformers.torch_onnx_export_helper import loaded_torch
+from sardonyx.transformers.parity import percentiles
+from sardonyx.transformers.torch_onnx_export_helper import loaded_torch, transformers_package
 
 logger = logging.getLogger(__name__)
 
@@ -404,14 +404,14 @@ class Gpt2Helper:
             same_top.append(is_top)
             if verbose and not is_close:
                 logger.info("batch, past and length %s: %s", sizes, "; ".join(messages))
-        known = [difference for difference in differences if not np.isnan(difference)]
-        percentiles = {p: f"{np.percentile(known, p):.5f}" if known else "nan" for p in (50, 90, 95, 99)}
+        nan_rate = float(np.isnan(differences).mean())
         runs = [same_top[run * test_cases_per_run :][:test_cases_per_run] for run in range(total_runs)]
-        return {f"max_diff_percentile_{p}": text for p, text in percentiles.items()} | {
+        shares = percentiles(differences)
+        return {f"max_diff_percentile_{share}": f"{number:.5f}" for share, number in shares.items()} | {
             "top1_match_rate": statistics.fmean(same_top),
             "top1_match_rate_per_run": [statistics.fmean(run) for run in runs],
             "diff_pass_rate": statistics.fmean(near),
-            "nan_rate": 1 - len(known) / len(differences),
+            "nan_rate": nan_rate,
         }
 
     @staticmethod

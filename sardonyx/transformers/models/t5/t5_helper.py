@@ -10,9 +10,8 @@ from sardonyx.transformers.benchmark_helper import Precision
 from sardonyx.transformers.conversion import OPSET, Conversion, mixed_precision, part_path
 from sardonyx.transformers.encoder_decoders import DECODER, ENCODER_OF_CACHES, FIRST_STEP, SIZES, Part
 from sardonyx.transformers.fusion_options import FusionOptions
-from sardonyx.transformers.onnx_exporter import transformers_package
 from sardonyx.transformers.onnx_model import OnnxModel
-from sardonyx.transformers.torch_onnx_export_helper import loaded_torch
+from sardonyx.transformers.torch_onnx_export_helper import loaded_torch, transformers_package
 
 PRETRAINED_T5_MODELS = [f"t5-{size}" for size in ("small", "base", "large", "3b", "11b")]
 PRETRAINED_MT5_MODELS = [f"google/mt5-{size}" for size in ("small", "base", "large", "xl", "xxl")]

@@ -9,7 +9,7 @@ import numpy as np
 from sardonyx.transformers.benchmark_helper import Precision
 from sardonyx.transformers.conversion import OPSET, Conversion, part_path
 from sardonyx.transformers.encoder_decoders import DECODER, DECODER_INIT, ENCODER, ENCODER_AND_CACHES, FIRST_STEP, Part
-from sardonyx.transformers.onnx_exporter import transformers_package
+from sardonyx.transformers.torch_onnx_export_helper import transformers_package
 
 PRETRAINED_WHISPER_MODELS = [
     f"whisper-{size}" for size in ("tiny", "base", "small", "medium", "large", "large-v2", "large-v3", "large-v3-turbo")

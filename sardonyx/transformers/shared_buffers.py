@@ -1,0 +1,153 @@
+"""Decoders whose keys and values lie in buffers of the greatest length: how long the past is comes as an input, beams as another.
+
+`convert_generation` has the names. MultiHeadAttention and DecoderMaskedMultiHeadAttention write new keys and values into the buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+import numpy as np
+from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
+
+from sardonyx.transformers.onnx_model import CONTRIB, OnnxModel
+
+PAST_LENGTH, BEAM_WIDTH, INDIRECTION = "past_sequence_length", "beam_width", "cache_indirection"
+STACKED_AXIS, AXIS = 3, 2
+"""Where tensors of a past have its length: with keys and values in one (past_0), and alone (past_key_self_0)."""
+
+
+def find_past_seq_len_usage(subg: GraphProto) -> tuple[set[str], list[NodeProto]]:
+    """Names of values that are the length of the past, taken from a shape, and the nodes that take it."""
+    found = list(_lengths(subg, _constants(subg)))
+    names = {taken[-1].output[0] for taken in found}
+    nodes: list[NodeProto] = []
+    for taken in found:
+        nodes += [node for node in taken if not any(node is other for other in nodes)]
+    read = {name for node in subg.node if not any(node is other for other in nodes) for name in node.input}
+    return names, [node for node in nodes if node.output[0] in names or node.output[0] not in read]
+
+
+def _constants(graph: GraphProto) -> dict[str, np.ndarray]:
+    """Small constants by name."""
+    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer if len(tensor.dims) < 2}
+    for node in graph.node:
+        if node.op_type == "Constant" and node.attribute[0].name == "value":
+            constants[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
+    return constants
+
+
+def _lengths(graph: GraphProto, constants: dict[str, np.ndarray]) -> Iterator[tuple[NodeProto, ...]]:
+    """Shape and what takes the length of the past from it, or a Shape that gives the length alone."""
+    axes = {value.name: _axis(value.name) for value in graph.input if _axis(value.name) is not None}
+    shapes = {node.output[0]: node for node in graph.node if node.op_type == "Shape" and node.input[0] in axes}
+    for node in shapes.values():
+        options = {attribute.name: attribute.i for attribute in node.attribute}
+        if options.get("start") == axes[node.input[0]] and options.get("end") == options["start"] + 1:
+            yield (node,)
+    for node in graph.node:
+        if node.op_type == "Gather" and node.input[0] in shapes and not shapes[node.input[0]].attribute:
+            index = constants.get(node.input[1])
+            if (
+                index is not None
+                and index.size == 1
+                and int(index.item()) % 4 == (axes[shapes[node.input[0]].input[0]] or 0) % 4
+            ):
+                yield shapes[node.input[0]], node
+
+
+def _axis(name: str) -> int | None:
+    """Where an input has the length of the past, None if it has none; a source's length is none."""
+    if not name.startswith("past_") or "_cross_" in name or name == PAST_LENGTH:
+        return None
+    return STACKED_AXIS if name[5:].isdecimal() else AXIS
+
+
+def fix_past_sequence_length(model: OnnxModel) -> tuple[OnnxModel, str]:
+    """Let the length of the past be an input, int32 of one element; gives the model, and its name."""
+    graph = model.model.graph
+    _add_input(graph, PAST_LENGTH, [1])
+    names, _ = find_past_seq_len_usage(graph)
+    if not names:
+        return model, PAST_LENGTH
+    ranks = {taken[-1].output[0]: _rank(taken[-1], _constants(graph)) for taken in _lengths(graph, _constants(graph))}
+    long, alone = f"{PAST_LENGTH}_int64", f"{PAST_LENGTH}_scalar"
+    model.add_node(helper.make_node("Cast", [PAST_LENGTH], [long], name=model.create_node_name("Cast"), to=TensorProto.INT64))
+    model.add_initializer(numpy_helper.from_array(np.zeros(0, np.int64), f"{PAST_LENGTH}_shape"))
+    reshape = helper.make_node("Reshape", [long, f"{PAST_LENGTH}_shape"], [alone], name=model.create_node_name("Reshape"))
+    model.add_node(reshape)
+    for name in names:
+        model.replace_input_of_all_nodes(name, long if ranks[name] else alone)
+    model.prune_graph(allow_remove_graph_inputs=False)
+    model.topological_sort()
+    return model, PAST_LENGTH
+
+
+def _rank(node: NodeProto, constants: dict[str, np.ndarray]) -> int:
+    """How many axes a length has."""
+    return constants[node.input[1]].ndim if node.op_type == "Gather" else 1
+
+
+def _add_input(graph: GraphProto, name: str, shape: Sequence[int | str]) -> None:
+    """Add an input of int32, unless it is there."""
+    if all(value.name != name for value in graph.input):
+        graph.input.append(helper.make_tensor_value_info(name, TensorProto.INT32, shape))
+
+
+# --- attention
+
+
+def add_cache_indirection_to_mha(model: OnnxModel, past_seq_len_name: str) -> OnnxModel:
+    """Let attention over earlier words read the length of the past, and from which beam each of its words comes."""
+    for node in model.get_nodes_by_op_type("MultiHeadAttention"):
+        if _has_past(node):
+            node.input.extend([""] * (10 - len(node.input)))
+            node.input[8], node.input[9] = past_seq_len_name, INDIRECTION
+    _add_input(model.model.graph, INDIRECTION, ["batch_size", "num_beams", "max_sequence_length"])
+    return model
+
+
+def add_output_qk_to_mha(model: OnnxModel, dtype: int = 0, skip_node_idxs: Collection[int] = ()) -> OnnxModel:
+    """Make the scores of attention outputs of the model, `output_cross_qk_0` and so on, except for nodes of these numbers."""
+    graph = model.model.graph
+    floats = dtype or graph.output[0].type.tensor_type.elem_type
+    nodes = [
+        node for number, node in enumerate(model.get_nodes_by_op_type("MultiHeadAttention")) if number not in skip_node_idxs
+    ]
+    for number, node in enumerate(nodes):
+        node.output.extend([""] * (4 - len(node.output)))
+        node.output[3] = f"output_cross_qk_{number}"
+        heads = model.get_node_attribute(node, "num_heads")
+        shape = ["batch_size", heads, "sequence_length", f"{node.output[3]}_length"]
+        graph.output.append(helper.make_tensor_value_info(node.output[3], floats, shape))
+    return model
+
+
+def replace_mha_with_dmmha(model: OnnxModel, past_seq_len_name: str) -> OnnxModel:
+    """Let DecoderMaskedMultiHeadAttention take the place of MultiHeadAttention: one word a step, keys and values in buffers."""
+    for node in model.get_nodes_by_op_type("MultiHeadAttention"):
+        inputs = list(node.input) + [""] * (10 - len(node.input))
+        has_past = _has_past(node)
+        beams = [past_seq_len_name, BEAM_WIDTH, INDIRECTION] if has_past else [""] * 3
+        replacement = helper.make_node(
+            "DecoderMaskedMultiHeadAttention",
+            [*inputs[:3], *inputs[4:8], *beams, inputs[3]],
+            list(node.output),
+            name=model.create_node_name("DecoderMaskedMultiHeadAttention"),
+            domain=CONTRIB,
+            past_present_share_buffer=int(has_past),
+            output_qk=int(len(node.output) > 3 and bool(node.output[3])),
+        )
+        kept = ("num_heads", "scale", "mask_filter_value")
+        replacement.attribute.extend(attribute for attribute in node.attribute if attribute.name in kept)
+        model.remove_node(node)
+        model.add_node(replacement)
+    for name, shape in ((BEAM_WIDTH, [1]), (INDIRECTION, ["batch_size", "num_beams", "max_sequence_length"])):
+        _add_input(model.model.graph, name, shape)
+    model.topological_sort()
+    return model
+
+
+def _has_past(node: NodeProto) -> bool:
+    """Whether a node attends to earlier words, whose keys and values it is given."""
+    return len(node.input) > 7 and bool(node.input[6]) and bool(node.input[7])
