@@ -244,7 +244,9 @@ class SizeRules:
             return text
         sizes = [dim_of(size, [*self.symbols, "threads"]) for size in (left, right)]
         names = sorted({symbol.name for size in sizes for symbol in dim.symbols(size) if not symbol.name.startswith("?")})
-        return f"the sizes {' and '.join(names)} must go together" if len(names) > 1 else "sizes of inner values must go together"
+        return (
+            f"the sizes {' and '.join(names)} must go together" if len(names) > 1 else "sizes of inner values must go together"
+        )
 
     def _text(self, size: SizeTerms) -> str:
         """A size in the model's own names."""
