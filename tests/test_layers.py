@@ -261,6 +261,7 @@ DOORS = {
     "sardonyx.runtime.api.memory_picture": SHOWN,
     "sardonyx.runtime.api.memory_report": SHOWN,
     "sardonyx.runtime.execution.engine": "an engine makes bindings, and a binding wants an engine",
+    "sardonyx.runtime.preparation.experimental": "few models have ops of that time",
     "sardonyx.runtime.preparation.expand": COMPILED,
     "sardonyx.runtime.preparation.layouts": COMPILED,
     "sardonyx.runtime.saving.contexts": "for compiled models",

@@ -155,6 +155,7 @@ LISTS = {
     "providers/native/kernels/recurrent/operators.py": "the kernel behind each of its own ops",
     "providers/native/kernels/reduction/operators.py": "the kernel behind each of its own ops",
     "providers/openvino/support.py": "which ops OpenVINO is given",
+    "runtime/preparation/experimental.py": "what takes the place of each of its own ops",
     "runtime/saving/required_operators.py": "which types the original's build files count",
 }
 """Modules that have a set, tuple or dict of three ops or more, and what it says that is no fact about the ops."""

@@ -103,6 +103,7 @@ def _show_profile(terminal: Terminal, options: argparse.Namespace, values: Mappi
         watch.clear()
         run_plan(plan, values, profiler=watch)
     native.show_times(terminal, watch.times)
+    native.show_slowest(terminal, watch.times)
     if watch.steps:
         rows = [(name, time_text(seconds)) for name, seconds in sorted(watch.steps, key=lambda item: -item[1])[:20]]
         terminal.table("in NumPy", ("node", "time"), rows, right=(1,))

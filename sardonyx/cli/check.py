@@ -49,7 +49,8 @@ def execute(options: argparse.Namespace, terminal: Terminal) -> int:
     terminal.table("left to NumPy", ("where", "reason"), [(p.where, p.reason) for p in slow])
     nodes = sum(counts.values())
     if problems:
-        terminal.line(f"{count_text(len(problems), 'problem')} in {count_text(nodes, 'node')}", style="red")
+        place = f" in {count_text(nodes, 'node')}" if nodes else ""  # what cannot be loaded has none
+        terminal.line(f"{count_text(len(problems), 'problem')}{place}", style="red")
     else:
         terminal.line(f"all right: {count_text(nodes, 'node')} of {count_text(len(counts), 'op')}, {placement}", style="green")
     shown = {"problems": [asdict(p) for p in problems], "numpy": [{"where": p.where, "reason": p.reason} for p in slow]}

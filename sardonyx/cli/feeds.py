@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -59,9 +60,12 @@ def make_feeds(inputs: Sequence[Value], options: argparse.Namespace) -> dict[str
         if name not in known:
             raise UsageError(f"--input {name}: the model's inputs are {', '.join(known) or 'none'}")
     _check_dims(sizes, inputs)
+    given = {name: _given(known[name], spec) for name, spec in named.items() if spec not in GENERATORS}
+    for name, feed in given.items():
+        sizes = _sizes_of(known[name], feed.value) | sizes
     rng = np.random.default_rng(options.seed)
     return {
-        name: _feed(value, named.get(name, "random"), sizes, rng)
+        name: given.get(name) or _made_up(value, named.get(name, "random"), sizes, rng)
         for name, value in known.items()
         if name in named or value.constant is None
     }
@@ -106,10 +110,21 @@ def _lengths_of_pasts(inputs: Sequence[Value]) -> dict[str, int]:
     return dict.fromkeys(_symbols(pasts) - _symbols(value for value in inputs if value not in pasts), 0)
 
 
-def _feed(value: Value, spec: str, sizes: Mapping[str, int], rng: np.random.Generator) -> Feed:
-    if spec in GENERATORS:
-        below = min(RANDOM_INTEGERS, row_count(value) or RANDOM_INTEGERS)
-        return Feed(_generated(value.name, value.type, spec, sizes, rng, below), spec)
+def _sizes_of(value: Value, feed: Any) -> dict[str, int]:
+    """What symbolic sizes are in an input's value; nothing if it does not have as many axes as are declared."""
+    shape = (value.type.shape if isinstance(value.type, TensorType) else None) or ()
+    if len(shape) != np.ndim(feed):
+        return {}
+    pairs = zip(shape, np.shape(feed), strict=True)
+    return {size.symbol.name: actual for size, actual in pairs if not isinstance(size, int) and size.symbol is not None}
+
+
+def _made_up(value: Value, how: str, sizes: Mapping[str, int], rng: np.random.Generator) -> Feed:
+    below = min(RANDOM_INTEGERS, row_count(value) or RANDOM_INTEGERS)
+    return Feed(_generated(value.name, value.type, how, sizes, rng, below), how)
+
+
+def _given(value: Value, spec: str) -> Feed:
     dtype = value.type.dtype if isinstance(value.type, TensorType) else None
     path = Path(spec)
     if path.suffix in (".npy", ".npz", ".pb"):
@@ -186,12 +201,32 @@ def doubt(feeds: Mapping[str, Feed], inputs: Sequence[Value], options: argparse.
     """What to try where a run fails on sizes or numbers that were made up; nothing if none were."""
     made_up = [name for name, feed in feeds.items() if feed.source in GENERATORS]
     numbers = [name for name in made_up if feeds[name].source == "random" and _is_integer(feeds[name].value)]
-    sizes = _symbols(value for value in inputs if value.name in made_up) - sizes_given(options.dim).keys()
+    told = [_sizes_of(value, feeds[value.name].value) for value in inputs if value.name in feeds.keys() - {*made_up}]
+    sizes = (
+        _symbols(value for value in inputs if value.name in made_up)
+        - sizes_given(options.dim).keys()
+        - {*itertools.chain(*told)}
+    )
     ways = {
         "sizes that were left out": " ".join(f"--dim {name}=SIZE" for name in sorted(sizes)),
         "random numbers": " ".join(f"--input {name}=zeros" for name in numbers),
     }
-    return "".join(f" ({reason} may be the reason: try {way})" for reason, way in ways.items() if way)
+    differing = "".join(f" ({text})" for text in _differing_sizes(feeds, inputs))
+    return differing + "".join(f" ({reason} may be the reason: try {way})" for reason, way in ways.items() if way)
+
+
+def _differing_sizes(feeds: Mapping[str, Feed], inputs: Sequence[Value]) -> list[str]:
+    """Sizes of one name that are not the same in all inputs."""
+    found: dict[str, dict[int, str]] = {}
+    for value in inputs:
+        if value.name in feeds:
+            for symbol, size in _sizes_of(value, feeds[value.name].value).items():
+                found.setdefault(symbol, {}).setdefault(size, value.name)
+    return [
+        f"the size {symbol} is " + " and ".join(f"{size} in {name}" for size, name in places.items())
+        for symbol, places in found.items()
+        if len(places) > 1
+    ]
 
 
 def _is_integer(value: Any) -> bool:

@@ -13,8 +13,10 @@ from sardonyx.providers.native.program.steps import Argument, At, Buffer, Progra
 from sardonyx.runtime.preparation.plan import Plan, all_steps, numpy_steps
 
 SHOWN_DIGITS = 8
-SHOWN_ESTIMATES = 4
 """How much of a kernel's digest names it."""
+SHOWN_ESTIMATES = 4
+SHOWN_NODES = 10
+"""How many of the slowest nodes are listed."""
 
 
 def programs(plan: Plan) -> Iterator[tuple[Program, Jit]]:
@@ -128,3 +130,16 @@ def show_times(terminal: Terminal, times: Sequence[StepTime]) -> list[dict[str, 
     headings = ("kernel", "ops", "calls", "time", "of the run", "GF/s", "bytes", "of the limit")
     terminal.table("native kernels", headings, rows, right=(2, 3, 4, 5, 6, 7))
     return reports
+
+
+def show_slowest(terminal: Terminal, times: Sequence[StepTime]) -> None:
+    """A table of the nodes that took most time; those that one kernel computes stand together."""
+    together: dict[str, float] = {}
+    for step_time in times:
+        nodes = ", ".join(step_time.nodes)
+        together[nodes] = together.get(nodes, 0.0) + step_time.seconds
+    together.pop("", None)  # of programs out of a file nobody knows the nodes
+    total = sum(step_time.seconds for step_time in times) or 1.0
+    slowest = sorted(together.items(), key=lambda item: -item[1])[:SHOWN_NODES]
+    rows = [(nodes, time_text(seconds), f"{100 * seconds / total:.1f} %") for nodes, seconds in slowest]
+    terminal.table("slowest nodes", ("nodes", "time", "of the run"), rows, right=(1, 2))

@@ -6,6 +6,7 @@ Nothing here recurses along nodes, so graphs may be as long as they like; recurs
 from __future__ import annotations
 
 import heapq
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from sardonyx.errors import Fail, InvalidGraph
@@ -13,6 +14,8 @@ from sardonyx.ir.attribute import Attribute
 from sardonyx.ir.cloning import Cloner, Names, clone_graph, clone_model, unique_name
 from sardonyx.ir.graph import Graph, Node, Value, all_graphs
 from sardonyx.ir.model import Function, FunctionKey, Model
+
+logger = logging.getLogger("sardonyx.ir")
 
 __all__ = [
     "LATER",
@@ -244,9 +247,7 @@ def _check_call(function: Function, call: Node) -> None:
     known = {*function.required_attributes, *function.default_attributes}
     unknown = next((name for name in call.attributes if name not in known), None)
     if unknown is not None:
-        raise InvalidGraph(
-            f"This is an invalid model. In Node, {call}, Error Unrecognized attribute: {unknown} for its function."
-        )
+        logger.warning("%s: the attribute '%s' is unknown to its function and left out.", call, unknown)
 
 
 def _resolved(function: Function, call: Node, name: str, attribute: Attribute) -> Attribute | None:

@@ -69,12 +69,18 @@ def _check_count(node: Node, signature: Signature, side: str, count: int, low: i
         raise _invalid(node, f"Node with schema({label}) has {side} size {count} not in range [min={low}, max={high}].")
 
 
+UNCHECKED = "__"
+"""How names of attributes begin that tools keep for themselves; the checkers of onnx and onnxruntime pass over them."""
+
+
 def check_attributes(node: Node, signature: Signature) -> None:
     for name, definition in signature.attributes.items():
         if definition.required and name not in node.attributes:
             raise _invalid(node, f"Required attribute '{name}' is missing.")
     for name, attribute in node.attributes.items():
         known = signature.attributes.get(name)
+        if known is None and name.startswith(UNCHECKED):
+            continue
         if known is None:
             raise _invalid(node, f"Unrecognized attribute: {name} for operator {node.op_type}")
         if attribute.reference is None and attribute.kind != known.kind and not _empty_list_fits(attribute.value, known.kind):

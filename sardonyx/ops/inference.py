@@ -307,7 +307,11 @@ def _check_initializer(value: Value) -> None:
     if value.constant is None:
         return
     if value.declared is not None and not same_kind(value.declared, value.constant.type):
-        raise Fail(f"Type Error: initializer {value.name!r} is declared {value.declared} but holds {value.constant.type}")
+        text = f"initializer {value.name!r} is declared {value.declared} but holds {value.constant.type}"
+        if not value.is_constant:
+            raise Fail(f"Type Error: {text}")
+        logger.warning("%s; what it holds counts", text)
+        value.declared = value.constant.type
     if value.is_constant or value.type is None:
         value.type = value.constant.type
 

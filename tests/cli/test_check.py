@@ -27,6 +27,7 @@ def test_bytes_that_are_no_model_are_a_problem_of_loading(tmp_path, call):
     result = call("check", tmp_path / "bad.onnx", "--json")
     assert result.code == 1
     assert [problem["stage"] for problem in result.json["problems"]] == ["load"]
+    assert call("check", tmp_path / "bad.onnx").out.splitlines()[-1] == "1 problem"
 
 
 def test_what_is_left_to_numpy_is_listed_with_the_reason(tmp_path, call):

@@ -274,3 +274,18 @@ def test_a_pipe_gets_each_row_of_a_table_in_one_line(call, tmp_path):
     model = onnx.helper.make_model(onnx.helper.make_graph([node], "g", values[:1], values[1:]))
     onnx.save(model, tmp_path / "long.onnx")
     assert any(name in line for line in call("run", tmp_path / "long.onnx").out.splitlines())
+
+
+def test_inputs_that_are_given_tell_the_sizes_of_others(call, tmp_path):
+    text = """<ir_version: 10, opset_import: ["": 21]>
+    g (float[N, M] x, float[M, N] z, float[N] b) => (float[N, N] y) { p = MatMul(x, z) y = Add(p, b) }"""
+    model = saved(tmp_path / "product.onnx", text)
+    shapes = call("run", model, "--input", "z=[[1, 2], [3, 4], [5, 6]]", "--json").json["inputs"]
+    assert {name: shape["value"] for name, shape in shapes.items()} == {"x": "float[2, 3]", "z": "float[3, 2]", "b": "float[2]"}
+    assert call("run", model, "--input", "b=[1, 2]", "--dim", "M=4", "--json").json["inputs"]["z"]["value"] == "float[4, 2]"
+
+
+def test_a_run_that_fails_on_sizes_of_one_name_says_which(call, tmp_path):
+    text = '<ir_version: 10, opset_import: ["": 21]> g (float[N] x, float[N] z, float[N] b) => (float[A] y) { c = Add(x, z) y = Add(c, b) }'
+    result = call("run", saved(tmp_path / "sum.onnx", text), "--input", "x=[1, 2]", "--input", "z=[1, 2, 3]")
+    assert result.code == 1 and "(the size N is 2 in x and 3 in z)" in result.err

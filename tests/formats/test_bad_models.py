@@ -164,12 +164,6 @@ def test_an_opset_of_the_future(domain):
     refused(model_of([relu()], opsets=[("", 17)] * bool(domain) + [(domain, 99)]), Fail, text)
 
 
-def test_contradicting_imports():
-    refused(
-        model_of([relu()], opsets=[("", 17), ("ai.onnx", 13)]), Fail, "'ai.onnx' is imported twice, with versions 17 and 13"
-    )
-
-
 def test_a_domain_that_is_not_imported():
     node = helper.make_node("Foo", ["x"], ["y"], domain="my.dom", name="n")
     refused(model_of([node]), InvalidGraph, "In Node, my.dom::Foo 'n', Error No opset import for domain 'my.dom'")
@@ -206,7 +200,7 @@ def test_a_cycle_through_a_subgraph():
         model_of([helper.make_node("Split", ["x"], ["y", "y"])]),
         model_of([relu("x", "x")], outputs=[info("x")]),
         model_of([relu()], initializers=[tensor("y", np.ones(2, np.float32))]),
-        model_of([relu()], initializers=[tensor("w", np.ones(2, np.float32))] * 2),
+        model_of([relu()], initializers=[tensor("w", np.ones(2, np.float32)), tensor("w", np.ones(3, np.float32))]),
         model_of([relu()], [info("x"), info("x")]),
     ],
     ids=["two nodes", "one node", "input", "initializer", "two initializers", "two inputs"],
@@ -248,7 +242,6 @@ def test_a_refused_model_leaves_nothing_to_the_collector():
 
 def test_things_without_a_name():
     refused(model_of([relu()], [info("x"), info("")]), InvalidGraph, "A graph input has no name")
-    refused(model_of([relu()], initializers=[tensor("", np.ones(2))]), InvalidGraph, "An initializer has no name")
     refused(model_of([helper.make_node("", ["x"], ["y"], name="n")]), InvalidGraph, "'n', Error it has no op_type")
     refused(model_of([relu()], outputs=[info("")]), Fail, r"Graph output \(\)")
 

@@ -383,11 +383,34 @@ def test_a_softmax_over_classes_is_no_attention():
     assert reasons(text) == []
 
 
-def test_a_past_on_which_the_mask_depends_is_joined_outside():
+def past_lengths_from(lengths: str) -> str:
+    """A causal mask that asks the keys, joined with their past, how long the past is."""
     text = idioms.with_past().replace(idioms.POSITIONS, "")
-    lengths = "both = Shape(key) all = Slice(both, v2, v3) new = Shape<start=1,end=2>(x) pasts = Sub(all, new)"
-    positions = idioms.POSITIONS.replace("pasts = Shape<start=2,end=3>(past_key)", lengths)
-    graph = fused(text.replace("kt = Transpose", positions + "kt = Transpose"))
+    positions = idioms.POSITIONS.replace(
+        "pasts = Shape<start=2,end=3>(past_key)", f"{lengths} new = Shape<start=1,end=2>(x) pasts = Sub(all, new)"
+    )
+    return text.replace("kt = Transpose", positions + "kt = Transpose")
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    ["both = Shape(key) all = Slice(both, v2, v3)", "all = Shape<start=2,end=3>(value)", "all = Shape<start=-2,end=-1>(key)"],
+)
+@pytest.mark.parametrize("past", [0, 3])
+def test_a_mask_that_asks_for_the_length_of_joined_keys_is_told_by_their_parts(lengths, past):
+    feeds = {
+        name: np.random.default_rng(2).standard_normal((2, 4, past, 8)).astype(np.float32)
+        for name in ("past_key", "past_value")
+    }
+    graph = fused(past_lengths_from(lengths), feeds=feeds)
+    assert [value.name for value in attention(graph).inputs[6:8]] == ["past_key", "past_value"]
+    assert len(attention(graph).outputs) == 3
+
+
+def test_a_past_whose_elements_the_mask_depends_on_is_joined_outside():
+    nothing = "least = ReduceMin<keepdims=0>(key) whole = Cast<to=7>(least) none = Mul(whole, i0)"
+    lengths = f"{nothing} asked = Shape<start=2,end=3>(key) all = Add(asked, none)"
+    graph = fused(past_lengths_from(lengths))
     assert len(attention(graph).outputs) == 1
     assert ops(graph)["Concat"] == 2
 

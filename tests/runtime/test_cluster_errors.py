@@ -137,3 +137,28 @@ def test_an_error_of_our_own_inside_a_cluster_keeps_its_kind() -> None:
 
     text, feeds, _ = CASES["Gather"]
     assert isinstance(failure(text, feeds, "1")[1], InvalidArgument)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("g (float[A,B] x, float[C,D] z) => (float[E,F] y) { n = Neg(x) y = Add(n, z) }", "the sizes A and C must go together"),
+        (
+            "g (float[A,B] x, float[A,B] z) => (float[E,F] y) { n = Neg(x) y = Add(n, z) }",
+            "sizes of inner values must go together",
+        ),
+    ],
+    ids=["names", "no names"],
+)
+def test_sizes_that_do_not_go_together_are_told_in_words(text: str, reason: str, caplog: pytest.LogCaptureFixture) -> None:
+    session = sardonyx.InferenceSession(parsed(text, opset=21, ir_version=10))
+    for rows in (1, 2, 4):  # what is compiled at last knows that sizes of one name differ
+        feeds = {"x": np.ones((2, 3), np.float32), "z": np.ones((rows, 3), np.float32)}
+        if rows < 4:
+            session.run(None, feeds)
+    with pytest.raises(Exception, match="2 by 4"):
+        session.run(None, feeds)
+    assert any(
+        f"(Neg, Add): {reason}, but the inputs have the shapes [2, 3], [4, 3]" in record.getMessage()
+        for record in caplog.records
+    )

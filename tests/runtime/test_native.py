@@ -119,6 +119,21 @@ def test_the_trace_has_an_event_per_kernel(tmp_path: Path) -> None:
     assert kernel["args"]["provider"] == "CPUExecutionProvider"
 
 
+def test_events_bear_the_op_whose_node_they_name(tmp_path: Path) -> None:
+    """Also where an op makes an elementwise chain compute its operand first."""
+    options = sardonyx.SessionOptions()
+    options.enable_profiling = True
+    options.profile_file_prefix = str(tmp_path / "trace")
+    text = """g (float[N, 8] x, bool[N, 8] seen, float[8] s) => (float[N, 8] y, float[N, 8] z) {
+        [turn] d = Neg(x) [mask] m = Where(seen, x, d) [norm] y = LayerNormalization(m, s) [soft] z = Softmax(m) }"""
+    session = sardonyx.InferenceSession(models.parsed(text), options)
+    numbers = np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)
+    session.run(None, {"x": numbers, "seen": numbers > 0, "s": np.ones(8, np.float32)})
+    events = json.loads(Path(session.end_profiling()).read_text())
+    kernels = {event["args"]["op_name"]: event["args"]["nodes"] for event in events if event["cat"] == "Kernel"}
+    assert kernels["LayerNormalization"] == "LayerNormalization 'norm'" and kernels["Softmax"] == "Softmax 'soft'"
+
+
 WITHOUT_LLVM = """
 import sys
 sys.modules["llvmlite"] = None

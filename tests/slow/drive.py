@@ -13,6 +13,8 @@ from pathlib import Path
 
 def main(runtime, program, *arguments):
     if runtime == "sardonyx":
+        import llvmlite  # noqa: F401  # without it all would run in NumPy, and prove little
+
         import sardonyx
 
         sardonyx.install_as_onnxruntime()

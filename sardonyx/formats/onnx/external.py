@@ -109,7 +109,7 @@ class ExternalFile:
 def read_location(proto: Any) -> ExternalLocation:
     """Location, offset and length of a TensorProto, and its packed forms; Fail with the reason if they make no sense."""
     entries = metadata(proto.external_data)
-    length = _number(entries["length"], "length") if "length" in entries else None
+    length = _number(entries.get("length", "0"), "length") or None  # writers put 0 where they do not know it
     offset = _number(entries.get("offset", "0"), "offset")
     packed = [_packed_location(value) for key, value in entries.items() if key.startswith(PREPACKED)]
     return ExternalLocation(

@@ -5,6 +5,7 @@ The reader of models calls `read_graph` and `read_body`; subgraphs come back her
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,8 @@ from sardonyx.ir import edit
 from sardonyx.ir.opsets import NEWEST
 from sardonyx.ir.scope import Scope
 from sardonyx.startup.records import dataclass
+
+logger = logging.getLogger("sardonyx.formats")
 
 OVERRIDABLE_SINCE = 4
 """Up to IR version 3 every initializer had to be listed among the inputs, which said nothing about feeding it."""
@@ -162,20 +165,29 @@ def _read_initializers(
     for initializer in proto.sparse_initializer:
         sparse = read_sparse_tensor(initializer, reading.folder, f"sparse initializer: {initializer.values.name}")
         dense = ir.Tensor(sparse.type.dtype, sparse.dense_shape, sparse.to_dense, name=sparse.name)  # type: ignore[arg-type]
-        _add_initializer(graph, scope, sparse.name, dense).sparse = sparse
+        _add_initializer(graph, scope, sparse.name, dense, sparse)
 
 
-def _add_initializer(graph: ir.Graph, scope: Scope, name: str, tensor: ir.Tensor) -> ir.Value:
+def _add_initializer(
+    graph: ir.Graph, scope: Scope, name: str, tensor: ir.Tensor, sparse: ir.SparseTensor | None = None
+) -> None:
     if not name:
-        raise InvalidGraph("This is an invalid model. An initializer has no name.")
+        logger.warning("An initializer has no name, so nothing can read it; it is left out.")
+        return
     value = scope.values.get(name)
-    if value is None or value.constant is not None:
+    if value is None:
         value = scope.define(name)
-    value.constant = tensor
+    elif value.constant is not None:
+        if value.constant.type != tensor.type:
+            raise Fail(
+                f"This is an invalid model. Error: Duplicate definition of name ({name}): its initializers are "
+                f"{value.constant.type} and {tensor.type}."
+            )
+        logger.warning("Duplicate initializer '%s': the last one is used.", name)
+    value.constant, value.sparse = tensor, sparse
     value.type = value.type or tensor.type
     value.graph = graph
     graph.initializers[name] = value
-    return value
 
 
 # --- nodes
@@ -254,6 +266,15 @@ def _version(op_type: str, domain: str, label: _Label, reading: Reading) -> int:
         return 1
     if reading.lenient and not domain:
         return NEWEST[""]
+    if reading.function is None and domain in NEWEST:
+        logger.warning(
+            "The model does not import the domain '%s', which %s needs; its newest opset %d is taken.",
+            domain or "ai.onnx",
+            label,
+            NEWEST[domain],
+        )
+        reading.opsets[domain] = NEWEST[domain]
+        return NEWEST[domain]
     if reading.function is not None:
         raise Fail(f"No opset registered for domain {domain or 'ai.onnx'} in function {reading.function}, which {label} needs.")
     raise InvalidGraph(

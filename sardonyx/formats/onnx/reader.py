@@ -6,6 +6,7 @@ onnxruntime takes (unsorted nodes, an inner name that hides an outer one) is tak
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from sardonyx.formats.onnx.messages import messages
 from sardonyx.formats.onnx.texts import metadata, normal_domain, text
 from sardonyx.ir.opsets import NEWEST
 from sardonyx.startup.records import dataclass, field
+
+logger = logging.getLogger("sardonyx.formats")
 
 
 @dataclass
@@ -141,12 +144,18 @@ def _check_ir_version(proto: Any) -> None:
 
 
 def read_opsets(imports: Any) -> dict[str, int]:
-    """Versions by domain."""
+    """Versions by domain; of several the last one counts, as in onnxruntime."""
     opsets: dict[str, int] = {}
     for entry in imports:
         domain = normal_domain(entry.domain)
-        if opsets.setdefault(domain, entry.version) != entry.version:
-            raise Fail(f"Domain '{domain or 'ai.onnx'}' is imported twice, with versions {opsets[domain]} and {entry.version}.")
+        if opsets.get(domain, entry.version) != entry.version:
+            logger.warning(
+                "Domain '%s' is imported with version %d and again with %d; the last one counts.",
+                domain or "ai.onnx",
+                opsets[domain],
+                entry.version,
+            )
+        opsets[domain] = entry.version
     return opsets
 
 

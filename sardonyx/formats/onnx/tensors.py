@@ -6,6 +6,7 @@ How much data there is is compared with the dims before anything is allocated, s
 from __future__ import annotations
 
 import functools
+import logging
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -20,6 +21,8 @@ from sardonyx.formats.onnx import external
 from sardonyx.formats.onnx.texts import metadata, text
 from sardonyx.ir import packing
 from sardonyx.ir.types import MAX_RANK
+
+logger = logging.getLogger("sardonyx.formats")
 
 MAX_DENSE_BYTES = 2**31
 """A sparse tensor that would be larger as a dense one is refused, for a few bytes of file can ask for any size."""
@@ -97,7 +100,7 @@ def _embedded_tensor(
     if raw is None and proto.HasField("raw_data") and (proto.raw_data or not filled):
         raw = memoryview(proto.raw_data)
     if raw is not None and filled:
-        raise Fail(f"Data of {owner} stands in both raw_data and {filled[0]}.")
+        logger.warning("Data of %s stands in both raw_data and %s; raw_data is used.", owner, filled[0])
     if raw is not None:
         return _raw_tensor(raw, dtype, shape, owner)
     return _typed_tensor(proto, filled, dtype, shape, owner)

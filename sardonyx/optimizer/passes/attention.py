@@ -134,13 +134,38 @@ class _Fuser:
         if len(caches) != 2:
             return []
         sources = [*others, *(past.past for past in caches), *(past.new.value for past in caches)]
-        return [] if self._any_depends_on(sources, {past.both.producer for past in caches}) else caches
+        joins = {past.both.producer for past in caches}
+        shapes = [(past, node) for past in caches for node in past.both.users if self._tells_shape(node)]
+        if self._any_depends_on(sources, joins, besides=[node for _, node in shapes]):
+            return []
+        if self._any_depends_on(sources, joins):  # masks that are cut to as many columns as there are keys
+            for past, shape in shapes:
+                self._ask_parts(shape, past)
+        return caches
 
-    def _any_depends_on(self, values: Sequence[Value], nodes: Set[Node | None]) -> bool:
-        """Whether some values need the result of some nodes; if so, these cannot be part of an op that takes the values."""
+    def _tells_shape(self, node: Node) -> bool:
+        return node.op_type == "Shape" and not node.domain and node.graph is self.graph
+
+    def _ask_parts(self, shape: Node, past: Past) -> None:
+        """Let the past and what is new tell the shape of both, so that it is known before they are joined."""
+        op = self._builder(shape, before=past.both.producer)
+        old, new = op.Shape(past.past), op.Shape(past.new.value)
+        lengths = [op.Slice(sizes, starts=[2], ends=[3], axes=[0]) for sizes in (old, new)]
+        leading, last = op.Slice(old, starts=[0], ends=[2], axes=[0]), op.Slice(old, starts=[3], ends=[4], axes=[0])
+        whole = op.Concat(leading, op.Add(*lengths), last, axis=0)
+        start, end = (operand(shape, name) for name in ("start", "end"))
+        if start or end is not None:
+            whole = op.Slice(whole, starts=[start or 0], ends=[ENDLESS if end is None else end], axes=[0])
+        replace_value(shape.outputs[0], whole)
+
+    def _any_depends_on(self, values: Sequence[Value], nodes: Set[Node | None], besides: Sequence[Node] = ()) -> bool:
+        """Whether some values need the result of some nodes, other than by way of those `besides`.
+
+        If so, these cannot be part of an op that takes the values.
+        """
         first = min(self.position.get(node, 0) for node in nodes if node is not None)
         pending = [value.producer for value in values]
-        seen: set[Node] = set()
+        seen = {*besides}
         while pending:
             node = pending.pop()
             if node in nodes and node is not None:

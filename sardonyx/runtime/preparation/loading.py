@@ -49,6 +49,13 @@ CONSTANT_ATTRIBUTES = {
     *(f"value_{kind}{many}" for kind in ("float", "int", "string") for many in ("", "s")),
 }
 
+EXPERIMENTAL_UNTIL = {
+    **dict.fromkeys(("Affine", "Crop", "DynamicSlice", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh"), 9),
+    "ThresholdedRelu": 9,
+    "MeanVarianceNormalization": 8,
+}
+"""The last opsets in which ONNX had these ops for trial."""
+
 logger = logging.getLogger("sardonyx.runtime")
 
 
@@ -76,6 +83,7 @@ def load_model(source: Any, options: SessionOptions, files: Files | None = None)
     _forget_names(model, {*options._config.get(settings.UNEQUAL_SIZES).split(SEPARATOR)} - {""})
     _warn_about_initializers(model.graph)
     _forgive_constants(model.graph)
+    _rewrite_experimental(model.graph)
     return model
 
 
@@ -215,6 +223,15 @@ def _forgive_constants(graph: Graph) -> None:
             for name in set(node.attributes) - CONSTANT_ATTRIBUTES:
                 logger.warning("%s: the attribute '%s' is unknown and left out.", node, name)
                 del node.attributes[name]
+
+
+def _rewrite_experimental(graph: Graph) -> None:
+    """Take ops of ONNX's beginnings, as the original does."""
+    old = [node for node in graph.all_nodes() if node.version <= EXPERIMENTAL_UNTIL.get(node.op_type, -1) and not node.domain]
+    if old:
+        from sardonyx.runtime.preparation import experimental
+
+        experimental.rewrite(old)
 
 
 def _override_dims(model: Model, options: SessionOptions) -> None:

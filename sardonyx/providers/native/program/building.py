@@ -198,11 +198,12 @@ class ProgramBuilder:
         return tuple(dict.fromkeys(self._origins.get(node, node) for node in self._nodes))
 
     @contextlib.contextmanager
-    def _lowering(self, nodes: Sequence[Node]) -> Iterator[None]:
-        """Steps that are added meanwhile belong to these nodes, and so does a failure."""
-        before, self._nodes = self._nodes, list(nodes)
+    def _lowering(self, nodes: Sequence[Node], label: str | None = None) -> Iterator[None]:
+        """Steps that are added meanwhile belong to these nodes, and so does a failure; profiles call them `label`."""
+        before = self._nodes, self._label
+        self._nodes, self._label = list(nodes), self._label if label is None else label
         yield
-        self._nodes = before
+        self._nodes, self._label = before
 
     # --- conditions
 

@@ -90,10 +90,9 @@ class ChainLowerer(ValueLowerer):
             return
         expression = self._expression(value)
         self._finish(expression)
-        self._label = "+".join([*(node.op_type for node in expression.nodes), self._label])
         self.scope.views[value] = target  # who takes it a second time reads it there
         results = [(item, target if result is value else self.output(result)) for result, item in self._results(expression)]
-        with self._lowering(expression.nodes):
+        with self._lowering(expression.nodes, _label(expression, self._label)):
             self._elementwise(expression.shape, expression.items, expression.views, results)
 
     def store_through(self, value: Value, operations: Sequence[Operation], target: View) -> None:
@@ -107,10 +106,9 @@ class ChainLowerer(ValueLowerer):
         item = expression.numbers[value] if is_computed else expression.load(self.view(value))
         others = [(number, self.output(result)) for result, number in self._results(expression) if result is not value]
         self._finish(expression)
-        self._label = "+".join([*(node.op_type for node in expression.nodes), self._label])
         for operation in operations:
             item = expression.operate(operation, item, target.type)
-        with self._lowering([*expression.nodes, *self._nodes]):
+        with self._lowering([*expression.nodes, *self._nodes], _label(expression, self._label)):
             self._elementwise(expression.shape, expression.items, expression.views, [*others, (item, target)])
 
     def source(self, value: Value, groups: Sequence[int], order: Sequence[int] | None = None) -> Source:
@@ -278,11 +276,10 @@ class ChainLowerer(ValueLowerer):
             return
         expression = self._expression(value)
         self._finish(expression)
-        self._label = "+".join(node.op_type for node in expression.nodes)
         needed = self._results(expression)
         order = None if any(result in self.scope.wanted for result, _ in needed) else common_order(expression)
         results = [(item, self.output(result, order)) for result, item in needed]
-        with self._lowering(expression.nodes):
+        with self._lowering(expression.nodes, _label(expression)):
             self._elementwise(expression.shape, expression.items, expression.views, results)
 
     def _expression(self, value: Value) -> Expression:
@@ -299,3 +296,8 @@ class ChainLowerer(ValueLowerer):
     def _materialize(self, value: Value) -> None:
         if value not in self.scope.views:
             self.compute(value)
+
+
+def _label(expression: Expression, *into: str) -> str:
+    """What profiles call a loop: its ops, and that whose operand it writes."""
+    return "+".join([*(node.op_type for node in expression.nodes), *into])

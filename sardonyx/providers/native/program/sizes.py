@@ -227,7 +227,7 @@ class SizeRules:
             expected = f"axis {axis} of input {number} must be {self._text(size)}"
             lines.append(f"    if shapes[{number}][{axis}] != {source_of(size, names)}: {_refusal(expected)}")
         for left, right in self.conditions:
-            expected = f"{self._text(left)} must be {self._text(right)}"
+            expected = self._equality(left, right)
             lines.append(f"    if {source_of(left, names)} != {source_of(right, names)}: {_refusal(expected)}")
         calls = Calls()
         numbers = [source_of(size, names, calls=calls) for size in self.numbers]
@@ -236,6 +236,17 @@ class SizeRules:
         scope: dict[str, Any] = {"ShapeMismatch": ShapeMismatch, "broadcast": dim.broadcast_of}
         exec("\n".join(lines), scope)  # only numbers, our own names and quoted text stand there
         return scope.pop("sizes")  # where it stood, it would hold itself
+
+    def _equality(self, left: SizeTerms, right: SizeTerms) -> str:
+        """What must hold, in words where the formula has names that users do not know, or is that of broadcasting."""
+        text = f"{self._text(left)} must be {self._text(right)}"
+        if "?" not in text and "broadcast" not in text:
+            return text
+        sizes = [dim_of(size, [*self.symbols, "threads"]) for size in (left, right)]
+        names = sorted({symbol.name for size in sizes for symbol in dim.symbols(size) if not symbol.name.startswith("?")})
+        return (
+            f"the sizes {' and '.join(names)} must go together" if len(names) > 1 else "sizes of inner values must go together"
+        )
 
     def _text(self, size: SizeTerms) -> str:
         """A size in the model's own names."""

@@ -89,8 +89,8 @@ class ValueLowerer(ProgramBuilder):
         """Have a value in a buffer without gaps: one of a cluster's outputs, say."""
         view = self.view(value)
         if view.buffer is not place or not view.is_contiguous:
-            self._label = "copy"
-            self.copy(view, contiguous_view(value, place))
+            with self._lowering(self._nodes, "copy"):
+                self.copy(view, contiguous_view(value, place))
 
     def known_view(self, value: Value) -> View | None:
         """How a value lies in memory, if it is there already."""
