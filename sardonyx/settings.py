@@ -518,3 +518,5 @@ BACKEND_EXCLUDES = _setting(
     "names of providers with commas between",
     "Providers that `sardonyx.backend` does not use.",
 )
+DEBUG_NODES = "ORT_DEBUG_NODE_IO_"
+"""How the variables begin that say which values `sardonyx.transformers.models.gpt2.parity_check_helper` writes, and where."""

@@ -18,22 +18,22 @@ from onnx import numpy_helper
 from sardonyx.runtime.api.enums import GraphOptimizationLevel
 from sardonyx.runtime.api.options import SessionOptions
 from sardonyx.runtime.api.session import InferenceSession
+from sardonyx.settings import DEBUG_NODES
 from sardonyx.transformers.model_timing import refuse_gpu
 from sardonyx.transformers.models.gpt2.gpt2_helper import Gpt2Inputs
 from sardonyx.transformers.parity import largest_difference
 
 logger = logging.getLogger(__name__)
-PREFIX = "ORT_DEBUG_NODE_IO_"
-NAMES, OPS, FOLDER = f"{PREFIX}NAME_FILTER", f"{PREFIX}OP_TYPE_FILTER", f"{PREFIX}OUTPUT_DIR"
+NAMES, OPS, FOLDER = f"{DEBUG_NODES}NAME_FILTER", f"{DEBUG_NODES}OP_TYPE_FILTER", f"{DEBUG_NODES}OUTPUT_DIR"
 SWITCHES = ("DUMP_SHAPE_DATA", "DUMP_INPUT_DATA", "DUMP_OUTPUT_DATA", "DUMPING_DATA_TO_FILES_FOR_ALL_NODES_IS_OK")
-DESTINATION = f"{PREFIX}DUMP_DATA_DESTINATION"
+DESTINATION = f"{DEBUG_NODES}DUMP_DATA_DESTINATION"
 TOLERANCE = 1e-3
 """How near values are that count as close."""
 
 
 def environ_setting_nodes(node_name_filter: str | None = None, node_type_filter: str | None = None) -> None:
     """Choose whose values are written: nodes by names or ops, with semicolons between them; all without either."""
-    os.environ |= {f"{PREFIX}{switch}": "1" for switch in SWITCHES}
+    os.environ |= {f"{DEBUG_NODES}{switch}": "1" for switch in SWITCHES}
     for variable, chosen in ((NAMES, node_name_filter), (OPS, node_type_filter)):
         os.environ.pop(variable, None)
         if chosen is not None:
@@ -47,7 +47,7 @@ def environ_setting_paths(output_path: str) -> None:
 
 def environ_reset() -> None:
     """Forget what was chosen."""
-    for variable in [variable for variable in os.environ if variable.startswith(PREFIX)]:
+    for variable in [variable for variable in os.environ if variable.startswith(DEBUG_NODES)]:
         del os.environ[variable]
 
 
