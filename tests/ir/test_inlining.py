@@ -176,7 +176,6 @@ def test_a_long_chain_of_functions_does_not_recurse():
     [
         ("y = my.F (x, x)", "'n', Error it has 2 inputs, its function has 1"),
         ("y, z = my.F (x)", "'n', Error it has 2 outputs, its function has 1"),
-        ("y = my.F <other = 1> (x)", "'n', Error Unrecognized attribute: other"),
         ("y = my.F <k = 1.5> (x)", "Mismatched attribute type: 'k' is FLOAT, attribute 'axis' in function F needs INT"),
     ],
 )

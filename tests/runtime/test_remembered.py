@@ -437,7 +437,7 @@ def test_a_model_with_plans_for_its_shapes_is_prepared_anew() -> None:
         shape = Shape(x) one = Constant<value = int64[1] {1}>() size = Gather<axis = 0>(shape, one) is = Equal(size, one) c = Squeeze(is)
         axes = Constant<value = int64[1] {1}>()
         t = If(c)<then_branch = a () => (float[N] p) { p = Squeeze(x, axes) }, else_branch = b () => (float[N, M] q) { q = Identity(x) }>
-        flat = Constant<value = int64[1] {-1}>() f = Reshape(t, flat) y = Exp(f) }"""
+        flat = Constant<value = int64[1] {-1}>() turned = Transpose(t) f = Reshape(turned, flat) y = Exp(f) }"""
     model = model_of(body)
     for _ in range(2):
         session = sardonyx.InferenceSession(model)
