@@ -1,6 +1,6 @@
 """How far results are from those of a baseline: differences of arrays, their percentiles, words that are the same.
 
-The programs that compare models of `models.gpt2` share it.
+The programs that compare models of `models.gpt2` and `models.llama` share it.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from sardonyx.transformers.models.llama.llama_inputs import (
 )
 from sardonyx.transformers.models.llama.llama_torch import setup_torch_model
 from sardonyx.transformers.onnx_exporter import transformers_package
+from sardonyx.transformers.parity import largest_difference
 from sardonyx.transformers.torch_onnx_export_helper import loaded_torch
 
 logger = logging.getLogger(__name__)
@@ -110,7 +111,7 @@ def verify_parity(
 def _judge(path: str, got: np.ndarray, wanted: np.ndarray) -> None:
     tolerance = TOLERANCE_OF_INTEGERS if "int4" in path or "int8" in path else TOLERANCE
     is_close = np.allclose(got, wanted, rtol=tolerance, atol=tolerance)
-    difference = float(np.abs(got - wanted).max(initial=0))
+    difference = largest_difference(wanted, got)
     report = logger.info if is_close else logger.warning
     report("%s: logits are %s to PyTorch's, and differ by up to %g", path, "close" if is_close else "not close", difference)
 
