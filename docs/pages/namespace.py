@@ -26,10 +26,6 @@ it has the classes alone."""
 GPU = "needs a GPU, or the libraries of one"
 GPU_OPS = "makes models of ops that onnxruntime computes on a GPU alone"
 QNN = "needs the NPU of Qualcomm, and its converter"
-TORCH = (
-    "runs or measures models of PyTorch, or exports them by a way of its own; `transformers.onnx_exporter`, "
-    "`transformers.large_model_exporter` and optimum export them, and `transformers.optimizer` takes what they write"
-)
 LONGFORMER = "is made around an attention that onnxruntime computes on a GPU alone"
 BUILD = "belongs to a build of the C++ code"
 GENERATION = "builds models around a beam search, which has no CPU kernel here yet"
@@ -51,17 +47,13 @@ REASONS: Mapping[str, str] = {
     "transformers.benchmark_helper.*": GPU,
     "transformers.convert_generation.test_*": GENERATION,
     "transformers.convert_generation.*": "changes decoders of a beam search, which has no CPU kernel here yet",
-    **dict.fromkeys(
-        ("transformers.fusion_qordered*",),
-        GPU_OPS,
-    ),
+    "transformers.fusion_qordered*": GPU_OPS,
     "transformers.io_binding_helper.*": GPU,
     "transformers.large_model_exporter.auto_pipeline_parallel": GPU,
     "transformers.models.*stable_diffusion*": GPU,
     "transformers.models.longformer*": LONGFORMER,
     "transformers.models.sam2.nvtx_helper.*": GPU,
     "transformers.models.whisper.whisper_chain.*": GENERATION,
-    "transformers.models.*": TORCH,
 }
 """Why names are not there, by patterns of `module.name`; the first that fits counts."""
 

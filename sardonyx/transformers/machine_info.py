@@ -60,7 +60,7 @@ class MachineInfo:
 
     def get_related_packages(self) -> dict[str, str]:
         """Versions of packages that matter to models."""
-        return {name: version for name in RELATED if (version := _version(name)) is not None}
+        return {name: version for name in RELATED if (version := get_package_version(name)) is not None}
 
     def get_onnxruntime_info(self) -> dict[str, Any]:
         """What runs models."""
@@ -75,15 +75,16 @@ class MachineInfo:
         return _package("tensorflow")
 
 
-def _version(name: str) -> str | None:
+def get_package_version(package_name: str) -> str | None:
+    """The version of an installed package, None if it is not there."""
     try:
-        return importlib.metadata.version(name)
+        return importlib.metadata.version(package_name)
     except importlib.metadata.PackageNotFoundError:
         return None
 
 
 def _package(name: str) -> dict[str, Any] | None:
-    version = _version(name)
+    version = get_package_version(name)
     return None if version is None else {"version": version, "support_gpu": False}
 
 

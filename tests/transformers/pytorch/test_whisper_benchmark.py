@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import sys
 import wave
 from pathlib import Path
 
@@ -96,6 +97,12 @@ def test_profiles_are_written(folder: Path) -> None:
     assert "aten::" in table.read_text()
 
 
+def test_files_of_optimum_need_optimum(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "optimum.onnxruntime", None)  # as if it were not installed
+    with pytest.raises(ImportError, match="pip install optimum-onnx"):
+        benchmark.main([*common(folder, "hf-ort"), "--hf-ort-dir-path", str(tmp_path)])
+
+
 def test_what_cannot_be_measured_is_an_error(folder: Path, tmp_path: Path, capsys) -> None:
     with pytest.raises(ValueError, match="no GPUs"):
         benchmark.main([*common(folder, "hf-pt-eager"), "-d", "cuda"])
@@ -106,8 +113,6 @@ def test_what_cannot_be_measured_is_an_error(folder: Path, tmp_path: Path, capsy
         benchmark.main([*common(folder, "ort"), "--ort-model-path", str(tmp_path)])
     with pytest.raises(ValueError, match="--num-beams 1"):
         benchmark.main([*common(folder, "ort"), "--ort-model-path", str(folder / "files"), "--num-beams", "2"])
-    with pytest.raises(ImportError, match="optimum"):
-        benchmark.main([*common(folder, "hf-ort"), "--hf-ort-dir-path", str(tmp_path)])
 
 
 def test_every_recording_has_a_row_for_each_engine(folder: Path, tmp_path: Path) -> None:

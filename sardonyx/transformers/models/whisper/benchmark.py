@@ -23,6 +23,7 @@ from sardonyx.runtime.api.session import InferenceSession
 from sardonyx.transformers.benchmark_helper import measure_memory, run_times, set_random_seed, setup_logger
 from sardonyx.transformers.io_binding_helper import TypeHelper
 from sardonyx.transformers.model_timing import refuse_gpu
+from sardonyx.transformers.step_times import optimum_package
 from sardonyx.transformers.torch_onnx_export_helper import loaded_torch, transformers_package
 
 logger = logging.getLogger(__name__)
@@ -179,11 +180,8 @@ def get_model(args: argparse.Namespace) -> Any:
         model = model.half() if args.precision == "fp16" else model
         model.forward = loaded_torch().compile(model.forward) if args.benchmark_type == "hf-pt-compile" else model.forward
     elif args.benchmark_type == "hf-ort":
-        try:
-            optimum = importlib.import_module("optimum.onnxruntime")
-        except ImportError as error:
-            raise ImportError(f"hf-ort is measured by optimum, which cannot be imported: {error}") from error
-        model = optimum.ORTModelForSpeechSeq2Seq.from_pretrained(args.hf_ort_dir_path, provider="CPUExecutionProvider")
+        loader = optimum_package().ORTModelForSpeechSeq2Seq
+        model = loader.from_pretrained(args.hf_ort_dir_path, provider="CPUExecutionProvider")
     else:
         options = SessionOptions()
         options.enable_profiling = args.profile
