@@ -46,7 +46,7 @@ REASONS: Mapping[str, str] = {
     "tools.qnn.*": QNN,
     "transformers.benchmark_helper.*": GPU,
     "transformers.convert_generation.test_*": GENERATION,
-    "transformers.convert_generation.*": "changes decoders of a beam search, which has no CPU kernel here yet",
+    "transformers.convert_generation.update_decoder_subgraph_use_decoder_masked_attention": GPU_OPS,
     "transformers.fusion_qordered*": GPU_OPS,
     "transformers.io_binding_helper.*": GPU,
     "transformers.large_model_exporter.auto_pipeline_parallel": GPU,

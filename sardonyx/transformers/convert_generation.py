@@ -35,7 +35,11 @@ from sardonyx.transformers.shared_buffers import (
     add_output_qk_to_mha,
     find_past_seq_len_usage,
     fix_past_sequence_length,
+    pack_qkv_for_decoder_masked_mha,
     replace_mha_with_dmmha,
+    update_decoder_subgraph_output_cross_attention,
+    update_decoder_subgraph_past_present_share_buffer,
+    update_decoder_subgraph_share_buffer_and_use_decoder_masked_mha,
 )
 
 __all__ = [
@@ -54,6 +58,7 @@ __all__ = [
     "main",
     "make_dim_proto_numeric_t5",
     "move_initializers",
+    "pack_qkv_for_decoder_masked_mha",
     "pad_weights_of_logits_matmul",
     "parse_arguments",
     "remove_shared_initializers",
@@ -63,6 +68,9 @@ __all__ = [
     "shape_of",
     "t5_to_onnx",
     "test_torch_performance",
+    "update_decoder_subgraph_output_cross_attention",
+    "update_decoder_subgraph_past_present_share_buffer",
+    "update_decoder_subgraph_share_buffer_and_use_decoder_masked_mha",
     "update_input_shapes_for_gpt2_decoder_model",
     "verify_gpt2_subgraph",
     "verify_t5_decoder_subgraph",

@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
-from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from sardonyx.transformers.onnx_model import CONTRIB, OnnxModel
 
+MASKED = "DecoderMaskedMultiHeadAttention"
 PAST_LENGTH, BEAM_WIDTH, INDIRECTION = "past_sequence_length", "beam_width", "cache_indirection"
+GREATEST = "max_seq_len"
+"""The name of a buffer's length."""
 STACKED_AXIS, AXIS = 3, 2
 """Where tensors of a past have its length: with keys and values in one (past_0), and alone (past_key_self_0)."""
 
@@ -88,6 +91,14 @@ def _rank(node: NodeProto, constants: dict[str, np.ndarray]) -> int:
     return constants[node.input[1]].ndim if node.op_type == "Gather" else 1
 
 
+def _lengthen(graph: GraphProto, axis: int) -> None:
+    """Declare that keys and values have the greatest length, before a step and behind it."""
+    for value in (*graph.input, *graph.output):
+        sizes = value.type.tensor_type.shape.dim
+        if _axis(value.name.replace("present_", "past_", 1)) == axis < len(sizes):
+            sizes[axis].dim_param = GREATEST
+
+
 def _add_input(graph: GraphProto, name: str, shape: Sequence[int | str]) -> None:
     """Add an input of int32, unless it is there."""
     if all(value.name != name for value in graph.input):
@@ -115,12 +126,62 @@ def add_output_qk_to_mha(model: OnnxModel, dtype: int = 0, skip_node_idxs: Colle
         node for number, node in enumerate(model.get_nodes_by_op_type("MultiHeadAttention")) if number not in skip_node_idxs
     ]
     for number, node in enumerate(nodes):
-        node.output.extend([""] * (4 - len(node.output)))
-        node.output[3] = f"output_cross_qk_{number}"
         heads = model.get_node_attribute(node, "num_heads")
-        shape = ["batch_size", heads, "sequence_length", f"{node.output[3]}_length"]
-        graph.output.append(helper.make_tensor_value_info(node.output[3], floats, shape))
+        shape = ["batch_size", heads, "sequence_length", f"output_cross_qk_{number}_length"]
+        _output_scores(graph, node, helper.make_tensor_value_info(f"output_cross_qk_{number}", floats, shape))
     return model
+
+
+def _output_scores(graph: GraphProto, node: NodeProto, scores: ValueInfoProto) -> None:
+    node.output.extend([""] * (4 - len(node.output)))
+    node.output[3] = scores.name
+    graph.output.append(scores)
+
+
+def update_decoder_subgraph_output_cross_attention(subg: GraphProto) -> None:
+    """Make the scores of attention to a source outputs of the graph, `output_cross_qk_0` and so on, one for each layer."""
+    keys = [value for value in subg.input if value.name.startswith("past_key_cross_")]
+    nodes = {node.input[1]: node for node in subg.node if node.op_type == MASKED}
+    missing = [key.name for key in keys if key.name not in nodes]
+    if missing:
+        raise ValueError(f"expected a {MASKED} over the keys of each layer's source, there is none over {', '.join(missing)}")
+    for layer, key in enumerate(keys):
+        batch, heads, length, _ = (size.dim_param or size.dim_value for size in key.type.tensor_type.shape.dim)
+        shape = [batch, heads, 1, length]
+        node = nodes[key.name]
+        _set(node, "output_qk", 1)
+        _output_scores(subg, node, helper.make_tensor_value_info(f"output_cross_qk_{layer}", TensorProto.FLOAT, shape))
+
+
+def _set(node: NodeProto, name: str, value: int) -> None:
+    """Give an attribute of a node another value."""
+    kept = [attribute for attribute in node.attribute if attribute.name != name]
+    del node.attribute[:]
+    node.attribute.extend([*kept, helper.make_attribute(name, value)])
+
+
+def update_decoder_subgraph_past_present_share_buffer(subg: GraphProto) -> GraphProto:
+    """Let Attention write new keys and values into buffers, as in GPT-2; gives the graph."""
+    _lengthen(subg, STACKED_AXIS)
+    _add_input(subg, PAST_LENGTH, [1])
+    for node in subg.node:
+        if node.op_type == "Attention" and len(node.input) > 4 and node.input[4]:
+            node.input.extend([""] * (7 - len(node.input)))
+            node.input[6] = PAST_LENGTH
+            _set(node, "past_present_share_buffer", 1)
+    return subg
+
+
+def update_decoder_subgraph_share_buffer_and_use_decoder_masked_mha(subg: GraphProto) -> bool:
+    """Let all attention be over buffers, one word a step, as in T5; False, and nothing changes, where a layer has none that is fused."""
+    layers = sum(_axis(value.name) == AXIS for value in subg.input) // 2
+    if sum(node.op_type == "MultiHeadAttention" for node in subg.node) < layers:
+        return False
+    model = OnnxModel(helper.make_model(subg))
+    replace_mha_with_dmmha(*fix_past_sequence_length(model))
+    _lengthen(model.model.graph, AXIS)
+    subg.CopyFrom(model.model.graph)
+    return True
 
 
 def replace_mha_with_dmmha(model: OnnxModel, past_seq_len_name: str) -> OnnxModel:
@@ -130,10 +191,10 @@ def replace_mha_with_dmmha(model: OnnxModel, past_seq_len_name: str) -> OnnxMode
         has_past = _has_past(node)
         beams = [past_seq_len_name, BEAM_WIDTH, INDIRECTION] if has_past else [""] * 3
         replacement = helper.make_node(
-            "DecoderMaskedMultiHeadAttention",
+            MASKED,
             [*inputs[:3], *inputs[4:8], *beams, inputs[3]],
             list(node.output),
-            name=model.create_node_name("DecoderMaskedMultiHeadAttention"),
+            name=model.create_node_name(MASKED),
             domain=CONTRIB,
             past_present_share_buffer=int(has_past),
             output_qk=int(len(node.output) > 3 and bool(node.output[3])),
@@ -146,6 +207,38 @@ def replace_mha_with_dmmha(model: OnnxModel, past_seq_len_name: str) -> OnnxMode
         _add_input(model.model.graph, name, shape)
     model.topological_sort()
     return model
+
+
+def pack_qkv_for_decoder_masked_mha(model_proto: ModelProto) -> bool:
+    """Let one product give queries, keys and values of a layer.
+
+    False, and nothing changes, where they are no products of one value with weights of one size. Keys of a source stay inputs.
+    """
+    model = OnnxModel(model_proto)
+    producers = model.output_name_to_node()
+    nodes = [node for node in model.get_nodes_by_op_type(MASKED) if node.input[1] in producers]
+    products = [[producers[name] for name in node.input[:3] if name in producers] for node in nodes]
+    packed = [side_by_side for matmuls in products if (side_by_side := _side_by_side(model, matmuls)) is not None]
+    if len(packed) < len(nodes):
+        return False
+    for node, (source, weights) in zip(nodes, packed, strict=True):
+        name = model.create_node_name("MatMul", name_prefix="MatMul_QKV")
+        model.add_initializer(numpy_helper.from_array(weights, f"{name}_weight"))
+        model.add_node(helper.make_node("MatMul", [source, f"{name}_weight"], [f"{name}_out"], name=name))
+        node.input[:3] = [f"{name}_out", "", ""]
+    model.prune_graph(allow_remove_graph_inputs=False)
+    model.topological_sort()
+    return True
+
+
+def _side_by_side(model: OnnxModel, nodes: Sequence[NodeProto]) -> tuple[str, np.ndarray] | None:
+    """What three products multiply, and their weights side by side; None if they do not fit."""
+    tensors = [model.get_initializer(node.input[1]) for node in nodes if node.op_type == "MatMul"]
+    weights = [numpy_helper.to_array(tensor) for tensor in tensors if tensor is not None]
+    sources = {node.input[0] for node in nodes}
+    if len(weights) < 3 or len(sources) > 1 or len({array.shape for array in weights}) > 1 or weights[0].ndim != 2:
+        return None
+    return sources.pop(), np.concatenate(weights, axis=1)
 
 
 def _has_past(node: NodeProto) -> bool:

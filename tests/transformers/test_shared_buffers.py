@@ -78,6 +78,103 @@ def test_attention_of_one_word_writes_into_buffers() -> None:
     np.testing.assert_allclose(with_buffers(model, words, **beams), growing(words), atol=1e-5)
 
 
+def test_graphs_are_changed_in_place_as_a_whole() -> None:
+    words = steps(3)
+    model = attending()
+    del model.model.graph.output[1:]
+    for name in ("present_key_self_0", "present_value_self_0"):
+        shape = ["batch_size", HEADS, "total_length", SIZE]
+        model.model.graph.output.append(helper.make_tensor_value_info(name, FLOAT, shape))
+    assert generation.update_decoder_subgraph_share_buffer_and_use_decoder_masked_mha(model.model.graph)
+    assert [node.op_type for node in model.model.graph.node].count("DecoderMaskedMultiHeadAttention") == 1
+    values = {value.name: value for value in (*model.model.graph.input, *model.model.graph.output)}
+    for name in ("past_key_self_0", "past_value_self_0", "present_key_self_0", "present_value_self_0"):
+        assert generation.shape_of(values[name]) == ("batch_size", HEADS, "max_seq_len", SIZE)
+    beams = {"beam_width": np.array([1], np.int32), "cache_indirection": np.zeros((3, 1, LONGEST), np.int32)}
+    np.testing.assert_allclose(with_buffers(model, words, **beams), growing(words), atol=1e-5)
+    assert generation.pack_qkv_for_decoder_masked_mha(model.model)
+    assert [node.op_type for node in model.model.graph.node] == ["MatMul", "DecoderMaskedMultiHeadAttention"]
+    np.testing.assert_allclose(with_buffers(model, words, **beams), growing(words), atol=1e-5)
+
+
+def test_graphs_stay_where_attention_is_not_fused_or_no_product() -> None:
+    unfused = decoder([helper.make_node("Identity", ["x"], ["y"])], {"y": FLOAT}).model
+    before = unfused.SerializeToString()
+    assert not generation.update_decoder_subgraph_share_buffer_and_use_decoder_masked_mha(unfused.graph)
+    assert unfused.SerializeToString() == before
+    for change in ("op", "source", "size"):
+        model = generation.replace_mha_with_dmmha(attending(), "past_sequence_length").model
+        (product,) = [node for node in model.graph.node if node.name == "m1"]
+        if change == "op":
+            product.op_type = "Add"
+        elif change == "source":
+            product.input[0] = "p0"
+        else:
+            wide = next(tensor for tensor in model.graph.initializer if tensor.name == "w1")
+            wide.CopyFrom(numpy_helper.from_array(np.zeros((WIDTH, 2 * WIDTH), np.float32), "w1"))
+        before = model.SerializeToString()
+        assert not generation.pack_qkv_for_decoder_masked_mha(model) and model.SerializeToString() == before
+
+
+def stacked() -> onnx.ModelProto:
+    """Attention of GPT-2, with keys and values of earlier words in one tensor."""
+    rng = np.random.default_rng(3)
+    arrays = {"w": rng.normal(size=(WIDTH, 3 * WIDTH)), "b": rng.normal(size=3 * WIDTH)}
+    weights = [numpy_helper.from_array(array.astype(np.float32), name) for name, array in arrays.items()]
+    sizes = {"x": ["batch", 1, WIDTH], "past_0": [2, "batch", HEADS, "past", SIZE]}
+    results = {"y": ["batch", 1, WIDTH], "present_0": [2, "batch", HEADS, "total", SIZE]}
+    values = [[helper.make_tensor_value_info(name, FLOAT, shape) for name, shape in part.items()] for part in (sizes, results)]
+    options = {"domain": "com.microsoft", "num_heads": HEADS, "unidirectional": 1}
+    node = helper.make_node("Attention", ["x", "w", "b", "", "past_0"], ["y", "present_0"], **options)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(helper.make_graph([node], "gpt2", *values, weights), opset_imports=opsets, ir_version=8)
+
+
+def test_stacked_keys_and_values_lie_in_buffers() -> None:
+    model = stacked()
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    assert generation.update_decoder_subgraph_past_present_share_buffer(model.graph) is model.graph
+    assert generation.shape_of(model.graph.input[1]) == (2, "batch", HEADS, "max_seq_len", SIZE)
+    assert generation.shape_of(model.graph.output[1]) == (2, "batch", HEADS, "max_seq_len", SIZE)
+    buffered = sardonyx.InferenceSession(model.SerializeToString())
+    past, buffer = np.zeros((2, 3, HEADS, 0, SIZE), np.float32), np.full((2, 3, HEADS, LONGEST, SIZE), 9.0, np.float32)
+    for step, x in enumerate(steps(3)):
+        expected, past = session.run(None, {"x": x, "past_0": past})
+        feeds = {"x": x, "past_0": buffer, "past_sequence_length": np.array([step], np.int32)}
+        state, buffer = buffered.run(None, feeds)
+        np.testing.assert_allclose(state, expected, atol=1e-5)
+        np.testing.assert_allclose(buffer[:, :, :, : step + 1], past, atol=1e-5)
+
+
+def attending_to_source() -> OnnxModel:
+    inputs = ["x", "past_key_cross_0", "past_value_cross_0"]
+    node = helper.make_node("MultiHeadAttention", inputs, ["y"], name="c", domain="com.microsoft", num_heads=HEADS, scale=0.4)
+    model = decoder([node], {"y": FLOAT})
+    source = ["batch_size", HEADS, "source_length", SIZE]
+    model.model.graph.input.extend(helper.make_tensor_value_info(name, FLOAT, source) for name in inputs[1:])
+    return model
+
+
+def test_scores_of_a_source_become_outputs() -> None:
+    model = attending_to_source()
+    with pytest.raises(ValueError, match="none over past_key_cross_0"):
+        generation.update_decoder_subgraph_output_cross_attention(model.model.graph)
+    rng = np.random.default_rng(4)
+    source = rng.normal(size=(2, 2, HEADS, 5, SIZE)).astype(np.float32)
+    unused = np.zeros((2, HEADS, 0, SIZE), np.float32)
+    feeds = {"x": steps(2)[0], "past_key_cross_0": source[0], "past_value_cross_0": source[1]}
+    feeds |= {"past_key_self_0": unused, "past_value_self_0": unused}
+    (expected,) = onnxruntime.InferenceSession(model.model.SerializeToString()).run(None, feeds)
+    generation.replace_mha_with_dmmha(model, "past_sequence_length")
+    generation.update_decoder_subgraph_output_cross_attention(model.model.graph)
+    assert generation.shape_of(model.model.graph.output[1]) == ("batch_size", HEADS, 1, "source_length")
+    feeds |= {"beam_width": np.array([1], np.int32), "cache_indirection": np.zeros((2, 1, LONGEST), np.int32)}
+    states, scores = sardonyx.InferenceSession(model.model.SerializeToString()).run(None, feeds)
+    np.testing.assert_allclose(states, expected, atol=1e-5)
+    query = feeds["x"].reshape(2, 1, HEADS, SIZE).transpose(0, 2, 1, 3)
+    np.testing.assert_allclose(scores, 0.4 * query @ source[0].transpose(0, 1, 3, 2), atol=1e-5)
+
+
 def test_beams_read_the_words_of_others() -> None:
     """Two beams of one text: the second goes on from the first's words, so that it sees what the first saw."""
     words = steps(2)
