@@ -34,8 +34,6 @@ CPP = "is an object of the C++ code with which Python programs can do nothing"
 
 REASONS: Mapping[str, str] = {
     "capi.onnxruntime_collect_build_info.*": GPU,
-    "capi.onnxruntime_pybind11_state.InferenceSession.*webgpu*": GPU,
-    "capi.onnxruntime_pybind11_state.InferenceSession.create_ortvalue*": "takes a raw device; the session has the method, too",
     "capi.onnxruntime_pybind11_state.OrtSyncStream.get_handle": GPU,
     "capi.onnxruntime_pybind11_state.SessionObjectInitializer": CPP,
     "capi.onnxruntime_pybind11_state.get_session_initializer": CPP,

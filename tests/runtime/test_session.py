@@ -292,6 +292,20 @@ def test_what_only_devices_need(ort: ModuleType) -> None:
     assert session.create_ortvalue_from_shape_and_type([2], np.float32, "cpu").shape() == [2]
 
 
+@pytest.mark.parametrize("ort", BOTH, ids=lambda module: module.__name__)
+def test_raw_sessions_make_values_on_raw_devices(ort: ModuleType) -> None:
+    device = ort.capi.onnxruntime_pybind11_state.OrtDevice
+    raw = ort.InferenceSession(models.DOUBLE)._sess
+    cpu = device(device.cpu(), 0, 0)
+    assert raw.create_ortvalue_from_shape_and_type([2, 3], np.float32, cpu).shape() == [2, 3]
+    assert raw.create_ortvalue_from_shape_and_onnx_type([2], TensorProto.INT64, cpu).data_type() == "tensor(int64)"
+    with pytest.raises(RuntimeError, match="No session allocator found for"):
+        raw.create_ortvalue_from_shape_and_type([2], np.float32, device(device.cuda(), 0, 0))
+    with pytest.raises(RuntimeError):
+        raw.create_ortvalue_from_shape_and_onnx_type([2], 99, cpu)
+    assert raw.is_webgpu_graph_capture_enabled() is False and raw.webgpu_context_id() == -1
+
+
 # --- options that change the model
 
 

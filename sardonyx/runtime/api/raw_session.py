@@ -17,9 +17,11 @@ from sardonyx.errors import CODED, ModelLoadCanceled, door, is_strict
 from sardonyx.formats import mapping
 from sardonyx.providers.prepacking import PrepackedWeightsContainer
 from sardonyx.runtime.api import arguments, patience
+from sardonyx.runtime.api.devices import OrtDevice
 from sardonyx.runtime.api.metadata import ModelMetadata, NodeArg
 from sardonyx.runtime.api.options import SessionOptions
 from sardonyx.runtime.api.profile import Profiler
+from sardonyx.runtime.api.value import OrtValue
 from sardonyx.runtime.execution.engine import Engine
 from sardonyx.runtime.preparation import demands
 from sardonyx.runtime.preparation.alternatives import Alternatives
@@ -183,6 +185,22 @@ class RawSession(Engine):
             from sardonyx.runtime.saving import contexts
 
             self.written = contexts.write(prepared, self.compile_to)
+
+    def create_ortvalue_from_shape_and_type(self, shape: Sequence[int], element_type: Any, device: OrtDevice) -> OrtValue:
+        """A tensor in the memory of one of the session's devices; `element_type` is one of NumPy or a number of ONNX."""
+        if device.device_type() != OrtDevice.cpu():
+            raise RuntimeError(f"No session allocator found for {device!r}")
+        return OrtValue.ortvalue_from_shape_and_type(shape, element_type)
+
+    create_ortvalue_from_shape_and_onnx_type = create_ortvalue_from_shape_and_type
+
+    def is_webgpu_graph_capture_enabled(self) -> bool:
+        """False: no step runs on WebGPU."""
+        return False
+
+    def webgpu_context_id(self) -> int:
+        """-1, which is what sessions have that do not use WebGPU."""
+        return -1
 
 
 def _another(providers: ProviderList, disabled: Collection[str], options: SessionOptions, source: Any) -> RawSession:

@@ -38,14 +38,14 @@ Providers = Sequence[str | tuple[str, Mapping[Any, Any]]]
 class Session:
     """Runs a model; `InferenceSession` is how one is made."""
 
-    _sess: Engine | None
+    _sess: RawSession | None
 
     def __init__(self, enable_fallback: bool = True):
         self._sess = None
         self._enable_fallback = enable_fallback
 
     @property
-    def _engine(self) -> Engine:
+    def _engine(self) -> RawSession:
         if self._sess is None:
             raise RuntimeError("The session has no model; it failed to get one from set_providers. Call set_providers again.")
         return self._sess
@@ -260,9 +260,7 @@ class Session:
     ) -> OrtValue:
         """A tensor in the memory of one of the session's devices."""
         device = OrtDevice.make(device_type, device_id, vendor_id)
-        if device.device_type() != OrtDevice.cpu():
-            raise RuntimeError(f"No session allocator found for {device!r}")
-        return OrtValue.ortvalue_from_shape_and_type(shape, element_type)
+        return self._engine.create_ortvalue_from_shape_and_type(shape, element_type, device)
 
     def release_captured_graph(self, graph_annotation_id: int = 0) -> None:
         """Release a graph that a device captured; the CPU captures none."""
@@ -356,7 +354,7 @@ class InferenceSession(Session):
 
         return place_of(wanted, model, options, self._requested_providers, self._disabled_optimizers)
 
-    def _adopt(self, engine: Engine) -> None:
+    def _adopt(self, engine: RawSession) -> None:
         self._sess = engine
         self._sess_options = engine.session_options
         self._inputs_meta = engine.inputs_meta
