@@ -126,3 +126,10 @@ def test_what_they_cannot_mean_is_refused(op: str, attributes: dict[str, Any], t
 def test_later_opsets_do_not_have_them() -> None:
     with pytest.raises(InvalidGraph, match="No Op registered for Affine"):
         ort.InferenceSession(model("Affine", {}, LARGEST_OPSET + 1).SerializeToString())
+
+
+@pytest.mark.parametrize("op", ["Affine", "Relu", "ThresholdedRelu"])
+@pytest.mark.parametrize("opset", [-(2**63), -5, -1])
+def test_there_are_no_opsets_below_zero(op: str, opset: int) -> None:
+    with pytest.raises(InvalidGraph, match=f"No Op registered for {op}"):
+        ort.InferenceSession(model(op, {}, opset).SerializeToString())

@@ -227,7 +227,9 @@ def _forgive_constants(graph: Graph) -> None:
 
 def _rewrite_experimental(graph: Graph) -> None:
     """Take ops of ONNX's beginnings, as the original does."""
-    old = [node for node in graph.all_nodes() if node.version <= EXPERIMENTAL_UNTIL.get(node.op_type, -1) and not node.domain]
+    old = [
+        node for node in graph.all_nodes() if not node.domain and 0 < node.version <= EXPERIMENTAL_UNTIL.get(node.op_type, 0)
+    ]
     if old:
         from sardonyx.runtime.preparation import experimental
 

@@ -36,6 +36,7 @@ def block(
     expanded,
     kernel=(3, 3),
     *,
+    first=(1, 1),
     between="Clip",
     after="Clip",
     bias=True,
@@ -47,7 +48,7 @@ def block(
 ):
     """A model of both convolutions on images of any size."""
     weights = {
-        "W": (random(expanded, channels, 1, 1) / np.sqrt(channels)).astype(dtype),
+        "W": (random(expanded, channels, *first) / np.sqrt(channels)).astype(dtype),
         "V": (random(expanded, 1, *kernel, seed=1) / np.sqrt(np.prod(kernel))).astype(dtype),
         "slope": random(expanded, 1, 1, dtype=dtype, seed=2),
         "low": np.array(0.25, dtype),
@@ -170,6 +171,15 @@ def test_a_product_by_another_image_in_between():
 def test_other_pairs_take_two_steps(model):
     assert KERNEL not in kernels(model)
     assert_agrees(model, image(4, 9, 11))
+
+
+@pytest.mark.parametrize("sizes", [("n", "h", "w"), (1, 9, 12)], ids=["open", "known"])
+@pytest.mark.parametrize("expanded", [1, 6])
+@pytest.mark.parametrize("first", [(1, 2), (1, 5), (2, 3), (3, 1)])
+def test_wider_windows_of_few_channels_take_two_steps(first, expanded, sizes):
+    model = block(3, expanded, first=first, sizes=sizes)
+    assert_agrees(model, image(3, 9, 12))
+    assert KERNEL not in kernels(model)
 
 
 def test_large_images():

@@ -51,9 +51,12 @@ class Expansion:
 
 
 def put_off(lowerer: Lowerer, node: Node, geometry: Geometry, view: View, sink: Sink) -> bool:
-    """Whether the steps of a convolution can wait for the depthwise one that reads its result."""
+    """Whether the steps of a convolution can wait for the depthwise one that reads its result.
+
+    The node's own window tells: with taps as channels `geometry` has one of one pixel, too, but rows of the image overhang the result's.
+    """
     step = even_step(view)
-    if not geometry.is_pointwise or len(geometry.kernel) != 2 or geometry.groups != 1 or step is None:
+    if not geometry_of(node).is_pointwise or len(geometry.kernel) != 2 or geometry.groups != 1 or step is None:
         return False
     reader = _reader(lowerer, node, sink)
     if (
